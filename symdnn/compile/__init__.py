@@ -1,1 +1,1 @@
-"""From an expression to a callable: function, schedule, plan, execution."""
+"""From an expression to a callable function: program, plans, execution, reports."""

@@ -1,4 +1,4 @@
-"""``variable.eval({...})``: compile, keep, call. What lies below may also ask for a function."""
+"""``variable.eval({...})``: compile, cache, call. Lower layers may call :func:`function` too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def evaluate(variable: Variable, values: Mapping[Any, Any]) -> Any:
     for v in values:
         if not isinstance(v, Variable):
             raise TypeMismatch("eval", "variables as keys", f"{v!r}")
-    functions = variable._evaluated  # a table beside would keep both: each function has the graph
+    functions = (
+        variable._evaluated
+    )  # a global table would keep both alive: each function has the graph
     if functions is None:
         functions = variable._evaluated = {}
     key = tuple(map(id, values))

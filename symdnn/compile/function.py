@@ -1,4 +1,4 @@
-"""``function``: from an expression to a callable. It reads top to bottom as the steps."""
+"""``function``: compiles an expression to a callable. Its steps follow one another below."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from symdnn.compile.call.arguments import In, Out, as_in, as_out, check_distinct
-from symdnn.compile.call.compiled_function import Face, Function, Structure
+from symdnn.compile.call.compiled_function import Function, FunctionSignature, Structure
 from symdnn.compile.execute.targets import load_kernels, resolve_target
 from symdnn.compile.modes.modes import get_mode
 from symdnn.compile.plan import gc_pause
@@ -57,11 +57,16 @@ def function(
     """Compile an expression into a callable (Theano's ``function``).
 
     ``inputs`` are variables or :class:`In`; ``outputs`` a variable, a list, a dict by name, or
-    None. ``updates`` maps shared variables to their next values: all expressions see the old
-    values, all are applied together after everything else succeeded. ``givens`` puts expressions
-    in the place of variables. ``mode`` says how to compile, ``allow_input_downcast`` whether
-    arguments may lose precision, ``on_unused_input`` what to do about an input that nothing
-    reads (``raise``, ``warn``, ``ignore``).
+    None. ``updates`` maps shared variables to their next values: all expressions read the old
+    values, and all updates are applied together when the rest of the call has succeeded. ``givens``
+    maps variables to expressions that replace them. ``mode`` says how to compile,
+    ``allow_input_downcast`` whether arguments may lose precision, ``on_unused_input`` what happens
+    for an input that no output depends on (``raise``, ``warn``, ``ignore``).
+
+    Raises :class:`~symdnn.errors.InputError` for wrong declarations,
+    :class:`~symdnn.errors.TypeMismatch` for givens and updates of other types,
+    :class:`~symdnn.errors.GraphError` for cyclic givens, and
+    :class:`~symdnn.errors.UnusedInputError`.
     """
     declared = _declare(inputs)
     wanted, structure = _outputs(outputs)
@@ -80,12 +85,14 @@ def function(
     label = name or "function"
     borrow = tuple(o.borrow for o in wanted)
     updated = tuple(s for s, _ in pairs)
-    face = Face(label, tuple(declared), states, structure, updated, allow_input_downcast, borrow)
-    return Function(face, stages, FunctionProfile.of(profile, label, stages.rewrites))
+    signature = FunctionSignature(
+        label, tuple(declared), states, structure, updated, allow_input_downcast, borrow
+    )
+    return Function(signature, stages, FunctionProfile.of(profile, label, stages.rewrites))
 
 
 def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:
-    """Rewrite, and put in order; the plans are made at the calls."""
+    """Rewrite the graph and schedule it as a program. Plans are made at calls."""
     load_kernels(target)
     check_graph(fgraph)
     check_transfer_places(fgraph, target)
@@ -109,7 +116,7 @@ def _declare(inputs: Any) -> list[In]:
 
 
 def _outputs(outputs: Any) -> tuple[list[Out], Structure]:
-    """The outputs as a list, and the structure in which a call returns them."""
+    """The outputs as a list, with the structure in which a call returns them."""
     if outputs is None:
         return [], Structure("list")
     if isinstance(outputs, Mapping):
@@ -128,7 +135,7 @@ def _expressions(
     no_default_updates: Any,
     states: Mapping[Variable, Shared],
 ) -> tuple[list[Variable], list[tuple[Shared, Variable]]]:
-    """Outputs, and updated variables with their new values, givens put in."""
+    """Outputs, and updated variables with their new values, after replacement of givens."""
     results = [o.variable for o in wanted]
     pairs = collect_updates(updates)
     pairs += [(states[d.variable], _update_of(d)) for d in declared if d.update is not None]

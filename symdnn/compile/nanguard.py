@@ -1,4 +1,4 @@
-"""``NanGuardMode``: stops at the first node that gives a NaN, an infinity or a very large value."""
+"""``NanGuardMode``: stops at the first node with a NaN, an infinity or a very large result."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.phases import Selection
 
-__all__ = ["BIG", "NanGuardMode"]
+__all__ = ["BIG_MAGNITUDE", "NanGuardMode"]
 
-#: Above this magnitude a value counts as big.
-BIG = 1e10
+#: The magnitude above which a value counts as big.
+BIG_MAGNITUDE = 1e10
 
 
 @dataclass(unsafe_hash=True)
 class NanGuardMode(Mode):
-    """Checks what enters a function and what every node gives.
+    """Checks the inputs of a call and the results of all nodes.
 
     ``nan_is_error``, ``inf_is_error`` and ``big_is_error`` (a magnitude above 1e10) default to
     the flags ``NanGuardMode.*``; the flag ``NanGuardMode.action`` says what happens: ``raise`` a
@@ -64,7 +64,7 @@ class _Guard(Watch):
 
     def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
         if outputs is None:
-            # Now: a kernel may write its result over an input.
+            # Before the node runs: its kernel may overwrite an input.
             shown = [
                 f"  input {i} ({v}): {span(a)}" for i, (v, a) in enumerate(zip(node.inputs, inputs))
             ]
@@ -81,7 +81,7 @@ class _Guard(Watch):
                 )
 
     def fault(self, v: Variable, value: Any) -> str:
-        """What is wrong with a value, in words; empty when nothing is."""
+        """The fault of a value, in words; empty if there is none."""
         if not isinstance(v.type, TensorType) or v.type.is_discrete or np.size(value) == 0:
             return ""
         a = np.asarray(value)
@@ -92,13 +92,13 @@ class _Guard(Watch):
                 return f"NaN in {count} of {a.size} elements"
             if self.inf and (count := int(np.isinf(a).sum())):
                 return f"an infinity in {count} of {a.size} elements"
-            big = np.isfinite(a) & (np.abs(a) > BIG)
+            big = np.isfinite(a) & (np.abs(a) > BIG_MAGNITUDE)
             if self.big and (count := int(big.sum())):
-                return f"values above {BIG:g} in {count} of {a.size} elements"
+                return f"values above {BIG_MAGNITUDE:g} in {count} of {a.size} elements"
         return ""
 
     def report(self, message: str, made: str = "") -> None:
-        """Do what the flag says; an error that leaves a node gets the user's line as a note."""
+        """Act as the flag says. The engine adds the user's line to an error raised at a node."""
         action = config.NanGuardMode.action
         if action == "warn":
             warnings.warn(message + made, RuntimeWarning, stacklevel=6)
@@ -110,7 +110,7 @@ class _Guard(Watch):
 
 
 def span(value: Any) -> str:
-    """A value in a few words: dtype, shape, smallest and largest number, count of NaN."""
+    """A short description of a value: dtype, shape, minimum, maximum, number of NaN."""
     if not isinstance(value, np.ndarray | np.generic):
         return type(value).__name__
     text = f"{value.dtype}{tuple(value.shape)}"

@@ -1,4 +1,4 @@
-"""Code that a program will need whatever its shapes: asked for while it is still rewritten."""
+"""Starts compiling kernels that any shapes need while the graph is still rewritten."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ __all__ = ["begin_kernels"]
 
 
 def begin_kernels(fgraph: FunctionGraph, target: Target, phase: str) -> None:
-    """Tell kernels that have one code for all shapes (``begin(call)``) of the nodes that they may
-    run, once ``phase`` has lowered them; what is compiled is compiled by another process."""
+    """After the phase ``lower`` let kernels start to compile for the nodes that they may run.
+
+    These are kernels with one code for all shapes (``begins``). Another process compiles.
+    """
     if phase != "lower" or target.kind != "cpu":
         return
     for node in fgraph.nodes:

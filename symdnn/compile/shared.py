@@ -1,4 +1,4 @@
-"""Shared variables from values."""
+"""Makes shared variables from values."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def shared(
     (``shape=("batch", 784)``, see :class:`symdnn.Dim`). ``borrow`` takes a
     NumPy array as it is, without a copy. An array on a GPU (see ``set_value``) stays there.
 
-    Raises :class:`~symdnn.errors.InputError` for what is no array of numbers. ``strict`` refuses
-    anything but arrays.
+    ``strict`` refuses values that are no arrays.
+
+    Raises :class:`~symdnn.errors.InputError` for values that are no arrays of numbers.
     """
     if isinstance(value, Variable):
         raise InputError(f"shared: wanted a value, got the symbolic variable {value}")

@@ -1,4 +1,4 @@
-"""Givens and updates: what stands for a variable, what a shared variable becomes."""
+"""Givens and updates: replacements of variables, and new values of shared variables."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def apply_givens(outputs: Sequence[Variable], givens: Any) -> list[Variable]:
 
 
 def _dependencies_first(replace: Mapping[Variable, Variable]) -> list[Variable]:
-    # A variable in its own replacement is the one that is replaced: {w: w + 1}.
+    # A variable in its own replacement is the replaced one: {w: w + 1}.
     reads = {
         old: {v for v in ancestors([new]) if v in replace and v is not old}
         for old, new in replace.items()
@@ -76,7 +76,7 @@ def _dependencies_first(replace: Mapping[Variable, Variable]) -> list[Variable]:
 
 
 def collect_updates(updates: Any) -> list[tuple[Shared, Variable]]:
-    """The updates that the user gave: shared variables and their next values."""
+    """The user's updates as pairs of a shared variable and its next value."""
     pairs: list[tuple[Shared, Variable]] = []
     seen: set[Variable] = set()
     for target, new in as_pairs(updates, "updates"):
@@ -103,7 +103,7 @@ def default_updates(
     """Default updates of shared variables that ``outputs`` (or these updates) read.
 
     ``no_default_updates`` is True (none) or a list of variables to leave alone; those in
-    ``updated`` have an explicit update. What lies behind ``inputs`` of the function is not read.
+    ``updated`` have an explicit update. Expressions that ``inputs`` replace are not searched.
     """
     if no_default_updates is True:
         return []
@@ -126,7 +126,7 @@ def default_updates(
 
 
 def fitting(old: Variable, new: Any, what: str) -> Variable:
-    """``new`` as a variable that may stand for ``old``."""
+    """``new`` as a variable that may replace ``old``; raises ``TypeMismatch`` if it may not."""
     if not isinstance(new, Variable):
         new = Constant(as_numpy(new, old.type, f"{what} of {old}", allow_downcast=None))
     expression: Variable = new
@@ -164,7 +164,7 @@ def _fits(old: Variable, new: Variable) -> bool:
 
 
 def respecify(new: Variable, old: Variable) -> Variable:
-    """``new`` with the static dimensions of ``old``, where it knows less."""
+    """``new`` with the static dimensions of ``old``, where its own are unknown."""
     if isinstance(old.type, TensorType) and any(
         a is not None and b is None for a, b in zip(old.type.shape, new.type.shape)
     ):
@@ -174,7 +174,7 @@ def respecify(new: Variable, old: Variable) -> Variable:
 
 
 def unused(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> list[Variable]:
-    """Inputs that ``outputs`` do not depend on, not even by a size that types know."""
+    """Inputs that ``outputs`` do not depend on, not even by a static size."""
     needed: set[Variable] = set()
     pending = list(outputs)
     while pending:

@@ -1,1 +1,1 @@
-"""What a call does: arguments, the fast path, the function that users hold."""
+"""The compiled function that users call: its arguments, and the fast path of repeated calls."""

@@ -121,7 +121,7 @@ def _from_sequence(item: Sequence[Any]) -> In:
 
 
 def as_out(item: Any) -> Out:
-    """``item`` as an Out."""
+    """``item`` (an :class:`Out` or an expression) as an Out."""
     return item if isinstance(item, Out) else Out(item)
 
 
@@ -145,9 +145,9 @@ class Slot:
         self.changes = False
 
     def convert(self, value: Any, allow_downcast: bool | None, adopt: Adopt | None = None) -> Any:
-        """The value as a C-contiguous array of the input's type; one on a device may stay there.
+        """The value as a C-contiguous array of the input's type, on the host or on the device.
 
-        ``adopt(value, text)`` takes an array that is on the device of the function's target.
+        ``adopt(value, text)`` takes an array on the device of the function's target.
         """
         if (
             type(value) is np.ndarray
@@ -218,9 +218,10 @@ class Arguments:
         trusted: bool = False,
         adopt: Adopt | None = None,
     ) -> dict[Variable, Any]:
-        """Values of the inputs of a call, converted; raises ``TypeError`` like Python does.
+        """The values of the inputs in a call, converted to their types.
 
-        What is not on the host goes through ``adopt``, also where arguments are trusted.
+        Arrays on a device go through ``adopt``, also if arguments are ``trusted``. Raises
+        :class:`~symdnn.errors.InputError`, a ``TypeError``, for missing or unknown arguments.
         """
         if len(args) > len(self.positional):
             raise InputError(
@@ -326,7 +327,7 @@ class Stored:
 
 
 def _names(slots: Sequence[Slot]) -> tuple[dict[str, Slot], set[str]]:
-    """Arguments by name, and the names that several have."""
+    """Arguments by name, and the names that several arguments have."""
     names: dict[str, Slot] = {}
     twice = set()
     for slot in slots:

@@ -1,4 +1,4 @@
-"""``Function``: what :func:`symdnn.function` returns. Calls, stored values, copies, reports."""
+"""``Function``, the result of :func:`symdnn.function`: calls, stored values, copies, reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from symdnn.compile.report.report import (
     lowering_report,
     memory_report,
 )
-from symdnn.compile.report.verbose import tell_plans
+from symdnn.compile.report.verbose import print_new_plans
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
@@ -39,12 +39,12 @@ from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.transfer import GpuFromHost
 
-__all__ = ["Face", "Function", "Structure"]
+__all__ = ["Function", "FunctionSignature", "Structure"]
 
 
 @dataclass(frozen=True)
 class Structure:
-    """How the outputs were asked for: ``list``, ``one`` or ``dict`` (with ``keys``)."""
+    """The structure in which a call returns outputs: ``list``, ``one`` or ``dict`` (``keys``)."""
 
     kind: str
     keys: tuple[Any, ...] = ()
@@ -57,8 +57,8 @@ class Structure:
 
 
 @dataclass(frozen=True)
-class Face:
-    """What a function shows: its inputs, the values kept for them, outputs, what it updates."""
+class FunctionSignature:
+    """The declaration of a function: inputs, values stored for them, outputs, updated variables."""
 
     name: str
     declared: tuple[In, ...]
@@ -77,11 +77,17 @@ class Function:
     ``f.trust_input = True`` skips the conversion and checks of arguments.
     """
 
-    def __init__(self, face: Face, stages: Stages, profile: FunctionProfile | None = None) -> None:
-        self.face, self.stages, self.profile = face, stages, profile
-        self.name, self.updated, self.trust_input = face.name, list(face.updated), False
+    def __init__(
+        self, signature: FunctionSignature, stages: Stages, profile: FunctionProfile | None = None
+    ) -> None:
+        self.signature, self.stages, self.profile = signature, stages, profile
+        self.name, self.updated, self.trust_input = signature.name, list(signature.updated), False
         self.arguments = Arguments(
-            face.name, face.declared, stages.fgraph.inputs, face.states, face.allow_downcast
+            signature.name,
+            signature.declared,
+            stages.fgraph.inputs,
+            signature.states,
+            signature.allow_downcast,
         )
         self._count = len(stages.fgraph.outputs) - len(self.updated)
         entering = (v for v in stages.program.inputs if isinstance(v, Shared))
@@ -95,7 +101,7 @@ class Function:
         self._copied = _must_copy(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
         on_gpu = stages.target.place != HOST
-        self.lent = [b and on_gpu for b in face.borrow]
+        self.lent = [b and on_gpu for b in signature.borrow]
         for slot in self.arguments.slots:
             slot.changes = any(slot.default is s.storage for s in self.updated)
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
@@ -103,32 +109,32 @@ class Function:
         plain = not self._copied and not self._watched and profile is None
         self._fast: Calls | None = fast_calls(self) if plain else None
         self._attempt = None if self._fast is None else self._fast.attempt
-        self._one = face.structure.kind == "one"
-        self._told: list[Plan] = []  # the plans that ``dnn.verbose`` has printed
+        self._one = signature.structure.kind == "one"
+        self._printed_plans: list[Plan] = []  # the plans that ``dnn.verbose`` has printed
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the signature, and the graph that runs."""
+        """The HTML form for notebooks: the signature and the rewritten graph."""
         return str(operator("repr_html")(self))
 
     # -- calling ------------------------------------------------------------------------------
 
     @property
     def executor(self) -> Executor:
-        """What runs the program; made on first use, when the device is first needed."""
+        """The executor of the program, made on first use, when the device is first needed."""
         if self.executor_or_none is None:
             self.executor_or_none = Executor(self.stages.program, Devices(self.stages.target))
         return self.executor_or_none
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it. Shared variables change only if all of it succeeds."""
+        """Run the function. Shared variables change only if all of it succeeds."""
         if self._attempt is not None and not kwargs:
             found = self._attempt(self, args)
             if found is not None:
-                return found[0] if self._one else self.face.structure.pack(found)
-        return self.face.structure.pack(self.run(args, kwargs))
+                return found[0] if self._one else self.signature.structure.pack(found)
+        return self.signature.structure.pack(self.run(args, kwargs))
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Outputs as a list."""
+        """The outputs as a list, by the full path of a call."""
         executor = self.executor_or_none or self.executor
         runtime, fast = executor.runtime, self._fast
         with runtime.exclusive(), np.errstate(all="ignore"):
@@ -142,7 +148,9 @@ class Function:
             else:
                 results = executor.run(values)
             if config.dnn.verbose:
-                self._told = tell_plans(self.name, self.stages, self.plans(), self._told)
+                self._printed_plans = print_new_plans(
+                    self.name, self.stages, self.plans(), self._printed_plans
+                )
             for i in self._copied:
                 results[i] = runtime.fresh(results[i])
             if self.updated:
@@ -166,7 +174,7 @@ class Function:
         return results
 
     def update(self, new_values: Sequence[Any]) -> None:
-        """Write new values into the shared variables that it updates; all of them or none."""
+        """Write new values into the updated shared variables, all of them or none."""
         for variable, new in zip(self.updated, new_values):
             if new.shape != variable.storage.shape:
                 variable.type.check_value_shape(new.shape, f"update of {variable}")
@@ -175,7 +183,7 @@ class Function:
         for variable, new in zip(self.updated, new_values):
             pairs.setdefault(devices.home(variable), []).append((variable.storage, new))
         if any(home is not devices.main for home in pairs):
-            devices.main.settle()  # the error word does not guard what is kept on the host
+            devices.main.settle()  # read the device's errors before values on the host change
         for home, updates in pairs.items():
             home.update(updates)
 
@@ -188,7 +196,7 @@ class Function:
 
     @property
     def container(self) -> Stored:
-        """The storages of those values."""
+        """The storages of the values kept for inputs."""
         return Stored(self.arguments, storages=True)
 
     def __getitem__(self, key: Any) -> Any:
@@ -227,20 +235,24 @@ class Function:
         targets = (
             () if delete_updates else tuple(own.get(s) or swaps.get(s, s) for s in self.updated)
         )
-        face = replace(self.face, name=name or self.name, states=states, updated=targets)
-        return self._with(face, other, profile)
+        signature = replace(self.signature, name=name or self.name, states=states, updated=targets)
+        return self._with(signature, other, profile)
 
     def _states(self) -> list[tuple[Variable, Shared, In]]:
-        declared = {d.variable: d for d in self.face.declared}
-        return [(v, s, declared[v]) for v, s in self.face.states.items()]
+        declared = {d.variable: d for d in self.signature.declared}
+        return [(v, s, declared[v]) for v, s in self.signature.states.items()]
 
-    def _with(self, face: Face, fgraph: FunctionGraph, profile: Any = None) -> Function:
-        _tell_updates(fgraph, face)
+    def _with(
+        self, signature: FunctionSignature, fgraph: FunctionGraph, profile: Any = None
+    ) -> Function:
+        _mark_updates(fgraph, signature)
         with config.change_flags(compute_test_value="off"):
             program = program_of(fgraph, self.stages.target, self.stages.mode)
             stages = replace(self.stages, fgraph=fgraph, program=program, audit=None)
         wanted = self.profile is not None if profile is None else profile
-        other = Function(face, stages, FunctionProfile.of(wanted, face.name, stages.rewrites))
+        other = Function(
+            signature, stages, FunctionProfile.of(wanted, signature.name, stages.rewrites)
+        )
         other.trust_input = self.trust_input
         return other
 
@@ -248,9 +260,9 @@ class Function:
         swaps: dict[Any, Any] = {s: copy.deepcopy(s, memo) for s in self.get_shared()}
         fgraph = self.stages.fgraph
         other = FunctionGraph(fgraph.inputs, fgraph.outputs, replace=swaps)
-        states = {v: copy.deepcopy(s, memo) for v, s in self.face.states.items()}
+        states = {v: copy.deepcopy(s, memo) for v, s in self.signature.states.items()}
         updated = tuple(copy.deepcopy(s, memo) for s in self.updated)
-        return self._with(replace(self.face, states=states, updated=updated), other)
+        return self._with(replace(self.signature, states=states, updated=updated), other)
 
     def __copy__(self) -> Function:
         return self.copy()
@@ -259,20 +271,22 @@ class Function:
         fgraph = self.stages.fgraph
         graph = Bundle([*fgraph.inputs, *fgraph.outputs])
         rest = (self.stages.mode, self.stages.target, self.stages.rewrites)
-        face = replace(self.face, declared=tuple(_without_expressions(d) for d in self.declared))
+        signature = replace(
+            self.signature, declared=tuple(_without_expressions(d) for d in self.declared)
+        )
         profiled = self.profile is not None
-        return _unpickle, (graph, len(fgraph.inputs), face, rest, self.trust_input, profiled)
+        return _unpickle, (graph, len(fgraph.inputs), signature, rest, self.trust_input, profiled)
 
-    # -- looking at it ------------------------------------------------------------------------
+    # -- reports ------------------------------------------------------------------------------
 
     def plans(self) -> list[Any]:
         """The plans made so far, over all segments."""
         return [] if self.executor_or_none is None else self.executor_or_none.plans()
 
     def free(self) -> None:
-        """Drop all plans, with what they hold, and give their memory back to the system.
+        """Drop all plans and give their memory back to the system.
 
-        The next call makes new ones.
+        The next call makes new plans.
         """
         runtime = None if self.executor_or_none is None else self.executor_or_none.runtime
         self.executor_or_none = None
@@ -282,11 +296,11 @@ class Function:
             runtime.trim()
 
     def lowering_report(self) -> LoweringReport:
-        """What each node became: kernel or view, why others were refused, the user's line."""
+        """For each node its kernel (or view), why others refused it, and the user's line."""
         return lowering_report(self.stages, self.plans())
 
     def dnn_report(self) -> DnnReport:
-        """Which algorithm cuDNN was asked for and which it runs, for each convolution."""
+        """For each convolution the algorithm that was requested and the one that runs."""
         return dnn_report(self.plans())
 
     def memory_report(self) -> MemoryReport:
@@ -294,7 +308,7 @@ class Function:
         return memory_report(self.plans(), self.fgraph, self.get_shared(), self.device_memory())
 
     def device_memory(self) -> Any:
-        """What symdnn has taken of the GPU; None on a CPU, and before the first call."""
+        """The memory that symdnn uses on the GPU; None on a CPU, and before the first call."""
         return None if self.executor_or_none is None else self.executor_or_none.runtime.memory_use()
 
     @property
@@ -315,10 +329,10 @@ class Function:
     @property
     def declared(self) -> tuple[In, ...]:
         """The inputs as declared."""
-        return self.face.declared
+        return self.signature.declared
 
     def get_shared(self) -> list[Shared]:
-        """Shared variables that it reads or updates."""
+        """The shared variables that the function reads or updates."""
         return list(dict.fromkeys([*self._shared, *self.updated]))
 
     def __repr__(self) -> str:
@@ -326,12 +340,12 @@ class Function:
 
 
 def _read_by_device_only(fgraph: FunctionGraph, v: Variable) -> bool:
-    """Whether nothing on the host reads the content of an input."""
+    """Whether no node on the host reads the elements of an input."""
     return all(n is not None and isinstance(n.op, GpuFromHost | ShapeI) for n, _ in fgraph.users(v))
 
 
 class _OnHost(Mapping[Variable, Any]):
-    """What a call is given, brought to the host when one looks."""
+    """The values of a call as arrays on the host, copied there when they are read."""
 
     def __init__(self, values: Mapping[Variable, Any], to_host: Callable[[Any], Any]) -> None:
         self._values, self._to_host = values, to_host
@@ -347,11 +361,11 @@ class _OnHost(Mapping[Variable, Any]):
 
 
 def _must_copy(program: Program, count: int) -> list[int]:
-    """Results that are no fresh array of their own: leaves, values of the host, what is kept
-    between calls, repeated ones.
+    """Indices of the results that need a copy, since they are not new arrays.
 
-    An update is copied into its storage anyway; it needs a copy before that only where it may
-    be memory that another update writes.
+    These are leaves, values of host nodes, values of the parameter cache, and repeated results. An
+    update is copied to its storage anyway. It needs a copy before that only if it may share memory
+    that another update writes.
     """
     stays = {v for s in program.segments() for n in s.host for v in n.outputs}
     stays.update(v for s in program.segments() if s.kept for v in s.outputs)
@@ -374,33 +388,40 @@ def _check_swap(function: Function, old: Shared, new: Shared) -> None:
 
 
 def _own_state(state: Shared, declared: In) -> Shared:
-    """A copy of a value kept for an input; a user's shared variable stays the one it is."""
+    """A copy of the value kept for an input; a user's shared variable is not copied."""
     return state if isinstance(declared.value, Shared) else copy.deepcopy(state)
 
 
-def _tell_updates(fgraph: FunctionGraph, face: Face) -> None:
-    """Which outputs are new values: the last ones, in the order of what is updated."""
-    first = len(fgraph.outputs) - len(face.updated)
-    fgraph.updates = {first + i: s for i, s in enumerate(face.updated)}
+def _mark_updates(fgraph: FunctionGraph, signature: FunctionSignature) -> None:
+    """Mark the last outputs as the new values of the updated variables, in their order."""
+    first = len(fgraph.outputs) - len(signature.updated)
+    fgraph.updates = {first + i: s for i, s in enumerate(signature.updated)}
 
 
 def _without_expressions(declared: In) -> In:
-    # The update's expression is in the graph; the value is kept by the state.
+    # The update's expression is in the graph, the value in the state.
     other = copy.copy(declared)
     other.update = None
     return other
 
 
 def _unpickle(
-    graph: Bundle, count: int, face: Face, rest: Any, trusted: bool, profiled: bool
+    graph: Bundle,
+    count: int,
+    signature: FunctionSignature,
+    rest: Any,
+    trusted: bool,
+    profiled: bool,
 ) -> Function:
     mode, target, rewrites = rest
     inputs, outputs = graph.variables[:count], graph.variables[count:]
     fgraph = FunctionGraph(inputs, outputs)
-    _tell_updates(fgraph, face)
+    _mark_updates(fgraph, signature)
     with config.change_flags(compute_test_value="off"):
         program = program_of(fgraph, target, mode)
     stages = Stages(mode, target, fgraph, program, rewrites)
-    function = Function(face, stages, FunctionProfile.of(profiled, face.name, stages.rewrites))
+    function = Function(
+        signature, stages, FunctionProfile.of(profiled, signature.name, stages.rewrites)
+    )
     function.trust_input = trusted
     return function

@@ -1,9 +1,9 @@
-"""Calls of a function that find all as it was: arguments in, one launch, results out.
+"""The fast path of repeated calls on a device: the arguments enter, a captured plan is replayed.
 
-A step of a small net takes less time on a GPU than looking up its plan takes in Python, with a
-shared variable for each parameter. A function whose program is one segment on a device needs
-little of that once the segment is captured: while no storage anywhere has moved or changed hands
-(:func:`symdnn.graph.values.storage.changes`), the shapes of the arguments tell the plan.
+A step of a small network takes less time on a GPU than the look-up of its plan takes in Python,
+with a shared variable for each parameter. For a function whose program is one captured segment most
+of that is unnecessary. While no storage has moved or changed its owner
+(:func:`symdnn.graph.values.storage.changes`), the shapes of the arguments determine the plan.
 """
 
 from __future__ import annotations
@@ -23,33 +23,34 @@ from symdnn.graph.variable import Shared, Variable
 
 __all__ = ["CallSite", "Calls", "FastCalls"]
 
-_MOST = 64
+#: The most plans that the fast path of one function knows.
+_MAX_ENTRIES = 64
 
 
 class CallSite(Protocol):
-    """What fast calls ask of the function that is called."""
+    """The parts of a function that its fast path uses."""
 
     arguments: Arguments
     stages: Stages
     updated: list[Shared]
     lent: list[bool]
     trust_input: bool
-    #: What runs the program; None before the first call.
+    #: The executor of the program; None before the first call.
     executor_or_none: Executor | None
 
     @property
     def executor(self) -> Executor:
-        """What runs the program; made on first use."""
+        """The executor of the program, made on first use."""
 
     def get_shared(self) -> list[Shared]:
-        """Shared variables that it reads or updates."""
+        """The shared variables that the function reads or updates."""
 
     def update(self, new_values: Sequence[Any]) -> None:
-        """Write new values into the shared variables that it updates."""
+        """Write new values into the updated shared variables."""
 
 
 class _Entry(NamedTuple):
-    """A captured plan, what enters it but for the arguments, and the state that this holds for."""
+    """A captured plan with its inputs except arguments, valid for one count of changes."""
 
     plan: Plan
     replay: Any
@@ -59,7 +60,10 @@ class _Entry(NamedTuple):
 
 
 class Calls:
-    """What calls of one function share that go the short way; ``entries`` are those known."""
+    """The fast path of one function, common to CPU and GPU.
+
+    ``entries`` are the known plans by the shapes of the arguments.
+    """
 
     entries: dict[Any, Any]
 
@@ -74,19 +78,19 @@ class Calls:
         self.from_host = [(at[v], v) for v in segment.inputs if v in self.made]
         read = (*segment.dims, *(v for n in segment.host for v in n.inputs))
         self.shared = [v for v in dict.fromkeys(read) if isinstance(v, Shared)]
-        #: Whether something that parameters give is kept (:mod:`~.kept`), and may be out of date.
+        #: Whether the parameter cache has values, which may be out of date.
         self.keeps = any(s.kept for s in function.stages.program.segments())
-        #: Whether the plan depends on values too: sizes that are given, or computed of others.
+        #: Whether the plan depends on values too: sizes that are arguments, or computed from them.
         self.by_value = bool(segment.host or segment.dims)
         self.entries = {}
         self.misses = 0
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
-        """A call's results; None where something is not as it was: it goes the long way."""
+        """A call's results; None if the fast path does not apply, so the full path must run."""
         raise NotImplementedError
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
-        """Remember a call that went the long way."""
+        """Remember the plan of a call that took the full path."""
         raise NotImplementedError
 
     def _host_values(self, executor: Any, bound: Sequence[Any]) -> dict[Variable, Any]:
@@ -99,31 +103,31 @@ class Calls:
         return values
 
     def _may_change(self, function: CallSite) -> bool:
-        """Whether a user may write what is read without any storage telling."""
+        """Whether the user may write memory of shared variables without a storage's knowledge."""
         home = function.executor.devices.home
         return any(v.storage.is_lent_off(home(v).memory.place) for v in function.get_shared())
 
-    def _staying(self, executor: Any, values: dict[Variable, Any]) -> list[Any]:
-        """What enters and is where it is until storages change; None for the rest."""
-        kept = set(executor.kept_values)
+    def _inputs_in_place(self, executor: Any, values: dict[Variable, Any]) -> list[Any]:
+        """The plan's inputs that stay in place until storages change; None for the others."""
+        kept = set(executor.cached_variables)
         inputs = self.segment.inputs
         return [values.get(v) if isinstance(v, Shared) or v in kept else None for v in inputs]
 
     def _dims(self, plan: Plan) -> tuple[int, ...]:
-        """The sizes that ``plan`` was looked up by; an update may have changed them since."""
+        """The sizes in the signature of ``plan``; an update may have changed them since."""
         return plan.signature[len(plan.signature) - len(self.segment.dims) :]
 
-    def _room(self, cache: PlanCache) -> None:
-        """Let go of plans that the cache has dropped, and of all where too many are known."""
+    def _drop_stale(self, cache: PlanCache) -> None:
+        """Forget plans that the cache has dropped, and all plans if there are too many."""
         if cache.misses != self.misses:
             self.misses, kept = cache.misses, set(map(id, cache.plans.values()))
             self.entries = {k: e for k, e in self.entries.items() if id(e.plan) in kept}
-        if len(self.entries) >= _MOST:
+        if len(self.entries) >= _MAX_ENTRIES:
             self.entries.clear()
 
 
 class FastCalls(Calls):
-    """Calls of a function whose program is one segment on a device that captures it."""
+    """The fast path of a function whose program is one segment on a device that captures it."""
 
     def __init__(self, function: CallSite, segment: Segment) -> None:
         super().__init__(function, segment)
@@ -135,7 +139,7 @@ class FastCalls(Calls):
         self.places = [segment.outputs.index(v) for v in outputs[:count]]
         self.in_order = self.places == list(range(len(segment.outputs)))
         self.lent = function.lent
-        #: How often it has written what it updates.
+        #: The number of calls that have written the updated variables.
         self.counter = [0]
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
@@ -153,7 +157,7 @@ class FastCalls(Calls):
     def _found(
         self, function: CallSite, executor: Any, runtime: Any, args: Sequence[Any]
     ) -> list[Any] | None:
-        """The outputs; None where something is not as it was. The device must be held."""
+        """The outputs, or None as in :meth:`attempt`. The device's lock must be held."""
         bound = self._bound(function, runtime, args)
         if bound is None:
             return None
@@ -177,13 +181,13 @@ class FastCalls(Calls):
         if values is not None:
             for k, v in self.from_host:
                 entering[k] = values[v]
-        left = replay.run(entering, args)
+        outputs = replay.run(entering, args)
         if function.updated:
             note_writes(self.counter)
-        return left if self.in_order else [left[k] for k in self.places]
+        return outputs if self.in_order else [outputs[k] for k in self.places]
 
     def _bound(self, function: CallSite, runtime: Any, args: Sequence[Any]) -> list[Any] | None:
-        """The arguments as they enter; None where one has to be converted."""
+        """The arguments as inputs of the plan; None where one has to be converted."""
         if len(args) != len(self.slots):
             return None
         trusted, found = function.trust_input, []
@@ -203,10 +207,10 @@ class FastCalls(Calls):
         return found
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
-        """Remember a call that went the long way, if its plan is captured by now."""
+        """Remember the plan of a call that took the full path, if it is captured by now."""
         executor = function.executor
         cache = executor.only_cache
-        self._room(cache)
+        self._drop_stale(cache)
         plan: Any = cache.latest
         replay = plan.bound.replay if plan is not None else None
         if replay is None or any(v not in values for v in self.arguments):
@@ -219,4 +223,6 @@ class FastCalls(Calls):
             key = (key, *self._dims(plan))
         for v in function.updated:
             v.storage.counts(self.counter)
-        self.entries[key] = _Entry(plan, replay, cache, self._staying(executor, values), changes())
+        self.entries[key] = _Entry(
+            plan, replay, cache, self._inputs_in_place(executor, values), changes()
+        )

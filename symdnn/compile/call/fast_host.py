@@ -1,5 +1,6 @@
-"""Calls on the CPU of a function that find all as it was: no table of values, no look-up of shared
-variables, no conversion. See :mod:`symdnn.compile.call.fast` for when that is.
+"""The fast path of repeated calls on a CPU: no conversion, no look-up of shared variables or plans.
+
+See :mod:`symdnn.compile.call.fast` for its conditions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["HostCalls", "fast_calls"]
 
 
 def fast_calls(function: CallSite) -> Calls | None:
-    """The fast calls of a function, where its program is one segment."""
+    """The fast path of a function whose program is one segment; None for other functions."""
     program = function.stages.program
     regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
     if len(regions) != 1 or not isinstance(regions[0], Segment):
@@ -28,30 +29,30 @@ def fast_calls(function: CallSite) -> Calls | None:
     segment, first = regions[0], len(program.outputs) - len(function.updated)
     if segment.place == HOST:
         if function.stages.target.place != HOST:
-            return None  # the device is held in a call, and may have an error to tell
-        all_left = all(v in segment.outputs for v in program.outputs)
-        return HostCalls(function, segment) if segment.nodes and all_left else None
+            return None  # the device is locked during a call, and may report an error
+        all_made = all(v in segment.outputs for v in program.outputs)
+        return HostCalls(function, segment) if segment.nodes and all_made else None
     written = {new for new, _ in segment.updates}
-    left = all(v in segment.outputs for v in program.outputs[:first])
-    if not left or any(v not in written for v in program.outputs[first:]):
+    all_made = all(v in segment.outputs for v in program.outputs[:first])
+    if not all_made or any(v not in written for v in program.outputs[first:]):
         return None
     return FastCalls(function, segment)
 
 
 class _Entry(NamedTuple):
-    """A plan, what enters it but for the arguments, and the state that this holds for."""
+    """A plan with its inputs except arguments, valid for one count of changes."""
 
     plan: Plan
     run: Any
     cache: PlanCache
     entering: list[Any]
     changes: int
-    #: Whether nothing of the user's runs inside of a call.
+    #: Whether no code of the user's runs inside of a call.
     closed: bool
 
 
 class HostCalls(Calls):
-    """Calls of a function whose program is one segment on the CPU."""
+    """The fast path of a function whose program is one segment on the CPU."""
 
     def __init__(self, function: CallSite, segment: Segment) -> None:
         super().__init__(function, segment)
@@ -59,7 +60,7 @@ class HostCalls(Calls):
         self.count = len(outputs) - len(function.updated)
         self.places = [segment.outputs.index(v) for v in outputs]
         self.in_order = self.places == list(range(len(segment.outputs)))
-        #: Whether the arguments, in their order, are what enters.
+        #: Whether the inputs of the plan are the arguments, in their order.
         self.only_arguments = self.arguments == list(segment.inputs)
         self._accept = _accepting(self)
 
@@ -75,19 +76,19 @@ class HostCalls(Calls):
                 return None  # inside of another call
             runtime.depth = 0
             try:
-                left = self._left(executor, bound)
-                if left is not None:
+                outputs = self._outputs(executor, bound)
+                if outputs is not None:
                     if not self.in_order:
-                        left = [left[k] for k in self.places]
+                        outputs = [outputs[k] for k in self.places]
                     if function.updated:
-                        function.update(left[self.count :])
-                        del left[self.count :]
-                return left
+                        function.update(outputs[self.count :])
+                        del outputs[self.count :]
+                return outputs
             finally:
                 runtime.depth = -1
 
-    def _left(self, executor: Any, bound: Any) -> list[Any] | None:
-        """What the segment gives; None where something is not as it was."""
+    def _outputs(self, executor: Any, bound: Any) -> list[Any] | None:
+        """The outputs of the segment, or None as in :meth:`attempt`."""
         key, arguments = bound
         values: dict[Variable, Any] | None = None
         if self.by_value:
@@ -118,13 +119,13 @@ class HostCalls(Calls):
                 return run(entering)  # type: ignore[no-any-return]
             return executor.runtime.quietly(run, entering, closed)  # type: ignore[no-any-return]
         except MemoryError:
-            return None  # the long way tries smaller workspaces
+            return None  # the full path tries smaller workspaces
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
-        """Remember a call that went the long way."""
+        """Remember the plan of a call that took the full path."""
         executor = function.executor
         cache = executor.only_cache
-        self._room(cache)
+        self._drop_stale(cache)
         plan = cache.latest
         if plan is None or any(v not in values for v in self.arguments):
             return
@@ -134,15 +135,15 @@ class HostCalls(Calls):
         key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
         if self.by_value:
             key = (key, *self._dims(plan))
-        entering = self._staying(executor, values)
+        entering = self._inputs_in_place(executor, values)
         closed = plan.bound.closed and not self.segment.host
         self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
 
 
 def _accepting(calls: Calls) -> Any:
-    """``accept(args, trusted)``: (shapes, arguments as they enter); None: one is to be converted.
+    """``accept(args, trusted)``: (shapes, inputs of the plan), or None if one must be converted.
 
-    A function made for these arguments, since a loop over them takes as long as a small kernel.
+    It is generated code for these arguments: a loop over them takes as long as a small kernel.
     """
     names = [f"a{i}" for i in range(len(calls.slots))]
     scope: dict[str, Any] = {"ndarray": np.ndarray, "numbers": (float, int, np.generic)}
@@ -163,7 +164,7 @@ def _accepting(calls: Calls) -> Any:
     shapes = [f"{a}.shape" for a in names]
     key = shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
     lines.append(f" return {key}, [{', '.join(names)}]")
-    # Numbers and the words above make the whole text; nothing of the user's is in it.
+    # The text consists of numbers and the words above; it has nothing from the user.
     exec(compile("\n".join(lines), "<arguments>", "exec"), scope)
     return scope["accept"]
 

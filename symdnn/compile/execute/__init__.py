@@ -1,1 +1,1 @@
-"""Targets, and the run of a program's segments and loops."""
+"""Targets, and the execution of a program's segments, lazy choices and loops."""

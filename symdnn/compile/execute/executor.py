@@ -11,7 +11,7 @@ from symdnn.compile.execute.retry import run_segment
 from symdnn.compile.execute.targets import Devices
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.host import HostProgram
-from symdnn.compile.program.parameter_cache import KeptState
+from symdnn.compile.program.parameter_cache import ParameterCache
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.kernel import Versions
 from symdnn.graph.place import HOST, Place
@@ -24,17 +24,17 @@ Values = dict[Variable, Any]
 
 
 class Executor:
-    """A program with the plans that its segments have so far.
+    """Runs a program, with the plans made for its segments so far.
 
-    ``inside``: it is a branch or the body of a loop, whose outputs stay where values of their
-    types are kept.
+    With ``inside`` the program is a branch or the body of a loop, whose outputs stay on the device
+    where values of their types are stored.
     """
 
     def __init__(self, program: Program, devices: Devices, inside: bool = False) -> None:
         self.program, self.devices, self.inside = program, devices, inside
-        #: What runs only when parameters have changed.
+        #: Segments of the parameter cache, which run only after a parameter has changed.
         self._kept = [_KeptRunner(s, devices) for s in _kept(program)]
-        #: Whether anything is kept of parameters.
+        #: Whether there is a parameter cache.
         self.keeps = bool(self._kept)
         versions = {v: tell for k in self._kept for v, tell in k.state.versions().items()}
         regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
@@ -46,7 +46,7 @@ class Executor:
         return self.devices.main
 
     def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
-        """Values of the program's outputs; ``values`` holds what enters and is added to."""
+        """Values of the program's outputs. ``values`` has the inputs; results are added to it."""
         for runner in (*self._kept, *self._runners):
             runner.run(values, watcher)
         place = self.runtime if self.inside else None
@@ -54,17 +54,17 @@ class Executor:
 
     @property
     def is_current(self) -> bool:
-        """Whether what is kept of parameters is what they are now."""
+        """Whether the parameter cache is up to date."""
         return all(k.state.is_current for k in self._kept)
 
     @property
-    def kept_values(self) -> Iterator[Variable]:
-        """What is kept between calls, besides shared variables."""
+    def cached_variables(self) -> Iterator[Variable]:
+        """The variables of the parameter cache."""
         return (v for k in self._kept for v in k.segment.outputs)
 
     @property
     def only_cache(self) -> PlanCache:
-        """The plans of a program that is one segment, what is kept apart."""
+        """The plans of a program that is one segment besides the parameter cache."""
         (runner,) = self._runners
         (cache,) = runner.plan_caches()
         return cache
@@ -76,7 +76,7 @@ class Executor:
         runner.host(values)
 
     def plan_caches(self) -> Iterator[PlanCache]:
-        """The plan cache of each segment, those in branches and loops too; kept ones come last."""
+        """The plan cache of each segment, also in branches and loops; the parameter cache last."""
         for runner in (*self._runners, *self._kept):
             yield from runner.plan_caches()
 
@@ -120,7 +120,7 @@ class _SegmentRunner:
 
 
 class _KeptRunner(_SegmentRunner):
-    """Runs only when a shared variable that is read has another value than before."""
+    """Runs a segment only if a shared variable that it reads has changed since."""
 
     def __init__(self, segment: Segment, devices: Devices) -> None:
         super().__init__(segment, devices, {})
@@ -130,7 +130,7 @@ class _KeptRunner(_SegmentRunner):
             if isinstance(v, Shared)
         ]
         places: dict[Variable, Place] = {v: memory.place for v, memory in self.homes}
-        self.state = KeptState(segment, places.__getitem__)
+        self.state = ParameterCache(segment, places.__getitem__)
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
         if not self.state.is_current:
@@ -151,8 +151,8 @@ class _IfRunner:
             False: Executor(region.orelse, devices, inside=True),
         }
         self.given = {
-            True: _given(region.then, region.then_values),
-            False: _given(region.orelse, region.else_values),
+            True: _must_copy(region.then, region.then_values),
+            False: _must_copy(region.orelse, region.else_values),
         }
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
@@ -185,26 +185,26 @@ class _LoopRunner:
         return self.body.plan_caches()
 
 
-_NOTHING = nullcontext()
+_NO_CONTEXT = nullcontext()
 
 
 def _held(
     devices: Devices, segments: Sequence[Segment]
 ) -> Callable[[], AbstractContextManager[None]]:
-    """What holds the CPU for segments on it, where the call holds another device only."""
+    """A context that locks the CPU for segments on it, where the call locks only a GPU."""
     if all(s.place == devices.target.place for s in segments):
-        return lambda: _NOTHING
+        return lambda: _NO_CONTEXT
     return devices.runtime(HOST).exclusive
 
 
-def _given(program: Program, results: Sequence[Variable]) -> list[bool]:
-    """Which results a branch passes on, or gives twice: they must not share memory."""
+def _must_copy(program: Program, results: Sequence[Variable]) -> list[bool]:
+    """For each result of a branch whether it must be copied: inputs, and repeated results."""
     made = {v for s in program.segments() for n in s.nodes for v in n.outputs}
     return [v not in made or v in results[:i] for i, v in enumerate(results)]
 
 
 def _value(v: Variable, values: Values, place: Runtime | None = None) -> Any:
-    """A value; a constant where ``place`` keeps it, on the host without one."""
+    """A value; a constant in the memory of ``place``, without one on the host."""
     if not isinstance(v, Constant):
         return values[v]
     return v.data if place is None else place.placed(v)

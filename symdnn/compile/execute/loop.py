@@ -1,4 +1,4 @@
-"""Runs a loop region: the body's plan once per step, values carried in buffers."""
+"""Runs a loop: the body's plan once per step, with states in buffers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Step = Callable[[list[Any], list[Any]], Sequence[Any]]
 
 
 class LoopRunner:
-    """A loop with the plans of its body so far."""
+    """Runs a loop, with the plans made for its body so far."""
 
     def __init__(self, region: Loop, body: Executor, runtime: Runtime) -> None:
         self.region, self.body, self.runtime = region, body, runtime
@@ -37,12 +37,12 @@ class LoopRunner:
             self.in_order = self.segment.outputs == op.inner.outputs
             kept = op.inner.outputs[: len(op.states) + op.collected]
             self.kept_at = [[i for i, w in enumerate(kept) if w is v] for v in self.segment.outputs]
-        #: That of the body in the last run.
+        #: The body's plan in the last run.
         self.plan: Plan | None = None
         self.graphs = runtime.loop_graphs() if self._may_be_a_graph() else None
 
     def _may_be_a_graph(self) -> bool:
-        """Whether all steps may be captured as one: they are alike, and their number is known."""
+        """Whether all steps may be captured as one CUDA graph; not those of ``until``."""
         segment = self.segment
         return (
             segment is not None
@@ -73,11 +73,11 @@ class LoopRunner:
         return run_loop(self.op, inputs, step, self.runtime.loop_arrays())
 
     def steps(self, inputs: Sequence[Any]) -> int:
-        """How often the body runs for these inputs, at most."""
+        """The most steps for these inputs."""
         return int(self.op.split(inputs).steps)
 
     def is_current(self, plan: Plan) -> bool:
-        """Whether a plan of the body was not dropped since; counts as a use of it."""
+        """Whether a plan of the body is still in the cache; counts as a use of it."""
         (cache,) = self.body.plan_caches()
         return cache.used(plan)
 
@@ -92,7 +92,7 @@ class LoopRunner:
         return read
 
     def _with_scalars_on_host(self, step: Step) -> Step:
-        """Entries that are integer scalars are read on the host, where the body wants them."""
+        """A step that copies integer scalars among its inputs to the host, as the body expects."""
         if self.runtime.memory.place == HOST:
             return step
         scalars = [i for i, v in enumerate(self.inner.inputs) if v.type.is_integer_scalar]
@@ -113,7 +113,7 @@ class LoopRunner:
         return step
 
     def _by_plan(self, watcher: Watcher | None) -> Step:
-        """A step that is one plan: entries of one array have one shape, so it is found once."""
+        """A step that is one plan. Shapes are equal in all steps, so it is looked up once."""
         (cache,) = self.body.plan_caches()
         entering, outputs = self.entering, self.inner.outputs
         run: Any = None
@@ -124,30 +124,32 @@ class LoopRunner:
             if run is None:
                 self.plan = cache.get(given, dict(zip(self.inner.inputs, arguments)))
                 run = self.plan.bound.run
-            left: Sequence[Any] = run(given, watcher, *self._leading(targets))
-            return left if self.in_order else self._ordered(left, arguments, outputs)
+            plan_outputs: Sequence[Any] = run(given, watcher, *self._target_buffers(targets))
+            return (
+                plan_outputs if self.in_order else self._ordered(plan_outputs, arguments, outputs)
+            )
 
         return step
 
-    def _leading(self, targets: list[Any]) -> list[list[Any]]:
-        """Where what leaves the plan will be kept; nothing where that is not asked for."""
+    def _target_buffers(self, targets: list[Any]) -> list[list[Any]]:
+        """The buffers into which the plan writes its outputs, as an argument list, or nothing."""
         if not targets or self.segment is None or self.segment.place == HOST:
             return []
         known = [[targets[i] for i in at if targets[i] is not None] for at in self.kept_at]
         return [[at[0] if at else None for at in known]]
 
     def _ordered(
-        self, left: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Variable]
+        self, plan_outputs: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Variable]
     ) -> list[Any]:
-        """Inner outputs from what left the plan; some may be inputs or constants."""
+        """The inner outputs from the plan's outputs; some may be inputs or constants."""
         assert self.segment is not None
         known: dict[Variable, Any] = dict(zip(self.inner.inputs, arguments))
-        known.update(zip(self.segment.outputs, left))
+        known.update(zip(self.segment.outputs, plan_outputs))
         return [self.runtime.placed(v) if isinstance(v, Constant) else known[v] for v in outputs]
 
 
 def _only_segment(region: Loop) -> Segment | None:
-    """The body when it is one segment whose plan depends on shapes alone."""
+    """The body if it is one segment whose plan depends only on shapes; else None."""
     regions = region.body.regions
     if len(regions) != 1 or not isinstance(regions[0], Segment):
         return None

@@ -1,4 +1,4 @@
-"""A call that finds no memory: the plan is made again with smaller workspaces, then given up."""
+"""Calls that run out of memory: the plan is remade with smaller workspaces before they fail."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from symdnn.graph.variable import Variable
 
 __all__ = ["run_segment"]
 
-#: Bytes of workspace that one convolution may have when memory is short: what is tried in turn.
-_CUTS = (64 << 20, 1 << 20, 1)
+#: Limits for the workspace of a convolution, tried in turn when memory is short.
+_WORKSPACE_LIMITS_BYTES = (64 << 20, 1 << 20, 1)
 
 
 def run_segment(
@@ -24,17 +24,18 @@ def run_segment(
     values: Mapping[Variable, Any],
     watcher: Watcher | None = None,
 ) -> list[Any]:
-    """What leaves the segment of ``cache``.
+    """Run the segment of ``cache`` and return its outputs.
 
-    Where the device has no room for the plan, plans with less workspace are tried; the first that
-    runs replaces it. Raises the first ``MemoryError`` when none does: nothing was updated.
+    If the device has too little memory for the plan, plans with less workspace are tried, and the
+    first that runs replaces it. If none does, raises the first ``MemoryError``; nothing was
+    updated.
     """
     plan = cache.get(entering, values)
     try:
         return plan.bound.run(entering, watcher)
     except MemoryError as error:
         first = _without_frames(error)
-    for limit in _cuts(plan.memory):
+    for limit in _smaller_limits(plan.memory):
         with _workspaces(limit):
             smaller = cache.remake(plan, values)
         try:
@@ -47,20 +48,20 @@ def run_segment(
 
 
 def _without_frames(error: MemoryError) -> MemoryError:
-    """The error, its frames no longer keeping alive what the failed call had allocated."""
+    """The error, with its frames cleared, so that arrays of the failed call are freed."""
     traceback.clear_frames(error.__traceback__)
     return error
 
 
-def _cuts(memory: Any) -> list[int]:
+def _smaller_limits(memory: Any) -> list[int]:
     """The limits that are smaller than the plan's largest workspace."""
     largest = max((b.nbytes for b in memory.workspaces.values()), default=0)
-    return [limit for limit in _CUTS if limit < largest]
+    return [limit for limit in _WORKSPACE_LIMITS_BYTES if limit < largest]
 
 
 @contextmanager
 def _workspaces(limit: int) -> Iterator[None]:
-    """Plans made inside give a convolution at most ``limit`` bytes, by whatever algorithm fits."""
+    """A context in which plans give a convolution at most ``limit`` bytes of workspace."""
     name = "dnn.conv.workspace_limit"
     given = int(config.dnn.conv.workspace_limit)
     flags = {name: min(limit, given) if given else limit, "dnn.conv.on_unsupported": "fallback"}

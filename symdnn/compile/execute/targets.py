@@ -1,4 +1,4 @@
-"""From a flag or a user's word to a target and its runtimes. The one place that loads a target."""
+"""Finds the target for a flag or a name, and its runtimes. Only this module loads targets."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Devices", "load_kernels", "resolve_target"]
 
 
 def resolve_target(wanted: Target | str | None = None, explain: bool = False) -> Target:
-    """The target to compile for: given, or by the flag ``device`` (``auto``: what is there).
+    """The target ``wanted``; without one the target of the flag ``device``.
 
-    ``"cuda"`` and ``"cuda1"`` mean the GPU of this machine, ``"cuda:sm_90"`` a described one.
-    With ``explain`` a CPU that ``auto`` falls back to carries the reasons in its ``notes``.
+    ``"cuda"`` and ``"cuda1"`` are GPUs of this machine, ``"cuda:sm_90"`` is a described one.
+    ``auto`` is a GPU that can be used, else the CPU; with ``explain`` its ``notes`` say why.
     """
     if isinstance(wanted, Target):
         return wanted
@@ -40,7 +40,7 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
     if device == "auto" and not _gpu_is_ready():
         if explain:
             return cpu_target(_detect().why_no_gpu(_missing_packages()))
-        _say_why_not()
+        _print_why_not()
         return cpu_target()
     if device == "auto":
         device = "cuda"
@@ -48,7 +48,7 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
 
 
 def cpu_target(notes: tuple[str, ...] = ()) -> Target:
-    """This machine's CPU: its libraries' versions, the instruction set, the threads."""
+    """The target for this machine's CPU: versions of libraries, instruction set, threads."""
     facts: dict[str, Any] = {}
     for library in LIBRARIES:
         if library.backend.kind == "cpu" and library.detected_by:
@@ -59,7 +59,7 @@ def cpu_target(notes: tuple[str, ...] = ()) -> Target:
 
 
 def _gpu_is_ready() -> bool:
-    """Whether ``device=auto`` means the GPU: a card, cuDNN, and the packages that drive them."""
+    """Whether ``device=auto`` uses the GPU: there is one, with cuDNN and the Python packages."""
     if _missing_packages():
         return False
     detect = _detect()
@@ -67,9 +67,9 @@ def _gpu_is_ready() -> bool:
 
 
 def _missing_packages() -> list[str]:
-    """What drives a GPU from Python and is not installed."""
+    """Python packages that are needed for a GPU and not installed."""
     needed = ["cuda.bindings"]
-    if str(config.gpu.runtime) == "pycuda":  # else it is used where it is there
+    if str(config.gpu.runtime) == "pycuda":  # otherwise PyCUDA is optional
         needed.insert(0, "pycuda")
     return [p for p in needed if not _installed(p)]
 
@@ -77,7 +77,7 @@ def _missing_packages() -> list[str]:
 def _installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # its parent
+    except ModuleNotFoundError:  # the parent package is missing
         return False
 
 
@@ -86,7 +86,7 @@ def _detect() -> Any:
 
 
 def load_kernels(target: Target) -> None:
-    """Enter the kernels of a target into the table; touches no device."""
+    """Register the kernels of a target, without use of the device."""
     importlib.import_module("symdnn.cpu.execution.runtime")
     if target.kind == "cuda":
         importlib.import_module("symdnn.gpu.registry").load()
@@ -98,7 +98,7 @@ load_by(lambda kind: load_kernels(Target(kind)))
 class Devices:
     """The runtimes that the segments of one function run on, loaded on first use.
 
-    Besides the target's own there is always the CPU, for what the device has no kernel for.
+    Besides the target's device there is always the CPU, for nodes without a kernel there.
     """
 
     def __init__(self, target: Target) -> None:
@@ -125,23 +125,23 @@ class Devices:
             return importlib.import_module("symdnn.cpu.execution.runtime").runtime()  # type: ignore[no-any-return]
         runtime = importlib.import_module("symdnn.gpu.execution.runtime").runtime(place.index)
         if config.print_active_device:
-            say_once(self.target)
+            print_device_once(self.target)
         return runtime  # type: ignore[no-any-return]
 
     def oracle(self, place: Place) -> Oracle:
-        """What is known of that device's kernels."""
+        """The oracle that chooses kernels of that device."""
         return TableOracle(place.kind)
 
     def home(self, shared: Variable) -> Runtime:
-        """Where a shared variable is read: sizes and counters on the host, the rest there."""
+        """The runtime where a shared variable is stored: of the host for integer scalars."""
         return self.main if self.target.keeps(shared.type) else self.runtime(HOST)
 
 
-def _say_why_not() -> None:
-    """Print why ``device=auto`` is the CPU where there is a GPU, once, on the standard error."""
-    if "auto" in _said or not gpu_seems_there():
+def _print_why_not() -> None:
+    """Print once to stderr why ``device=auto`` uses the CPU although there is a GPU."""
+    if "auto" in _printed or not gpu_seems_there():
         return
-    _said.add("auto")
+    _printed.add("auto")
     reason = _detect().why_passed_over(_missing_packages())
     if reason:
         print(
@@ -151,12 +151,12 @@ def _say_why_not() -> None:
         )
 
 
-_said: set[str] = set()
+_printed: set[str] = set()
 
 
-def say_once(target: Target) -> None:
-    """Print which GPU is used, when it is used first, on the standard error."""
-    if str(target.place) not in _said:
-        _said.add(str(target.place))
+def print_device_once(target: Target) -> None:
+    """Print to stderr which GPU is used, at its first use."""
+    if str(target.place) not in _printed:
+        _printed.add(str(target.place))
         cudnn = ".".join(map(str, target.cudnn)) if target.cudnn else "absent"
         print(f"symdnn uses {target}, cuDNN {cudnn}", file=sys.stderr)

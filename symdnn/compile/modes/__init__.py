@@ -1,1 +1,1 @@
-"""Modes that check: every rewrite, every result."""
+"""Modes that check rewrites and results, or watch calls."""

@@ -1,4 +1,4 @@
-"""``DebugMode``: believes nothing but the references, and checks everything else against them."""
+"""``DebugMode``: checks rewrites and kernels against the references."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["DebugMode"]
 
 @dataclass(unsafe_hash=True)
 class DebugMode(Mode):
-    """Compiles and runs with every check there is; many times slower than other modes.
+    """Compiles and runs with all checks; many times slower than other modes.
 
     While compiling: the rewriting is repeated (flag ``DebugMode.patience``) and must give the
     same graph each time. At each call: every rewrite's result is evaluated by the references on
@@ -79,10 +79,10 @@ class _Debugger(Watch):
         self.garbage = bool(config.get("DebugMode.check_preallocated_output"))
         self.before: list[Any] = []
         self.wanted: tuple[Any, ...] | None = None
-        #: What ``wanted`` becomes when its inputs are rounded at random.
+        #: The values of ``wanted`` for inputs that are rounded at random.
         self.samples: list[tuple[Any, ...]] = []
         self._rng = np.random.default_rng(0)
-        #: Opaque values that kernels gave (by identity), and what the references gave in place.
+        #: Opaque values of kernels, by identity, with those of the references.
         self.opaque: dict[int, tuple[Any, Any]] = {}
         self.entered = {v: _copy(a) for v, a in values.items()}
 
@@ -114,7 +114,7 @@ class _Debugger(Watch):
 
     def compute_reference(self, node: Apply) -> tuple[Any, ...] | None:
         if node.op.unmergeable or node.op.private_draws:
-            return None  # once is enough; draws of its own are right by their distribution alone
+            return None  # effects must happen once; private draws can only be checked statistically
         if any(self.is_private(v, a) for v, a in zip(node.inputs, self.before)):
             return None
         known = [self.reference_value(a) for a in self.before]
@@ -128,19 +128,19 @@ class _Debugger(Watch):
         return tuple(_copy(w) for w in wanted)
 
     def rounded(self, node: Apply, known: Sequence[Any]) -> tuple[Any, ...]:
-        """What the reference gives of inputs that are rounded at random; nothing where it fails."""
+        """The reference's results for inputs that are rounded at random; None where it fails."""
         try:
             return node.op.compute(*(rounded(_copy(a), self._rng) for a in known))
         except Exception:
             return (None,) * len(node.outputs)
 
     def is_private(self, v: Variable, value: Any) -> bool:
-        """Whether it is an opaque value of a kernel for which no reference has its own."""
+        """Whether it is an opaque value of a kernel without a counterpart of a reference."""
         made = v.owner is not None and not isinstance(v.type, TensorType)
         return made and id(value) not in self.opaque
 
     def reference_value(self, value: Any) -> Any:
-        """What stands for ``value`` where references compute: an opaque one is a kernel's own."""
+        """``value`` for references: for a kernel's opaque value that of the reference."""
         found = self.opaque.get(id(value))
         return value if found is None else found[1]
 

@@ -1,4 +1,4 @@
-"""Modes by name."""
+"""Looks up modes by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from symdnn.errors import OptionError
 
 __all__ = ["get_default_mode", "get_mode"]
 
-_CHECKING: dict[str, type[Mode]] = {
+_CHECKING_MODES: dict[str, type[Mode]] = {
     "DebugMode": DebugMode,
     "DEBUG_MODE": DebugMode,
     "NanGuardMode": NanGuardMode,
@@ -26,9 +26,9 @@ def get_mode(mode: Mode | str | None) -> Mode:
         return Mode()
     if name in ("FAST_RUN", "FAST_COMPILE"):
         return Mode(optimizer=name.lower())
-    if name in _CHECKING:
-        return _CHECKING[name]()
-    known = ["Mode", "FAST_RUN", "FAST_COMPILE", *_CHECKING]
+    if name in _CHECKING_MODES:
+        return _CHECKING_MODES[name]()
+    known = ["Mode", "FAST_RUN", "FAST_COMPILE", *_CHECKING_MODES]
     raise OptionError(f"mode {name!r}: wanted one of {', '.join(known)}, or a Mode")
 
 

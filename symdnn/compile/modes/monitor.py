@@ -12,16 +12,16 @@ from symdnn.compile.program.mode import Mode, Watch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["MonitorMode", "Moment"]
+__all__ = ["Moment", "MonitorMode"]
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What a monitor's function sees of a node that runs: cells of one value, as in Theano.
+    """The values of a node before or after it runs, in lists of one element as in Theano.
 
-    ``moment.inputs[0][0]`` is the first input's array, ``moment.outputs[0][0]`` the first
-    output's (None before the node ran). What is no array, such as what a recurrent layer's kernel
-    keeps for its gradient, shows as an empty one.
+    ``moment.inputs[0][0]`` is the first input's array, ``moment.outputs[0][0]`` the first output's
+    (None before the node ran). An opaque value, such as the reserve of a recurrent layer, is an
+    empty array.
     """
 
     inputs: list[list[Any]]
@@ -36,7 +36,7 @@ class MonitorMode(Mode):
     """Calls ``pre_func(i, node, fn)`` before and ``post_func(i, node, fn)`` after each node.
 
     ``i`` counts the nodes of the call, ``fn.inputs`` and ``fn.outputs`` are lists of one-element
-    lists that hold the arrays. Views that cost nothing at run time are not reported.
+    lists that hold the arrays. Views that run no kernel are not reported.
     """
 
     pre_func: Monitor | None = None

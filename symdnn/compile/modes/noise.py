@@ -1,10 +1,9 @@
-"""How far rounding alone may move a value: what it becomes when everything is rounded at random.
+"""Estimates rounding errors by computing with values that are rounded at random.
 
-A program is computed again with each floating value moved by a few units in its last place (Monte
-Carlo arithmetic: D. Stott Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997). What comes out
-differently is not known better than that, whoever computes it: sums that cancel, quotients of
-values near 0, comparisons of equal numbers. Elements that are small whole numbers are exact as they
-stand, and stay.
+A program is computed again with each floating value changed by a few units in its last place (Monte
+Carlo arithmetic: D. Stott Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997). The differences
+of the results show their uncertainty: of sums that cancel, quotients of values near 0, comparisons
+of equal numbers. Small whole numbers count as exact and are not changed.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import numpy as np
 
 __all__ = ["SAMPLES", "epsilon", "noise", "rounded", "unsure"]
 
-#: How often a program is computed again.
+#: The number of runs with random rounding.
 SAMPLES = 2
-#: By how many units in the last place values are moved.
-_UNITS = 4.0
+#: The largest change of a value, in units in the last place.
+_MAX_CHANGE_ULPS = 4.0
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
@@ -30,13 +29,15 @@ def epsilon(dtype: Any) -> float:
 
 
 def rounded(value: Any, rng: np.random.Generator) -> Any:
-    """``value`` with each floating element moved by a few units in its last place."""
+    """``value`` with each floating element changed by a few units in its last place."""
     if not is_floating(value) or value.size == 0:
         return value
     wide = np.complex128 if value.dtype.kind == "c" else np.float64
     a = value.astype(wide)
     with np.errstate(all="ignore"):
-        moved = a * (1 + rng.uniform(-_UNITS, _UNITS, a.shape) * epsilon(value.dtype))
+        moved = a * (
+            1 + rng.uniform(-_MAX_CHANGE_ULPS, _MAX_CHANGE_ULPS, a.shape) * epsilon(value.dtype)
+        )
         exact = (np.abs(a) <= 1024) & (a == np.round(a))
         return np.where(exact | ~np.isfinite(a), a, moved).astype(value.dtype)
 
@@ -49,7 +50,7 @@ def is_floating(value: Any) -> bool:
 
 
 def noise(value: Any, samples: Sequence[Any]) -> tuple[float, Any]:
-    """(the largest distance of a sample from ``value``, where a sample is not finite)."""
+    """(largest distance of a sample from ``value``, mask of where finiteness differs)."""
     found, lost = 0.0, np.zeros(value.shape, bool)
     wide = np.complex128 if value.dtype.kind == "c" else np.float64
     a = value.astype(wide)
@@ -65,7 +66,7 @@ def noise(value: Any, samples: Sequence[Any]) -> tuple[float, Any]:
 
 
 def unsure(value: Any, samples: Sequence[Any]) -> Any:
-    """Which elements of a whole or truth value rounding may change."""
+    """The mask of elements of an integer or bool array that rounding may change."""
     found = np.zeros(value.shape, bool)
     for sample in samples:
         if not isinstance(sample, np.ndarray) or sample.shape != value.shape:

@@ -1,4 +1,4 @@
-"""Checks of rewrites: what each one built is evaluated and compared with what it replaced."""
+"""Checks rewrites: each replacement is evaluated and compared with the replaced value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["RewriteAudit"]
 
 @dataclass(frozen=True)
 class Step:
-    """A node as it was: rewrites change a node's inputs later."""
+    """A node with its inputs at the time of the record; rewrites may change them later."""
 
     node: Apply
     inputs: tuple[Variable, ...]
@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Replacement:
-    """``old`` was replaced by ``new``, computed by ``steps`` from what was known before."""
+    """``old`` was replaced by ``new``, which ``steps`` compute from values known before."""
 
     rule: str
     old: Variable
@@ -47,8 +47,8 @@ class Replacement:
 class RewriteAudit(Audit):
     """The graph as it was before the rewriting, and all replacements in order.
 
-    A replacement's new nodes are recorded at once. Evaluated in the order of the record, each
-    needs only what the unrewritten graph or an earlier replacement gave.
+    A replacement's new nodes are recorded at once. In the order of the record each needs only
+    values of the unrewritten graph or of earlier replacements.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RewriteAudit(Audit):
         self.replacements: list[Replacement] = []
         self.target, self.selection, self.patience = target, selection, patience
         self.known: dict[Variable, Any] = {}
-        #: What the values become when everything is rounded at random.
+        #: The values of runs with random rounding.
         self.noisy: list[dict[Variable, Any]] = []
         self._rng = np.random.default_rng(0)
         self._seen = {*fgraph.variables}
@@ -115,7 +115,7 @@ class RewriteAudit(Audit):
                     self._run_rounded(step, sample)
 
     def _run_rounded(self, step: Step, sample: dict[Variable, Any]) -> None:
-        """One step of a computation that is rounded at random."""
+        """One step of a run with random rounding."""
         found = _compute(step.node, [sample.get(v, self._value(v)) for v in step.inputs])
         if not step.node.op.views:
             found = [rounded(a, self._rng) for a in found]
@@ -166,9 +166,9 @@ class RewriteAudit(Audit):
 
 @dataclass(frozen=True)
 class _Failed:
-    """In place of a value: its node raised, or has an effect, which only the call itself has.
+    """Replaces the value of a node that raised, or that has an effect and so runs only in the call.
 
-    The first is harmless in the branch that is not taken.
+    An exception is harmless in the branch that is not taken.
     """
 
     error: Exception

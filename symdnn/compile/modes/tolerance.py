@@ -1,4 +1,4 @@
-"""When two values count as equal: where rounding alone may have made the difference."""
+"""Compares two values up to the differences that rounding may make."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from symdnn.compile.modes.noise import epsilon, noise, unsure
 
 __all__ = ["difference"]
 
-#: What a kernel may be wrong by, relative to the largest element: its order of sums, its
+#: The error that a kernel may have, relative to the largest element: by its order of summation, its
 #: approximation of a function, Winograd's transforms.
-_KERNEL = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-5, "complex64": 2e-5}
-#: How many times what random rounding changes is still rounding.
-_MARGIN = 16
+_KERNEL_RELATIVE_ERROR = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-5, "complex64": 2e-5}
+#: The allowed error relative to the largest change that random rounding made.
+_ROUNDING_FACTOR = 16
 
 
 def difference(wanted: Any, got: Any, exact_nan: bool = False, samples: Sequence[Any] = ()) -> str:
-    """What distinguishes ``got`` from ``wanted``, in words; empty when they are equal.
+    """The difference of ``got`` from ``wanted``, in words; empty if they count as equal.
 
-    ``samples`` are what ``wanted`` becomes when its computation is rounded at random
+    ``samples`` are values of ``wanted`` computed with random rounding
     (:mod:`symdnn.compile.modes.noise`): a difference of that size is no error. Where ``wanted`` is
-    not finite, ``got`` may be anything (a stable form gives a number where the plain one
-    overflows), unless ``exact_nan``.
+    not finite, ``got`` may be anything (a stable form may be finite where the plain one overflows),
+    unless ``exact_nan``.
     """
     wanted, got = np.asarray(wanted), np.asarray(got)
     if wanted.shape != got.shape or wanted.dtype != got.dtype:
         if any(np.shape(s) != wanted.shape for s in samples) and wanted.dtype == got.dtype:
-            return ""  # how many elements there are is a matter of rounding
+            return ""  # the number of elements depends on rounding
         return f"wanted {wanted.dtype}{wanted.shape}, got {got.dtype}{got.shape}"
     if wanted.dtype.kind in "biu":
         count = int(((wanted != got) & ~unsure(wanted, samples)).sum())
@@ -52,9 +52,11 @@ def _float_difference(wanted: Any, got: Any, exact_nan: bool, samples: Sequence[
         size = float(np.abs(a[finite]).max())
         gap = np.abs(a[finite] - b[finite])
         worst = float(np.where(np.isnan(gap), np.inf, gap).max())
-    # What is 0 by cancellation of exact numbers shows no noise.
+    # A value that is 0 by cancellation of exact numbers has no noise.
     least = 8 * epsilon(wanted.dtype)
-    allowed = max(_KERNEL.get(wanted.dtype.name, 1e-9) * size, _MARGIN * own, least)
+    allowed = max(
+        _KERNEL_RELATIVE_ERROR.get(wanted.dtype.name, 1e-9) * size, _ROUNDING_FACTOR * own, least
+    )
     if worst <= allowed:
         return ""
     return f"largest difference {worst:.3g}, allowed {allowed:.3g}"

@@ -1,1 +1,1 @@
-"""A segment for concrete shapes: kernels, memory, bound launches."""
+"""Plans of segments for concrete shapes: kernels, memory, bound launches."""

@@ -1,4 +1,4 @@
-"""Python's search for garbage in cycles, put off while graphs are made."""
+"""Pauses Python's garbage collector while graphs are built."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 __all__ = ["paused"]
 
 
-_off = [False]  # whether it is this module that has put it off
+_paused_here = [False]  # whether this module has paused it
 
 
 def _in_child() -> None:
-    """A child that another thread forked meanwhile is left with it on."""
-    if _off[0]:
-        _off[0] = False
+    """Switch the collector on in a child that another thread forked during a pause."""
+    if _paused_here[0]:
+        _paused_here[0] = False
         gc.enable()
 
 
@@ -25,15 +25,18 @@ os.register_at_fork(after_in_child=_in_child)
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """No search inside, where there would be one: tens of thousands of new objects, nearly all of
-    which stay, would have it look through all that the process has, again and again."""
+    """A context without garbage collection.
+
+    Building a graph makes tens of thousands of objects, most of which stay. The collector would
+    search all objects of the process again and again.
+    """
     if not gc.isenabled():
         yield
         return
-    _off[0] = True
+    _paused_here[0] = True
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        _off[0] = False
+        _paused_here[0] = False

@@ -1,4 +1,7 @@
-"""The memory plan of a segment: who shares whose memory, and offsets in the arena. Pure."""
+"""Memory planning of a segment: views, in-place results, liveness, offsets in the arena.
+
+A pure function of a segment at concrete shapes: nothing is allocated here.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,16 @@ from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = ["Buffer", "MemoryPlan", "View", "plan_memory"]
 
-ALIGNMENT = 64
+ALIGNMENT_BYTES = 64
 
 
 @dataclass
 class Buffer:
-    """Bytes that one value owns. ``kind`` says where:
+    """The memory of one value, and the steps ``first`` to ``last`` in which it is live.
 
-    ``arena`` at ``offset``, ``outside`` (it enters, or leaves and is made fresh at each call),
-    ``made`` (the kernel returns it: size or content is its own), ``workspace`` (arena scratch).
+    ``kind`` is ``arena`` (at ``offset``, in bytes), ``outside`` (an input of the segment, or an
+    output, which is allocated at each call), ``made`` (the kernel allocates it), or ``workspace``
+    (scratch memory in the arena).
     """
 
     variable: Variable | None
@@ -39,7 +43,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class View:
-    """How a value lies in its buffer; not ``static``: its offset is known only per call."""
+    """The part of a buffer that a value has: shape, strides and offset, in bytes.
+
+    If not ``static``, its address is known only at the call.
+    """
 
     buffer: Buffer
     shape: tuple[int, ...]
@@ -50,21 +57,21 @@ class View:
 
     @property
     def contiguous(self) -> bool:
-        """Whether it is in C order without gaps."""
-        return self._lies(self._itemsize)
+        """Whether it is C-contiguous."""
+        return self._has_even_stride(self._itemsize)
 
     @property
     def even(self) -> bool:
-        """Whether its elements in C order lie at equal distances: a reshaped one is a view."""
-        return self._lies(None)
+        """Whether its elements in C order have equal distances, so that a reshape is a view."""
+        return self._has_even_stride(None)
 
     @property
     def _itemsize(self) -> int:
         v = self.buffer.variable
         return int(v.type.numpy.itemsize) if v is not None and isinstance(v.type, TensorType) else 0
 
-    def _lies(self, step: int | None) -> bool:
-        """Whether in C order each element is ``step`` bytes behind the last (None: any number)."""
+    def _has_even_stride(self, step: int | None) -> bool:
+        """Whether neighbours in C order are ``step`` bytes apart (None: any equal distance)."""
         for size, stride in zip(reversed(self.shape), reversed(self.strides)):
             if size == 1:
                 continue
@@ -76,19 +83,23 @@ class View:
 
 @dataclass
 class MemoryPlan:
-    """Where each value of a segment lives. ``arena_bytes`` is the arena's size for it."""
+    """The memory of each value of a segment.
+
+    ``arena_bytes`` is the size of the arena that it needs, ``live_bytes`` the most bytes of the
+    arena that are live at once.
+    """
 
     views: dict[Variable, View] = field(default_factory=dict)
     workspaces: dict[Apply, Buffer] = field(default_factory=dict)
     in_place: dict[Apply, dict[int, int]] = field(default_factory=dict)
     aliases: set[Apply] = field(default_factory=set)
-    #: New value -> the shared variable whose storage it is made in, never copied.
+    #: New value -> the shared variable into whose storage a kernel writes it.
     stored: dict[Variable, Variable] = field(default_factory=dict)
-    #: New value -> the shared variable that it is copied to, when all other work is done.
+    #: New value -> the shared variable to which it is copied, behind all other work.
     copied: dict[Variable, Variable] = field(default_factory=dict)
     arena_bytes: int = 0
     live_bytes: int = 0
-    #: What leaves the segment: never in the arena.
+    #: The outputs of the segment, which are never in the arena.
     leaving: frozenset[Variable] = field(default=frozenset(), repr=False)
 
     def text(self) -> str:
@@ -104,14 +115,20 @@ class MemoryPlan:
 
 
 def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
-    """Views share, dying operands are overwritten where the op allows, the rest gets offsets."""
+    """Plan the memory of a segment at concrete shapes.
+
+    Views share the memory of their source. Operands are overwritten at their last use where the op
+    allows it (with ``in_place``). Other values and workspaces get offsets in the arena.
+    """
     plan = MemoryPlan(leaving=frozenset(spec.segment.outputs))
     targets = UpdateTargets(spec)
-    _place_entering(spec, plan)
+    _place_inputs(spec, plan)
     last_use = _last_uses(spec)
     for step, node in enumerate(spec.segment.nodes):
-        if not (_alias(spec, plan, node, targets) or _leaves_as_view(spec, plan, node, targets)):
-            _own(spec, plan, node, step, in_place, targets)
+        if not (
+            _try_alias(spec, plan, node, targets) or _try_output_view(spec, plan, node, targets)
+        ):
+            _give_memory(spec, plan, node, step, in_place, targets)
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
             plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
@@ -122,7 +139,7 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     return plan
 
 
-def _place_entering(spec: Specialised, plan: MemoryPlan) -> None:
+def _place_inputs(spec: Specialised, plan: MemoryPlan) -> None:
     read = [v for n in spec.segment.nodes for v in n.inputs]
     made = {v for n in spec.segment.nodes for v in n.outputs}
     for v in dict.fromkeys((*spec.segment.inputs, *read)):
@@ -148,10 +165,10 @@ def _last_uses(spec: Specialised) -> dict[Variable, int]:
     return last
 
 
-def _alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets) -> bool:
-    """Let the output of a view op share its input's memory; False where that cannot be.
+def _try_alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets) -> bool:
+    """Let the output of a view op share its input's memory; False where that is impossible.
 
-    On a GPU a new value of a shared variable may: it is copied from there in the end.
+    On a GPU the new value of a shared variable may be a view: it is copied at the end.
     """
     viewed = 0 if _moves_nothing(spec, node) else node.op.views.get(0)
     if len(node.outputs) != 1 or viewed is None:
@@ -164,8 +181,8 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTarg
         return False
     if _must_run(node) or not _bounds_known(spec, node):
         if spec.segment.place != HOST:
-            return False  # library calls and captured graphs want an address that stays
-        # Where the view lies is read off at each call.
+            return False  # library calls and captured graphs need a constant address
+        # The view's address is computed at each call.
         view: View | None = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
     elif isinstance(node.op, Reorder):
         strides = _strides(out, shape)
@@ -182,12 +199,13 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTarg
     return True
 
 
-def _leaves_as_view(
+def _try_output_view(
     spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets
 ) -> bool:
-    """Let what leaves be a view of a value that is made outside of the arena for it.
+    """Let an output be a view of a value, which then is allocated outside of the arena.
 
-    On a CPU, for views of the whole value, of which no other view is known. That saves a copy.
+    Only on a CPU, for a view of the whole value, and if the value has no other view. It saves a
+    copy.
     """
     if spec.segment.place != HOST or len(node.outputs) != 1 or node.op.views.get(0) is None:
         return False
@@ -214,8 +232,7 @@ def _leaves_as_view(
 
 
 def _moves_nothing(spec: Specialised, node: Apply) -> bool:
-    """Whether another order of the dimensions leaves all elements where they are: kernels of 1 x 1
-    lie with their channels last in any case."""
+    """Whether a reorder leaves all elements in place, as for 1x1 filters."""
     if not isinstance(node.op, Reorder) or spec.segment.place == HOST:
         return False
     shape = _shape_of(spec, node.inputs[0])
@@ -228,7 +245,7 @@ def _shape_of(spec: Specialised, v: Variable) -> tuple[int, ...] | None:
 
 
 def _must_run(node: Apply) -> bool:
-    """Whether the op does more than to look at memory: it prints, or checks other data."""
+    """Whether a view op also has an effect (it prints) or reads other data (a check)."""
     seen = {node.op.views.get(0, 0), *node.op.host_inputs}
     return node.op.unmergeable or any(i not in seen for i in range(len(node.inputs)))
 
@@ -238,16 +255,16 @@ def _bounds_known(spec: Specialised, node: Apply) -> bool:
 
 
 def _derive(spec: Specialised, node: Apply, source: View, shape: tuple[int, ...]) -> View | None:
-    """The view that the op takes of ``source``, found by asking its reference about a dummy."""
+    """The view that the op takes of ``source``, by its reference on a dummy of equal layout."""
     viewed = node.op.views[0]
     type_ = node.inputs[viewed].type
     if isinstance(node.op, Reshape) and not source.even:
-        return None  # the one view that may have to copy
+        return None  # a reshape may need a copy
     if 0 in shape or 0 in source.shape or any(s == -1 for s in source.strides):
         return None
     if not isinstance(type_, TensorType):
         return None
-    # Laid out as the real buffer, so that an op which reads the data reads memory that exists.
+    # With the real buffer's strides, so that an op that reads the data reads valid memory.
     memory = np.empty(source.buffer.nbytes, np.uint8)
     dummy: Any = np.ndarray(source.shape, type_.numpy, memory, source.offset, source.strides)
     inputs = [
@@ -269,7 +286,7 @@ def _host_input(spec: Specialised, v: Variable, shape: tuple[int, ...], k: int) 
     return np.int64(shape[k])  # a dimension of a reshape that was read from data
 
 
-def _own(
+def _give_memory(
     spec: Specialised,
     plan: MemoryPlan,
     node: Apply,
@@ -282,7 +299,7 @@ def _own(
         if shape is None or not isinstance(v.type, TensorType):
             plan.views[v] = View(Buffer(v, "made", 0, step, step), (), (), static=False)
             continue
-        if in_place and (old := targets.made_in(v, node, step, plan)) is not None:
+        if in_place and (old := targets.written_into(v, node, step, plan)) is not None:
             plan.stored[v] = old
             plan.views[v] = View(plan.views[old].buffer, shape, _strides(v, shape), static=False)
             continue
@@ -303,9 +320,9 @@ class UpdateTargets:
     """Which new values of a segment may be written to their shared variables, and how.
 
     All expressions of a call read old values, and a call that fails changes nothing. So a storage
-    is written only behind the last step that reads what it held, and behind the last that can
-    fail: what follows are copies to the host, and kernels that cannot (on a GPU, those that look
-    at the error word first).
+    is written only behind the last step that reads its old value, and behind the last step that can
+    fail. Copies to the host cannot fail, and some kernels cannot (on a GPU those that test the
+    error word first).
     """
 
     def __init__(self, spec: Specialised) -> None:
@@ -320,22 +337,24 @@ class UpdateTargets:
             self.safe_from -= 1
 
     def _cannot_fail(self, node: Apply) -> bool:
-        """Whether the kernel never finds fault, and on a GPU writes nothing where one was found."""
+        """Whether the kernel never fails, and on a GPU writes nothing after an earlier error."""
         return self.spec.choices[node].kernel.never_fails(self.spec.call(node))
 
     def _writes(self, node: Apply) -> bool:
         """Whether the node's kernel may write a shared variable."""
         return self.spec.choices[node].kernel.writes_updates(self.spec.call(node))
 
-    def made_in(self, v: Variable, node: Apply, step: int, plan: MemoryPlan) -> Variable | None:
-        """The variable in whose storage the node may make ``v``, if any."""
+    def written_into(
+        self, v: Variable, node: Apply, step: int, plan: MemoryPlan
+    ) -> Variable | None:
+        """The shared variable into whose storage the node may write ``v``, if any."""
         old = self.old_of.get(v)
         if old is None or step < self.safe_from or not self._fits(v, old):
             return None
         if self.last_read.get(old, -1) > step or not self._writes(node):
             return None
         buffer, shape = plan.views[old].buffer, self.spec.shapes[v]
-        # An operand in the same memory must be met element by element where the result lies.
+        # An operand in the same storage must have the result's strides and offset.
         seen = (plan.views[x] for x in node.inputs)
         alike = all(
             x.shape == shape and x.offset == 0 and x.strides == _strides(v, x.shape)
@@ -345,7 +364,7 @@ class UpdateTargets:
         return old if alike else None
 
     def copied_to(self, v: Variable) -> Variable | None:
-        """The variable that ``v`` is copied to behind all other work, if the segment does that."""
+        """The shared variable to which the segment copies ``v`` behind all other work, if any."""
         old = self.old_of.get(v)
         if old is None or not self._fits(v, old) or self.last_read.get(old, -1) >= self.end:
             return None
@@ -360,7 +379,7 @@ class UpdateTargets:
 
 
 def _last_reads(spec: Specialised) -> dict[Variable, int]:
-    """The last step that reads each value, or anything that may be a view of it."""
+    """The last step that reads each value, or a view of it."""
     last: dict[Variable, int] = {}
     for step in reversed(range(len(spec.segment.nodes))):
         node = spec.segment.nodes[step]
@@ -379,7 +398,7 @@ def _overwritten(
     output: int,
     step: int,
 ) -> int | None:
-    """The input whose dying buffer may take this output, if any."""
+    """The input at its last use whose buffer may take this output, if any."""
     v = node.outputs[output]
     taken = set(plan.in_place.get(node, {}).values())
     for k in node.op.may_overwrite.get(output, ()):
@@ -395,23 +414,23 @@ def _overwritten(
             and source.type.dtype == v.type.dtype
             and view.shape == spec.shapes[v]
         )
-        if fits and _dies(plan, node, source, step):
+        if fits and _is_last_use(plan, node, source, step):
             return k
     return None
 
 
 def _is_transferred(buffer: Buffer) -> bool:
-    """Whether it is a copy of an argument, which may also be read where the caller has it."""
+    """Whether it is a copy of an argument, which may be the caller's own array on the device."""
     maker = buffer.variable.owner if buffer.variable is not None else None
     return maker is not None and isinstance(maker.op, GpuFromHost)
 
 
-def _dies(plan: MemoryPlan, node: Apply, source: Variable, step: int) -> bool:
-    """Whether nothing that shares ``source``'s buffer is read after this step, or twice in it."""
+def _is_last_use(plan: MemoryPlan, node: Apply, source: Variable, step: int) -> bool:
+    """Whether this is the last use of ``source``'s buffer, and the node reads it only once."""
     buffer = plan.views[source].buffer
     if sum(1 for v in node.inputs if plan.views[v].buffer is buffer) > 1:
         return False
-    return buffer.last <= step  # the last use of all that shares it
+    return buffer.last <= step  # the last use of all views of the buffer
 
 
 def _extend_lives(
@@ -423,9 +442,9 @@ def _extend_lives(
 
 
 def assign_offsets(buffers: Sequence[Buffer]) -> int:
-    """Give offsets so that buffers alive together do not meet; the bytes needed.
+    """Set the offsets so that buffers that are live together do not overlap; returns the bytes.
 
-    Largest first, each at the lowest place that is free for its whole life.
+    The largest buffer comes first. Each gets the lowest offset that is free while it is live.
     """
     order = sorted(buffers, key=lambda b: -b.nbytes)
     first, last = (np.array([getattr(b, k) for b in order], np.int64) for k in ("first", "last"))
@@ -459,7 +478,7 @@ def _largest_live_set(buffers: Sequence[Buffer]) -> int:
 
 
 def _aligned(n: int) -> int:
-    return -(-n // ALIGNMENT) * ALIGNMENT
+    return -(-n // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def _nbytes(v: Variable, shape: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Stage 4 without a device: kernels and memory under a described oracle."""
+"""Plans without a device: kernels and memory as an oracle describes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["DescribedKernel", "DescribedOracle", "SegmentPlan", "specialise_prog
 
 @dataclass(frozen=True)
 class DescribedKernel(Kernel):
-    """A kernel by name only: it can be chosen and planned for, not run."""
+    """A kernel that is only a name: it can be chosen and planned for, but not run."""
 
     name: str
     traits: Traits = FOREIGN
@@ -34,10 +34,11 @@ class DescribedKernel(Kernel):
 
 @dataclass(frozen=True)
 class DescribedOracle:
-    """What a device would answer, given as functions of a :class:`~symdnn.graph.kernel.Call`.
+    """An oracle whose answers are functions of a :class:`~symdnn.graph.kernel.Call`.
 
-    ``kernels`` names the candidates for a call in order of preference; ``refuses(name, call)``
-    says why one does not take it, ``workspace(name, call)`` how many bytes it needs.
+    ``kernels`` names the candidates for a call in order of preference. ``refuses(name, call)`` is
+    the reason why one does not take it, or None; ``workspace(name, call)`` is its workspace in
+    bytes.
     """
 
     kernels: Callable[[Call], Sequence[str]] = lambda call: (f"described.{type(call.op).__name__}",)
@@ -58,7 +59,7 @@ class DescribedOracle:
 
 @dataclass(frozen=True)
 class _TableOrDescribed:
-    """The table's kernels where there are any, else a described one."""
+    """The kernels of the table where there are any, else a described one."""
 
     target_kind: str
 
@@ -91,11 +92,10 @@ def specialise_program(
     oracle: Oracle | None = None,
     host_values: Mapping[Any, int] | None = None,
 ) -> list[SegmentPlan]:
-    """Plans of all segments of ``program``, those of both branches of an ``ifelse`` too.
+    """Plans of all segments of ``program``, also of both branches of an ``ifelse``.
 
-    Bodies of loops are left out.
-
-    Raises :class:`~symdnn.errors.DataDependentShape` where a segment's shapes depend on data.
+    Bodies of loops are left out. Raises :class:`~symdnn.errors.DataDependentShape` if the shapes of
+    a segment depend on data, and :class:`~symdnn.errors.InputError` for an unknown input.
     """
     named = _by_variable(inputs, shapes)
     known = {v: tuple(int(n) for n in s) for v, s in named.items()}
@@ -138,7 +138,7 @@ def _plans(
 def _add_shapes_of_loop(
     loop: Loop, shapes: dict[Variable, tuple[int, ...]], values: Mapping[Variable, Any]
 ) -> None:
-    """Shapes of what a loop gives. Its body has plans of its own, made when it runs."""
+    """Add the shapes of a loop's outputs. Plans of its body are made when it runs."""
     node = loop.node
     given = [
         v.data.shape if isinstance(v, Constant) else shapes.get(v) or _own_shape(v, values)
@@ -178,7 +178,7 @@ def _segment_plan(
 
 
 class _Read(dict[Variable, Any]):
-    """Host values; a missing one is asked for by name."""
+    """Host values. A missing one is read from its shared variable, or raises an error."""
 
     def __missing__(self, v: Variable) -> Any:
         if isinstance(v, Shared):

@@ -1,4 +1,4 @@
-"""Stage 4: plans. A segment keeps one per shape signature, least recently used ones dropped."""
+"""Plans, and the cache of a segment's plans by signature (least recently used out first)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Signature = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Plan:
-    """A segment at concrete shapes: chosen kernels, memory, and both bound to the device."""
+    """A segment at concrete shapes: kernels and memory, bound to the device."""
 
     signature: Signature
     specialised: Specialised
@@ -55,7 +55,7 @@ class PlanCache:
         self.latest: Plan | None = None
 
     def get(self, entering: Sequence[Any], values: Mapping[Variable, Any]) -> Plan:
-        """The plan for what enters now; made when it is the first of its signature."""
+        """The plan for these inputs; made if it is the first of its signature."""
         key: Signature = tuple([getattr(a, "shape", ()) for a in entering])
         if self.segment.sources:
             key += tuple([values[v].shape for v in self.segment.sources])
@@ -71,7 +71,7 @@ class PlanCache:
         return plan
 
     def used(self, plan: Plan) -> bool:
-        """Count a call of ``plan`` that was not looked up; False when it has been dropped."""
+        """Count a call of ``plan`` without a look-up; False if it has been dropped."""
         if plan is not self.latest:
             if self.plans.get(plan.signature) is not plan:
                 return False
@@ -92,7 +92,7 @@ class PlanCache:
         return plan
 
     def remake(self, plan: Plan, values: Mapping[Variable, Any]) -> Plan:
-        """Make ``plan`` again, under flags that may have changed, and put it in its place."""
+        """Make ``plan`` again, with flags that may have changed, and replace it."""
         self.forget(plan)
         return self._make(plan.signature, values)
 
@@ -102,7 +102,7 @@ class PlanCache:
         self.latest = None
 
     def _drop_oldest(self) -> None:
-        """Keep to the flags' limits; the newest plan always stays."""
+        """Drop plans beyond the flags' limits; the newest plan always stays."""
         limit = int(config.plan_cache_bytes) or None
         kept = sum(p.bound.nbytes for p in self.plans.values())
         while len(self.plans) > 1 and (
@@ -115,7 +115,7 @@ class PlanCache:
 def evaluate_sizes(
     segment: Segment, shapes: Mapping[Variable, tuple[int, ...]]
 ) -> dict[Variable, Any]:
-    """Values of the integers that depend on shapes alone."""
+    """Values of the integers that depend only on shapes."""
     values: dict[Variable, Any] = {}
     for node in segment.sizes:
         if isinstance(node.op, ShapeI):
@@ -138,7 +138,7 @@ def make_plan(
     signature: Signature = (),
     versions: Versions | None = None,
 ) -> Plan:
-    """Specialise, plan memory, bind."""
+    """Make a plan: specialise the segment, plan its memory, bind both to the device."""
     sizes = evaluate_sizes(segment, shapes)
     known = {**host_values, **sizes}
     specialised = specialise(segment, shapes, known, oracle, sizes, versions)

@@ -1,7 +1,7 @@
-"""Between program and plan: concrete shapes, chosen kernels, where each value will live.
+"""Specialises a segment: concrete shapes, and a kernel for each node.
 
-``oracle`` answers what the shapes alone cannot: whether a kernel takes a call, what it costs, how
-much workspace it wants. It is an argument, so a described device serves as well as a real one.
+The argument ``oracle`` answers questions about the device: which kernel takes a call, and how much
+workspace it needs. So a described device serves as well as a real one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Shape = tuple[int, ...]
 
 
 class Oracle(Protocol):
-    """What is known of a device's kernels."""
+    """Chooses kernels for a device."""
 
     def choose(self, call: Call) -> Choice:
-        """The kernel for a call; raises :class:`NotEvaluable` when none takes it."""
+        """The kernel for a call; raises :class:`NotEvaluable` if none takes it."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel chosen for a call, what it needs, and why others were not taken."""
+    """The kernel chosen for a call, its workspace in bytes, and why others were refused."""
 
     kernel: Kernel
     workspace_bytes: int = 0
@@ -42,16 +42,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class TableOracle:
-    """Takes the first kernel of the table that does not refuse."""
+    """Chooses the first kernel of the table that does not refuse."""
 
     target_kind: str
 
     def choose(self, call: Call) -> Choice:
         """The first kernel in order of preference; hints may name one by ``backend``.
 
-        Others are taken where the backend named has no kernel for the call: gradients and changes
-        of order inherit hints, and a program that wishes for cuDNN runs on a CPU too. ``"nn"``
-        asks for no vendor's kernels.
+        Other kernels are chosen if that backend has none for the call: gradients and reorders
+        inherit hints, and a program with hints for cuDNN also runs on a CPU. ``"nn"`` excludes
+        vendors' kernels. Raises :class:`~symdnn.errors.NotEvaluable` if no kernel takes the call.
         """
         kernels = kernels_for(type(call.op), self.target_kind)
         refused = _against_hints(call, kernels) if call.hints.backend is not None else []
@@ -68,13 +68,13 @@ class TableOracle:
 
 
 def _against_hints(call: Call, kernels: Sequence[Kernel]) -> list[tuple[str, str]]:
-    """Kernels that the hints speak against, and why."""
+    """Kernels that do not follow the hints, each with the reason."""
     known = {k.traits.backend for k in kernels}
     return [(k.name, why) for k in kernels if (why := _backend_reason(call, k, known)) is not None]
 
 
 def _backend_reason(call: Call, kernel: Kernel, known: Container[str]) -> str | None:
-    """Why the hint speaks against a kernel; ``known`` are the backends that have one."""
+    """Why a kernel does not follow the hint; ``known`` are the backends that have kernels."""
     wanted = call.hints.backend
     if wanted == "nn":
         return "the hint asks for no vendor's kernels" if kernel.traits.vendor else None
@@ -85,10 +85,10 @@ def _backend_reason(call: Call, kernel: Kernel, known: Container[str]) -> str | 
 
 @dataclass(frozen=True)
 class Specialised:
-    """A segment at concrete shapes. A shape is None where the data decides it.
+    """A segment at concrete shapes. A shape is None if it depends on data.
 
-    ``sizes`` are values of the integers that depend on shapes alone: constants of the plan.
-    ``versions`` are those of what enters from a kept segment.
+    ``sizes`` are values of the integers that depend only on shapes: constants of the plan.
+    ``versions`` has the versions of inputs from the parameter cache.
     """
 
     segment: Segment
@@ -96,7 +96,7 @@ class Specialised:
     choices: Mapping[Apply, Choice]
     sizes: Mapping[Variable, Any]
     versions: Versions = field(default_factory=dict)
-    #: The nodes as their kernels see them.
+    #: The calls of kernels, one for each node.
     calls: Mapping[Apply, Call] = field(default_factory=dict, repr=False)
 
     def type_of(self, v: Variable) -> Type:
@@ -104,12 +104,12 @@ class Specialised:
         return concrete_type(v, self.shapes)
 
     def launch(self, node: Apply) -> Launch:
-        """The chosen kernel, bound to this call of it."""
+        """The chosen kernel, bound to the node's call."""
         found: Launch = self.choices[node].kernel.bind(self.call(node))
         return found
 
     def call(self, node: Apply) -> Call:
-        """The node at these shapes, as its kernel sees it."""
+        """The node with concrete types, as its kernel gets it."""
         found = self.calls.get(node)
         return make_call(node, self.shapes, self.versions) if found is None else found
 
@@ -122,10 +122,10 @@ def specialise(
     sizes: Mapping[Variable, Any] | None = None,
     versions: Versions | None = None,
 ) -> Specialised:
-    """Shapes of all values and a kernel for each node.
+    """Find the shapes of all values and a kernel for each node.
 
-    ``shapes`` are those of what enters the segment, ``host_values`` the integers read on the
-    host; ``versions`` tell of what a kept segment gave whether it has changed. Raises
+    ``shapes`` are the shapes of the segment's inputs, ``host_values`` the integers read on the
+    host; ``versions`` tell whether values of the parameter cache have changed. Raises
     :class:`~symdnn.errors.ShapeMismatch` with the user's line.
     """
     known: dict[Variable, Shape | None] = dict(shapes)
@@ -147,7 +147,7 @@ def specialise(
 def make_call(
     node: Apply, shapes: Mapping[Variable, Shape | None], versions: Versions | None = None
 ) -> Call:
-    """The node as kernels see it."""
+    """The node as a :class:`Call`, with concrete types."""
     return Call(
         node.op,
         tuple(concrete_type(v, shapes) for v in node.inputs),

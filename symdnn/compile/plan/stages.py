@@ -1,4 +1,4 @@
-"""``f.stages``: what each step of compiling a function made."""
+"""``f.stages``: the results of the steps of compiling a function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Stages"]
 
 @dataclass(frozen=True)
 class Stages:
-    """What each step of compiling made; all of it prints."""
+    """The results of the steps of compiling, each of which prints as text."""
 
     mode: Mode
     target: Target
@@ -34,11 +34,11 @@ class Stages:
         oracle: Oracle | None = None,
         host_values: Mapping[Any, int] | None = None,
     ) -> list[SegmentPlan]:
-        """Stage 4 short of binding: kernels and memory at these shapes, without the device.
+        """Plan for these shapes without the device: kernels and memory, not bound.
 
         ``shapes`` are those of the function's inputs, by name or variable of ``fgraph``; shared
-        variables have theirs. ``oracle`` describes the device (default: any kernel of the
-        target's table, else one that takes everything and needs no workspace);
-        ``host_values`` are the integers that feed shapes.
+        variables have their own. ``oracle`` describes the device (default: the target's kernel
+        table, with a described kernel for ops without one); ``host_values`` are the integers that
+        feed shapes. Raises :class:`~symdnn.errors.DataDependentShape` if shapes depend on data.
         """
         return specialise_program(self.program, self.fgraph.inputs, shapes, oracle, host_values)

@@ -1,1 +1,1 @@
-"""The order of a graph's nodes, their segments, and what is computed once."""
+"""Programs: the schedule of a graph in segments, its places, and the parameter cache."""

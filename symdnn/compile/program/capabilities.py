@@ -1,4 +1,4 @@
-"""What this process's libraries and kernels can do, as rewriting and placing ask for it."""
+"""The capabilities of libraries and kernels, for rewriting and placing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CAPABILITIES", "kernel_reason", "places_of"]
 
 
 def kernel_reason(node: Apply, kind: str) -> str | None:
-    """Why no kernel of this kind of target takes ``node``; None when one does."""
+    """The reasons why no kernel of this kind of target takes ``node``; None if one does."""
     call = Call(
         node.op, tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs), node.hints
     )
@@ -29,8 +29,10 @@ def kernel_reason(node: Apply, kind: str) -> str | None:
 
 
 def _fuses(op: Op, kind: str) -> bool:
-    """Whether a kernel of this kind of target wants a fused op: CUDA's take all that are made, the
-    CPU's say so, since without LLVM there is nothing to gain."""
+    """Whether this kind of target has good kernels for a fused op.
+
+    CUDA has for all. Kernels of the CPU say so: without LLVM there is nothing to gain.
+    """
     return kind == "cuda" or any(k.fuses(op) for k in kernels_for(type(op), kind))
 
 
@@ -39,5 +41,5 @@ CAPABILITIES = Capabilities(RULES, kernel_reason, _fuses, not_lowered)
 
 
 def places_of(fgraph: FunctionGraph, target: Target, inner: bool = False) -> Places:
-    """The places of a graph that has its transfers: what a schedule asks."""
+    """The places of the nodes of a graph that has its transfers."""
     return Places(fgraph, target, CAPABILITIES, inner)

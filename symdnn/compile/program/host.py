@@ -1,7 +1,7 @@
 """The host program of a segment: integers that feed shapes and bounds, at each call.
 
-Scalar arithmetic on integers becomes one Python function, since through arrays and references it
-would take longer than many a network's kernels; the rest goes through the references.
+Scalar arithmetic on integers becomes one Python function. By references on arrays it would take
+longer than the kernels of many networks. Other nodes run by their references.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = ["HostProgram"]
 Values = dict[Variable, Any]
 Step = Callable[[Values], None]
 
-#: On Python ints the same as the references on int64, division by zero (0 in NumPy) included;
-#: what leaves int64 wraps around.
-_PYTHON: dict[type[Op], str] = {
+#: Expressions on Python ints that equal the references on int64, also for division by zero (0 in
+#: NumPy). Results beyond int64 wrap around.
+_PYTHON_EXPRESSIONS: dict[type[Op], str] = {
     Add: "{} + {}",
     Sub: "{} - {}",
     Mul: "{} * {}",
@@ -60,7 +60,7 @@ _PYTHON: dict[type[Op], str] = {
 
 
 _MAY_OVERFLOW = {Add, Sub, Mul, IntDiv, Neg, Abs, Cast}
-_LEAST, _LARGEST = -(2**63), 2**63 - 1
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class HostProgram:
@@ -101,11 +101,11 @@ class HostProgram:
 
 
 def is_scalar_arithmetic(node: Apply) -> bool:
-    """Whether Python ints give what the reference gives."""
+    """Whether an expression on Python ints gives the reference's result."""
     if isinstance(node.op, ShapeI):
         return True
     return (
-        type(node.op) in _PYTHON
+        type(node.op) in _PYTHON_EXPRESSIONS
         and node.outputs[0].type in (_INT64, _BOOL)
         and all(isinstance(v.type, TensorType) and v.type.ndim == 0 for v in node.inputs)
         and all(v.type.is_discrete for v in node.inputs)
@@ -117,7 +117,7 @@ _INT64, _BOOL = TensorType("int64", ()), TensorType("bool", ())
 
 
 def _is_boolean_arithmetic(node: Apply) -> bool:
-    """A sum of bools is a bool in some conventions, an int in Python: left to the reference."""
+    """Whether it is arithmetic on bools, which gives a bool here but an int in Python."""
     compares = isinstance(node.op, Lt | Le | Gt | Ge | Eq | Neq | Switch)
     return bool(node.outputs[0].type == _BOOL and not compares)
 
@@ -145,18 +145,20 @@ def compile_scalars(nodes: Sequence[Apply], to_host: Callable[[Any], Any]) -> St
             scope[key] = node.inputs[0]
             text = f"values[{key}].shape[{node.op.axis}]"
         else:
-            text = _PYTHON[type(node.op)].format(*map(name, node.inputs))
+            text = _PYTHON_EXPRESSIONS[type(node.op)].format(*map(name, node.inputs))
         names[out] = f"v{len(names)}"
         lines.append(f"    {names[out]} = {text}")
         if type(node.op) in _MAY_OVERFLOW:
-            lines.append(f"    if not {_LEAST} <= {names[out]} <= {_LARGEST}:")
-            lines.append(f"        {names[out]} = ({names[out]} - {_LEAST}) % {2**64} + {_LEAST}")
+            lines.append(f"    if not {_INT64_MIN} <= {names[out]} <= {_INT64_MAX}:")
+            lines.append(
+                f"        {names[out]} = ({names[out]} - {_INT64_MIN}) % {2**64} + {_INT64_MIN}"
+            )
     for i, node in enumerate(nodes):
         out = node.outputs[0]
         scope[f"o{i}"] = out
         kind = "bool_" if out.type == _BOOL else "int64"
         lines.append(f"    values[o{i}] = array({names[out]}, {kind})")
-    # Names, numbers and the templates above make the whole text; nothing of the user's is in it.
+    # The text consists of names, numbers and the templates above; it has nothing from the user.
     exec(compile("\n".join(lines), "<host program>", "exec"), scope)
     run: Step = scope["run"]
     return run

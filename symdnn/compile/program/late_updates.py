@@ -1,8 +1,8 @@
-"""Updates as part of a program's last segment, so that they can be written there, and in place.
+"""Moves updates to the end of a program's last segment, which then writes them, and in place.
 
 New values of shared variables may be written only when nothing can fail any more. So elementwise
-nodes that make them, and nothing that others read, are moved behind all other nodes of the last
-segment; only copies to the host follow. Nodes that can find fault with data stay before them.
+nodes that make new values, and nothing that other nodes read, are moved behind all other nodes of
+the last segment. Only copies to the host follow. Nodes that can fail stay before them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["with_updates"]
 
 
 def with_updates(program: Program, updates: Mapping[int, Shared], target: Target) -> Program:
-    """``program`` with its last segment told of the updates that it may write itself.
+    """``program`` with the updates in its last segment that the segment may write itself.
 
-    ``updates`` maps the index of an output to the shared variable that it is the new value of.
-    Left to the runtime are updates made earlier or on the host, new values that serve twice, and
-    those of variables whose old value leaves the program. So are all of a program for a GPU that
-    ends on the CPU.
+    ``updates`` maps the index of an output to the shared variable whose new value it is. The
+    runtime writes the others: updates made in earlier segments or on the host, new values that are
+    outputs twice, and updates of variables whose old value is an output. It also writes all updates
+    of a program for a GPU that ends on the CPU.
     """
     last = program.regions[-1] if program.regions else None
     if not isinstance(last, Segment) or (last.place == HOST) != (target.place == HOST):
@@ -59,7 +59,7 @@ def _eligible(
 
 
 def _ordered(nodes: Sequence[Apply], news: set[Variable]) -> tuple[Apply, ...]:
-    """Copies of what only passes through, work, updates, copies of results to the host."""
+    """The nodes as: copies of inputs to the host, work, updates, copies of results to the host."""
     made = {v for n in nodes for v in n.outputs}
     through = [n for n in nodes if _to_host(n) and n.inputs[0] not in made]
     after = [n for n in nodes if _to_host(n) and n.inputs[0] in made]
@@ -69,7 +69,7 @@ def _ordered(nodes: Sequence[Apply], news: set[Variable]) -> tuple[Apply, ...]:
 
 
 def _writers(nodes: Sequence[Apply], news: set[Variable]) -> set[Apply]:
-    """Elementwise nodes that make new values, and nothing that other work reads."""
+    """Elementwise nodes that make new values which no other work reads."""
     users: dict[Variable, list[Apply]] = {}
     for n in nodes:
         for v in n.inputs:

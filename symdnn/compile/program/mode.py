@@ -1,4 +1,4 @@
-"""How a function is compiled: which rewrites, which target, which checks around each node."""
+"""Modes: with which rewrites, for which target and with which checks a function is compiled."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from symdnn.opt.phases import Selection
 
 __all__ = ["Audit", "Mode", "Watch", "Watches"]
 
-_ALL = frozenset({"fast_run", "fast_compile"})
-_OPTIMIZERS: dict[str, frozenset[str]] = {
-    "fast_run": _ALL,
-    "o4": _ALL,
-    "o3": _ALL,
-    "o2": _ALL,
+_ALL_LEVELS = frozenset({"fast_run", "fast_compile"})
+_LEVELS_OF_OPTIMIZER: dict[str, frozenset[str]] = {
+    "fast_run": _ALL_LEVELS,
+    "o4": _ALL_LEVELS,
+    "o3": _ALL_LEVELS,
+    "o2": _ALL_LEVELS,
     "o1": frozenset({"fast_compile"}),
-    "unsafe": _ALL | {"unsafe"},
+    "unsafe": _ALL_LEVELS | {"unsafe"},
     "fast_compile": frozenset({"fast_compile"}),
     "merge": frozenset(),
     "None": frozenset(),
 }
 
 
-_SWITCHES = ("check_isfinite", "check_py_code", "require_matching_strides")
+_MUTABLE_FIELDS = ("check_isfinite", "check_py_code", "require_matching_strides")
 
 
 def _selection_of_flags() -> Selection:
     return Selection(
-        _OPTIMIZERS[str(config.optimizer)] | _names("optimizer_including"),
+        _LEVELS_OF_OPTIMIZER[str(config.optimizer)] | _names("optimizer_including"),
         _names("optimizer_excluding"),
         _names("optimizer_requiring"),
     )
@@ -46,39 +46,42 @@ def _selection_of_flags() -> Selection:
 def _names(flag: str) -> frozenset[str]:
     words = str(config.get(flag) or "").replace(",", ":").split(":")
     found = frozenset(w.strip() for w in words if w.strip())
-    if found and flag != "optimizer_requiring":  # of which compiling says what is missing
+    if found and flag != "optimizer_requiring":  # checked when a function is compiled
         check_words(sorted(found), flag)
     return found
 
 
 class Watch(Watcher):
-    """Sees one call from inside: called around each node, then told the results."""
+    """Watches one call: it is called before and after each node, then with the results."""
 
     def finish(self, results: Sequence[Any]) -> None:
         """The values of the graph's outputs, before any update is applied."""
 
 
 class Audit:
-    """Sees one compilation: told of each replacement before it happens, then that it is over."""
+    """Watches one compilation: each replacement before it happens, and the end."""
 
     @property
     def observer(self) -> Observer | None:
-        """What the rewriting engine is given."""
+        """The observer for the rewriting engine, or None."""
         return None
 
     def finish(self, fgraph: FunctionGraph) -> None:
-        """The rewriting is over."""
+        """Called when rewriting has ended, with the rewritten graph."""
 
 
 @dataclass(unsafe_hash=True)
 class Mode:
-    """A way to compile. ``optimizer`` names a level (``fast_run``, ``fast_compile``, None for no
-    rewriting at all); the default is that of the flags.
+    """How a function is compiled.
 
-    ``target`` is a :class:`~symdnn.graph.target.Target` or its text (``"cuda:sm_90"`` builds for
-    a described GPU). ``including``, ``excluding`` and ``requiring`` take tags or names of
-    rewrites and give a new mode. ``linker`` is accepted for Theano's sake. A mode stays as it was
-    made, but for the switches of checks (``mode.check_isfinite = False``).
+    ``optimizer`` names a level of rewriting (``fast_run``, ``fast_compile``, None for no rewriting
+    at all); the default is that of the flags. ``target`` is a
+    :class:`~symdnn.graph.target.Target` or its text (``"cuda:sm_90"`` compiles for a described
+    GPU). ``including``, ``excluding`` and ``requiring`` take tags or names of rewrites and return a
+    new mode. ``linker`` is accepted for compatibility with Theano and ignored. A mode is immutable,
+    except for the switches of checks (``mode.check_isfinite = False``).
+
+    Raises :class:`~symdnn.errors.OptionError` for an unknown ``optimizer``.
     """
 
     linker: Any = None
@@ -90,14 +93,16 @@ class Mode:
         if self.optimizer == "default":
             return
         name = str(self.optimizer)
-        if name not in _OPTIMIZERS:
-            raise OptionError(f"optimizer {name!r}: wanted one of {', '.join(_OPTIMIZERS)}")
-        chosen = replace(self.selection, include=_OPTIMIZERS[name])
+        if name not in _LEVELS_OF_OPTIMIZER:
+            raise OptionError(
+                f"optimizer {name!r}: wanted one of {', '.join(_LEVELS_OF_OPTIMIZER)}"
+            )
+        chosen = replace(self.selection, include=_LEVELS_OF_OPTIMIZER[name])
         object.__setattr__(self, "selection", chosen)
-        object.__setattr__(self, "optimizer", "default")  # it is in the selection now
+        object.__setattr__(self, "optimizer", "default")  # the selection has it
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__ and name not in _SWITCHES:
+        if name in self.__dict__ and name not in _MUTABLE_FIELDS:
             raise FrozenInstanceError(f"{name} of a mode; use including, excluding, or a new mode")
         object.__setattr__(self, name, value)
 
@@ -118,22 +123,22 @@ class Mode:
         """This mode, refusing to compile when these rewrites do not exist."""
         return replace(self, selection=self.selection.requiring(*tags))
 
-    # -- what modes that check add ------------------------------------------------------------
+    # -- overridden by modes that check -------------------------------------------------------
 
     def audit(self, fgraph: FunctionGraph, target: Target) -> Audit | None:
-        """What sees the rewriting of ``fgraph`` for ``target``; None: nobody."""
+        """The audit of the rewriting of ``fgraph`` for ``target``; None for none."""
         return None
 
     def watch(self, stages: Any, values: Mapping[Variable, Any]) -> Watch | None:
-        """What sees a call on ``values`` (inputs and shared variables); None: nobody.
+        """The watch of a call on ``values`` (inputs and shared variables); None for none.
 
-        ``values`` are arrays of the host, as they are when one asks.
+        ``values`` are arrays on the host, read when they are accessed.
         """
         return None
 
 
 class Watches(Watch):
-    """Tells several."""
+    """Several watches as one."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self.watches = watches

@@ -1,14 +1,14 @@
-"""What depends on parameters alone: computed when they change, and kept between calls.
+"""The parameter cache: values that depend only on parameters are computed when these change.
 
-Kernels scaled by the batch norm that follows, parameters cast to 16 bits or laid out in another
-order are the same at every call of a function that does not update them. They go to a segment of
-their own, before the others, which runs only when a shared variable that it reads has another value
-(:attr:`~symdnn.graph.values.storage.Storage.version`): by ``set_value``, by another function's
-update, or at each call as long as a user has memory of one that functions read. What it gives stays
-in the same place, so that captured graphs go on.
+Filters scaled by a folded batch norm, and parameters cast to 16 bits or reordered to another
+layout, are equal in every call of a function that does not update them (prepacking). They are
+computed by a segment of their own before the others. It runs only if a shared variable that it
+reads has changed (:attr:`~symdnn.graph.values.storage.Storage.version`): by ``set_value`` or by
+another function's update. While a user has borrowed a variable's memory, it runs at each call. Its
+results stay at the same addresses, so that captured graphs stay valid.
 
-A function all of whose results depend on shared variables alone is left as it is, and so is one
-with a lazy choice, of which a branch may never be wanted.
+There is no cache for a function whose results all depend only on shared variables, nor for one
+with a lazy choice, of which a branch may never run.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["KeptState", "kept_values"]
+__all__ = ["ParameterCache", "cacheable_values"]
 
-#: Ops without an effect that find no fault with data: an error would be told once and not again.
-_PURE = (
+#: Ops without an effect that never fail: an error would be raised in the first call only.
+_CACHEABLE_OPS = (
     Elemwise, FusedElemwise, FusedReduce, Reduce, Reorder, Join, Copy,
     DimShuffle, Reshape, SpecifyType, ForgetShape,
 )  # fmt: skip
@@ -43,15 +43,15 @@ _PURE = (
 _count = count(1)
 
 
-# -- which values ----------------------------------------------------------------------------------
+# -- the cached values -----------------------------------------------------------------------------
 
 
-def kept_values(
+def cacheable_values(
     fgraph: FunctionGraph, device_of: Callable[[Apply], Place], place: Place
 ) -> list[Variable]:
-    """Values that depend on parameters alone, and are read by what depends on more.
+    """Values that depend only on parameters, and that nodes which depend on more read.
 
-    ``place`` is the device where they are made and kept.
+    ``place`` is the device on which they are computed and stored.
     """
     order = fgraph.toposort()
     if any(isinstance(n.op, IfElse) for n in order):
@@ -66,14 +66,14 @@ def kept_values(
             read.update((v, None) for v in n.inputs if v.owner in fixed)
         elif _is_size(n, sizes):
             sizes.add(n)
-        elif device_of(n) == place and _may_be_kept(n, fixed, sizes):
+        elif device_of(n) == place and _is_cacheable(n, fixed, sizes):
             fixed.add(n)
     found = (_behind_views(v, fixed) for v in read)
     return list(dict.fromkeys(v for v in found if v is not None))
 
 
 def _is_size(node: Apply, sizes: set[Apply]) -> bool:
-    """Whether it is a size of a parameter, or arithmetic on such."""
+    """Whether a node is a size of a parameter, or arithmetic on such sizes."""
     if isinstance(node.op, ShapeI):
         return isinstance(node.inputs[0], Shared)
     return isinstance(node.op, Elemwise) and all(
@@ -81,7 +81,7 @@ def _is_size(node: Apply, sizes: set[Apply]) -> bool:
     )
 
 
-def _may_be_kept(node: Apply, fixed: set[Apply], sizes: set[Apply]) -> bool:
+def _is_cacheable(node: Apply, fixed: set[Apply], sizes: set[Apply]) -> bool:
     known = all(
         isinstance(v, Constant)
         or (isinstance(v, Shared) and not v.type.is_integer_scalar)
@@ -90,15 +90,15 @@ def _may_be_kept(node: Apply, fixed: set[Apply], sizes: set[Apply]) -> bool:
         for i, v in enumerate(node.inputs)
     )
     tensors = all(isinstance(v.type, TensorType) for v in node.outputs)
-    return known and tensors and isinstance(node.op, _PURE) and not node.op.unmergeable
+    return known and tensors and isinstance(node.op, _CACHEABLE_OPS) and not node.op.unmergeable
 
 
 def _behind_views(v: Variable, fixed: set[Apply]) -> Variable | None:
-    """What to keep of a value: what it is a view of; None for a view of a parameter."""
+    """The value to cache: the source of a view; None for a view of a parameter itself."""
     while (node := v.owner) in fixed and node is not None:
         source = node.op.views.get(0)
         if source is None or (isinstance(node.op, Reshape) and _is_view(node.inputs[source])):
-            return v  # a reshape of what has gaps is a copy
+            return v  # a reshape of a view may be a copy
         v = node.inputs[source]
     return None
 
@@ -107,13 +107,13 @@ def _is_view(v: Variable) -> bool:
     return v.owner is not None and bool(v.owner.op.views)
 
 
-# -- whether they are as they were -----------------------------------------------------------------
+# -- their state -----------------------------------------------------------------------------------
 
 
-class KeptState:
-    """What a kept segment gave, and of which values of the shared variables that was.
+class ParameterCache:
+    """The results of a cached segment, with the versions of the shared variables that it read.
 
-    ``device_of`` names the device on which a shared variable is read.
+    ``device_of`` is the place where a shared variable is read.
     """
 
     def __init__(self, segment: Segment, device_of: Callable[[Variable], Place]) -> None:
@@ -123,7 +123,7 @@ class KeptState:
         ]
         self.outputs = segment.outputs
         self.left: Sequence[Any] = ()
-        #: Changes whenever the values do.
+        #: Changes whenever the values change.
         self.version = 0
         self._versions: list[int | None] | None = None
         self._writes = -1
@@ -133,7 +133,7 @@ class KeptState:
 
     @property
     def is_current(self) -> bool:
-        """Whether all shared variables have the values of then."""
+        """Whether no shared variable has changed since the values were computed."""
         now = writes()
         if now == self._writes:
             return True
@@ -143,10 +143,10 @@ class KeptState:
         return True
 
     def renew(self, compute: Callable[[], Sequence[Any]]) -> None:
-        """Let ``compute`` make the values anew; if it fails, the next call does."""
+        """Compute the values again by ``compute``. If it fails, the next call tries again."""
         now, versions = writes(), self._read()
         self._versions, self._writes, self.version = None, -1, next(_count)
-        self.left = compute()  # reads the variables only now: what comes in between shows later
+        self.left = compute()  # a change since the versions were read shows in the next call
         if None not in versions:
             self._versions, self._writes = versions, now
 
@@ -155,5 +155,5 @@ class KeptState:
         return zip(self.outputs, self.left, strict=True)
 
     def versions(self) -> Mapping[Variable, Callable[[], int | None]]:
-        """What tells of each value whether it has changed, as ``Storage.version`` does."""
+        """For each value a function that returns its version, as ``Storage.version`` does."""
         return dict.fromkeys(self.outputs, lambda: self.version)

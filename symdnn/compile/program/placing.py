@@ -1,4 +1,4 @@
-"""Where the nodes of a rewritten graph run, also inside of loops."""
+"""Places the nodes of a rewritten graph on host or device, also inside of loops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from symdnn.compile.program.capabilities import places_of
 from symdnn.compile.program.late_updates import with_updates
 from symdnn.compile.program.mode import Mode
-from symdnn.compile.program.parameter_cache import kept_values
+from symdnn.compile.program.parameter_cache import cacheable_values
 from symdnn.compile.program.program import Program, Segment
 from symdnn.compile.program.schedule import schedule
 from symdnn.config import config
@@ -22,7 +22,7 @@ __all__ = ["Placing", "program_of"]
 
 
 class Placing:
-    """The device of each node of one graph; ``inside`` gives that of a loop's body."""
+    """The place of each node of one graph; ``inside`` is the placing of a loop's body."""
 
     captures = True
 
@@ -39,7 +39,7 @@ class Placing:
 
 
 class InnerPlacing(Placing):
-    """The placing of a body; its nodes are looked up by what they became in a graph of its own."""
+    """The placing of a loop's body, by way of a copy of the body as a graph of its own."""
 
     captures = False
 
@@ -54,7 +54,7 @@ class InnerPlacing(Placing):
 
 
 class _OnHost:
-    """Everything on the CPU."""
+    """The placing of a program for the CPU."""
 
     captures = False
 
@@ -68,7 +68,7 @@ class _OnHost:
 def program_of(fgraph: FunctionGraph, target: Target, mode: Mode) -> Program:
     """The program of a rewritten graph for its target.
 
-    A mode that looks at calls from inside sees all nodes at each of them.
+    A mode that watches calls gets no parameter cache, so that it sees all nodes in each call.
     """
     placing = _OnHost() if target.place == HOST else Placing(fgraph, target)
     watched = type(mode).watch is not Mode.watch
@@ -82,8 +82,8 @@ def program_of(fgraph: FunctionGraph, target: Target, mode: Mode) -> Program:
 
 
 def _kept(fgraph: FunctionGraph, target: Target, placing: Placing | _OnHost) -> Segment | None:
-    """The segment of what depends on parameters alone; None where there is nothing of the kind."""
-    values = kept_values(fgraph, placing, target.place)
+    """The segment of the parameter cache; None if there are no values to cache."""
+    values = cacheable_values(fgraph, placing, target.place)
     regions = schedule(values, placing).regions
     if len(regions) != 1 or not isinstance(regions[0], Segment):
         return None

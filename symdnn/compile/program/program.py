@@ -1,4 +1,4 @@
-"""Stage 3: a function's program, a tree of regions in order, still for any shape."""
+"""A function's program: a tree of regions in the order in which they run, for any shapes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["If", "Loop", "Program", "Region", "Segment"]
 
 @dataclass(frozen=True)
 class Segment:
-    """A straight run of nodes. It is planned per shape signature, and captured, as one.
+    """A sequence of nodes on one device without choices. It is planned and captured as one.
 
-    ``host`` nodes are evaluated on the host before each run (integers that feed shapes and
-    bounds); ``sizes`` are those that depend on shapes alone, evaluated once per plan. ``inputs``
-    enter the segment, ``outputs`` leave it. Its signature is the shapes of what enters and of
-    ``sources``, and the values of ``dims``. ``updates`` are pairs of a new value and the shared
-    variable that it may be written to by the segment itself (:mod:`~.late_updates`). What a
-    ``kept`` segment gives stays where it is until a shared variable that it reads gets another
-    value (:mod:`~.kept`).
+    ``host`` nodes are evaluated on the host before each run (integers that feed shapes and bounds);
+    ``sizes`` are those that depend only on shapes, evaluated once per plan. ``inputs`` enter the
+    segment, ``outputs`` leave it. Its signature has the shapes of the inputs and of ``sources``,
+    and the values of ``dims``. ``updates`` are pairs of a new value and the shared variable to
+    which the segment itself may write it (:mod:`symdnn.compile.program.late_updates`). A ``kept``
+    segment runs only if a shared variable that it reads has changed
+    (:mod:`symdnn.compile.program.parameter_cache`).
     """
 
     host: tuple[Apply, ...]
@@ -38,10 +38,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class If:
-    """A lazy choice: ``condition`` is read on the host, then one program runs.
+    """A lazy choice: ``condition`` is read on the host, then one of two programs runs.
 
-    ``results`` are the variables that either program leaves, each in the order of
-    ``then_values`` and ``else_values``.
+    ``results`` are the variables of the choice, in the order of ``then_values`` and
+    ``else_values``, the outputs of the two programs.
     """
 
     node: Apply
@@ -57,8 +57,8 @@ class If:
 class Loop:
     """A scan: ``body`` runs once per step, with plans of its own.
 
-    The body's inputs are the inner inputs of ``node.op``, its outputs the inner outputs.
-    ``capture``: it may be captured as a whole, since it is in no other loop.
+    The body's inputs are the inner inputs of ``node.op``, its outputs the inner outputs. With
+    ``capture`` the loop may be captured as a whole, since it is in no other loop.
     """
 
     node: Apply
@@ -79,7 +79,7 @@ class Program:
     notes: tuple[str, ...] = field(default=())
 
     def segments(self) -> list[Segment]:
-        """All segments, those inside of branches and loops too."""
+        """All segments, also inside of branches and loops."""
         found: list[Segment] = []
         for region in self.regions:
             if isinstance(region, Segment):

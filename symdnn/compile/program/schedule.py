@@ -1,7 +1,7 @@
-"""From a rewritten graph to a program: what runs on the host, where segments end, in which order.
+"""Schedules a rewritten graph as a program: host nodes, segments and their order.
 
-A segment ends where a value must be read on the host (a shape that depends on data, the condition
-of an ``ifelse``) before what follows can be planned.
+A segment ends where a value must be read on the host before the next nodes can be planned: a shape
+that depends on data, the condition of an ``ifelse``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["schedule"]
 
 
 class DeviceOf(Protocol):
-    """Where a node runs."""
+    """The place of each node."""
 
     def __call__(self, node: Apply) -> Place:
         """The host or the target's device."""
@@ -39,18 +39,18 @@ class DeviceOf(Protocol):
         """Whether segments may be captured: not in the body of a loop."""
 
     def inside(self, body: InnerGraph) -> DeviceOf:
-        """The same for the body of a loop."""
+        """The places of the nodes of a loop's body."""
 
 
 def schedule(
     outputs: Sequence[Variable], device_of: DeviceOf, given: Collection[Variable] = ()
 ) -> Program:
-    """The program that computes ``outputs``; what is ``given`` is not computed."""
+    """The program that computes ``outputs``. Variables in ``given`` are inputs."""
     return _Scheduler(outputs, ShapeResolver(given), given, device_of).program()
 
 
 class _Scheduler:
-    """Puts each node into the earliest stage in which all that it needs is known."""
+    """Puts each node into the earliest stage in which all its inputs are known."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class _Scheduler:
         self.order, self.previous = self._with_effects_ordered(
             [n for n in order if n not in inside]
         )
-        self.host = _host_nodes(self.order, dims) | self._scalars_beside_a_device()
+        self.host = _host_nodes(self.order, dims) | self._host_scalars()
         self.host |= {n for n in self.order if _is_copy_out(n) and n.inputs[0].owner in self.host}
         self.device_stage: dict[Variable, int] = {}
         self.host_stage: dict[Variable, int] = {}
@@ -82,9 +82,9 @@ class _Scheduler:
         self.on_call = self._needed_on_call()
 
     def _with_effects_ordered(self, order: list[Apply]) -> tuple[list[Apply], dict[Apply, Apply]]:
-        """The order in which nodes run, and for each with an ordered effect the one before it.
+        """The order of the nodes, and for each node with an ordered effect the one before it.
 
-        Effects of a branch happen where the choice was written.
+        A lazy choice counts as the place of the effects in its branches.
         """
 
         def makers(node: Apply) -> list[Apply]:
@@ -97,26 +97,26 @@ class _Scheduler:
         return order, dict(zip(chain[1:], chain))
 
     def _dims(self, node: Apply) -> list[Variable]:
-        """Sizes that depend on values read on the host: they complete a plan's key."""
+        """Sizes of a node's outputs that depend on host values: they are part of the signature."""
         if _is_loop(node) or all(isinstance(node.inputs[i], Constant) for i in node.op.host_inputs):
             return []
-        # A size that only this node's data decides is not known when its plan is looked for.
+        # A size that depends on the node's data is not known when its plan is looked up.
         return [] if self.resolver.depends_on_data(node) else self.resolver.dims(node)
 
-    def _scalars_beside_a_device(self) -> set[Apply]:
-        """Arithmetic on scalars that is left to the host while a device does the rest."""
+    def _host_scalars(self) -> set[Apply]:
+        """Scalar arithmetic on the host in a graph that also runs on a device."""
         if all(self.device_of(n) == HOST for n in self.order):
             return set()
         return {
             n
             for n in self.order
-            if self.device_of(n) == HOST and not _is_loop(n) and _cheap_on_host(n)
+            if self.device_of(n) == HOST and not _is_loop(n) and _is_scalar_work(n)
         }
 
     def _place(self, node: Apply) -> None:
         after = self._after_effect(node)
         if node in self.host:
-            # A size needs its array to exist, a value needs it copied: both end its segment.
+            # A size needs its array, a value needs a copy on the host: both end a segment.
             stage = max((self._host(v) for v in node.inputs), default=0)
             stage = max(stage, after)
             self._set(node, stage, device=stage, host=stage)
@@ -132,9 +132,9 @@ class _Scheduler:
             self._set(node, stage, device=known, host=stage + 1)
 
     def _after_effect(self, node: Apply) -> int:
-        """The first stage in which the ordered effect before ``node`` is done or goes first.
+        """The first stage in which the ordered effect before ``node`` has run, or runs earlier.
 
-        A stage runs what is on the host, its segments, its choices and its loops.
+        A stage runs its host nodes, then its segments, its lazy choices and its loops.
         """
         before = self.previous.get(node)
         if before is None:
@@ -146,7 +146,7 @@ class _Scheduler:
         return self.stage_of[before] + (not together)
 
     def _rank(self, node: Apply) -> int:
-        """When it runs in its stage."""
+        """The position of a node's region in its stage."""
         if node in self.host:
             return 0
         return 2 if node in self.branches else 3 if _is_loop(node) else 1
@@ -155,9 +155,9 @@ class _Scheduler:
         return self.device_of(a) == self.device_of(b)
 
     def _earliest(self, node: Apply) -> int:
-        """The first stage in which all inputs are there, read on the host where need be."""
+        """The first stage in which all inputs are known, on the host where the node needs that."""
         read, device = set(node.op.host_inputs), self.device_of(node)
-        if device != HOST:  # a library that reads arrays on the host: a seed, lengths
+        if device != HOST:  # libraries read some arrays on the host: a seed, lengths
             read.update(getattr(node.op, "host_values", ()))
         stages = [
             self._host(v) if i in read else self._device(v, device)
@@ -188,7 +188,7 @@ class _Scheduler:
         return self.host_stage.get(v, 0)
 
     def program(self) -> Program:
-        """Regions by stage: in each the segment first, then its lazy choices and loops."""
+        """The regions by stage: in each its segments, then its lazy choices and loops."""
         last = max(self.stage_of.values(), default=0)
         regions: list[Region] = []
         for stage in range(last + 1):
@@ -201,7 +201,7 @@ class _Scheduler:
         return Program(tuple(regions), inputs, tuple(self.outputs))
 
     def _segments(self, nodes: list[Apply]) -> list[Segment]:
-        """One segment for each device that has nodes; host nodes go before the first."""
+        """A segment for each device that has nodes; the first has the host nodes."""
         host = [n for n in nodes if n in self.on_call]
         there: dict[Place, list[Apply]] = {}
         for n in nodes:
@@ -213,7 +213,7 @@ class _Scheduler:
         return [replace(s, host=tuple(host) if i == 0 else ()) for i, s in enumerate(found)]
 
     def _segment(self, nodes: list[Apply], where: Place) -> Segment:
-        device = nodes if where == HOST else self._around_a_graph(nodes)
+        device = nodes if where == HOST else self._for_capture(nodes)
         made = {v for n in device for v in n.outputs}
         dims = dict.fromkeys(d for n in device for d in self.dims_of.get(n, ()))
         read = dict.fromkeys((*(v for n in device for v in n.inputs), *dims))
@@ -248,11 +248,12 @@ class _Scheduler:
             self.device_of.captures,
         )
 
-    def _around_a_graph(self, nodes: list[Apply]) -> list[Apply]:
-        """Copies in, and what reads bounds at each call, go first, and copies out last.
+    def _for_capture(self, nodes: list[Apply]) -> list[Apply]:
+        """The nodes with copies to the device first and copies to the host last.
 
-        What is between them can be captured into one CUDA graph. It begins with what rounds
-        parameters to 16 bits, of which many are launched together.
+        Nodes that read bounds at each call are first, too. The nodes between can be captured as one
+        CUDA graph. Casts of parameters to 16 bits are the first of them, so that horizontal fusion
+        launches many at once.
         """
         early: set[Apply] = set()
         inside = set(nodes)
@@ -265,14 +266,14 @@ class _Scheduler:
             if ready and (isinstance(n.op, GpuFromHost) or (reads and not n.op.ordered)):
                 early.add(n)
         late = {n for n in nodes if _is_copy_out(n)} - early
-        rounded = _roundings(nodes) - early - late
-        # A captured graph's copies are made before anything else: memory is planned in this order.
+        rounded = _casts_of_parameters(nodes) - early - late
+        # The copies of a captured graph run before all else, so memory is planned in this order.
         copies = {n for n in early if isinstance(n.op, GpuFromHost)}
         parts = copies, early - copies, rounded, inside - early - rounded - late, late
         return [n for part in parts for n in nodes if n in part]
 
     def _not_sizes(self) -> set[Variable]:
-        """Where the walk over sizes stops: at what is no function of shapes alone."""
+        """Variables at which the search for sizes stops: those that depend on more than shapes."""
         read = (v for n in self.sizes for v in n.inputs)
         return {v for v in read if v.owner not in self.sizes} | self.available
 
@@ -302,14 +303,14 @@ class _Scheduler:
         count = len(node.outputs)
         yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
         outside = set(b.outer)
-        # A branch sees what enters it and nothing above, so its sizes are traced up to there.
+        # Sizes in a branch are expressed by its inputs.
         then = _Scheduler(yes, ShapeResolver(outside), outside, self.device_of).program()
         orelse = _Scheduler(no, ShapeResolver(outside), outside, self.device_of).program()
         return If(node, node.inputs[0], then, orelse, yes, no, node.outputs)
 
 
 class _Branches:
-    """The nodes that only one branch of an ``ifelse`` needs, and what both take from outside."""
+    """The nodes that only one branch of an ``ifelse`` needs, and the inputs of both branches."""
 
     def __init__(self, node: Apply, order: Sequence[Apply], outputs: Sequence[Variable]) -> None:
         count = len(node.outputs)
@@ -327,7 +328,7 @@ class _Branches:
 
 
 def _needed_without(node: Apply, order: Sequence[Apply], outputs: Sequence[Variable]) -> set[Apply]:
-    """Nodes needed even if no branch of ``node`` ever ran."""
+    """Nodes that are needed without the branches of ``node``."""
     needed: set[Apply] = set()
     wanted = {v.owner for v in outputs if v.owner is not None}
     for n in reversed(order):
@@ -346,8 +347,8 @@ def _is_copy_out(node: Apply) -> bool:
     return isinstance(node.op, HostFromGpu)
 
 
-def _roundings(nodes: Sequence[Apply]) -> set[Apply]:
-    """Nodes that round parameters, or views of parameters, to 16 bits, and those views."""
+def _casts_of_parameters(nodes: Sequence[Apply]) -> set[Apply]:
+    """Nodes that cast parameters, or views of them, to 16 bits, and the views."""
     views: set[Apply] = set()
     found: set[Apply] = set()
     for n in nodes:
@@ -370,7 +371,7 @@ def _loop(node: Apply, device_of: DeviceOf) -> Loop:
 
 
 def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:
-    """Nodes evaluated on the host: cheap integer work that feeds shapes, bounds, conditions."""
+    """Nodes evaluated on the host: scalar work that feeds shapes, bounds and conditions."""
     wanted: set[Variable] = set(dims)
     for n in order:
         wanted.update(n.inputs[i] for i in n.op.host_inputs)
@@ -378,7 +379,7 @@ def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:
             wanted.add(n.inputs[0])
     host: set[Apply] = set()
     for n in reversed(order):
-        if any(v in wanted for v in n.outputs) and _cheap_on_host(n):
+        if any(v in wanted for v in n.outputs) and _is_scalar_work(n):
             host.add(n)
             if not isinstance(n.op, ShapeI):
                 wanted.update(n.inputs)
@@ -386,7 +387,7 @@ def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:
 
 
 def _sizes(order: Sequence[Apply], host: set[Apply]) -> set[Apply]:
-    """Host nodes that depend on shapes alone."""
+    """Host nodes that depend only on shapes."""
     found: set[Apply] = set()
     for n in order:
         if n in host and (
@@ -400,7 +401,7 @@ def _sizes(order: Sequence[Apply], host: set[Apply]) -> set[Apply]:
     return found
 
 
-def _cheap_on_host(node: Apply) -> bool:
+def _is_scalar_work(node: Apply) -> bool:
     if isinstance(node.op, ShapeI):
         return True
     values = (*node.inputs, *node.outputs)

@@ -1,1 +1,1 @@
-"""What a function says of itself: reports, profiles, traces."""
+"""Reports and profiles of compiled functions."""

@@ -1,4 +1,4 @@
-"""``f.dnn_report()``: which algorithm of the library each node got, and why."""
+"""``f.dnn_report()``: the library's algorithm for each node, and why it was chosen."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from symdnn.graph.variable import Apply
 
 __all__ = ["DnnReport", "DnnRow", "dnn_report"]
 
-_HEAD = (
+_COLUMNS = (
     "plan", "op", "requested", "used", "api", "engine", "workspace", "ms", "fixed", "precision",
     "line",
 )  # fmt: skip
-_WIDEST = 44
+_MAX_NAME_CHARACTERS = 44
 
 
 @dataclass(frozen=True)
 class DnnRow:
-    """One node in one plan, at that plan's shapes; see
-    :class:`~symdnn.graph.library_use.LibraryUse`."""
+    """One node in one plan, with the plan's shapes and the library's algorithm."""
 
     node: Apply
     plan: int
@@ -53,7 +52,7 @@ class DnnReport:
     rows: tuple[DnnRow, ...]
 
     def used(self) -> list[str]:
-        """Names of what runs, in the order of the rows."""
+        """The names of the algorithms that run, in the order of the rows."""
         return [row.use.used for row in self.rows]
 
     def __str__(self) -> str:
@@ -66,7 +65,7 @@ class DnnReport:
 
 
 def dnn_report(plans: Sequence[Plan]) -> DnnReport:
-    """The choices in the plans that a function has made so far."""
+    """The report on the plans that a function has made so far."""
     return DnnReport(tuple(_rows(plans)))
 
 
@@ -81,7 +80,7 @@ def _rows(plans: Sequence[Plan]) -> Iterator[DnnRow]:
 
 
 def _lines(rows: Sequence[DnnRow]) -> Iterator[str]:
-    table = [_HEAD, *(row.cells() for row in rows)]
+    table = [_COLUMNS, *(row.cells() for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for i, cells in enumerate(table):
         yield "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
@@ -90,4 +89,4 @@ def _lines(rows: Sequence[DnnRow]) -> Iterator[str]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+    return text if len(text) <= _MAX_NAME_CHARACTERS else f"{text[: _MAX_NAME_CHARACTERS - 3]}..."

@@ -19,7 +19,7 @@ __all__ = ["FunctionProfile", "NodeProfile"]
 
 @dataclass
 class NodeProfile:
-    """What one node cost: how often it ran, for how long, bytes read and written."""
+    """The cost of one node: calls, seconds in all of them, bytes read and written."""
 
     node: Apply
     calls: int = 0
@@ -31,7 +31,7 @@ class NodeProfile:
 class FunctionProfile:
     """Times of one function: of whole calls and of each node that ran as a step.
 
-    Views and integers of the host program are no steps; what a call takes besides its steps is
+    Views and integers of the host program are no steps. The time of a call outside of its steps is
     shown as overhead.
     """
 
@@ -59,7 +59,7 @@ class FunctionProfile:
         return profile
 
     def watch(self) -> Watch:
-        """What measures one call."""
+        """A watch that measures one call."""
         return _Timer(self)
 
     def summary(self, file: Any = None, limit: int = 20) -> str:
@@ -134,16 +134,16 @@ class _Timer(Watch):
         self.profile.seconds += time.perf_counter() - self.start
 
 
-_at_exit: list[FunctionProfile] = []
+_profiles_at_exit: list[FunctionProfile] = []
 
 
 def _print_at_exit(profile: FunctionProfile) -> None:
-    if not _at_exit:
+    if not _profiles_at_exit:
         atexit.register(_print_all)
-    _at_exit.append(profile)
+    _profiles_at_exit.append(profile)
 
 
 def _print_all() -> None:
-    for profile in _at_exit:
+    for profile in _profiles_at_exit:
         if profile.calls and not profile.shown:
             profile.summary()

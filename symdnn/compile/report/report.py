@@ -1,4 +1,4 @@
-"""Reports of a compiled function: what each node became, and where its bytes are."""
+"""Reports of a compiled function: the kernel of each node, and the bytes of its memory."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["LoweringReport", "LoweringRow", "MemoryReport", "lowering_report", "
 class LoweringRow:
     """One node in one plan: ``how`` is a kernel's name, ``view``, ``host`` or ``not planned``.
 
-    ``why`` says why a library did not get it, why it is on the host, or that it is not computed at
-    each call.
+    ``why`` is the reason why no library runs it or why it is on the host, or says that it is not
+    computed in each call.
     """
 
     node: Apply
@@ -57,9 +57,9 @@ class LoweringRow:
 class LoweringReport:
     """A row for each node of each plan made so far; nodes without a plan are listed once.
 
-    ``captures`` says of each plan on a GPU whether it is a CUDA graph, or why it is none, ``notes``
-    in which precision products are computed, and how images lie. ``loops`` are those that rewriting
-    left, loops in loops too, each with the user's line.
+    ``captures`` says for each plan on a GPU whether it is a CUDA graph, or why not. ``notes`` has
+    the precision of GEMMs and convolutions, and the layouts. ``loops`` are those of the rewritten
+    graph, also loops in loops, each with the user's line.
     """
 
     rows: tuple[LoweringRow, ...]
@@ -68,7 +68,7 @@ class LoweringReport:
     loops: tuple[str, ...] = ()
 
     def kernels(self) -> dict[str, int]:
-        """How many nodes each kernel runs."""
+        """The number of nodes that each kernel runs."""
         counts: dict[str, int] = {}
         for row in self.rows:
             counts[row.how] = counts.get(row.how, 0) + 1
@@ -87,7 +87,7 @@ class LoweringReport:
 
 
 def lowering_report(stages: Stages, plans: Sequence[Plan]) -> LoweringReport:
-    """What each node of a function became, plan by plan."""
+    """The report on the nodes of a function, plan by plan."""
     why = _reasons(stages)
     rows: list[LoweringRow] = []
     planned: set[Apply] = set()
@@ -96,7 +96,7 @@ def lowering_report(stages: Stages, plans: Sequence[Plan]) -> LoweringReport:
         target = _device(stages, segment)
         for node in segment.nodes:
             planned.add(node)
-            said = [*([_KEPT] if segment.kept else []), *([why[node]] if node in why else [])]
+            said = [*([_CACHE_NOTE] if segment.kept else []), *([why[node]] if node in why else [])]
             rows.append(_row(plan, number, node, target, "; ".join(said)))
     for node in _host_nodes(stages.program):
         if node not in planned:
@@ -114,7 +114,7 @@ def lowering_report(stages: Stages, plans: Sequence[Plan]) -> LoweringReport:
 
 
 def _loops(nodes: Iterable[Apply], depth: int = 0) -> Iterator[str]:
-    """Each loop, what is inside of another one after it and indented."""
+    """A line for each loop; loops inside of it follow, indented."""
     for node in nodes:
         inner = getattr(node.op, "inner", None)
         if isinstance(node.op, Scan):
@@ -123,12 +123,12 @@ def _loops(nodes: Iterable[Apply], depth: int = 0) -> Iterator[str]:
             yield from _loops(inner.nodes, depth + 1)
 
 
-#: What is said of nodes that depend on parameters alone.
-_KEPT = "computed when a parameter has changed"
+#: The note on nodes of the parameter cache.
+_CACHE_NOTE = "computed when a parameter has changed"
 
 
 def _capture_state(plan: Plan) -> str:
-    """Whether a plan on a GPU is a CUDA graph, or why it is none."""
+    """Whether a plan on a GPU is a CUDA graph, or why not; empty for a CPU."""
     state = plan.bound.capture_state
     return f"{state} (runs when a parameter has changed)" if _is_kept(plan) and state else state
 
@@ -139,7 +139,7 @@ def _is_kept(plan: Plan) -> bool:
 
 
 def _notes(stages: Stages) -> tuple[str, ...]:
-    """What the rewrites of precision and layout did, on a GPU; what a flag asked for in vain."""
+    """Notes on precision and layout for a GPU, and on flags without effect."""
     vain = stages.rewrites.notes
     if stages.target.kind == "cpu":
         return vain
@@ -153,7 +153,7 @@ def _device(stages: Stages, segment: Segment) -> str:
 
 
 def _reasons(stages: Stages) -> dict[Apply, str]:
-    """Why nodes were not lowered to a library, and why nodes are on the host."""
+    """The reasons why nodes were not lowered to a library, and why nodes are on the host."""
     if stages.target.kind == "cpu":
         return {}
     found = not_lowered(stages.fgraph, stages.target, stages.mode.selection.takes)
@@ -178,13 +178,15 @@ def _host_nodes(program: Program) -> Iterator[Apply]:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Bytes of a function. The arena is shared by all functions of a device; the largest plan's
-    need counts. ``largest_live`` is the least that any placement would need. ``peak`` is what a
-    call needs besides arguments, shared variables and constants: arena and results. ``kept`` are
-    values that depend on parameters alone and stay between calls (flag ``keep_prepared``).
+    """The memory of a function, in bytes.
 
-    ``device`` is what all functions together have taken of a GPU, with the peak so far
-    (:class:`symdnn.gpu.device.budget.MemoryUse`); None on a CPU and before the first call."""
+    All functions of a device share one arena; ``arena`` is what the largest plan needs.
+    ``largest_live`` is the least that any placement would need. ``peak`` is the need of a call
+    besides arguments, shared variables and constants: arena and results. ``kept`` is the size of
+    the parameter cache (flag ``keep_prepared``). ``device`` is the use of a GPU by all functions,
+    with the peak so far (:class:`symdnn.gpu.device.budget.MemoryUse`); None on a CPU and before the
+    first call.
+    """
 
     plans: int
     arena: int
@@ -223,9 +225,9 @@ class MemoryReport:
 def memory_report(
     plans: Sequence[Plan], fgraph: FunctionGraph, shared: Iterable[Shared], device: Any
 ) -> MemoryReport:
-    """Where the bytes of a function are, over the plans made so far.
+    """The memory report of a function, over the plans made so far.
 
-    ``shared`` are its shared variables, ``device`` is what has been taken of its GPU, or None.
+    ``shared`` are its shared variables, ``device`` is the memory used on its GPU, or None.
     """
     memories = [p.memory for p in plans]
     storages = {id(v.storage): v.storage for v in shared}
@@ -247,7 +249,7 @@ def memory_report(
 
 
 def _made(plan: Plan) -> int:
-    """Bytes of results, without new values that go to shared variables from where they are."""
+    """Bytes of results, without new values that are written to shared variables directly."""
     segment: Segment = plan.specialised.segment
     buffers = (plan.memory.views[v].buffer for v in segment.outputs)
     return sum(b.nbytes for b, v in zip(buffers, segment.outputs) if b.variable is v)

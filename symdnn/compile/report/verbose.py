@@ -1,4 +1,4 @@
-"""What the flag ``dnn.verbose`` prints: of each new plan, what its nodes became, and by what."""
+"""The flag ``dnn.verbose``: prints the reports of each new plan."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from symdnn.compile.plan.stages import Stages
 from symdnn.compile.report.dnn_report import dnn_report
 from symdnn.compile.report.report import lowering_report
 
-__all__ = ["tell_plans"]
+__all__ = ["print_new_plans"]
 
 
-def tell_plans(
-    name: str, stages: Stages, plans: Sequence[Plan], told: Sequence[Plan]
+def print_new_plans(
+    name: str, stages: Stages, plans: Sequence[Plan], printed: Sequence[Plan]
 ) -> list[Plan]:
-    """Print, on the standard error, those ``plans`` of a function that are not among ``told``.
+    """Print to stderr those ``plans`` of a function that are not in ``printed``.
 
-    The result is what has been told by then.
+    Returns the plans that are printed by now.
     """
-    new = {i for i, plan in enumerate(plans) if not any(plan is p for p in told)}
+    new = {i for i, plan in enumerate(plans) if not any(plan is p for p in printed)}
     if not new:
-        return list(told)
+        return list(printed)
     lowered, chosen = lowering_report(stages, plans), dnn_report(plans)
     numbers = ", ".join(map(str, sorted(new)))
     parts = [f"symdnn: {name} on {stages.target}, plan {numbers}"]

@@ -53,7 +53,7 @@ def test_auto_is_the_gpu_when_all_is_there(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_gpu_that_is_passed_over_is_one_line(
     there: bool, missing: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(targets, "_said", set())
+    monkeypatch.setattr(targets, "_printed", set())
     monkeypatch.setattr(targets, "_missing_packages", lambda: missing)
     monkeypatch.setattr(targets, "gpu_seems_there", lambda: there)
     old = replace(gpu_detect.driver(), devices=(), problem="the driver is too old")
