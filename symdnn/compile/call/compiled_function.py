@@ -97,7 +97,7 @@ class Function:
             for s in self.arguments.slots
         ]
         shared_ones = [(v, v, f"the shared variable {v}") for v in self._shared]
-        self._named = NamedSizes(face.name, [*slots, *shared_ones])
+        self._named = NamedSizes(signature.name, [*slots, *shared_ones])
         self._copied = _must_copy(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
         on_gpu = stages.target.place != HOST
