@@ -120,7 +120,7 @@ from symdnn.ops.elementwise.special import (
     tri_gamma,
     xlog1py,
     xlogx,
-    xlogy,
+    xlogy0,
 )
 
 abs_ = absolute = abs
@@ -138,7 +138,6 @@ bitwise_and, bitwise_or, bitwise_xor, bitwise_not = and_, or_, xor, invert
 rint = round_half_to_even
 digamma = psi
 conjugate = conj
-xlogy0 = xlogy
 
 __all__ = [
     "abs", "abs_", "absolute", "add", "allclose", "and_", "angle", "arccos", "arccosh", "arcsin",
@@ -156,5 +155,5 @@ __all__ = [
     "round_half_away_from_zero", "round_half_to_even", "selu", "sgn", "sigmoid", "sign", "silu",
     "sin", "sinh", "smallest", "softplus", "softsign", "sqr", "sqrt", "square", "sub", "subtract",
     "swish", "switch", "tan", "tanh", "tri_gamma", "true_div", "true_divide", "trunc",
-    "ultra_fast_sigmoid", "where", "xlog1py", "xlogx", "xlogy", "xlogy0", "xor",
+    "ultra_fast_sigmoid", "where", "xlog1py", "xlogx", "xlogy0", "xor",
 ]  # fmt: skip

@@ -213,12 +213,12 @@ def _erfcx_slope(x: Scalar) -> Scalar:
 
 
 def _xlogx(x: Scalar) -> Scalar:
-    return x * x.call("eq", 0).where(1, x).call("log")
+    return _xlogy(x, x)
 
 
 def _xlogy(x: Scalar, y: Scalar) -> Scalar:
-    product = x * x.call("eq", 0).where(1, y).call("log")
-    return y.call("isnan").where(y, product)
+    zero = x.call("eq", 0)
+    return zero.where(0, x * zero.where(1, y).call("log"))
 
 
 def _xlog1py(x: Scalar, y: Scalar) -> Scalar:

@@ -34,7 +34,7 @@ __all__ = [
     "GammaLn", "Iv", "Jv", "LogErfc", "LogHalfErfc", "OrderSlope", "PolyGamma", "Psi", "XLog1pY",
     "XLogX", "XLogY", "chi2sf", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammainc",
     "gammaincc", "gammaln", "i0", "i1", "iv", "j0", "j1", "jv", "log_erfc", "log_half_erfc",
-    "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlog1py", "xlogx", "xlogy",
+    "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlog1py", "xlogx", "xlogy0",
 ]  # fmt: skip
 
 
@@ -302,16 +302,23 @@ class XLogX(FloatElemwise):
         return 1 + log(x)
 
 
-@dataclass(frozen=True)
-class XLogY(SpecialFunction):
-    """``x log(y)``, 0 where ``x`` is 0 and ``y`` is a number."""
+def _xlogy(x: Any, y: Any) -> Any:
+    return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, y)))
 
-    function: ClassVar[Any] = scipy_function("xlogy")
+
+@dataclass(frozen=True)
+class XLogY(FloatElemwise):
+    """``x log(y)``, 0 where ``x`` is 0."""
+
+    function: ClassVar[Any] = _xlogy
     arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         x, y = as_computed(inputs, output)
-        return [cotangent * log(y), _share(x, y, cotangent)]
+        zero = eq(x, 0)
+        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
+        return [cotangent * log(y), to_y]
 
 
 @dataclass(frozen=True)
@@ -323,13 +330,9 @@ class XLog1pY(SpecialFunction):
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         x, y = as_computed(inputs, output)
-        return [cotangent * log1p(y), _share(x, 1 + y, cotangent)]
-
-
-def _share(x: Variable, y: Variable, cotangent: Variable) -> Variable:
-    """``cotangent * x / y``, 0 where ``x`` is 0 and ``y`` is a number."""
-    zero = eq(x, 0) & ~isnan(y)
-    return switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
+        zero = eq(x, 0) & ~isnan(y)
+        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), 1 + y))
+        return [cotangent * log1p(y), to_y]
 
 
 @dataclass(frozen=True)
@@ -471,12 +474,12 @@ def xlogx(x: Any) -> Variable:
 
 
 def xlog1py(x: Any, y: Any) -> Variable:
-    """``x log(1 + y)`` near 0 too; 0 where ``x`` is 0, also where ``y`` is -1; keeps a NaN."""
+    """``x log(1 + y)`` exact for ``y`` near 0; 0 where ``x`` is 0, also where ``y`` is -1."""
     return apply_elemwise(XLog1pY(), x, y)  # type: ignore[no-any-return]
 
 
-def xlogy(x: Any, y: Any) -> Variable:
-    """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0; keeps a NaN."""
+def xlogy0(x: Any, y: Any) -> Variable:
+    """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0."""
     return apply_elemwise(XLogY(), x, y)  # type: ignore[no-any-return]
 
 
