@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -212,12 +213,14 @@ def test_the_trees_that_cudnn_torch_prints(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("name", [*THEANO, "pytorch_cudnn_lowlevel", "cudnn_torch"])
-def test_help(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), "--help"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--device" in done.stdout
+def test_help(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    assert stop.value.code == 0
+    assert "--device" in capsys.readouterr().out
 
 
 def test_what_the_program_for_c_functions_names_exists() -> None:

@@ -201,11 +201,11 @@ folder = Path(sys.argv[1])
 out = io.BytesIO()
 with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
     with archive.open("a.npy", "w", force_zip64=True) as member:
-        head = "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,)}" % (3 << 30)
+        head = "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,)}" % (80 << 24)
         text = head.encode() + b"\\n"
         member.write(b"\\x93NUMPY\\1\\0" + len(text).to_bytes(2, "little") + text)
         zeros = bytes(1 << 24)
-        for _ in range(192):
+        for _ in range(80):
             member.write(zeros)
 (folder / "bomb.npz").write_bytes(out.getvalue())
 del out
@@ -223,7 +223,7 @@ print((folder / "bomb.npz").stat().st_size)
 """
 
 
-def test_three_gigabytes_in_a_small_file_take_no_memory(tmp_path):
+def test_more_than_a_gigabyte_in_a_small_file_takes_no_memory(tmp_path):
     done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True,
                           text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
