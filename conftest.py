@@ -87,7 +87,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     device = os.environ["SYMDNN_TESTS_DEVICE"]
     if device in ("cuda", "emulated") and item.get_closest_marker("cpu"):
         pytest.skip("it is about the processor")
-    if device == "cuda" and item.nodeid.startswith(ONE_DEVICE) and not item.get_closest_marker("gpu"):
+    if (
+        device == "cuda"
+        and item.nodeid.startswith(ONE_DEVICE)
+        and not item.get_closest_marker("gpu")
+    ):
         pytest.skip("it is about the processor, or about a GPU that need not be there")
     seeded.enter(item.nodeid)
     if init := sys.modules.get("symdnn.nn.init"):  # initial values of modules

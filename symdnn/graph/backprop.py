@@ -164,7 +164,7 @@ def _dummy(output: Variable) -> Variable | None:
     if not isinstance(t, TensorType) or not t.is_differentiable:
         return None
     # Its value does not matter (the vjp is linear), but shapes may be read off it.
-    return operator("zeros_like")(output)  # type: ignore[no-any-return]
+    return operator("zeros_like")(output)
 
 
 def require_differentiable(v: Variable, role: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -184,14 +184,19 @@ class Op:
             report_float64_node(node)
         return node
 
-    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
-        """Apply to variables (or numbers, arrays); the output variable, or a tuple of them."""
+    def __call__(
+        self, *inputs: Any, hints: Hints | None = None, name: str | None = None
+    ) -> Variable:
+        """Apply to variables (or numbers, arrays); the output variable, or a tuple of them.
+
+        Of patterns it makes a :class:`~symdnn.graph.pattern.Pattern`.
+        """
         if any([isinstance(i, Pattern) for i in inputs]) or holds_pattern(self):
-            return Pattern(self, inputs)
+            return cast(Variable, Pattern(self, inputs))
         node = self.make_node(*inputs, hints=hints)
         if name is not None:
             node.outputs[0].name = name
-        return self.results(node)
+        return cast(Variable, self.results(node))
 
     def results(self, node: Apply) -> Any:
         """What applying the op returns: the only output (a tuple for a :class:`MultiOp`)."""
@@ -205,6 +210,12 @@ class Op:
 
 class MultiOp(Op):
     """An op with several outputs: :meth:`infer` and :meth:`reference` return tuples."""
+
+    if TYPE_CHECKING:
+
+        def __call__(  # type: ignore[override]  # where an op has one output, it is returned alone
+            self, *inputs: Any, hints: Hints | None = None, name: str | None = None
+        ) -> tuple[Variable, ...]: ...
 
     def results(self, node: Apply) -> Any:
         return node.outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -395,7 +395,7 @@ def as_variable(value: Any, name: str | None = None, dtype: Any = None) -> Varia
     if isinstance(value, Variable):
         return value
     if isinstance(value, list | tuple) and _holds_variable(value):
-        return cast(Variable, operator("stack")([as_variable(v) for v in value]))
+        return operator("stack")([as_variable(v) for v in value])
     return constant(value, name, dtype=dtype)
 
 

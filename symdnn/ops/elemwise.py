@@ -226,7 +226,7 @@ class FloatElemwise(Elemwise):
         return np.asarray(result).astype(out.numpy, copy=False)
 
 
-def apply_elemwise(op: Elemwise, *operands: Any, hints: Hints | None = None) -> Any:
+def apply_elemwise(op: Elemwise, *operands: Any, hints: Hints | None = None) -> Variable:
     """Apply ``op`` to variables, numbers or arrays, padded on the left to one ndim."""
     if any(isinstance(v, Pattern) for v in operands):
         return op(*operands)

@@ -277,7 +277,7 @@ def instantiate(result: Any, found: Match) -> Variable:
     op = _fill_params(result.op, found)
     if isinstance(op, Elemwise):
         return apply_elemwise(op, *inputs)  # type: ignore[no-any-return]
-    return op(*inputs)  # type: ignore[no-any-return]
+    return op(*inputs)
 
 
 def _fill_params(op: Op, found: Match) -> Op:
@@ -307,9 +307,9 @@ def conform(new: Variable, old: Variable, context: Context) -> Variable | None:
         sizes = context.shapes.dims(old)
         if any(_size_of(d) is old for d in sizes):
             return None
-        return operator("alloc")(new, *sizes)  # type: ignore[no-any-return]
+        return operator("alloc")(new, *sizes)
     if any(x is not None and y is None for x, y in zip(a.shape, new.type.shape)):
-        return operator("specify_type")(new, a)  # type: ignore[no-any-return]
+        return operator("specify_type")(new, a)
     return new
 
 

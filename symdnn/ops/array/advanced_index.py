@@ -246,4 +246,4 @@ def without_slices(x: Variable, op: AdvancedSubtensor, rest: Sequence[Variable])
         places = iter(range(part.type.ndim))
         part = part.dimshuffle([("x" if e == "x" else next(places)) for e in op.index])
     plain = tuple("a" if e == "a" else FULL for e in op.index)
-    return AdvancedSubtensor(plain)(part, *arrays)  # type: ignore[no-any-return]
+    return AdvancedSubtensor(plain)(part, *arrays)

@@ -52,14 +52,14 @@ class ArgExtreme(Reduce):
 class ArgMax(ArgExtreme):
     """Index of the largest element."""
 
-    function: ClassVar[Any] = np.argmax
+    function = np.argmax
 
 
 @dataclass(frozen=True)
 class ArgMin(ArgExtreme):
     """Index of the smallest element."""
 
-    function: ClassVar[Any] = np.argmin
+    function = np.argmin
 
 
 def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
@@ -69,14 +69,14 @@ def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     """
     v = as_variable(x)
     axes = normal_axes(axis, v.type.ndim, "argmax")
-    return ArgMax(axes, keepdims)(v)  # type: ignore[no-any-return]
+    return ArgMax(axes, keepdims)(v)
 
 
 def argmin(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     """Index (int64) of the smallest element over ``axis``; otherwise as :func:`argmax`."""
     v = as_variable(x)
     axes = normal_axes(axis, v.type.ndim, "argmin")
-    return ArgMin(axes, keepdims)(v)  # type: ignore[no-any-return]
+    return ArgMin(axes, keepdims)(v)
 
 
 def max_and_argmax(a: Any, axis: Any = None, keepdims: bool = False) -> tuple[Variable, Variable]:

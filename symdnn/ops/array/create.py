@@ -147,7 +147,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Va
     if all(isinstance(d, Constant) for d in dims):
         numbers = [static_dim(d) or 0 for d in dims]
         length = len(range(numbers[0], numbers[1], _nonzero_step("arange", numbers[2])))
-    return ARange(out, length)(*dims)  # type: ignore[no-any-return]
+    return ARange(out, length)(*dims)
 
 
 def _wide_int(dtype: str) -> str:
@@ -161,7 +161,7 @@ def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
     start, stop, step = (operator("cast")(v, "float64") for v in parts)
     count = operator("cast")(operator("ceil")((stop - start) / step), "int64")
     index = arange(operator("maximum")(count, 0))
-    return operator("cast")(start + index * step, dtype)  # type: ignore[no-any-return]
+    return operator("cast")(start + index * step, dtype)
 
 
 def linspace(
@@ -172,7 +172,7 @@ def linspace(
     parts = num - 1 if endpoint else num
     unit = constant(np.arange(num, dtype=np.float64) / max(parts, 1))
     values = a + unit * (b - a)
-    return operator("cast")(values, TensorType(dtype or config.floatX).dtype)  # type: ignore[no-any-return]
+    return operator("cast")(values, TensorType(dtype or config.floatX).dtype)
 
 
 def _of_number(value: Any) -> str | None:
@@ -191,7 +191,7 @@ def _offsets(n: Any, m: Any) -> tuple[Variable, Variable]:
 def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = None) -> Variable:
     """An ``(n, m)`` matrix of zeros with ones on the diagonal ``k``; sizes may be symbolic."""
     rows, columns = _offsets(n, n if m is None else m)
-    return operator("cast")(operator("eq")(rows + k, columns), dtype or config.floatX)  # type: ignore[no-any-return]
+    return operator("cast")(operator("eq")(rows + k, columns), dtype or config.floatX)
 
 
 def identity_like(x: Any) -> Variable:
@@ -203,7 +203,7 @@ def identity_like(x: Any) -> Variable:
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Variable:
     """An ``(N, M)`` matrix with ones on and below the diagonal ``k``, zeros above."""
     rows, columns = _offsets(N, N if M is None else M)
-    return operator("cast")(operator("ge")(rows + k, columns), dtype or config.floatX)  # type: ignore[no-any-return]
+    return operator("cast")(operator("ge")(rows + k, columns), dtype or config.floatX)
 
 
 def tril(m: Any, k: Any = 0) -> Variable:
@@ -221,7 +221,7 @@ def triu(m: Any, k: Any = 0) -> Variable:
 
 
 def _where(mask: Variable, v: Variable) -> Variable:
-    return operator("switch")(mask, v, constant(0, dtype=v.type.dtype))  # type: ignore[no-any-return]
+    return operator("switch")(mask, v, constant(0, dtype=v.type.dtype))
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ class AllocDiag(Op):
 def _alloc_diag(x: Variable, n: Any, m: Any, offset: int) -> Variable:
     rows, columns = as_dim(n), as_dim(m)
     op = AllocDiag(offset, (static_dim(rows), static_dim(columns)))
-    return op(x, rows, columns)  # type: ignore[no-any-return]
+    return op(x, rows, columns)
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
@@ -329,7 +329,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variabl
     if first == second:
         raise AxisError("diagonal", "two different axes", f"{axis1}, {axis2}")
     rest = [d for d in range(v.type.ndim) if d not in (first, second)]
-    return Diagonal(int(offset))(transpose(v, [*rest, first, second]))  # type: ignore[no-any-return]
+    return Diagonal(int(offset))(transpose(v, [*rest, first, second]))
 
 
 def alloc_diag(v: Any, offset: int = 0) -> Variable:

@@ -147,14 +147,14 @@ class CumExtreme(AlongAxis):
 class CumMax(CumExtreme):
     """``y[k] = max(x[0], ..., x[k])``; with ``reverse`` from the end."""
 
-    function: ClassVar[Any] = np.maximum
+    function = np.maximum
 
 
 @dataclass(frozen=True)
 class CumMin(CumExtreme):
     """``y[k] = min(x[0], ..., x[k])``; with ``reverse`` from the end."""
 
-    function: ClassVar[Any] = np.minimum
+    function = np.minimum
 
 
 @dataclass(frozen=True)
@@ -211,25 +211,25 @@ class LinearRecurrence(AlongAxis):
 def cumsum(x: Any, axis: int | None = None) -> Variable:
     """Running sum along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
     v, along = _line(x, axis, "cumsum")
-    return CumSum(along)(v)  # type: ignore[no-any-return]
+    return CumSum(along)(v)
 
 
 def cumprod(x: Any, axis: int | None = None) -> Variable:
     """Running product along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
     v, along = _line(x, axis, "cumprod")
-    return CumProd(along)(v)  # type: ignore[no-any-return]
+    return CumProd(along)(v)
 
 
 def cummax(x: Any, axis: int | None = None) -> Variable:
     """Largest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummax")
-    return CumMax(along)(v)  # type: ignore[no-any-return]
+    return CumMax(along)(v)
 
 
 def cummin(x: Any, axis: int | None = None) -> Variable:
     """Smallest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummin")
-    return CumMin(along)(v)  # type: ignore[no-any-return]
+    return CumMin(along)(v)
 
 
 def _line(x: Any, axis: Any, op: str) -> tuple[Variable, int]:
@@ -252,7 +252,7 @@ def product_of_others(x: Variable, axes: Sequence[int]) -> Variable:
     axis = len(kept)
     others = CumProd(axis, False, True)(rows) * CumProd(axis, True, True)(rows)
     back = [order.index(i) for i in range(x.type.ndim)]
-    return others.reshape([dims[i] for i in order]).dimshuffle(back)  # type: ignore[no-any-return]
+    return others.reshape([dims[i] for i in order]).dimshuffle(back)
 
 
 OPERATORS = {"cumsum": cumsum, "cumprod": cumprod, "product_of_others": product_of_others}

@@ -123,7 +123,7 @@ def _advanced(v: Variable, items: Sequence[Any]) -> Variable:
     ndim = max(a.type.ndim for a in arrays)
     pattern, bounds = encode(["a" if isinstance(e, int | Variable) else e for e in entries])
     aligned = [pad_left(a, ndim) for a in arrays]
-    return AdvancedSubtensor(pattern)(v, *aligned, *bounds)  # type: ignore[no-any-return]
+    return AdvancedSubtensor(pattern)(v, *aligned, *bounds)
 
 
 def _apart(taken: Variable, items: Sequence[Any], gap: int | None) -> Variable:
@@ -245,10 +245,10 @@ def _written(x: Variable, y: Any, set_instead_of_inc: bool) -> Variable:
     op = node.op if node is not None else None
     if node is not None and isinstance(op, Subtensor):
         put = IncSubtensor(op.index, set_instead_of_inc)
-        return put(node.inputs[0], value, *node.inputs[1:])  # type: ignore[no-any-return]
+        return put(node.inputs[0], value, *node.inputs[1:])
     if node is not None and isinstance(op, AdvancedSubtensor):
         place = AdvancedIncSubtensor(op.index, set_instead_of_inc)
-        return place(node.inputs[0], value, *node.inputs[1:])  # type: ignore[no-any-return]
+        return place(node.inputs[0], value, *node.inputs[1:])
     if node is not None and isinstance(op, DimShuffle):
         inner = node.inputs[0]
         at = {d: i for i, d in enumerate(op.pattern)}

@@ -112,7 +112,7 @@ def subtensor(x: Variable, entries: Sequence[Any]) -> Variable:
     if len(entries) > ndim:
         raise IndexOutOfRange(f"{len(entries)} indices for {x}, which has {ndim} dimension(s)")
     index, bounds = encode([*entries, *(slice(None) for _ in range(ndim - len(entries)))])
-    return Subtensor(index)(x, *bounds)  # type: ignore[no-any-return]
+    return Subtensor(index)(x, *bounds)
 
 
 def encode(entries: Sequence[Any]) -> tuple[IndexPattern, list[Variable]]:

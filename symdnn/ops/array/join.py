@@ -106,7 +106,7 @@ def join(axis: Any, *tensors: Any) -> Variable:
     cast = [v if v.type.dtype == dtype else operator("cast")(v, dtype) for v in vs]
     if isinstance(axis, Variable) and not isinstance(axis, Constant):
         return _join_along(as_dim(axis), cast)
-    return Join(normal_axis("join", axis, vs[0].type.ndim))(*cast)  # type: ignore[no-any-return]
+    return Join(normal_axis("join", axis, vs[0].type.ndim))(*cast)
 
 
 def _join_along(axis: Variable, vs: Sequence[Variable]) -> Variable:
@@ -367,10 +367,11 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Variable:
     if r.type.ndim == 0:
         return _repeat_each(v, as_dim(r), where)
     n = shape_i(v, where)
-    index = RepeatIndex()(r, n)
+    repeated = RepeatIndex()
+    index = repeated(r, n)
     if isinstance(r, Constant) and isinstance(n, Constant):
-        index = constant(index.owner.op.reference(r.data, n.data))
-    return operator("take")(v, index, where)  # type: ignore[no-any-return]
+        index = constant(repeated.reference(r.data, n.data))
+    return operator("take")(v, index, where)
 
 
 def _repeat_each(v: Variable, count: Variable, axis: int) -> Variable:

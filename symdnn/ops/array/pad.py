@@ -121,7 +121,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     if mode == "constant":
         widths = [as_dim(w) for pair in pairs for w in pair]
         value = operator("cast")(as_variable(constant_values), v.type.dtype)
-        return Pad(tuple(map(static_dim, widths)))(v, value, *widths)  # type: ignore[no-any-return]
+        return Pad(tuple(map(static_dim, widths)))(v, value, *widths)
     for axis, (low, high) in enumerate(pairs):
         if (known_or(low), known_or(high)) != (0, 0):
             v = operator("take")(v, _source(shape_i(v, axis), low, high, mode), axis)
@@ -154,15 +154,15 @@ def _source(size: Variable, low: Any, high: Any, mode: str) -> Variable:
     n: Dim = int(size.data) if isinstance(size, Constant) else size
     position = arange(-1 * as_dim(low), n + as_dim(high))
     if mode == "edge":
-        return operator("maximum")(operator("minimum")(position, n - 1), 0)  # type: ignore[no-any-return]
+        return operator("maximum")(operator("minimum")(position, n - 1), 0)
     if mode == "wrap":
-        return operator("mod")(position, n)  # type: ignore[no-any-return]
+        return operator("mod")(position, n)
     if mode == "symmetric":
         turn = operator("mod")(position, 2 * n)
-        return operator("minimum")(turn, 2 * n - 1 - turn)  # type: ignore[no-any-return]
+        return operator("minimum")(turn, 2 * n - 1 - turn)
     period = dim_max(2 * n - 2, 1)
     turn = operator("mod")(position, period)
-    return operator("minimum")(turn, period - turn)  # type: ignore[no-any-return]
+    return operator("minimum")(turn, period - turn)
 
 
 OPERATORS = {"pad": pad}

@@ -221,14 +221,14 @@ class Extreme(Reduce):
 class Max(Extreme):
     """The largest element over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_MAX``)."""
 
-    function: ClassVar[Any] = np.max
+    function = np.max
 
 
 @dataclass(frozen=True)
 class Min(Extreme):
     """The smallest element over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_MIN``)."""
 
-    function: ClassVar[Any] = np.min
+    function = np.min
 
 
 @dataclass(frozen=True)
@@ -260,14 +260,14 @@ class Truth(Reduce):
 class AllTrue(Truth):
     """Whether every element over ``axes`` is true (not zero); true of none."""
 
-    function: ClassVar[Any] = np.all
+    function = np.all
 
 
 @dataclass(frozen=True)
 class AnyTrue(Truth):
     """Whether some element over ``axes`` is true (not zero); false of none."""
 
-    function: ClassVar[Any] = np.any
+    function = np.any
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ def sum(
     v = as_variable(input)
     out, acc = _dtypes(v, dtype, acc_dtype, "sum")
     axes = normal_axes(axis, v.type.ndim, "sum")
-    return Sum(axes, keepdims, out, acc)(v)  # type: ignore[no-any-return]
+    return Sum(axes, keepdims, out, acc)(v)
 
 
 def prod(
@@ -342,7 +342,7 @@ def prod(
     v = as_variable(input)
     out, acc = _dtypes(v, dtype, acc_dtype, "prod")
     axes = normal_axes(axis, v.type.ndim, "prod")
-    return Prod(axes, keepdims, out, acc, no_zeros_in_input)(v)  # type: ignore[no-any-return]
+    return Prod(axes, keepdims, out, acc, no_zeros_in_input)(v)
 
 
 def max(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
@@ -351,13 +351,13 @@ def max(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     Raises :class:`~symdnn.errors.ShapeMismatch` for an axis of size 0.
     """
     v = as_variable(x)
-    return Max(normal_axes(axis, v.type.ndim, "max"), keepdims)(v)  # type: ignore[no-any-return]
+    return Max(normal_axes(axis, v.type.ndim, "max"), keepdims)(v)
 
 
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     """The smallest element over ``axis``; otherwise as :func:`max`."""
     v = as_variable(x)
-    return Min(normal_axes(axis, v.type.ndim, "min"), keepdims)(v)  # type: ignore[no-any-return]
+    return Min(normal_axes(axis, v.type.ndim, "min"), keepdims)(v)
 
 
 def ptp(a: Any, axis: Any = None) -> Variable:
@@ -368,13 +368,13 @@ def ptp(a: Any, axis: Any = None) -> Variable:
 def all(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     """Whether all elements over ``axis`` are true (not zero), as bool."""
     v = as_variable(x)
-    return AllTrue(normal_axes(axis, v.type.ndim, "all"), keepdims)(v)  # type: ignore[no-any-return]
+    return AllTrue(normal_axes(axis, v.type.ndim, "all"), keepdims)(v)
 
 
 def any(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     """Whether any element over ``axis`` is true (not zero), as bool."""
     v = as_variable(x)
-    return AnyTrue(normal_axes(axis, v.type.ndim, "any"), keepdims)(v)  # type: ignore[no-any-return]
+    return AnyTrue(normal_axes(axis, v.type.ndim, "any"), keepdims)(v)
 
 
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
@@ -383,7 +383,7 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     axes = normal_axes(axis, v.type.ndim, "logsumexp")
     if v.type.is_discrete:
         v = operator("cast")(v, float_of(v.type.dtype))
-    return LogSumExp(axes, keepdims)(v)  # type: ignore[no-any-return]
+    return LogSumExp(axes, keepdims)(v)
 
 
 OPERATORS = {

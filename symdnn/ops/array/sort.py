@@ -101,13 +101,13 @@ def sort(a: Any, axis: int | None = -1, kind: str = "quicksort", order: Any = No
     The sort is always stable, which every ``kind`` permits.
     """
     v, where = _prepared("sort", a, axis, kind, order)
-    return Sort(where)(v)  # type: ignore[no-any-return]
+    return Sort(where)(v)
 
 
 def argsort(a: Any, axis: int | None = -1, kind: str = "quicksort", order: Any = None) -> Variable:
     """The int64 indices that put ``a`` in ascending order along ``axis`` (flattened when None)."""
     v, where = _prepared("argsort", a, axis, kind, order)
-    return ArgSort(where)(v)  # type: ignore[no-any-return]
+    return ArgSort(where)(v)
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def searchsorted(x: Any, v: Any, side: str = "left", sorter: Any = None) -> Vari
         table = table[as_variable(sorter)]
     dtype = upcast(table.type.dtype, values.type.dtype)
     pair = [t if t.type.dtype == dtype else operator("cast")(t, dtype) for t in (table, values)]
-    return SearchSorted(side)(*pair)  # type: ignore[no-any-return]
+    return SearchSorted(side)(*pair)
 
 
 @dataclass(frozen=True)

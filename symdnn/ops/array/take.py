@@ -47,9 +47,9 @@ def _in_range(what: str, index: Variable, size: Variable, mode: str) -> Variable
     if mode == "raise":
         return index
     if mode == "wrap":
-        return operator("mod")(index, size)  # type: ignore[no-any-return]
+        return operator("mod")(index, size)
     if mode == "clip":
-        return operator("maximum")(operator("minimum")(index, size - 1), 0)  # type: ignore[no-any-return]
+        return operator("maximum")(operator("minimum")(index, size - 1), 0)
     raise OptionError(f"{what}: mode={mode!r}: wanted 'raise', 'wrap' or 'clip'")
 
 
@@ -190,7 +190,7 @@ def to_one_hot(y: Any, nb_class: Any, dtype: Any = None) -> Variable:
     """
     n = as_dim(nb_class)
     op = OneHot(TensorType(dtype or config.floatX).dtype, static_dim(n))
-    return op(as_variable(y), n)  # type: ignore[no-any-return]
+    return op(as_variable(y), n)
 
 
 def bincount(x: Any, weights: Any = None, minlength: Any = None) -> Variable:
@@ -240,7 +240,7 @@ def fill_diagonal_offset(a: Any, val: Any, offset: Any) -> Variable:
         raise NdimMismatch("fill_diagonal_offset", "a matrix", v.type)
     rows, columns = (arange(shape_i(v, d)) for d in (0, 1))
     on_it = operator("eq")(rows.dimshuffle(0, "x") + k, columns.dimshuffle("x", 0))
-    return operator("switch")(on_it, operator("cast")(val, v.type.dtype), v)  # type: ignore[no-any-return]
+    return operator("switch")(on_it, operator("cast")(val, v.type.dtype), v)
 
 
 OPERATORS = {

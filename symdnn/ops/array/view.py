@@ -261,7 +261,7 @@ def specify_shape(x: Any, shape: Any) -> Variable:
     if all(d is None or s is not None for d, s in zip(entries, static, strict=True)):
         return specify_type(v, v.type.with_shape(static))
     dims = [own if d is None else d for d, own in zip(entries, dims_of(v), strict=True)]
-    return SpecifyShape(static)(v, *dims)  # type: ignore[no-any-return]
+    return SpecifyShape(static)(v, *dims)
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class Copy(Op):
 
 def copy(x: Any, name: str | None = None) -> Variable:
     """A new variable of the same value (Theano's ``tensor_copy``)."""
-    return Copy()(as_variable(x), name=name)  # type: ignore[no-any-return]
+    return Copy()(as_variable(x), name=name)
 
 
 # -- shapes ---------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class IfElse(MultiOp):
 def _chosen(holds: Variable, a: Variable, b: Variable) -> Variable:
     """Of each lane the branch that it takes: both are computed."""
     wide = holds.dimshuffle(0, *["x"] * (a.type.ndim - 1))
-    return operator("switch")(wide, a, b)  # type: ignore[no-any-return]
+    return operator("switch")(wide, a, b)
 
 
 def _zeros(values: Sequence[Variable], cotangents: Sequence[Variable]) -> list[Variable]:

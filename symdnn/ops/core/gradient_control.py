@@ -194,12 +194,12 @@ def _print(op: Print, value: Any) -> None:
 
 def disconnected_grad(x: Any) -> Variable:
     """``x`` cut off from gradients: as if it were an input that nobody asked about."""
-    return DisconnectedGrad()(x)  # type: ignore[no-any-return]
+    return DisconnectedGrad()(x)
 
 
 def zero_grad(x: Any) -> Variable:
     """``x`` whose gradient is zero."""
-    return ZeroGrad()(x)  # type: ignore[no-any-return]
+    return ZeroGrad()(x)
 
 
 consider_constant = zero_grad
@@ -207,19 +207,19 @@ consider_constant = zero_grad
 
 def undefined_grad(x: Any) -> Variable:
     """``x`` whose gradient raises."""
-    return UndefinedGrad()(x)  # type: ignore[no-any-return]
+    return UndefinedGrad()(x)
 
 
 def grad_clip(x: Any, lower_bound: float, upper_bound: float) -> Variable:
     """``x`` whose gradient is clipped elementwise to the bounds."""
     if not lower_bound <= upper_bound:
         raise OptionError(f"grad_clip: lower_bound {lower_bound} is above {upper_bound}")
-    return GradClip(float(lower_bound), float(upper_bound))(x)  # type: ignore[no-any-return]
+    return GradClip(float(lower_bound), float(upper_bound))(x)
 
 
 def grad_scale(x: Any, multiplier: float) -> Variable:
     """``x`` whose gradient is multiplied by ``multiplier`` (-1: gradient reversal)."""
-    return GradScale(float(multiplier))(x)  # type: ignore[no-any-return]
+    return GradScale(float(multiplier))(x)
 
 
 def assert_(value: Any, *conditions: Any, message: str = "Assert failed") -> Variable:
@@ -227,7 +227,7 @@ def assert_(value: Any, *conditions: Any, message: str = "Assert failed") -> Var
     tests = [as_variable(c) for c in conditions]
     if not tests:
         return as_variable(value)
-    return Assert(message)(as_variable(value), *tests)  # type: ignore[no-any-return]
+    return Assert(message)(as_variable(value), *tests)
 
 
 OPERATORS = {"disconnected_grad": disconnected_grad, "assert_": assert_}

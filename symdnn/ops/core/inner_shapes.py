@@ -113,7 +113,7 @@ def _of_shape(op: ShapeI | ShapeVector, shape: Shape) -> Variable:
     dims = [as_dim(d) for d in shape]
     if all(isinstance(d, Constant) for d in dims):
         return as_variable([int(d.data) for d in dims], dtype="int64")  # type: ignore[attr-defined]
-    return MakeVector("int64")(*dims)  # type: ignore[no-any-return]
+    return MakeVector("int64")(*dims)
 
 
 def _static(v: Variable) -> bool:

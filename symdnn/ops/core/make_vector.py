@@ -56,7 +56,7 @@ def make_vector(scalars: Sequence[Any]) -> Variable:
     if not vs:
         raise NdimMismatch("make_vector", "at least one scalar", "none")
     made = alike(vs)
-    return MakeVector(made[0].type.dtype)(*made)  # type: ignore[no-any-return]
+    return MakeVector(made[0].type.dtype)(*made)
 
 
 OPERATORS = {"make_vector": make_vector}

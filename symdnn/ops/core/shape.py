@@ -90,7 +90,7 @@ def dimshuffle(x: Any, pattern: Sequence[int | str]) -> Variable:
     order = tuple(d if d == "x" else int(d) % ndim for d in pattern)
     if order == tuple(range(ndim)):
         return v
-    return DimShuffle(order)(v)  # type: ignore[no-any-return]
+    return DimShuffle(order)(v)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def shape_i(x: Any, axis: int) -> Variable:
     size = v.type.shape[where]
     if size is not None:
         return constant(size, dtype="int64").reading(v)
-    return ShapeI(where)(v)  # type: ignore[no-any-return]
+    return ShapeI(where)(v)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class ShapeVector(Op):
 
 def shape(x: Any) -> Variable:
     """The shape of ``x`` as an int64 vector; ``shape(x)[i]`` is the size alone."""
-    return ShapeVector()(as_variable(x))  # type: ignore[no-any-return]
+    return ShapeVector()(as_variable(x))
 
 
 def size(x: Any) -> Variable:
@@ -276,7 +276,7 @@ def reshape(x: Any, newshape: Any, ndim: int | None = None) -> Variable:
         raise NdimMismatch("reshape", f"a shape of ndim={ndim} entries", f"{len(dims)} of them")
     if [static_dim(d) for d in dims].count(-1) > 1:
         raise ShapeMismatch("reshape", "at most one -1", str(newshape))
-    return Reshape(tuple(static_dim(d) for d in dims))(v, *dims)  # type: ignore[no-any-return]
+    return Reshape(tuple(static_dim(d) for d in dims))(v, *dims)
 
 
 def shape_entries(newshape: Any, ndim: int | None = None) -> list[Any]:
@@ -395,7 +395,7 @@ def alloc(value: Any, *shape: Any) -> Variable:
     if len(shape) == 1:
         shape = tuple(shape_entries(shape[0]))
     dims = [as_dim(d) for d in shape]
-    return Alloc(tuple(static_dim(d) for d in dims))(v, *dims)  # type: ignore[no-any-return]
+    return Alloc(tuple(static_dim(d) for d in dims))(v, *dims)
 
 
 def fill(like: Any, value: Any) -> Variable:
@@ -473,7 +473,7 @@ def specify_type(x: Variable, type_: TensorType) -> Variable:
     """``x`` with the static dimensions of ``type_`` (a no-op where they are known already)."""
     if all(b is None or a == b for a, b in zip(x.type.shape, type_.shape)):
         return x
-    return SpecifyType(type_.shape)(x)  # type: ignore[no-any-return]
+    return SpecifyType(type_.shape)(x)
 
 
 OPERATORS = {

@@ -39,7 +39,7 @@ class Sigmoid(FloatElemwise):
     """``1 / (1 + exp(-x))``, exact in both tails (cuDNN: ``CUDNN_ACTIVATION_SIGMOID``)."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = _sigmoid
+    function = _sigmoid
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -55,7 +55,7 @@ class Softplus(FloatElemwise):
     """``log(1 + exp(x))`` without overflow."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = _softplus
+    function = _softplus
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -70,7 +70,7 @@ def _step(x: Any) -> Any:
 class Step(FloatElemwise):
     """0 below 0, 1 above, 0.5 at 0: Theano's slope of :class:`Relu`. Its own slope is 0."""
 
-    function: ClassVar[Any] = _step
+    function = _step
     kinds: ClassVar[str] = "bif"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
@@ -99,7 +99,7 @@ class Relu(Elemwise):
     """
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = _relu
+    function = _relu
     kinds: ClassVar[str] = "bif"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
@@ -118,7 +118,7 @@ class LeakyRelu(Elemwise):
     The gradient at 0 is ``(1 + alpha) / 2``, or ``alpha`` with the flag ``relu_grad_at_0=zero``.
     """
 
-    function: ClassVar[Any] = _leaky_relu
+    function = _leaky_relu
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -136,7 +136,7 @@ def _elu(x: Any, alpha: Any) -> Any:
 class Elu(FloatElemwise):
     """``x`` above 0, ``alpha * (exp(x) - 1)`` below (cuDNN: ``CUDNN_ACTIVATION_ELU``)."""
 
-    function: ClassVar[Any] = _elu
+    function = _elu
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -155,7 +155,7 @@ class Gelu(FloatElemwise):
     Exact to a few units in the last place in its tail too; of ``-inf`` it is 0.
     """
 
-    function: ClassVar[Any] = gelu_of
+    function = gelu_of
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -166,7 +166,7 @@ class Gelu(FloatElemwise):
 class GeluSlope(FloatElemwise):
     """The derivative of :class:`Gelu`: the probability below ``x`` and ``x`` times the density."""
 
-    function: ClassVar[Any] = gelu_slope_of
+    function = gelu_slope_of
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -186,7 +186,7 @@ def _gelu_tanh(x: Any) -> Any:
 class GeluTanh(FloatElemwise):
     """:class:`Gelu` approximated by a tanh, as GPT-2 and BERT have it."""
 
-    function: ClassVar[Any] = _gelu_tanh
+    function = _gelu_tanh
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:

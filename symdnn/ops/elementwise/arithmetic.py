@@ -40,7 +40,7 @@ __all__ = [
 class Add(Elemwise):
     """``x + y``; of bools their or."""
 
-    function: ClassVar[Any] = np.add
+    function = np.add
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
@@ -52,7 +52,7 @@ class Add(Elemwise):
 class Sub(Elemwise):
     """``x - y``."""
 
-    function: ClassVar[Any] = np.subtract
+    function = np.subtract
     arity: ClassVar[int] = 2
 
     def out_dtype(self, *dtypes: str) -> str:
@@ -72,7 +72,7 @@ class Sub(Elemwise):
 class Mul(Elemwise):
     """``x * y``; of bools their and."""
 
-    function: ClassVar[Any] = np.multiply
+    function = np.multiply
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
@@ -85,7 +85,7 @@ class Mul(Elemwise):
 class TrueDiv(FloatElemwise):
     """``x / y``; ints are divided as ``floatX``."""
 
-    function: ClassVar[Any] = np.true_divide
+    function = np.true_divide
     arity: ClassVar[int] = 2
 
     def operand_dtype(self, *dtypes: str) -> str | None:
@@ -102,7 +102,7 @@ class TrueDiv(FloatElemwise):
 class IntDiv(Elemwise):
     """``x // y``: the quotient rounded down. Its gradient is 0."""
 
-    function: ClassVar[Any] = np.floor_divide
+    function = np.floor_divide
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -118,7 +118,7 @@ class IntDiv(Elemwise):
 class Mod(Elemwise):
     """``x % y`` with the sign of ``y``, as in Python."""
 
-    function: ClassVar[Any] = np.mod
+    function = np.mod
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -134,7 +134,7 @@ class Mod(Elemwise):
 class Pow(Elemwise):
     """``x ** y``. The gradient with respect to ``y`` is 0 where ``x`` is 0."""
 
-    function: ClassVar[Any] = np.power
+    function = np.power
     arity: ClassVar[int] = 2
 
     def out_dtype(self, *dtypes: str) -> str:
@@ -173,7 +173,7 @@ def _power_slope(x: Variable, y: Variable, output: Variable) -> Any:
 class Neg(Elemwise):
     """``-x``."""
 
-    function: ClassVar[Any] = np.negative
+    function = np.negative
     kinds: ClassVar[str] = "ifc"
     advice: ClassVar[str] = "Of a bool, take invert (~x), or cast it to an integer dtype"
 
@@ -186,7 +186,7 @@ class Abs(Elemwise):
     """``|x|``, real also for complex ``x``. The gradient at 0 is 0."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = np.abs
+    function = np.abs
 
     def out_dtype(self, *dtypes: str) -> str:
         (dtype,) = dtypes
@@ -203,7 +203,7 @@ class Abs(Elemwise):
 class Sgn(Elemwise):
     """The sign: -1, 0 or 1 (NaN of NaN). Its gradient is 0."""
 
-    function: ClassVar[Any] = np.sign
+    function = np.sign
     kinds: ClassVar[str] = "if"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
@@ -215,7 +215,7 @@ class Sqr(Elemwise):
     """``x * x``."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = np.square
+    function = np.square
 
     def slope(self, x: Any, y: Any) -> Any:
         return 2 * x
@@ -226,7 +226,7 @@ class Sqrt(FloatElemwise):
     """The square root; NaN below 0 where ``x`` is real."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = np.sqrt
+    function = np.sqrt
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(0.5, y) / y
@@ -236,7 +236,7 @@ class Sqrt(FloatElemwise):
 class Inv(FloatElemwise):
     """``1 / x``."""
 
-    function: ClassVar[Any] = np.reciprocal
+    function = np.reciprocal
 
     def slope(self, x: Any, y: Any) -> Any:
         return -sqr(y)
@@ -261,14 +261,14 @@ class Extreme(Elemwise):
 class Maximum(Extreme):
     """The larger of two; NaN where either is. At a tie the gradient goes to the first."""
 
-    function: ClassVar[Any] = np.maximum
+    function = np.maximum
 
 
 @dataclass(frozen=True)
 class Minimum(Extreme):
     """The smaller of two; NaN where either is. At a tie the gradient goes to the first."""
 
-    function: ClassVar[Any] = np.minimum
+    function = np.minimum
 
 
 def _clip(x: Any, low: Any, high: Any) -> Any:
@@ -283,7 +283,7 @@ class Clip(Elemwise):
     below ``low`` and ``high`` elsewhere.
     """
 
-    function: ClassVar[Any] = _clip
+    function = _clip
     arity: ClassVar[int] = 3
     kinds: ClassVar[str] = "bif"
 

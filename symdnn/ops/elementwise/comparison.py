@@ -43,35 +43,35 @@ class Compare(Elemwise):
 class Lt(Compare):
     """``x < y``."""
 
-    function: ClassVar[Any] = np.less
+    function = np.less
 
 
 @dataclass(frozen=True)
 class Le(Compare):
     """``x <= y``."""
 
-    function: ClassVar[Any] = np.less_equal
+    function = np.less_equal
 
 
 @dataclass(frozen=True)
 class Gt(Compare):
     """``x > y``."""
 
-    function: ClassVar[Any] = np.greater
+    function = np.greater
 
 
 @dataclass(frozen=True)
 class Ge(Compare):
     """``x >= y``."""
 
-    function: ClassVar[Any] = np.greater_equal
+    function = np.greater_equal
 
 
 @dataclass(frozen=True)
 class Eq(Compare):
     """``x == y`` of each element."""
 
-    function: ClassVar[Any] = np.equal
+    function = np.equal
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bifc"
 
@@ -80,7 +80,7 @@ class Eq(Compare):
 class Neq(Compare):
     """``x != y`` of each element."""
 
-    function: ClassVar[Any] = np.not_equal
+    function = np.not_equal
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bifc"
 
@@ -98,21 +98,21 @@ class FloatTest(Compare):
 class IsNan(FloatTest):
     """Whether an element is NaN."""
 
-    function: ClassVar[Any] = np.isnan
+    function = np.isnan
 
 
 @dataclass(frozen=True)
 class IsInf(FloatTest):
     """Whether an element is plus or minus infinity."""
 
-    function: ClassVar[Any] = np.isinf
+    function = np.isinf
 
 
 @dataclass(frozen=True)
 class IsFinite(FloatTest):
     """Whether an element is neither NaN nor infinite."""
 
-    function: ClassVar[Any] = np.isfinite
+    function = np.isfinite
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Bitwise(Elemwise):
 class And(Bitwise):
     """``x & y``."""
 
-    function: ClassVar[Any] = np.bitwise_and
+    function = np.bitwise_and
     commutative: ClassVar[bool] = True
 
 
@@ -148,7 +148,7 @@ class And(Bitwise):
 class Or(Bitwise):
     """``x | y``."""
 
-    function: ClassVar[Any] = np.bitwise_or
+    function = np.bitwise_or
     commutative: ClassVar[bool] = True
 
 
@@ -156,7 +156,7 @@ class Or(Bitwise):
 class Xor(Bitwise):
     """``x ^ y``."""
 
-    function: ClassVar[Any] = np.bitwise_xor
+    function = np.bitwise_xor
     commutative: ClassVar[bool] = True
 
 
@@ -164,7 +164,7 @@ class Xor(Bitwise):
 class Invert(Bitwise):
     """``~x``: every bit turned, or the logical not of a bool."""
 
-    function: ClassVar[Any] = np.invert
+    function = np.invert
     arity: ClassVar[int] = 1
 
 
@@ -172,7 +172,7 @@ class Invert(Bitwise):
 class LeftShift(Bitwise):
     """``x << y``."""
 
-    function: ClassVar[Any] = np.left_shift
+    function = np.left_shift
     kinds: ClassVar[str] = "i"
 
 
@@ -180,7 +180,7 @@ class LeftShift(Bitwise):
 class RightShift(Bitwise):
     """``x >> y``; the sign is kept."""
 
-    function: ClassVar[Any] = np.right_shift
+    function = np.right_shift
     kinds: ClassVar[str] = "i"
 
 
@@ -192,7 +192,7 @@ def _choose(condition: Any, x: Any, y: Any) -> Any:
 class Switch(Elemwise):
     """``x`` where ``condition`` is not zero, else ``y``. Both are computed."""
 
-    function: ClassVar[Any] = _choose
+    function = _choose
     arity: ClassVar[int] = 3
     first: ClassVar[int] = 1
 

@@ -47,7 +47,7 @@ class ComplexPart(Elemwise):
 class Real(ComplexPart):
     """The real part."""
 
-    function: ClassVar[Any] = np.real
+    function = np.real
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         return [complex(cotangent, cotangent.zeros_like())]
@@ -57,7 +57,7 @@ class Real(ComplexPart):
 class Imag(ComplexPart):
     """The imaginary part."""
 
-    function: ClassVar[Any] = np.imag
+    function = np.imag
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         return [complex(cotangent.zeros_like(), cotangent)]
@@ -67,7 +67,7 @@ class Imag(ComplexPart):
 class Angle(ComplexPart):
     """The angle in the complex plane, in ``[-pi, pi]``."""
 
-    function: ClassVar[Any] = np.angle
+    function = np.angle
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         a, b = real(inputs[0]), imag(inputs[0])
@@ -81,7 +81,7 @@ class Angle(ComplexPart):
 class Conj(Elemwise):
     """The complex conjugate."""
 
-    function: ClassVar[Any] = np.conjugate
+    function = np.conjugate
     kinds: ClassVar[str] = "c"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
@@ -96,7 +96,7 @@ def _complex(a: Any, b: Any) -> Any:
 class Complex(Elemwise):
     """``a + ib`` of two reals: complex64 of what fits float32, else complex128."""
 
-    function: ClassVar[Any] = _complex
+    function = _complex
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 

@@ -31,7 +31,7 @@ class Exp(FloatElemwise):
     """``e ** x``."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = np.exp
+    function = np.exp
 
     def slope(self, x: Any, y: Any) -> Any:
         return y
@@ -41,7 +41,7 @@ class Exp(FloatElemwise):
 class Exp2(FloatElemwise):
     """``2 ** x``."""
 
-    function: ClassVar[Any] = np.exp2
+    function = np.exp2
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -52,7 +52,7 @@ class Exp2(FloatElemwise):
 class Expm1(FloatElemwise):
     """``e ** x - 1``, exact near 0."""
 
-    function: ClassVar[Any] = np.expm1
+    function = np.expm1
 
     def slope(self, x: Any, y: Any) -> Any:
         return y + 1
@@ -62,7 +62,7 @@ class Expm1(FloatElemwise):
 class Log(FloatElemwise):
     """Natural logarithm."""
 
-    function: ClassVar[Any] = np.log
+    function = np.log
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(x)
@@ -72,7 +72,7 @@ class Log(FloatElemwise):
 class Log2(FloatElemwise):
     """Logarithm to base 2."""
 
-    function: ClassVar[Any] = np.log2
+    function = np.log2
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(x * like(ln(2), y))
@@ -82,7 +82,7 @@ class Log2(FloatElemwise):
 class Log10(FloatElemwise):
     """Logarithm to base 10."""
 
-    function: ClassVar[Any] = np.log10
+    function = np.log10
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(x * like(ln(10), y))
@@ -101,7 +101,7 @@ def _log1p(z: Any) -> Any:
 class Log1p(FloatElemwise):
     """``log(1 + x)``, exact near 0."""
 
-    function: ClassVar[Any] = np.log1p
+    function = np.log1p
 
     def reference(self, *inputs: Any) -> Any:
         (x,) = inputs
@@ -115,7 +115,7 @@ class Log1p(FloatElemwise):
 class Sin(FloatElemwise):
     """Sine."""
 
-    function: ClassVar[Any] = np.sin
+    function = np.sin
 
     def slope(self, x: Any, y: Any) -> Any:
         return cos(x)
@@ -125,7 +125,7 @@ class Sin(FloatElemwise):
 class Cos(FloatElemwise):
     """Cosine."""
 
-    function: ClassVar[Any] = np.cos
+    function = np.cos
 
     def slope(self, x: Any, y: Any) -> Any:
         return -sin(x)
@@ -135,7 +135,7 @@ class Cos(FloatElemwise):
 class Tan(FloatElemwise):
     """Tangent."""
 
-    function: ClassVar[Any] = np.tan
+    function = np.tan
 
     def slope(self, x: Any, y: Any) -> Any:
         return 1 + sqr(y)
@@ -145,7 +145,7 @@ class Tan(FloatElemwise):
 class ArcSin(FloatElemwise):
     """Inverse sine, in ``[-pi/2, pi/2]``."""
 
-    function: ClassVar[Any] = np.arcsin
+    function = np.arcsin
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(sqrt(1 - sqr(x)))
@@ -155,7 +155,7 @@ class ArcSin(FloatElemwise):
 class ArcCos(FloatElemwise):
     """Inverse cosine, in ``[0, pi]``."""
 
-    function: ClassVar[Any] = np.arccos
+    function = np.arccos
 
     def slope(self, x: Any, y: Any) -> Any:
         return -inv(sqrt(1 - sqr(x)))
@@ -165,7 +165,7 @@ class ArcCos(FloatElemwise):
 class ArcTan(FloatElemwise):
     """Inverse tangent, in ``[-pi/2, pi/2]``."""
 
-    function: ClassVar[Any] = np.arctan
+    function = np.arctan
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(1 + sqr(x))
@@ -175,7 +175,7 @@ class ArcTan(FloatElemwise):
 class Sinh(FloatElemwise):
     """Hyperbolic sine."""
 
-    function: ClassVar[Any] = np.sinh
+    function = np.sinh
 
     def slope(self, x: Any, y: Any) -> Any:
         return cosh(x)
@@ -185,7 +185,7 @@ class Sinh(FloatElemwise):
 class Cosh(FloatElemwise):
     """Hyperbolic cosine."""
 
-    function: ClassVar[Any] = np.cosh
+    function = np.cosh
 
     def slope(self, x: Any, y: Any) -> Any:
         return sinh(x)
@@ -195,7 +195,7 @@ class Cosh(FloatElemwise):
 class Tanh(FloatElemwise):
     """Hyperbolic tangent."""
 
-    function: ClassVar[Any] = np.tanh
+    function = np.tanh
 
     def slope(self, x: Any, y: Any) -> Any:
         return 1 - sqr(y)
@@ -205,7 +205,7 @@ class Tanh(FloatElemwise):
 class ArcSinh(FloatElemwise):
     """Inverse hyperbolic sine."""
 
-    function: ClassVar[Any] = np.arcsinh
+    function = np.arcsinh
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(sqrt(1 + sqr(x)))
@@ -215,7 +215,7 @@ class ArcSinh(FloatElemwise):
 class ArcCosh(FloatElemwise):
     """Inverse hyperbolic cosine, of ``x >= 1``."""
 
-    function: ClassVar[Any] = np.arccosh
+    function = np.arccosh
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(sqrt(x - 1) * sqrt(x + 1))
@@ -225,7 +225,7 @@ class ArcCosh(FloatElemwise):
 class ArcTanh(FloatElemwise):
     """Inverse hyperbolic tangent, of ``-1 < x < 1``."""
 
-    function: ClassVar[Any] = np.arctanh
+    function = np.arctanh
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(1 - sqr(x))
@@ -235,7 +235,7 @@ class ArcTanh(FloatElemwise):
 class Deg2Rad(FloatElemwise):
     """Degrees as radians."""
 
-    function: ClassVar[Any] = np.deg2rad
+    function = np.deg2rad
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -246,7 +246,7 @@ class Deg2Rad(FloatElemwise):
 class Rad2Deg(FloatElemwise):
     """Radians as degrees."""
 
-    function: ClassVar[Any] = np.rad2deg
+    function = np.rad2deg
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -257,7 +257,7 @@ class Rad2Deg(FloatElemwise):
 class ArcTan2(FloatElemwise):
     """The angle of the point ``(y, x)``: the operands are ``y, x``, the result in ``[-pi, pi]``."""
 
-    function: ClassVar[Any] = np.arctan2
+    function = np.arctan2
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -274,7 +274,7 @@ class ArcTan2(FloatElemwise):
 class LogAddExp(FloatElemwise):
     """``log(exp(x) + exp(y))`` without overflow: a sum of probabilities given as logarithms."""
 
-    function: ClassVar[Any] = np.logaddexp
+    function = np.logaddexp
     arity: ClassVar[int] = 2
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"

@@ -34,28 +34,28 @@ class Rounding(Elemwise):
 class Floor(Rounding):
     """Down, to the next smaller whole number."""
 
-    function: ClassVar[Any] = np.floor
+    function = np.floor
 
 
 @dataclass(frozen=True)
 class Ceil(Rounding):
     """Up, to the next larger whole number."""
 
-    function: ClassVar[Any] = np.ceil
+    function = np.ceil
 
 
 @dataclass(frozen=True)
 class Trunc(Rounding):
     """Towards 0."""
 
-    function: ClassVar[Any] = np.trunc
+    function = np.trunc
 
 
 @dataclass(frozen=True)
 class RoundHalfToEven(Rounding):
     """To the nearest; halves to the even one (2.5 to 2)."""
 
-    function: ClassVar[Any] = np.rint
+    function = np.rint
 
 
 def _half_away(x: Any) -> Any:
@@ -68,7 +68,7 @@ def _half_away(x: Any) -> Any:
 class RoundHalfAwayFromZero(Rounding):
     """To the nearest; halves away from 0 (2.5 to 3)."""
 
-    function: ClassVar[Any] = _half_away
+    function = _half_away
 
 
 def _rounded(op: Rounding, x: Any) -> Variable:

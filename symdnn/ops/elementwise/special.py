@@ -50,7 +50,7 @@ class SpecialFunction(FloatElemwise):
 class Erf(SpecialFunction):
     """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x."""
 
-    function: ClassVar[Any] = scipy_function("erf")
+    function = scipy_function("erf")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(2 / sqrt(pi), y) * exp(-sqr(x))
@@ -60,7 +60,7 @@ class Erf(SpecialFunction):
 class Erfc(SpecialFunction):
     """``1 - erf(x)``, exact where that is small."""
 
-    function: ClassVar[Any] = scipy_function("erfc")
+    function = scipy_function("erfc")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(-2 / sqrt(pi), y) * exp(-sqr(x))
@@ -70,7 +70,7 @@ class Erfc(SpecialFunction):
 class Erfcx(SpecialFunction):
     """``exp(x^2) erfc(x)``, which neither under- nor overflows for large x."""
 
-    function: ClassVar[Any] = scipy_function("erfcx")
+    function = scipy_function("erfcx")
 
     def slope(self, x: Any, y: Any) -> Any:
         return apply_elemwise(ErfcxSlope(), x)
@@ -80,7 +80,7 @@ class Erfcx(SpecialFunction):
 class ErfcxSlope(SpecialFunction):
     """The derivative of :class:`Erfcx`, to full precision also for large x."""
 
-    function: ClassVar[Any] = erfcx_slope_of
+    function = erfcx_slope_of
 
     def slope(self, x: Any, y: Any) -> Any:
         return 2 * (erfcx(x) + x * y)
@@ -90,7 +90,7 @@ class ErfcxSlope(SpecialFunction):
 class LogErfc(SpecialFunction):
     """``log(erfc(x))``, which goes on where ``erfc(x)`` is 0."""
 
-    function: ClassVar[Any] = log_erfc_of
+    function = log_erfc_of
 
     def slope(self, x: Any, y: Any) -> Any:
         # Below the cut erfc is 2, and erfcx and its derivatives would overflow.
@@ -103,7 +103,7 @@ class LogErfc(SpecialFunction):
 class ErfInv(SpecialFunction):
     """The inverse of ``erf``, on (-1, 1)."""
 
-    function: ClassVar[Any] = scipy_function("erfinv")
+    function = scipy_function("erfinv")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(sqrt(pi) / 2, y) * exp(sqr(y))
@@ -113,7 +113,7 @@ class ErfInv(SpecialFunction):
 class ErfcInv(SpecialFunction):
     """The inverse of ``erfc``, on (0, 2)."""
 
-    function: ClassVar[Any] = scipy_function("erfcinv")
+    function = scipy_function("erfcinv")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(-sqrt(pi) / 2, y) * exp(sqr(y))
@@ -123,7 +123,7 @@ class ErfcInv(SpecialFunction):
 class Gamma(SpecialFunction):
     """The gamma function."""
 
-    function: ClassVar[Any] = scipy_function("gamma")
+    function = scipy_function("gamma")
 
     def slope(self, x: Any, y: Any) -> Any:
         return y * psi(x)
@@ -133,7 +133,7 @@ class Gamma(SpecialFunction):
 class GammaLn(SpecialFunction):
     """``log |gamma(x)|``."""
 
-    function: ClassVar[Any] = scipy_function("gammaln")
+    function = scipy_function("gammaln")
 
     def slope(self, x: Any, y: Any) -> Any:
         return psi(x)
@@ -143,7 +143,7 @@ class GammaLn(SpecialFunction):
 class Psi(SpecialFunction):
     """The digamma function: the slope of ``gammaln``."""
 
-    function: ClassVar[Any] = scipy_function("psi")
+    function = scipy_function("psi")
 
     def slope(self, x: Any, y: Any) -> Any:
         return tri_gamma(x)
@@ -233,7 +233,7 @@ def _reflected(n: int, x: Any) -> Any:
 class PolyGamma(OfOrder):
     """The ``n``-th derivative of ``psi`` at ``x``; ``n`` is a whole number, and has no gradient."""
 
-    function: ClassVar[Any] = _polygamma
+    function = _polygamma
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         return [None, super().scalar_vjp(inputs, output, cotangent)[1]]
@@ -246,7 +246,7 @@ class PolyGamma(OfOrder):
 class GammaInc(OfOrder):
     """The regularised lower incomplete gamma function of ``k`` and ``x``."""
 
-    function: ClassVar[Any] = scipy_function("gammainc")
+    function = scipy_function("gammainc")
 
     def step(self, n: Any) -> Any:
         return np.minimum(n / 4, np.sqrt(n) / 5)
@@ -259,7 +259,7 @@ class GammaInc(OfOrder):
 class GammaIncC(OfOrder):
     """The regularised upper incomplete gamma function of ``k`` and ``x``."""
 
-    function: ClassVar[Any] = scipy_function("gammaincc")
+    function = scipy_function("gammaincc")
 
     step = GammaInc.step
 
@@ -271,7 +271,7 @@ class GammaIncC(OfOrder):
 class Jv(OfOrder):
     """The Bessel function of the first kind, of order ``n``."""
 
-    function: ClassVar[Any] = scipy_function("jv")
+    function = scipy_function("jv")
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
         return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
@@ -281,7 +281,7 @@ class Jv(OfOrder):
 class Iv(OfOrder):
     """The modified Bessel function of the first kind, of order ``n``."""
 
-    function: ClassVar[Any] = scipy_function("iv")
+    function = scipy_function("iv")
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
         return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
@@ -295,7 +295,7 @@ def _xlogx(x: Any) -> Any:
 class XLogX(FloatElemwise):
     """``x log(x)``, 0 at 0."""
 
-    function: ClassVar[Any] = _xlogx
+    function = _xlogx
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -310,7 +310,7 @@ def _xlogy(x: Any, y: Any) -> Any:
 class XLogY(FloatElemwise):
     """``x log(y)``, 0 where ``x`` is 0."""
 
-    function: ClassVar[Any] = _xlogy
+    function = _xlogy
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -325,7 +325,7 @@ class XLogY(FloatElemwise):
 class LogHalfErfc(SpecialFunction):
     """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
 
-    function: ClassVar[Any] = log_half_erfc_of
+    function = log_half_erfc_of
 
     slope = LogErfc.slope
 

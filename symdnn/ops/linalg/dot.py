@@ -51,7 +51,7 @@ def dot(a: Any, b: Any) -> Variable:
     if x.type.ndim == 0 or y.type.ndim == 0:
         return x * y
     if x.type.ndim <= 2 and y.type.ndim <= 2:
-        return Dot()(x, y)  # type: ignore[no-any-return]
+        return Dot()(x, y)
     return tensordot(x, y, [[x.type.ndim - 1], [max(0, y.type.ndim - 2)]])
 
 
@@ -65,7 +65,7 @@ def matmul(a: Any, b: Any) -> Variable:
     if x.type.ndim == 0 or y.type.ndim == 0:
         raise NdimMismatch("matmul", "no scalars", [x.type, y.type], "Use * to scale")
     if x.type.ndim <= 2 and y.type.ndim <= 2:
-        return Dot()(x, y)  # type: ignore[no-any-return]
+        return Dot()(x, y)
     if y.type.ndim <= 2:
         return tensordot(x, y, [[x.type.ndim - 1], [0]])
     if x.type.ndim == 1:

@@ -262,10 +262,10 @@ class MatchSizes(Op):
 def _stack_by_one(x: Variable, y: Variable) -> Variable:
     """A stack of vectors or matrices by one matrix or vector: a single product."""
     if x.type.ndim == 2:
-        return Dot()(x, y)  # type: ignore[no-any-return]
+        return Dot()(x, y)
     lanes, rows, inner = sizes_of(x)
     found = Dot()(x.reshape((lanes * rows, inner)), y)
-    return found.reshape((lanes, rows, *sizes_of(found)[1:]))  # type: ignore[no-any-return]
+    return found.reshape((lanes, rows, *sizes_of(found)[1:]))
 
 
 def _dot_of_stacks(x: Variable, y: Variable, ranks: tuple[int, int]) -> Variable:
@@ -275,10 +275,10 @@ def _dot_of_stacks(x: Variable, y: Variable, ranks: tuple[int, int]) -> Variable
     right = y if ranks[1] == 2 else y.dimshuffle(0, 1, "x")
     found = BatchedDot()(left, right)
     kept = [0, *([1] if ranks[0] == 2 else []), *([2] if ranks[1] == 2 else [])]
-    return found.dimshuffle(*kept) if len(kept) < 3 else found  # type: ignore[no-any-return]
+    return found.dimshuffle(*kept) if len(kept) < 3 else found
 
 
 def _repeated(v: Variable, length: Dim) -> Variable:
     """Each lane's one matrix, ``length`` times."""
     lanes, _, rows, columns = sizes_of(v)
-    return operator("alloc")(v, lanes, length, rows, columns)  # type: ignore[no-any-return]
+    return operator("alloc")(v, lanes, length, rows, columns)

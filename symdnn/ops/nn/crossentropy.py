@@ -214,7 +214,7 @@ def place_label(values: Variable, labels: Variable, classes: Any, axis: int) -> 
     """Zeros of ``classes`` along a new ``axis`` with ``values`` at the labels."""
     known = classes if isinstance(classes, int) else None
     count = as_variable(classes, dtype="int64") if known is not None else classes
-    return PlaceLabel(axis, known)(values, labels, count)  # type: ignore[no-any-return]
+    return PlaceLabel(axis, known)(values, labels, count)
 
 
 @dataclass(frozen=True)
@@ -309,14 +309,14 @@ def _class_axis(what: str, x: Variable, axis: int) -> int:
 def pick_label(x: Any, labels: Any, axis: int = -1) -> Variable:
     """``x`` at each row's integer label along ``axis``; that axis disappears."""
     v = as_variable(x)
-    return PickLabel(_class_axis("pick_label", v, axis))(v, labels)  # type: ignore[no-any-return]
+    return PickLabel(_class_axis("pick_label", v, axis))(v, labels)
 
 
 def crossentropy_categorical_1hot(coding_dist: Any, true_one_of_n: Any, axis: int = -1) -> Variable:
     """``-log`` of the probability of each row's label (integers)."""
     p = as_variable(coding_dist)
     op = CrossentropyCategorical1Hot(_class_axis("crossentropy_categorical_1hot", p, axis))
-    return op(p, true_one_of_n)  # type: ignore[no-any-return]
+    return op(p, true_one_of_n)
 
 
 def categorical_crossentropy(coding_dist: Any, true_dist: Any) -> Variable:
@@ -341,7 +341,7 @@ def softmax_crossentropy(logits: Any, labels: Any, axis: int = -1) -> Variable:
     """``-log(softmax(logits))`` at the integer labels, stable; one value per row."""
     x = as_variable(logits)
     op = SoftmaxCrossentropy(_class_axis("softmax_crossentropy", x, axis))
-    return op(x, labels)[0]  # type: ignore[no-any-return]
+    return op(x, labels)[0]
 
 
 def crossentropy_softmax_1hot(x: Any, y_idx: Any, **ignored: Any) -> tuple[Variable, Variable]:

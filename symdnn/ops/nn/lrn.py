@@ -171,7 +171,7 @@ def local_response_normalization(
     """
     if n < 1:
         raise OptionError(f"local_response_normalization: n={n}; wanted 1 or more")
-    return LRN(int(n), float(alpha), float(beta), float(k))(x, hints=hints)  # type: ignore[no-any-return]
+    return LRN(int(n), float(alpha), float(beta), float(k))(x, hints=hints)
 
 
 lrn = local_response_normalization

@@ -112,4 +112,4 @@ def neibs2images(neibs: Any, neib_shape: Any, original_shape: Any, mode: str = "
     if mode == "valid":
         return images
     missing = [d - m * k for d, m, k in zip(whole[2:], counts, size, strict=True)]
-    return operator("pad")(images, [(0, 0), (0, 0), *((0, m) for m in missing)])  # type: ignore[no-any-return]
+    return operator("pad")(images, [(0, 0), (0, 0), *((0, m) for m in missing)])

@@ -185,7 +185,7 @@ def batch_normalization_test(
     g, b, m, v = (_parameter(p, x.type.ndim, ax, what) for p in ps)
     number = _number(epsilon)
     if number is not None:
-        return BatchNormInference(ax, number)(x, g, b, m, v, hints=hints)  # type: ignore[no-any-return]
+        return BatchNormInference(ax, number)(x, g, b, m, v, hints=hints)
     invstd = (v + cast(epsilon, v.type.dtype)) ** np.asarray(-0.5, v.type.dtype)
     return cast((x - m) * (g * invstd) + b, x.type.dtype)
 

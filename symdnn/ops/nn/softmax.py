@@ -189,7 +189,7 @@ def _along(kind: type[AlongAxis], c: Any, axis: int | None, hints: Hints | None)
     if axis is None and x.type.ndim == 1:
         x = x.dimshuffle("x", 0)
     axis = x.type.ndim - 1 if axis is None else axis
-    return kind(normal_axis(kind.__name__, axis, x.type.ndim))(x, hints=hints)  # type: ignore[no-any-return]
+    return kind(normal_axis(kind.__name__, axis, x.type.ndim))(x, hints=hints)
 
 
 OPERATORS = {"softmax": softmax, "logsoftmax": logsoftmax}

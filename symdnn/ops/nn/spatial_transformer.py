@@ -290,12 +290,12 @@ def transformer_grid(theta: Any, size: Sequence[Dim]) -> Variable:
     """The sampling grid (N, H, W, 2) of matrices theta (N, 2, 3) for an output of ``size``."""
     height, width = (as_dim(d) for d in size)
     op = TransformerGrid((static_dim(height), static_dim(width)))
-    return op(theta, height, width)  # type: ignore[no-any-return]
+    return op(theta, height, width)
 
 
 def transformer_sampler(image: Any, grid: Any) -> Variable:
     """The image (N, C, H, W) sampled bilinearly at a grid (N, H', W', 2)."""
-    return TransformerSampler()(image, grid)  # type: ignore[no-any-return]
+    return TransformerSampler()(image, grid)
 
 
 def spatial_transformer(

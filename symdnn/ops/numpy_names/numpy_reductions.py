@@ -138,7 +138,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, keepdims: bool = Fals
         w = w.dimshuffle([0 if d == axes[0] else "x" for d in range(v.type.ndim)])
         w = operator("fill")(v, w)
     total = sum_of(v * w, axis, keepdims=keepdims)
-    return operator("true_div")(total, sum_of(w, axis, keepdims=keepdims))  # type: ignore[no-any-return]
+    return operator("true_div")(total, sum_of(w, axis, keepdims=keepdims))
 
 
 # -- order statistics ------------------------------------------------------------------------------

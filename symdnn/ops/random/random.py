@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import DataError, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import lanes_of, same_for_all
@@ -74,6 +75,12 @@ class RandomOp(MultiOp):
     parameters: ClassVar[int] = 0
     dtype: str
     static: tuple[int | None, ...]
+
+    if TYPE_CHECKING:
+
+        def __call__(  # type: ignore[override]  # values, next state
+            self, *inputs: Any, hints: Hints | None = None, name: str | None = None
+        ) -> tuple[Variable, Variable]: ...
 
     @property
     def host_inputs(self) -> tuple[int, ...]:
@@ -393,7 +400,7 @@ def random_uniform(state: Any, size: Sequence[Dim], dtype: str) -> tuple[Variabl
     if not TensorType(dtype).is_float:
         raise TypeMismatch("random_uniform", "a float dtype", dtype)
     dims, static = _dims(size)
-    return RandomUniform(dtype, static)(state, *dims)  # type: ignore[no-any-return]
+    return RandomUniform(dtype, static)(state, *dims)
 
 
 def random_normal(
@@ -403,7 +410,7 @@ def random_normal(
     if not TensorType(dtype).is_float:
         raise TypeMismatch("random_normal", "a float dtype", dtype)
     dims, static = _dims(size)
-    return RandomNormal(dtype, static, truncated)(state, *dims)  # type: ignore[no-any-return]
+    return RandomNormal(dtype, static, truncated)(state, *dims)
 
 
 def random_bernoulli(
@@ -412,7 +419,7 @@ def random_bernoulli(
     """(1 with probability ``p``, else 0; next state)."""
     dims, static = _dims(size)
     prob = pad_left(as_variable(p), len(dims))
-    return RandomBernoulli(dtype, static)(state, prob, *dims)  # type: ignore[no-any-return]
+    return RandomBernoulli(dtype, static)(state, prob, *dims)
 
 
 def random_poisson(
@@ -421,7 +428,7 @@ def random_poisson(
     """(numbers of events at a mean of ``rate``, next state)."""
     dims, static = _dims(size)
     mean = pad_left(as_variable(rate), len(dims))
-    return RandomPoisson(dtype, static)(state, mean, *dims)  # type: ignore[no-any-return]
+    return RandomPoisson(dtype, static)(state, mean, *dims)
 
 
 def random_integers(
@@ -430,7 +437,7 @@ def random_integers(
     """(integers of ``[low, high)``, next state)."""
     dims, static = _dims(size)
     bounds = [pad_left(cast(b, "int64"), len(dims)) for b in (low, high)]
-    return RandomIntegers(dtype, static)(state, *bounds, *dims)  # type: ignore[no-any-return]
+    return RandomIntegers(dtype, static)(state, *bounds, *dims)
 
 
 def random_permutation(
@@ -438,7 +445,7 @@ def random_permutation(
 ) -> tuple[Variable, Variable]:
     """(permutations of ``0 .. n-1``, of shape ``(*size, n)``; next state)."""
     dims, static = _dims([*size, n])
-    return RandomPermutation(dtype, static)(state, *dims)  # type: ignore[no-any-return]
+    return RandomPermutation(dtype, static)(state, *dims)
 
 
 def random_categorical(
@@ -447,7 +454,7 @@ def random_categorical(
     """(class indices of shape ``size``, next state); ``p`` has the classes last."""
     dims, static = _dims(size)
     prob = pad_left(as_variable(p), len(dims) + 1)
-    return RandomCategorical(dtype, static)(state, prob, *dims)  # type: ignore[no-any-return]
+    return RandomCategorical(dtype, static)(state, prob, *dims)
 
 
 def random_multinomial(
@@ -457,7 +464,7 @@ def random_multinomial(
     dims, static = _dims(size)
     prob = pad_left(as_variable(p), len(dims) + 1)
     op = RandomMultinomial(dtype, static)
-    return op(state, as_dim(n), prob, *dims)  # type: ignore[no-any-return]
+    return op(state, as_dim(n), prob, *dims)
 
 
 def random_subset(
@@ -466,7 +473,7 @@ def random_subset(
     """(``k`` distinct classes of shape ``(*size, k)``, next state); weights ``p``."""
     dims, static = _dims([*size, k])
     prob = pad_left(as_variable(p), len(dims))
-    return RandomSubset(dtype, static)(state, prob, *dims)  # type: ignore[no-any-return]
+    return RandomSubset(dtype, static)(state, prob, *dims)
 
 
 OPERATORS = {"random_bernoulli": random_bernoulli, "random_uniform": random_uniform}

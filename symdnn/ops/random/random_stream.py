@@ -338,7 +338,7 @@ class RandomStream:
         rows = _product(lead) if lead else 1
         start = operator("arange")(rows).reshape((*lead, 1), ndim=x.type.ndim) * n
         flat = x.flatten(1)
-        return operator("take")(flat, order + cast(start, "int64"))  # type: ignore[no-any-return]
+        return operator("take")(flat, order + cast(start, "int64"))
 
 
 def _product(dims: Sequence[Dim]) -> Any:

@@ -438,7 +438,7 @@ class EpilogueOp(Lowered):
         if self.epilogue is None:
             return y
         program = self.epilogue.program
-        return FusedElemwise(program)(cast(y, program.inputs[0]), *operands)[0]  # type: ignore[no-any-return]
+        return FusedElemwise(program)(cast(y, program.inputs[0]), *operands)[0]
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
         return [self._expanded_value(inputs)]

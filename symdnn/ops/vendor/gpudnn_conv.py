@@ -223,7 +223,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
         if isinstance(alpha, float) and isinstance(beta, float):
             if (alpha, beta) != (1, 0):
                 op = op.ending(a.type.dtype, alpha=alpha, residual=beta)
-            return DnnBase.__call__(op, *own, *([output] if beta else []), hints=hints)  # type: ignore[no-any-return]
+            return DnnBase.__call__(op, *own, *([output] if beta else []), hints=hints)
         # Factors that are computed: cuDNN reads them on the host, so they stay outside.
         y = DnnBase.__call__(op, *own, hints=hints) * alpha
         return y + as_variable(output) * beta  # type: ignore[no-any-return]

@@ -126,7 +126,7 @@ _Expression = Callable[["GpuDnnReduction", Variable], Variable]
 
 
 def _sum(op: GpuDnnReduction, x: Variable) -> Variable:
-    return Sum(op.axis, False, op.dtype, op.acc_dtype)(x)  # type: ignore[no-any-return]
+    return Sum(op.axis, False, op.dtype, op.acc_dtype)(x)
 
 
 def _mean(op: GpuDnnReduction, x: Variable) -> Variable:

@@ -69,9 +69,9 @@ def gpu_from_host(x: Any, place: Place | None = None) -> Variable:
 
     A function refuses a ``place`` that is another GPU than its own (``OptionError``).
     """
-    return GpuFromHost(place)(x)  # type: ignore[no-any-return]
+    return GpuFromHost(place)(x)
 
 
 def host_from_gpu(x: Any) -> Variable:
     """``x`` on the host."""
-    return HostFromGpu()(x)  # type: ignore[no-any-return]
+    return HostFromGpu()(x)

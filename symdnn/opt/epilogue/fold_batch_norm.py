@@ -68,7 +68,7 @@ def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
     images, kernels, *more = conv.inputs
     folded = _scaled(kernels, scale)
     y = conv.op(images, folded, *more, hints=conv.hints)
-    return y + cast(shift, y.type.dtype)  # type: ignore[no-any-return]
+    return y + cast(shift, y.type.dtype)
 
 
 def _number(value: float, like: Variable) -> Constant:

@@ -78,7 +78,7 @@ def ctc_refuses(node: Apply, context: Context) -> str | None:
 @lowering("local_dnn_ctc", CTCLoss, refuses=ctc_refuses)
 def ctc(node: Apply, context: Context) -> Sequence[Variable]:
     """The CTC loss to GpuDnnCTCLoss."""
-    return GpuDnnCTCLoss()(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnCTCLoss()(*node.inputs)
 
 
 # -- dropout --------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def dropout_refuses(node: Apply, context: Context) -> str | None:
 def _made_forward(forward: Apply) -> Sequence[Variable]:
     """The forward op; asked twice, the graph merges it into one."""
     op = GpuDnnDropoutOp(dropout=float(number(forward.inputs[2])))
-    return op(*forward.inputs[:2], hints=forward.hints)  # type: ignore[no-any-return]
+    return op.make_node(*forward.inputs[:2], hints=forward.hints).outputs
 
 
 @lowering("local_dnn_dropout", Dropout, refuses=dropout_refuses)
@@ -129,7 +129,7 @@ def dropout_grad(node: Apply, context: Context) -> Variable | None:
     assert forward is not None
     _, _, reserve = _made_forward(forward)
     rate = float(number(forward.inputs[2]))
-    return GpuDnnDropoutGrad(dropout=rate)(node.inputs[0], reserve)  # type: ignore[no-any-return]
+    return GpuDnnDropoutGrad(dropout=rate)(node.inputs[0], reserve)
 
 
 LOWERINGS = (rnn, rnn_grad, ctc, dropout, dropout_grad)
