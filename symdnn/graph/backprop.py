@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import inherit
-from symdnn.graph.test_values_flag import only_outside
+from symdnn.graph.values.test_values_flag import only_outside
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable

@@ -175,7 +175,7 @@ class Op:
         types = self.output_types([v.type for v in variables])
         node = Apply(self, variables, types, None, hints)
         if _test_values() != "off":
-            from symdnn.graph.test_values_flag import attach_test_values
+            from symdnn.graph.values.test_values_flag import attach_test_values
 
             attach_test_values(node)
         if _float64() != "ignore":

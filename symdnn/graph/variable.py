@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from symdnn.graph.origin import (
     make_written,
 )
 from symdnn.graph.type import TensorType, Type, dtype_name
+from symdnn.graph.typing import OpT
 from symdnn.graph.values.interop import check_as, home, is_on_device, place, place_as
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.values.value import as_numpy, constant_array
@@ -317,7 +318,7 @@ class Shared(Variable):
         self.default_update, self._tag = state
 
 
-class Apply:
+class Apply(Generic[OpT]):
     """An op applied to inputs: one node of the graph.
 
     ``origin`` is the user's line, ``hints`` the choices for this node alone. Nodes whose effects
@@ -328,7 +329,7 @@ class Apply:
 
     def __init__(
         self,
-        op: Op,
+        op: OpT,
         inputs: Sequence[Variable],
         output_types: Sequence[Type],
         origin: Origin | None = None,
@@ -348,7 +349,7 @@ class Apply:
         (only,) = self.outputs
         return only
 
-    def clone_with(self, inputs: Sequence[Variable]) -> Apply:
+    def clone_with(self, inputs: Sequence[Variable]) -> Apply[OpT]:
         """The same op on other inputs, types inferred anew; names of outputs are kept."""
         types = self.op.output_types([i.type for i in inputs])
         node = Apply(self.op, inputs, types, self.origin, self.hints, self.written)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
@@ -21,6 +21,7 @@ from symdnn.graph.pattern import (
 )
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import OpT
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
@@ -67,15 +68,16 @@ class Context:
 
 
 Result = Variable | Sequence[Variable | None] | None
-NodeFunction = Callable[[Apply, Context], Result]
+#: What stands for the outputs of a node of that op; None: nothing does.
+NodeFunction = Callable[[Apply[OpT], Context], Result]
 #: Asked once for each combination, of an op's type and what makes its inputs.
 Admits = Callable[[type[Op], Makers], bool]
 Condition = Callable[[Match], bool]
 
 
 @dataclass(frozen=True)
-class Rewrite:
-    """One rewrite of one node.
+class Rewrite(Generic[OpT]):
+    """One rewrite of one node; ``Rewrite[Conv]`` is for nodes of :class:`Conv`.
 
     ``function`` returns what stands for the node's outputs (None: leave it alone) and changes
     nothing. ``ops`` are the op types it looks at; subclasses count. Order among rewrites of a
@@ -85,7 +87,7 @@ class Rewrite:
     name: str
     phase: str
     ops: tuple[type[Op], ...]
-    function: NodeFunction
+    function: NodeFunction[OpT]
     tags: frozenset[str] = frozenset()
     text: str = field(default="", compare=False)
     #: What it matches, where it was made of a pattern.
@@ -95,13 +97,13 @@ class Rewrite:
     #: The kind of target that it is for alone.
     target: str | None = None
 
-    def __call__(self, node: Apply, context: Context) -> Sequence[Variable | None] | None:
+    def __call__(self, node: Apply[OpT], context: Context) -> Sequence[Variable | None] | None:
         """Replacements of the node's outputs, of their types exactly; None: not applicable."""
         result = self.function(node, context)
         return None if result is None else self.conformed(result, node, context)
 
     def conformed(
-        self, result: Variable | Sequence[Variable | None], node: Apply, context: Context
+        self, result: Variable | Sequence[Variable | None], node: Apply[OpT], context: Context
     ) -> Sequence[Variable | None]:
         """What the function returned, of the types of the node's outputs exactly."""
         found = [result] if isinstance(result, Variable) else list(result)
@@ -198,18 +200,18 @@ def _vouched_for(
 
 
 def node_rewrite(
-    *ops: type[Op],
+    *ops: type[OpT],
     phase: str,
     tags: Iterable[str] = (),
     name: str | None = None,
     admits: Admits | None = None,
-) -> Callable[[NodeFunction], Rewrite]:
+) -> Callable[[NodeFunction[OpT]], Rewrite[OpT]]:
     """Make a rewrite of a function of a node and its :class:`Context` (a decorator).
 
     ``admits`` says for which makers of its inputs a node need be looked at (:func:`reads`).
     """
 
-    def wrap(function: NodeFunction) -> Rewrite:
+    def wrap(function: NodeFunction[OpT]) -> Rewrite[OpT]:
         text = (function.__doc__ or "").strip().split("\n")[0]
         named = name or function.__name__
         return Rewrite(named, phase, ops, function, frozenset(tags), text, admits=admits)
@@ -250,8 +252,8 @@ class Family:
         return rewrite(name, pattern, result, phase=self.phase, tags=tags, when=when)  # fmt: skip
 
     def on(
-        self, *ops: type[Op], names: Iterable[str] = (), admits: Admits | None = None
-    ) -> Callable[[NodeFunction], Rewrite]:
+        self, *ops: type[OpT], names: Iterable[str] = (), admits: Admits | None = None
+    ) -> Callable[[NodeFunction[OpT]], Rewrite[OpT]]:
         """A :func:`node_rewrite` of a function (a decorator)."""
         return node_rewrite(*ops, phase=self.phase, tags=(*self.tags, *names), admits=admits)
 
@@ -276,7 +278,7 @@ def instantiate(result: Any, found: Match) -> Variable:
     inputs = [instantiate(i, found) for i in result.inputs]
     op = _fill_params(result.op, found)
     if isinstance(op, Elemwise):
-        return apply_elemwise(op, *inputs)  # type: ignore[no-any-return]
+        return apply_elemwise(op, *inputs)
     return op(*inputs)
 
 

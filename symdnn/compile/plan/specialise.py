@@ -15,7 +15,7 @@ import numpy as np
 from symdnn.compile.program.program import Segment
 from symdnn.errors import NotEvaluable
 from symdnn.graph.evaluate import Uncomputed, describe_failure
-from symdnn.graph.kernel import Call, Kernel, Launch, Versions, kernels_for
+from symdnn.graph.kernel import Call, Kernel, Launch, Versions, kernels_for, sized
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable
 
@@ -150,8 +150,8 @@ def make_call(
     """The node as kernels see it."""
     return Call(
         node.op,
-        tuple(concrete_type(v, shapes) for v in node.inputs),
-        tuple(concrete_type(v, shapes) for v in node.outputs),
+        sized(*[concrete_type(v, shapes) for v in node.inputs]),
+        sized(*[concrete_type(v, shapes) for v in node.outputs]),
         node.hints,
         node,
         versions or {},

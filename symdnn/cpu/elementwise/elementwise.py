@@ -52,13 +52,13 @@ class ElementwiseKernel(Kernel):
         program = self.program(call)
         if program is None:
             return f"{call.op} has no scalar program for these dtypes"
-        if program.output_dtypes != tuple(t.dtype for t in call.outputs):  # type: ignore[attr-defined]
+        if program.output_dtypes != tuple(t.dtype for t in call.outputs):
             return "flags that dtypes depend on have changed since the node was made"
         wish = str(config.cpu.compile)
         if wish == "never":
             return "cpu.compile=never"
         if wish == "auto" and all(t.is_static for t in types):
-            work = prod(call.outputs[0].shape) * max(program.cost, 1)  # type: ignore[attr-defined]
+            work = prod(call.outputs[0].shape) * max(program.cost, 1)
             if work < _LEAST_WORK:
                 return "it is too little to compile for"
         return prints(program) or jit.problem() or threads.problem() or None
@@ -72,7 +72,7 @@ class ElementwiseKernel(Kernel):
         """The op's scalar program for the operands' dtypes."""
         if isinstance(call.op, FusedElemwise):
             return call.op.program
-        return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
+        return meaning(call.op, tuple(t.dtype for t in call.inputs))
 
     def writes_updates(self, call: Call) -> bool:
         """It can write a shared variable: once compiled it never fails."""
@@ -82,7 +82,7 @@ class ElementwiseKernel(Kernel):
         """Compiled for the strides of the first launch, and for others as they come."""
         program = self.program(call)
         assert program is not None
-        return _Launcher(program, tuple(call.outputs[0].shape))  # type: ignore[attr-defined]
+        return _Launcher(program, tuple(call.outputs[0].shape))
 
 
 class _Launcher(CpuLaunch):

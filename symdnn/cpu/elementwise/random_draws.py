@@ -68,7 +68,7 @@ class DrawKernel(Kernel):
     def bind(self, call: Call) -> Any:
         """Compiled for any sizes."""
         y: Any = call.outputs[0]
-        p: Any = call.inputs[1].dtype if isinstance(call.op, RandomBernoulli) else ""  # type: ignore[attr-defined]
+        p: Any = call.inputs[1].dtype if isinstance(call.op, RandomBernoulli) else ""
         return _Draw(_KINDS[type(call.op)], y.dtype, p, prod(y.shape))
 
 
@@ -132,7 +132,7 @@ class DropoutKernel(Kernel):
     def refuses(self, call: Call) -> str | None:
         """Needs enough to do."""
         x, mask = call.inputs[1], call.outputs[1]
-        if x.dtype not in VALUES:  # type: ignore[attr-defined]
+        if x.dtype not in VALUES:
             return "there is no code for the dtype"
         return _too_little(mask)
 
@@ -140,7 +140,7 @@ class DropoutKernel(Kernel):
         """The two launches."""
         op: Any = call.op
         x: Any = call.inputs[1]
-        count = prod(call.outputs[1].shape)  # type: ignore[attr-defined]
+        count = prod(call.outputs[1].shape)
         draw = _Draw("mask", "bool", "float32", count)
         scale = elementwise.launcher(scaled_program(x.dtype, op.scale), tuple(x.shape))
 

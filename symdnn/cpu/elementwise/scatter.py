@@ -43,16 +43,16 @@ class ScatterKernel(Kernel):
         """Takes additions to whole rows of float32 and float64."""
         op: Any = call.op
         x, y = call.inputs[:2]
-        if x.dtype not in ("float32", "float64"):  # type: ignore[attr-defined]
+        if x.dtype not in ("float32", "float64"):
             return "it adds float32 and float64"
         if op.set_instead_of_inc or op.index[0] != "a" or any(e != _ALL for e in op.index[1:]):
             return "it adds to whole rows"
         # Nothing to add is work too: x is copied.
-        return uncompiled((y,), lambda: max(1, prod(y.shape)), _LEAST_WORK)  # type: ignore[attr-defined]
+        return uncompiled((y,), lambda: max(1, prod(y.shape)), _LEAST_WORK)
 
     def bind(self, call: Call) -> Launch:
         """Compiled for any sizes."""
-        return _Launcher(call.op, call.inputs[0].dtype)  # type: ignore[attr-defined]
+        return _Launcher(call.op, call.inputs[0].dtype)
 
 
 class _Launcher:

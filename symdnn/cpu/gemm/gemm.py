@@ -140,7 +140,7 @@ class Cut:
 
 
 def _cut(call: Call) -> Cut:
-    a, out = (tuple(t.shape) for t in (call.inputs[0], call.outputs[0]))  # type: ignore[attr-defined]
+    a, out = (tuple(t.shape) for t in (call.inputs[0], call.outputs[0]))
     width = jit.vector_width()
     work = prod(out[:-1]) * (a[-1] + _BEGIN_TERMS) * (-(-out[-1] // width) * width)
     count = threads.threads(work, _LEAST_WORK)

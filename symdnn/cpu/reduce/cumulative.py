@@ -59,7 +59,7 @@ class CumulativeKernel(Kernel):
     def bind(self, call: Call) -> Launch:
         """Compiled for any sizes; how the lines are cut into tasks are words of the block."""
         op: Any = call.op
-        shape = call.inputs[0].shape  # type: ignore[attr-defined]
+        shape = call.inputs[0].shape
         length, inner = shape[op.axis], prod(shape[op.axis + 1 :])
         outer = prod(shape) // (length * inner)
         # A panel is what lanes are taken from: all rows, or the columns of one outer index.
@@ -68,7 +68,7 @@ class CumulativeKernel(Kernel):
         lanes = widest if lines >= widest else 1
         tasks = -(-lines // lanes)
         plan = CumulativePlan(
-            _KINDS[type(op)], call.inputs[0].dtype, lanes, inner == 1, op.reverse,  # type: ignore[attr-defined]
+            _KINDS[type(op)], call.inputs[0].dtype, lanes, inner == 1, op.reverse,
             getattr(op, "exclusive", False),
         )  # fmt: skip
         count = threads.threads(prod(shape), _WORK_OF_A_THREAD)

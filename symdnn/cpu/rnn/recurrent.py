@@ -277,7 +277,7 @@ class _Net:
     def __init__(self, call: Call) -> None:
         self.op: Any = call.op.op  # type: ignore[attr-defined]
         thread_pools.settle()
-        self.layers = _layers(self.op, call.inputs[1].shape)  # type: ignore[attr-defined]
+        self.layers = _layers(self.op, call.inputs[1].shape)
         self.lstm = self.op.has_cell
         each = [d for layer in self.layers for d in layer]
         #: Scratch memory is for so many threads; later calls may be allowed fewer.

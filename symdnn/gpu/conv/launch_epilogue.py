@@ -68,7 +68,7 @@ class _Apart:
         kernel = ConvKernel().settled(self.conv)
         launch = self.launcher(kernel)
         roles = ("x", "w", *epilogue(self.op).roles[::-1])
-        shapes = [t.shape for t in self.rest.inputs[1:]]  # type: ignore[attr-defined]
+        shapes = [t.shape for t in self.rest.inputs[1:]]
 
         def run(env: Any, arrays: Any) -> None:
             more = [_seen(arrays[r], s) for r, s in zip(roles[2:], shapes, strict=True)]

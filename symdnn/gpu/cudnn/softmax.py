@@ -47,7 +47,7 @@ def _words(op: Any) -> tuple[str, str]:
 def _parts(
     call: Call, shape: tuple[int, int, int, int]
 ) -> tuple[tuple[int, ...], list[tuple[int, int, Descriptor]]]:
-    dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
+    dtype: str = call.outputs[0].dtype
     if 0 in shape:
         return shape, []
     cut = pieces(shape[0], most_rows(shape))
@@ -71,7 +71,7 @@ class _Rows(CudnnKernel):
 
     def details(self, call: Call) -> str:
         """Algorithm and the dimensions that cuDNN sees."""
-        shape = call.inputs[0].shape  # type: ignore[attr-defined]
+        shape = call.inputs[0].shape
         return f"{' '.join(_words(call.op))} of {call.inputs[0]} as {folded(call.op, shape)}"
 
     def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
@@ -80,9 +80,9 @@ class _Rows(CudnnKernel):
 
     def launcher(self, call: Call) -> Any:
         """Everything but the addresses is settled here."""
-        shape, parts = _parts(call, folded(call.op, call.inputs[0].shape))  # type: ignore[attr-defined]
+        shape, parts = _parts(call, folded(call.op, call.inputs[0].shape))
         words = _words(call.op)
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
@@ -132,8 +132,8 @@ class ActivationKernel(CudnnKernel):
         """Strips of equal length, and what is left."""
         op: Any = call.op
         how = descriptor(ActivationDescription(_ACTIVATIONS[op.mode], op.coef))
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
-        total = prod(call.inputs[0].shape)  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
+        total = prod(call.inputs[0].shape)
         parts = list(_strips(dtype, total))
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -143,7 +143,7 @@ class ElementwiseKernel(CudaKernel):
         found = self.program(call)
         if found is None:
             return super().refuses(call) or f"{call.op} has no scalar program for these dtypes"
-        if found.output_dtypes != tuple(t.dtype for t in call.outputs):  # type: ignore[attr-defined]
+        if found.output_dtypes != tuple(t.dtype for t in call.outputs):
             return "flags that dtypes depend on have changed since the node was made"
         return super().refuses(call) or prints(found)
 
@@ -151,7 +151,7 @@ class ElementwiseKernel(CudaKernel):
         """The op's scalar program for the operands' dtypes."""
         if isinstance(call.op, FusedElemwise):
             return call.op.program
-        return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
+        return meaning(call.op, tuple(t.dtype for t in call.inputs))
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]

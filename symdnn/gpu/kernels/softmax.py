@@ -157,7 +157,7 @@ class SoftmaxKernel(CudaKernel):
         """What is too long for registers, and what is left to cuDNN."""
         if reason := super().refuses(call) or prefers_cudnn(call):
             return reason
-        sizes = [n for t in call.inputs for n in t.shape]  # type: ignore[attr-defined]
+        sizes = [n for t in call.inputs for n in t.shape]
         if None in sizes:
             return None
         return None if form_of(task_of(call)) else "it is too long to be held in registers"

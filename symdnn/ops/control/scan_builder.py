@@ -10,7 +10,7 @@ from typing import Any
 
 from symdnn.errors import AxisError, NdimMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.dims import dim_min
-from symdnn.graph.test_values_flag import entry_of
+from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable

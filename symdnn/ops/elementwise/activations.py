@@ -198,7 +198,7 @@ class GeluTanh(FloatElemwise):
 
 def sigmoid(x: Any) -> Variable:
     """``1 / (1 + exp(-x))``."""
-    return apply_elemwise(Sigmoid(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sigmoid(), x)
 
 
 def log_sigmoid(x: Any) -> Variable:
@@ -225,7 +225,7 @@ def ultra_fast_sigmoid(x: Any) -> Variable:
 
 def softplus(x: Any) -> Variable:
     """``log(1 + exp(x))`` without overflow."""
-    return apply_elemwise(Softplus(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Softplus(), x)
 
 
 def softsign(x: Any) -> Variable:
@@ -241,9 +241,9 @@ def relu(x: Any, alpha: Any = 0) -> Variable:
     which is read when the gradient is taken, it is ``alpha``, as in PyTorch and JAX.
     """
     if not isinstance(alpha, Variable) and np.ndim(alpha) == 0 and alpha == 0:
-        return apply_elemwise(Relu(), x)  # type: ignore[no-any-return]
+        return apply_elemwise(Relu(), x)
     v = as_variable(x)
-    return apply_elemwise(LeakyRelu(), v, _as_slope(alpha, v))  # type: ignore[no-any-return]
+    return apply_elemwise(LeakyRelu(), v, _as_slope(alpha, v))
 
 
 def leaky_relu(x: Any, alpha: Any = 0.01) -> Variable:
@@ -260,7 +260,7 @@ def clipped_relu(x: Any, ceiling: Any = 6) -> Variable:
 def elu(x: Any, alpha: Any = 1) -> Variable:
     """``x`` above 0, ``alpha * (exp(x) - 1)`` below (Clevert, Unterthiner, Hochreiter 2015)."""
     v = as_variable(x)
-    return apply_elemwise(Elu(), v, _as_slope(alpha, v))  # type: ignore[no-any-return]
+    return apply_elemwise(Elu(), v, _as_slope(alpha, v))
 
 
 def selu(x: Any) -> Variable:
@@ -273,9 +273,7 @@ def gelu(x: Any, approximate: bool | str = False) -> Variable:
     """``x`` times the normal probability below ``x``; ``approximate`` (or ``"tanh"``) by tanh."""
     if approximate not in (False, True, "none", "tanh"):
         raise OptionError(f"gelu: approximate={approximate!r}: wanted a bool, 'none' or 'tanh'")
-    return apply_elemwise(  # type: ignore[no-any-return]
-        GeluTanh() if approximate in (True, "tanh") else Gelu(), x
-    )
+    return apply_elemwise(GeluTanh() if approximate in (True, "tanh") else Gelu(), x)
 
 
 def swish(x: Any, beta: Any = 1) -> Variable:

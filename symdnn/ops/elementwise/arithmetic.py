@@ -330,7 +330,7 @@ def add(x: Any, *more: Any) -> Variable:
 
 def sub(x: Any, y: Any) -> Variable:
     """``x - y``; of two bools as int8."""
-    return apply_elemwise(Sub(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Sub(), x, y)
 
 
 def mul(x: Any, *more: Any) -> Variable:
@@ -349,12 +349,12 @@ def _together(op: Elemwise, x: Any, more: Sequence[Any]) -> Variable:
 
 def true_div(x: Any, y: Any) -> Variable:
     """``x / y``; ints give ``floatX``."""
-    return apply_elemwise(TrueDiv(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(TrueDiv(), x, y)
 
 
 def int_div(x: Any, y: Any) -> Variable:
     """``x // y``: the quotient rounded down, in the upcast dtype. Also ``floor_div``."""
-    return apply_elemwise(IntDiv(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(IntDiv(), x, y)
 
 
 def ceil_intdiv(a: Any, b: Any) -> Variable:
@@ -365,7 +365,7 @@ def ceil_intdiv(a: Any, b: Any) -> Variable:
 
 def mod(x: Any, y: Any) -> Variable:
     """``x % y`` with the sign of ``y``, as in Python."""
-    return apply_elemwise(Mod(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Mod(), x, y)
 
 
 def divmod(x: Any, y: Any) -> tuple[Variable, Variable]:
@@ -375,47 +375,47 @@ def divmod(x: Any, y: Any) -> tuple[Variable, Variable]:
 
 def pow(x: Any, y: Any) -> Variable:
     """``x ** y`` in the upcast dtype; an int to a negative int power is an error."""
-    return apply_elemwise(Pow(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Pow(), x, y)
 
 
 def neg(x: Any) -> Variable:
     """``-x``; refuses bools."""
-    return apply_elemwise(Neg(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Neg(), x)
 
 
 def abs(x: Any) -> Variable:
     """``|x|``, real also for complex ``x``; gradient 0 at 0. Also ``abs_``."""
-    return apply_elemwise(Abs(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Abs(), x)
 
 
 def sgn(x: Any) -> Variable:
     """The sign: -1, 0 or 1, in the dtype of ``x``."""
-    return apply_elemwise(Sgn(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sgn(), x)
 
 
 def sqr(x: Any) -> Variable:
     """``x * x``. Also ``square``."""
-    return apply_elemwise(Sqr(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sqr(), x)
 
 
 def sqrt(x: Any) -> Variable:
     """The square root; ints give ``floatX``."""
-    return apply_elemwise(Sqrt(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sqrt(), x)
 
 
 def inv(x: Any) -> Variable:
     """``1 / x``; ints give ``floatX``. Also ``reciprocal``."""
-    return apply_elemwise(Inv(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Inv(), x)
 
 
 def maximum(x: Any, y: Any) -> Variable:
     """The larger of two, element by element; NaN where either is."""
-    return apply_elemwise(Maximum(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Maximum(), x, y)
 
 
 def minimum(x: Any, y: Any) -> Variable:
     """The smaller of two, element by element; NaN where either is."""
-    return apply_elemwise(Minimum(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Minimum(), x, y)
 
 
 def largest(*args: Any) -> Variable:
@@ -446,7 +446,7 @@ def clip(x: Any, min: Any, max: Any) -> Variable:
     >>> clip([-2, 0, 2], 1, -1).eval().tolist()
     [1, 1, -1]
     """
-    return apply_elemwise(Clip(), x, min, max)  # type: ignore[no-any-return]
+    return apply_elemwise(Clip(), x, min, max)
 
 
 def cast(x: Any, dtype: Any) -> Variable:

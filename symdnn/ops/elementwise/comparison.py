@@ -211,47 +211,47 @@ class Switch(Elemwise):
 
 def lt(x: Any, y: Any) -> Variable:
     """``x < y``, as bool."""
-    return apply_elemwise(Lt(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Lt(), x, y)
 
 
 def le(x: Any, y: Any) -> Variable:
     """``x <= y``, as bool."""
-    return apply_elemwise(Le(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Le(), x, y)
 
 
 def gt(x: Any, y: Any) -> Variable:
     """``x > y``, as bool."""
-    return apply_elemwise(Gt(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Gt(), x, y)
 
 
 def ge(x: Any, y: Any) -> Variable:
     """``x >= y``, as bool."""
-    return apply_elemwise(Ge(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Ge(), x, y)
 
 
 def eq(x: Any, y: Any) -> Variable:
     """Where the elements are equal, as bool (``==`` itself compares the variables)."""
-    return apply_elemwise(Eq(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Eq(), x, y)
 
 
 def neq(x: Any, y: Any) -> Variable:
     """Where the elements differ, as bool."""
-    return apply_elemwise(Neq(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Neq(), x, y)
 
 
 def isnan(x: Any) -> Variable:
     """Where ``x`` is NaN (nowhere for ints), as bool."""
-    return apply_elemwise(IsNan(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(IsNan(), x)
 
 
 def isinf(x: Any) -> Variable:
     """Where ``x`` is infinite (nowhere for ints), as bool."""
-    return apply_elemwise(IsInf(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(IsInf(), x)
 
 
 def isfinite(x: Any) -> Variable:
     """Where ``x`` is neither NaN nor infinite, as bool."""
-    return apply_elemwise(IsFinite(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(IsFinite(), x)
 
 
 def isclose(
@@ -298,7 +298,7 @@ def xor(x: Any, y: Any) -> Variable:
 
 def invert(x: Any) -> Variable:
     """``~x``: bits of ints, logical not of bools. Also ``bitwise_not``."""
-    return apply_elemwise(Invert(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Invert(), x)
 
 
 def left_shift(x: Any, y: Any) -> Variable:
@@ -313,7 +313,7 @@ def right_shift(x: Any, y: Any) -> Variable:
 
 def _bitwise(op: Bitwise, x: Any, y: Any) -> Variable:
     a, b = settled([as_variable(x), as_variable(y)])
-    return apply_elemwise(op, _unsigned(a, b), _unsigned(b, a))  # type: ignore[no-any-return]
+    return apply_elemwise(op, _unsigned(a, b), _unsigned(b, a))
 
 
 def _unsigned(v: Variable, other: Variable) -> Variable:
@@ -330,7 +330,7 @@ def _unsigned(v: Variable, other: Variable) -> Variable:
 
 def switch(condition: Any, x: Any, y: Any) -> Variable:
     """``x`` where ``condition`` is not zero, else ``y``; the three broadcast. Also ``where``."""
-    return apply_elemwise(Switch(), condition, x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Switch(), condition, x, y)
 
 
 where = switch

@@ -152,7 +152,7 @@ def angle(z: Any) -> Variable:
 
 def complex(real: Any, imag: Any) -> Variable:
     """``real + i imag`` of two real operands."""
-    return apply_elemwise(Complex(), real, imag)  # type: ignore[no-any-return]
+    return apply_elemwise(Complex(), real, imag)
 
 
 def complex_from_polar(abs: Any, angle: Any) -> Variable:

@@ -289,117 +289,117 @@ class LogAddExp(FloatElemwise):
 
 def exp(x: Any) -> Variable:
     """``e ** x``."""
-    return apply_elemwise(Exp(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Exp(), x)
 
 
 def exp2(x: Any) -> Variable:
     """``2 ** x``."""
-    return apply_elemwise(Exp2(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Exp2(), x)
 
 
 def expm1(x: Any) -> Variable:
     """``e ** x - 1``, exact near 0."""
-    return apply_elemwise(Expm1(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Expm1(), x)
 
 
 def log(x: Any) -> Variable:
     """Natural logarithm."""
-    return apply_elemwise(Log(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Log(), x)
 
 
 def log2(x: Any) -> Variable:
     """Logarithm to base 2."""
-    return apply_elemwise(Log2(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Log2(), x)
 
 
 def log10(x: Any) -> Variable:
     """Logarithm to base 10."""
-    return apply_elemwise(Log10(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Log10(), x)
 
 
 def log1p(x: Any) -> Variable:
     """``log(1 + x)``, exact near 0."""
-    return apply_elemwise(Log1p(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Log1p(), x)
 
 
 def sin(x: Any) -> Variable:
     """Sine."""
-    return apply_elemwise(Sin(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sin(), x)
 
 
 def cos(x: Any) -> Variable:
     """Cosine."""
-    return apply_elemwise(Cos(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Cos(), x)
 
 
 def tan(x: Any) -> Variable:
     """Tangent."""
-    return apply_elemwise(Tan(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Tan(), x)
 
 
 def arcsin(x: Any) -> Variable:
     """Inverse sine, in ``[-pi/2, pi/2]``."""
-    return apply_elemwise(ArcSin(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcSin(), x)
 
 
 def arccos(x: Any) -> Variable:
     """Inverse cosine, in ``[0, pi]``."""
-    return apply_elemwise(ArcCos(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcCos(), x)
 
 
 def arctan(x: Any) -> Variable:
     """Inverse tangent, in ``[-pi/2, pi/2]``."""
-    return apply_elemwise(ArcTan(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcTan(), x)
 
 
 def sinh(x: Any) -> Variable:
     """Hyperbolic sine."""
-    return apply_elemwise(Sinh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sinh(), x)
 
 
 def cosh(x: Any) -> Variable:
     """Hyperbolic cosine."""
-    return apply_elemwise(Cosh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Cosh(), x)
 
 
 def tanh(x: Any) -> Variable:
     """Hyperbolic tangent."""
-    return apply_elemwise(Tanh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Tanh(), x)
 
 
 def arcsinh(x: Any) -> Variable:
     """Inverse hyperbolic sine."""
-    return apply_elemwise(ArcSinh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcSinh(), x)
 
 
 def arccosh(x: Any) -> Variable:
     """Inverse hyperbolic cosine, of ``x >= 1``."""
-    return apply_elemwise(ArcCosh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcCosh(), x)
 
 
 def arctanh(x: Any) -> Variable:
     """Inverse hyperbolic tangent, of ``-1 < x < 1``."""
-    return apply_elemwise(ArcTanh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcTanh(), x)
 
 
 def deg2rad(x: Any) -> Variable:
     """Degrees as radians."""
-    return apply_elemwise(Deg2Rad(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Deg2Rad(), x)
 
 
 def rad2deg(x: Any) -> Variable:
     """Radians as degrees."""
-    return apply_elemwise(Rad2Deg(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Rad2Deg(), x)
 
 
 def arctan2(y: Any, x: Any) -> Variable:
     """The angle of the point ``(y, x)``, in ``[-pi, pi]``."""
-    return apply_elemwise(ArcTan2(), y, x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcTan2(), y, x)
 
 
 def logaddexp(x: Any, y: Any) -> Variable:
     """``log(exp(x) + exp(y))`` without overflow; of infinities too."""
-    return apply_elemwise(LogAddExp(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(LogAddExp(), x, y)
 
 
 OPERATORS = {

@@ -332,27 +332,27 @@ class LogHalfErfc(SpecialFunction):
 
 def erf(x: Any) -> Variable:
     """The error function."""
-    return apply_elemwise(Erf(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Erf(), x)
 
 
 def erfc(x: Any) -> Variable:
     """``1 - erf(x)``, exact where that is small."""
-    return apply_elemwise(Erfc(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Erfc(), x)
 
 
 def erfcx(x: Any) -> Variable:
     """``exp(x^2) erfc(x)``."""
-    return apply_elemwise(Erfcx(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Erfcx(), x)
 
 
 def log_erfc(x: Any) -> Variable:
     """``log(erfc(x))``, right where ``erfc(x)`` itself is rounded to 0, and so is its gradient."""
-    return apply_elemwise(LogErfc(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(LogErfc(), x)
 
 
 def log_half_erfc(x: Any) -> Variable:
     """``log(erfc(x) / 2)``."""
-    return apply_elemwise(LogHalfErfc(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(LogHalfErfc(), x)
 
 
 def ndtr(x: Any) -> Variable:
@@ -374,32 +374,32 @@ def _floating(x: Any) -> Variable:
 
 def erfinv(x: Any) -> Variable:
     """The inverse of ``erf``."""
-    return apply_elemwise(ErfInv(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ErfInv(), x)
 
 
 def erfcinv(x: Any) -> Variable:
     """The inverse of ``erfc``."""
-    return apply_elemwise(ErfcInv(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ErfcInv(), x)
 
 
 def gamma(x: Any) -> Variable:
     """The gamma function."""
-    return apply_elemwise(Gamma(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Gamma(), x)
 
 
 def gammaln(x: Any) -> Variable:
     """``log |gamma(x)|``."""
-    return apply_elemwise(GammaLn(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(GammaLn(), x)
 
 
 def psi(x: Any) -> Variable:
     """The digamma function. Also ``digamma``."""
-    return apply_elemwise(Psi(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Psi(), x)
 
 
 def polygamma(n: Any, x: Any) -> Variable:
     """The ``n``-th derivative of ``psi``."""
-    return apply_elemwise(PolyGamma(), n, x)  # type: ignore[no-any-return]
+    return apply_elemwise(PolyGamma(), n, x)
 
 
 def tri_gamma(x: Any) -> Variable:
@@ -409,12 +409,12 @@ def tri_gamma(x: Any) -> Variable:
 
 def gammainc(k: Any, x: Any) -> Variable:
     """The regularised lower incomplete gamma function."""
-    return apply_elemwise(GammaInc(), k, x)  # type: ignore[no-any-return]
+    return apply_elemwise(GammaInc(), k, x)
 
 
 def gammaincc(k: Any, x: Any) -> Variable:
     """The regularised upper incomplete gamma function."""
-    return apply_elemwise(GammaIncC(), k, x)  # type: ignore[no-any-return]
+    return apply_elemwise(GammaIncC(), k, x)
 
 
 def chi2sf(x: Any, k: Any) -> Variable:
@@ -426,7 +426,7 @@ def chi2sf(x: Any, k: Any) -> Variable:
 
 def jv(n: Any, x: Any) -> Variable:
     """The Bessel function of the first kind, of order ``n``."""
-    return apply_elemwise(Jv(), n, x)  # type: ignore[no-any-return]
+    return apply_elemwise(Jv(), n, x)
 
 
 def j0(x: Any) -> Variable:
@@ -441,7 +441,7 @@ def j1(x: Any) -> Variable:
 
 def iv(n: Any, x: Any) -> Variable:
     """The modified Bessel function of the first kind, of order ``n``."""
-    return apply_elemwise(Iv(), n, x)  # type: ignore[no-any-return]
+    return apply_elemwise(Iv(), n, x)
 
 
 def i0(x: Any) -> Variable:
@@ -456,12 +456,12 @@ def i1(x: Any) -> Variable:
 
 def xlogx(x: Any) -> Variable:
     """``x log(x)``, 0 at 0."""
-    return apply_elemwise(XLogX(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(XLogX(), x)
 
 
 def xlogy0(x: Any, y: Any) -> Variable:
     """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0."""
-    return apply_elemwise(XLogY(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(XLogY(), x, y)
 
 
 OPERATORS = {"erf": erf, "gammaln": gammaln}
