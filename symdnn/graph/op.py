@@ -25,9 +25,9 @@ __all__ = ["Array", "Axes", "Batched", "Grads", "Host", "MultiOp", "Op", "Vars"]
 _test_values = config.reader("compute_test_value")
 _float64 = config.reader("warn_float64")
 
-Array = Any  # np.ndarray, of any dtype
-Vars = Sequence[Any]  # of Variable (or None for an absent cotangent)
-Grads = Sequence[Variable | None]
+Array = np.ndarray[Any, np.dtype[Any]]
+Vars = Sequence[Variable]
+Grads = Sequence[Variable | None]  # gradients, tangents: None where there is none
 Host = Mapping[int, Any]  # input index -> value of a host input
 Axes = Sequence[int | None]  # 0 for what has an entry for each lane, None for what all lanes share
 Batched = tuple[Vars, Axes] | None  # outputs with their axes; None: a loop
@@ -108,11 +108,12 @@ class Op:
         """Gradient with respect to each input, given that of each output.
 
         An entry of the result is None where the output does not depend on the input in a
-        differentiable way. A cotangent is None where that output is not used (never all).
+        differentiable way. A cotangent is None where that output is not used (never all): an op
+        with several outputs takes ``cotangents: Grads``.
         """
         raise NonDifferentiable(f"{self} has no gradient")
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         """Tangent of each output, given that of each input (None: does not vary).
 
         Returning None (the default) lets :func:`symdnn.autodiff.Rop` use the vjp twice.

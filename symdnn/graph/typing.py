@@ -1,4 +1,4 @@
-"""Names for what signatures take and give: arrays, dtypes, sizes, axes, and what becomes a variable.
+"""Names for what signatures say: arrays, dtypes, sizes, axes, and what becomes a variable.
 
 They are read by people and by checkers of types, never when the program runs: an alias with a
 variable in it is a string.

@@ -29,7 +29,7 @@ from symdnn.graph.values.storage import Storage
 from symdnn.graph.values.value import as_numpy, constant_array
 
 if TYPE_CHECKING:
-    from symdnn.graph.op import Op
+    pass
 
 __all__ = ["Apply", "Constant", "Shared", "Variable", "as_variable", "constant"]
 

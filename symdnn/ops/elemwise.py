@@ -148,7 +148,7 @@ class Elemwise(Op):
             None if g is None else unbroadcast(_real_for(g, v), v) for g, v in zip(grads, inputs)
         ]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         # A real elementwise Jacobian is diagonal, so its own transpose; a complex one is not.
         if any(v.type.is_complex for v in (*inputs, *outputs)):
             return None

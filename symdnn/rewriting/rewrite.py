@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op

@@ -38,13 +38,13 @@ _WORK_OF_A_THREAD = 1 << 16
 _Words = ctypes.c_int64
 
 
-class ElementwiseKernel(Kernel):
+class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
     """An elementwise op by its scalar program, compiled by LLVM."""
 
     name = "llvm.elementwise"
     traits = LLVM_ASKING
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[Elemwise | FusedElemwise]) -> str | None:
         """Needs a scalar program that can be compiled, and enough to do."""
         types: Any = (*call.inputs, *call.outputs)
         if not all(isinstance(t, TensorType) and t.dtype in VALUES for t in types):
@@ -68,17 +68,17 @@ class ElementwiseKernel(Kernel):
         wanted = str(config.cpu.compile) != "never" and jit.installed()
         return wanted and isinstance(op, FusedElemwise) and prints(op.program) is None
 
-    def program(self, call: Call) -> ScalarProgram | None:
+    def program(self, call: Call[Elemwise | FusedElemwise]) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes."""
         if isinstance(call.op, FusedElemwise):
             return call.op.program
         return meaning(call.op, tuple(t.dtype for t in call.inputs))
 
-    def writes_updates(self, call: Call) -> bool:
+    def writes_updates(self, call: Call[Elemwise | FusedElemwise]) -> bool:
         """It can write a shared variable: once compiled it never fails."""
         return True
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[Elemwise | FusedElemwise]) -> Any:
         """Compiled for the strides of the first launch, and for others as they come."""
         program = self.program(call)
         assert program is not None

@@ -17,6 +17,7 @@ from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.objects import Bound, Descriptor, Layout, Primitive, describe, reorder
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Kernel
+from symdnn.graph.typing import OpT
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared
 from symdnn.ops.nn.channels_last import first_shape
@@ -236,7 +237,7 @@ def version_of(call: Call, index: int) -> Version | None:
     return None if v is None else call.versions.get(v)
 
 
-class OnednnKernel(Kernel):
+class OnednnKernel(Kernel[OpT]):
     """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
     A subclass gives :meth:`planned`, which raises
@@ -254,11 +255,11 @@ class OnednnKernel(Kernel):
     #: Inputs that are kept in the primitive's layout while their value stays.
     keeps: tuple[int, ...] = ()
 
-    def planned(self, call: Call) -> Planned:
+    def planned(self, call: Call[OpT]) -> Planned:
         """The primitive for a call at known sizes."""
         raise NotImplementedError
 
-    def refuses_types(self, call: Call) -> str | None:
+    def refuses_types(self, call: Call[OpT]) -> str | None:
         """Reasons that need no sizes: here, dtypes and a library that is not there."""
         host = call.op.host_inputs
         read = [t for i, t in enumerate(call.inputs) if i not in host]
@@ -267,7 +268,7 @@ class OnednnKernel(Kernel):
                 return f"oneDNN computes in float32 here, not {t.dtype}"
         return library.problem().partition("\n")[0] or None
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OpT]) -> str | None:
         """Why oneDNN cannot run this call."""
         reason = self.refuses_types(call)
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
@@ -283,7 +284,7 @@ class OnednnKernel(Kernel):
             return f"oneDNN has only its reference for it ({planned.primitive.implementation})"
         return None
 
-    def cached(self, call: Call) -> Planned:
+    def cached(self, call: Call[OpT]) -> Planned:
         """:meth:`planned`, once for each call, number of threads and way to choose."""
         return _planned(self, call, thread_pools.settle(), self.chooses())
 
@@ -291,16 +292,16 @@ class OnednnKernel(Kernel):
         """How it chooses among candidates, by flags."""
         return ""
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[OpT]) -> int:
         """Scratch memory, and room for operands in other layouts."""
         return self.cached(call).workspace_bytes
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OpT]) -> Any:
         """Primitives and memory objects are made here; a launch only passes pointers."""
         versions = {i: v for i in self.keeps if (v := version_of(call, i)) is not None}
         return self.cached(call).launcher(versions)
 
-    def details(self, call: Call) -> str:
+    def details(self, call: Call[OpT]) -> str:
         """The implementation, and what is reordered."""
         return str(self.cached(call))
 

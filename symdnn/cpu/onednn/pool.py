@@ -136,7 +136,7 @@ class MaxPoolGradTiles(Kernel):
         return launch
 
 
-def _as_elementwise(call: Call) -> Call:
+def _as_elementwise(call: Call) -> Call[FusedElemwise]:
     """``where(x == y, dy, 0)`` on (N, count, window, ..., C), y and dy 1 along the windows."""
     x, y, _ = call.inputs
     dtype: str = x.dtype

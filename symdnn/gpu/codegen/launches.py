@@ -21,6 +21,7 @@ import numpy as np
 from symdnn.gpu.device.array import RawArray, c_strides
 from symdnn.gpu.device.env import TICKETS_AT, LaunchEnv
 from symdnn.graph.kernel import Call, Kernel, Traits
+from symdnn.graph.typing import OpT
 from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = [
@@ -178,7 +179,7 @@ def blocks_for(threads: int, block: int, most: int = 8192) -> int:
     return max(1, min(-(-threads // block), most))
 
 
-class CudaKernel(Kernel):
+class CudaKernel(Kernel[OpT]):
     """Base of the kernels in CUDA C; see :class:`symdnn.graph.kernel.Kernel`.
 
     ``dtypes`` restricts the operands' dtypes; ``contiguous_inputs`` names inputs that must come
@@ -188,7 +189,7 @@ class CudaKernel(Kernel):
     traits = Traits("cuda")
     dtypes: frozenset[str] | None = None
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OpT]) -> str | None:
         """Why it cannot run this call: here, a dtype that it has no code for."""
         for t in (*call.inputs, *call.outputs):
             if self.dtypes is not None and isinstance(t, TensorType) and t.dtype not in self.dtypes:
@@ -196,16 +197,16 @@ class CudaKernel(Kernel):
         return None
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[OpT], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """What to enqueue. ``inputs`` are views, and ints where the op reads the host."""
         raise NotImplementedError
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OpT]) -> Any:
         """A launch that keeps what it enqueues for each layout of its operands."""
         return BoundKernel(self, call)
 
-    def sources(self, call: Call, host: Sequence[int] = ()) -> list[str]:
+    def sources(self, call: Call[OpT], host: Sequence[int] = ()) -> list[str]:
         """The device text for operands that lie densely, ``host`` being the ints read there."""
         values = iter(host)
         read = set(call.op.host_inputs)

@@ -48,8 +48,13 @@ class _Apart:
         assert isinstance(y, TensorType)
         assert op.epilogue is not None
         program = op.epilogue.after(y.dtype)
-        self.rest = replace(
-            call, op=FusedElemwise(program), inputs=(y, *call.inputs[2:]), outputs=(y,)
+        self.rest = Call(
+            FusedElemwise(program),
+            (y, *call.inputs[2:]),
+            (y,),
+            call.hints,
+            call.node,
+            call.versions,
         )
 
     def launcher(self, kernel: ConvKernel) -> Any:

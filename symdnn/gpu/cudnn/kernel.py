@@ -22,6 +22,7 @@ from symdnn.gpu.cudnn.descriptor import (
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.kernel import Call, Kernel, Traits
+from symdnn.graph.typing import OpT
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.channels_last import LAYOUTS, first_shape
 
@@ -42,7 +43,7 @@ MOST_ELEMENTS = 2**31 - 1
 MOST_ROWS = 65535
 
 
-class CudnnKernel(Kernel):
+class CudnnKernel(Kernel[OpT]):
     """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
     ``dtypes`` are those of the float operands that the function takes, ``layouts`` those of images.
@@ -53,27 +54,27 @@ class CudnnKernel(Kernel):
     dtypes: frozenset[str] = FLOATS
     layouts: frozenset[str] = NCHW_ONLY
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OpT]) -> str | None:
         """Why cuDNN cannot run this call. Asked with types alone, what needs sizes is left out."""
         reason = refuses_layout(call, self.layouts) or self.refuses_types(call)
         return reason or (self.refuses_sizes(call) if call.has_sizes else None)
 
-    def refuses_types(self, call: Call) -> str | None:
+    def refuses_types(self, call: Call[OpT]) -> str | None:
         """Reasons that need no sizes: here, dtypes."""
         for t in (*call.inputs, *call.outputs):
             if isinstance(t, TensorType) and t.is_float and t.dtype not in self.dtypes:
                 return f"cuDNN has no such function for {t.dtype}"
         return None
 
-    def refuses_sizes(self, call: Call) -> str | None:
+    def refuses_sizes(self, call: Call[OpT]) -> str | None:
         """Reasons that need sizes: none here."""
         return None
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OpT]) -> Any:
         """:meth:`launcher`, its errors saying what was asked of cuDNN."""
         return explained(self.launcher(call), lambda: f"{self.name}: {self.details(call)}")
 
-    def launcher(self, call: Call) -> Callable[..., Any]:
+    def launcher(self, call: Call[OpT]) -> Callable[..., Any]:
         """What enqueues the call: ``launch(env, inputs, outputs)``."""
         raise NotImplementedError
 

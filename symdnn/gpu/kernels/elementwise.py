@@ -132,13 +132,13 @@ def _reach(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
     return max(reach, prod(sizes))
 
 
-class ElementwiseKernel(CudaKernel):
+class ElementwiseKernel(CudaKernel[Elemwise | FusedElemwise]):
     """An elementwise op by its scalar program."""
 
     name = "cuda.elementwise"
     dtypes = frozenset(CTYPES)
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[Elemwise | FusedElemwise]) -> str | None:
         """Takes ops that have a scalar program which CUDA C can express."""
         found = self.program(call)
         if found is None:
@@ -147,25 +147,25 @@ class ElementwiseKernel(CudaKernel):
             return "flags that dtypes depend on have changed since the node was made"
         return super().refuses(call) or prints(found)
 
-    def program(self, call: Call) -> ScalarProgram | None:
+    def program(self, call: Call[Elemwise | FusedElemwise]) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes."""
         if isinstance(call.op, FusedElemwise):
             return call.op.program
         return meaning(call.op, tuple(t.dtype for t in call.inputs))
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One kernel over all elements."""
         program = self.program(call)
         assert program is not None
         return elementwise(program, inputs, outputs)
 
-    def writes_updates(self, call: Call) -> bool:
+    def writes_updates(self, call: Call[Elemwise | FusedElemwise]) -> bool:
         """It may write new values of shared variables: it finds no fault with data itself."""
         return True
 
-    def bind_guarded(self, call: Call) -> BoundKernel:
+    def bind_guarded(self, call: Call[Elemwise | FusedElemwise]) -> BoundKernel:
         """A launch that writes nothing when the error word is set."""
         return BoundKernel(_Guarded(), call)
 
@@ -174,7 +174,7 @@ class _Guarded(ElementwiseKernel):
     """The same, for new values of shared variables."""
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One kernel over all elements that looks at the error word first."""
         program = self.program(call)

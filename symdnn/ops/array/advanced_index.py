@@ -136,7 +136,7 @@ class AdvancedSubtensor(Op):
         add = AdvancedIncSubtensor(self.index)
         return [add(zeros, cotangents[0], *rest), *(None for _ in rest)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def __str__(self) -> str:

@@ -255,7 +255,7 @@ class Diagonal(Op):
         n, m = dims_of(inputs[0])[-2:]
         return [_alloc_diag(cotangents[0], n, m, self.offset)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(tangents[0])]
 
     @property
@@ -307,7 +307,7 @@ class AllocDiag(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Diagonal(self.offset)(cotangents[0]), None, None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

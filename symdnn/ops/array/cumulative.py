@@ -78,7 +78,7 @@ class CumSum(AlongAxis):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [CumSum(self.axis, not self.reverse)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0])]
 
 
@@ -170,7 +170,7 @@ class Shift(AlongAxis):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Shift(self.axis, not self.reverse)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0])]
 
 

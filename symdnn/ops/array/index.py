@@ -84,7 +84,7 @@ class Subtensor(Op):
         zeros = operator("zeros_like")(x)
         return [IncSubtensor(self.index)(zeros, cotangents[0], *bounds), *(None for _ in bounds)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
@@ -192,7 +192,7 @@ class Increment(Op):
         dx = self(dz, operator("zeros_like")(y), *rest) if self.set_instead_of_inc else dz
         return [dx, dy, *(None for _ in rest)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         x, y = (
             operator("zeros_like")(v) if t is None else t
             for v, t in zip(inputs[:2], tangents[:2], strict=True)

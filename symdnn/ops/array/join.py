@@ -84,7 +84,7 @@ class Join(Op):
         sizes = [as_dim(shape_i(v, self.axis)) for v in inputs]
         return list(Split(self.axis, tuple(map(static_dim, sizes)))(cotangents[0], *sizes))
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(*zeros_for(inputs, tangents))]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -238,7 +238,7 @@ class Split(MultiOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [join(self.axis, *zeros_for(outputs, cotangents)), *(None for _ in self.static)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if tangents[0] is None:
             return [None] * len(outputs)
         return list(self(tangents[0], *inputs[1:]))
@@ -410,7 +410,7 @@ class Roll(Op):
         back = static_dim(inputs[1])
         return [self(cotangents[0], as_dim(-inputs[1] if back is None else -back)), None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

@@ -71,7 +71,7 @@ class Pad(Op):
         outside = dy.sum() - inner.sum()
         return [inner, outside, *(None for _ in widths)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         x, value = (
             operator("zeros_like")(v) if t is None else t
             for v, t in zip(inputs[:2], tangents[:2], strict=True)

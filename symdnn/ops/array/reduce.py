@@ -162,7 +162,7 @@ class Sum(Accumulate):
         (x,), (dy,) = inputs, cotangents
         return [operator("fill")(x, self.expand(dy, x.type.ndim))]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0])]
 
 

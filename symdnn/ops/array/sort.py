@@ -47,7 +47,7 @@ class Sort(Op):
         rank = ArgSort(self.axis)(ArgSort(self.axis)(inputs[0]))
         return [take_along_axis(cotangents[0], rank, self.axis)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [take_along_axis(tangents[0], ArgSort(self.axis)(inputs[0]), self.axis)]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -161,13 +161,13 @@ class TopK(MultiOp):
         shape[self.axis] = count
         return [tuple(shape), tuple(shape)]
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         if cotangents[0] is None:
             return [None, None]
         zeros = operator("zeros_like")(inputs[0])
         return [put_along_axis(zeros, outputs[1], cotangents[0], self.axis, add=True), None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if tangents[0] is None:
             return [None, None]
         return [take_along_axis(tangents[0], outputs[1], self.axis), None]
@@ -281,7 +281,7 @@ class Unique(MultiOp):
     def shapes(self, types: Sequence[Any], shapes: Sequence[Any], host: Host) -> None:
         return None
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         x, dy = inputs[0], cotangents[0]
         if dy is None:
             return [None]

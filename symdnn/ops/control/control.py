@@ -69,7 +69,7 @@ class IfElse(MultiOp):
             grads[1 + i], grads[1 + self.count + i] = a, b
         return grads
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         both = zip(tangents[1 : 1 + self.count], tangents[1 + self.count :], strict=True)
         used = [i for i, pair in enumerate(both) if any(t is not None for t in pair)]
         found: list[Variable | None] = [None] * self.count

@@ -139,7 +139,7 @@ class OpFromGraph(InnerGraphOp):
         values = iter(op.make_node(*inputs, *(c for _, c in given)).outputs)
         return [None if g is None else next(values) for g in grads]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         rop = self.overrides[2]
         if rop == "default":
             if self.overrides[:2] != ("default", "default"):
@@ -151,7 +151,7 @@ class OpFromGraph(InnerGraphOp):
             found = [own[i] if isinstance(t, str) else t for i, t in enumerate(found)]
         return [None if t is None else as_variable(t) for t in found]
 
-    def _own_jvp(self, inputs: Vars, tangents: Vars) -> Sequence[Variable | None]:
+    def _own_jvp(self, inputs: Vars, tangents: Grads) -> Sequence[Variable | None]:
         # On inner variables, since one variable may be several inputs.
         inside, results = self.inner.open()
         known = {v: t for v, t in zip(inside, tangents, strict=True) if t is not None}

@@ -10,9 +10,9 @@ from typing import Any
 
 from symdnn.errors import AxisError, NdimMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.dims import dim_min
-from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.type import OpaqueType
+from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.control.scan_parts import Built, Parts, State
 from symdnn.ops.control.statistics import note_order, statistics_updates

@@ -54,7 +54,7 @@ class Identity(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], *[None] * (len(inputs) - 1)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [tangents[0]]
 
     @property
@@ -77,7 +77,7 @@ class DisconnectedGrad(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None]
 
 
@@ -88,8 +88,8 @@ class ZeroGrad(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0].zeros_like()]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
-        return [tangents[0].zeros_like()]
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        return [None if t is None else t.zeros_like() for t in tangents]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class UndefinedGrad(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         raise NonDifferentiable(f"the gradient through {inputs[0]} was declared undefined")
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         raise NonDifferentiable(f"the gradient through {inputs[0]} was declared undefined")
 
 
@@ -113,7 +113,7 @@ class GradClip(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0].clip(self.lower, self.upper)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         raise NonDifferentiable("grad_clip has a reverse mode only")
 
 
@@ -126,7 +126,7 @@ class GradScale(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0] * np.asarray(self.multiplier, inputs[0].type.numpy)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [tangents[0] * np.asarray(self.multiplier, inputs[0].type.numpy)]
 
 

@@ -47,7 +47,7 @@ class Lowered(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return self.neutral().vjp(inputs, outputs, cotangents)
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return self.neutral().jvp(inputs, outputs, tangents)
 
     @property

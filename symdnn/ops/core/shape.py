@@ -68,7 +68,7 @@ class DimShuffle(Op):
                 back[int(d)] = i
         return [dimshuffle(dy, back)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [DimShuffle(self.pattern)(tangents[0])]
 
     @property
@@ -252,7 +252,7 @@ class Reshape(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [reshape(cotangents[0], dims_of(inputs[0])), *(None for _ in self.static)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
@@ -374,7 +374,7 @@ class Alloc(Op):
         total = total.sum(axis=list(range(lead))) if lead else total
         return [total, *(None for _ in self.static)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -458,7 +458,7 @@ class SpecifyType(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0]]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(tangents[0])]
 
     @property

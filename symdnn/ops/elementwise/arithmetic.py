@@ -317,7 +317,7 @@ class Cast(Elemwise):
             return [None]
         return [cast(cotangent.real, x.type.dtype) if not x.type.is_complex else cotangent]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if not outputs[0].type.is_differentiable or tangents[0] is None:
             return [None]
         return [cast(tangents[0], self.dtype)]

@@ -63,7 +63,7 @@ def _product(x: Any, y: Any) -> Any:
     return np.asarray(np.matmul(x, y)).astype(x.dtype, copy=False)
 
 
-def _bilinear_jvp(op: Op, inputs: Vars, tangents: Vars) -> Grads:
+def _bilinear_jvp(op: Op, inputs: Vars, tangents: Grads) -> Grads:
     (x, y), (dx, dy) = inputs, tangents
     terms = [op(dx, y)] if dx is not None else []
     terms += [op(x, dy)] if dy is not None else []
@@ -119,7 +119,7 @@ class Dot(Op):
             return [Dot()(y, g), outer_product(x, g)]
         return [g * y, g * x]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return _bilinear_jvp(self, inputs, tangents)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -184,7 +184,7 @@ class BatchedDot(Op):
         dy = BatchedDot()(conjugate(x).dimshuffle(0, 2, 1), g)
         return [_unstack(dx, x), _unstack(dy, y)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return _bilinear_jvp(self, inputs, tangents)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -244,7 +244,7 @@ class MatchSizes(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     @property

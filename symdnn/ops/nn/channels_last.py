@@ -99,7 +99,7 @@ class ChannelsLast(Op):
         grads = self.op.vjp(*(_all_first(vs) for vs in (inputs, outputs, cotangents)))
         return _all_last(grads)
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         found = self.op.jvp(*(_all_first(vs) for vs in (inputs, outputs, tangents)))
         return None if found is None else _all_last(found)
 
@@ -171,7 +171,7 @@ class Reorder(Op):
         back = tuple(self.order.index(d) for d in range(len(self.order)))
         return [Reorder(back)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

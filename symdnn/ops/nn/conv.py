@@ -190,7 +190,7 @@ class _ConvFamily(Op):
             else w
         )
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         (a, b, *dims), (da, db) = inputs, tangents[:2]
         terms = [self(da, b, *dims)] if da is not None else []
         terms += [self(a, db, *dims)] if db is not None else []

@@ -166,7 +166,7 @@ class PickLabel(_OfRows):
         (x, labels), (dy,) = inputs, cotangents
         return [place_label(dy, labels, dims_of(x)[self.axis], self.axis), None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
 
@@ -206,7 +206,7 @@ class PlaceLabel(LabelOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [PickLabel(self.axis)(cotangents[0], inputs[1]), None, None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 

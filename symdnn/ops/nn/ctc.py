@@ -79,13 +79,13 @@ class CTCLoss(MultiOp):
                 f"{self}: input_lengths[{n}] = {lengths[n]} is not within the {steps} frames"
             )
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         dcosts, dgradients = cotangents
-        if dgradients is not None:
+        if dgradients is not None or dcosts is None:
             raise NonDifferentiable(f"{self}: second derivatives of the CTC loss do not exist here")
         return [outputs[1] * dcosts.dimshuffle("x", 0, "x"), None, None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if tangents[0] is None:
             return [None, None]
         return [(outputs[1] * tangents[0]).sum(axis=(0, 2)), None]

@@ -149,7 +149,7 @@ class ChannelSum(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [ChannelSum(self.after, self.before)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

@@ -184,7 +184,7 @@ class Pool(_PoolFamily):
             return [MaxPoolGrad(*self.settings)(x, y, dy)]
         return [_average_pool_grad(self, dy, dims_of(x)[-self.ndim :])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if self.mode == "max":
             return [MaxPoolGradGrad(*self.settings)(inputs[0], outputs[0], tangents[0])]
         return [self(tangents[0])]
@@ -226,7 +226,7 @@ class MaxPoolGrad(PoolGrad):
         x, y, _ = inputs
         return [None, None, MaxPoolGradGrad(*self.settings)(x, y, cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         x, y, _ = inputs
         return [None if tangents[2] is None else self(x, y, tangents[2])]
 
@@ -263,7 +263,7 @@ class MaxPoolGradGrad(_PoolFamily):
         x, y, _ = inputs
         return [None, None, MaxPoolGrad(*self.settings)(x, y, cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         x, y, _ = inputs
         return [None if tangents[2] is None else self(x, y, tangents[2])]
 
@@ -310,7 +310,7 @@ class AveragePoolGrad(PoolGrad):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Pool(*self.settings)(cotangents[0]), *[None] * self.ndim]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 

@@ -100,7 +100,7 @@ class Softmax(AlongAxis):
         (y,), (dy,) = outputs, cotangents
         return [SoftmaxGrad(self.axis)(y, dy)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [SoftmaxGrad(self.axis)(outputs[0], tangents[0])]  # the Jacobian is symmetric
 
 
@@ -135,7 +135,7 @@ class LogSoftmax(AlongAxis):
         (y,), (dy,) = outputs, cotangents
         return [LogSoftmaxGrad(self.axis)(y, dy)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         (y,), (t,) = outputs, tangents
         return [t - (exp(y) * t).sum(axis=self.axis, keepdims=True)]
 

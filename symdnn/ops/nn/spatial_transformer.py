@@ -97,7 +97,7 @@ class TransformerGrid(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [TransformerGridGrad()(cotangents[0]), None, None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -192,7 +192,7 @@ class TransformerSampler(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return list(TransformerSamplerGrad()(*inputs, cotangents[0]))
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         image, grid = inputs
         dimage, dgrid = zeros_for(inputs, tangents)
         return [self(dimage, grid) + TransformerSamplerTangent()(image, grid, dgrid)]

@@ -137,7 +137,7 @@ class RandomOp(MultiOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None] * len(inputs)
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None] * len(outputs)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

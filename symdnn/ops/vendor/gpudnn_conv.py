@@ -188,7 +188,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
         grads = list(self.neutral().vjp(own, outputs, [scaled(dy, self.alpha)]))
         return [*grads, scaled(dy, self.beta)] if out else grads
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if not self.terms.is_linear:
             return super().jvp(inputs, outputs, tangents)
         own, out = self.split(inputs)

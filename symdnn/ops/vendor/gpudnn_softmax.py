@@ -85,7 +85,7 @@ class GpuDnnSoftmaxBase(DnnBase):
     def _ordered(self, inputs: Sequence[Any]) -> Sequence[Any]:
         return inputs
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
 
 
@@ -203,12 +203,12 @@ class GpuDnnReduction(DnnBase):
         x = Variable(TensorType(inputs[0].dtype.name, inputs[0].shape))
         return tuple(evaluate(self.expanded(x) or [], {x: inputs[0]}))
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         if cotangents[0] is None:
             return [None]
         return vjp_of_expression(lambda x: _only(self.expanded(x)), inputs, cotangents[0])
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
 
     def results(self, node: Any) -> Any:
@@ -273,7 +273,7 @@ class GpuDnnActivation(DnnBase):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return vjp_of_expression(lambda x: _only(self.expanded(x)), inputs, cotangents[0])
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
 
 

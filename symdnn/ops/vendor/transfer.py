@@ -44,7 +44,7 @@ class Transfer(Op):
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0])]
 
 
