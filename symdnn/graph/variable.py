@@ -50,7 +50,8 @@ class Variable(TensorMethods, ElementwiseMethods):
         owner: Apply | None = None,
         index: int | None = None,
     ) -> None:
-        self.type: Any = type
+        # Its few readers ask whether a type is opaque where it may be one.
+        self.type: TensorType = type  # type: ignore[assignment]
         self.name = name
         self.owner = owner
         self.index = index

@@ -20,7 +20,7 @@ from symdnn.graph.pattern import (
     may_match,
 )
 from symdnn.graph.target import Target
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType
 from symdnn.graph.typing import OpT
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.core.shape import ShapeI
@@ -298,7 +298,7 @@ def conform(new: Variable, old: Variable, context: Context) -> Variable | None:
     operand without asking who was the larger one. None where only ``old`` itself knows its sizes.
     """
     a, b = old.type, new.type
-    if not isinstance(a, TensorType) or not isinstance(b, TensorType):
+    if isinstance(a, OpaqueType) or isinstance(b, OpaqueType):
         return new
     if b.dtype != a.dtype:
         new = operator("cast")(new, a.dtype)

@@ -17,8 +17,8 @@ from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.objects import Bound, Descriptor, Layout, Primitive, describe, reorder
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Kernel
-from symdnn.graph.typing import OpT
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import OpT
 from symdnn.graph.variable import Constant, Shared
 from symdnn.ops.nn.channels_last import first_shape
 

@@ -21,8 +21,8 @@ import numpy as np
 from symdnn.gpu.device.array import RawArray, c_strides
 from symdnn.gpu.device.env import TICKETS_AT, LaunchEnv
 from symdnn.graph.kernel import Call, Kernel, Traits
-from symdnn.graph.typing import OpT
 from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.typing import OpT
 
 __all__ = [
     "ERROR_WORD", "NODE", "TICKETS", "WORKSPACE", "CudaKernel", "KernelLaunch", "Pointer", "View",

@@ -22,8 +22,8 @@ from symdnn.gpu.cudnn.descriptor import (
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.kernel import Call, Kernel, Traits
-from symdnn.graph.typing import OpT
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import OpT
 from symdnn.ops.nn.channels_last import LAYOUTS, first_shape
 
 __all__ = [

@@ -21,7 +21,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.graph.origin import inherit
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
@@ -257,7 +257,7 @@ def take_in(context: Context, name: str, start: Callable[[Apply], Chain | None])
 def product_at(node: Apply) -> Chain | None:
     """A product of floats, as cuBLASLt has it."""
     out = node.outputs[0]
-    if not isinstance(out.type, TensorType):
+    if isinstance(out.type, OpaqueType):
         return None
     if isinstance(node.op, Dot | BatchedDot):
         known = (*GpuGemm.rules.dtypes, *GpuGemm.rules.linear_dtypes)

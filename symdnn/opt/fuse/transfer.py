@@ -15,7 +15,7 @@ from symdnn.config import config
 from symdnn.errors import NotLowered
 from symdnn.graph.fgraph import Client, FunctionGraph
 from symdnn.graph.inner import InnerGraphOp
-from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.kernel import Call, kernels_for, sized
 from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType, Type
@@ -33,9 +33,8 @@ __all__ = ["RULES", "Places", "check_wishes", "kernel_reason", "places_of"]
 
 def kernel_reason(node: Apply, kind: str) -> str | None:
     """Why no kernel of this kind of target takes ``node``; None when one does."""
-    call = Call(
-        node.op, tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs), node.hints
-    )
+    inputs, outputs = (sized(*[v.type for v in vs]) for vs in (node.inputs, node.outputs))
+    call = Call(node.op, inputs, outputs, node.hints)
     reasons = []
     for kernel in kernels_for(type(node.op), kind):
         reason = kernel.refuses(call)
