@@ -26,21 +26,27 @@ else:
     OpT = TypeVar("OpT", covariant=True)
 
 __all__ = [
-    "Array", "AxisLike", "DtypeLike", "NumpyFunction", "Number", "OpT", "ShapeLike",
-    "TensorLike",
+    "Array", "AxisLike", "BorderMode", "DtypeLike", "NumpyFunction", "OpT", "PerAxis", "Scalar",
+    "ShapeLike", "StaticShape", "TensorLike",
 ]  # fmt: skip
 
 #: An array of NumPy's, of any dtype and shape.
 Array = np.ndarray[Any, np.dtype[Any]]
+#: A function of arrays that gives an array: one of NumPy's, or written as these are.
+NumpyFunction = Callable[..., Array]
 #: A number of Python's or NumPy's.
-Number: TypeAlias = "bool | int | float | complex | np.number[Any] | np.bool_"
+Scalar: TypeAlias = "bool | int | float | complex | np.number[Any] | np.bool_"
 #: What :func:`~symdnn.graph.variable.as_variable` takes: a variable, an array, a number, or a list.
-TensorLike: TypeAlias = "Variable | Array | Number | Sequence[TensorLike]"
+TensorLike: TypeAlias = "Variable | Array | Scalar | Sequence[TensorLike]"
 #: What says a dtype: its name (``"floatX"`` too), NumPy's object for it, or a scalar type.
 DtypeLike: TypeAlias = "str | np.dtype[Any] | type[np.generic] | type[complex]"
 #: One axis or several; negative ones count from the end, None stands for all.
 AxisLike: TypeAlias = "int | Sequence[int] | None"
-#: The sizes of a tensor, each an int or an integer scalar variable; a single one is a vector's.
-ShapeLike: TypeAlias = "int | Variable | Sequence[int | Variable]"
-#: A function of arrays that gives an array: one of NumPy's, or written as these are.
-NumpyFunction = Callable[..., Array]
+#: Sizes of a tensor: integer scalars, variables among them, or a vector; a single one is a vector's.
+ShapeLike: TypeAlias = "int | Variable | Array | Sequence[int | Variable]"
+#: Sizes of a tensor as far as they are known; None, or None among them, where they are not.
+StaticShape: TypeAlias = "Sequence[int | Variable | None] | None"
+#: A number for each spatial axis, or one for all of them: strides, windows, dilations.
+PerAxis: TypeAlias = "int | Sequence[int]"
+#: Padding: ``"valid"``, ``"full"``, ``"half"``, or elements for each axis (before and after it).
+BorderMode: TypeAlias = "str | int | Sequence[int | Sequence[int]]"

@@ -14,6 +14,7 @@ from symdnn.graph.dims import Shape, dim_min, known, normal_axis
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.slices import slice_length
 from symdnn.ops.array.view import transpose
@@ -38,7 +39,7 @@ __all__ = ["ARange", "AllocDiag", "Diagonal"]
 # -- one value ------------------------------------------------------------------------------------
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Variable:
+def full(shape: Any, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """``fill_value`` in ``shape``, in its own dtype or ``dtype``."""
     value = as_variable(fill_value)
     if dtype is not None and value.type.dtype != TensorType(dtype).dtype:
@@ -46,22 +47,22 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Variable:
     return alloc(value, shape_entries(shape))
 
 
-def zeros(shape: Any, dtype: Any = None) -> Variable:
+def zeros(shape: Any, dtype: DtypeLike | None = None) -> Variable:
     """Zeros in ``shape``: ints, integer scalars, or a vector of them; ``floatX`` by default."""
     return full(shape, constant(0, dtype=dtype or config.floatX))
 
 
-def ones(shape: Any, dtype: Any = None) -> Variable:
+def ones(shape: Any, dtype: DtypeLike | None = None) -> Variable:
     """Ones in ``shape``; ``floatX`` by default."""
     return full(shape, constant(1, dtype=dtype or config.floatX))
 
 
-def empty(shape: Any, dtype: Any = None) -> Variable:
+def empty(shape: Any, dtype: DtypeLike | None = None) -> Variable:
     """An array whose content the caller does not care about: zeros here."""
     return zeros(shape, dtype)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
+def full_like(a: TensorLike, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """``fill_value`` in the shape of ``a``, in its dtype or ``dtype``."""
     v = as_variable(a)
     value = settled([v, as_variable(fill_value)])[1]
@@ -72,7 +73,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
     return full(dims_of(v), value, wanted.dtype)
 
 
-def empty_like(a: Any, dtype: Any = None) -> Variable:
+def empty_like(a: Any, dtype: DtypeLike | None = None) -> Variable:
     """An array of the shape of ``a`` whose content does not matter: zeros here."""
     return zeros_like(a, dtype)
 
@@ -91,15 +92,15 @@ class ARange(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return (0, 1, 2)
 
-    def infer(self, start: TensorType, stop: TensorType, step: TensorType) -> Any:
+    def infer(self, start: TensorType, stop: TensorType, step: TensorType) -> TensorType:
         return TensorType(self.dtype, (self.length,))
 
-    def reference(self, start: Any, stop: Any, step: Any) -> Any:
+    def reference(self, start: Array, stop: Array, step: Array) -> Array:
         values = np.arange(int(start), int(stop), _nonzero_step(self, int(step)))
         return values.astype(TensorType(self.dtype).numpy)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         if self.length is not None:
             return [(self.length,)]
@@ -128,7 +129,7 @@ def _nonzero_step(op: Any, step: int) -> int:
     return step
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Variable:
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DtypeLike | None = None) -> Variable:
     """Values from ``start`` (0 when only one argument is given) up to ``stop``, without it.
 
     Ints, floats and scalars, symbolic or not. Integers give int64 unless ``dtype`` says otherwise.
@@ -165,7 +166,7 @@ def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
 
 
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DtypeLike | None = None
 ) -> Variable:
     """``num`` (a number) evenly spaced values from ``start`` to ``stop``, ``floatX`` by default."""
     a, b = (as_variable(v, dtype=_of_number(v)) for v in (start, stop))
@@ -188,32 +189,32 @@ def _offsets(n: Any, m: Any) -> tuple[Variable, Variable]:
     return dimshuffle(arange(n), [0, "x"]), dimshuffle(arange(m), ["x", 0])
 
 
-def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = None) -> Variable:
+def eye(n: Any, m: Any = None, k: Any = 0, dtype: DtypeLike | None = None) -> Variable:
     """An ``(n, m)`` matrix of zeros with ones on the diagonal ``k``; sizes may be symbolic."""
     rows, columns = _offsets(n, n if m is None else m)
     return operator("cast")(operator("eq")(rows + k, columns), dtype or config.floatX)
 
 
-def identity_like(x: Any) -> Variable:
+def identity_like(x: TensorLike) -> Variable:
     """The identity matrix of the shape and dtype of the matrix ``x``."""
     v = as_variable(x)
     return eye(shape_i(v, 0), shape_i(v, 1), dtype=v.type.dtype)
 
 
-def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Variable:
+def tri(N: Any, M: Any = None, k: Any = 0, dtype: DtypeLike | None = None) -> Variable:
     """An ``(N, M)`` matrix with ones on and below the diagonal ``k``, zeros above."""
     rows, columns = _offsets(N, N if M is None else M)
     return operator("cast")(operator("ge")(rows + k, columns), dtype or config.floatX)
 
 
-def tril(m: Any, k: Any = 0) -> Variable:
+def tril(m: TensorLike, k: Any = 0) -> Variable:
     """The last two dimensions' lower triangle up to the diagonal ``k``, zeros above it."""
     v = as_variable(m)
     rows, columns = _offsets(shape_i(v, -2), shape_i(v, -1))
     return _where(operator("ge")(rows + k, columns), v)
 
 
-def triu(m: Any, k: Any = 0) -> Variable:
+def triu(m: TensorLike, k: Any = 0) -> Variable:
     """The last two dimensions' upper triangle from the diagonal ``k``, zeros below it."""
     v = as_variable(m)
     rows, columns = _offsets(shape_i(v, -2), shape_i(v, -1))
@@ -230,7 +231,7 @@ class Diagonal(Op):
 
     offset: int = 0
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         if x.ndim < 2:
             raise NdimMismatch(self, "a tensor of at least 2 dimensions", x)
         n, m = x.shape[-2:]
@@ -242,11 +243,11 @@ class Diagonal(Op):
         down, right = max(-self.offset, 0), max(self.offset, 0)
         return dim_min(slice_length(n, down, None, None), slice_length(m, right, None, None))
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         return np.diagonal(x, self.offset, -2, -1)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         (*lead, n, m) = shapes[0]
         return [(*lead, self.length(n, m))]
@@ -281,12 +282,12 @@ class AllocDiag(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return (1, 2)
 
-    def infer(self, x: TensorType, n: TensorType, m: TensorType) -> Any:
+    def infer(self, x: TensorType, n: TensorType, m: TensorType) -> TensorType:
         if x.ndim < 1:
             raise NdimMismatch(self, "a tensor of at least 1 dimension", x)
         return x.with_shape((*x.shape[:-1], *self.static))
 
-    def reference(self, x: Any, n: Any, m: Any) -> Any:
+    def reference(self, x: Array, n: Array, m: Array) -> Array:
         self._check(x.shape[-1], int(n), int(m))
         out = np.zeros((*x.shape[:-1], int(n), int(m)), x.dtype)
         k = np.arange(x.shape[-1])
@@ -299,7 +300,7 @@ class AllocDiag(Op):
             raise ShapeMismatch(self, f"a diagonal of length {length}", k)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         self._check(shapes[0][-1], host[1], host[2])
         return [(*shapes[0][:-1], host[1], host[2])]
@@ -320,7 +321,7 @@ def _alloc_diag(x: Variable, n: Any, m: Any, offset: int) -> Variable:
     return op(x, rows, columns)
 
 
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
+def diagonal(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
     """The diagonal over two axes, which go; it becomes the last dimension. A view."""
     v = as_variable(a)
     if v.type.ndim < 2:
@@ -332,7 +333,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variabl
     return Diagonal(int(offset))(transpose(v, [*rest, first, second]))
 
 
-def alloc_diag(v: Any, offset: int = 0) -> Variable:
+def alloc_diag(v: TensorLike, offset: int = 0) -> Variable:
     """Square matrices with the last dimension of ``v`` on their diagonal ``offset``."""
     x = as_variable(v)
     size = shape_i(x, -1)
@@ -341,7 +342,7 @@ def alloc_diag(v: Any, offset: int = 0) -> Variable:
     return _alloc_diag(x, side, side, int(offset))
 
 
-def diag(v: Any, k: int = 0) -> Variable:
+def diag(v: TensorLike, k: int = 0) -> Variable:
     """A vector's square matrix with it on the diagonal ``k``, or a matrix's diagonal ``k``."""
     x = as_variable(v)
     if x.type.ndim not in (1, 2):

@@ -13,6 +13,7 @@ from symdnn.graph.dims import Shape, known
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.index_lanes import by_lane
 from symdnn.ops.array.slices import (
@@ -49,7 +50,7 @@ class Subtensor(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + symbolic_count(self.index)))
 
-    def infer(self, x: TensorType, *bounds: TensorType) -> Any:
+    def infer(self, x: TensorType, *bounds: TensorType) -> TensorType:
         if x.ndim != len(self.index):
             raise TypeMismatch(self, f"a tensor of {len(self.index)} dimension(s)", x)
         shape = []
@@ -60,7 +61,7 @@ class Subtensor(Op):
                 check_index(self, e, size, axis)
         return x.with_shape(shape)
 
-    def reference(self, x: Any, *bounds: Any) -> Any:
+    def reference(self, x: Array, *bounds: Array) -> Array:
         entries = fill_in(self.index, [int(b) for b in bounds])
         for axis, e in enumerate(entries):
             if not is_slice(e):
@@ -68,7 +69,7 @@ class Subtensor(Op):
         return x[(*as_python(entries), Ellipsis)]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         entries = fill_in(self.index, [host[i] for i in self.host_inputs])
         out = []
@@ -156,7 +157,7 @@ class Increment(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(i + 1 for i in self.getter().host_inputs)
 
-    def infer(self, x: TensorType, y: TensorType, *rest: TensorType) -> Any:
+    def infer(self, x: TensorType, y: TensorType, *rest: TensorType) -> TensorType:
         part: Any = self.getter().output_types([x, *rest])[0]
         if x.dtype != y.dtype or y.ndim != part.ndim:
             raise TypeMismatch(self, f"a value of type {part}", y)
@@ -164,7 +165,7 @@ class Increment(Op):
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         found = self.getter().shapes(
             [types[0], *types[2:]],
@@ -219,7 +220,7 @@ class IncSubtensor(Increment):
     def getter(self) -> Op:
         return Subtensor(self.index)
 
-    def reference(self, x: Any, y: Any, *bounds: Any) -> Any:
+    def reference(self, x: Array, y: Array, *bounds: Array) -> Array:
         out = np.array(x, copy=True)
         part = Subtensor(self.index).reference(out, *bounds)
         part[...] = y if self.set_instead_of_inc else part + y

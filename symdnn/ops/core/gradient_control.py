@@ -13,6 +13,7 @@ from symdnn.errors import AssertionFailed, NonDifferentiable, OptionError, TypeM
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 
 __all__ = [
@@ -40,14 +41,14 @@ class Identity(Op):
 
     abstract: ClassVar[bool] = True
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         return inputs[0]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         return inputs[0]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [shapes[0]]
 
@@ -145,13 +146,13 @@ class Assert(Identity):
 
     message: str = "Assert failed"
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         for condition in inputs[1:]:
             if not isinstance(condition, TensorType):
                 raise TypeMismatch(self, "conditions that are tensors", list(inputs))
         return inputs[0]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         for i, condition in enumerate(inputs[1:]):
             if not np.all(condition):
                 raise AssertionFailed(f"{self.message} (condition {i})")
@@ -177,7 +178,7 @@ class Print(Identity):
     def __post_init__(self) -> None:
         object.__setattr__(self, "attrs", tuple(self.attrs))
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         (self.function or _print)(self, inputs[0])
         return inputs[0]
 
@@ -222,7 +223,7 @@ def grad_scale(x: Any, multiplier: float) -> Variable:
     return GradScale(float(multiplier))(x)
 
 
-def assert_(value: Any, *conditions: Any, message: str = "Assert failed") -> Variable:
+def assert_(value: TensorLike, *conditions: Any, message: str = "Assert failed") -> Variable:
     """``value``, checked when it runs: every element of every condition must be true."""
     tests = [as_variable(c) for c in conditions]
     if not tests:

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, cast
 from symdnn.errors import ArgumentError
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 
 __all__ = ["DnnBase", "Lowered", "constant_number"]
@@ -33,14 +35,14 @@ class Lowered(Op):
         out = self.neutral()(*inputs)
         return [out] if isinstance(out, Variable) else list(out)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         return self.neutral().output_types(inputs)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return self.neutral().compute(*inputs)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return self.neutral().shapes(types, shapes, host)
 
@@ -90,7 +92,7 @@ class DnnBase(Lowered):
     abstract: ClassVar[bool] = True
 
 
-def constant_number(what: str, value: Any) -> float:
+def constant_number(what: str, value: TensorLike) -> float:
     """``value`` as a Python float; raises TypeError for a symbolic one."""
     v = value if isinstance(value, Variable) else as_variable(value)
     if not isinstance(v, Constant) or v.data.size != 1:

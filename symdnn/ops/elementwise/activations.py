@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.python_numbers import settled
@@ -73,7 +74,7 @@ class Step(FloatElemwise):
     function = _step
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
@@ -102,7 +103,7 @@ class Relu(Elemwise):
     function = _relu
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         # The result is kept anyway; what goes into relu need not be.
         return [cotangent * _slope_of_relu(inputs[0], output)]
 
@@ -122,7 +123,7 @@ class LeakyRelu(Elemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, alpha = inputs
         step = _slope_of_relu(x, x)
         return [cotangent * (step + alpha * (1 - step)), cotangent * minimum(x, 0)]
@@ -140,7 +141,7 @@ class Elu(FloatElemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, alpha = as_computed(inputs, output)
         decay = exp(minimum(x, 0))
         above = gt(x, 0)
@@ -251,13 +252,13 @@ def leaky_relu(x: Any, alpha: Any = 0.01) -> Variable:
     return relu(x, alpha)
 
 
-def clipped_relu(x: Any, ceiling: Any = 6) -> Variable:
+def clipped_relu(x: TensorLike, ceiling: TensorLike = 6) -> Variable:
     """``relu(x)``, at most ``ceiling`` (cuDNN: ``CUDNN_ACTIVATION_CLIPPED_RELU``)."""
     v, top = settled([as_variable(x), as_variable(ceiling)])
     return minimum(relu(v), top)
 
 
-def elu(x: Any, alpha: Any = 1) -> Variable:
+def elu(x: TensorLike, alpha: Any = 1) -> Variable:
     """``x`` above 0, ``alpha * (exp(x) - 1)`` below (Clevert, Unterthiner, Hochreiter 2015)."""
     v = as_variable(x)
     return apply_elemwise(Elu(), v, _as_slope(alpha, v))
@@ -286,7 +287,7 @@ def swish(x: Any, beta: Any = 1) -> Variable:
 silu = swish
 
 
-def _inexact(x: Any) -> Variable:
+def _inexact(x: TensorLike) -> Variable:
     v = as_variable(x)
     return v.astype("floatX") if v.type.is_discrete else v
 

@@ -15,6 +15,7 @@ from symdnn.errors import ArgumentError
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.values.value import constant_array
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import number_of, promote
@@ -44,7 +45,7 @@ class Add(Elemwise):
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent, cotangent]
 
 
@@ -58,13 +59,13 @@ class Sub(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         # NumPy refuses the difference of two bools; here it is the int8 one.
         if all(a.dtype == np.bool_ for a in inputs):
             inputs = tuple(a.astype(np.int8) for a in inputs)
         return super().reference(*inputs)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent, -cotangent]
 
 
@@ -76,7 +77,7 @@ class Mul(Elemwise):
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = inputs
         return [cotangent * conjugate(y), cotangent * conjugate(x)]
 
@@ -92,7 +93,7 @@ class TrueDiv(FloatElemwise):
         discrete = TensorType(promote(*dtypes)).is_discrete
         return str(config.floatX) if discrete else super().operand_dtype(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         _, y = inputs
         dx = cotangent / conjugate(y)
         return [dx, -dx * conjugate(output)]
@@ -109,7 +110,7 @@ class IntDiv(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         zero = cotangent.zeros_like()
         return [zero, zero]
 
@@ -125,7 +126,7 @@ class Mod(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = inputs
         return [cotangent, -cotangent * (x // y)]
 
@@ -140,7 +141,7 @@ class Pow(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = inputs
         dx = None
         if x.type.is_differentiable:
@@ -177,7 +178,7 @@ class Neg(Elemwise):
     kinds: ClassVar[str] = "ifc"
     advice: ClassVar[str] = "Of a bool, take invert (~x), or cast it to an integer dtype"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [-cotangent]
 
 
@@ -192,7 +193,7 @@ class Abs(Elemwise):
         (dtype,) = dtypes
         return {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         (x,) = inputs
         if x.type.is_complex:
             return [cotangent * (x / switch(eq(output, 0), like(1, output), output))]
@@ -206,7 +207,7 @@ class Sgn(Elemwise):
     function = np.sign
     kinds: ClassVar[str] = "if"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
@@ -251,7 +252,7 @@ class Extreme(Elemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         first = eq(output, inputs[0])
         zero = like(0, cotangent)
         return [switch(first, cotangent, zero), switch(first, zero, cotangent)]
@@ -287,7 +288,7 @@ class Clip(Elemwise):
     arity: ClassVar[int] = 3
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, low, high = inputs
         zero = like(0, cotangent)
         below = lt(x, low)
@@ -305,13 +306,13 @@ class Cast(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return self.dtype
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         (x,) = inputs
         if np.iscomplexobj(x) and not TensorType(self.dtype).is_complex:
             x = x.real
         return x.astype(TensorType(self.dtype).numpy)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         (x,) = inputs
         if not output.type.is_differentiable:
             return [None]
@@ -357,7 +358,7 @@ def int_div(x: Any, y: Any) -> Variable:
     return apply_elemwise(IntDiv(), x, y)
 
 
-def ceil_intdiv(a: Any, b: Any) -> Variable:
+def ceil_intdiv(a: TensorLike, b: TensorLike) -> Variable:
     """The quotient of two ints, rounded up."""
     x, y = as_variable(a), as_variable(b)
     return int_div(x, y) + cast(operator("neq")(mod(x, y), 0), "int8")
@@ -449,7 +450,7 @@ def clip(x: Any, min: Any, max: Any) -> Variable:
     return apply_elemwise(Clip(), x, min, max)
 
 
-def cast(x: Any, dtype: Any) -> Variable:
+def cast(x: TensorLike, dtype: DtypeLike) -> Variable:
     """``x`` in another dtype; ``"floatX"`` is the flag's. ``x`` itself when it has it already."""
     v = as_variable(x)
     name = TensorType(dtype).dtype

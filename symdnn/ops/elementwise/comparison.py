@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
@@ -35,7 +36,7 @@ class Compare(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return "bool"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [None] * self.arity
 
 
@@ -124,7 +125,7 @@ class Bitwise(Elemwise):
     kinds: ClassVar[str] = "bi"
     advice: ClassVar[str] = "Compare (x > 0) or cast to an integer dtype first"
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         out = super().infer(*inputs)
         if not out.is_discrete:  # int64 with uint64
             raise TypeMismatch(
@@ -132,7 +133,7 @@ class Bitwise(Elemwise):
             )
         return out
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [None] * self.arity
 
 
@@ -203,7 +204,7 @@ class Switch(Elemwise):
     def may_overwrite(self) -> dict[int, tuple[int, ...]]:
         return {0: (1, 2)}
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         c, _, _ = inputs
         zero = constant(0, dtype=cotangent.type.dtype)
         return [None, switch(c, cotangent, zero), switch(c, zero, cotangent)]
@@ -268,7 +269,7 @@ def isclose(
     return or_(close, and_(isnan(x), isnan(y))) if equal_nan else close
 
 
-def _inexact(x: Any) -> Variable:
+def _inexact(x: TensorLike) -> Variable:
     # The difference of two unsigned ints would wrap around.
     v = as_variable(x)
     return v.astype("float64") if v.type.is_discrete else v
@@ -311,7 +312,7 @@ def right_shift(x: Any, y: Any) -> Variable:
     return _bitwise(RightShift(), x, y)
 
 
-def _bitwise(op: Bitwise, x: Any, y: Any) -> Variable:
+def _bitwise(op: Bitwise, x: TensorLike, y: TensorLike) -> Variable:
     a, b = settled([as_variable(x), as_variable(y)])
     return apply_elemwise(op, _unsigned(a, b), _unsigned(b, a))
 

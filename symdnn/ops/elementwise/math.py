@@ -11,6 +11,7 @@ import numpy as np
 
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.elementwise.arithmetic import inv, maximum, sqr, sqrt
@@ -103,7 +104,7 @@ class Log1p(FloatElemwise):
 
     function = np.log1p
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         (x,) = inputs
         return _log1p(x) if np.iscomplexobj(x) else super().reference(x)
 
@@ -261,7 +262,7 @@ class ArcTan2(FloatElemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         y, x = as_computed(inputs, output)
         # Squares may be 0 or infinite; which scale is taken has no influence.
         larger = disconnected_grad(maximum(abs(x), abs(y)))
@@ -279,7 +280,7 @@ class LogAddExp(FloatElemwise):
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
         # Two probabilities of 0 share the gradient, though -inf - -inf is no number.
         no_number = eq(x, y) & isinf(x)

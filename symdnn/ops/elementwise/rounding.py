@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elemwise import Elemwise
@@ -26,7 +27,7 @@ class Rounding(Elemwise):
     abstract: ClassVar[bool] = True
     kinds: ClassVar[str] = "f"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
@@ -71,7 +72,7 @@ class RoundHalfAwayFromZero(Rounding):
     function = _half_away
 
 
-def _rounded(op: Rounding, x: Any) -> Variable:
+def _rounded(op: Rounding, x: TensorLike) -> Variable:
     v = as_variable(x)
     return v if v.type.is_discrete else op(v)
 

@@ -15,6 +15,7 @@ import numpy as np
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.python_numbers import settled
@@ -160,7 +161,7 @@ class OfOrder(SpecialFunction):
         """The derivative with respect to ``x``."""
         raise NotImplementedError
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         order = inputs[0]
         n, x = as_computed(inputs, output)
         to_point = cotangent * self.point_slope(n, x, output)
@@ -184,7 +185,7 @@ class OrderSlope(SpecialFunction):
     arity: ClassVar[int] = 2
     of: OfOrder
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         out = TensorType(self.out_dtype(*(a.dtype.name for a in inputs))).numpy
         n, x = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in inputs))
         step, table = self.of.step(n), []
@@ -196,7 +197,7 @@ class OrderSlope(SpecialFunction):
             table = [(4**power * b - a) / (4**power - 1) for a, b in itertools.pairwise(table)]
         return np.asarray(table[0]).astype(out)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         raise NonDifferentiable(f"{self.of}: its second derivative in the order is not known")
 
 
@@ -235,7 +236,7 @@ class PolyGamma(OfOrder):
 
     function = _polygamma
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [None, super().scalar_vjp(inputs, output, cotangent)[1]]
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
@@ -314,7 +315,7 @@ class XLogY(FloatElemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
         zero = eq(x, 0)
         to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
@@ -367,7 +368,7 @@ def log_ndtr(x: Any) -> Variable:
     return log_half_erfc(like(-sqrt(0.5), v) * v)
 
 
-def _floating(x: Any) -> Variable:
+def _floating(x: TensorLike) -> Variable:
     v = as_variable(x)
     return v if v.type.is_float else cast(v, float_of(v.type.dtype))
 
@@ -417,7 +418,7 @@ def gammaincc(k: Any, x: Any) -> Variable:
     return apply_elemwise(GammaIncC(), k, x)
 
 
-def chi2sf(x: Any, k: Any) -> Variable:
+def chi2sf(x: TensorLike, k: TensorLike) -> Variable:
     """The survival function of chi squared with ``k`` degrees of freedom."""
     half = np.float32(0.5)
     dof, v = settled([as_variable(k), as_variable(x)])

@@ -13,6 +13,7 @@ from symdnn.graph.dims import Dim, Shape, known, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, unfold
@@ -91,16 +92,16 @@ class Dot(Op):
         x, y = shapes
         return (*x[:-1], *y[1:])
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         _check_factors(self, types, (1, 2), "two vectors or matrices")
         return _static_product(self, types)
 
-    def reference(self, x: Any, y: Any) -> Any:
+    def reference(self, x: Array, y: Array) -> Any:
         _same_inner(self, x.shape[-1], y.shape[0], [x.shape, y.shape])
         return _product(x, y)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         _same_inner(self, shapes[0][-1], shapes[1][0], shapes)
         return [self.out_shape(types, shapes)]
@@ -155,16 +156,16 @@ class BatchedDot(Op):
         b = y[0] if tx.shape[0] == 1 or (x[0] is None and ty.shape[0] != 1) else x[0]
         return (b, x[1], y[2])
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         _check_factors(self, types, (3,), "two stacks of matrices (3 dimensions)")
         return _static_product(self, types)
 
-    def reference(self, x: Any, y: Any) -> Any:
+    def reference(self, x: Array, y: Array) -> Any:
         _same_inner(self, x.shape[2], y.shape[1], [x.shape, y.shape])
         return _product(x, y)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, y = shapes
         _same_inner(self, x[2], y[1], shapes)
@@ -217,7 +218,7 @@ class MatchSizes(Op):
 
     pairs: tuple[tuple[int, int], ...]
 
-    def infer(self, x: TensorType, y: TensorType) -> Any:
+    def infer(self, x: TensorType, y: TensorType) -> TensorType:
         sizes = list(x.shape)
         for i, j in self.pairs:
             if sizes[i] is None:
@@ -225,12 +226,12 @@ class MatchSizes(Op):
         self.shapes([x, y], [x.shape, y.shape], {})
         return x.with_shape(sizes)
 
-    def reference(self, x: Any, y: Any) -> Any:
+    def reference(self, x: Array, y: Array) -> Array:
         self.shapes([], [x.shape, y.shape], {})
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, y = shapes
         for i, j in self.pairs:

@@ -19,7 +19,8 @@ from symdnn.errors import DataError, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.origin import Hints
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import lanes_of, same_for_all
 from symdnn.ops.core.shape import as_dim, static_dim
@@ -97,7 +98,7 @@ class RandomOp(MultiOp):
         if p.ndim != len(self.static) or p.is_complex:
             raise NdimMismatch(self, f"parameters of {len(self.static)} dimension(s)", p)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         state, parameters, dims = self.split(inputs)
         check_state(self, state)
         if len(dims) != len(self.static):
@@ -107,7 +108,7 @@ class RandomOp(MultiOp):
         return TensorType(self.dtype, self.static), STATE_TYPE
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         out = tuple(host[i] for i in self.host_inputs)
         for t, s in zip(types[1 : 1 + self.parameters], shapes[1:], strict=False):
@@ -120,7 +121,7 @@ class RandomOp(MultiOp):
             if known != 1:
                 same_dim(self, (d, n), f"parameters that fit the size {out}", tuple(shape))
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, parameters, dims = self.split(inputs)
         shape = tuple(int(d) for d in dims)
         if any(d < 0 for d in shape):
@@ -262,7 +263,7 @@ class RandomPoisson(RandomOp):
 class RandomPermutation(RandomOp):
     """Permutations of ``0 .. n-1`` along the last dimension: the order of 64-bit words."""
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, _, dims = self.split(inputs)
         shape = tuple(int(d) for d in dims)
         size = int(np.prod(shape, dtype=np.int64))
@@ -287,7 +288,7 @@ class RandomCategorical(RandomOp):
     def fits(self, type_: Any, shape: Shape, out: Shape) -> None:
         super().fits(TensorType(type_.dtype, type_.shape[:-1]), shape[:-1], out)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, (p,), dims = self.split(inputs)
         shape = tuple(int(d) for d in dims)
         size = int(np.prod(shape, dtype=np.int64))
@@ -322,7 +323,7 @@ class RandomMultinomial(RandomOp):
     def host_inputs(self) -> tuple[int, ...]:
         return (1, *super().host_inputs)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         state, (n, p), _ = self.split(inputs)
         check_state(self, state)
         if n.ndim != 0 or not n.is_discrete:
@@ -332,13 +333,13 @@ class RandomMultinomial(RandomOp):
         return TensorType(self.dtype, (*self.static, p.shape[-1])), STATE_TYPE
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         out = tuple(host[i] for i in super().host_inputs)
         self.fits(TensorType("float32", types[2].shape[:-1]), shapes[2][:-1], out)
         return [(*out, shapes[2][-1]), (2,)]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, (n, p), dims = self.split(inputs)
         shape = (*(int(d) for d in dims), int(n))
         size = int(np.prod(shape, dtype=np.int64))
@@ -377,7 +378,7 @@ class RandomSubset(RandomOp):
     def fits(self, type_: Any, shape: Shape, out: Shape) -> None:
         super().fits(TensorType(type_.dtype, type_.shape[:-1]), shape[:-1], out[:-1])
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, (p,), dims = self.split(inputs)
         *lead, k = (int(d) for d in dims)
         shape = (*lead, p.shape[-1])
@@ -414,7 +415,7 @@ def random_normal(
 
 
 def random_bernoulli(
-    state: Any, p: Any, size: Sequence[Dim], dtype: str = "int64"
+    state: Any, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(1 with probability ``p``, else 0; next state)."""
     dims, static = _dims(size)
@@ -423,7 +424,7 @@ def random_bernoulli(
 
 
 def random_poisson(
-    state: Any, rate: Any, size: Sequence[Dim], dtype: str = "int64"
+    state: Any, rate: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(numbers of events at a mean of ``rate``, next state)."""
     dims, static = _dims(size)
@@ -449,7 +450,7 @@ def random_permutation(
 
 
 def random_categorical(
-    state: Any, p: Any, size: Sequence[Dim], dtype: str = "int64"
+    state: Any, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(class indices of shape ``size``, next state); ``p`` has the classes last."""
     dims, static = _dims(size)
@@ -458,7 +459,7 @@ def random_categorical(
 
 
 def random_multinomial(
-    state: Any, n: Any, p: Any, size: Sequence[Dim], dtype: str = "int64"
+    state: Any, n: Any, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(counts of shape ``(*size, classes)`` that sum to ``n``, next state)."""
     dims, static = _dims(size)
@@ -468,7 +469,7 @@ def random_multinomial(
 
 
 def random_subset(
-    state: Any, p: Any, k: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
+    state: Any, p: TensorLike, k: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(``k`` distinct classes of shape ``(*size, k)``, next state); weights ``p``."""
     dims, static = _dims([*size, k])
