@@ -38,7 +38,7 @@ def flat_gradient(
     if not _reaches(outputs, v, constants):
         return None
     dtype = str(config.floatX) if is_discrete(v) else v.type.dtype
-    return operator("zeros_like")(v, dtype)  # type: ignore[no-any-return]
+    return operator("zeros_like")(v, dtype)
 
 
 def gradient_of_discrete(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symdnn.graph.fgraph import FunctionGraph
-from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.kernel import Call, kernels_for, sized
 from symdnn.graph.target import Target
 
 __all__ = ["begin_kernels"]
@@ -20,8 +20,8 @@ def begin_kernels(fgraph: FunctionGraph, target: Target, phase: str) -> None:
         kernels = [k for k in kernels_for(type(node.op), "cpu") if k.begins]
         if not kernels:
             continue
-        types = (tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs))
-        call = Call(node.op, *types, node.hints, node)
+        inputs, outputs = (sized(*[v.type for v in vs]) for vs in (node.inputs, node.outputs))
+        call = Call(node.op, inputs, outputs, node.hints, node)
         for kernel in kernels:
             if kernel.refuses(call) is None:
                 kernel.begin(call)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import inherit
-from symdnn.graph.test_values_flag import only_outside
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
+from symdnn.graph.values.test_values_flag import only_outside
 from symdnn.graph.variable import Apply, Variable
 
 __all__ = ["backprop", "forward_sweep", "nodes_between", "zeros_for"]
@@ -56,7 +57,7 @@ def _backprop_node(
 def _vjp(node: Apply, cotangents: Sequence[Variable | None]) -> Sequence[Variable | None]:
     try:
         with only_outside(node) as made:
-            grads = node.op.vjp(node.inputs, node.outputs, cotangents)
+            grads = node.op.vjp(node.inputs, node.outputs, cast("Sequence[Variable]", cotangents))
             made += grads
     except NonDifferentiable as error:
         error.add_note(f"{node} was made here:\n{node.origin.text()}")
@@ -164,7 +165,7 @@ def _dummy(output: Variable) -> Variable | None:
     if not isinstance(t, TensorType) or not t.is_differentiable:
         return None
     # Its value does not matter (the vjp is linear), but shapes may be read off it.
-    return operator("zeros_like")(output)  # type: ignore[no-any-return]
+    return operator("zeros_like")(output)
 
 
 def require_differentiable(v: Variable, role: str) -> None:

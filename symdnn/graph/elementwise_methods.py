@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from symdnn.graph.operators import operator
 
@@ -18,7 +18,7 @@ class ElementwiseMethods:
     __slots__ = ()
 
     def _elementwise(self, name: str) -> Variable:
-        return cast("Variable", operator(name)(self))
+        return operator(name)(self)
 
     def arccos(self) -> Variable:
         """Inverse cosine."""

@@ -15,7 +15,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import MissingInputError
 from symdnn.graph.traverse import toposort
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
 __all__ = ["Uncomputed", "evaluate", "evaluate_node", "evaluator"]
@@ -130,7 +130,7 @@ def _describe(value: Any) -> str:
 
 def _conform(variable: Variable, value: Any) -> Any:
     type_ = variable.type
-    if not isinstance(type_, TensorType):
+    if isinstance(type_, OpaqueType):
         return value
     array = np.asarray(value)
     if array.dtype != type_.numpy:

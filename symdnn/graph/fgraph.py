@@ -13,7 +13,7 @@ from symdnn.errors import MissingInputError, RewriteError
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.traverse import clone_graph, free_inputs, leaves, new_nodes, toposort
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
 __all__ = ["FunctionGraph"]
@@ -286,10 +286,10 @@ def _restored(graph: Any, count: int, merge: bool) -> FunctionGraph:
 
 def _check_same_type(old: Variable, new: Variable, reason: str) -> None:
     a, b = old.type, new.type
-    if isinstance(a, TensorType) and isinstance(b, TensorType):
+    if isinstance(a, OpaqueType) or isinstance(b, OpaqueType):
+        fits = a == b
+    else:
         fits = a.dtype == b.dtype and a.ndim == b.ndim
         fits = fits and all(not x or y for x, y in zip(a.broadcastable, b.broadcastable))
-    else:
-        fits = a == b
     if not fits:
         raise RewriteError(f"{reason or 'replace'}: {old} of type {a} by {new} of type {b}")

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from symdnn.errors import SymdnnError
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.op import Op
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import OpT
 
 if TYPE_CHECKING:
     from symdnn.graph.variable import Apply, Variable
 
 __all__ = [
     "FOREIGN", "Call", "Kernel", "Launch", "Row", "Traits", "Versions", "enter", "kernels_for",
-    "load_by", "register_default_kernel", "register_kernel", "table",
+    "load_by", "register_default_kernel", "register_kernel", "sized", "table",
 ]  # fmt: skip
 
 #: Runs a bound kernel on (input buffers, output buffers). A buffer is None where size or content is
@@ -33,18 +34,35 @@ Launch = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]
 Versions = Mapping["Variable", Callable[[], "int | None"]]
 
 
+if TYPE_CHECKING:
+
+    class SizedType(TensorType):
+        """A tensor's type in a plan: every size is a number."""
+
+        shape: tuple[int, ...]
+
+
+def sized(*types: Type) -> tuple[SizedType, ...]:
+    """Types of a plan as a :class:`Call` has them; nothing is done to them."""
+    return cast("tuple[SizedType, ...]", types)
+
+
 @dataclass(frozen=True)
-class Call:
+class Call(Generic[OpT]):
     """One node at a plan's shapes: what an oracle is asked about and a kernel is bound to.
+
+    The types are those of the plan, with all sizes; a kernel that is asked before there is a plan
+    (:attr:`has_sizes`) finds None among them. An op may have inputs or outputs of
+    :class:`~symdnn.graph.type.OpaqueType`, which have no dtype and no shape.
 
     ``node`` is the node itself, where there is one: a choice may be kept for all its shapes.
     ``versions`` tell of values that are computed before and kept whether they have changed. Both
     are no part of what makes two calls equal.
     """
 
-    op: Op
-    inputs: tuple[Type, ...]
-    outputs: tuple[Type, ...]
+    op: OpT
+    inputs: tuple[SizedType, ...]
+    outputs: tuple[SizedType, ...]
     hints: Hints
     node: Apply | None = field(default=None, compare=False, repr=False)
     versions: Versions = field(default_factory=dict, compare=False, repr=False)
@@ -107,8 +125,8 @@ class Traits:
 FOREIGN = Traits("foreign", runs_user_code=True)
 
 
-class Kernel:
-    """One way to run an op on one target.
+class Kernel(Generic[OpT]):
+    """One way to run an op on one target; ``Kernel[Conv]`` runs calls of :class:`Conv`.
 
     A kernel has a ``name``, ``traits``, :meth:`refuses` and :meth:`bind`; all else has a default
     that suits most. What it answers follows from the call and from flags alone.
@@ -120,7 +138,7 @@ class Kernel:
     #: Inputs that have to be contiguous (True: all of them): a plan on a GPU copies others before.
     contiguous_inputs: bool | frozenset[int] = False
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OpT]) -> str | None:
         """Why it cannot run this call; None when it can.
 
         It is asked when nodes are placed, for the types of a graph, and again for the shapes of a
@@ -129,15 +147,15 @@ class Kernel:
         """
         return None
 
-    def settled(self, call: Call) -> Kernel:
+    def settled(self, call: Call[OpT]) -> Kernel[OpT]:
         """The kernel with its own choices made for this call, such as an algorithm."""
         return self
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[OpT]) -> int:
         """Scratch memory that it needs besides inputs and outputs."""
         return 0
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OpT]) -> Any:
         """The launch (:data:`Launch`; on a GPU an environment comes first), with everything settled
         that does not depend on data."""
         raise NotImplementedError(f"kernel {self.name} has no bind(call)")
@@ -153,7 +171,7 @@ class Kernel:
         """Whether :meth:`begin` does anything."""
         return self._defines("begin")
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: Call[OpT]) -> None:
         """Have code compiled that serves all shapes: a function with this node is being made."""
 
     def fuses(self, op: Op) -> bool:
@@ -170,30 +188,30 @@ class Kernel:
         """Whether :meth:`accepts` never says no."""
         return not self._defines("accepts") and self.contiguous_inputs is False
 
-    def capturable(self, call: Call) -> bool:
+    def capturable(self, call: Call[OpT]) -> bool:
         """Whether a launch on a GPU depends on nothing that the host reads at each call."""
         return True
 
-    def writes_updates(self, call: Call) -> bool:
+    def writes_updates(self, call: Call[OpT]) -> bool:
         """Whether it may write the new value of a shared variable: it never fails, and on a GPU
         :meth:`bind_guarded` gives a launch that writes nothing after another one failed."""
         return False
 
-    def never_fails(self, call: Call) -> bool:
+    def never_fails(self, call: Call[OpT]) -> bool:
         """Whether it finds no fault with any data."""
         return self.writes_updates(call)
 
-    def bind_guarded(self, call: Call) -> Any:
+    def bind_guarded(self, call: Call[OpT]) -> Any:
         """:meth:`bind` for new values of shared variables on a GPU."""
         raise NotImplementedError(f"kernel {self.name} writes no shared variables")
 
     # -- what reports ask ---------------------------------------------------------------------
 
-    def details(self, call: Call) -> str:
+    def details(self, call: Call[OpT]) -> str:
         """Algorithm, settings and workspace in words, for reports and errors."""
         return str(call)
 
-    def library_use(self, call: Call) -> LibraryUse | None:
+    def library_use(self, call: Call[OpT]) -> LibraryUse | None:
         """What a vendor's library runs for the call; None where there was nothing to choose."""
         return None
 

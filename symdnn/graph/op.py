@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -26,9 +26,9 @@ __all__ = ["Array", "Axes", "Batched", "Grads", "Host", "MultiOp", "Op", "Vars"]
 _test_values = config.reader("compute_test_value")
 _float64 = config.reader("warn_float64")
 
-Array = Any  # np.ndarray, of any dtype
-Vars = Sequence[Any]  # of Variable (or None for an absent cotangent)
-Grads = Sequence[Variable | None]
+Array = np.ndarray[Any, np.dtype[Any]]
+Vars = Sequence[Variable]
+Grads = Sequence[Variable | None]  # gradients, tangents: None where there is none
 Host = Mapping[int, Any]  # input index -> value of a host input
 Axes = Sequence[int | None]  # 0 for what has an entry for each lane, None for what all lanes share
 Batched = tuple[Vars, Axes] | None  # outputs with their axes; None: a loop
@@ -109,11 +109,12 @@ class Op:
         """Gradient with respect to each input, given that of each output.
 
         An entry of the result is None where the output does not depend on the input in a
-        differentiable way. A cotangent is None where that output is not used (never all).
+        differentiable way. A cotangent is None where that output is not used (never all): an op
+        with several outputs takes ``cotangents: Grads``.
         """
         raise NonDifferentiable(f"{self} has no gradient")
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         """Tangent of each output, given that of each input (None: does not vary).
 
         Returning None (the default) lets :func:`symdnn.autodiff.Rop` use the vjp twice.
@@ -189,7 +190,7 @@ class Op:
                 variables[k] = v.settled()
         node = Apply(self, variables, self.typed(variables), None, hints)
         if _test_values() != "off":
-            from symdnn.graph.test_values_flag import attach_test_values
+            from symdnn.graph.values.test_values_flag import attach_test_values
 
             attach_test_values(node)
         if _float64() != "ignore":
@@ -198,14 +199,19 @@ class Op:
             report_float64_node(node)
         return node
 
-    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
-        """Apply to variables (or numbers, arrays); the output variable, or a tuple of them."""
+    def __call__(
+        self, *inputs: Any, hints: Hints | None = None, name: str | None = None
+    ) -> Variable:
+        """Apply to variables (or numbers, arrays); the output variable, or a tuple of them.
+
+        Of patterns it makes a :class:`~symdnn.graph.pattern.Pattern`.
+        """
         if any([isinstance(i, Pattern) for i in inputs]) or holds_pattern(self):
-            return Pattern(self, inputs)
+            return cast(Variable, Pattern(self, inputs))
         node = self.make_node(*inputs, hints=hints)
         if name is not None:
             node.outputs[0].name = name
-        return self.results(node)
+        return cast(Variable, self.results(node))
 
     def results(self, node: Apply) -> Any:
         """What applying the op returns: the only output (a tuple for a :class:`MultiOp`)."""
@@ -219,6 +225,12 @@ class Op:
 
 class MultiOp(Op):
     """An op with several outputs: :meth:`infer` and :meth:`reference` return tuples."""
+
+    if TYPE_CHECKING:
+
+        def __call__(  # type: ignore[override]  # where an op has one output, it is returned alone
+            self, *inputs: Any, hints: Hints | None = None, name: str | None = None
+        ) -> tuple[Variable, ...]: ...
 
     def results(self, node: Apply) -> Any:
         return node.outputs

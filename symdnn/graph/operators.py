@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from symdnn.errors import SymbolicValueError, SymdnnError
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from symdnn.graph.variable import Variable
 
 __all__ = ["TensorMethods", "install_operators", "operator"]
+
+#: Builders whose result is no variable.
+_Others = Literal[
+    "evaluate", "function", "get_scalar_constant_value", "nonzero", "repr_html", "unique"
+]  # fmt: skip
 
 _table: dict[str, Callable[..., Any]] = {}
 
@@ -27,6 +32,14 @@ def install_operators(builders: Mapping[str, Callable[..., Any]]) -> None:
             raise SymdnnError(f"operator {name!r} is installed already")
 
 
+@overload
+def operator(name: _Others) -> Callable[..., Any]: ...
+
+
+@overload
+def operator(name: str) -> Callable[..., Variable]: ...
+
+
 def operator(name: str) -> Callable[..., Any]:
     """The builder of that name."""
     try:
@@ -36,7 +49,7 @@ def operator(name: str) -> Callable[..., Any]:
 
 
 def _apply(name: str, *args: Any, **options: Any) -> Variable:
-    return cast("Variable", operator(name)(*args, **options))
+    return operator(name)(*args, **options)
 
 
 #: Ufuncs that are operators of Python: the name of the builder.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
@@ -23,12 +23,13 @@ from symdnn.graph.origin import (
     make_written,
 )
 from symdnn.graph.type import TensorType, Type, dtype_name
+from symdnn.graph.typing import OpT
 from symdnn.graph.values.interop import check_as, home, is_on_device, place, place_as
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.values.value import as_numpy, constant_array
 
 if TYPE_CHECKING:
-    from symdnn.graph.op import Op
+    pass
 
 __all__ = ["Apply", "Constant", "Shared", "Variable", "as_variable", "constant"]
 
@@ -49,7 +50,8 @@ class Variable(TensorMethods, ElementwiseMethods):
         owner: Apply | None = None,
         index: int | None = None,
     ) -> None:
-        self.type: Any = type
+        # Its few readers ask whether a type is opaque where it may be one.
+        self.type: TensorType = type  # type: ignore[assignment]
         self.name = name
         self.owner = owner
         self.index = index
@@ -317,7 +319,7 @@ class Shared(Variable):
         self.default_update, self._tag = state
 
 
-class Apply:
+class Apply(Generic[OpT]):
     """An op applied to inputs: one node of the graph.
 
     ``origin`` is the user's line, ``hints`` the choices for this node alone. Nodes whose effects
@@ -328,7 +330,7 @@ class Apply:
 
     def __init__(
         self,
-        op: Op,
+        op: OpT,
         inputs: Sequence[Variable],
         output_types: Sequence[Type],
         origin: Origin | None = None,
@@ -348,7 +350,7 @@ class Apply:
         (only,) = self.outputs
         return only
 
-    def clone_with(self, inputs: Sequence[Variable]) -> Apply:
+    def clone_with(self, inputs: Sequence[Variable]) -> Apply[OpT]:
         """The same op on other inputs, types inferred anew; names of outputs are kept."""
         try:
             types = self.op.typed(inputs)
@@ -399,7 +401,7 @@ def as_variable(value: Any, name: str | None = None, dtype: Any = None) -> Varia
     if isinstance(value, Variable):
         return value
     if isinstance(value, list | tuple) and _holds_variable(value):
-        return cast(Variable, operator("stack")([as_variable(v) for v in value]))
+        return operator("stack")([as_variable(v) for v in value])
     return constant(value, name, dtype=dtype)
 
 

@@ -19,6 +19,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
 from symdnn.ops.core.lanes import same_for_all
@@ -97,7 +98,7 @@ class Elemwise(Op):
         dtypes = "" if self.kinds == "bifc" else f" of {names} dtype"
         return f"1 tensor{dtypes}" if self.arity == 1 else f"{self.arity} tensors{dtypes}"
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         if len(inputs) != self.arity:
             raise TypeMismatch(self, self.wanted, list(inputs))
         for t in inputs:
@@ -112,7 +113,7 @@ class Elemwise(Op):
                 return t  # one object for equal types: what is kept with it is found again
         return TensorType(dtype, shape)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         dtypes = [dtype_name(a.dtype) for a in inputs]
         out = numpy_dtype(self.out_dtype(*dtypes))
         if any(map(is_narrow_float, dtypes)):
@@ -122,7 +123,7 @@ class Elemwise(Op):
         return np.asarray(type(self).function(*inputs)).astype(out, copy=False)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [broadcast_dims(self, types, shapes)]
 
@@ -134,7 +135,7 @@ class Elemwise(Op):
         """The derivative of an op of one operand, from the operand and the result."""
         raise NonDifferentiable(f"{self} has no gradient")
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         """Gradients as if all operands had the output's shape; None where there is none."""
         if self.arity != 1:
             raise NonDifferentiable(f"{self} has no gradient")
@@ -148,7 +149,7 @@ class Elemwise(Op):
             None if g is None else unbroadcast(_real_for(g, v), v) for g, v in zip(grads, inputs)
         ]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         # A real elementwise Jacobian is diagonal, so its own transpose; a complex one is not.
         if any(v.type.is_complex for v in (*inputs, *outputs)):
             return None
@@ -219,14 +220,14 @@ class FloatElemwise(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return float_of(*dtypes)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         out = TensorType(self.out_dtype(*(a.dtype.name for a in inputs)))
         work = np.dtype(np.float32) if is_narrow_float(out.dtype) else out.numpy
         result = type(self).function(*(a.astype(work, copy=False) for a in inputs))
         return np.asarray(result).astype(out.numpy, copy=False)
 
 
-def apply_elemwise(op: Elemwise, *operands: Any, hints: Hints | None = None) -> Any:
+def apply_elemwise(op: Elemwise, *operands: Any, hints: Hints | None = None) -> Variable:
     """Apply ``op`` to variables, numbers or arrays, padded on the left to one ndim."""
     if any(isinstance(v, Pattern) for v in operands):
         return op(*operands)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Generic
 
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
@@ -20,7 +20,8 @@ from symdnn.graph.pattern import (
     may_match,
 )
 from symdnn.graph.target import Target
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType
+from symdnn.graph.typing import OpT
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
@@ -107,7 +108,7 @@ class Context:
 
 
 Result = Variable | Sequence[Variable | None] | None
-NodeFunction = Callable[[Apply, Context], Result]
+NodeFunction = Callable[[Apply[OpT], Context], Result]
 #: Whether a rewrite may apply, by the op's type and the types of the ops that make its inputs.
 #: Answers are cached.
 Admits = Callable[[type[Op], Makers], bool]
@@ -115,7 +116,7 @@ Condition = Callable[[Match], bool]
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class Rewrite(Generic[OpT]):
     """One rewrite of one node.
 
     ``function`` returns replacements of the node's outputs, or None to leave the node as it is. It
@@ -126,7 +127,7 @@ class Rewrite:
     name: str
     phase: str
     ops: tuple[type[Op], ...]
-    function: NodeFunction
+    function: NodeFunction[OpT]
     tags: frozenset[str] = frozenset()
     text: str = field(default="", compare=False)
     #: The pattern of the left side, for rewrites made by :func:`rewrite`.
@@ -136,13 +137,13 @@ class Rewrite:
     #: The only kind of target that it is for; None: for all.
     target: str | None = None
 
-    def __call__(self, node: Apply, context: Context) -> Sequence[Variable | None] | None:
+    def __call__(self, node: Apply[OpT], context: Context) -> Sequence[Variable | None] | None:
         """Replacements of the node's outputs with equal types; None if it does not apply."""
         result = self.function(node, context)
         return None if result is None else self.conformed(result, node, context)
 
     def conformed(
-        self, result: Variable | Sequence[Variable | None], node: Apply, context: Context
+        self, result: Variable | Sequence[Variable | None], node: Apply[OpT], context: Context
     ) -> Sequence[Variable | None]:
         """The function's result, converted to the types of the node's outputs."""
         found = [result] if isinstance(result, Variable) else list(result)
@@ -239,19 +240,19 @@ def _sizes_match(
 
 
 def node_rewrite(
-    *ops: type[Op],
+    *ops: type[OpT],
     phase: str,
     tags: Iterable[str] = (),
     name: str | None = None,
     admits: Admits | None = None,
-) -> Callable[[NodeFunction], Rewrite]:
+) -> Callable[[NodeFunction[OpT]], Rewrite[OpT]]:
     """A decorator that makes a rewrite from a function of a node and its :class:`Context`.
 
     Its phase, tags, name and quick test are those of :class:`Rewrite`. The name is the function's
     unless ``name`` is set. For ``admits`` see :func:`reads`.
     """
 
-    def wrap(function: NodeFunction) -> Rewrite:
+    def wrap(function: NodeFunction[OpT]) -> Rewrite[OpT]:
         text = (function.__doc__ or "").strip().split("\n")[0]
         named = name or function.__name__
         return Rewrite(named, phase, ops, function, frozenset(tags), text, admits=admits)
@@ -292,8 +293,8 @@ class Family:
         return rewrite(name, pattern, result, phase=self.phase, tags=tags, when=when)  # fmt: skip
 
     def on(
-        self, *ops: type[Op], names: Iterable[str] = (), admits: Admits | None = None
-    ) -> Callable[[NodeFunction], Rewrite]:
+        self, *ops: type[OpT], names: Iterable[str] = (), admits: Admits | None = None
+    ) -> Callable[[NodeFunction[OpT]], Rewrite[OpT]]:
         """:func:`node_rewrite` with this phase and these tags: a decorator."""
         return node_rewrite(*ops, phase=self.phase, tags=(*self.tags, *names), admits=admits)
 
@@ -318,8 +319,8 @@ def instantiate(result: Any, found: Match) -> Variable:
     inputs = [instantiate(i, found) for i in result.inputs]
     op = _fill_params(result.op, found)
     if isinstance(op, Elemwise):
-        return apply_elemwise(op, *inputs)  # type: ignore[no-any-return]
-    return op(*inputs)  # type: ignore[no-any-return]
+        return apply_elemwise(op, *inputs)
+    return op(*inputs)
 
 
 def _fill_params(op: Op, found: Match) -> Op:
@@ -338,7 +339,7 @@ def conform(new: Variable, old: Variable, context: Context) -> Variable | None:
     None where the size to broadcast to is known only from ``old`` itself.
     """
     a, b = old.type, new.type
-    if not isinstance(a, TensorType) or not isinstance(b, TensorType):
+    if isinstance(a, OpaqueType) or isinstance(b, OpaqueType):
         return new
     if b.dtype != a.dtype:
         new = operator("cast")(new, a.dtype)
@@ -349,9 +350,9 @@ def conform(new: Variable, old: Variable, context: Context) -> Variable | None:
         sizes = context.shapes.dims(old)
         if any(_size_of(d) is old for d in sizes):
             return None
-        return operator("alloc")(new, *sizes)  # type: ignore[no-any-return]
+        return operator("alloc")(new, *sizes)
     if any(x is not None and y is None for x, y in zip(a.shape, new.type.shape)):
-        return operator("specify_type")(new, a)  # type: ignore[no-any-return]
+        return operator("specify_type")(new, a)
     return new
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from symdnn.graph.origin import NO_HINTS, inherit
 from symdnn.graph.traverse import toposort
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import ShapeI
 
@@ -86,7 +86,7 @@ class ShapeResolver:
 
     @staticmethod
     def _sizes(v: Variable) -> Dims:
-        if not isinstance(v.type, TensorType):
+        if isinstance(v.type, OpaqueType):
             return ()
         return tuple(ShapeI(i)(v) if d is None else d for i, d in enumerate(v.type.shape))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from typing import cast as as_type
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
@@ -71,5 +72,5 @@ def moved(node: Apply, index: int, change: Callable[[int, Variable], Variable]) 
     inputs = [change(i, v) if i in where else v for i, v in enumerate(node.inputs)]
     if isinstance(node.op, Cast):
         return cast(inputs[0], node.outputs[0].type.dtype)
-    found = node.op(*inputs)
-    return found[index] if isinstance(found, tuple) else found  # type: ignore[no-any-return]
+    found = as_type("Variable | tuple[Variable, ...]", node.op(*inputs))
+    return found[index] if isinstance(found, tuple) else found

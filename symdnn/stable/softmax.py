@@ -47,7 +47,7 @@ def softmax_without_shift(node: Apply, context: Context) -> Variable | None:
         return None
     if not context.shapes.covers(scores, shift):
         return None
-    return node.op(scores)  # type: ignore[no-any-return]
+    return node.op(scores)
 
 
 LOGS = [
@@ -104,7 +104,7 @@ def rows_at_labels(node: Apply, context: Context) -> Variable | None:
         return None
     chosen, count = _labels(rest[1], v), context.shapes.dims(rest[0])[0]
     if context.shapes.same(context.shapes.dims(v)[0], count):
-        return PickLabel(1)(v, chosen)  # type: ignore[no-any-return]
+        return PickLabel(1)(v, chosen)
     return _of_first_rows(v, count, chosen)
 
 
@@ -112,7 +112,7 @@ def _of_first_rows(v: Variable, count: Any, chosen: Variable) -> Variable:
     """Slices rows before the softmax, so that further rules see softmax and labels together."""
     softmax: Any = v.owner
     rows = subtensor(softmax.inputs[0], [slice(None, count)])
-    return PickLabel(1)(softmax.op(rows), chosen)  # type: ignore[no-any-return]
+    return PickLabel(1)(softmax.op(rows), chosen)
 
 
 def _of_softmax(v: Variable) -> bool:

@@ -21,7 +21,7 @@ from symdnn.graph.kernel import Call
 from symdnn.graph.place import HOST
 from symdnn.graph.runtime import garbage
 from symdnn.graph.target import Target
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Variable
 
 __all__ = ["DebugMode"]
@@ -146,7 +146,7 @@ class _Debugger(Watch):
 
     def remember_opaque(self, node: Apply, outputs: Sequence[Any], wanted: Sequence[Any]) -> None:
         for v, got, own in zip(node.outputs, outputs, wanted):
-            if not isinstance(v.type, TensorType):
+            if isinstance(v.type, OpaqueType):
                 self.opaque[id(got)] = (got, own)
 
     def check_overwritten(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from symdnn.compile.plan.specialise import Specialised
 from symdnn.graph.place import HOST
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import Reshape
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
@@ -262,7 +262,7 @@ def _derive(spec: Specialised, node: Apply, source: View, shape: tuple[int, ...]
         return None  # a reshape may need a copy
     if 0 in shape or 0 in source.shape or any(s == -1 for s in source.strides):
         return None
-    if not isinstance(type_, TensorType):
+    if isinstance(type_, OpaqueType):
         return None
     # With the real buffer's strides, so that an op that reads the data reads valid memory.
     memory = np.empty(source.buffer.nbytes, np.uint8)
@@ -482,13 +482,13 @@ def _aligned(n: int) -> int:
 
 
 def _nbytes(v: Variable, shape: Sequence[int]) -> int:
-    if not isinstance(v.type, TensorType):
+    if isinstance(v.type, OpaqueType):
         return 0
     return int(np.prod(shape, dtype=np.int64)) * v.type.numpy.itemsize
 
 
 def _strides(v: Variable, shape: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(v.type, TensorType):
+    if isinstance(v.type, OpaqueType):
         return ()
     strides: list[int] = []
     step = v.type.numpy.itemsize

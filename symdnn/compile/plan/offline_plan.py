@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -200,5 +200,5 @@ def _own_shape(v: Variable, values: Mapping[Variable, Any]) -> tuple[int, ...]:
     if v in values:
         return tuple(np.shape(values[v]))
     if getattr(v.type, "is_static", False):
-        return tuple(v.type.shape)
+        return cast("tuple[int, ...]", v.type.shape)
     raise DataDependentShape(f"specialise: the shape of {v} of type {v.type} is not given")

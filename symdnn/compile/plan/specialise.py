@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from symdnn.compile.program.program import Segment
 from symdnn.errors import NotEvaluable
 from symdnn.graph.evaluate import Uncomputed, describe_failure
-from symdnn.graph.kernel import Call, Kernel, Launch, Versions, kernels_for
-from symdnn.graph.type import TensorType, Type
+from symdnn.graph.kernel import Call, Kernel, Launch, Versions, kernels_for, sized
+from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable
 
 __all__ = ["Choice", "Oracle", "Specialised", "TableOracle", "specialise"]
@@ -150,8 +150,8 @@ def make_call(
     """The node as a :class:`Call`, with concrete types."""
     return Call(
         node.op,
-        tuple(concrete_type(v, shapes) for v in node.inputs),
-        tuple(concrete_type(v, shapes) for v in node.outputs),
+        sized(*[concrete_type(v, shapes) for v in node.inputs]),
+        sized(*[concrete_type(v, shapes) for v in node.outputs]),
         node.hints,
         node,
         versions or {},
@@ -162,7 +162,7 @@ def concrete_type(v: Variable, shapes: Mapping[Variable, Shape | None]) -> Type:
     """The type of ``v`` at these shapes."""
     shape = shapes.get(v)
     if not isinstance(v.type, TensorType) or isinstance(v, Constant) or shape is None:
-        return v.type  # type: ignore[no-any-return]
+        return v.type
     return v.type.with_shape(shape)
 
 
@@ -173,7 +173,7 @@ def _node_shapes(
     read = {i: _host_value(node.inputs[i], host) for i in node.op.host_inputs}
     found = node.op.shapes([v.type for v in node.inputs], given, read)
     if found is None:
-        return [v.type.shape if _static(v) else None for v in node.outputs]
+        return [cast(Shape, v.type.shape) if _static(v) else None for v in node.outputs]
     return [
         _checked(v, tuple(int(d) for d in s)) if isinstance(v.type, TensorType) else ()
         for v, s in zip(node.outputs, found, strict=True)
@@ -199,7 +199,7 @@ def _host_value(v: Variable, host: Mapping[Variable, Any]) -> int:
 
 
 def _shown(v: Variable, known: Mapping[Variable, Shape | None]) -> Any:
-    if not isinstance(v.type, TensorType):
+    if isinstance(v.type, OpaqueType):
         return v.type
     if isinstance(v, Constant):
         return v.data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symdnn.graph.fgraph import FunctionGraph
-from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.kernel import Call, kernels_for, sized
 from symdnn.graph.op import Op
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply
@@ -16,9 +16,8 @@ __all__ = ["CAPABILITIES", "kernel_reason", "places_of"]
 
 def kernel_reason(node: Apply, kind: str) -> str | None:
     """The reasons why no kernel of this kind of target takes ``node``; None if one does."""
-    call = Call(
-        node.op, tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs), node.hints
-    )
+    inputs, outputs = (sized(*(v.type for v in vs)) for vs in (node.inputs, node.outputs))
+    call = Call(node.op, inputs, outputs, node.hints)
     reasons = []
     for kernel in kernels_for(type(node.op), kind):
         reason = kernel.refuses(call)

@@ -196,7 +196,7 @@ class GatherKernel(Kernel):
         op: Any = call.op
         if op.index[0] != "a" or any(e != _ALL for e in op.index[1:]):
             return "it takes whole rows"
-        if call.inputs[1].dtype not in ("int32", "int64"):  # type: ignore[attr-defined]
+        if call.inputs[1].dtype not in ("int32", "int64"):
             return "it takes rows by int32 and int64"
         return _refusal(call.outputs, 1 << 10)
 
@@ -212,11 +212,11 @@ class _GatherLaunch(CpuLaunch):
         x, index = call.inputs[:2]
         y: Any = call.outputs[0]
         self._op: Any = call.op
-        self._run = threads.kernel(gather_ir, index.dtype)  # type: ignore[attr-defined]
-        length = prod(x.shape[1:])  # type: ignore[attr-defined]
+        self._run = threads.kernel(gather_ir, index.dtype)
+        length = prod(x.shape[1:])
         count = threads.threads(prod(y.shape), _ELEMENTS_PER_THREAD)
         rows = prod(y.shape) // max(length, 1)
-        words = [count, rows, 1, length * x.numpy.itemsize, x.shape[0], 0, 0, 0, 0]  # type: ignore[attr-defined]
+        words = [count, rows, 1, length * x.numpy.itemsize, x.shape[0], 0, 0, 0, 0]
         self._words = (_Words * len(words))(*words)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -37,13 +37,13 @@ _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 _ADDITIONS_PER_THREAD = 1 << 16
 
 
-class ElementwiseKernel(Kernel):
+class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
     """An elementwise op by its scalar program, compiled by LLVM."""
 
     name = "llvm.elementwise"
     traits = LLVM_ASKS_THREADS
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[Elemwise | FusedElemwise]) -> str | None:
         """Needs a scalar program that can be compiled, and enough work."""
         types: Any = (*call.inputs, *call.outputs)
         if not all(isinstance(t, TensorType) and t.dtype in VALUES for t in types):
@@ -51,13 +51,13 @@ class ElementwiseKernel(Kernel):
         program = self.program(call)
         if program is None:
             return f"{call.op} has no scalar program for these dtypes"
-        if program.output_dtypes != tuple(t.dtype for t in call.outputs):  # type: ignore[attr-defined]
+        if program.output_dtypes != tuple(t.dtype for t in call.outputs):
             return "flags that dtypes depend on have changed since the node was made"
         mode = str(config.cpu.compile)
         if mode == "never":
             return "cpu.compile=never"
         if mode == "auto" and all(t.is_static for t in types):
-            work = prod(call.outputs[0].shape) * max(program.cost, 1)  # type: ignore[attr-defined]
+            work = prod(call.outputs[0].shape) * max(program.cost, 1)
             if work < _MIN_ADDITIONS_TO_COMPILE:
                 return "it is too little to compile for"
         return refusal(program) or jit.problem() or threads.problem() or None
@@ -67,21 +67,21 @@ class ElementwiseKernel(Kernel):
         compiles = str(config.cpu.compile) != "never" and jit.installed()
         return compiles and isinstance(op, FusedElemwise) and refusal(op.program) is None
 
-    def program(self, call: Call) -> ScalarProgram | None:
+    def program(self, call: Call[Elemwise | FusedElemwise]) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes."""
         if isinstance(call.op, FusedElemwise):
             return call.op.program
-        return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
+        return meaning(call.op, tuple(t.dtype for t in call.inputs))
 
-    def writes_updates(self, call: Call) -> bool:
+    def writes_updates(self, call: Call[Elemwise | FusedElemwise]) -> bool:
         """Whether it can write a shared variable: always, since a compiled loop cannot fail."""
         return True
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[Elemwise | FusedElemwise]) -> Any:
         """A launch that compiles a loop for each set of strides when it first occurs."""
         program = self.program(call)
         assert program is not None
-        return elementwise_launch(program, tuple(call.outputs[0].shape))  # type: ignore[attr-defined]
+        return elementwise_launch(program, tuple(call.outputs[0].shape))
 
 
 def elementwise_launch(program: ScalarProgram, shape: tuple[int, ...]) -> Any:

@@ -72,7 +72,7 @@ class DrawKernel(Kernel):
     def bind(self, call: Call) -> Any:
         """A launch whose code serves all sizes."""
         y: Any = call.outputs[0]
-        p: Any = call.inputs[1].dtype if isinstance(call.op, RandomBernoulli) else ""  # type: ignore[attr-defined]
+        p: Any = call.inputs[1].dtype if isinstance(call.op, RandomBernoulli) else ""
         return _DrawLaunch(_KINDS[type(call.op)], y.dtype, p, prod(y.shape))
 
 
@@ -136,7 +136,7 @@ class DropoutKernel(Kernel):
     def refuses(self, call: Call) -> str | None:
         """Needs enough elements."""
         x, mask = call.inputs[1], call.outputs[1]
-        if x.dtype not in VALUES:  # type: ignore[attr-defined]
+        if x.dtype not in VALUES:
             return "there is no code for the dtype"
         return _refusal(mask)
 
@@ -144,7 +144,7 @@ class DropoutKernel(Kernel):
         """A launch that draws the mask and then applies it."""
         op: Any = call.op
         x: Any = call.inputs[1]
-        count = prod(call.outputs[1].shape)  # type: ignore[attr-defined]
+        count = prod(call.outputs[1].shape)
         draw = _DrawLaunch("mask", "bool", "float32", count)
         scale = elementwise.elementwise_launch(scaled_program(x.dtype, op.scale), tuple(x.shape))
 

@@ -43,16 +43,16 @@ class ScatterKernel(Kernel):
         """Needs additions to whole rows of float32 or float64."""
         op: Any = call.op
         x, y = call.inputs[:2]
-        if x.dtype not in ("float32", "float64"):  # type: ignore[attr-defined]
+        if x.dtype not in ("float32", "float64"):
             return "it adds float32 and float64"
         if op.set_instead_of_inc or op.index[0] != "a" or any(e != _ALL for e in op.index[1:]):
             return "it adds to whole rows"
         # With nothing to add there is still work: x is copied.
-        return compile_refusal((y,), lambda: max(1, prod(y.shape)), _MIN_ELEMENTS_TO_COMPILE)  # type: ignore[attr-defined]
+        return compile_refusal((y,), lambda: max(1, prod(y.shape)), _MIN_ELEMENTS_TO_COMPILE)
 
     def bind(self, call: Call) -> Launch:
         """A launch whose code serves all sizes."""
-        return _ScatterLaunch(call.op, call.inputs[0].dtype)  # type: ignore[attr-defined]
+        return _ScatterLaunch(call.op, call.inputs[0].dtype)
 
 
 class _ScatterLaunch:

@@ -146,7 +146,7 @@ class GemmPartition:
 
 
 def _partition_of(call: Call) -> GemmPartition:
-    a, out = (tuple(t.shape) for t in (call.inputs[0], call.outputs[0]))  # type: ignore[attr-defined]
+    a, out = (tuple(t.shape) for t in (call.inputs[0], call.outputs[0]))
     width = jit.vector_width()
     work = prod(out[:-1]) * (a[-1] + _TILE_OVERHEAD_TERMS) * (-(-out[-1] // width) * width)
     count = threads.threads(work, _MULTIPLICATIONS_PER_THREAD)

@@ -110,7 +110,7 @@ class ConvKernel(OnednnKernel):
         layout, _, times = planned.choice.partition(" ")
         return LibraryUse(
             self.chooses(), layout, "oneDNN", planned.primitive.implementation,
-            planned.workspace_bytes, True, str(call.outputs[0].dtype),  # type: ignore[attr-defined]
+            planned.workspace_bytes, True, str(call.outputs[0].dtype),
             why=f"{times.strip('()') or 'guessed from the channels'}; {planned}",
         )  # fmt: skip
 
@@ -322,10 +322,10 @@ class _LayoutBench(Bench[_LayoutChoice]):
     """Measures candidates on random operands; times include reorders of all operands."""
 
     def __init__(self, call: Call, ways: list[_LayoutChoice]) -> None:
-        self.error_limit = 3e-2 if call.inputs[0].dtype == "bfloat16" else 1e-3  # type: ignore[attr-defined]
+        self.error_limit = 3e-2 if call.inputs[0].dtype == "bfloat16" else 1e-3
         rng = np.random.default_rng(0)
         self.arrays = [_drawn(rng, t) for t in call.inputs]
-        self.outputs = [np.zeros(t.shape, t.numpy) for t in call.outputs]  # type: ignore[attr-defined]
+        self.outputs = [np.zeros(t.shape, t.numpy) for t in call.outputs]
         self.scratch = np.empty(max(w.workspace_bytes for w in ways) + 64, np.uint8)
         self.launchers = {w.name: w.planned.launcher() for w in ways}
         self._wanted: list[Any] | None = None

@@ -25,6 +25,7 @@ from symdnn.cpu.onednn.objects import (
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Kernel
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import OpT
 from symdnn.graph.variable import Constant, Shared
 from symdnn.ops.nn.channels_last import first_shape
 
@@ -272,11 +273,11 @@ class OnednnKernel(Kernel):
     #: Inputs that are prepacked: kept in the primitive's layout until their value changes.
     keeps: tuple[int, ...] = ()
 
-    def planned(self, call: Call) -> PlannedPrimitive:
+    def planned(self, call: Call[OpT]) -> PlannedPrimitive:
         """The primitive for a call at known sizes."""
         raise NotImplementedError
 
-    def refuses_types(self, call: Call) -> str | None:
+    def refuses_types(self, call: Call[OpT]) -> str | None:
         """Reasons that need no sizes: dtypes, and a missing library."""
         host = call.op.host_inputs
         read = [t for i, t in enumerate(call.inputs) if i not in host]
@@ -285,7 +286,7 @@ class OnednnKernel(Kernel):
                 return f"oneDNN computes in float32 here, not {t.dtype}"
         return library.problem().partition("\n")[0] or None
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OpT]) -> str | None:
         """Why oneDNN cannot run this call."""
         reason = self.refuses_types(call)
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
@@ -301,7 +302,7 @@ class OnednnKernel(Kernel):
             return f"oneDNN has only its reference for it ({planned.primitive.implementation})"
         return None
 
-    def cached(self, call: Call) -> PlannedPrimitive:
+    def cached(self, call: Call[OpT]) -> PlannedPrimitive:
         """:meth:`planned`, cached by call, number of threads and :meth:`chooses`."""
         return _planned(self, call, thread_pools.set_threads(), self.chooses())
 
@@ -309,16 +310,16 @@ class OnednnKernel(Kernel):
         """How candidates are chosen, by flags; "" if there is only one."""
         return ""
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[OpT]) -> int:
         """Scratch memory, and memory for reordered operands."""
         return self.cached(call).workspace_bytes
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OpT]) -> Any:
         """A launch with its primitives and memory objects; running it only sets pointers."""
         versions = {i: v for i in self.keeps if (v := version_of(call, i)) is not None}
         return self.cached(call).launcher(versions)
 
-    def details(self, call: Call) -> str:
+    def details(self, call: Call[OpT]) -> str:
         """The implementation, and the operands that are reordered."""
         return str(self.cached(call))
 

@@ -24,7 +24,7 @@ from symdnn.cpu.onednn.kernel import (
 )
 from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
-from symdnn.graph.kernel import Call, Kernel, Row
+from symdnn.graph.kernel import Call, Kernel, Row, sized
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused import FusedElemwise
@@ -62,7 +62,7 @@ class PoolKernel(OnednnKernel):
     def refuses_types(self, call: Call) -> str | None:
         """Refuses the gradient of a maximum, and ops that no rewrite lowers."""
         op: Any = call.op.op  # type: ignore[attr-defined]
-        if op.mode == "sum" or not op.ndim + 2 == call.inputs[0].ndim <= 5:  # type: ignore[attr-defined]
+        if op.mode == "sum" or not op.ndim + 2 == call.inputs[0].ndim <= 5:
             return "oneDNN pools (N, C) and 1 to 3 sizes, and has no sums"
         if isinstance(call.op.op, MaxPoolGrad):  # type: ignore[attr-defined]
             return "oneDNN gives the gradient of a maximum to one of several ties"
@@ -132,9 +132,9 @@ class MaxPoolGradTiles(Kernel):
         x, y, _ = call.inputs
         if op.op.stride != op.op.ws or any(op.op.pad):
             return "its windows do not tile the image"
-        if not x.is_static:  # type: ignore[attr-defined]
+        if not x.is_static:
             return None
-        sizes = zip(x.shape[1:-1], y.shape[1:-1], op.op.ws)  # type: ignore[attr-defined]
+        sizes = zip(x.shape[1:-1], y.shape[1:-1], op.op.ws)
         if any(n != m * w for n, m, w in sizes):
             return "its windows do not tile the image"
         return ElementwiseKernel().refuses(_as_elementwise(call))
@@ -143,7 +143,7 @@ class MaxPoolGradTiles(Kernel):
         """The elementwise kernel's launch on views."""
         inner = _as_elementwise(call)
         run = ElementwiseKernel().bind(inner)
-        shapes = [t.shape for t in (*inner.inputs, *inner.outputs)]  # type: ignore[attr-defined]
+        shapes = [t.shape for t in (*inner.inputs, *inner.outputs)]
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x, y, dy, dx = (
@@ -154,17 +154,17 @@ class MaxPoolGradTiles(Kernel):
         return launch
 
 
-def _as_elementwise(call: Call) -> Call:
+def _as_elementwise(call: Call) -> Call[FusedElemwise]:
     """``where(x == y, dy, 0)`` on (N, count, window, ..., C); y and dy have 1 for a window."""
     x, y, _ = call.inputs
-    dtype: str = x.dtype  # type: ignore[attr-defined]
+    dtype: str = x.dtype
     ws = call.op.op.ws  # type: ignore[attr-defined]
-    n, *counts, c = y.shape  # type: ignore[attr-defined]
+    n, *counts, c = y.shape
     wide = (n, *itertools.chain(*zip(counts, ws)), c)
     narrow = (n, *itertools.chain(*zip(counts, [1] * len(ws))), c)
     large, small = TensorType(dtype, wide), TensorType(dtype, narrow)
     op = FusedElemwise(_where_equal(dtype))
-    return Call(op, (large, small, small), (large,), call.hints)
+    return Call(op, sized(large, small, small), sized(large), call.hints)
 
 
 def _where_equal(dtype: str) -> ScalarProgram:
@@ -190,8 +190,8 @@ class MaxPoolGradNhwc(Kernel):
     def bind(self, call: Call) -> Any:
         """A launch with one pass over the output for each element of a window."""
         op: Any = call.op.op  # type: ignore[attr-defined]
-        sizes = [int(d) for d in call.inputs[0].shape[1:-1]]  # type: ignore[attr-defined]
-        counts = [int(d) for d in call.inputs[1].shape[1:-1]]  # type: ignore[attr-defined]
+        sizes = [int(d) for d in call.inputs[0].shape[1:-1]]
+        counts = [int(d) for d in call.inputs[1].shape[1:-1]]
         found = (_places(o, sizes, counts, op) for o in itertools.product(*map(range, op.ws)))
         places = [place for place in found if place is not None]
         alone = all(s >= w for s, w in zip(op.stride, op.ws))

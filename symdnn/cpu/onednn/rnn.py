@@ -273,7 +273,7 @@ class LayerStack:
 
     def __init__(self, call: Call, forward: bool, threads: int) -> None:
         op: Any = call.op.op  # type: ignore[attr-defined]
-        steps, batch, features = call.inputs[1].shape  # type: ignore[attr-defined]
+        steps, batch, features = call.inputs[1].shape
         shape: RNNShape = op.layout
         self.shape, self.lstm = shape, op.has_cell
         self.keeps = bool(getattr(op, "keeps_reserve", True))

@@ -19,7 +19,7 @@ from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.reduce.reduce import ReduceKernel
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.kernel import Call, Kernel, Launch, Row, sized
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import Builder
@@ -75,8 +75,8 @@ class MomentsKernel(Kernel):
         op: Any = call.op
         inner = _moments(call)
         run: Any = ReduceKernel().bind(inner)
-        finish = finisher(op, call.inputs[0].shape)  # type: ignore[attr-defined]
-        total, squares = (np.empty(t.shape, np.float64) for t in inner.outputs)  # type: ignore[attr-defined]
+        finish = finisher(op, call.inputs[0].shape)
+        total, squares = (np.empty(t.shape, np.float64) for t in inner.outputs)
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             run([inputs[0]], [total, squares])
@@ -132,8 +132,8 @@ def _moments(call: Call) -> Call:
     program = b.program([wide, wide * wide])
     total = Sum(axes, keepdims=True, dtype="float64", acc_dtype="float64")
     op = FusedReduce(program, (total, total))
-    kept = TensorType("float64", call.outputs[0].shape)  # type: ignore[attr-defined]
-    return Call(op, (x,), (kept, kept), call.hints)
+    kept = TensorType("float64", call.outputs[0].shape)
+    return Call(op, (x,), sized(kept, kept), call.hints)
 
 
 class SumsKernel(Kernel):
@@ -150,8 +150,8 @@ class SumsKernel(Kernel):
         """A launch that computes both sums in one pass."""
         op: Any = call.op
         run: Any = ReduceKernel().bind(_sums(call))
-        shape = np.broadcast_shapes(*(t.shape for t in call.inputs))  # type: ignore[attr-defined]
-        m = call.outputs[0].numpy.type(_count(shape, op.axes))  # type: ignore[attr-defined]
+        shape = np.broadcast_shapes(*(t.shape for t in call.inputs))
+        m = call.outputs[0].numpy.type(_count(shape, op.axes))
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             run(inputs, outputs[:2])

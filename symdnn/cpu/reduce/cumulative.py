@@ -60,7 +60,7 @@ class CumulativeKernel(Kernel):
     def bind(self, call: Call) -> Launch:
         """A launch whose code serves all sizes; the division into tasks is in the block."""
         op: Any = call.op
-        shape = call.inputs[0].shape  # type: ignore[attr-defined]
+        shape = call.inputs[0].shape
         length, inner = shape[op.axis], prod(shape[op.axis + 1 :])
         outer = prod(shape) // (length * inner)
         # Lanes are taken from a panel: all rows, or the columns of one outer index.
@@ -69,7 +69,7 @@ class CumulativeKernel(Kernel):
         lanes = full if lines >= full else 1
         tasks = -(-lines // lanes)
         plan = CumulativePlan(
-            _KINDS[type(op)], call.inputs[0].dtype, lanes, inner == 1, op.reverse,  # type: ignore[attr-defined]
+            _KINDS[type(op)], call.inputs[0].dtype, lanes, inner == 1, op.reverse,
             getattr(op, "exclusive", False),
         )  # fmt: skip
         count = threads.threads(prod(shape), _ELEMENTS_PER_THREAD)

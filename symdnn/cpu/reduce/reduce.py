@@ -110,7 +110,7 @@ class ReduceKernel(Kernel):
         plan = _planned(call.op, tuple(t.dtype for t in types[: len(call.inputs)]))
         if plan is None:
             return f"there is no code for {call.op} of these dtypes"
-        if any(c.finish.output_dtypes[0] != t.dtype for c, t in zip(plan.combined, call.outputs)):  # type: ignore[attr-defined]
+        if any(c.finish.output_dtypes[0] != t.dtype for c, t in zip(plan.combined, call.outputs)):
             return "flags that dtypes depend on have changed since the node was made"
         if all(t.is_static for t in types):
             size = prod(_whole_shape(call.inputs))
@@ -134,7 +134,7 @@ class ReduceKernel(Kernel):
 
     def bind(self, call: Call) -> Launch:
         """A launch that compiles a loop for each set of strides when it first occurs."""
-        plan = _planned(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[attr-defined]
+        plan = _planned(call.op, tuple(t.dtype for t in call.inputs))
         assert plan is not None
         op: Any = call.op
         axes = (op.reductions[0] if isinstance(op, FusedReduce) else op).axes

@@ -61,7 +61,7 @@ class LastAxisKernel(Kernel):
         shape = whole.shape
         kind, n = _KIND[type(call.op)], shape[-1]
         reads = KINDS[kind][0]
-        label = call.inputs[reads.index("l")].dtype if "l" in reads else "int64"  # type: ignore[attr-defined]
+        label = call.inputs[reads.index("l")].dtype if "l" in reads else "int64"
         plan = LastAxisPlan(kind, n if n <= _MAX_CONSTANT_LENGTH else 0, label, whole.dtype)
         return _LastAxisLaunch(call.op, plan, shape)
 

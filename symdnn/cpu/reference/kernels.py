@@ -20,7 +20,7 @@ from symdnn.graph.kernel import (
     Row,
     kernels_for,
 )
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
@@ -121,8 +121,8 @@ class UfuncKernel(Kernel):
     def bind(self, call: Call) -> Launch:
         """The ufunc with ``out=``."""
         function: Any = type(call.op).function  # type: ignore[attr-defined]
-        out_dtype = call.outputs[0].numpy  # type: ignore[attr-defined]
-        dtypes = [t.numpy for t in call.inputs]  # type: ignore[attr-defined]
+        out_dtype = call.outputs[0].numpy
+        dtypes = [t.numpy for t in call.inputs]
         if function in _BY_KEYWORD:
             return _UfuncLaunch(_BY_KEYWORD[function])
         if _computes_in(function, dtypes, out_dtype):
@@ -190,7 +190,7 @@ class UfuncReduceKernel(Kernel):
         (x,), (y,), op = call.inputs, call.outputs, call.op
         if type(op) not in _REDUCTIONS:
             return "the op is no reduction by a ufunc"
-        if not isinstance(x, TensorType) or not isinstance(y, TensorType):
+        if isinstance(x, OpaqueType) or isinstance(y, OpaqueType):
             return "it is for tensors"
         if is_narrow_float(x.dtype) or is_narrow_float(y.dtype):
             return "a 16-bit float is computed in float32"

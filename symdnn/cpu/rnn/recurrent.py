@@ -279,7 +279,7 @@ class _RecurrentLaunch:
     def __init__(self, call: Call) -> None:
         self.op: Any = call.op.op  # type: ignore[attr-defined]
         thread_pools.set_threads()
-        self.layers = _layers(self.op, call.inputs[1].shape)  # type: ignore[attr-defined]
+        self.layers = _layers(self.op, call.inputs[1].shape)
         self.lstm = self.op.has_cell
         each = [d for layer in self.layers for d in layer]
         #: Threads that scratch memory is sized for; later calls may use fewer.

@@ -22,6 +22,7 @@ from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.device.error_codes import TICKETS_AT
 from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.typing import OpT
 
 __all__ = [
     "ERROR_WORD", "NODE", "TICKETS", "WORKSPACE", "CudaKernel", "KernelLaunch", "Pointer", "View",
@@ -178,7 +179,7 @@ def blocks_for(threads: int, block: int, most: int = 8192) -> int:
     return max(1, min(-(-threads // block), most))
 
 
-class CudaKernel(Kernel):
+class CudaKernel(Kernel[OpT]):
     """Base of the kernels in CUDA C; see :class:`symdnn.graph.kernel.Kernel`.
 
     ``dtypes`` restricts the operands' dtypes. ``contiguous_inputs`` are the indices of inputs that
@@ -188,7 +189,7 @@ class CudaKernel(Kernel):
     traits = Traits("cuda")
     dtypes: frozenset[str] | None = None
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OpT]) -> str | None:
         """Why it cannot run this call: here, an unsupported dtype."""
         for t in (*call.inputs, *call.outputs):
             if self.dtypes is not None and isinstance(t, TensorType) and t.dtype not in self.dtypes:
@@ -196,16 +197,16 @@ class CudaKernel(Kernel):
         return None
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[OpT], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The launches of a call. ``inputs`` are views, or ints where the op reads host values."""
         raise NotImplementedError
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OpT]) -> Any:
         """A bound kernel that caches its launches for each layout of its operands."""
         return BoundKernel(self, call)
 
-    def sources(self, call: Call, host: Sequence[int] = ()) -> list[str]:
+    def sources(self, call: Call[OpT], host: Sequence[int] = ()) -> list[str]:
         """The CUDA C sources for contiguous operands; ``host`` are the ints read on the host."""
         values = iter(host)
         read = set(call.op.host_inputs)

@@ -80,7 +80,7 @@ def signature(call: Call) -> ConvSignature:
     before = tuple(int(b) for b, _ in pads)
     lead = (1,) * (op.ndim == 1)  # the height of a one-dimensional convolution
     x, w, y = (_raised(found[r]) for r in ("x", "w", "y"))
-    dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+    dtype: str = call.inputs[0].dtype
     limit = call.hints.workspace_limit
     return ConvSignature(
         direction=op.direction, dtype=dtype, x=x, w=w, y=y,
@@ -125,7 +125,7 @@ def accumulation(call: Call) -> str:
     """The dtype in which the call accumulates: the op's, else the hint's, else the flag's."""
     op: Any = call.op
     wanted = op.precision or call.hints.precision or str(config.dnn.conv.precision)
-    return compute_precision(wanted, call.inputs[0].dtype)  # type: ignore[attr-defined]
+    return compute_precision(wanted, call.inputs[0].dtype)
 
 
 def cut(s: ConvSignature, count: int) -> ConvSignature:
@@ -191,7 +191,7 @@ class ConvKernel(CudnnKernel):
         op: Any = call.op
         if any(not isinstance(p, str) and p[0] != p[1] for p in op.padding):
             return f"cuDNN pads alike before and after, not {op.padding}"
-        compute, dtype = accumulation(call), call.inputs[0].dtype  # type: ignore[attr-defined]
+        compute, dtype = accumulation(call), call.inputs[0].dtype
         if (dtype, compute) not in _CONFIGURATIONS:
             return f"cuDNN does not convolve {dtype} in {compute}"
         if op.ndim > 3:

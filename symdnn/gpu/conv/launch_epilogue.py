@@ -48,8 +48,13 @@ class _Unfused:
         assert isinstance(y, TensorType)
         assert op.epilogue is not None
         program = op.epilogue.after(y.dtype)
-        self.rest = replace(
-            call, op=FusedElemwise(program), inputs=(y, *call.inputs[2:]), outputs=(y,)
+        self.rest = Call(
+            FusedElemwise(program),
+            (y, *call.inputs[2:]),
+            (y,),
+            call.hints,
+            call.node,
+            call.versions,
         )
 
     def launcher(self, kernel: ConvKernel) -> Any:
@@ -68,7 +73,7 @@ class _Unfused:
         kernel = ConvKernel().settled(self.conv)
         launch = self.launcher(kernel)
         roles = ("x", "w", *epilogue(self.op).roles[::-1])
-        shapes = [t.shape for t in self.rest.inputs[1:]]  # type: ignore[attr-defined]
+        shapes = [t.shape for t in self.rest.inputs[1:]]
 
         def run(env: Any, arrays: Any) -> None:
             more = [_seen(arrays[r], s) for r, s in zip(roles[2:], shapes, strict=True)]

@@ -72,7 +72,7 @@ class CTCLossKernel(CudnnKernel):
         if classes < 2:
             return 0
         label, most_frames = ((1, 2), steps) if classes > 2 else ((1, 1), (steps + 1) // 2)
-        longest = min(call.inputs[1].shape[1], most_frames, _MAX_LABEL_ELEMENTS)  # type: ignore[attr-defined]
+        longest = min(call.inputs[1].shape[1], most_frames, _MAX_LABEL_ELEMENTS)
         estimate = 4 * batch * steps * (classes + 4 * (2 * longest + 1)) + (1 << 16)
 
         def question(handle: Any) -> int:
@@ -85,7 +85,7 @@ class CTCLossKernel(CudnnKernel):
 
     def _descriptors(self, call: Call) -> tuple[Descriptor, Descriptor]:
         scores: Any = call.inputs[0]
-        longest = min(int(call.inputs[1].shape[1]), _MAX_LABEL_ELEMENTS)  # type: ignore[attr-defined]
+        longest = min(int(call.inputs[1].shape[1]), _MAX_LABEL_ELEMENTS)
         how = descriptor(CTCLossDescription("float32", longest))
         return tensor("float32", scores.shape), how
 
@@ -96,7 +96,7 @@ class CTCLossKernel(CudnnKernel):
     def launcher(self, call: Call) -> Any:
         """cuDNN for batches that it computes correctly, else the reference."""
         promised = self.workspace_bytes(call)
-        steps = call.inputs[0].shape[0]  # type: ignore[attr-defined]
+        steps = call.inputs[0].shape[0]
         made = None if is_empty(call.inputs[0]) else self._descriptors(call)
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -63,7 +63,7 @@ class Seeded:
 class _Dropout(CudnnKernel):
     def refuses_sizes(self, call: Call) -> str | None:
         """Too many elements for cuDNN's indices."""
-        many = prod(call.outputs[0].shape) > MAX_ELEMENTS  # type: ignore[attr-defined]
+        many = prod(call.outputs[0].shape) > MAX_ELEMENTS
         return "there are 2**31 elements or more" if many else None
 
     def capturable(self, call: Call) -> bool:

@@ -23,6 +23,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import OpT
 from symdnn.ops.nn.channels_last import LAYOUTS, first_shape
 
 __all__ = [
@@ -53,27 +54,27 @@ class CudnnKernel(Kernel):
     dtypes: frozenset[str] = FLOATS
     layouts: frozenset[str] = NCHW_ONLY
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OpT]) -> str | None:
         """Why cuDNN cannot run this call. Without known sizes only types are checked."""
         reason = refuses_layout(call, self.layouts) or self.refuses_types(call)
         return reason or (self.refuses_sizes(call) if call.has_sizes else None)
 
-    def refuses_types(self, call: Call) -> str | None:
+    def refuses_types(self, call: Call[OpT]) -> str | None:
         """Why cuDNN cannot run calls of these types: here, dtypes."""
         for t in (*call.inputs, *call.outputs):
             if isinstance(t, TensorType) and t.is_float and t.dtype not in self.dtypes:
                 return f"cuDNN has no such function for {t.dtype}"
         return None
 
-    def refuses_sizes(self, call: Call) -> str | None:
+    def refuses_sizes(self, call: Call[OpT]) -> str | None:
         """Why cuDNN cannot run calls of these sizes: here, None."""
         return None
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OpT]) -> Any:
         """:meth:`launcher`, with :meth:`details` added to errors of cuDNN."""
         return with_details(self.launcher(call), lambda: f"{self.name}: {self.details(call)}")
 
-    def launcher(self, call: Call) -> Callable[..., Any]:
+    def launcher(self, call: Call[OpT]) -> Callable[..., Any]:
         """A function ``launch(env, inputs, outputs)`` that enqueues the call."""
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from symdnn.gpu.cudnn.kernel import CUDNN, aligned, copy
 from symdnn.gpu.device.array import RawArray
-from symdnn.graph.kernel import Call, Kernel
+from symdnn.graph.kernel import Call, Kernel, sized
 from symdnn.graph.substitute import Substitute
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.channels_last import first_order, first_shape, is_image
@@ -66,7 +66,7 @@ def in_nchw(call: Call) -> Call:
     """The same call in NCHW."""
     op: Any = call.op
     inputs, outputs = (
-        tuple(t.with_shape(first_shape(t.shape)) if is_image(t) else t for t in types)  # type: ignore[attr-defined]
+        sized(*[t.with_shape(first_shape(t.shape)) if is_image(t) else t for t in types])
         for types in (call.inputs, call.outputs)
     )
     return replace(call, op=replace(op, layout="NCHW"), inputs=inputs, outputs=outputs)
@@ -78,7 +78,7 @@ def _workspace_offsets(call: Call, start: int) -> tuple[list[int | None], int]:
     for t in (*call.inputs, *call.outputs):
         places.append(start if is_image(t) else None)
         if is_image(t):
-            start += aligned(prod(t.shape) * numpy_dtype(t.dtype).itemsize)  # type: ignore[attr-defined]
+            start += aligned(prod(t.shape) * numpy_dtype(t.dtype).itemsize)
     return places, start
 
 

@@ -62,7 +62,7 @@ class _Training(CudnnKernel):
     def refuses_sizes(self, call: Call) -> str | None:
         """Empty arrays, too many elements, and batches that cuDNN is known to fail on."""
         op: Any = call.op
-        shape: tuple[int, ...] = call.inputs[0].shape  # type: ignore[attr-defined]
+        shape: tuple[int, ...] = call.inputs[0].shape
         if 0 in shape:
             return "there is nothing to normalise"
         if prod(shape) > MAX_ELEMENTS or shape[0] > _MAX_BATCH[op.mode]:
@@ -85,7 +85,7 @@ class BatchNormKernel(_Training):
         """A running variance of one element each: cuDNN would divide by zero."""
         op: Any = call.op
         reason = super().refuses_sizes(call)
-        x, mean = (prod(t.shape) for t in (call.inputs[0], call.outputs[1]))  # type: ignore[attr-defined]
+        x, mean = (prod(t.shape) for t in (call.inputs[0], call.outputs[1]))
         if reason is None and op.running_averages and x < 2 * mean:
             return "cuDNN's running variance needs two elements for each statistic"
         return reason
@@ -94,9 +94,9 @@ class BatchNormKernel(_Training):
         """One call."""
         op: Any = call.op
         x, scale = call.inputs[:2]
-        xd = tensor(x.dtype, x.shape, op.layout)  # type: ignore[attr-defined]
-        sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
-        dtype: str = x.dtype  # type: ignore[attr-defined]
+        xd = tensor(x.dtype, x.shape, op.layout)
+        sd = tensor(scale.dtype, scale.shape, op.layout)
+        dtype: str = x.dtype
         mode, rate = _mode(op), op.running_average_factor if op.running_averages else 0.0
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -125,9 +125,9 @@ class BatchNormGradKernel(_Training):
         """One call."""
         op: Any = call.op
         x, scale = call.inputs[0], call.inputs[2]
-        xd = tensor(x.dtype, x.shape, op.layout)  # type: ignore[attr-defined]
-        sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
-        dtype: str = x.dtype  # type: ignore[attr-defined]
+        xd = tensor(x.dtype, x.shape, op.layout)
+        sd = tensor(scale.dtype, scale.shape, op.layout)
+        dtype: str = x.dtype
         mode = _mode(op)
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -163,11 +163,11 @@ class BatchNormInferenceKernel(CudnnKernel):
         """One call for each piece of the batch."""
         op: Any = call.op
         x, scale = call.inputs[:2]
-        shape: tuple[int, ...] = x.shape  # type: ignore[attr-defined]
-        dtype: str = x.dtype  # type: ignore[attr-defined]
+        shape: tuple[int, ...] = x.shape
+        dtype: str = x.dtype
         cut = [] if 0 in shape else pieces(shape[0], max_rows(shape))
         parts = [(start, n, tensor(dtype, (n, *shape[1:]), op.layout)) for start, n in cut]
-        sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
+        sd = tensor(scale.dtype, scale.shape, op.layout)
         mode = _mode(op)
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -225,7 +225,7 @@ class LRNKernel(_CrossChannel):
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
         how, parts = self.prepared(call)
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
 
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
@@ -246,7 +246,7 @@ class LRNGradKernel(_CrossChannel):
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
         how, parts = self.prepared(call)
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
 
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 

@@ -75,8 +75,8 @@ class PoolKernel(CudnnKernel):
 
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
-        shapes = call.inputs[0].shape, call.outputs[0].shape  # type: ignore[attr-defined]
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        shapes = call.inputs[0].shape, call.outputs[0].shape
+        dtype: str = call.inputs[0].dtype
         how = pooling(call.op)
         parts = _parts(dtype, shapes, layout_of(call.op))
 
@@ -134,7 +134,7 @@ class PoolGradKernel(CudnnKernel):
         types: Any = call.inputs
         dy = types[2] if op.is_max else types[0]
         dtype, how = dy.dtype, pooling(op)
-        shapes = (call.outputs[0].shape, dy.shape)  # type: ignore[attr-defined]
+        shapes = (call.outputs[0].shape, dy.shape)
         parts = _parts(dtype, shapes, layout_of(op))
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -93,7 +93,7 @@ class ReductionKernel(CudnnKernel):
     def refuses_types(self, call: Call) -> str | None:
         """Dtypes of sums or results that cuDNN does not have."""
         op: Any = call.op
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
         if op.dtype != dtype or op.acc_dtype != compute_dtype(dtype):
             return f"cuDNN reduces {dtype} to {dtype} in {compute_dtype(dtype)}"
         return super().refuses_types(call)

@@ -47,7 +47,7 @@ def _algorithm_and_mode(op: Any) -> tuple[str, str]:
 def _parts(
     call: Call, shape: tuple[int, int, int, int]
 ) -> tuple[tuple[int, ...], list[tuple[int, int, Descriptor]]]:
-    dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
+    dtype: str = call.outputs[0].dtype
     if 0 in shape:
         return shape, []
     cut = pieces(shape[0], max_rows(shape))
@@ -71,7 +71,7 @@ class _Rows(CudnnKernel):
 
     def details(self, call: Call) -> str:
         """Algorithm, mode and dimensions."""
-        shape = call.inputs[0].shape  # type: ignore[attr-defined]
+        shape = call.inputs[0].shape
         how = " ".join(_algorithm_and_mode(call.op))
         return f"{how} of {call.inputs[0]} as {folded(call.op, shape)}"
 
@@ -81,9 +81,9 @@ class _Rows(CudnnKernel):
 
     def launcher(self, call: Call) -> Any:
         """A launch for which only addresses are missing."""
-        shape, parts = _parts(call, folded(call.op, call.inputs[0].shape))  # type: ignore[attr-defined]
+        shape, parts = _parts(call, folded(call.op, call.inputs[0].shape))
         words = _algorithm_and_mode(call.op)
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
@@ -133,8 +133,8 @@ class ActivationKernel(CudnnKernel):
         """Calls for strips of equal length, and one for the rest."""
         op: Any = call.op
         how = descriptor(ActivationDescription(_ACTIVATIONS[op.mode], op.coef))
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
-        total = prod(call.inputs[0].shape)  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
+        total = prod(call.inputs[0].shape)
         parts = list(_strips(dtype, total))
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -129,7 +129,7 @@ class _Sampling(CudnnKernel):
 
     def sampled(self, call: Call) -> tuple[int, ...]:
         """The shape (N, C, H', W') of the sampled image."""
-        image, grid = (t.shape for t in call.inputs[:2])  # type: ignore[attr-defined]
+        image, grid = (t.shape for t in call.inputs[:2])
         return (*image[:2], *grid[1:3])
 
     def details(self, call: Call) -> str:
@@ -139,8 +139,8 @@ class _Sampling(CudnnKernel):
     def parts(self, call: Call) -> list[tuple[int, int, list[Descriptor]]]:
         """(start, count, [sampler, image, sampled image]) of each piece of the batch."""
         image, y = call.inputs[0], self.sampled(call)
-        x: tuple[int, ...] = image.shape  # type: ignore[attr-defined]
-        dtype: str = image.dtype  # type: ignore[attr-defined]
+        x: tuple[int, ...] = image.shape
+        dtype: str = image.dtype
         if 0 in (*x, *y):
             return []
         return [
@@ -161,7 +161,7 @@ class SamplerKernel(_Sampling):
 
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
         def enqueue(env: Any, d: Sequence[Descriptor], x: int, grid: int, y: int) -> None:
@@ -185,7 +185,7 @@ class SamplerGradKernel(_Sampling):
 
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
         def enqueue(

@@ -68,7 +68,7 @@ class MatmulKernel(Kernel):
 
     def refuses(self, call: Call) -> str | None:
         """Dtypes other than floats and complex numbers."""
-        dtype = call.inputs[0].dtype  # type: ignore[attr-defined]
+        dtype = call.inputs[0].dtype
         return None if dtype in CUDA_TYPE else f"cuBLASLt has no product of {dtype}"
 
     def workspace_bytes(self, call: Call) -> int:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from symdnn.gpu.device.array import RawArray
-from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.kernel import Call, kernels_for, sized
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import Sum
@@ -30,7 +30,7 @@ class _Step:
 
     @property
     def call(self) -> Call:
-        return Call(self.op, self.inputs, self.outputs, NO_HINTS)
+        return Call(self.op, sized(*self.inputs), sized(*self.outputs), NO_HINTS)
 
     @cached_property
     def _kernel(self) -> Any:

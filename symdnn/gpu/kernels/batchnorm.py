@@ -190,7 +190,7 @@ class BatchNormGradKernel(CudaKernel):
     def refuses(self, call: Call) -> str | None:
         """Parameters that several statistics share, and ops for cuDNN by flags."""
         gamma, mean = call.inputs[2:4]
-        if gamma.broadcastable != mean.broadcastable:  # type: ignore[attr-defined]
+        if gamma.broadcastable != mean.broadcastable:
             return "a parameter is shared by several statistics"
         return super().refuses(call) or _left_to_cudnn(call)
 

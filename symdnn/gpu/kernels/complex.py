@@ -87,13 +87,13 @@ class ComplexKernel(ElementwiseKernel):
         if not any(t.is_complex for t in types):
             return "no operand is complex"
         found = self.program(call)
-        if found is None or found.output_dtypes != tuple(t.dtype for t in call.outputs):  # type: ignore[attr-defined]
+        if found is None or found.output_dtypes != tuple(t.dtype for t in call.outputs):
             return f"{call.op} has no device text for complex numbers"
         return None
 
     def program(self, call: Call) -> ScalarProgram | None:
         """The op's program for the operands' dtypes."""
-        dtypes = [t.dtype for t in call.inputs]  # type: ignore[attr-defined]
+        dtypes = [t.dtype for t in call.inputs]
         return complex_program(call.op, dtypes)  # type: ignore[arg-type]
 
     def writes_updates(self, call: Call) -> bool:

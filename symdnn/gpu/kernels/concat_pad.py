@@ -147,7 +147,7 @@ class AssertKernel(CudaKernel):
     def refuses(self, call: Call) -> str | None:
         """Conditions of complex dtypes."""
         for t in call.inputs[1:]:
-            if t.dtype not in CTYPES:  # type: ignore[attr-defined]
+            if t.dtype not in CTYPES:
                 return f"it has no code for {t}"
         return None
 

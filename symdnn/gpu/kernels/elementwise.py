@@ -137,40 +137,40 @@ def _max_index(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
     return max(reach, prod(sizes))
 
 
-class ElementwiseKernel(CudaKernel):
+class ElementwiseKernel(CudaKernel[Elemwise | FusedElemwise]):
     """An elementwise op by its scalar program."""
 
     name = "cuda.elementwise"
     dtypes = frozenset(CTYPES)
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[Elemwise | FusedElemwise]) -> str | None:
         """Ops without a scalar program, or with one that cannot be printed as CUDA C."""
         found = self.program(call)
         if found is None:
             return super().refuses(call) or f"{call.op} has no scalar program for these dtypes"
-        if found.output_dtypes != tuple(t.dtype for t in call.outputs):  # type: ignore[attr-defined]
+        if found.output_dtypes != tuple(t.dtype for t in call.outputs):
             return "flags that dtypes depend on have changed since the node was made"
         return super().refuses(call) or print_problem(found)
 
-    def program(self, call: Call) -> ScalarProgram | None:
+    def program(self, call: Call[Elemwise | FusedElemwise]) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes."""
         if isinstance(call.op, FusedElemwise):
             return call.op.program
-        return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
+        return meaning(call.op, tuple(t.dtype for t in call.inputs))
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One kernel over all elements."""
         program = self.program(call)
         assert program is not None
         return elementwise(program, inputs, outputs)
 
-    def writes_updates(self, call: Call) -> bool:
+    def writes_updates(self, call: Call[Elemwise | FusedElemwise]) -> bool:
         """True: it cannot report errors itself, so it may write new values of shared variables."""
         return True
 
-    def bind_guarded(self, call: Call) -> BoundKernel:
+    def bind_guarded(self, call: Call[Elemwise | FusedElemwise]) -> BoundKernel:
         """A launch that writes nothing once the error word is set."""
         return BoundKernel(_Guarded(), call)
 
@@ -179,7 +179,7 @@ class _Guarded(ElementwiseKernel):
     """The guarded kernel, for new values of shared variables."""
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One guarded kernel over all elements."""
         program = self.program(call)

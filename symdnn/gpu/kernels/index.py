@@ -202,7 +202,7 @@ class ScatterKernel(CudaKernel):
     def refuses(self, call: Call) -> str | None:
         """Sums of floats under ``deterministic=more``, which the ordered kernel runs."""
         op: Any = call.op
-        dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.outputs[0].dtype
         if op.set_instead_of_inc:
             return None
         if dtype not in CTYPES:
@@ -213,7 +213,7 @@ class ScatterKernel(CudaKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """Claims, or sums of dtypes that the device cannot add atomically."""
-        return 8 * prod(call.outputs[0].shape)  # type: ignore[attr-defined]
+        return 8 * prod(call.outputs[0].shape)
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -278,7 +278,7 @@ class OrderedScatterKernel(CudaKernel):
             return "it adds, it does not set"
         if reason := super().refuses(call):
             return reason
-        shapes = [t.shape for t in (*call.inputs, *call.outputs)]  # type: ignore[attr-defined]
+        shapes = [t.shape for t in (*call.inputs, *call.outputs)]
         if call.has_sizes and any(prod(s) >= 2**32 - 1 for s in shapes):
             return "more elements than 32 bits number"
         return None
@@ -290,7 +290,7 @@ class OrderedScatterKernel(CudaKernel):
 
     def _rows(self, call: Call) -> int:
         arrays = call.inputs[2 : 2 + len(_get_op(call.op).arrays)]
-        return prod(np.broadcast_shapes(*(t.shape for t in arrays)))  # type: ignore[attr-defined]
+        return prod(np.broadcast_shapes(*(t.shape for t in arrays)))
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -346,7 +346,7 @@ class PartKernel(CudaKernel):
 
     def refuses(self, call: Call) -> str | None:
         """Increments of complex dtypes."""
-        dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.outputs[0].dtype
         if call.op.set_instead_of_inc or dtype in CTYPES:  # type: ignore[attr-defined]
             return None
         return f"it has no code to add {dtype}"

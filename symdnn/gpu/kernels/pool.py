@@ -79,11 +79,11 @@ class _Pooling(CudaKernel):
         op: Any = call.op
         floats = [t for t in (*call.inputs, *call.outputs) if getattr(t, "is_float", False)]
         for t in floats:
-            if t.dtype not in _FLOATS:  # type: ignore[attr-defined]
-                return f"it has no code for {t.dtype}"  # type: ignore[attr-defined]
+            if t.dtype not in _FLOATS:
+                return f"it has no code for {t.dtype}"
         if prod(op.ws) > _MAX_WINDOW_ELEMENTS:
             return f"a window of {prod(op.ws)} elements"
-        sizes = [t.shape for t in floats]  # type: ignore[attr-defined]
+        sizes = [t.shape for t in floats]
         if not any(None in s for s in sizes) and max(map(prod, sizes)) >= 2**31:
             return "2**31 elements or more"
         return prefers_cudnn(call)

@@ -120,7 +120,7 @@ class IntegersKernel(DrawKernel):
 
     def refuses(self, call: Call) -> str | None:
         """Bounds that are not int64; the builder casts them."""
-        if any(t.dtype != "int64" for t in call.inputs[1:3]):  # type: ignore[attr-defined]
+        if any(t.dtype != "int64" for t in call.inputs[1:3]):
             return "bounds that are not int64"
         return super().refuses(call)
 
@@ -165,9 +165,9 @@ class OrderKernel(CudaKernel):
 
     def _keys(self, call: Call) -> tuple[int, ...]:
         """The shape of the keys. For a subset the last dimension is the number of classes."""
-        shape: Any = call.outputs[0].shape  # type: ignore[attr-defined]
+        shape: Any = call.outputs[0].shape
         if isinstance(call.op, RandomSubset):
-            return (*shape[:-1], call.inputs[1].shape[-1])  # type: ignore[attr-defined]
+            return (*shape[:-1], call.inputs[1].shape[-1])
         return tuple(shape)
 
     def launches(

@@ -323,16 +323,16 @@ class ReductionKernel(CudaKernel):
         op: Any = call.op
         if isinstance(op, FusedReduce):
             return op.program, op.reductions
-        return identity_program(call.inputs[0].dtype), (op,)  # type: ignore[attr-defined]
+        return identity_program(call.inputs[0].dtype), (op,)
 
     def full_shape(self, call: Call) -> tuple[int, ...]:
         """The shape before the reduction."""
-        shapes = [t.shape for t in call.inputs]  # type: ignore[attr-defined]
+        shapes = [t.shape for t in call.inputs]
         return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*shapes))
 
     def workspace_bytes(self, call: Call) -> int:
         """Partial results of the chunks."""
-        outputs = prod(call.outputs[0].shape)  # type: ignore[attr-defined]
+        outputs = prod(call.outputs[0].shape)
         elements = prod(self.full_shape(call)) // max(outputs, 1)
         return scratch_bytes(outputs, elements, len(self.parts(call)[1]))
 
@@ -366,7 +366,7 @@ class DnnReductionKernel(ReductionKernel):
         """The reduction of elements, their absolutes or squares."""
         op: Any = call.op
         before, kind, _ = _CUDNN_REDUCTIONS[op.red_op]
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype
         extreme = kind in (Max, Min)
         reduce = kind(op.axis) if extreme else kind(op.axis, False, op.dtype, op.acc_dtype)
         if not before:

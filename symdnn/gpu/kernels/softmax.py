@@ -158,7 +158,7 @@ class SoftmaxKernel(CudaKernel):
         """An axis too long for registers, and ops for cuDNN by ``gpu.prefer``."""
         if reason := super().refuses(call) or prefers_cudnn(call):
             return reason
-        sizes = [n for t in call.inputs for n in t.shape]  # type: ignore[attr-defined]
+        sizes = [n for t in call.inputs for n in t.shape]
         if None in sizes:
             return None
         return None if form_of(task_of(call)) else "it is too long to be held in registers"

@@ -113,7 +113,7 @@ class SortKernel(CudaKernel):
         if reason := super().refuses(call):
             return reason
         axis: int = call.op.axis  # type: ignore[attr-defined]
-        if (call.inputs[0].shape[axis] or 0) >= 2**32 - 1:  # type: ignore[attr-defined]
+        if (call.inputs[0].shape[axis] or 0) >= 2**32 - 1:
             return "more elements along the axis than 32 bits number"
         return None
 

@@ -62,7 +62,7 @@ class TransformerKernel(CudaKernel):
 
     def refuses(self, call: Call) -> str | None:
         """Any dtype that is no float."""
-        dtype = call.outputs[0].dtype  # type: ignore[attr-defined]
+        dtype = call.outputs[0].dtype
         return None if dtype in _FLOATS else f"it has no code for {dtype}"
 
 
@@ -116,7 +116,7 @@ class SamplerGradKernel(TransformerKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """8 bytes for each image and each pixel."""
-        shape: Any = call.inputs[0].shape  # type: ignore[attr-defined]
+        shape: Any = call.inputs[0].shape
         return 8 * (int(shape[0]) + prod(shape))
 
     def launches(

@@ -15,7 +15,7 @@ from symdnn.errors import ShapeMismatch
 from symdnn.graph.dims import Size
 from symdnn.graph.names.dim import Dim, one_for_each
 from symdnn.graph.origin import NO_HINTS, NOWHERE, inherit, is_inherited
-from symdnn.graph.type import TensorType, Type
+from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Constant, Variable
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _shapes(op: Op, inputs: Sequence[Variable], names: Sequence[Dim]) -> Any:
         return Size() if name is None else symbols[name.names[0]]
 
     def sizes(v: Variable) -> tuple[Any, ...]:
-        if not isinstance(v.type, TensorType):
+        if isinstance(v.type, OpaqueType):
             return ()
         given = v.type.names or (None,) * v.type.ndim
         return tuple([symbol(n) if d is None else d for d, n in zip(v.type.shape, given)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from symdnn.config import config
 from symdnn.graph.target import Target
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply
 from symdnn.libraries.cublaslt.bias_gradient import bias_gradients
 from symdnn.ops.linalg.dot import BatchedDot, Dot
@@ -31,7 +31,7 @@ BACKEND = Backend("cublaslt", "cuda", _problem, (None, "cublaslt"))
 def _gemm_at(node: Apply) -> Chain | None:
     """The chain that starts at a GEMM of dtypes that cuBLASLt has; None for other nodes."""
     out = node.outputs[0]
-    if not isinstance(out.type, TensorType):
+    if isinstance(out.type, OpaqueType):
         return None
     if isinstance(node.op, Dot | BatchedDot):
         known = (*GpuGemm.rules.dtypes, *GpuGemm.rules.linear_dtypes)

@@ -166,14 +166,14 @@ def lrn_refuses(node: Apply, context: Context) -> str | None:
 def lrn(node: Apply, context: Context) -> Variable:
     """Local response normalisation to GpuDnnLRN."""
     op: Any = node.op
-    return GpuDnnLRN(op.n, op.alpha, op.beta, op.k)(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnLRN(op.n, op.alpha, op.beta, op.k)(*node.inputs)
 
 
 @BACKEND.lowering("local_dnn_lrn_grad", LRNGrad, refuses=lrn_refuses)
 def lrn_grad(node: Apply, context: Context) -> Variable:
     """Its gradient to GpuDnnLRNGrad."""
     op: Any = node.op
-    return GpuDnnLRNGrad(op.n, op.alpha, op.beta, op.k)(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnLRNGrad(op.n, op.alpha, op.beta, op.k)(*node.inputs)
 
 
 LOWERINGS = (train, inference, train_grad, lrn, lrn_grad)

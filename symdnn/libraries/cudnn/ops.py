@@ -147,14 +147,14 @@ def float_refuses(node: Apply, context: Context) -> str | None:
 def softmax(node: Apply, context: Context) -> Variable:
     """Softmax along any axis to GpuDnnSoftmax."""
     assert isinstance(node.op, Softmax)
-    return GpuDnnSoftmax("accurate", "channel", axis=node.op.axis)(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnSoftmax("accurate", "channel", axis=node.op.axis)(*node.inputs)
 
 
 @BACKEND.lowering("local_gpua_logsoftmax_to_dnn", LogSoftmax, refuses=float_refuses)
 def log_softmax(node: Apply, context: Context) -> Variable:
     """Log-softmax to GpuDnnSoftmax('log')."""
     assert isinstance(node.op, LogSoftmax)
-    return GpuDnnSoftmax("log", "channel", axis=node.op.axis)(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnSoftmax("log", "channel", axis=node.op.axis)(*node.inputs)
 
 
 @BACKEND.lowering("local_gpua_softmax_dnn_grad", SoftmaxGrad, LogSoftmaxGrad, refuses=float_refuses)
@@ -163,7 +163,7 @@ def softmax_grad(node: Apply, context: Context) -> Variable:
     op: Any = node.op
     y, dy = node.inputs
     algo = "log" if isinstance(op, LogSoftmaxGrad) else "accurate"
-    return GpuDnnSoftmaxGrad(algo, "channel", axis=op.axis)(dy, y)  # type: ignore[no-any-return]
+    return GpuDnnSoftmaxGrad(algo, "channel", axis=op.axis)(dy, y)
 
 
 @node_rewrite(
@@ -176,7 +176,7 @@ def log_of_softmax(node: Apply, context: Context) -> Variable | None:
         return None
     if not context.only_user(node.inputs[0]):
         return None
-    return replace(made.op, algo="log")(*made.inputs, hints=made.hints)  # type: ignore[no-any-return]
+    return replace(made.op, algo="log")(*made.inputs, hints=made.hints)
 
 
 # -- reductions -----------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def activation(node: Apply, context: Context) -> Variable | None:
         if alpha is None:
             return None
         coef = float(alpha)
-    return GpuDnnActivation(_ACTIVATIONS[type(node.op)], coef)(x)  # type: ignore[no-any-return]
+    return GpuDnnActivation(_ACTIVATIONS[type(node.op)], coef)(x)
 
 
 def _clipped(node: Apply, context: Context) -> Variable | None:
@@ -292,7 +292,7 @@ def _clipped(node: Apply, context: Context) -> Variable | None:
     for v, ceiling in (node.inputs, node.inputs[::-1]):
         made, top = v.owner, number(ceiling)
         if made is not None and made.op == GpuDnnActivation("relu") and top is not None:
-            return GpuDnnActivation("clipped_relu", float(top))(*made.inputs)  # type: ignore[no-any-return]
+            return GpuDnnActivation("clipped_relu", float(top))(*made.inputs)
     return None
 
 
@@ -313,7 +313,7 @@ def transformer_grid(node: Apply, context: Context) -> Variable:
 @BACKEND.lowering("local_dnn_transformer_sampler", TransformerSampler, refuses=transformer_refuses)
 def transformer_sampler(node: Apply, context: Context) -> Variable:
     """The bilinear sampler to GpuDnnTransformerSampler."""
-    return GpuDnnTransformerSampler()(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnTransformerSampler()(*node.inputs)
 
 
 @BACKEND.lowering(
@@ -321,13 +321,13 @@ def transformer_sampler(node: Apply, context: Context) -> Variable:
 )
 def transformer_grad_i(node: Apply, context: Context) -> Sequence[Variable]:
     """The sampler's gradient to GpuDnnTransformerGradI."""
-    return GpuDnnTransformerGradI()(*node.inputs)  # type: ignore[no-any-return]
+    return list(GpuDnnTransformerGradI()(*node.inputs))
 
 
 @BACKEND.lowering("local_dnn_transformer_grad_t", TransformerGridGrad, refuses=transformer_refuses)
 def transformer_grad_t(node: Apply, context: Context) -> Variable:
     """The grid's gradient to GpuDnnTransformerGradT."""
-    return GpuDnnTransformerGradT()(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnTransformerGradT()(*node.inputs)
 
 
 LOWERINGS = (

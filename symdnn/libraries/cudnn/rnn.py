@@ -82,7 +82,7 @@ def ctc_refuses(node: Apply, context: Context) -> str | None:
 @BACKEND.lowering("local_dnn_ctc", CTCLoss, refuses=ctc_refuses)
 def ctc(node: Apply, context: Context) -> Sequence[Variable]:
     """The CTC loss to GpuDnnCTCLoss."""
-    return GpuDnnCTCLoss()(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnCTCLoss()(*node.inputs)
 
 
 # -- dropout --------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def dropout_refuses(node: Apply, context: Context) -> str | None:
 def _cudnn_dropout(forward: Apply) -> Sequence[Variable]:
     """cuDNN's forward op. Both lowerings make one; common subexpression elimination merges them."""
     op = GpuDnnDropoutOp(dropout=float(number(forward.inputs[2])))
-    return op(*forward.inputs[:2], hints=forward.hints)  # type: ignore[no-any-return]
+    return op.make_node(*forward.inputs[:2], hints=forward.hints).outputs
 
 
 @BACKEND.lowering("local_dnn_dropout", Dropout, refuses=dropout_refuses)
@@ -133,7 +133,7 @@ def dropout_grad(node: Apply, context: Context) -> Variable | None:
     assert forward is not None
     _, _, reserve = _cudnn_dropout(forward)
     rate = float(number(forward.inputs[2]))
-    return GpuDnnDropoutGrad(dropout=rate)(node.inputs[0], reserve)  # type: ignore[no-any-return]
+    return GpuDnnDropoutGrad(dropout=rate)(node.inputs[0], reserve)
 
 
 LOWERINGS = (rnn, rnn_grad, ctc, dropout, dropout_grad)

@@ -89,7 +89,8 @@ class Bilinear(Module):
         a, b = given
         for v in (a, b):
             tensor_input(self, v, "a table of two float matrices", 2)
-        out, first, second = self.weight.type.shape
+        sizes: tuple[Any, ...] = self.weight.type.shape
+        out, first, second = sizes
         left = dot(a, self.weight.dimshuffle(1, 0, 2).reshape((first, out * second)))
         left = left.reshape((a.shape[0], out, second))
         y = (left * b.dimshuffle(0, "x", 1)).sum(axis=2)

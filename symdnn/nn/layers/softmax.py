@@ -41,7 +41,7 @@ class _Normalised(Module):
         if self.log:
             return logsoftmax(x, axis)
         if self.fastMode and current_hints().backend == "cudnn" and x.type.ndim >= 2:
-            return GpuDnnSoftmax("fast", "channel", axis=axis)(x)  # type: ignore[no-any-return]
+            return GpuDnnSoftmax("fast", "channel", axis=axis)(x)
         return softmax(x, axis)
 
 

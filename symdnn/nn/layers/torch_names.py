@@ -7,7 +7,8 @@ Torch7's class with Torch7's order, and is not here. Sizes are ints or tuples (T
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,6 +42,8 @@ __all__ = [
     "ZeroPad2d",
 ]  # fmt: skip
 
+Layer = TypeVar("Layer", bound=Module)
+
 Hardshrink, Hardsigmoid, Hardswish = HardShrink, HardSigmoid, HardSwish
 Hardtanh, Softshrink, Softsign = HardTanh, SoftShrink, SoftSign
 Dropout2d, Dropout3d = SpatialDropout, VolumetricDropout
@@ -49,12 +52,12 @@ Dropout2d, Dropout3d = SpatialDropout, VolumetricDropout
 # -- convolutions --------------------------------------------------------------------------------
 
 
-def _convolution(kind: type[Module], *arguments: Any, **options: Any) -> Any:
+def _convolution(kind: type[Layer], *arguments: Any, **options: Any) -> Layer:
     """A convolution; the first nine arguments are those that all of PyTorch's have."""
     planes_in, planes_out, kernel, stride, padding, dilation, groups, bias, mode = arguments
     if mode != "zeros":
         raise InputError(f"{kind.__name__}: padding_mode={mode!r}; only 'zeros' is there")
-    make: Any = kind
+    make: Callable[..., Layer] = kind
     return make(
         planes_in, planes_out, kernel_size=kernel, stride=stride,
         padding=0 if isinstance(padding, str) and padding == "valid" else padding,
@@ -69,7 +72,7 @@ def Conv1d(
     **options: Any,
 ) -> conv.TemporalConvolution:  # fmt: skip
     """:class:`TemporalConvolution` of (N, features, frames)."""
-    return _convolution(  # type: ignore[no-any-return]
+    return _convolution(
         conv.TemporalConvolution, in_channels, out_channels, kernel_size, stride, padding,
         dilation, groups, bias, padding_mode, channels_first=True, **options,
     )  # fmt: skip
@@ -86,7 +89,7 @@ def Conv2d(
     >>> Conv2d(3, 96, 11, 3)
     nn.SpatialConvolution(3 -> 96, 11x11, 3,3)
     """
-    return _convolution(  # type: ignore[no-any-return]
+    return _convolution(
         conv.SpatialConvolution, in_channels, out_channels, kernel_size, stride, padding,
         dilation, groups, bias, padding_mode, **options,
     )  # fmt: skip
@@ -99,7 +102,7 @@ def Conv3d(
     **options: Any,
 ) -> conv.VolumetricConvolution:  # fmt: skip
     """:class:`VolumetricConvolution`."""
-    return _convolution(  # type: ignore[no-any-return]
+    return _convolution(
         conv.VolumetricConvolution, in_channels, out_channels, kernel_size, stride, padding,
         dilation, groups, bias, padding_mode, **options,
     )  # fmt: skip
@@ -112,7 +115,7 @@ def ConvTranspose1d(
     padding_mode: str = "zeros", **options: Any,
 ) -> conv.TemporalFullConvolution:  # fmt: skip
     """:class:`TemporalFullConvolution` of (N, features, frames)."""
-    return _convolution(  # type: ignore[no-any-return]
+    return _convolution(
         conv.TemporalFullConvolution, in_channels, out_channels, kernel_size, stride, padding,
         dilation, groups, bias, padding_mode, output_padding=output_padding, channels_first=True,
         **options,
@@ -126,7 +129,7 @@ def ConvTranspose2d(
     padding_mode: str = "zeros", **options: Any,
 ) -> conv.SpatialFullConvolution:  # fmt: skip
     """:class:`SpatialFullConvolution`."""
-    return _convolution(  # type: ignore[no-any-return]
+    return _convolution(
         conv.SpatialFullConvolution, in_channels, out_channels, kernel_size, stride, padding,
         dilation, groups, bias, padding_mode, output_padding=output_padding, **options,
     )  # fmt: skip
@@ -139,7 +142,7 @@ def ConvTranspose3d(
     padding_mode: str = "zeros", **options: Any,
 ) -> conv.VolumetricFullConvolution:  # fmt: skip
     """:class:`VolumetricFullConvolution`."""
-    return _convolution(  # type: ignore[no-any-return]
+    return _convolution(
         conv.VolumetricFullConvolution, in_channels, out_channels, kernel_size, stride, padding,
         dilation, groups, bias, padding_mode, output_padding=output_padding, **options,
     )  # fmt: skip
@@ -148,17 +151,20 @@ def ConvTranspose3d(
 # -- pooling -------------------------------------------------------------------------------------
 
 
-def _largest(kind: Any, window: tuple[Any, ...], dilation: Any, indices: bool, ceil: bool) -> Any:
+def _largest(
+    kind: type[Layer], window: tuple[Any, ...], dilation: Any, indices: bool, ceil: bool
+) -> Layer:
     if np.ravel(dilation).tolist() not in ([1] * n for n in range(1, 4)) or indices:
         raise InputError(f"{kind.__name__}: dilation and return_indices are not there")
     return _pooling(kind, window, ceil_mode=ceil)
 
 
-def _pooling(kind: Any, window: tuple[Any, ...], **options: Any) -> Any:
+def _pooling(kind: type[Layer], window: tuple[Any, ...], **options: Any) -> Layer:
     kernel, stride, padding = window
-    if kind.ndim == 1:
+    make: Callable[..., Layer] = kind
+    if kind in (pooling.TemporalMaxPooling, pooling.TemporalAveragePooling):
         options["channels_first"] = True
-    return kind(kernel_size=kernel, stride=stride, padding=padding, **options)
+    return make(kernel_size=kernel, stride=stride, padding=padding, **options)
 
 
 @checked
@@ -168,9 +174,7 @@ def MaxPool1d(
 ) -> pooling.TemporalMaxPooling:  # fmt: skip
     """:class:`TemporalMaxPooling` of (N, features, frames)."""
     window = (kernel_size, stride, padding)
-    return _largest(  # type: ignore[no-any-return]
-        pooling.TemporalMaxPooling, window, dilation, return_indices, ceil_mode
-    )
+    return _largest(pooling.TemporalMaxPooling, window, dilation, return_indices, ceil_mode)
 
 
 @checked
@@ -180,9 +184,7 @@ def MaxPool2d(
 ) -> pooling.SpatialMaxPooling:  # fmt: skip
     """:class:`SpatialMaxPooling`."""
     window = (kernel_size, stride, padding)
-    return _largest(  # type: ignore[no-any-return]
-        pooling.SpatialMaxPooling, window, dilation, return_indices, ceil_mode
-    )
+    return _largest(pooling.SpatialMaxPooling, window, dilation, return_indices, ceil_mode)
 
 
 @checked
@@ -192,9 +194,7 @@ def MaxPool3d(
 ) -> pooling.VolumetricMaxPooling:  # fmt: skip
     """:class:`VolumetricMaxPooling`."""
     window = (kernel_size, stride, padding)
-    return _largest(  # type: ignore[no-any-return]
-        pooling.VolumetricMaxPooling, window, dilation, return_indices, ceil_mode
-    )
+    return _largest(pooling.VolumetricMaxPooling, window, dilation, return_indices, ceil_mode)
 
 
 @checked
@@ -203,7 +203,7 @@ def AvgPool1d(
     count_include_pad: bool = True,
 ) -> pooling.TemporalAveragePooling:  # fmt: skip
     """:class:`TemporalAveragePooling` of (N, features, frames)."""
-    return _pooling(  # type: ignore[no-any-return]
+    return _pooling(
         pooling.TemporalAveragePooling, (kernel_size, stride, padding), ceil_mode=ceil_mode,
         count_include_pad=count_include_pad,
     )  # fmt: skip
@@ -215,7 +215,7 @@ def AvgPool2d(
     count_include_pad: bool = True,
 ) -> pooling.SpatialAveragePooling:  # fmt: skip
     """:class:`SpatialAveragePooling`."""
-    return _pooling(  # type: ignore[no-any-return]
+    return _pooling(
         pooling.SpatialAveragePooling, (kernel_size, stride, padding), ceil_mode=ceil_mode,
         count_include_pad=count_include_pad,
     )  # fmt: skip
@@ -227,7 +227,7 @@ def AvgPool3d(
     count_include_pad: bool = True,
 ) -> pooling.VolumetricAveragePooling:  # fmt: skip
     """:class:`VolumetricAveragePooling`."""
-    return _pooling(  # type: ignore[no-any-return]
+    return _pooling(
         pooling.VolumetricAveragePooling, (kernel_size, stride, padding), ceil_mode=ceil_mode,
         count_include_pad=count_include_pad,
     )  # fmt: skip
@@ -273,11 +273,12 @@ def AdaptiveMaxPool3d(output_size: Any) -> adaptive.VolumetricAdaptiveMaxPooling
 
 
 def _batch_norm(
-    kind: Any, features: int, eps: float, momentum: Any, affine: bool, kept: bool
-) -> Any:
+    kind: type[Layer], features: int, eps: float, momentum: Any, affine: bool, kept: bool
+) -> Layer:
     if kept and momentum is None:
         raise InputError(f"{kind.__name__}: momentum=None, a cumulative average, is not there")
-    return kind(features, eps, momentum if kept else None, affine)
+    make: Callable[..., Layer] = kind
+    return make(features, eps, momentum if kept else None, affine)
 
 
 @checked
@@ -286,7 +287,7 @@ def BatchNorm1d(
     track_running_stats: bool = True,
 ) -> norm.BatchNormalization:  # fmt: skip
     """:class:`BatchNormalization`."""
-    return _batch_norm(  # type: ignore[no-any-return]
+    return _batch_norm(
         norm.BatchNormalization, num_features, eps, momentum, affine, track_running_stats
     )
 
@@ -297,7 +298,7 @@ def BatchNorm2d(
     track_running_stats: bool = True,
 ) -> norm.SpatialBatchNormalization:  # fmt: skip
     """:class:`SpatialBatchNormalization`."""
-    return _batch_norm(  # type: ignore[no-any-return]
+    return _batch_norm(
         norm.SpatialBatchNormalization, num_features, eps, momentum, affine, track_running_stats
     )
 
@@ -308,7 +309,7 @@ def BatchNorm3d(
     track_running_stats: bool = True,
 ) -> norm.VolumetricBatchNormalization:  # fmt: skip
     """:class:`VolumetricBatchNormalization`."""
-    return _batch_norm(  # type: ignore[no-any-return]
+    return _batch_norm(
         norm.VolumetricBatchNormalization, num_features, eps, momentum, affine,
         track_running_stats,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from symdnn.graph.dims import Dim, Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.index import Increment, Subtensor
 from symdnn.ops.array.index_lanes import AdvancedLanes
@@ -64,7 +65,7 @@ class AdvancedSubtensor(Op):
         first = 1 + len(self.arrays)
         return tuple(range(first, first + symbolic_count(self.index)))
 
-    def infer(self, x: TensorType, *rest: TensorType) -> Any:
+    def infer(self, x: TensorType, *rest: TensorType) -> TensorType:
         arrays = rest[: len(self.arrays)]
         if x.ndim != sum(e != "x" for e in self.index):
             raise TypeMismatch(self, "as many dimensions as indices", x)
@@ -94,7 +95,7 @@ class AdvancedSubtensor(Op):
         return tuple(out)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         n = 1 + len(self.arrays)
         common = broadcast_dims(self, types[1:n], shapes[1:n])
@@ -105,7 +106,7 @@ class AdvancedSubtensor(Op):
 
         return [self._arrange(shapes[0], entries, common, length)]
 
-    def reference(self, x: Any, *rest: Any) -> Any:
+    def reference(self, x: Array, *rest: Array) -> Any:
         return x[self.numpy_index(x.shape, rest)]
 
     def numpy_index(self, shape: Sequence[int], rest: Sequence[Any]) -> tuple[Any, ...]:
@@ -136,7 +137,7 @@ class AdvancedSubtensor(Op):
         add = AdvancedIncSubtensor(self.index)
         return [add(zeros, cotangents[0], *rest), *(None for _ in rest)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def __str__(self) -> str:
@@ -169,7 +170,7 @@ class AdvancedIncSubtensor(Increment):
     def getter(self) -> AdvancedSubtensor:
         return AdvancedSubtensor(self.index)
 
-    def reference(self, x: Any, y: Any, *rest: Any) -> Any:
+    def reference(self, x: Array, y: Array, *rest: Array) -> Array:
         out = np.array(x, copy=True)
         get = self.getter()
         index = get.numpy_index(x.shape, rest)
@@ -246,4 +247,4 @@ def without_slices(x: Variable, op: AdvancedSubtensor, rest: Sequence[Variable])
         places = iter(range(part.type.ndim))
         part = part.dimshuffle([("x" if e == "x" else next(places)) for e in op.index])
     plain = tuple("a" if e == "a" else FULL for e in op.index)
-    return AdvancedSubtensor(plain)(part, *arrays)  # type: ignore[no-any-return]
+    return AdvancedSubtensor(plain)(part, *arrays)

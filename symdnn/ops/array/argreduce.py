@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import Reduce, max, normal_axes
 
@@ -33,7 +34,7 @@ class ArgExtreme(Reduce):
     def of_one(self, x: Variable) -> Variable:
         return x.zeros_like(dtype="int64")
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         self._check_elements(x.shape)
         if x.dtype.name == "bfloat16":
             x = x.astype(np.float32)
@@ -52,34 +53,36 @@ class ArgExtreme(Reduce):
 class ArgMax(ArgExtreme):
     """Index of the largest element."""
 
-    function: ClassVar[Any] = np.argmax
+    function = np.argmax
 
 
 @dataclass(frozen=True)
 class ArgMin(ArgExtreme):
     """Index of the smallest element."""
 
-    function: ClassVar[Any] = np.argmin
+    function = np.argmin
 
 
-def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def argmax(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """Index (int64) of the largest element over ``axis``: the first of several, or the first NaN.
 
     With None or several axes it counts in C order over them all.
     """
     v = as_variable(x)
     axes = normal_axes(axis, v.type.ndim, "argmax")
-    return ArgMax(axes, keepdims)(v)  # type: ignore[no-any-return]
+    return ArgMax(axes, keepdims)(v)
 
 
-def argmin(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def argmin(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """Index (int64) of the smallest element over ``axis``; otherwise as :func:`argmax`."""
     v = as_variable(x)
     axes = normal_axes(axis, v.type.ndim, "argmin")
-    return ArgMin(axes, keepdims)(v)  # type: ignore[no-any-return]
+    return ArgMin(axes, keepdims)(v)
 
 
-def max_and_argmax(a: Any, axis: Any = None, keepdims: bool = False) -> tuple[Variable, Variable]:
+def max_and_argmax(
+    a: Any, axis: AxisLike = None, keepdims: bool = False
+) -> tuple[Variable, Variable]:
     """``(max(a, axis), argmax(a, axis))``."""
     return max(a, axis, keepdims), argmax(a, axis, keepdims)
 

@@ -14,6 +14,7 @@ from symdnn.graph.dims import Shape, at_least_zero, dim_min, known, normal_axis
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.slices import slice_length
 from symdnn.ops.array.view import transpose
@@ -37,7 +38,7 @@ __all__ = ["ARange", "AllocDiag", "Diagonal"]
 # -- one value ------------------------------------------------------------------------------------
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Variable:
+def full(shape: Any, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """``fill_value`` in ``shape``, in its own dtype or ``dtype``."""
     value = as_variable(fill_value)
     if dtype is not None and value.type.dtype != TensorType(dtype).dtype:
@@ -45,22 +46,22 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Variable:
     return alloc(value, shape_entries(shape))
 
 
-def zeros(shape: Any, dtype: Any = None) -> Variable:
+def zeros(shape: Any, dtype: DtypeLike | None = None) -> Variable:
     """Zeros in ``shape``: ints, integer scalars, or a vector of them; ``floatX`` by default."""
     return full(shape, constant(0, dtype=dtype or config.floatX))
 
 
-def ones(shape: Any, dtype: Any = None) -> Variable:
+def ones(shape: Any, dtype: DtypeLike | None = None) -> Variable:
     """Ones in ``shape``; ``floatX`` by default."""
     return full(shape, constant(1, dtype=dtype or config.floatX))
 
 
-def empty(shape: Any, dtype: Any = None) -> Variable:
+def empty(shape: Any, dtype: DtypeLike | None = None) -> Variable:
     """An array whose content the caller does not care about: zeros here."""
     return zeros(shape, dtype)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
+def full_like(a: TensorLike, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """``fill_value`` in the shape of ``a``, in its dtype or ``dtype``."""
     v = as_variable(a)
     value = settled([v, as_variable(fill_value)])[1]
@@ -71,7 +72,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
     return full(dims_of(v), value, wanted.dtype)
 
 
-def empty_like(a: Any, dtype: Any = None) -> Variable:
+def empty_like(a: Any, dtype: DtypeLike | None = None) -> Variable:
     """An array of the shape of ``a`` whose content does not matter: zeros here."""
     return zeros_like(a, dtype)
 
@@ -90,15 +91,15 @@ class ARange(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return (0, 1, 2)
 
-    def infer(self, start: TensorType, stop: TensorType, step: TensorType) -> Any:
+    def infer(self, start: TensorType, stop: TensorType, step: TensorType) -> TensorType:
         return TensorType(self.dtype, (self.length,))
 
-    def reference(self, start: Any, stop: Any, step: Any) -> Any:
+    def reference(self, start: Array, stop: Array, step: Array) -> Array:
         values = np.arange(int(start), int(stop), _nonzero_step(self, int(step)))
         return values.astype(TensorType(self.dtype).numpy)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         if self.length is not None:
             return [(self.length,)]
@@ -127,7 +128,7 @@ def _nonzero_step(op: Any, step: int) -> int:
     return step
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Variable:
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DtypeLike | None = None) -> Variable:
     """Values from ``start`` (0 when only one argument is given) up to ``stop``, without it.
 
     Ints, floats and scalars, symbolic or not. Integers give int64 unless ``dtype`` says otherwise.
@@ -146,7 +147,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Va
     if all(isinstance(d, Constant) for d in dims):
         numbers = [static_dim(d) or 0 for d in dims]
         length = len(range(numbers[0], numbers[1], _nonzero_step("arange", numbers[2])))
-    return ARange(out, length)(*dims)  # type: ignore[no-any-return]
+    return ARange(out, length)(*dims)
 
 
 def _wide_int(dtype: str) -> str:
@@ -160,18 +161,18 @@ def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
     start, stop, step = (operator("cast")(v, "float64") for v in parts)
     count = operator("cast")(operator("ceil")((stop - start) / step), "int64")
     index = arange(operator("maximum")(count, 0))
-    return operator("cast")(start + index * step, dtype)  # type: ignore[no-any-return]
+    return operator("cast")(start + index * step, dtype)
 
 
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DtypeLike | None = None
 ) -> Variable:
     """``num`` (a number) evenly spaced values from ``start`` to ``stop``, ``floatX`` by default."""
     a, b = (as_variable(v, dtype=_of_number(v)) for v in (start, stop))
     parts = num - 1 if endpoint else num
     unit = constant(np.arange(num, dtype=np.float64) / max(parts, 1))
     values = a + unit * (b - a)
-    return operator("cast")(values, TensorType(dtype or config.floatX).dtype)  # type: ignore[no-any-return]
+    return operator("cast")(values, TensorType(dtype or config.floatX).dtype)
 
 
 def _of_number(value: Any) -> str | None:
@@ -187,32 +188,32 @@ def _offsets(n: Any, m: Any) -> tuple[Variable, Variable]:
     return dimshuffle(arange(n), [0, "x"]), dimshuffle(arange(m), ["x", 0])
 
 
-def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = None) -> Variable:
+def eye(n: Any, m: Any = None, k: Any = 0, dtype: DtypeLike | None = None) -> Variable:
     """An ``(n, m)`` matrix of zeros with ones on the diagonal ``k``; sizes may be symbolic."""
     rows, columns = _offsets(n, n if m is None else m)
-    return operator("cast")(operator("eq")(rows + k, columns), dtype or config.floatX)  # type: ignore[no-any-return]
+    return operator("cast")(operator("eq")(rows + k, columns), dtype or config.floatX)
 
 
-def identity_like(x: Any) -> Variable:
+def identity_like(x: TensorLike) -> Variable:
     """The identity matrix of the shape and dtype of the matrix ``x``."""
     v = as_variable(x)
     return eye(shape_i(v, 0), shape_i(v, 1), dtype=v.type.dtype)
 
 
-def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Variable:
+def tri(N: Any, M: Any = None, k: Any = 0, dtype: DtypeLike | None = None) -> Variable:
     """An ``(N, M)`` matrix with ones on and below the diagonal ``k``, zeros above."""
     rows, columns = _offsets(N, N if M is None else M)
-    return operator("cast")(operator("ge")(rows + k, columns), dtype or config.floatX)  # type: ignore[no-any-return]
+    return operator("cast")(operator("ge")(rows + k, columns), dtype or config.floatX)
 
 
-def tril(m: Any, k: Any = 0) -> Variable:
+def tril(m: TensorLike, k: Any = 0) -> Variable:
     """The last two dimensions' lower triangle up to the diagonal ``k``, zeros above it."""
     v = as_variable(m)
     rows, columns = _offsets(shape_i(v, -2), shape_i(v, -1))
     return _where(operator("ge")(rows + k, columns), v)
 
 
-def triu(m: Any, k: Any = 0) -> Variable:
+def triu(m: TensorLike, k: Any = 0) -> Variable:
     """The last two dimensions' upper triangle from the diagonal ``k``, zeros below it."""
     v = as_variable(m)
     rows, columns = _offsets(shape_i(v, -2), shape_i(v, -1))
@@ -220,7 +221,7 @@ def triu(m: Any, k: Any = 0) -> Variable:
 
 
 def _where(mask: Variable, v: Variable) -> Variable:
-    return operator("switch")(mask, v, constant(0, dtype=v.type.dtype))  # type: ignore[no-any-return]
+    return operator("switch")(mask, v, constant(0, dtype=v.type.dtype))
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ class Diagonal(Op):
 
     offset: int = 0
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         if x.ndim < 2:
             raise NdimMismatch(self, "a tensor of at least 2 dimensions", x)
         n, m = x.shape[-2:]
@@ -241,11 +242,11 @@ class Diagonal(Op):
         down, right = max(-self.offset, 0), max(self.offset, 0)
         return dim_min(slice_length(n, down, None, None), slice_length(m, right, None, None))
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         return np.diagonal(x, self.offset, -2, -1)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         (*lead, n, m) = shapes[0]
         return [(*lead, self.length(n, m))]
@@ -254,7 +255,7 @@ class Diagonal(Op):
         n, m = dims_of(inputs[0])[-2:]
         return [_alloc_diag(cotangents[0], n, m, self.offset)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(tangents[0])]
 
     @property
@@ -280,12 +281,12 @@ class AllocDiag(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return (1, 2)
 
-    def infer(self, x: TensorType, n: TensorType, m: TensorType) -> Any:
+    def infer(self, x: TensorType, n: TensorType, m: TensorType) -> TensorType:
         if x.ndim < 1:
             raise NdimMismatch(self, "a tensor of at least 1 dimension", x)
         return x.with_shape((*x.shape[:-1], *self.static))
 
-    def reference(self, x: Any, n: Any, m: Any) -> Any:
+    def reference(self, x: Array, n: Array, m: Array) -> Array:
         self._check(x.shape[-1], int(n), int(m))
         out = np.zeros((*x.shape[:-1], int(n), int(m)), x.dtype)
         k = np.arange(x.shape[-1])
@@ -298,7 +299,7 @@ class AllocDiag(Op):
             raise ShapeMismatch(self, f"a diagonal of length {length}", k)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         self._check(shapes[0][-1], host[1], host[2])
         return [(*shapes[0][:-1], host[1], host[2])]
@@ -306,7 +307,7 @@ class AllocDiag(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Diagonal(self.offset)(cotangents[0]), None, None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -316,10 +317,10 @@ class AllocDiag(Op):
 def _alloc_diag(x: Variable, n: Any, m: Any, offset: int) -> Variable:
     rows, columns = as_dim(n), as_dim(m)
     op = AllocDiag(offset, (static_dim(rows), static_dim(columns)))
-    return op(x, rows, columns)  # type: ignore[no-any-return]
+    return op(x, rows, columns)
 
 
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
+def diagonal(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
     """The diagonal over two axes, which go; it becomes the last dimension. A view."""
     v = as_variable(a)
     if v.type.ndim < 2:
@@ -328,10 +329,10 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variabl
     if first == second:
         raise AxisError("diagonal", "two different axes", f"{axis1}, {axis2}")
     rest = [d for d in range(v.type.ndim) if d not in (first, second)]
-    return Diagonal(int(offset))(transpose(v, [*rest, first, second]))  # type: ignore[no-any-return]
+    return Diagonal(int(offset))(transpose(v, [*rest, first, second]))
 
 
-def alloc_diag(v: Any, offset: int = 0) -> Variable:
+def alloc_diag(v: TensorLike, offset: int = 0) -> Variable:
     """Square matrices with the last dimension of ``v`` on their diagonal ``offset``."""
     x = as_variable(v)
     size = shape_i(x, -1)
@@ -340,7 +341,7 @@ def alloc_diag(v: Any, offset: int = 0) -> Variable:
     return _alloc_diag(x, side, side, int(offset))
 
 
-def diag(v: Any, k: int = 0) -> Variable:
+def diag(v: TensorLike, k: int = 0) -> Variable:
     """A vector's square matrix with it on the diagonal ``k``, or a matrix's diagonal ``k``."""
     x = as_variable(v)
     if x.type.ndim not in (1, 2):

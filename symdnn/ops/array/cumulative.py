@@ -13,6 +13,7 @@ from symdnn.graph.dims import Shape, product, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.core.dtype import accumulator
@@ -34,13 +35,13 @@ class AlongAxis(Op):
     axis: int
     reverse: bool = False
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         if not all(isinstance(t, TensorType) and self.axis < t.ndim for t in inputs):
             raise AxisError(self, f"a tensor with a dimension {self.axis}", list(inputs))
         return inputs[0]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 
@@ -66,11 +67,11 @@ def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class CumSum(AlongAxis):
     """``y[k] = x[0] + ... + x[k]``; with ``reverse`` from the end. Ints widen as in a sum."""
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         x = super().infer(*inputs)
         return x.with_dtype(accumulator(x.dtype)[0])
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         (x,) = inputs
         total = np.cumsum(self._forwards(x), axis=0, dtype=_work_dtype(x.dtype))
         return self._back(total).astype(TensorType(accumulator(x.dtype.name)[0]).numpy, copy=False)
@@ -78,7 +79,7 @@ class CumSum(AlongAxis):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [CumSum(self.axis, not self.reverse)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0])]
 
 
@@ -91,11 +92,11 @@ class CumProd(AlongAxis):
 
     exclusive: bool = False
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         x = super().infer(*inputs)
         return x.with_dtype(accumulator(x.dtype)[0])
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         (x,) = inputs
         y = np.cumprod(self._forwards(x), axis=0, dtype=_work_dtype(x.dtype))
         if self.exclusive and len(y):
@@ -122,13 +123,13 @@ class CumExtreme(AlongAxis):
     abstract: ClassVar[bool] = True
     function: ClassVar[Any] = None
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         x = super().infer(*inputs)
         if x.is_complex:
             raise TypeMismatch(self, "numbers that have an order", list(inputs))
         return x
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         x = self._forwards(inputs[0])
         wide = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
         y = type(self).function.accumulate(wide, axis=0)
@@ -147,21 +148,21 @@ class CumExtreme(AlongAxis):
 class CumMax(CumExtreme):
     """``y[k] = max(x[0], ..., x[k])``; with ``reverse`` from the end."""
 
-    function: ClassVar[Any] = np.maximum
+    function = np.maximum
 
 
 @dataclass(frozen=True)
 class CumMin(CumExtreme):
     """``y[k] = min(x[0], ..., x[k])``; with ``reverse`` from the end."""
 
-    function: ClassVar[Any] = np.minimum
+    function = np.minimum
 
 
 @dataclass(frozen=True)
 class Shift(AlongAxis):
     """``y[k] = x[k - 1]`` and ``y[0] = 0``; with ``reverse`` ``y[k] = x[k + 1]``."""
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         x = self._forwards(inputs[0])
         y = np.zeros_like(x)
         y[1:] = x[:-1]
@@ -170,7 +171,7 @@ class Shift(AlongAxis):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Shift(self.axis, not self.reverse)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0])]
 
 
@@ -181,13 +182,13 @@ class LinearRecurrence(AlongAxis):
     ``a`` and ``b`` have one shape and one float dtype.
     """
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         a = super().infer(*inputs)
         if len({(t.dtype, t.ndim) for t in inputs}) != 1 or a.is_discrete:
             raise TypeMismatch(self, "two float tensors of one dtype and ndim", list(inputs))
         return a.with_shape(broadcast_static(self, inputs))
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         work = _work_dtype(inputs[0].dtype)
         a, b = (self._forwards(x.astype(work, copy=False)) for x in inputs)
         s = b.copy()
@@ -196,7 +197,7 @@ class LinearRecurrence(AlongAxis):
         return self._back(s).astype(inputs[0].dtype, copy=False)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         pairs = zip(*shapes, strict=True)
         return [tuple(same_dim(self, pair, "two equal shapes", shapes) for pair in pairs)]
@@ -211,28 +212,28 @@ class LinearRecurrence(AlongAxis):
 def cumsum(x: Any, axis: int | None = None) -> Variable:
     """Running sum along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
     v, along = _line(x, axis, "cumsum")
-    return CumSum(along)(v)  # type: ignore[no-any-return]
+    return CumSum(along)(v)
 
 
 def cumprod(x: Any, axis: int | None = None) -> Variable:
     """Running product along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
     v, along = _line(x, axis, "cumprod")
-    return CumProd(along)(v)  # type: ignore[no-any-return]
+    return CumProd(along)(v)
 
 
 def cummax(x: Any, axis: int | None = None) -> Variable:
     """Largest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummax")
-    return CumMax(along)(v)  # type: ignore[no-any-return]
+    return CumMax(along)(v)
 
 
 def cummin(x: Any, axis: int | None = None) -> Variable:
     """Smallest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummin")
-    return CumMin(along)(v)  # type: ignore[no-any-return]
+    return CumMin(along)(v)
 
 
-def _line(x: Any, axis: Any, op: str) -> tuple[Variable, int]:
+def _line(x: TensorLike, axis: AxisLike, op: str) -> tuple[Variable, int]:
     v = as_variable(x)
     if axis is None:
         return (v if v.type.ndim == 1 else v.reshape((-1,))), 0
@@ -252,7 +253,7 @@ def product_of_others(x: Variable, axes: Sequence[int]) -> Variable:
     axis = len(kept)
     others = CumProd(axis, False, True)(rows) * CumProd(axis, True, True)(rows)
     back = [order.index(i) for i in range(x.type.ndim)]
-    return others.reshape([dims[i] for i in order]).dimshuffle(back)  # type: ignore[no-any-return]
+    return others.reshape([dims[i] for i in order]).dimshuffle(back)
 
 
 OPERATORS = {"cumsum": cumsum, "cumprod": cumprod, "product_of_others": product_of_others}

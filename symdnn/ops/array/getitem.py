@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
@@ -41,22 +43,22 @@ class Nonzero(MultiOp):
     Their length depends on the data.
     """
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> tuple[Type, ...]:
         if x.ndim == 0:
             raise NdimMismatch(self, "a tensor with dimensions", x)
         return tuple(TensorType("int64", (None,)) for _ in range(x.ndim))
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> tuple[Array, ...]:
         return tuple(i.astype(np.int64, copy=False) for i in np.nonzero(x))
 
-    def shapes(self, types: Sequence[Any], shapes: Sequence[Any], host: Host) -> None:
+    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
         return None
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
 
 
-def nonzero(a: Any, return_matrix: bool = False) -> Any:
+def nonzero(a: TensorLike, return_matrix: bool = False) -> Any:
     """Indices of the elements that are not zero: a tuple of int64 vectors, one per dimension.
 
     With ``return_matrix`` they are the rows of one matrix.
@@ -68,7 +70,7 @@ def nonzero(a: Any, return_matrix: bool = False) -> Any:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def getitem(x: Any, index: Any) -> Variable:
+def getitem(x: TensorLike, index: Any) -> Variable:
     """``x[index]``: ints, slices, Ellipsis, None, integer arrays and boolean masks.
 
     Ints and bounds may be integer scalars, arrays and masks symbolic. With ints, slices and None
@@ -123,7 +125,7 @@ def _advanced(v: Variable, items: Sequence[Any]) -> Variable:
     ndim = max(a.type.ndim for a in arrays)
     pattern, bounds = encode(["a" if isinstance(e, int | Variable) else e for e in entries])
     aligned = [pad_left(a, ndim) for a in arrays]
-    return AdvancedSubtensor(pattern)(v, *aligned, *bounds)  # type: ignore[no-any-return]
+    return AdvancedSubtensor(pattern)(v, *aligned, *bounds)
 
 
 def _apart(taken: Variable, items: Sequence[Any], gap: int | None) -> Variable:
@@ -212,7 +214,7 @@ def _mask(v: Variable, mask: Variable, axis: int) -> list[Variable]:
 
 
 def set_subtensor(
-    x: Any, y: Any, inplace: bool = False, tolerate_inplace_aliasing: bool = False
+    x: TensorLike, y: Any, inplace: bool = False, tolerate_inplace_aliasing: bool = False
 ) -> Variable:
     """The tensor of which ``x`` is an indexed part, with ``y`` in place of that part.
 
@@ -224,7 +226,7 @@ def set_subtensor(
 
 
 def inc_subtensor(
-    x: Any,
+    x: TensorLike,
     y: Any,
     inplace: bool = False,
     set_instead_of_inc: bool = False,
@@ -245,10 +247,10 @@ def _written(x: Variable, y: Any, set_instead_of_inc: bool) -> Variable:
     op = node.op if node is not None else None
     if node is not None and isinstance(op, Subtensor):
         put = IncSubtensor(op.index, set_instead_of_inc)
-        return put(node.inputs[0], value, *node.inputs[1:])  # type: ignore[no-any-return]
+        return put(node.inputs[0], value, *node.inputs[1:])
     if node is not None and isinstance(op, AdvancedSubtensor):
         place = AdvancedIncSubtensor(op.index, set_instead_of_inc)
-        return place(node.inputs[0], value, *node.inputs[1:])  # type: ignore[no-any-return]
+        return place(node.inputs[0], value, *node.inputs[1:])
     if node is not None and isinstance(op, DimShuffle):
         inner = node.inputs[0]
         at = {d: i for i, d in enumerate(op.pattern)}
@@ -266,7 +268,7 @@ def _written(x: Variable, y: Any, set_instead_of_inc: bool) -> Variable:
     )
 
 
-def _value_for(x: Variable, y: Any) -> Variable:
+def _value_for(x: Variable, y: TensorLike) -> Variable:
     """``y`` as a variable of the dtype and ndim of ``x``: digits may be lost, kinds may not."""
     if isinstance(y, int | float) and not isinstance(y, bool) and not x.type.is_discrete:
         y = constant(y, dtype=x.type.dtype)

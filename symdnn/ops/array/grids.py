@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.errors import TypeMismatch
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, meshgrid
 from symdnn.ops.array.sort import argsort
@@ -58,12 +59,12 @@ mgrid = _Grid(dense=True)
 ogrid = _Grid(dense=False)
 
 
-def inverse_permutation(perm: Any) -> Variable:
+def inverse_permutation(perm: TensorLike) -> Variable:
     """The permutation that undoes ``perm``; of a matrix, each row's."""
     return argsort(as_variable(perm), -1)
 
 
-def permute_row_elements(x: Any, y: Any, inverse: int = 0) -> Variable:
+def permute_row_elements(x: TensorLike, y: TensorLike, inverse: int = 0) -> Variable:
     """Each row of ``x`` in the order of the same row of ``y`` (one row serves all of them)."""
     rows, order = as_variable(x), as_variable(y)
     ndim = max(rows.type.ndim, order.type.ndim)

@@ -13,6 +13,7 @@ from symdnn.graph.dims import Shape, common, known, names_advice
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.index_lanes import by_lane
 from symdnn.ops.array.slices import (
@@ -52,7 +53,7 @@ class Subtensor(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + symbolic_count(self.index)))
 
-    def infer(self, x: TensorType, *bounds: TensorType) -> Any:
+    def infer(self, x: TensorType, *bounds: TensorType) -> TensorType:
         if x.ndim != len(self.index):
             raise TypeMismatch(self, f"a tensor of {len(self.index)} dimension(s)", x)
         shape = []
@@ -63,7 +64,7 @@ class Subtensor(Op):
                 check_index(self, e, size, axis)
         return x.with_shape(shape)
 
-    def reference(self, x: Any, *bounds: Any) -> Any:
+    def reference(self, x: Array, *bounds: Array) -> Array:
         entries = fill_in(self.index, [int(b) for b in bounds])
         for axis, e in enumerate(entries):
             if not is_slice(e):
@@ -71,7 +72,7 @@ class Subtensor(Op):
         return x[(*as_python(entries), Ellipsis)]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         entries = fill_in(self.index, [host[i] for i in self.host_inputs])
         out = []
@@ -87,7 +88,7 @@ class Subtensor(Op):
         zeros = operator("zeros_like")(x)
         return [IncSubtensor(self.index)(zeros, cotangents[0], *bounds), *(None for _ in bounds)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
@@ -115,7 +116,7 @@ def subtensor(x: Variable, entries: Sequence[Any]) -> Variable:
     if len(entries) > ndim:
         raise IndexOutOfRange(f"{len(entries)} indices for {x}, which has {ndim} dimension(s)")
     index, bounds = encode([*entries, *(slice(None) for _ in range(ndim - len(entries)))])
-    return Subtensor(index)(x, *bounds)  # type: ignore[no-any-return]
+    return Subtensor(index)(x, *bounds)
 
 
 def encode(entries: Sequence[Any]) -> tuple[IndexPattern, list[Variable]]:
@@ -159,7 +160,7 @@ class Increment(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(i + 1 for i in self.getter().host_inputs)
 
-    def infer(self, x: TensorType, y: TensorType, *rest: TensorType) -> Any:
+    def infer(self, x: TensorType, y: TensorType, *rest: TensorType) -> TensorType:
         part: Any = self.getter().output_types([x, *rest])[0]
         if x.dtype != y.dtype or y.ndim != part.ndim:
             raise TypeMismatch(self, f"a value of type {part}", y)
@@ -167,7 +168,7 @@ class Increment(Op):
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         found = self.getter().shapes(
             [types[0], *types[2:]],
@@ -194,7 +195,7 @@ class Increment(Op):
         dx = self(dz, operator("zeros_like")(y), *rest) if self.set_instead_of_inc else dz
         return [dx, dy, *(None for _ in rest)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         x, y = (
             operator("zeros_like")(v) if t is None else t
             for v, t in zip(inputs[:2], tangents[:2], strict=True)
@@ -221,7 +222,7 @@ class IncSubtensor(Increment):
     def getter(self) -> Op:
         return Subtensor(self.index)
 
-    def reference(self, x: Any, y: Any, *bounds: Any) -> Any:
+    def reference(self, x: Array, y: Array, *bounds: Array) -> Array:
         out = np.array(x, copy=True)
         part = Subtensor(self.index).reference(out, *bounds)
         part[...] = y if self.set_instead_of_inc else part + y

@@ -13,7 +13,8 @@ from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.view import expand_dims, flatten, shape_padleft, specify_shape
 from symdnn.ops.core.dtype import upcast
@@ -40,7 +41,7 @@ class Join(Op):
 
     axis: int
 
-    def infer(self, *tensors: TensorType) -> Any:
+    def infer(self, *tensors: TensorType) -> TensorType:
         first = tensors[0]
         if any(t.ndim != first.ndim or t.dtype != first.dtype for t in tensors):
             raise TypeMismatch(self, "tensors of one ndim and dtype", list(tensors))
@@ -61,14 +62,14 @@ class Join(Op):
         sizes = [s[d] for s in shapes if s[d] is not None]
         return same_dim(self, sizes, f"equal sizes in dimension {d}", shapes) if sizes else None
 
-    def reference(self, *tensors: Any) -> Any:
+    def reference(self, *tensors: Array) -> Array:
         shapes = [t.shape for t in tensors]
         for d in set(range(tensors[0].ndim)) - {self.axis}:
             self._across(d, shapes)
         return np.concatenate(tensors, axis=self.axis)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         columns = [[s[d] for s in shapes] for d in range(len(shapes[0]))]
         return [
@@ -84,7 +85,7 @@ class Join(Op):
         sizes = [as_dim(shape_i(v, self.axis)) for v in inputs]
         return list(Split(self.axis, tuple(map(static_dim, sizes)))(cotangents[0], *sizes))
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(*zeros_for(inputs, tangents))]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -106,7 +107,7 @@ def join(axis: Any, *tensors: Any) -> Variable:
     cast = [v if v.type.dtype == dtype else operator("cast")(v, dtype) for v in vs]
     if isinstance(axis, Variable) and not isinstance(axis, Constant):
         return _join_along(as_dim(axis), cast)
-    return Join(normal_axis("join", axis, vs[0].type.ndim))(*cast)  # type: ignore[no-any-return]
+    return Join(normal_axis("join", axis, vs[0].type.ndim))(*cast)
 
 
 def _join_along(axis: Variable, vs: Sequence[Variable]) -> Variable:
@@ -164,7 +165,7 @@ def stack(*arrays: Any, axis: int = 0, tensors: Sequence[Any] | None = None) -> 
     return join(where, *(expand_dims(v, where) for v in vs))
 
 
-def stacklists(arg: Any) -> Variable:
+def stacklists(arg: TensorLike) -> Variable:
     """Nested lists of tensors stacked, the outermost list first."""
     if isinstance(arg, list | tuple):
         return stack([stacklists(a) for a in arg])
@@ -204,7 +205,7 @@ class Split(MultiOp):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + len(self.static)))
 
-    def infer(self, x: TensorType, *sizes: TensorType) -> Any:
+    def infer(self, x: TensorType, *sizes: TensorType) -> tuple[Type, ...]:
         if not 0 <= self.axis < x.ndim:
             raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
         self._check(x.shape[self.axis], self.static)
@@ -223,13 +224,13 @@ class Split(MultiOp):
         if sum(n for n in parts if n is not None) != total:
             raise ShapeMismatch(self, f"sizes that add up to {total}", tuple(sizes))
 
-    def reference(self, x: Any, *sizes: Any) -> Any:
+    def reference(self, x: Array, *sizes: Array) -> tuple[Array, ...]:
         parts = [int(s) for s in sizes]
         self._check(x.shape[self.axis], parts)
         return tuple(np.split(x, np.cumsum(parts)[:-1], axis=self.axis))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         sizes = [host[i] if s is None else s for i, s in enumerate(self.static, 1)]
         self._check(shapes[0][self.axis], sizes)
@@ -238,7 +239,7 @@ class Split(MultiOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [join(self.axis, *zeros_for(outputs, cotangents)), *(None for _ in self.static)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if tangents[0] is None:
             return [None] * len(outputs)
         return list(self(tangents[0], *inputs[1:]))
@@ -251,7 +252,9 @@ class Split(MultiOp):
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
-def split(x: Any, splits_size: Any, n_splits: int | None = None, axis: int = 0) -> list[Variable]:
+def split(
+    x: TensorLike, splits_size: Any, n_splits: int | None = None, axis: int = 0
+) -> list[Variable]:
     """``x`` cut along ``axis`` into ``n_splits`` pieces of the sizes ``splits_size``.
 
     ``splits_size`` is a list of ints and integer scalars or an integer vector; they must add up
@@ -270,7 +273,7 @@ def split(x: Any, splits_size: Any, n_splits: int | None = None, axis: int = 0) 
 # -- repeating ------------------------------------------------------------------------------------
 
 
-def tile(x: Any, reps: Any, ndim: int | None = None) -> Variable:
+def tile(x: TensorLike, reps: Any, ndim: int | None = None) -> Variable:
     """``x`` repeated ``reps`` times in each dimension (an int, a sequence, or a vector).
 
     As NumPy's: the shorter of ``x.shape`` and ``reps`` is extended by ones in front; ``ndim``
@@ -329,12 +332,12 @@ class RepeatIndex(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return (1,)
 
-    def infer(self, repeats: TensorType, n: TensorType) -> Any:
+    def infer(self, repeats: TensorType, n: TensorType) -> TensorType:
         if repeats.ndim != 1 or not repeats.is_discrete:
             raise TypeMismatch(self, "an integer vector of counts", repeats)
         return TensorType("int64", (None,))
 
-    def reference(self, repeats: Any, n: Any) -> Any:
+    def reference(self, repeats: Array, n: Array) -> Array:
         if repeats.shape != (int(n),):
             raise ShapeMismatch(self, f"{int(n)} counts, one for each index", repeats.shape)
         if np.any(repeats < 0):
@@ -342,7 +345,7 @@ class RepeatIndex(Op):
         return np.repeat(np.arange(int(n), dtype=np.int64), repeats.astype(np.int64))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return None
 
@@ -350,7 +353,7 @@ class RepeatIndex(Op):
         return [None, None]
 
 
-def repeat(x: Any, repeats: Any, axis: int | None = None) -> Variable:
+def repeat(x: TensorLike, repeats: TensorLike, axis: int | None = None) -> Variable:
     """Each element of ``x`` repeated along ``axis`` (of the flattened ``x`` when None).
 
     ``repeats`` is an int, an integer scalar, or an integer vector with one count for each index
@@ -367,10 +370,11 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Variable:
     if r.type.ndim == 0:
         return _repeat_each(v, as_dim(r), where)
     n = shape_i(v, where)
-    index = RepeatIndex()(r, n)
+    repeated = RepeatIndex()
+    index = repeated(r, n)
     if isinstance(r, Constant) and isinstance(n, Constant):
-        index = constant(index.owner.op.reference(r.data, n.data))
-    return operator("take")(v, index, where)  # type: ignore[no-any-return]
+        index = constant(repeated.reference(r.data, n.data))
+    return operator("take")(v, index, where)
 
 
 def _repeat_each(v: Variable, count: Variable, axis: int) -> Variable:
@@ -392,16 +396,16 @@ class Roll(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return (1,)
 
-    def infer(self, x: TensorType, shift: TensorType) -> Any:
+    def infer(self, x: TensorType, shift: TensorType) -> TensorType:
         if not 0 <= self.axis < x.ndim:
             raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
         return x
 
-    def reference(self, x: Any, shift: Any) -> Any:
+    def reference(self, x: Array, shift: Array) -> Array:
         return np.roll(x, int(shift), axis=self.axis)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [shapes[0]]
 
@@ -409,7 +413,7 @@ class Roll(Op):
         back = static_dim(inputs[1])
         return [self(cotangents[0], as_dim(-inputs[1] if back is None else -back)), None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -426,7 +430,7 @@ class Roll(Op):
         return [found], [0]
 
 
-def roll(x: Any, shift: Any, axis: Any = None) -> Variable:
+def roll(x: TensorLike, shift: Any, axis: AxisLike = None) -> Variable:
     """Elements moved round by ``shift`` along ``axis`` (of the flattened ``x`` when None).
 
     ``shift`` may be symbolic; a sequence of axes takes one shift or as many.
@@ -443,7 +447,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Variable:
     return v
 
 
-def flip(x: Any, axis: Any = None) -> Variable:
+def flip(x: TensorLike, axis: AxisLike = None) -> Variable:
     """``x`` in reverse order along ``axis`` (an int, several, or all when None). A view."""
     v = as_variable(x)
     axes = range(v.type.ndim) if axis is None else np.atleast_1d(axis)

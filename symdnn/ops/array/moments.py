@@ -6,6 +6,7 @@ from typing import Any
 
 from symdnn.graph.dims import product
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.reduce import normal_axes, sum
 from symdnn.ops.core.dtype import is_narrow_float
@@ -16,12 +17,12 @@ __all__ = ["mean", "std", "var"]
 
 
 def mean(
-    input: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    input: TensorLike,
+    axis: AxisLike = None,
+    dtype: DtypeLike | None = None,
     op: bool = False,
     keepdims: bool = False,
-    acc_dtype: Any = None,
+    acc_dtype: DtypeLike | None = None,
 ) -> Variable:
     """Mean over ``axis``: of ints and bools float64, else in the dtype of ``input``.
 
@@ -51,7 +52,11 @@ def _count(v: Variable, axes: tuple[int, ...], dtype: str, less: int = 0) -> Var
 
 
 def var(
-    input: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
+    input: TensorLike,
+    axis: AxisLike = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    corrected: bool = False,
 ) -> Variable:
     """Variance over ``axis``: the squares of the differences from the mean, over ``n - ddof``.
 
@@ -80,7 +85,11 @@ def var(
 
 
 def std(
-    input: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
+    input: Any,
+    axis: AxisLike = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    corrected: bool = False,
 ) -> Variable:
     """Standard deviation over ``axis``: the root of :func:`var`."""
     return sqrt(var(input, axis, ddof, keepdims, corrected))

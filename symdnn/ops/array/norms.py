@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isinf
 from typing import Any
 
+from symdnn.graph.typing import AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import max, min, sum
 from symdnn.ops.core.dtype import float_of
@@ -15,7 +16,7 @@ from symdnn.ops.elemwise import like
 __all__ = ["norm"]
 
 
-def norm(x: Any, L: Any = 2, axis: Any = None, keepdims: bool = False) -> Variable:
+def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The L-norm over ``axis`` (None: of all elements), ``sum(|x|^L)^(1/L)``.
 
     ``L`` is a number: 0 counts what is not zero, ``inf`` and ``-inf`` give the largest and

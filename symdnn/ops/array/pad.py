@@ -13,6 +13,7 @@ from symdnn.graph.dims import Dim, Shape, dim_max, known
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.create import arange
 from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
@@ -37,7 +38,7 @@ class Pad(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(2, 2 + len(self.static)))
 
-    def infer(self, x: TensorType, value: TensorType, *widths: TensorType) -> Any:
+    def infer(self, x: TensorType, value: TensorType, *widths: TensorType) -> TensorType:
         if value.ndim != 0 or value.dtype != x.dtype:
             raise TypeMismatch(self, f"a scalar of dtype {x.dtype} to pad with", value)
         if len(self.static) != 2 * x.ndim:
@@ -53,14 +54,14 @@ class Pad(Op):
             for n, (low, high) in zip(shape, pairs, strict=True)
         )
 
-    def reference(self, x: Any, value: Any, *widths: Any) -> Any:
+    def reference(self, x: Array, value: Array, *widths: Array) -> Array:
         ints = [int(w) for w in widths]
         out = np.full(self._padded(x.shape, ints), value, dtype=x.dtype)
         out[tuple(slice(w, w + n) for w, n in zip(ints[::2], x.shape, strict=True))] = x
         return out
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         widths = [host[i] if s is None else s for i, s in enumerate(self.static, 2)]
         return [self._padded(shapes[0], widths)]
@@ -71,7 +72,7 @@ class Pad(Op):
         outside = dy.sum() - inner.sum()
         return [inner, outside, *(None for _ in widths)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         x, value = (
             operator("zeros_like")(v) if t is None else t
             for v, t in zip(inputs[:2], tangents[:2], strict=True)
@@ -106,7 +107,9 @@ def _inside(x: Variable, widths: Sequence[Variable]) -> tuple[slice, ...]:
     return tuple(slice(low, end(low, d)) for d, low in enumerate(lows))
 
 
-def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Variable:
+def pad(
+    x: TensorLike, pad_width: Any, mode: str = "constant", constant_values: TensorLike = 0
+) -> Variable:
     """``x`` with ``pad_width`` elements around it, as ``numpy.pad``.
 
     ``pad_width``: a number, ``(before, after)`` for all dimensions, or one such pair for each;
@@ -121,7 +124,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     if mode == "constant":
         widths = [as_dim(w) for pair in pairs for w in pair]
         value = operator("cast")(as_variable(constant_values), v.type.dtype)
-        return Pad(tuple(map(static_dim, widths)))(v, value, *widths)  # type: ignore[no-any-return]
+        return Pad(tuple(map(static_dim, widths)))(v, value, *widths)
     for axis, (low, high) in enumerate(pairs):
         if (known_or(low), known_or(high)) != (0, 0):
             v = operator("take")(v, _source(shape_i(v, axis), low, high, mode), axis)
@@ -154,15 +157,15 @@ def _source(size: Variable, low: Any, high: Any, mode: str) -> Variable:
     n: Dim = int(size.data) if isinstance(size, Constant) else size
     position = arange(-1 * as_dim(low), n + as_dim(high))
     if mode == "edge":
-        return operator("maximum")(operator("minimum")(position, n - 1), 0)  # type: ignore[no-any-return]
+        return operator("maximum")(operator("minimum")(position, n - 1), 0)
     if mode == "wrap":
-        return operator("mod")(position, n)  # type: ignore[no-any-return]
+        return operator("mod")(position, n)
     if mode == "symmetric":
         turn = operator("mod")(position, 2 * n)
-        return operator("minimum")(turn, 2 * n - 1 - turn)  # type: ignore[no-any-return]
+        return operator("minimum")(turn, 2 * n - 1 - turn)
     period = dim_max(2 * n - 2, 1)
     turn = operator("mod")(position, period)
-    return operator("minimum")(turn, period - turn)  # type: ignore[no-any-return]
+    return operator("minimum")(turn, period - turn)
 
 
 OPERATORS = {"pad": pad}

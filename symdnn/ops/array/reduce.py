@@ -13,6 +13,7 @@ from symdnn.graph.dims import Shape, known
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
+from symdnn.graph.typing import Array, AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import accumulator, float_of, is_narrow_float, upcast
 from symdnn.ops.core.lanes import on_lanes
@@ -76,7 +77,7 @@ class Reduce(Op):
         """The reduction of ``x`` over dimensions of one element, which ``x`` has no more."""
         return x.astype(self.out_dtype(x.type.dtype))
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         if not isinstance(x, TensorType) or [a for a in self.axes if a >= x.ndim]:
             raise AxisError(self, f"a tensor with dimensions {self.axes}", x)
         if kind_of(x.dtype) not in self.kinds:
@@ -89,7 +90,7 @@ class Reduce(Op):
         return tuple(d for i, d in enumerate(shape) if i not in self.axes)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         self._check_elements(shapes[0])
         return [self._reduced(shapes[0])]
@@ -155,14 +156,14 @@ class Accumulate(Reduce):
 class Sum(Accumulate):
     """Sum over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_ADD``)."""
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Any:
         return self._accumulated(np.sum, x)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x,), (dy,) = inputs, cotangents
         return [operator("fill")(x, self.expand(dy, x.type.ndim))]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0])]
 
 
@@ -176,7 +177,7 @@ class Prod(Accumulate):
 
     no_zeros_in_input: bool = False
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Any:
         return self._accumulated(np.prod, x)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -202,7 +203,7 @@ class Extreme(Reduce):
     kinds: ClassVar[str] = "bif"
     function: ClassVar[Any] = None
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         self._check_elements(x.shape)
         wide = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
         result = type(self).function(wide, axis=self.axes, keepdims=self.keepdims)
@@ -248,7 +249,7 @@ class Truth(Reduce):
     def of_one(self, x: Variable) -> Variable:
         return x if x.type.dtype == "bool" else operator("neq")(x, like(0, x))
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         x = x if x.dtype == np.bool_ else x != 0
         return np.asarray(type(self).function(x, axis=self.axes, keepdims=self.keepdims))
 
@@ -282,7 +283,7 @@ class LogSumExp(Reduce):
     def out_dtype(self, dtype: str) -> str:
         return float_of(dtype)
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Any:
         out = TensorType(self.out_dtype(x.dtype.name))
         x = x.astype(np.float32 if is_narrow_float(out.dtype) else out.numpy, copy=False)
         top = np.max(x, axis=self.axes, keepdims=True, initial=-np.inf)
@@ -302,7 +303,7 @@ class LogSumExp(Reduce):
         return [dy * operator("exp")(x - safe)]
 
 
-def _dtypes(x: Variable, dtype: Any, acc_dtype: Any, op: str) -> tuple[str, str]:
+def _dtypes(x: Variable, dtype: DtypeLike, acc_dtype: DtypeLike, op: str) -> tuple[str, str]:
     """(result, accumulator) of a sum or product, by Theano's rules."""
     wanted = None if dtype is None else TensorType(dtype).dtype
     out, acc = accumulator(x.type.dtype if wanted is None else upcast(x.type.dtype, wanted))
@@ -314,7 +315,11 @@ def _dtypes(x: Variable, dtype: Any, acc_dtype: Any, op: str) -> tuple[str, str]
 
 
 def sum(
-    input: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, acc_dtype: Any = None
+    input: TensorLike,
+    axis: AxisLike = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    acc_dtype: Any = None,
 ) -> Variable:
     """Sum over ``axis`` (an int, several, or None: all).
 
@@ -324,12 +329,12 @@ def sum(
     v = as_variable(input)
     out, acc = _dtypes(v, dtype, acc_dtype, "sum")
     axes = normal_axes(axis, v.type.ndim, "sum")
-    return Sum(axes, keepdims, out, acc)(v)  # type: ignore[no-any-return]
+    return Sum(axes, keepdims, out, acc)(v)
 
 
 def prod(
-    input: Any,
-    axis: Any = None,
+    input: TensorLike,
+    axis: AxisLike = None,
     dtype: Any = None,
     keepdims: bool = False,
     acc_dtype: Any = None,
@@ -342,48 +347,48 @@ def prod(
     v = as_variable(input)
     out, acc = _dtypes(v, dtype, acc_dtype, "prod")
     axes = normal_axes(axis, v.type.ndim, "prod")
-    return Prod(axes, keepdims, out, acc, no_zeros_in_input)(v)  # type: ignore[no-any-return]
+    return Prod(axes, keepdims, out, acc, no_zeros_in_input)(v)
 
 
-def max(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def max(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The largest element over ``axis``; NaN where there is one. Every tie gets the gradient.
 
     Raises :class:`~symdnn.errors.ShapeMismatch` for an axis of size 0.
     """
     v = as_variable(x)
-    return Max(normal_axes(axis, v.type.ndim, "max"), keepdims)(v)  # type: ignore[no-any-return]
+    return Max(normal_axes(axis, v.type.ndim, "max"), keepdims)(v)
 
 
-def min(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def min(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The smallest element over ``axis``; otherwise as :func:`max`."""
     v = as_variable(x)
-    return Min(normal_axes(axis, v.type.ndim, "min"), keepdims)(v)  # type: ignore[no-any-return]
+    return Min(normal_axes(axis, v.type.ndim, "min"), keepdims)(v)
 
 
-def ptp(a: Any, axis: Any = None) -> Variable:
+def ptp(a: Any, axis: AxisLike = None) -> Variable:
     """The largest minus the smallest element over ``axis``."""
     return max(a, axis) - min(a, axis)
 
 
-def all(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def all(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """Whether all elements over ``axis`` are true (not zero), as bool."""
     v = as_variable(x)
-    return AllTrue(normal_axes(axis, v.type.ndim, "all"), keepdims)(v)  # type: ignore[no-any-return]
+    return AllTrue(normal_axes(axis, v.type.ndim, "all"), keepdims)(v)
 
 
-def any(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def any(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """Whether any element over ``axis`` is true (not zero), as bool."""
     v = as_variable(x)
-    return AnyTrue(normal_axes(axis, v.type.ndim, "any"), keepdims)(v)  # type: ignore[no-any-return]
+    return AnyTrue(normal_axes(axis, v.type.ndim, "any"), keepdims)(v)
 
 
-def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def logsumexp(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """``log(sum(exp(x)))`` over ``axis`` without overflow."""
     v = as_variable(x)
     axes = normal_axes(axis, v.type.ndim, "logsumexp")
     if v.type.is_discrete:
         v = operator("cast")(v, float_of(v.type.dtype))
-    return LogSumExp(axes, keepdims)(v)  # type: ignore[no-any-return]
+    return LogSumExp(axes, keepdims)(v)
 
 
 OPERATORS = {

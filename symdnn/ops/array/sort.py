@@ -12,7 +12,8 @@ from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, dim_where, known, normal_axis
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.take import put_along_axis, take_along_axis
 from symdnn.ops.array.view import flatten
@@ -31,14 +32,14 @@ class Sort(Op):
 
     axis: int
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         return _with_axis(self, x, self.axis)
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         return np.sort(x, axis=self.axis, kind="stable")
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [shapes[0]]
 
@@ -47,7 +48,7 @@ class Sort(Op):
         rank = ArgSort(self.axis)(ArgSort(self.axis)(inputs[0]))
         return [take_along_axis(cotangents[0], rank, self.axis)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [take_along_axis(tangents[0], ArgSort(self.axis)(inputs[0]), self.axis)]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -60,14 +61,14 @@ class ArgSort(Op):
 
     axis: int
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         return _with_axis(self, x, self.axis).with_dtype("int64")
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         return np.argsort(x, axis=self.axis, kind="stable").astype(np.int64, copy=False)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [shapes[0]]
 
@@ -84,7 +85,9 @@ def _with_axis(op: Any, x: TensorType, axis: int) -> TensorType:
     return x
 
 
-def _prepared(what: str, a: Any, axis: int | None, kind: str, order: Any) -> tuple[Variable, int]:
+def _prepared(
+    what: str, a: TensorLike, axis: int | None, kind: str, order: Any
+) -> tuple[Variable, int]:
     if kind not in _KINDS:
         raise OptionError(f"{what}: kind={kind!r}: wanted one of {', '.join(_KINDS)}")
     if order is not None:
@@ -101,13 +104,13 @@ def sort(a: Any, axis: int | None = -1, kind: str = "quicksort", order: Any = No
     The sort is always stable, which every ``kind`` permits.
     """
     v, where = _prepared("sort", a, axis, kind, order)
-    return Sort(where)(v)  # type: ignore[no-any-return]
+    return Sort(where)(v)
 
 
 def argsort(a: Any, axis: int | None = -1, kind: str = "quicksort", order: Any = None) -> Variable:
     """The int64 indices that put ``a`` in ascending order along ``axis`` (flattened when None)."""
     v, where = _prepared("argsort", a, axis, kind, order)
-    return ArgSort(where)(v)  # type: ignore[no-any-return]
+    return ArgSort(where)(v)
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class TopK(MultiOp):
     def host_inputs(self) -> tuple[int, ...]:
         return (1,)
 
-    def infer(self, x: TensorType, k: TensorType) -> Any:
+    def infer(self, x: TensorType, k: TensorType) -> tuple[Type, ...]:
         shape = list(_with_axis(self, x, self.axis).shape)
         count = None if self.static is None else abs(self.static)
         self._check(count, shape[self.axis])
@@ -138,7 +141,7 @@ class TopK(MultiOp):
         if m == 0 or (m is not None and n is not None and m > n):
             raise ShapeMismatch(self, f"1 to {n} elements of axis {self.axis}", f"k = {m}")
 
-    def reference(self, x: Any, k: Any) -> Any:
+    def reference(self, x: Array, k: Array) -> tuple[Array, ...]:
         count, n = int(k), x.shape[self.axis]
         self._check(abs(count), n)
         if count < 0:
@@ -152,7 +155,7 @@ class TopK(MultiOp):
         return values, best.astype(TensorType(self.index_dtype).numpy)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         k = host[1] if self.static is None else self.static
         count = abs(n) if (n := known(k)) is not None else dim_where(k < 0, -1 * k, k)
@@ -161,13 +164,13 @@ class TopK(MultiOp):
         shape[self.axis] = count
         return [tuple(shape), tuple(shape)]
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         if cotangents[0] is None:
             return [None, None]
         zeros = operator("zeros_like")(inputs[0])
         return [put_along_axis(zeros, outputs[1], cotangents[0], self.axis, add=True), None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if tangents[0] is None:
             return [None, None]
         return [take_along_axis(tangents[0], outputs[1], self.axis), None]
@@ -177,7 +180,7 @@ class TopK(MultiOp):
 
 
 def topk_and_argtopk(
-    x: Any, kth: Any, axis: int | None = -1, sorted: bool = True, idx_dtype: str = "int64"
+    x: TensorLike, kth: Any, axis: int | None = -1, sorted: bool = True, idx_dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """The ``kth`` largest elements along ``axis`` (smallest if negative) and their indices.
 
@@ -217,17 +220,17 @@ class SearchSorted(Op):
 
     side: str = "left"
 
-    def infer(self, x: TensorType, v: TensorType) -> Any:
+    def infer(self, x: TensorType, v: TensorType) -> TensorType:
         if x.ndim != 1 or x.dtype != v.dtype:
             raise TypeMismatch(self, "a vector and values of its dtype", [x, v])
         return v.with_dtype("int64")
 
-    def reference(self, x: Any, v: Any) -> Any:
+    def reference(self, x: Array, v: Array) -> Array:
         side: Any = self.side
         return np.asarray(np.searchsorted(x, v, side=side)).astype(np.int64)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [shapes[1]]
 
@@ -238,7 +241,9 @@ class SearchSorted(Op):
         return on_lanes(self, inputs, axes, same=(0,))
 
 
-def searchsorted(x: Any, v: Any, side: str = "left", sorter: Any = None) -> Variable:
+def searchsorted(
+    x: TensorLike, v: TensorLike, side: str = "left", sorter: TensorLike | None = None
+) -> Variable:
     """Where elements of ``v`` go in the sorted vector ``x`` (sorted by ``sorter`` if given)."""
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side={side!r}: wanted 'left' or 'right'")
@@ -247,7 +252,7 @@ def searchsorted(x: Any, v: Any, side: str = "left", sorter: Any = None) -> Vari
         table = table[as_variable(sorter)]
     dtype = upcast(table.type.dtype, values.type.dtype)
     pair = [t if t.type.dtype == dtype else operator("cast")(t, dtype) for t in (table, values)]
-    return SearchSorted(side)(*pair)  # type: ignore[no-any-return]
+    return SearchSorted(side)(*pair)
 
 
 @dataclass(frozen=True)
@@ -263,7 +268,7 @@ class Unique(MultiOp):
     return_inverse: bool = False
     return_counts: bool = False
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> tuple[Type, ...]:
         vector = TensorType("int64", (None,))
         flat: int | None = 1
         for d in x.shape:
@@ -272,16 +277,16 @@ class Unique(MultiOp):
         more.append((self.return_counts, vector))
         return (TensorType(x.dtype, (None,)), *(t for wanted, t in more if wanted))
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> tuple[Array, ...]:
         ask: Any = (self.return_index, self.return_inverse, self.return_counts)
         found = np.unique(x.reshape(-1), *ask)
         first, *rest = found if isinstance(found, tuple) else (found,)
         return (first, *(r.reshape(-1).astype(np.int64, copy=False) for r in rest))
 
-    def shapes(self, types: Sequence[Any], shapes: Sequence[Any], host: Host) -> None:
+    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
         return None
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         x, dy = inputs[0], cotangents[0]
         if dy is None:
             return [None]
@@ -295,7 +300,10 @@ class Unique(MultiOp):
 
 
 def unique(
-    x: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False
+    x: TensorLike,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
 ) -> Any:
     """The different elements of ``x`` in ascending order, and what else is asked for (a tuple)."""
     return Unique(return_index, return_inverse, return_counts)(as_variable(x))

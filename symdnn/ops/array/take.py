@@ -14,6 +14,7 @@ from symdnn.graph.dims import Shape, normal_axis
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange, zeros
 from symdnn.ops.array.getitem import getitem, inc_subtensor, nonzero, set_subtensor
@@ -25,7 +26,9 @@ from symdnn.ops.core.shape import as_dim, dimshuffle, shape_i, static_dim
 __all__ = ["OneHot"]
 
 
-def take(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Variable:
+def take(
+    a: TensorLike, indices: TensorLike, axis: int | None = None, mode: str = "raise"
+) -> Variable:
     """Elements of ``a`` by integer ``indices`` along ``axis`` (of the flattened ``a`` when None).
 
     The dimensions of ``indices`` take the place of ``axis``. ``mode`` says what an index out of
@@ -47,9 +50,9 @@ def _in_range(what: str, index: Variable, size: Variable, mode: str) -> Variable
     if mode == "raise":
         return index
     if mode == "wrap":
-        return operator("mod")(index, size)  # type: ignore[no-any-return]
+        return operator("mod")(index, size)
     if mode == "clip":
-        return operator("maximum")(operator("minimum")(index, size - 1), 0)  # type: ignore[no-any-return]
+        return operator("maximum")(operator("minimum")(index, size - 1), 0)
     raise OptionError(f"{what}: mode={mode!r}: wanted 'raise', 'wrap' or 'clip'")
 
 
@@ -72,7 +75,7 @@ def _along(arr: Variable, indices: Variable, axis: int) -> tuple[Any, ...]:
     return tuple(index)
 
 
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Variable:
+def take_along_axis(arr: Any, indices: TensorLike, axis: int | None = -1) -> Variable:
     """``arr`` at ``indices`` along ``axis``, matched position by position in the other axes.
 
     ``indices`` has the ndim of ``arr``; static 1s broadcast. What argsort and argtopk return fits.
@@ -90,7 +93,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int, add: bool = F
     return (inc_subtensor if add else set_subtensor)(part, values)
 
 
-def choose(a: Any, choices: Any, mode: str = "raise") -> Variable:
+def choose(a: TensorLike, choices: TensorLike, mode: str = "raise") -> Variable:
     """At each position the element of ``choices[a]`` there; all broadcast together.
 
     ``choices`` is a list of tensors or one tensor whose first dimension counts them; ``mode`` as
@@ -132,7 +135,7 @@ def flatnonzero(a: Any) -> Variable:
     return nonzero(flatten(a, 1))[0]  # type: ignore[no-any-return]
 
 
-def nonzero_values(a: Any) -> Variable:
+def nonzero_values(a: TensorLike) -> Variable:
     """The elements that are not zero, as a vector."""
     v = flatten(as_variable(a), 1)
     return getitem(v, flatnonzero(v))
@@ -153,12 +156,12 @@ class OneHot(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return (1,)
 
-    def infer(self, labels: TensorType, n: TensorType) -> Any:
+    def infer(self, labels: TensorType, n: TensorType) -> TensorType:
         if not labels.is_integer:
             raise TypeMismatch(self, "integer labels", labels)
         return TensorType(self.dtype, (*labels.shape, self.static))
 
-    def reference(self, labels: Any, n: Any) -> Any:
+    def reference(self, labels: Array, n: Array) -> Any:
         count = int(n)
         wrong = (labels < 0) | (labels >= count)
         if wrong.any():
@@ -172,7 +175,7 @@ class OneHot(Op):
         return out.astype(TensorType(self.dtype).numpy)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [(*shapes[0], host[1] if self.static is None else self.static)]
 
@@ -183,17 +186,17 @@ class OneHot(Op):
         return on_lanes(self, inputs, axes)
 
 
-def to_one_hot(y: Any, nb_class: Any, dtype: Any = None) -> Variable:
+def to_one_hot(y: TensorLike, nb_class: Any, dtype: DtypeLike | None = None) -> Variable:
     """Labels ``y`` as rows with a single 1: ``(n,)`` integers give ``(n, nb_class)``.
 
     ``floatX`` by default; labels of any ndim are taken.
     """
     n = as_dim(nb_class)
     op = OneHot(TensorType(dtype or config.floatX).dtype, static_dim(n))
-    return op(as_variable(y), n)  # type: ignore[no-any-return]
+    return op(as_variable(y), n)
 
 
-def bincount(x: Any, weights: Any = None, minlength: Any = None) -> Variable:
+def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = None) -> Variable:
     """How often each of 0, 1, ... occurs in the vector ``x``, or the sum of its ``weights``.
 
     The length, at least ``minlength``, depends on the largest value.
@@ -210,7 +213,7 @@ def bincount(x: Any, weights: Any = None, minlength: Any = None) -> Variable:
     return inc_subtensor(getitem(counts, wide), values)
 
 
-def diff(x: Any, n: int = 1, axis: int = -1) -> Variable:
+def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Variable:
     """Differences of neighbours along ``axis``, taken ``n`` times."""
     v = as_variable(x)
     where = normal_axis("diff", axis, v.type.ndim)
@@ -221,7 +224,7 @@ def diff(x: Any, n: int = 1, axis: int = -1) -> Variable:
     return v
 
 
-def fill_diagonal(a: Any, val: Any, offset: int = 0) -> Variable:
+def fill_diagonal(a: TensorLike, val: Any, offset: int = 0) -> Variable:
     """The matrix ``a`` with ``val`` on the diagonal ``offset``."""
     v = as_variable(a)
     if v.type.ndim != 2:
@@ -231,7 +234,7 @@ def fill_diagonal(a: Any, val: Any, offset: int = 0) -> Variable:
     return set_subtensor(v[k + max(-offset, 0), k + max(offset, 0)], val)
 
 
-def fill_diagonal_offset(a: Any, val: Any, offset: Any) -> Variable:
+def fill_diagonal_offset(a: TensorLike, val: Any, offset: Any) -> Variable:
     """:func:`fill_diagonal` with an offset, which may be a symbolic integer."""
     if not isinstance(offset, Variable):
         return fill_diagonal(a, val, offset)
@@ -240,7 +243,7 @@ def fill_diagonal_offset(a: Any, val: Any, offset: Any) -> Variable:
         raise NdimMismatch("fill_diagonal_offset", "a matrix", v.type)
     rows, columns = (arange(shape_i(v, d)) for d in (0, 1))
     on_it = operator("eq")(rows.dimshuffle(0, "x") + k, columns.dimshuffle("x", 0))
-    return operator("switch")(on_it, operator("cast")(val, v.type.dtype), v)  # type: ignore[no-any-return]
+    return operator("switch")(on_it, operator("cast")(val, v.type.dtype), v)
 
 
 OPERATORS = {

@@ -12,6 +12,7 @@ from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known, normal_axis, one_size, product
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import (
@@ -31,11 +32,11 @@ __all__ = ["Copy", "ForgetShape", "SpecifyShape"]
 # -- the order of dimensions ----------------------------------------------------------------------
 
 
-def _axes(axes: Any) -> tuple[Any, ...]:
+def _axes(axes: AxisLike) -> tuple[Any, ...]:
     return tuple(axes) if isinstance(axes, list | tuple | np.ndarray) else (axes,)
 
 
-def transpose(x: Any, axes: Sequence[int] | None = None) -> Variable:
+def transpose(x: TensorLike, axes: Sequence[int] | None = None) -> Variable:
     """``x`` with its dimensions in the order of ``axes`` (reversed when None)."""
     v = as_variable(x)
     order = tuple(reversed(range(v.type.ndim))) if axes is None else _axes(axes)
@@ -44,7 +45,7 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Variable:
     return dimshuffle(v, [normal_axis("transpose", a, v.type.ndim) for a in order])
 
 
-def swapaxes(x: Any, axis1: int, axis2: int) -> Variable:
+def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Variable:
     """``x`` with two dimensions exchanged."""
     v = as_variable(x)
     order = list(range(v.type.ndim))
@@ -53,7 +54,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Variable:
     return dimshuffle(v, order)
 
 
-def moveaxis(x: Any, source: Any, destination: Any) -> Variable:
+def moveaxis(x: TensorLike, source: Any, destination: Any) -> Variable:
     """``x`` with dimensions ``source`` at the places ``destination`` (ints or sequences)."""
     v = as_variable(x)
     ndim = v.type.ndim
@@ -67,7 +68,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Variable:
     return dimshuffle(v, order)
 
 
-def rollaxis(x: Any, axis: int, start: int = 0) -> Variable:
+def rollaxis(x: TensorLike, axis: int, start: int = 0) -> Variable:
     """``x`` with ``axis`` moved before the dimension ``start``."""
     v = as_variable(x)
     order = list(range(v.type.ndim))
@@ -81,7 +82,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Variable:
 # -- dimensions of size 1 -------------------------------------------------------------------------
 
 
-def squeeze(x: Any, axis: Any = None) -> Variable:
+def squeeze(x: TensorLike, axis: AxisLike = None) -> Variable:
     """``x`` without its static-1 dimensions, or without those of ``axis`` (an int or several).
 
     A dimension named in ``axis`` whose size is unknown is declared to be 1, and checked when
@@ -96,7 +97,7 @@ def squeeze(x: Any, axis: Any = None) -> Variable:
     return dimshuffle(v, [i for i in range(v.type.ndim) if i not in drop])
 
 
-def expand_dims(x: Any, axis: Any) -> Variable:
+def expand_dims(x: TensorLike, axis: AxisLike) -> Variable:
     """``x`` with new dimensions of size 1 at the places ``axis`` (an int or several)."""
     v = as_variable(x)
     axes = _axes(axis)
@@ -108,13 +109,13 @@ def expand_dims(x: Any, axis: Any) -> Variable:
     return dimshuffle(v, ["x" if i in new else next(old) for i in range(ndim)])
 
 
-def shape_padleft(t: Any, n_ones: int = 1) -> Variable:
+def shape_padleft(t: TensorLike, n_ones: int = 1) -> Variable:
     """``t`` with ``n_ones`` new dimensions of size 1 in front."""
     v = as_variable(t)
     return dimshuffle(v, [*("x" for _ in range(n_ones)), *range(v.type.ndim)])
 
 
-def shape_padright(t: Any, n_ones: int = 1) -> Variable:
+def shape_padright(t: TensorLike, n_ones: int = 1) -> Variable:
     """``t`` with ``n_ones`` new dimensions of size 1 at the end."""
     v = as_variable(t)
     return dimshuffle(v, [*range(v.type.ndim), *("x" for _ in range(n_ones))])
@@ -125,7 +126,7 @@ def shape_padaxis(t: Any, axis: int) -> Variable:
     return expand_dims(t, axis)
 
 
-def atleast_nd(x: Any, n: int = 1, left: bool = True) -> Variable:
+def atleast_nd(x: TensorLike, n: int = 1, left: bool = True) -> Variable:
     """``x`` with dimensions of size 1 added (in front, or at the end) up to ``n``."""
     v = as_variable(x)
     return (shape_padleft if left else shape_padright)(v, max(0, n - v.type.ndim))
@@ -140,23 +141,23 @@ class ForgetShape(Op):
 
     axes: tuple[int, ...]
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         if any(not 0 <= a < x.ndim for a in self.axes):
             raise AxisError(self, f"axes of a tensor of {x.ndim} dimension(s)", x)
         return x.with_shape(None if i in self.axes else d for i, d in enumerate(x.shape))
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [specify_type(cotangents[0], inputs[0].type)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(tangents[0])]
 
     @property
@@ -167,7 +168,7 @@ class ForgetShape(Op):
         return on_lanes(ForgetShape(tuple(a + 1 for a in self.axes)), inputs, axes)
 
 
-def addbroadcast(x: Any, *axes: int) -> Variable:
+def addbroadcast(x: TensorLike, *axes: int) -> Variable:
     """``x`` whose ``axes`` are declared to have size 1, so that they broadcast.
 
     Checked when the function runs: another size raises :class:`ShapeMismatch`.
@@ -177,7 +178,7 @@ def addbroadcast(x: Any, *axes: int) -> Variable:
     return specify_type(v, v.type.with_shape(1 if i in ones else None for i in range(v.type.ndim)))
 
 
-def unbroadcast(x: Any, *axes: int) -> Variable:
+def unbroadcast(x: TensorLike, *axes: int) -> Variable:
     """``x`` whose ``axes`` are of unknown size, so that they do not broadcast."""
     v = as_variable(x)
     chosen = {normal_axis("unbroadcast", a, v.type.ndim) for a in axes}
@@ -185,7 +186,7 @@ def unbroadcast(x: Any, *axes: int) -> Variable:
     return ForgetShape(forget)(v) if forget else v
 
 
-def patternbroadcast(x: Any, broadcastable: Sequence[bool]) -> Variable:
+def patternbroadcast(x: TensorLike, broadcastable: Sequence[bool]) -> Variable:
     """``x`` with exactly this broadcast pattern: :func:`addbroadcast` and :func:`unbroadcast`."""
     v = as_variable(x)
     flags = [bool(b) for b in broadcastable]
@@ -205,7 +206,7 @@ class SpecifyShape(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + len(self.static)))
 
-    def infer(self, x: TensorType, *dims: TensorType) -> Any:
+    def infer(self, x: TensorType, *dims: TensorType) -> TensorType:
         if x.ndim != len(self.static):
             raise NdimMismatch(self, f"a tensor of {len(self.static)} dimensions", x)
         merged = []
@@ -215,14 +216,14 @@ class SpecifyShape(Op):
             merged.append(a if b is None else b)
         return x.with_shape(merged)
 
-    def reference(self, x: Any, *dims: Any) -> Any:
+    def reference(self, x: Array, *dims: Array) -> Array:
         wanted = tuple(int(d) for d in dims)
         if x.shape != wanted:
             raise ShapeMismatch(self, f"the shape {wanted}", x.shape)
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         (x, *_), wanted = shapes, tuple(host[i] for i in self.host_inputs)
         for a, b in zip(x, wanted, strict=True):
@@ -234,7 +235,7 @@ class SpecifyShape(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], *(None for _ in self.static)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
@@ -248,7 +249,7 @@ class SpecifyShape(Op):
         return [specify_shape(x, [None, *dims])], [0]
 
 
-def specify_shape(x: Any, shape: Any) -> Variable:
+def specify_shape(x: TensorLike, shape: Any) -> Variable:
     """``x`` whose shape is declared: ints, integer scalars, None for any size, or a vector.
 
     ``specify_shape(x, (y.shape[0], None))`` declares two sizes equal, those of two names too: the
@@ -264,28 +265,28 @@ def specify_shape(x: Any, shape: Any) -> Variable:
     if all(d is None or s is not None for d, s in zip(entries, static, strict=True)):
         return specify_type(v, v.type.with_shape(static))
     dims = [own if d is None else d for d, own in zip(entries, dims_of(v), strict=True)]
-    return SpecifyShape(static)(v, *dims)  # type: ignore[no-any-return]
+    return SpecifyShape(static)(v, *dims)
 
 
 @dataclass(frozen=True)
 class Copy(Op):
     """The same value in memory of its own."""
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         return x
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         return np.array(x, copy=True)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0]]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [tangents[0]]
 
     @property
@@ -296,15 +297,15 @@ class Copy(Op):
         return on_lanes(self, inputs, axes)
 
 
-def copy(x: Any, name: str | None = None) -> Variable:
+def copy(x: TensorLike, name: str | None = None) -> Variable:
     """A new variable of the same value (Theano's ``tensor_copy``)."""
-    return Copy()(as_variable(x), name=name)  # type: ignore[no-any-return]
+    return Copy()(as_variable(x), name=name)
 
 
 # -- shapes ---------------------------------------------------------------------------------------
 
 
-def flatten(x: Any, ndim: int | None = None, outdim: int | None = None) -> Variable:
+def flatten(x: TensorLike, ndim: int | None = None, outdim: int | None = None) -> Variable:
     """``x`` with ``ndim`` dimensions: the first ``ndim - 1`` kept, the rest joined into one.
 
     ``outdim`` is Theano's old name of ``ndim``; the default is 1.

@@ -17,7 +17,7 @@ from symdnn.graph.dims import Dim
 from symdnn.graph.op import Axes, Batched
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import toposort
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.ops.control.scan import Scan
@@ -118,7 +118,7 @@ def _looped(node: Apply, operands: Sequence[Operand], found: Known) -> list[Oper
     """
     makers = {node}
     given = dict(zip(node.inputs, operands, strict=True))
-    while opaque := [(v, v.owner) for v in given if not isinstance(v.type, TensorType) and v.owner]:
+    while opaque := [(v, v.owner) for v in given if isinstance(v.type, OpaqueType) and v.owner]:
         for v, maker in opaque:
             del given[v]
             makers.add(maker)

@@ -10,7 +10,8 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.core.lanes import lanes_of, stacked
 from symdnn.ops.core.python_numbers import settled
@@ -30,7 +31,7 @@ class IfElse(MultiOp):
 
     count: int
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         condition, branches = inputs[0], inputs[1:]
         if not isinstance(condition, TensorType) or condition.ndim != 0:
             raise TypeMismatch(self, "a scalar condition", condition)
@@ -47,12 +48,12 @@ class IfElse(MultiOp):
             )
         return a.with_shape(x if x == y else None for x, y in zip(a.shape, b.shape))
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         yes, no = inputs[1 : 1 + self.count], inputs[1 + self.count :]
         return tuple(yes if inputs[0] else no)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         yes, no = shapes[1 : 1 + self.count], shapes[1 + self.count :]
         same = all(a is b or a == b for s, t in zip(yes, no) for a, b in zip(s, t))
@@ -69,7 +70,7 @@ class IfElse(MultiOp):
             grads[1 + i], grads[1 + self.count + i] = a, b
         return grads
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         both = zip(tangents[1 : 1 + self.count], tangents[1 + self.count :], strict=True)
         used = [i for i, pair in enumerate(both) if any(t is not None for t in pair)]
         found: list[Variable | None] = [None] * self.count
@@ -102,7 +103,7 @@ class IfElse(MultiOp):
 def _chosen(holds: Variable, a: Variable, b: Variable) -> Variable:
     """Of each lane the branch that it takes: both are computed."""
     wide = holds.dimshuffle(0, *["x"] * (a.type.ndim - 1))
-    return operator("switch")(wide, a, b)  # type: ignore[no-any-return]
+    return operator("switch")(wide, a, b)
 
 
 def _zeros(values: Sequence[Variable], cotangents: Sequence[Variable]) -> list[Variable]:
@@ -113,7 +114,9 @@ def _zeros(values: Sequence[Variable], cotangents: Sequence[Variable]) -> list[V
     ]
 
 
-def ifelse(condition: Any, then_branch: Any, else_branch: Any, name: str | None = None) -> Any:
+def ifelse(
+    condition: TensorLike, then_branch: Any, else_branch: Any, name: str | None = None
+) -> Any:
     """``then_branch`` if ``condition`` (a scalar) is not zero, else ``else_branch``; lazily.
 
     A branch is a variable or a sequence of them; both have the same structure and types.

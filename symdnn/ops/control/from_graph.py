@@ -13,6 +13,8 @@ from symdnn.graph.inner import InnerGraph, InnerGraphOp
 from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import clone_graph, leaves
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.core.inner_shapes import inner_shapes, scalars_for_shapes
 
@@ -85,7 +87,7 @@ class OpFromGraph(InnerGraphOp):
 
     # -- what it computes -----------------------------------------------------------------------
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         for i, (wanted, got) in enumerate(zip(self.inner.input_types, inputs, strict=True)):
             if not wanted.accepts(got):
                 raise TypeMismatch(self, f"input {i} of type {wanted}", got)
@@ -96,12 +98,12 @@ class OpFromGraph(InnerGraphOp):
         return scalars_for_shapes(self.inner, tuple(range(len(self.inner.outputs))))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         found = inner_shapes(self.inner, range(len(self.inner.outputs)), shapes, host)
         return None if any(s is None for s in found) else [s for s in found if s is not None]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return tuple(self.inner.compute(inputs))
 
     # -- derivatives ----------------------------------------------------------------------------
@@ -139,7 +141,7 @@ class OpFromGraph(InnerGraphOp):
         values = iter(op.make_node(*inputs, *(c for _, c in given)).outputs)
         return [None if g is None else next(values) for g in grads]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         rop = self.overrides[2]
         if rop == "default":
             if self.overrides[:2] != ("default", "default"):
@@ -151,7 +153,7 @@ class OpFromGraph(InnerGraphOp):
             found = [own[i] if isinstance(t, str) else t for i, t in enumerate(found)]
         return [None if t is None else as_variable(t) for t in found]
 
-    def _own_jvp(self, inputs: Vars, tangents: Vars) -> Sequence[Variable | None]:
+    def _own_jvp(self, inputs: Vars, tangents: Grads) -> Sequence[Variable | None]:
         # On inner variables, since one variable may be several inputs.
         inside, results = self.inner.open()
         known = {v: t for v, t in zip(inside, tangents, strict=True) if t is not None}

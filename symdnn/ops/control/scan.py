@@ -11,6 +11,7 @@ from symdnn.graph.dims import Shape, known, same_dim
 from symdnn.graph.inner import InnerGraph, InnerGraphOp
 from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
 from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array
 from symdnn.ops.control.scan_loop import run_loop
 from symdnn.ops.core.inner_shapes import inner_shapes, scalars_for_shapes
 
@@ -122,7 +123,7 @@ class Scan(InnerGraphOp):
 
     # -- types and shapes ---------------------------------------------------------------------
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         given = self.split(inputs)
         if (
             not isinstance(given.steps, TensorType)
@@ -164,7 +165,7 @@ class Scan(InnerGraphOp):
         return (*out, TensorType("int64", ())) if self.until else tuple(out)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         given = self.split(shapes)
         n = host[0] if self.steps is None else self.steps
@@ -214,7 +215,7 @@ class Scan(InnerGraphOp):
 
     # -- running and differentiating ----------------------------------------------------------
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return tuple(run_loop(self, inputs, lambda given, _: self.inner.compute(given)))
 
     def empty_shapes(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:

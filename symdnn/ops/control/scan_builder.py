@@ -11,9 +11,10 @@ from typing import Any
 from symdnn.errors import AxisError, NdimMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.dims import dim_min
 from symdnn.graph.names.flow import name_of
-from symdnn.graph.test_values_flag import entry_of
 from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.type import OpaqueType
+from symdnn.graph.typing import TensorLike
+from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.control.scan_parts import Built, Parts, State
 from symdnn.ops.control.statistics import note_order, statistics_updates
@@ -40,7 +41,7 @@ class OrderedUpdates(OrderedDict[Any, Any]):
 class until:
     """Returned by a step function: the loop ends after the step whose ``condition`` is true."""
 
-    def __init__(self, condition: Any) -> None:
+    def __init__(self, condition: TensorLike) -> None:
         self.condition = as_variable(condition)
         if self.condition.type.ndim != 0:
             raise TypeMismatch("until", "a scalar condition", self.condition.type)
@@ -291,7 +292,7 @@ def _tap_name(x: Variable, tap: int) -> str | None:
     return None if x.name is None else f"{x.name}[t{tap:+d}]" if tap else f"{x.name}[t]"
 
 
-def _state(number: int, given: Any, taps: tuple[int, ...]) -> State:
+def _state(number: int, given: TensorLike, taps: tuple[int, ...]) -> State:
     """A recurrent output; its ``next`` is put in once the step function was called."""
     label = f"output {number}"
     if not taps or any(t >= 0 for t in taps):

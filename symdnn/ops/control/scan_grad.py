@@ -305,7 +305,7 @@ class _Backward:
         if not self.partial:
             return g[::-1]
         place = operator("zeros_like")(x)[self.done - self.steps : self.done]
-        return operator("set_subtensor")(place, g[::-1])  # type: ignore[no-any-return]
+        return operator("set_subtensor")(place, g[::-1])
 
 
 def _sum_state(inner: Variable, outer: Variable, g: Variable) -> State:

@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import ShapeMismatch
 from symdnn.graph.type import numpy_dtype
+from symdnn.graph.typing import DtypeLike
 
 if TYPE_CHECKING:
     from symdnn.ops.control.scan import Carry, Scan
@@ -30,7 +31,7 @@ class LoopArrays(Protocol):
 
     ahead: bool
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: DtypeLike) -> Any:
         """A new array; ``dtype`` is the ``dtype`` of another, or of a type."""
 
     def put(self, target: Any, value: Any) -> None:

@@ -148,7 +148,7 @@ def _wider(s: State) -> TensorType | None:
     """The type with fewer static sizes that a state needs; None when its type is settled."""
     old, new = s.inside[0].type, s.next.type
     if s.flexible and old.dtype != new.dtype and old.ndim == new.ndim:
-        return old.with_dtype(new.dtype)  # type: ignore[no-any-return]
+        return old.with_dtype(new.dtype)
     if old.dtype != new.dtype or old.ndim != new.ndim or not old.agrees_in_names(new):
         raise _mismatch(s)
     kept = []

@@ -9,6 +9,7 @@ import numpy as np
 from symdnn.errors import NdimMismatch, NotScalarConstantError, OptionError
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import leaves
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, ShapeI, SpecifyType
 
@@ -17,7 +18,7 @@ __all__ = ["get_scalar_constant_value", "get_vector_length"]
 _KEEP_THE_ELEMENTS = (Alloc, DimShuffle, Reshape, SpecifyType)
 
 
-def get_scalar_constant_value(v: Any) -> Any:
+def get_scalar_constant_value(v: TensorLike) -> Any:
     """The number that all elements of ``v`` are for certain, as a 0-d array.
 
     Raises :class:`~symdnn.errors.NotScalarConstantError` where that is not known.
@@ -48,7 +49,7 @@ def _static_size(v: Variable) -> int | None:
     return None if size is None else int(size)
 
 
-def get_vector_length(v: Any) -> int:
+def get_vector_length(v: TensorLike) -> int:
     """The number of elements of a vector whose length its type says, such as ``x.shape``."""
     vector = as_variable(v)
     if vector.type.ndim != 1:

@@ -13,6 +13,7 @@ from symdnn.errors import AssertionFailed, NonDifferentiable, OptionError, TypeM
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 
 __all__ = [
@@ -40,21 +41,21 @@ class Identity(Op):
 
     abstract: ClassVar[bool] = True
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         return inputs[0]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         return inputs[0]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], *[None] * (len(inputs) - 1)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [tangents[0]]
 
     @property
@@ -77,7 +78,7 @@ class DisconnectedGrad(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None]
 
 
@@ -88,8 +89,8 @@ class ZeroGrad(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0].zeros_like()]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
-        return [tangents[0].zeros_like()]
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        return [None if t is None else t.zeros_like() for t in tangents]
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class UndefinedGrad(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         raise NonDifferentiable(f"the gradient through {inputs[0]} was declared undefined")
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         raise NonDifferentiable(f"the gradient through {inputs[0]} was declared undefined")
 
 
@@ -113,7 +114,7 @@ class GradClip(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0].clip(self.lower, self.upper)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         raise NonDifferentiable("grad_clip has a reverse mode only")
 
 
@@ -126,7 +127,7 @@ class GradScale(Identity):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0] * np.asarray(self.multiplier, inputs[0].type.numpy)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [tangents[0] * np.asarray(self.multiplier, inputs[0].type.numpy)]
 
 
@@ -145,13 +146,13 @@ class Assert(Identity):
 
     message: str = "Assert failed"
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         for condition in inputs[1:]:
             if not isinstance(condition, TensorType):
                 raise TypeMismatch(self, "conditions that are tensors", list(inputs))
         return inputs[0]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         for i, condition in enumerate(inputs[1:]):
             if not np.all(condition):
                 raise AssertionFailed(f"{self.message} (condition {i})")
@@ -177,7 +178,7 @@ class Print(Identity):
     def __post_init__(self) -> None:
         object.__setattr__(self, "attrs", tuple(self.attrs))
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         (self.function or _print)(self, inputs[0])
         return inputs[0]
 
@@ -194,12 +195,12 @@ def _print(op: Print, value: Any) -> None:
 
 def disconnected_grad(x: Any) -> Variable:
     """``x`` cut off from gradients: as if it were an input that nobody asked about."""
-    return DisconnectedGrad()(x)  # type: ignore[no-any-return]
+    return DisconnectedGrad()(x)
 
 
 def zero_grad(x: Any) -> Variable:
     """``x`` whose gradient is zero."""
-    return ZeroGrad()(x)  # type: ignore[no-any-return]
+    return ZeroGrad()(x)
 
 
 consider_constant = zero_grad
@@ -207,27 +208,27 @@ consider_constant = zero_grad
 
 def undefined_grad(x: Any) -> Variable:
     """``x`` whose gradient raises."""
-    return UndefinedGrad()(x)  # type: ignore[no-any-return]
+    return UndefinedGrad()(x)
 
 
 def grad_clip(x: Any, lower_bound: float, upper_bound: float) -> Variable:
     """``x`` whose gradient is clipped elementwise to the bounds."""
     if not lower_bound <= upper_bound:
         raise OptionError(f"grad_clip: lower_bound {lower_bound} is above {upper_bound}")
-    return GradClip(float(lower_bound), float(upper_bound))(x)  # type: ignore[no-any-return]
+    return GradClip(float(lower_bound), float(upper_bound))(x)
 
 
 def grad_scale(x: Any, multiplier: float) -> Variable:
     """``x`` whose gradient is multiplied by ``multiplier`` (-1: gradient reversal)."""
-    return GradScale(float(multiplier))(x)  # type: ignore[no-any-return]
+    return GradScale(float(multiplier))(x)
 
 
-def assert_(value: Any, *conditions: Any, message: str = "Assert failed") -> Variable:
+def assert_(value: TensorLike, *conditions: Any, message: str = "Assert failed") -> Variable:
     """``value``, checked when it runs: every element of every condition must be true."""
     tests = [as_variable(c) for c in conditions]
     if not tests:
         return as_variable(value)
-    return Assert(message)(as_variable(value), *tests)  # type: ignore[no-any-return]
+    return Assert(message)(as_variable(value), *tests)
 
 
 OPERATORS = {"disconnected_grad": disconnected_grad, "assert_": assert_}

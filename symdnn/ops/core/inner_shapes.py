@@ -9,7 +9,7 @@ from typing import Any
 from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
 from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.core.shape import ShapeI, ShapeVector, as_dim
@@ -73,7 +73,7 @@ class _Known:
     def shape(self, v: Variable) -> Shape | None:
         if isinstance(v, Constant):
             return tuple(v.data.shape)
-        if not isinstance(v.type, TensorType):
+        if isinstance(v.type, OpaqueType):
             return ()
         return self._shapes.get(v, v.type.shape if v.type.is_static else None)
 
@@ -113,7 +113,7 @@ def _of_shape(op: ShapeI | ShapeVector, shape: Shape) -> Variable:
     dims = [as_dim(d) for d in shape]
     if all(isinstance(d, Constant) for d in dims):
         return as_variable([int(d.data) for d in dims], dtype="int64")  # type: ignore[attr-defined]
-    return MakeVector("int64")(*dims)  # type: ignore[no-any-return]
+    return MakeVector("int64")(*dims)
 
 
 def _static(v: Variable) -> bool:

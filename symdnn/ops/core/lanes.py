@@ -37,12 +37,12 @@ def same_for_all(v: Variable) -> Variable:
     """``v`` with a dimension of size 1 in front, which broadcasts over the lanes."""
     if isinstance(v, Constant):
         return v.reshaped((1, *v.data.shape))
-    return operator("dimshuffle")(v, ["x", *range(v.type.ndim)])  # type: ignore[no-any-return]
+    return operator("dimshuffle")(v, ["x", *range(v.type.ndim)])
 
 
 def spread(v: Variable, lanes: Dim) -> Variable:
     """``v``, which is the same for all lanes, repeated for each."""
-    return operator("alloc")(v, lanes, *sizes_of(v))  # type: ignore[no-any-return]
+    return operator("alloc")(v, lanes, *sizes_of(v))
 
 
 def stacked(v: Variable, axis: int | None, lanes: Dim) -> Variable:
@@ -83,7 +83,7 @@ def fold(v: Variable, at: int, parts: int = 1) -> Variable:
     order = [*range(1, at + 1), 0, *range(at + 1, v.type.ndim)]
     place = at - (parts > 1)
     joined = [*dims[:place], lanes * size, *dims[place + 1 :]]
-    return operator("reshape")(operator("dimshuffle")(v, order), joined)  # type: ignore[no-any-return]
+    return operator("reshape")(operator("dimshuffle")(v, order), joined)
 
 
 def unfold(y: Variable, at: int, lanes: Dim, size: Dim, parts: int = 1) -> Variable:
@@ -95,8 +95,8 @@ def unfold(y: Variable, at: int, lanes: Dim, size: Dim, parts: int = 1) -> Varia
     rest = (i for i in range(split.type.ndim) if i != place)
     moved = operator("dimshuffle")(split, [place, *rest])
     if parts == 1:
-        return moved  # type: ignore[no-any-return]
-    return operator("reshape")(moved, [lanes, *dims[:at], size, *dims[at + 1 :]])  # type: ignore[no-any-return]
+        return moved
+    return operator("reshape")(moved, [lanes, *dims[:at], size, *dims[at + 1 :]])
 
 
 def on_folded(

@@ -13,6 +13,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import lanes_of, stacked
 from symdnn.ops.core.python_numbers import alike
@@ -26,16 +27,16 @@ class MakeVector(Op):
 
     dtype: str
 
-    def infer(self, *scalars: TensorType) -> Any:
+    def infer(self, *scalars: TensorType) -> TensorType:
         if any(t.ndim != 0 or t.dtype != self.dtype for t in scalars):
             raise TypeMismatch(self, f"scalars of dtype {self.dtype}", list(scalars))
         return TensorType(self.dtype, (len(scalars),))
 
-    def reference(self, *scalars: Any) -> Any:
+    def reference(self, *scalars: Array) -> Array:
         return np.array([a[()] for a in scalars], dtype=TensorType(self.dtype).numpy)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [(len(types),)]
 
@@ -56,7 +57,7 @@ def make_vector(scalars: Sequence[Any]) -> Variable:
     if not vs:
         raise NdimMismatch("make_vector", "at least one scalar", "none")
     made = alike(vs)
-    return MakeVector(made[0].type.dtype)(*made)  # type: ignore[no-any-return]
+    return MakeVector(made[0].type.dtype)(*made)
 
 
 OPERATORS = {"make_vector": make_vector}

@@ -25,6 +25,7 @@ from symdnn.graph.names import dim as named
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.make_vector import MakeVector
 
@@ -44,7 +45,7 @@ class DimShuffle(Op):
 
     pattern: tuple[int | str, ...]
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         kept = [d for d in self.pattern if d != "x"]
         if len(set(kept)) != len(kept) or any(not 0 <= int(d) < x.ndim for d in kept):
             raise NdimMismatch(self, f"each of {x.ndim} dimensions at most once", x)
@@ -58,7 +59,7 @@ class DimShuffle(Op):
                 )
         return x.with_shape(1 if d == "x" else x.shape[int(d)] for d in self.pattern)
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         kept = [int(d) for d in self.pattern if d != "x"]
         dropped = tuple(d for d in range(x.ndim) if d not in kept)
         moved = x.transpose((*kept, *dropped))
@@ -66,7 +67,7 @@ class DimShuffle(Op):
         return moved[(*index, *(0 for _ in dropped))]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         (x,) = shapes
         return [tuple(1 if d == "x" else x[int(d)] for d in self.pattern)]
@@ -79,7 +80,7 @@ class DimShuffle(Op):
                 back[int(d)] = i
         return [dimshuffle(dy, back)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [DimShuffle(self.pattern)(tangents[0])]
 
     @property
@@ -91,7 +92,7 @@ class DimShuffle(Op):
         return [DimShuffle((0, *moved))(inputs[0])], [0]
 
 
-def dimshuffle(x: Any, pattern: Sequence[int | str]) -> Variable:
+def dimshuffle(x: TensorLike, pattern: Sequence[int | str]) -> Variable:
     """``x`` with its dimensions in the order of ``pattern``; ``"x"`` inserts one of size 1."""
     v = as_variable(x)
     ndim = v.type.ndim
@@ -101,7 +102,7 @@ def dimshuffle(x: Any, pattern: Sequence[int | str]) -> Variable:
     order = tuple(d if d == "x" else int(d) % ndim for d in pattern)
     if order == tuple(range(ndim)):
         return v
-    return DimShuffle(order)(v)  # type: ignore[no-any-return]
+    return DimShuffle(order)(v)
 
 
 @dataclass(frozen=True)
@@ -114,16 +115,16 @@ class ShapeI(Op):
     def size_of(self) -> int:
         return self.axis
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         if not 0 <= self.axis < x.ndim:
             raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
         return TensorType("int64", ())
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Any:
         return np.int64(x.shape[self.axis])
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [()]
 
@@ -134,28 +135,28 @@ class ShapeI(Op):
         return [ShapeI(self.axis + 1)(inputs[0])], [None]
 
 
-def shape_i(x: Any, axis: int) -> Variable:
+def shape_i(x: TensorLike, axis: int) -> Variable:
     """The size of dimension ``axis``: a constant where it is static."""
     v = as_variable(x)
     where = normal_axis("shape_i", axis, v.type.ndim)
     size = v.type.shape[where]
     if size is not None:
         return constant(size, dtype="int64").reading(v)
-    return ShapeI(where)(v)  # type: ignore[no-any-return]
+    return ShapeI(where)(v)
 
 
 @dataclass(frozen=True)
 class ShapeVector(Op):
     """The shape as an int64 vector (Theano's ``Shape``). Reads no data."""
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         return TensorType("int64", (x.ndim,))
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         return np.asarray(x.shape, dtype=np.int64)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [(len(shapes[0]),)]
 
@@ -166,12 +167,12 @@ class ShapeVector(Op):
         return [ShapeVector()(inputs[0])[1:]], [None]
 
 
-def shape(x: Any) -> Variable:
+def shape(x: TensorLike) -> Variable:
     """The shape of ``x`` as an int64 vector; ``shape(x)[i]`` is the size alone."""
-    return ShapeVector()(as_variable(x))  # type: ignore[no-any-return]
+    return ShapeVector()(as_variable(x))
 
 
-def size(x: Any) -> Variable:
+def size(x: TensorLike) -> Variable:
     """The number of elements, an int64 scalar."""
     v = as_variable(x)
     number = as_dim(product(dims_of(v)))
@@ -183,7 +184,7 @@ def dims_of(x: Variable) -> tuple[Any, ...]:
     return tuple(d if d is not None else shape_i(x, i) for i, d in enumerate(x.type.shape))
 
 
-def as_dim(value: Any) -> Variable:
+def as_dim(value: TensorLike) -> Variable:
     """A dimension, bound or count as an int64 scalar variable; refuses other types."""
     if isinstance(value, str | named.Dim):
         do = "Take the size of a variable that has it, such as x.shape[0]"
@@ -218,7 +219,7 @@ class Reshape(Op):
     def run_time_inputs(self) -> tuple[int, ...]:
         return ()
 
-    def infer(self, x: TensorType, *dims: TensorType) -> Any:
+    def infer(self, x: TensorType, *dims: TensorType) -> TensorType:
         sizes = [d for d in self.static if d is not None and d != -1]
         shape = [None if d == -1 else d for d in self.static]
         if x.is_static and len(sizes) >= len(self.static) - 1:
@@ -230,7 +231,7 @@ class Reshape(Op):
                 shape = [total // rest if d is None else d for d in self.static]
         return x.with_shape(shape)
 
-    def reference(self, x: Any, *dims: Any) -> Any:
+    def reference(self, x: Array, *dims: Array) -> Array:
         return x.reshape(self._resolve(tuple(x.shape), [int(d) for d in dims]))
 
     def _resolve(self, old: Shape, new: Sequence[Any]) -> tuple[int, ...]:
@@ -242,7 +243,7 @@ class Reshape(Op):
         return tuple(total // rest if d == -1 else d for d in new)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         new = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
         if all(isinstance(d, int | np.integer) for d in (*new, *shapes[0])):
@@ -257,7 +258,7 @@ class Reshape(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [reshape(cotangents[0], dims_of(inputs[0])), *(None for _ in self.static)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
@@ -273,7 +274,7 @@ class Reshape(Op):
         return [reshape(x, (lanes, *new[0]))], [0]
 
 
-def reshape(x: Any, newshape: Any, ndim: int | None = None) -> Variable:
+def reshape(x: TensorLike, newshape: Any, ndim: int | None = None) -> Variable:
     """``x`` in another shape: ints, integer scalars, one -1, or a symbolic vector with ``ndim``."""
     v = as_variable(x)
     dims = [as_dim(d) for d in shape_entries(newshape, ndim)]
@@ -281,7 +282,7 @@ def reshape(x: Any, newshape: Any, ndim: int | None = None) -> Variable:
         raise NdimMismatch("reshape", f"a shape of ndim={ndim} entries", f"{len(dims)} of them")
     if [static_dim(d) for d in dims].count(-1) > 1:
         raise ShapeMismatch("reshape", "at most one -1", str(newshape))
-    return Reshape(tuple(static_dim(d) for d in dims))(v, *dims)  # type: ignore[no-any-return]
+    return Reshape(tuple(static_dim(d) for d in dims))(v, *dims)
 
 
 def shape_entries(newshape: Any, ndim: int | None = None) -> list[Any]:
@@ -334,7 +335,7 @@ class Alloc(Op):
     def run_time_inputs(self) -> tuple[int, ...]:
         return ()
 
-    def infer(self, value: TensorType, *dims: TensorType) -> Any:
+    def infer(self, value: TensorType, *dims: TensorType) -> TensorType:
         if value.ndim > len(self.static):
             raise NdimMismatch(self, f"a value of at most {len(self.static)} dimensions", value)
         if any(d is not None and d < 0 for d in self.static):
@@ -354,14 +355,14 @@ class Alloc(Op):
                     advice if known(a) == 1 else names_advice((a, b)),
                 )
 
-    def reference(self, value: Any, *dims: Any) -> Any:
+    def reference(self, value: Array, *dims: Array) -> Array:
         shape = tuple(int(d) for d in dims)
         if any(d < 0 for d in shape):
             raise ShapeMismatch(self, "dimensions that are not negative", shape)
         return np.broadcast_to(value, shape).copy()
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         new = tuple(host[i] if s is None else s for i, s in zip(self.host_inputs, self.static))
         if any((n := known(d)) is not None and n < 0 for d in new):
@@ -378,7 +379,7 @@ class Alloc(Op):
         total = total.sum(axis=list(range(lead))) if lead else total
         return [total, *(None for _ in self.static)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -390,7 +391,7 @@ class Alloc(Op):
         return [alloc(wide, dims_of(value)[0], *dims)], [0]
 
 
-def alloc(value: Any, *shape: Any) -> Variable:
+def alloc(value: TensorLike, *shape: Any) -> Variable:
     """``value`` broadcast to ``shape`` (ints or integer scalars), as a new array.
 
     As everywhere only a dimension that is statically 1 broadcasts.
@@ -399,10 +400,10 @@ def alloc(value: Any, *shape: Any) -> Variable:
     if len(shape) == 1:
         shape = tuple(shape_entries(shape[0]))
     dims = [as_dim(d) for d in shape]
-    return Alloc(tuple(static_dim(d) for d in dims))(v, *dims)  # type: ignore[no-any-return]
+    return Alloc(tuple(static_dim(d) for d in dims))(v, *dims)
 
 
-def fill(like: Any, value: Any) -> Variable:
+def fill(like: TensorLike, value: TensorLike) -> Variable:
     """``value`` in the shape of ``like`` (Theano's ``fill(a, b)``: the dtype is that of ``b``).
 
     Where ``value`` has more dimensions, or is wider in one that is statically 1 in ``like``, the
@@ -418,13 +419,13 @@ def fill(like: Any, value: Any) -> Variable:
     return alloc(v, dims)
 
 
-def zeros_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
+def zeros_like(x: TensorLike, dtype: DtypeLike | None = None, opt: bool = False) -> Variable:
     """Zeros in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
     v = as_variable(x)
     return fill(v, constant(0, dtype=dtype or v.type.dtype).reading(v))
 
 
-def ones_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
+def ones_like(x: TensorLike, dtype: DtypeLike | None = None, opt: bool = False) -> Variable:
     """Ones in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
     v = as_variable(x)
     return fill(v, constant(1, dtype=dtype or v.type.dtype).reading(v))
@@ -436,7 +437,7 @@ class SpecifyType(Op):
 
     static: tuple[int | None, ...]
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         if x.ndim != len(self.static):
             raise NdimMismatch(self, f"a tensor of {len(self.static)} dimensions", x)
         merged = []
@@ -446,12 +447,12 @@ class SpecifyType(Op):
             merged.append(a if b is None else b)
         return x.with_shape(merged)
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         self.shapes([TensorType(x.dtype.name, x.shape)], [x.shape], {})
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         (x,) = shapes
         for d, want in zip(x, self.static):
@@ -462,7 +463,7 @@ class SpecifyType(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0]]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(tangents[0])]
 
     @property
@@ -477,7 +478,7 @@ def specify_type(x: Variable, type_: TensorType) -> Variable:
     """``x`` with the static dimensions of ``type_`` (a no-op where they are known already)."""
     if all(b is None or a == b for a, b in zip(x.type.shape, type_.shape)):
         return x
-    return SpecifyType(type_.shape)(x)  # type: ignore[no-any-return]
+    return SpecifyType(type_.shape)(x)
 
 
 OPERATORS = {

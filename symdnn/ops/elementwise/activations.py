@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.python_numbers import settled
@@ -39,7 +40,7 @@ class Sigmoid(FloatElemwise):
     """``1 / (1 + exp(-x))``, exact in both tails (cuDNN: ``CUDNN_ACTIVATION_SIGMOID``)."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = _sigmoid
+    function = _sigmoid
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -55,7 +56,7 @@ class Softplus(FloatElemwise):
     """``log(1 + exp(x))`` without overflow."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = _softplus
+    function = _softplus
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -70,10 +71,10 @@ def _step(x: Any) -> Any:
 class Step(FloatElemwise):
     """0 below 0, 1 above, 0.5 at 0: Theano's slope of :class:`Relu`. Its own slope is 0."""
 
-    function: ClassVar[Any] = _step
+    function = _step
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
@@ -99,10 +100,10 @@ class Relu(Elemwise):
     """
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = _relu
+    function = _relu
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         # The result is kept anyway; what goes into relu need not be.
         return [cotangent * _slope_of_relu(inputs[0], output)]
 
@@ -118,11 +119,11 @@ class LeakyRelu(Elemwise):
     The gradient at 0 is ``(1 + alpha) / 2``, or ``alpha`` with the flag ``relu_grad_at_0=zero``.
     """
 
-    function: ClassVar[Any] = _leaky_relu
+    function = _leaky_relu
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, alpha = inputs
         step = _slope_of_relu(x, x)
         return [cotangent * (step + alpha * (1 - step)), cotangent * minimum(x, 0)]
@@ -136,11 +137,11 @@ def _elu(x: Any, alpha: Any) -> Any:
 class Elu(FloatElemwise):
     """``x`` above 0, ``alpha * (exp(x) - 1)`` below (cuDNN: ``CUDNN_ACTIVATION_ELU``)."""
 
-    function: ClassVar[Any] = _elu
+    function = _elu
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, alpha = as_computed(inputs, output)
         decay = exp(minimum(x, 0))
         above = gt(x, 0)
@@ -155,7 +156,7 @@ class Gelu(FloatElemwise):
     Exact to a few units in the last place in its tail too; of ``-inf`` it is 0.
     """
 
-    function: ClassVar[Any] = gelu_of
+    function = gelu_of
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -166,7 +167,7 @@ class Gelu(FloatElemwise):
 class GeluSlope(FloatElemwise):
     """The derivative of :class:`Gelu`: the probability below ``x`` and ``x`` times the density."""
 
-    function: ClassVar[Any] = gelu_slope_of
+    function = gelu_slope_of
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -186,7 +187,7 @@ def _gelu_tanh(x: Any) -> Any:
 class GeluTanh(FloatElemwise):
     """:class:`Gelu` approximated by a tanh, as GPT-2 and BERT have it."""
 
-    function: ClassVar[Any] = _gelu_tanh
+    function = _gelu_tanh
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -198,7 +199,7 @@ class GeluTanh(FloatElemwise):
 
 def sigmoid(x: Any) -> Variable:
     """``1 / (1 + exp(-x))``."""
-    return apply_elemwise(Sigmoid(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sigmoid(), x)
 
 
 def log_sigmoid(x: Any) -> Variable:
@@ -225,7 +226,7 @@ def ultra_fast_sigmoid(x: Any) -> Variable:
 
 def softplus(x: Any) -> Variable:
     """``log(1 + exp(x))`` without overflow."""
-    return apply_elemwise(Softplus(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Softplus(), x)
 
 
 def softsign(x: Any) -> Variable:
@@ -241,9 +242,9 @@ def relu(x: Any, alpha: Any = 0) -> Variable:
     which is read when the gradient is taken, it is ``alpha``, as in PyTorch and JAX.
     """
     if not isinstance(alpha, Variable) and np.ndim(alpha) == 0 and alpha == 0:
-        return apply_elemwise(Relu(), x)  # type: ignore[no-any-return]
+        return apply_elemwise(Relu(), x)
     v = as_variable(x)
-    return apply_elemwise(LeakyRelu(), v, _as_slope(alpha, v))  # type: ignore[no-any-return]
+    return apply_elemwise(LeakyRelu(), v, _as_slope(alpha, v))
 
 
 def leaky_relu(x: Any, alpha: Any = 0.01) -> Variable:
@@ -251,16 +252,16 @@ def leaky_relu(x: Any, alpha: Any = 0.01) -> Variable:
     return relu(x, alpha)
 
 
-def clipped_relu(x: Any, ceiling: Any = 6) -> Variable:
+def clipped_relu(x: TensorLike, ceiling: TensorLike = 6) -> Variable:
     """``relu(x)``, at most ``ceiling`` (cuDNN: ``CUDNN_ACTIVATION_CLIPPED_RELU``)."""
     v, top = settled([as_variable(x), as_variable(ceiling)])
     return minimum(relu(v), top)
 
 
-def elu(x: Any, alpha: Any = 1) -> Variable:
+def elu(x: TensorLike, alpha: Any = 1) -> Variable:
     """``x`` above 0, ``alpha * (exp(x) - 1)`` below (Clevert, Unterthiner, Hochreiter 2015)."""
     v = as_variable(x)
-    return apply_elemwise(Elu(), v, _as_slope(alpha, v))  # type: ignore[no-any-return]
+    return apply_elemwise(Elu(), v, _as_slope(alpha, v))
 
 
 def selu(x: Any) -> Variable:
@@ -273,9 +274,7 @@ def gelu(x: Any, approximate: bool | str = False) -> Variable:
     """``x`` times the normal probability below ``x``; ``approximate`` (or ``"tanh"``) by tanh."""
     if approximate not in (False, True, "none", "tanh"):
         raise OptionError(f"gelu: approximate={approximate!r}: wanted a bool, 'none' or 'tanh'")
-    return apply_elemwise(  # type: ignore[no-any-return]
-        GeluTanh() if approximate in (True, "tanh") else Gelu(), x
-    )
+    return apply_elemwise(GeluTanh() if approximate in (True, "tanh") else Gelu(), x)
 
 
 def swish(x: Any, beta: Any = 1) -> Variable:
@@ -288,7 +287,7 @@ def swish(x: Any, beta: Any = 1) -> Variable:
 silu = swish
 
 
-def _inexact(x: Any) -> Variable:
+def _inexact(x: TensorLike) -> Variable:
     v = as_variable(x)
     return v.astype("floatX") if v.type.is_discrete else v
 

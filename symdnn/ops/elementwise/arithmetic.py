@@ -15,6 +15,7 @@ from symdnn.errors import ArgumentError
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.values.value import constant_array
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import number_of, promote
@@ -40,11 +41,11 @@ __all__ = [
 class Add(Elemwise):
     """``x + y``; of bools their or."""
 
-    function: ClassVar[Any] = np.add
+    function = np.add
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent, cotangent]
 
 
@@ -52,19 +53,19 @@ class Add(Elemwise):
 class Sub(Elemwise):
     """``x - y``."""
 
-    function: ClassVar[Any] = np.subtract
+    function = np.subtract
     arity: ClassVar[int] = 2
 
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         # NumPy refuses the difference of two bools; here it is the int8 one.
         if all(a.dtype == np.bool_ for a in inputs):
             inputs = tuple(a.astype(np.int8) for a in inputs)
         return super().reference(*inputs)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent, -cotangent]
 
 
@@ -72,11 +73,11 @@ class Sub(Elemwise):
 class Mul(Elemwise):
     """``x * y``; of bools their and."""
 
-    function: ClassVar[Any] = np.multiply
+    function = np.multiply
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = inputs
         return [cotangent * conjugate(y), cotangent * conjugate(x)]
 
@@ -85,14 +86,14 @@ class Mul(Elemwise):
 class TrueDiv(FloatElemwise):
     """``x / y``; ints are divided as ``floatX``."""
 
-    function: ClassVar[Any] = np.true_divide
+    function = np.true_divide
     arity: ClassVar[int] = 2
 
     def operand_dtype(self, *dtypes: str) -> str | None:
         discrete = TensorType(promote(*dtypes)).is_discrete
         return str(config.floatX) if discrete else super().operand_dtype(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         _, y = inputs
         dx = cotangent / conjugate(y)
         return [dx, -dx * conjugate(output)]
@@ -102,14 +103,14 @@ class TrueDiv(FloatElemwise):
 class IntDiv(Elemwise):
     """``x // y``: the quotient rounded down. Its gradient is 0."""
 
-    function: ClassVar[Any] = np.floor_divide
+    function = np.floor_divide
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         zero = cotangent.zeros_like()
         return [zero, zero]
 
@@ -118,14 +119,14 @@ class IntDiv(Elemwise):
 class Mod(Elemwise):
     """``x % y`` with the sign of ``y``, as in Python."""
 
-    function: ClassVar[Any] = np.mod
+    function = np.mod
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = inputs
         return [cotangent, -cotangent * (x // y)]
 
@@ -134,13 +135,13 @@ class Mod(Elemwise):
 class Pow(Elemwise):
     """``x ** y``. The gradient with respect to ``y`` is 0 where ``x`` is 0."""
 
-    function: ClassVar[Any] = np.power
+    function = np.power
     arity: ClassVar[int] = 2
 
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = inputs
         dx = None
         if x.type.is_differentiable:
@@ -173,11 +174,11 @@ def _power_slope(x: Variable, y: Variable, output: Variable) -> Any:
 class Neg(Elemwise):
     """``-x``."""
 
-    function: ClassVar[Any] = np.negative
+    function = np.negative
     kinds: ClassVar[str] = "ifc"
     advice: ClassVar[str] = "Of a bool, take invert (~x), or cast it to an integer dtype"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [-cotangent]
 
 
@@ -186,13 +187,13 @@ class Abs(Elemwise):
     """``|x|``, real also for complex ``x``. The gradient at 0 is 0."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = np.abs
+    function = np.abs
 
     def out_dtype(self, *dtypes: str) -> str:
         (dtype,) = dtypes
         return {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         (x,) = inputs
         if x.type.is_complex:
             return [cotangent * (x / switch(eq(output, 0), like(1, output), output))]
@@ -203,10 +204,10 @@ class Abs(Elemwise):
 class Sgn(Elemwise):
     """The sign: -1, 0 or 1 (NaN of NaN). Its gradient is 0."""
 
-    function: ClassVar[Any] = np.sign
+    function = np.sign
     kinds: ClassVar[str] = "if"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
@@ -215,7 +216,7 @@ class Sqr(Elemwise):
     """``x * x``."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = np.square
+    function = np.square
 
     def slope(self, x: Any, y: Any) -> Any:
         return 2 * x
@@ -226,7 +227,7 @@ class Sqrt(FloatElemwise):
     """The square root; NaN below 0 where ``x`` is real."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = np.sqrt
+    function = np.sqrt
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(0.5, y) / y
@@ -236,7 +237,7 @@ class Sqrt(FloatElemwise):
 class Inv(FloatElemwise):
     """``1 / x``."""
 
-    function: ClassVar[Any] = np.reciprocal
+    function = np.reciprocal
 
     def slope(self, x: Any, y: Any) -> Any:
         return -sqr(y)
@@ -251,7 +252,7 @@ class Extreme(Elemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         first = eq(output, inputs[0])
         zero = like(0, cotangent)
         return [switch(first, cotangent, zero), switch(first, zero, cotangent)]
@@ -261,14 +262,14 @@ class Extreme(Elemwise):
 class Maximum(Extreme):
     """The larger of two; NaN where either is. At a tie the gradient goes to the first."""
 
-    function: ClassVar[Any] = np.maximum
+    function = np.maximum
 
 
 @dataclass(frozen=True)
 class Minimum(Extreme):
     """The smaller of two; NaN where either is. At a tie the gradient goes to the first."""
 
-    function: ClassVar[Any] = np.minimum
+    function = np.minimum
 
 
 def _clip(x: Any, low: Any, high: Any) -> Any:
@@ -283,11 +284,11 @@ class Clip(Elemwise):
     below ``low`` and ``high`` elsewhere.
     """
 
-    function: ClassVar[Any] = _clip
+    function = _clip
     arity: ClassVar[int] = 3
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, low, high = inputs
         zero = like(0, cotangent)
         below = lt(x, low)
@@ -305,19 +306,19 @@ class Cast(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return self.dtype
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         (x,) = inputs
         if np.iscomplexobj(x) and not TensorType(self.dtype).is_complex:
             x = x.real
         return x.astype(TensorType(self.dtype).numpy)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         (x,) = inputs
         if not output.type.is_differentiable:
             return [None]
         return [cast(cotangent.real, x.type.dtype) if not x.type.is_complex else cotangent]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if not outputs[0].type.is_differentiable or tangents[0] is None:
             return [None]
         return [cast(tangents[0], self.dtype)]
@@ -330,7 +331,7 @@ def add(x: Any, *more: Any) -> Variable:
 
 def sub(x: Any, y: Any) -> Variable:
     """``x - y``; of two bools as int8."""
-    return apply_elemwise(Sub(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Sub(), x, y)
 
 
 def mul(x: Any, *more: Any) -> Variable:
@@ -349,15 +350,15 @@ def _together(op: Elemwise, x: Any, more: Sequence[Any]) -> Variable:
 
 def true_div(x: Any, y: Any) -> Variable:
     """``x / y``; ints give ``floatX``."""
-    return apply_elemwise(TrueDiv(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(TrueDiv(), x, y)
 
 
 def int_div(x: Any, y: Any) -> Variable:
     """``x // y``: the quotient rounded down, in the upcast dtype. Also ``floor_div``."""
-    return apply_elemwise(IntDiv(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(IntDiv(), x, y)
 
 
-def ceil_intdiv(a: Any, b: Any) -> Variable:
+def ceil_intdiv(a: TensorLike, b: TensorLike) -> Variable:
     """The quotient of two ints, rounded up."""
     x, y = as_variable(a), as_variable(b)
     return int_div(x, y) + cast(operator("neq")(mod(x, y), 0), "int8")
@@ -365,7 +366,7 @@ def ceil_intdiv(a: Any, b: Any) -> Variable:
 
 def mod(x: Any, y: Any) -> Variable:
     """``x % y`` with the sign of ``y``, as in Python."""
-    return apply_elemwise(Mod(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Mod(), x, y)
 
 
 def divmod(x: Any, y: Any) -> tuple[Variable, Variable]:
@@ -375,47 +376,47 @@ def divmod(x: Any, y: Any) -> tuple[Variable, Variable]:
 
 def pow(x: Any, y: Any) -> Variable:
     """``x ** y`` in the upcast dtype; an int to a negative int power is an error."""
-    return apply_elemwise(Pow(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Pow(), x, y)
 
 
 def neg(x: Any) -> Variable:
     """``-x``; refuses bools."""
-    return apply_elemwise(Neg(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Neg(), x)
 
 
 def abs(x: Any) -> Variable:
     """``|x|``, real also for complex ``x``; gradient 0 at 0. Also ``abs_``."""
-    return apply_elemwise(Abs(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Abs(), x)
 
 
 def sgn(x: Any) -> Variable:
     """The sign: -1, 0 or 1, in the dtype of ``x``."""
-    return apply_elemwise(Sgn(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sgn(), x)
 
 
 def sqr(x: Any) -> Variable:
     """``x * x``. Also ``square``."""
-    return apply_elemwise(Sqr(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sqr(), x)
 
 
 def sqrt(x: Any) -> Variable:
     """The square root; ints give ``floatX``."""
-    return apply_elemwise(Sqrt(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sqrt(), x)
 
 
 def inv(x: Any) -> Variable:
     """``1 / x``; ints give ``floatX``. Also ``reciprocal``."""
-    return apply_elemwise(Inv(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Inv(), x)
 
 
 def maximum(x: Any, y: Any) -> Variable:
     """The larger of two, element by element; NaN where either is."""
-    return apply_elemwise(Maximum(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Maximum(), x, y)
 
 
 def minimum(x: Any, y: Any) -> Variable:
     """The smaller of two, element by element; NaN where either is."""
-    return apply_elemwise(Minimum(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Minimum(), x, y)
 
 
 def largest(*args: Any) -> Variable:
@@ -446,10 +447,10 @@ def clip(x: Any, min: Any, max: Any) -> Variable:
     >>> clip([-2, 0, 2], 1, -1).eval().tolist()
     [1, 1, -1]
     """
-    return apply_elemwise(Clip(), x, min, max)  # type: ignore[no-any-return]
+    return apply_elemwise(Clip(), x, min, max)
 
 
-def cast(x: Any, dtype: Any) -> Variable:
+def cast(x: TensorLike, dtype: DtypeLike) -> Variable:
     """``x`` in another dtype; ``"floatX"`` is the flag's. ``x`` itself when it has it already."""
     v = as_variable(x)
     name = TensorType(dtype).dtype

@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
@@ -35,7 +36,7 @@ class Compare(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return "bool"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [None] * self.arity
 
 
@@ -43,35 +44,35 @@ class Compare(Elemwise):
 class Lt(Compare):
     """``x < y``."""
 
-    function: ClassVar[Any] = np.less
+    function = np.less
 
 
 @dataclass(frozen=True)
 class Le(Compare):
     """``x <= y``."""
 
-    function: ClassVar[Any] = np.less_equal
+    function = np.less_equal
 
 
 @dataclass(frozen=True)
 class Gt(Compare):
     """``x > y``."""
 
-    function: ClassVar[Any] = np.greater
+    function = np.greater
 
 
 @dataclass(frozen=True)
 class Ge(Compare):
     """``x >= y``."""
 
-    function: ClassVar[Any] = np.greater_equal
+    function = np.greater_equal
 
 
 @dataclass(frozen=True)
 class Eq(Compare):
     """``x == y`` of each element."""
 
-    function: ClassVar[Any] = np.equal
+    function = np.equal
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bifc"
 
@@ -80,7 +81,7 @@ class Eq(Compare):
 class Neq(Compare):
     """``x != y`` of each element."""
 
-    function: ClassVar[Any] = np.not_equal
+    function = np.not_equal
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bifc"
 
@@ -98,21 +99,21 @@ class FloatTest(Compare):
 class IsNan(FloatTest):
     """Whether an element is NaN."""
 
-    function: ClassVar[Any] = np.isnan
+    function = np.isnan
 
 
 @dataclass(frozen=True)
 class IsInf(FloatTest):
     """Whether an element is plus or minus infinity."""
 
-    function: ClassVar[Any] = np.isinf
+    function = np.isinf
 
 
 @dataclass(frozen=True)
 class IsFinite(FloatTest):
     """Whether an element is neither NaN nor infinite."""
 
-    function: ClassVar[Any] = np.isfinite
+    function = np.isfinite
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Bitwise(Elemwise):
     kinds: ClassVar[str] = "bi"
     advice: ClassVar[str] = "Compare (x > 0) or cast to an integer dtype first"
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         out = super().infer(*inputs)
         if not out.is_discrete:  # int64 with uint64
             raise TypeMismatch(
@@ -132,7 +133,7 @@ class Bitwise(Elemwise):
             )
         return out
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [None] * self.arity
 
 
@@ -140,7 +141,7 @@ class Bitwise(Elemwise):
 class And(Bitwise):
     """``x & y``."""
 
-    function: ClassVar[Any] = np.bitwise_and
+    function = np.bitwise_and
     commutative: ClassVar[bool] = True
 
 
@@ -148,7 +149,7 @@ class And(Bitwise):
 class Or(Bitwise):
     """``x | y``."""
 
-    function: ClassVar[Any] = np.bitwise_or
+    function = np.bitwise_or
     commutative: ClassVar[bool] = True
 
 
@@ -156,7 +157,7 @@ class Or(Bitwise):
 class Xor(Bitwise):
     """``x ^ y``."""
 
-    function: ClassVar[Any] = np.bitwise_xor
+    function = np.bitwise_xor
     commutative: ClassVar[bool] = True
 
 
@@ -164,7 +165,7 @@ class Xor(Bitwise):
 class Invert(Bitwise):
     """``~x``: every bit turned, or the logical not of a bool."""
 
-    function: ClassVar[Any] = np.invert
+    function = np.invert
     arity: ClassVar[int] = 1
 
 
@@ -172,7 +173,7 @@ class Invert(Bitwise):
 class LeftShift(Bitwise):
     """``x << y``."""
 
-    function: ClassVar[Any] = np.left_shift
+    function = np.left_shift
     kinds: ClassVar[str] = "i"
 
 
@@ -180,7 +181,7 @@ class LeftShift(Bitwise):
 class RightShift(Bitwise):
     """``x >> y``; the sign is kept."""
 
-    function: ClassVar[Any] = np.right_shift
+    function = np.right_shift
     kinds: ClassVar[str] = "i"
 
 
@@ -192,7 +193,7 @@ def _choose(condition: Any, x: Any, y: Any) -> Any:
 class Switch(Elemwise):
     """``x`` where ``condition`` is not zero, else ``y``. Both are computed."""
 
-    function: ClassVar[Any] = _choose
+    function = _choose
     arity: ClassVar[int] = 3
     first: ClassVar[int] = 1
 
@@ -203,7 +204,7 @@ class Switch(Elemwise):
     def may_overwrite(self) -> dict[int, tuple[int, ...]]:
         return {0: (1, 2)}
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         c, _, _ = inputs
         zero = constant(0, dtype=cotangent.type.dtype)
         return [None, switch(c, cotangent, zero), switch(c, zero, cotangent)]
@@ -211,47 +212,47 @@ class Switch(Elemwise):
 
 def lt(x: Any, y: Any) -> Variable:
     """``x < y``, as bool."""
-    return apply_elemwise(Lt(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Lt(), x, y)
 
 
 def le(x: Any, y: Any) -> Variable:
     """``x <= y``, as bool."""
-    return apply_elemwise(Le(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Le(), x, y)
 
 
 def gt(x: Any, y: Any) -> Variable:
     """``x > y``, as bool."""
-    return apply_elemwise(Gt(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Gt(), x, y)
 
 
 def ge(x: Any, y: Any) -> Variable:
     """``x >= y``, as bool."""
-    return apply_elemwise(Ge(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Ge(), x, y)
 
 
 def eq(x: Any, y: Any) -> Variable:
     """Where the elements are equal, as bool (``==`` itself compares the variables)."""
-    return apply_elemwise(Eq(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Eq(), x, y)
 
 
 def neq(x: Any, y: Any) -> Variable:
     """Where the elements differ, as bool."""
-    return apply_elemwise(Neq(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Neq(), x, y)
 
 
 def isnan(x: Any) -> Variable:
     """Where ``x`` is NaN (nowhere for ints), as bool."""
-    return apply_elemwise(IsNan(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(IsNan(), x)
 
 
 def isinf(x: Any) -> Variable:
     """Where ``x`` is infinite (nowhere for ints), as bool."""
-    return apply_elemwise(IsInf(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(IsInf(), x)
 
 
 def isfinite(x: Any) -> Variable:
     """Where ``x`` is neither NaN nor infinite, as bool."""
-    return apply_elemwise(IsFinite(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(IsFinite(), x)
 
 
 def isclose(
@@ -268,7 +269,7 @@ def isclose(
     return or_(close, and_(isnan(x), isnan(y))) if equal_nan else close
 
 
-def _inexact(x: Any) -> Variable:
+def _inexact(x: TensorLike) -> Variable:
     # The difference of two unsigned ints would wrap around.
     v = as_variable(x)
     return v.astype("float64") if v.type.is_discrete else v
@@ -298,7 +299,7 @@ def xor(x: Any, y: Any) -> Variable:
 
 def invert(x: Any) -> Variable:
     """``~x``: bits of ints, logical not of bools. Also ``bitwise_not``."""
-    return apply_elemwise(Invert(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Invert(), x)
 
 
 def left_shift(x: Any, y: Any) -> Variable:
@@ -311,9 +312,9 @@ def right_shift(x: Any, y: Any) -> Variable:
     return _bitwise(RightShift(), x, y)
 
 
-def _bitwise(op: Bitwise, x: Any, y: Any) -> Variable:
+def _bitwise(op: Bitwise, x: TensorLike, y: TensorLike) -> Variable:
     a, b = settled([as_variable(x), as_variable(y)])
-    return apply_elemwise(op, _unsigned(a, b), _unsigned(b, a))  # type: ignore[no-any-return]
+    return apply_elemwise(op, _unsigned(a, b), _unsigned(b, a))
 
 
 def _unsigned(v: Variable, other: Variable) -> Variable:
@@ -330,7 +331,7 @@ def _unsigned(v: Variable, other: Variable) -> Variable:
 
 def switch(condition: Any, x: Any, y: Any) -> Variable:
     """``x`` where ``condition`` is not zero, else ``y``; the three broadcast. Also ``where``."""
-    return apply_elemwise(Switch(), condition, x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(Switch(), condition, x, y)
 
 
 where = switch

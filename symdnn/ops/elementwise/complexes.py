@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.gradient_control import disconnected_grad, zero_grad
 from symdnn.ops.core.python_numbers import settled
@@ -47,9 +48,9 @@ class ComplexPart(Elemwise):
 class Real(ComplexPart):
     """The real part."""
 
-    function: ClassVar[Any] = np.real
+    function = np.real
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [complex(cotangent, cotangent.zeros_like())]
 
 
@@ -57,9 +58,9 @@ class Real(ComplexPart):
 class Imag(ComplexPart):
     """The imaginary part."""
 
-    function: ClassVar[Any] = np.imag
+    function = np.imag
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [complex(cotangent.zeros_like(), cotangent)]
 
 
@@ -67,9 +68,9 @@ class Imag(ComplexPart):
 class Angle(ComplexPart):
     """The angle in the complex plane, in ``[-pi, pi]``."""
 
-    function: ClassVar[Any] = np.angle
+    function = np.angle
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         a, b = real(inputs[0]), imag(inputs[0])
         larger = disconnected_grad(maximum(abs(a), abs(b)))  # as ArcTan2
         a, b = a / larger, b / larger
@@ -81,10 +82,10 @@ class Angle(ComplexPart):
 class Conj(Elemwise):
     """The complex conjugate."""
 
-    function: ClassVar[Any] = np.conjugate
+    function = np.conjugate
     kinds: ClassVar[str] = "c"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [conj(cotangent)]
 
 
@@ -96,7 +97,7 @@ def _complex(a: Any, b: Any) -> Any:
 class Complex(Elemwise):
     """``a + ib`` of two reals: complex64 of what fits float32, else complex128."""
 
-    function: ClassVar[Any] = _complex
+    function = _complex
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -104,7 +105,7 @@ class Complex(Elemwise):
         wide = super().out_dtype(*dtypes, "float16")
         return "complex128" if wide == "float64" else "complex64"
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         a, b = inputs
         # a + 1j * b would make NaNs of infinities.
         out = np.empty(np.broadcast_shapes(a.shape, b.shape), _numpy_complex(self, a, b))
@@ -115,7 +116,7 @@ class Complex(Elemwise):
     def may_overwrite(self) -> dict[int, tuple[int, ...]]:
         return {}
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [real(cotangent), imag(cotangent)]
 
 
@@ -123,25 +124,25 @@ def _numpy_complex(op: Complex, a: Any, b: Any) -> np.dtype[Any]:
     return np.dtype(op.out_dtype(a.dtype.name, b.dtype.name))
 
 
-def real(z: Any) -> Variable:
+def real(z: TensorLike) -> Variable:
     """The real part; ``z`` itself when it is real."""
     v = as_variable(z)
     return Real()(v) if v.type.is_complex else v
 
 
-def imag(z: Any) -> Variable:
+def imag(z: TensorLike) -> Variable:
     """The imaginary part; zeros of a real ``z``."""
     v = as_variable(z)
     return Imag()(v) if v.type.is_complex else v.zeros_like()
 
 
-def conj(z: Any) -> Variable:
+def conj(z: TensorLike) -> Variable:
     """The complex conjugate; ``z`` itself when it is real."""
     v = as_variable(z)
     return Conj()(v) if v.type.is_complex else v
 
 
-def angle(z: Any) -> Variable:
+def angle(z: TensorLike) -> Variable:
     """The angle in the complex plane, in ``[-pi, pi]``; 0 or pi of a real ``z``.
 
     The gradient by a real ``z`` is 0.
@@ -152,10 +153,10 @@ def angle(z: Any) -> Variable:
 
 def complex(real: Any, imag: Any) -> Variable:
     """``real + i imag`` of two real operands."""
-    return apply_elemwise(Complex(), real, imag)  # type: ignore[no-any-return]
+    return apply_elemwise(Complex(), real, imag)
 
 
-def complex_from_polar(abs: Any, angle: Any) -> Variable:
+def complex_from_polar(abs: TensorLike, angle: TensorLike) -> Variable:
     """The complex number of this modulus and angle; of ints that of float64."""
     r, t = settled([as_variable(abs), as_variable(angle)])
     if r.type.is_discrete and t.type.is_discrete:

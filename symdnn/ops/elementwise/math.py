@@ -11,6 +11,7 @@ import numpy as np
 
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.elementwise.arithmetic import inv, maximum, sqr, sqrt
@@ -72,7 +73,7 @@ class Exp(FloatElemwise):
     """``e ** x``."""
 
     nonnegative: ClassVar[bool] = True
-    function: ClassVar[Any] = np.exp
+    function = np.exp
 
     def slope(self, x: Any, y: Any) -> Any:
         return y
@@ -82,7 +83,7 @@ class Exp(FloatElemwise):
 class Exp2(FloatElemwise):
     """``2 ** x``."""
 
-    function: ClassVar[Any] = np.exp2
+    function = np.exp2
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -93,7 +94,7 @@ class Exp2(FloatElemwise):
 class Expm1(FloatElemwise):
     """``e ** x - 1``, exact near 0."""
 
-    function: ClassVar[Any] = np.expm1
+    function = np.expm1
 
     def slope(self, x: Any, y: Any) -> Any:
         return y + 1
@@ -103,7 +104,7 @@ class Expm1(FloatElemwise):
 class Log(FloatElemwise):
     """Natural logarithm."""
 
-    function: ClassVar[Any] = np.log
+    function = np.log
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(x)
@@ -113,7 +114,7 @@ class Log(FloatElemwise):
 class Log2(FloatElemwise):
     """Logarithm to base 2."""
 
-    function: ClassVar[Any] = np.log2
+    function = np.log2
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(x * like(ln(2), y))
@@ -123,7 +124,7 @@ class Log2(FloatElemwise):
 class Log10(FloatElemwise):
     """Logarithm to base 10."""
 
-    function: ClassVar[Any] = np.log10
+    function = np.log10
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(x * like(ln(10), y))
@@ -142,9 +143,9 @@ def _log1p(z: Any) -> Any:
 class Log1p(FloatElemwise):
     """``log(1 + x)``, exact near 0."""
 
-    function: ClassVar[Any] = np.log1p
+    function = np.log1p
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         (x,) = inputs
         return _log1p(x) if np.iscomplexobj(x) else super().reference(x)
 
@@ -156,7 +157,7 @@ class Log1p(FloatElemwise):
 class Sin(FloatElemwise):
     """Sine."""
 
-    function: ClassVar[Any] = np.sin
+    function = np.sin
 
     def slope(self, x: Any, y: Any) -> Any:
         return cos(x)
@@ -166,7 +167,7 @@ class Sin(FloatElemwise):
 class Cos(FloatElemwise):
     """Cosine."""
 
-    function: ClassVar[Any] = np.cos
+    function = np.cos
 
     def slope(self, x: Any, y: Any) -> Any:
         return -sin(x)
@@ -176,7 +177,7 @@ class Cos(FloatElemwise):
 class Tan(FloatElemwise):
     """Tangent."""
 
-    function: ClassVar[Any] = np.tan
+    function = np.tan
 
     def slope(self, x: Any, y: Any) -> Any:
         return 1 + sqr(y)
@@ -186,7 +187,7 @@ class Tan(FloatElemwise):
 class ArcSin(FloatElemwise):
     """Inverse sine, in ``[-pi/2, pi/2]``."""
 
-    function: ClassVar[Any] = np.arcsin
+    function = np.arcsin
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(sqrt(1 - sqr(x)))
@@ -196,7 +197,7 @@ class ArcSin(FloatElemwise):
 class ArcCos(FloatElemwise):
     """Inverse cosine, in ``[0, pi]``."""
 
-    function: ClassVar[Any] = np.arccos
+    function = np.arccos
 
     def slope(self, x: Any, y: Any) -> Any:
         return -inv(sqrt(1 - sqr(x)))
@@ -206,7 +207,7 @@ class ArcCos(FloatElemwise):
 class ArcTan(FloatElemwise):
     """Inverse tangent, in ``[-pi/2, pi/2]``."""
 
-    function: ClassVar[Any] = np.arctan
+    function = np.arctan
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(1 + sqr(x))
@@ -216,7 +217,7 @@ class ArcTan(FloatElemwise):
 class Sinh(FloatElemwise):
     """Hyperbolic sine."""
 
-    function: ClassVar[Any] = np.sinh
+    function = np.sinh
 
     def slope(self, x: Any, y: Any) -> Any:
         return cosh(x)
@@ -226,7 +227,7 @@ class Sinh(FloatElemwise):
 class Cosh(FloatElemwise):
     """Hyperbolic cosine."""
 
-    function: ClassVar[Any] = np.cosh
+    function = np.cosh
 
     def slope(self, x: Any, y: Any) -> Any:
         return sinh(x)
@@ -236,7 +237,7 @@ class Cosh(FloatElemwise):
 class Tanh(FloatElemwise):
     """Hyperbolic tangent."""
 
-    function: ClassVar[Any] = np.tanh
+    function = np.tanh
 
     def slope(self, x: Any, y: Any) -> Any:
         return 1 - sqr(y)
@@ -246,7 +247,7 @@ class Tanh(FloatElemwise):
 class ArcSinh(FloatElemwise):
     """Inverse hyperbolic sine."""
 
-    function: ClassVar[Any] = np.arcsinh
+    function = np.arcsinh
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(sqrt(1 + sqr(x)))
@@ -256,7 +257,7 @@ class ArcSinh(FloatElemwise):
 class ArcCosh(FloatElemwise):
     """Inverse hyperbolic cosine, of ``x >= 1``."""
 
-    function: ClassVar[Any] = np.arccosh
+    function = np.arccosh
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(sqrt(x - 1) * sqrt(x + 1))
@@ -266,7 +267,7 @@ class ArcCosh(FloatElemwise):
 class ArcTanh(FloatElemwise):
     """Inverse hyperbolic tangent, of ``-1 < x < 1``."""
 
-    function: ClassVar[Any] = np.arctanh
+    function = np.arctanh
 
     def slope(self, x: Any, y: Any) -> Any:
         return inv(1 - sqr(x))
@@ -276,7 +277,7 @@ class ArcTanh(FloatElemwise):
 class Deg2Rad(FloatElemwise):
     """Degrees as radians."""
 
-    function: ClassVar[Any] = np.deg2rad
+    function = np.deg2rad
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -287,7 +288,7 @@ class Deg2Rad(FloatElemwise):
 class Rad2Deg(FloatElemwise):
     """Radians as degrees."""
 
-    function: ClassVar[Any] = np.rad2deg
+    function = np.rad2deg
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -298,11 +299,11 @@ class Rad2Deg(FloatElemwise):
 class ArcTan2(FloatElemwise):
     """The angle of the point ``(y, x)``: the operands are ``y, x``, the result in ``[-pi, pi]``."""
 
-    function: ClassVar[Any] = np.arctan2
+    function = np.arctan2
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         y, x = as_computed(inputs, output)
         # Squares may be 0 or infinite; which scale is taken has no influence.
         larger = disconnected_grad(maximum(abs(x), abs(y)))
@@ -315,12 +316,12 @@ class ArcTan2(FloatElemwise):
 class LogAddExp(FloatElemwise):
     """``log(exp(x) + exp(y))`` without overflow: a sum of probabilities given as logarithms."""
 
-    function: ClassVar[Any] = np.logaddexp
+    function = np.logaddexp
     arity: ClassVar[int] = 2
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
         # Two probabilities of 0 share the gradient, though -inf - -inf is no number.
         no_number = eq(x, y) & isinf(x)
@@ -330,117 +331,117 @@ class LogAddExp(FloatElemwise):
 
 def exp(x: Any) -> Variable:
     """``e ** x``."""
-    return apply_elemwise(Exp(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Exp(), x)
 
 
 def exp2(x: Any) -> Variable:
     """``2 ** x``."""
-    return apply_elemwise(Exp2(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Exp2(), x)
 
 
 def expm1(x: Any) -> Variable:
     """``e ** x - 1``, exact near 0."""
-    return apply_elemwise(Expm1(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Expm1(), x)
 
 
 def log(x: Any) -> Variable:
     """Natural logarithm."""
-    return apply_elemwise(Log(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Log(), x)
 
 
 def log2(x: Any) -> Variable:
     """Logarithm to base 2."""
-    return apply_elemwise(Log2(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Log2(), x)
 
 
 def log10(x: Any) -> Variable:
     """Logarithm to base 10."""
-    return apply_elemwise(Log10(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Log10(), x)
 
 
 def log1p(x: Any) -> Variable:
     """``log(1 + x)``, exact near 0."""
-    return apply_elemwise(Log1p(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Log1p(), x)
 
 
 def sin(x: Any) -> Variable:
     """Sine."""
-    return apply_elemwise(Sin(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sin(), x)
 
 
 def cos(x: Any) -> Variable:
     """Cosine."""
-    return apply_elemwise(Cos(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Cos(), x)
 
 
 def tan(x: Any) -> Variable:
     """Tangent."""
-    return apply_elemwise(Tan(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Tan(), x)
 
 
 def arcsin(x: Any) -> Variable:
     """Inverse sine, in ``[-pi/2, pi/2]``."""
-    return apply_elemwise(ArcSin(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcSin(), x)
 
 
 def arccos(x: Any) -> Variable:
     """Inverse cosine, in ``[0, pi]``."""
-    return apply_elemwise(ArcCos(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcCos(), x)
 
 
 def arctan(x: Any) -> Variable:
     """Inverse tangent, in ``[-pi/2, pi/2]``."""
-    return apply_elemwise(ArcTan(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcTan(), x)
 
 
 def sinh(x: Any) -> Variable:
     """Hyperbolic sine."""
-    return apply_elemwise(Sinh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Sinh(), x)
 
 
 def cosh(x: Any) -> Variable:
     """Hyperbolic cosine."""
-    return apply_elemwise(Cosh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Cosh(), x)
 
 
 def tanh(x: Any) -> Variable:
     """Hyperbolic tangent."""
-    return apply_elemwise(Tanh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Tanh(), x)
 
 
 def arcsinh(x: Any) -> Variable:
     """Inverse hyperbolic sine."""
-    return apply_elemwise(ArcSinh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcSinh(), x)
 
 
 def arccosh(x: Any) -> Variable:
     """Inverse hyperbolic cosine, of ``x >= 1``."""
-    return apply_elemwise(ArcCosh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcCosh(), x)
 
 
 def arctanh(x: Any) -> Variable:
     """Inverse hyperbolic tangent, of ``-1 < x < 1``."""
-    return apply_elemwise(ArcTanh(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcTanh(), x)
 
 
 def deg2rad(x: Any) -> Variable:
     """Degrees as radians."""
-    return apply_elemwise(Deg2Rad(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Deg2Rad(), x)
 
 
 def rad2deg(x: Any) -> Variable:
     """Radians as degrees."""
-    return apply_elemwise(Rad2Deg(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Rad2Deg(), x)
 
 
 def arctan2(y: Any, x: Any) -> Variable:
     """The angle of the point ``(y, x)``, in ``[-pi, pi]``."""
-    return apply_elemwise(ArcTan2(), y, x)  # type: ignore[no-any-return]
+    return apply_elemwise(ArcTan2(), y, x)
 
 
 def logaddexp(x: Any, y: Any) -> Variable:
     """``log(exp(x) + exp(y))`` without overflow; of infinities too."""
-    return apply_elemwise(LogAddExp(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(LogAddExp(), x, y)
 
 
 OPERATORS = {

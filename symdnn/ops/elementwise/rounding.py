@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elemwise import Elemwise
@@ -26,7 +27,7 @@ class Rounding(Elemwise):
     abstract: ClassVar[bool] = True
     kinds: ClassVar[str] = "f"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
@@ -34,28 +35,28 @@ class Rounding(Elemwise):
 class Floor(Rounding):
     """Down, to the next smaller whole number."""
 
-    function: ClassVar[Any] = np.floor
+    function = np.floor
 
 
 @dataclass(frozen=True)
 class Ceil(Rounding):
     """Up, to the next larger whole number."""
 
-    function: ClassVar[Any] = np.ceil
+    function = np.ceil
 
 
 @dataclass(frozen=True)
 class Trunc(Rounding):
     """Towards 0."""
 
-    function: ClassVar[Any] = np.trunc
+    function = np.trunc
 
 
 @dataclass(frozen=True)
 class RoundHalfToEven(Rounding):
     """To the nearest; halves to the even one (2.5 to 2)."""
 
-    function: ClassVar[Any] = np.rint
+    function = np.rint
 
 
 def _half_away(x: Any) -> Any:
@@ -68,10 +69,10 @@ def _half_away(x: Any) -> Any:
 class RoundHalfAwayFromZero(Rounding):
     """To the nearest; halves away from 0 (2.5 to 3)."""
 
-    function: ClassVar[Any] = _half_away
+    function = _half_away
 
 
-def _rounded(op: Rounding, x: Any) -> Variable:
+def _rounded(op: Rounding, x: TensorLike) -> Variable:
     v = as_variable(x)
     return v if v.type.is_discrete else op(v)
 

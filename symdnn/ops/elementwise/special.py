@@ -15,6 +15,7 @@ import numpy as np
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.python_numbers import settled
@@ -50,7 +51,7 @@ class SpecialFunction(FloatElemwise):
 class Erf(SpecialFunction):
     """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x."""
 
-    function: ClassVar[Any] = scipy_function("erf")
+    function = scipy_function("erf")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(2 / sqrt(pi), y) * exp(-sqr(x))
@@ -60,7 +61,7 @@ class Erf(SpecialFunction):
 class Erfc(SpecialFunction):
     """``1 - erf(x)``, exact where that is small."""
 
-    function: ClassVar[Any] = scipy_function("erfc")
+    function = scipy_function("erfc")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(-2 / sqrt(pi), y) * exp(-sqr(x))
@@ -70,7 +71,7 @@ class Erfc(SpecialFunction):
 class Erfcx(SpecialFunction):
     """``exp(x^2) erfc(x)``, which neither under- nor overflows for large x."""
 
-    function: ClassVar[Any] = scipy_function("erfcx")
+    function = scipy_function("erfcx")
 
     def slope(self, x: Any, y: Any) -> Any:
         return apply_elemwise(ErfcxSlope(), x)
@@ -80,7 +81,7 @@ class Erfcx(SpecialFunction):
 class ErfcxSlope(SpecialFunction):
     """The derivative of :class:`Erfcx`, to full precision also for large x."""
 
-    function: ClassVar[Any] = erfcx_slope_of
+    function = erfcx_slope_of
 
     def slope(self, x: Any, y: Any) -> Any:
         return 2 * (erfcx(x) + x * y)
@@ -90,7 +91,7 @@ class ErfcxSlope(SpecialFunction):
 class LogErfc(SpecialFunction):
     """``log(erfc(x))``, which goes on where ``erfc(x)`` is 0."""
 
-    function: ClassVar[Any] = log_erfc_of
+    function = log_erfc_of
 
     def slope(self, x: Any, y: Any) -> Any:
         # Below the cut erfc is 2, and erfcx and its derivatives would overflow.
@@ -103,7 +104,7 @@ class LogErfc(SpecialFunction):
 class ErfInv(SpecialFunction):
     """The inverse of ``erf``, on (-1, 1)."""
 
-    function: ClassVar[Any] = scipy_function("erfinv")
+    function = scipy_function("erfinv")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(sqrt(pi) / 2, y) * exp(sqr(y))
@@ -113,7 +114,7 @@ class ErfInv(SpecialFunction):
 class ErfcInv(SpecialFunction):
     """The inverse of ``erfc``, on (0, 2)."""
 
-    function: ClassVar[Any] = scipy_function("erfcinv")
+    function = scipy_function("erfcinv")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(-sqrt(pi) / 2, y) * exp(sqr(y))
@@ -123,7 +124,7 @@ class ErfcInv(SpecialFunction):
 class Gamma(SpecialFunction):
     """The gamma function."""
 
-    function: ClassVar[Any] = scipy_function("gamma")
+    function = scipy_function("gamma")
 
     def slope(self, x: Any, y: Any) -> Any:
         return y * psi(x)
@@ -133,7 +134,7 @@ class Gamma(SpecialFunction):
 class GammaLn(SpecialFunction):
     """``log |gamma(x)|``."""
 
-    function: ClassVar[Any] = scipy_function("gammaln")
+    function = scipy_function("gammaln")
 
     def slope(self, x: Any, y: Any) -> Any:
         return psi(x)
@@ -143,7 +144,7 @@ class GammaLn(SpecialFunction):
 class Psi(SpecialFunction):
     """The digamma function: the slope of ``gammaln``."""
 
-    function: ClassVar[Any] = scipy_function("psi")
+    function = scipy_function("psi")
 
     def slope(self, x: Any, y: Any) -> Any:
         return tri_gamma(x)
@@ -160,7 +161,7 @@ class OfOrder(SpecialFunction):
         """The derivative with respect to ``x``."""
         raise NotImplementedError
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         order = inputs[0]
         n, x = as_computed(inputs, output)
         to_point = cotangent * self.point_slope(n, x, output)
@@ -184,7 +185,7 @@ class OrderSlope(SpecialFunction):
     arity: ClassVar[int] = 2
     of: OfOrder
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         out = TensorType(self.out_dtype(*(a.dtype.name for a in inputs))).numpy
         n, x = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in inputs))
         step, table = self.of.step(n), []
@@ -196,7 +197,7 @@ class OrderSlope(SpecialFunction):
             table = [(4**power * b - a) / (4**power - 1) for a, b in itertools.pairwise(table)]
         return np.asarray(table[0]).astype(out)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         raise NonDifferentiable(f"{self.of}: its second derivative in the order is not known")
 
 
@@ -233,9 +234,9 @@ def _reflected(n: int, x: Any) -> Any:
 class PolyGamma(OfOrder):
     """The ``n``-th derivative of ``psi`` at ``x``; ``n`` is a whole number, and has no gradient."""
 
-    function: ClassVar[Any] = _polygamma
+    function = _polygamma
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         return [None, super().scalar_vjp(inputs, output, cotangent)[1]]
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
@@ -246,7 +247,7 @@ class PolyGamma(OfOrder):
 class GammaInc(OfOrder):
     """The regularised lower incomplete gamma function of ``k`` and ``x``."""
 
-    function: ClassVar[Any] = scipy_function("gammainc")
+    function = scipy_function("gammainc")
 
     def step(self, n: Any) -> Any:
         return np.minimum(n / 4, np.sqrt(n) / 5)
@@ -259,7 +260,7 @@ class GammaInc(OfOrder):
 class GammaIncC(OfOrder):
     """The regularised upper incomplete gamma function of ``k`` and ``x``."""
 
-    function: ClassVar[Any] = scipy_function("gammaincc")
+    function = scipy_function("gammaincc")
 
     step = GammaInc.step
 
@@ -271,7 +272,7 @@ class GammaIncC(OfOrder):
 class Jv(OfOrder):
     """The Bessel function of the first kind, of order ``n``."""
 
-    function: ClassVar[Any] = scipy_function("jv")
+    function = scipy_function("jv")
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
         return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
@@ -281,7 +282,7 @@ class Jv(OfOrder):
 class Iv(OfOrder):
     """The modified Bessel function of the first kind, of order ``n``."""
 
-    function: ClassVar[Any] = scipy_function("iv")
+    function = scipy_function("iv")
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
         return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
@@ -295,7 +296,7 @@ def _xlogx(x: Any) -> Any:
 class XLogX(FloatElemwise):
     """``x log(x)``, 0 at 0."""
 
-    function: ClassVar[Any] = _xlogx
+    function = _xlogx
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -310,11 +311,11 @@ def _xlogy(x: Any, y: Any) -> Any:
 class XLogY(FloatElemwise):
     """``x log(y)``, 0 where ``x`` is 0."""
 
-    function: ClassVar[Any] = _xlogy
+    function = _xlogy
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
         zero = eq(x, 0)
         to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
@@ -339,34 +340,34 @@ class XLog1pY(SpecialFunction):
 class LogHalfErfc(SpecialFunction):
     """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
 
-    function: ClassVar[Any] = log_half_erfc_of
+    function = log_half_erfc_of
 
     slope = LogErfc.slope
 
 
 def erf(x: Any) -> Variable:
     """The error function."""
-    return apply_elemwise(Erf(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Erf(), x)
 
 
 def erfc(x: Any) -> Variable:
     """``1 - erf(x)``, exact where that is small."""
-    return apply_elemwise(Erfc(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Erfc(), x)
 
 
 def erfcx(x: Any) -> Variable:
     """``exp(x^2) erfc(x)``."""
-    return apply_elemwise(Erfcx(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Erfcx(), x)
 
 
 def log_erfc(x: Any) -> Variable:
     """``log(erfc(x))``, right where ``erfc(x)`` itself is rounded to 0, and so is its gradient."""
-    return apply_elemwise(LogErfc(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(LogErfc(), x)
 
 
 def log_half_erfc(x: Any) -> Variable:
     """``log(erfc(x) / 2)``."""
-    return apply_elemwise(LogHalfErfc(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(LogHalfErfc(), x)
 
 
 def ndtr(x: Any) -> Variable:
@@ -381,39 +382,39 @@ def log_ndtr(x: Any) -> Variable:
     return log_half_erfc(like(-sqrt(0.5), v) * v)
 
 
-def _floating(x: Any) -> Variable:
+def _floating(x: TensorLike) -> Variable:
     v = as_variable(x)
     return v if v.type.is_float else cast(v, float_of(v.type.dtype))
 
 
 def erfinv(x: Any) -> Variable:
     """The inverse of ``erf``."""
-    return apply_elemwise(ErfInv(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ErfInv(), x)
 
 
 def erfcinv(x: Any) -> Variable:
     """The inverse of ``erfc``."""
-    return apply_elemwise(ErfcInv(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(ErfcInv(), x)
 
 
 def gamma(x: Any) -> Variable:
     """The gamma function."""
-    return apply_elemwise(Gamma(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Gamma(), x)
 
 
 def gammaln(x: Any) -> Variable:
     """``log |gamma(x)|``."""
-    return apply_elemwise(GammaLn(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(GammaLn(), x)
 
 
 def psi(x: Any) -> Variable:
     """The digamma function. Also ``digamma``."""
-    return apply_elemwise(Psi(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(Psi(), x)
 
 
 def polygamma(n: Any, x: Any) -> Variable:
     """The ``n``-th derivative of ``psi``."""
-    return apply_elemwise(PolyGamma(), n, x)  # type: ignore[no-any-return]
+    return apply_elemwise(PolyGamma(), n, x)
 
 
 def tri_gamma(x: Any) -> Variable:
@@ -423,15 +424,15 @@ def tri_gamma(x: Any) -> Variable:
 
 def gammainc(k: Any, x: Any) -> Variable:
     """The regularised lower incomplete gamma function."""
-    return apply_elemwise(GammaInc(), k, x)  # type: ignore[no-any-return]
+    return apply_elemwise(GammaInc(), k, x)
 
 
 def gammaincc(k: Any, x: Any) -> Variable:
     """The regularised upper incomplete gamma function."""
-    return apply_elemwise(GammaIncC(), k, x)  # type: ignore[no-any-return]
+    return apply_elemwise(GammaIncC(), k, x)
 
 
-def chi2sf(x: Any, k: Any) -> Variable:
+def chi2sf(x: TensorLike, k: TensorLike) -> Variable:
     """The survival function of chi squared with ``k`` degrees of freedom."""
     half = np.float32(0.5)
     dof, v = settled([as_variable(k), as_variable(x)])
@@ -440,7 +441,7 @@ def chi2sf(x: Any, k: Any) -> Variable:
 
 def jv(n: Any, x: Any) -> Variable:
     """The Bessel function of the first kind, of order ``n``."""
-    return apply_elemwise(Jv(), n, x)  # type: ignore[no-any-return]
+    return apply_elemwise(Jv(), n, x)
 
 
 def j0(x: Any) -> Variable:
@@ -455,7 +456,7 @@ def j1(x: Any) -> Variable:
 
 def iv(n: Any, x: Any) -> Variable:
     """The modified Bessel function of the first kind, of order ``n``."""
-    return apply_elemwise(Iv(), n, x)  # type: ignore[no-any-return]
+    return apply_elemwise(Iv(), n, x)
 
 
 def i0(x: Any) -> Variable:
@@ -470,17 +471,17 @@ def i1(x: Any) -> Variable:
 
 def xlogx(x: Any) -> Variable:
     """``x log(x)``, 0 at 0."""
-    return apply_elemwise(XLogX(), x)  # type: ignore[no-any-return]
+    return apply_elemwise(XLogX(), x)
 
 
 def xlog1py(x: Any, y: Any) -> Variable:
     """``x log(1 + y)`` exact for ``y`` near 0; 0 where ``x`` is 0, also where ``y`` is -1."""
-    return apply_elemwise(XLog1pY(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(XLog1pY(), x, y)
 
 
 def xlogy0(x: Any, y: Any) -> Variable:
     """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0."""
-    return apply_elemwise(XLogY(), x, y)  # type: ignore[no-any-return]
+    return apply_elemwise(XLogY(), x, y)
 
 
 OPERATORS = {"erf": erf, "gammaln": gammaln}

@@ -51,7 +51,7 @@ def dot(a: Any, b: Any) -> Variable:
     if x.type.ndim == 0 or y.type.ndim == 0:
         return x * y
     if x.type.ndim <= 2 and y.type.ndim <= 2:
-        return Dot()(x, y)  # type: ignore[no-any-return]
+        return Dot()(x, y)
     return tensordot(x, y, [[x.type.ndim - 1], [max(0, y.type.ndim - 2)]])
 
 
@@ -65,7 +65,7 @@ def matmul(a: Any, b: Any) -> Variable:
     if x.type.ndim == 0 or y.type.ndim == 0:
         raise NdimMismatch("matmul", "no scalars", [x.type, y.type], "Use * to scale")
     if x.type.ndim <= 2 and y.type.ndim <= 2:
-        return Dot()(x, y)  # type: ignore[no-any-return]
+        return Dot()(x, y)
     if y.type.ndim <= 2:
         return tensordot(x, y, [[x.type.ndim - 1], [0]])
     if x.type.ndim == 1:
@@ -137,7 +137,7 @@ def split_dims(v: Variable, dims: Sequence[Dim], counts: Sequence[int]) -> Varia
     return v.reshape(list(dims))
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Variable:
+def tensordot(a: Any, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Variable:
     """Sum of products of ``a`` and ``b`` over pairs of dimensions.
 
     ``axes`` is a number (the last ones of ``a`` with the first ones of ``b``; 0 gives the outer
@@ -158,7 +158,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Variable:
     return split_dims(out, dims, [len(rest_x), len(rest_y)])
 
 
-def batched_tensordot(x: Any, y: Any, axes: Any = 2) -> Variable:
+def batched_tensordot(x: Any, y: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Variable:
     """:func:`tensordot` for each index of the first dimension, which both share.
 
     Axes count that first dimension, so a list of them holds no 0; a number takes the last ones
@@ -220,7 +220,7 @@ def _matched(
 
 
 def _contracted_axes(
-    name: str, x: Variable, y: Variable, axes: Any, batch: int
+    name: str, x: Variable, y: Variable, axes: int | Sequence[int | Sequence[int]], batch: int
 ) -> tuple[list[int], list[int]]:
     """The dimensions of ``x`` and ``y`` that ``axes`` pairs, as non-negative ints."""
     nx, ny = x.type.ndim, y.type.ndim
@@ -237,11 +237,11 @@ def _contracted_axes(
     return _normal(name, left, x, batch), _normal(name, right, y, batch)
 
 
-def _axes_pair(name: str, axes: Any) -> tuple[list[int], list[int]]:
+def _axes_pair(name: str, axes: int | Sequence[int | Sequence[int]]) -> tuple[list[int], list[int]]:
     if not isinstance(axes, list | tuple | np.ndarray) or len(axes) != 2:
         raise AxisError(name, "axes as a number or a pair", repr(axes))
     left, right = (list(a) if isinstance(a, list | tuple | np.ndarray) else [a] for a in axes)
-    return left, right
+    return left, right  # type: ignore[return-value]
 
 
 def _normal(name: str, axes: Sequence[int], v: Variable, batch: int) -> list[int]:

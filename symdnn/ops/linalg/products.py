@@ -13,6 +13,7 @@ from symdnn.graph.dims import Dim, Shape, common, names_advice, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, unfold
@@ -64,7 +65,7 @@ def _product(x: Any, y: Any) -> Any:
     return np.asarray(np.matmul(x, y)).astype(x.dtype, copy=False)
 
 
-def _bilinear_jvp(op: Op, inputs: Vars, tangents: Vars) -> Grads:
+def _bilinear_jvp(op: Op, inputs: Vars, tangents: Grads) -> Grads:
     (x, y), (dx, dy) = inputs, tangents
     terms = [op(dx, y)] if dx is not None else []
     terms += [op(x, dy)] if dy is not None else []
@@ -92,16 +93,16 @@ class Dot(Op):
         x, y = shapes
         return (*x[:-1], *y[1:])
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         _check_factors(self, types, (1, 2), "two vectors or matrices")
         return _static_product(self, types)
 
-    def reference(self, x: Any, y: Any) -> Any:
+    def reference(self, x: Array, y: Array) -> Any:
         _same_inner(self, x.shape[-1], y.shape[0], [x.shape, y.shape])
         return _product(x, y)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         _same_inner(self, shapes[0][-1], shapes[1][0], shapes)
         return [self.out_shape(types, shapes)]
@@ -120,7 +121,7 @@ class Dot(Op):
             return [Dot()(y, g), outer_product(x, g)]
         return [g * y, g * x]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return _bilinear_jvp(self, inputs, tangents)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -156,16 +157,16 @@ class BatchedDot(Op):
         b = y[0] if tx.shape[0] == 1 or (x[0] is None and ty.shape[0] != 1) else x[0]
         return (b, x[1], y[2])
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         _check_factors(self, types, (3,), "two stacks of matrices (3 dimensions)")
         return _static_product(self, types)
 
-    def reference(self, x: Any, y: Any) -> Any:
+    def reference(self, x: Array, y: Array) -> Any:
         _same_inner(self, x.shape[2], y.shape[1], [x.shape, y.shape])
         return _product(x, y)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, y = shapes
         _same_inner(self, x[2], y[1], shapes)
@@ -185,7 +186,7 @@ class BatchedDot(Op):
         dy = BatchedDot()(conjugate(x).dimshuffle(0, 2, 1), g)
         return [_unstack(dx, x), _unstack(dy, y)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return _bilinear_jvp(self, inputs, tangents)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -218,7 +219,7 @@ class MatchSizes(Op):
 
     pairs: tuple[tuple[int, int], ...]
 
-    def infer(self, x: TensorType, y: TensorType) -> Any:
+    def infer(self, x: TensorType, y: TensorType) -> TensorType:
         sizes = list(x.shape)
         for i, j in self.pairs:
             if sizes[i] is None:
@@ -226,12 +227,12 @@ class MatchSizes(Op):
         self.shapes([x, y], [x.shape, y.shape], {})
         return x.with_shape(sizes)
 
-    def reference(self, x: Any, y: Any) -> Any:
+    def reference(self, x: Array, y: Array) -> Array:
         self.shapes([], [x.shape, y.shape], {})
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, y = shapes
         for i, j in self.pairs:
@@ -245,7 +246,7 @@ class MatchSizes(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     @property
@@ -263,10 +264,10 @@ class MatchSizes(Op):
 def _stack_by_one(x: Variable, y: Variable) -> Variable:
     """A stack of vectors or matrices by one matrix or vector: a single product."""
     if x.type.ndim == 2:
-        return Dot()(x, y)  # type: ignore[no-any-return]
+        return Dot()(x, y)
     lanes, rows, inner = sizes_of(x)
     found = Dot()(x.reshape((lanes * rows, inner)), y)
-    return found.reshape((lanes, rows, *sizes_of(found)[1:]))  # type: ignore[no-any-return]
+    return found.reshape((lanes, rows, *sizes_of(found)[1:]))
 
 
 def _dot_of_stacks(x: Variable, y: Variable, ranks: tuple[int, int]) -> Variable:
@@ -276,10 +277,10 @@ def _dot_of_stacks(x: Variable, y: Variable, ranks: tuple[int, int]) -> Variable
     right = y if ranks[1] == 2 else y.dimshuffle(0, 1, "x")
     found = BatchedDot()(left, right)
     kept = [0, *([1] if ranks[0] == 2 else []), *([2] if ranks[1] == 2 else [])]
-    return found.dimshuffle(*kept) if len(kept) < 3 else found  # type: ignore[no-any-return]
+    return found.dimshuffle(*kept) if len(kept) < 3 else found
 
 
 def _repeated(v: Variable, length: Dim) -> Variable:
     """Each lane's one matrix, ``length`` times."""
     lanes, _, rows, columns = sizes_of(v)
-    return operator("alloc")(v, lanes, length, rows, columns)  # type: ignore[no-any-return]
+    return operator("alloc")(v, lanes, length, rows, columns)

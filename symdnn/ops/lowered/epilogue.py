@@ -454,7 +454,7 @@ class EpilogueOp(Lowered):
         if self.epilogue is None:
             return y
         program = self.epilogue.program
-        return FusedElemwise(program)(cast(y, program.inputs[0]), *operands)[0]  # type: ignore[no-any-return]
+        return FusedElemwise(program)(cast(y, program.inputs[0]), *operands)[0]
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
         return [self._expanded_value(inputs)]
@@ -462,7 +462,7 @@ class EpilogueOp(Lowered):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
 
 

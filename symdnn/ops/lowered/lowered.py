@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Self, cast
 
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.nn.channels_last import in_layout
 
@@ -75,21 +77,21 @@ class Lowered(Op):
         out = self.neutral()(*inputs)
         return [out] if isinstance(out, Variable) else list(out)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         return self.neutral().output_types(inputs)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return self.neutral().compute(*inputs)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return self.neutral().shapes(types, shapes, host)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return self.neutral().vjp(inputs, outputs, cotangents)
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return self.neutral().jvp(inputs, outputs, tangents)
 
     @property

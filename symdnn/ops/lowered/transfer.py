@@ -44,7 +44,7 @@ class Transfer(Op):
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0])]
 
 
@@ -70,9 +70,9 @@ def gpu_from_host(x: Any, place: Place | None = None) -> Variable:
     Compiling raises :class:`~symdnn.errors.OptionError` if ``place`` is another GPU than the
     function's.
     """
-    return GpuFromHost(place)(x)  # type: ignore[no-any-return]
+    return GpuFromHost(place)(x)
 
 
 def host_from_gpu(x: Any) -> Variable:
     """``x`` on the host, without effect as :func:`gpu_from_host`."""
-    return HostFromGpu()(x)  # type: ignore[no-any-return]
+    return HostFromGpu()(x)

@@ -18,7 +18,8 @@ from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Shape, product, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable, constant
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import lanes_of, on_lanes, stacked
@@ -99,20 +100,20 @@ class NormalisedOutput(Normalise):
 
     abstract: ClassVar[bool] = True
 
-    def infer(self, x: Any, gamma: Any, beta: Any) -> Any:
+    def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> tuple[Type, ...]:
         self.check(x, gamma, beta, names="gamma and beta")
         if gamma.broadcastable != beta.broadcastable:
             raise TypeMismatch(self, "gamma and beta of one broadcast pattern", [gamma, beta])
         return x, self.statistic(x), self.statistic(x)
 
-    def reference(self, x: Any, gamma: Any, beta: Any) -> Any:
+    def reference(self, x: Array, gamma: Array, beta: Array) -> tuple[Array, ...]:
         (v,) = norm_numpy.work(x)
         mean, _, invstd = norm_numpy.moments(v, self.axes, self.epsilon)
         y = norm_numpy.normalise(v, gamma, beta, mean, invstd)
         return y.astype(x.dtype, copy=False), mean, invstd
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, gamma, beta = shapes[:3]
         self.parameter_shape(x, gamma, beta, types=types[1:3])
@@ -156,19 +157,23 @@ class NormGrad(Normalise, MultiOp):
 
     abstract: ClassVar[bool] = True
 
-    def infer(self, x: Any, dy: Any, gamma: Any, mean: Any, invstd: Any) -> Any:
+    def infer(
+        self, x: TensorType, dy: TensorType, gamma: TensorType, mean: TensorType, invstd: TensorType
+    ) -> tuple[Type, ...]:
         self.check(x, gamma, mean, invstd, names="gamma, mean and invstd")
         if dy.dtype != x.dtype or dy.ndim != x.ndim:
             raise TypeMismatch(self, f"a cotangent of type {x}", dy)
         return x, gamma, gamma
 
-    def reference(self, x: Any, dy: Any, gamma: Any, mean: Any, invstd: Any) -> Any:
+    def reference(
+        self, x: Array, dy: Array, gamma: Array, mean: Array, invstd: Array
+    ) -> tuple[Array, ...]:
         v, d = norm_numpy.work(x, dy)
         dx, dgamma, dbeta = norm_numpy.normalise_grad(v, d, gamma, mean, invstd, self.axes)
         return dx.astype(x.dtype, copy=False), dgamma, dbeta
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, dy, gamma, mean, invstd = shapes
         for i, d in enumerate(x):
@@ -242,7 +247,7 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
     def grad_op(self) -> Any:
         return BatchNormGrad(self.axes, self.epsilon)
 
-    def infer(self, x: Any, gamma: Any, beta: Any, *running: Any) -> Any:
+    def infer(self, x: Any, gamma: Any, beta: Any, *running: Any) -> tuple[Type, ...]:
         out = super().infer(x, gamma, beta)
         if any(gamma.shape[a] != 1 for a in self.axes):
             raise AxisError(self, f"parameters that are statically 1 on {self.axes}", gamma)
@@ -256,7 +261,7 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
             raise TypeMismatch(self, f"a {old[0].dtype} scalar as factor", factor)
         return *out, out[1], out[1]
 
-    def reference(self, x: Any, gamma: Any, beta: Any, *running: Any) -> Any:
+    def reference(self, x: Array, gamma: Array, beta: Array, *running: Array) -> tuple[Array, ...]:
         y, mean, invstd = super().reference(x, gamma, beta)
         if not self.running:
             return y, mean, invstd
@@ -269,7 +274,7 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
         return y, mean, invstd, new_mean, old_var * (1 - factor) + unbiased * factor
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         out = list(super().shapes(types, shapes, host) or ())
         if self.running:
@@ -324,20 +329,22 @@ class BatchNormInference(Normalise):
     Inputs x, gamma, beta, mean, var; a gradient exists for all five.
     """
 
-    def infer(self, x: Any, gamma: Any, beta: Any, mean: Any, var: Any) -> Any:
+    def infer(
+        self, x: TensorType, gamma: TensorType, beta: TensorType, mean: TensorType, var: TensorType
+    ) -> TensorType:
         self.check(x, gamma, beta, mean, var, names="gamma, beta, mean and var")
         for p in (gamma, beta, mean, var):
             if any(p.shape[a] != 1 for a in self.axes):
                 raise AxisError(self, f"parameters that are statically 1 on {self.axes}", p)
         return x
 
-    def reference(self, x: Any, gamma: Any, beta: Any, mean: Any, var: Any) -> Any:
+    def reference(self, x: Array, gamma: Array, beta: Array, mean: Array, var: Array) -> Any:
         (v,) = norm_numpy.work(x)
         invstd = 1 / np.sqrt(var + var.dtype.type(self.epsilon))
         return norm_numpy.normalise(v, gamma, beta, mean, invstd).astype(x.dtype, copy=False)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         self.parameter_shape(shapes[0], *shapes[1:], types=types[1:])
         return [tuple(shapes[0])]

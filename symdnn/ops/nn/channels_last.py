@@ -17,6 +17,7 @@ from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import dimshuffle
@@ -78,18 +79,18 @@ class ChannelsLast(Op):
     def output_types(self, inputs: Sequence[Type]) -> tuple[Type, ...]:
         return tuple(map(_last_type, self.op.output_types([_first_type(t) for t in inputs])))
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         return self.output_types(inputs)
 
-    def compute(self, *inputs: Any) -> tuple[Any, ...]:
+    def compute(self, *inputs: Array) -> tuple[Any, ...]:
         found = self.op.compute(*(_moved(a, first_order) for a in inputs))
         return tuple(np.ascontiguousarray(_moved(a, last_order)) for a in found)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return self.compute(*inputs)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         plain = [first_shape(s) if len(s) >= 4 else s for s in shapes]
         found = self.op.shapes([_first_type(t) for t in types], plain, host)
@@ -99,7 +100,7 @@ class ChannelsLast(Op):
         grads = self.op.vjp(*(_all_first(vs) for vs in (inputs, outputs, cotangents)))
         return _all_last(grads)
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         found = self.op.jvp(*(_all_first(vs) for vs in (inputs, outputs, tangents)))
         return None if found is None else _all_last(found)
 
@@ -154,16 +155,16 @@ class Reorder(Op):
 
     order: tuple[int, ...]
 
-    def infer(self, x: TensorType) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         if not isinstance(x, TensorType) or sorted(self.order) != list(range(x.ndim)):
             raise TypeMismatch(self, f"a tensor of {len(self.order)} dimensions", x)
         return x.with_shape(x.shape[d] for d in self.order)
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         return np.ascontiguousarray(x.transpose(self.order))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0][d] for d in self.order)]
 
@@ -171,7 +172,7 @@ class Reorder(Op):
         back = tuple(self.order.index(d) for d in range(len(self.order)))
         return [Reorder(back)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

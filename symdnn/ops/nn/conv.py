@@ -23,6 +23,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
 from symdnn.graph.traverse import parameter_name
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, unfold
@@ -190,7 +191,7 @@ class _ConvFamily(Op):
             else w
         )
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         (a, b, *dims), (da, db) = inputs, tangents[:2]
         terms = [self(da, b, *dims)] if da is not None else []
         terms += [self(a, db, *dims)] if db is not None else []
@@ -241,20 +242,20 @@ class Conv(_ConvFamily):
     lane_places: ClassVar[Any] = ((0, False, 0, False), (0, True, 1, True))
     lane_groups: ClassVar[Any] = (1, 0, 1)
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, w", types)
         x, w = types
         self._check_channels(x.shape, w.shape)
         return x.with_shape((x.shape[0], w.shape[0], *self.out_sizes(x.shape, w.shape)))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, w = shapes
         self._check_channels(x, w)
         return [(x[0], w[0], *self.out_sizes(x, w))]
 
-    def reference(self, x: Any, w: Any) -> Any:
+    def reference(self, x: Array, w: Array) -> Any:
         self.shapes([], [x.shape, w.shape], {})
         wide, kernels = _widen(x, self._mirrored(w))
         y = conv_reference.conv(wide, kernels, self._geometry(w.shape[2:]))
@@ -286,7 +287,7 @@ class ConvGradInput(_ConvFamily):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(2, 2 + self.ndim))
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         self._check_types("w, dy", types)
         w, dy = types[0].shape, types[1].shape
         channels = None if w[1] is None else w[1] * self.groups
@@ -295,14 +296,14 @@ class ConvGradInput(_ConvFamily):
         return types[1].with_shape(x)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         w, dy = shapes[:2]
         x = (dy[0], w[1] * self.groups, *(host[i] for i in self.host_inputs))
         self._check_output(x, w, dy)
         return [x]
 
-    def reference(self, w: Any, dy: Any, *dims: Any) -> Any:
+    def reference(self, w: Array, dy: Array, *dims: Array) -> Any:
         spatial = [int(d) for d in dims]
         self.shapes([], [w.shape, dy.shape], dict(zip(self.host_inputs, spatial, strict=True)))
         kernels, wide = _widen(self._mirrored(w), dy)
@@ -334,7 +335,7 @@ class ConvGradWeight(_ConvFamily):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(2, 2 + self.ndim))
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, dy", types)
         x, dy = types[0].shape, types[1].shape
         per_group = None if x[1] is None else x[1] // self.groups
@@ -343,7 +344,7 @@ class ConvGradWeight(_ConvFamily):
         return types[1].with_shape(w)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, dy = shapes[:2]
         per_group = x[1] if self.groups == 1 else x[1] // self.groups
@@ -351,7 +352,7 @@ class ConvGradWeight(_ConvFamily):
         self._check_output(x, w, dy)
         return [w]
 
-    def reference(self, x: Any, dy: Any, *dims: Any) -> Any:
+    def reference(self, x: Array, dy: Array, *dims: Array) -> Array:
         kernel = [int(d) for d in dims]
         self.shapes([], [x.shape, dy.shape], dict(zip(self.host_inputs, kernel, strict=True)))
         wide, dy_wide = _widen(x, dy)

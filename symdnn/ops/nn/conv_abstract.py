@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.origin import Hints
+from symdnn.graph.typing import BorderMode, PerAxis, StaticShape
 from symdnn.graph.variable import Variable
 from symdnn.ops.nn.conv import conv_size, resolved_padding
 from symdnn.ops.nn.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
@@ -143,7 +144,11 @@ class AbstractConv3d_gradWeights(_GradWeights):
 
 
 def get_conv_shape_1axis(
-    image_shape: Any, kernel_shape: Any, border_mode: Any, subsample: int, dilation: int = 1
+    image_shape: StaticShape,
+    kernel_shape: StaticShape,
+    border_mode: Any,
+    subsample: int,
+    dilation: int = 1,
 ) -> Any:
     """Size of one dimension of the output; None where an input is None."""
     if image_shape is None or kernel_shape is None:
@@ -153,8 +158,9 @@ def get_conv_shape_1axis(
 
 
 def get_conv_output_shape(
-    image_shape: Sequence[Any], kernel_shape: Sequence[Any], border_mode: Any, subsample: Any,
-    filter_dilation: Any = 1,
+    image_shape: Sequence[Any], kernel_shape: Sequence[Any], border_mode: BorderMode,
+    subsample: PerAxis,
+    filter_dilation: PerAxis = 1,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Shape of the output of a convolution; None where it is unknown.
 
@@ -176,7 +182,7 @@ def get_conv_output_shape(
 
 
 def _whole_strides(
-    name: str, outer: Sequence[Any], top: Sequence[Any], subsample: Any
+    name: str, outer: Sequence[Any], top: Sequence[Any], subsample: PerAxis
 ) -> tuple[int, tuple[int, ...]]:
     ndim = len(top) - 2
     if len(outer) != len(top):
@@ -185,8 +191,9 @@ def _whole_strides(
 
 
 def get_conv_gradinputs_shape(
-    kernel_shape: Sequence[Any], top_shape: Sequence[Any], border_mode: Any, subsample: Any,
-    filter_dilation: Any = 1, num_groups: int = 1,
+    kernel_shape: Sequence[Any], top_shape: Sequence[Any], border_mode: BorderMode,
+    subsample: PerAxis,
+    filter_dilation: PerAxis = 1, num_groups: int = 1,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Shape of the input of a convolution; None where several fit (a stride beyond 1)."""
     name = "get_conv_gradinputs_shape"
@@ -205,8 +212,9 @@ def get_conv_gradinputs_shape(
 
 
 def get_conv_gradweights_shape(
-    image_shape: Sequence[Any], top_shape: Sequence[Any], border_mode: Any, subsample: Any,
-    filter_dilation: Any = 1, num_groups: int = 1,
+    image_shape: Sequence[Any], top_shape: Sequence[Any], border_mode: BorderMode,
+    subsample: PerAxis,
+    filter_dilation: PerAxis = 1, num_groups: int = 1,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Shape of the kernels of a convolution; None where several fit (a stride beyond 1)."""
     name = "get_conv_gradweights_shape"
@@ -230,7 +238,7 @@ def get_conv_gradweights_shape(
 
 def check_conv_gradinputs_shape(
     image_shape: Sequence[Any], kernel_shape: Sequence[Any], output_shape: Sequence[Any],
-    border_mode: Any, subsample: Any, filter_dilation: Any = 1,
+    border_mode: BorderMode, subsample: PerAxis, filter_dilation: PerAxis = 1,
 ) -> bool:  # fmt: skip
     """Whether a convolution of these shapes gives ``output_shape``, where sizes are known."""
     found = get_conv_output_shape(

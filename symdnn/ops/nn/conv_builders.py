@@ -15,6 +15,7 @@ import numpy as np
 from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.origin import Hints
+from symdnn.graph.typing import BorderMode, PerAxis, StaticShape, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv import Conv, grad_input, grad_weight, resolved_padding
@@ -47,8 +48,10 @@ __all__ = [
 
 
 def conv_nd(
-    name: str, ndim: int, input: Any, filters: Any, input_shape: Any, filter_shape: Any,
-    border_mode: Any, subsample: Any, filter_flip: bool, filter_dilation: Any, num_groups: int,
+    name: str, ndim: int, input: Any, filters: Any, input_shape: StaticShape,
+    filter_shape: StaticShape,
+    border_mode: BorderMode, subsample: PerAxis, filter_flip: bool, filter_dilation: PerAxis,
+    num_groups: int,
     hints: Hints | None,
 ) -> Variable:  # fmt: skip
     """Convolution over ``ndim`` spatial dimensions: what ``conv1d``, ``2d``, ``3d`` share."""
@@ -62,8 +65,8 @@ def conv_nd(
 
 
 def _op(
-    name: str, ndim: int, kernel: Sequence[Any], border_mode: Any, subsample: Any,
-    filter_dilation: Any, num_groups: int, filter_flip: bool,
+    name: str, ndim: int, kernel: Sequence[Any], border_mode: BorderMode, subsample: PerAxis,
+    filter_dilation: PerAxis, num_groups: int, filter_flip: bool,
 ) -> Conv:  # fmt: skip
     stride = static_ints(f"{name}: subsample", subsample, ndim)
     dilation = static_ints(f"{name}: filter_dilation", filter_dilation, ndim)
@@ -72,8 +75,10 @@ def _op(
 
 
 def conv_grad_wrt_inputs(
-    name: str, ndim: int, output_grad: Any, filters: Any, input_shape: Any, filter_shape: Any,
-    border_mode: Any, subsample: Any, filter_flip: bool, filter_dilation: Any, num_groups: int,
+    name: str, ndim: int, output_grad: Any, filters: Any, input_shape: StaticShape,
+    filter_shape: StaticShape,
+    border_mode: BorderMode, subsample: PerAxis, filter_flip: bool, filter_dilation: PerAxis,
+    num_groups: int,
     hints: Hints | None,
 ) -> Variable:  # fmt: skip
     """Gradient in the input over ``ndim`` spatial dimensions; the last entries of ``input_shape``
@@ -102,8 +107,10 @@ def _smallest_input(op: Conv, dy: Variable, w: Variable) -> list[Dim]:
 
 
 def conv_grad_wrt_weights(
-    name: str, ndim: int, input: Any, output_grad: Any, filter_shape: Any, input_shape: Any,
-    border_mode: Any, subsample: Any, filter_flip: bool, filter_dilation: Any, num_groups: int,
+    name: str, ndim: int, input: Any, output_grad: Any, filter_shape: StaticShape,
+    input_shape: StaticShape,
+    border_mode: BorderMode, subsample: PerAxis, filter_flip: bool, filter_dilation: PerAxis,
+    num_groups: int,
     hints: Hints | None,
 ) -> Variable:  # fmt: skip
     """Gradient in the kernels over ``ndim`` spatial dimensions; the last entries of
@@ -137,9 +144,9 @@ def _shape_entries(shape: Any, ndim: int) -> list[Any]:
 
 
 def conv1d(
-    input: Any, filters: Any, input_shape: Any = None, filter_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = 1, filter_flip: bool = True,
-    filter_dilation: Any = 1, num_groups: int = 1, *, hints: Hints | None = None,
+    input: Any, filters: Any, input_shape: StaticShape = None, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = 1, filter_flip: bool = True,
+    filter_dilation: PerAxis = 1, num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Convolution of ``input`` (batch, channels, length) with ``filters`` (out, channels, width).
 
@@ -150,9 +157,9 @@ def conv1d(
 
 
 def conv2d(
-    input: Any, filters: Any, input_shape: Any = None, filter_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = (1, 1), filter_flip: bool = True,
-    image_shape: Any = None, filter_dilation: Any = (1, 1), num_groups: int = 1,
+    input: Any, filters: Any, input_shape: StaticShape = None, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), filter_flip: bool = True,
+    image_shape: StaticShape = None, filter_dilation: PerAxis = (1, 1), num_groups: int = 1,
     unshared: bool = False, *, hints: Hints | None = None, **kwargs: Any,
 ) -> Variable:  # fmt: skip
     """Convolution of images (batch, channels, rows, columns) with ``filters``.
@@ -187,9 +194,9 @@ def conv2d(
 
 
 def conv3d(
-    input: Any, filters: Any, input_shape: Any = None, filter_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = (1, 1, 1), filter_flip: bool = True,
-    filter_dilation: Any = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
+    input: Any, filters: Any, input_shape: StaticShape = None, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1, 1), filter_flip: bool = True,
+    filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Convolution of volumes (batch, channels, depth, rows, columns); as :func:`conv2d`."""
     return conv_nd("conv3d", 3, input, filters, input_shape, filter_shape, border_mode, subsample,
@@ -197,9 +204,9 @@ def conv3d(
 
 
 def conv1d_grad_wrt_inputs(
-    output_grad: Any, filters: Any, input_shape: Any, filter_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = 1, filter_flip: bool = True,
-    filter_dilation: Any = 1, num_groups: int = 1, *, hints: Hints | None = None,
+    output_grad: Any, filters: Any, input_shape: StaticShape, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = 1, filter_flip: bool = True,
+    filter_dilation: PerAxis = 1, num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv1d` in its input; as :func:`conv2d_grad_wrt_inputs`."""
     return conv_grad_wrt_inputs(
@@ -209,9 +216,9 @@ def conv1d_grad_wrt_inputs(
 
 
 def conv2d_grad_wrt_inputs(
-    output_grad: Any, filters: Any, input_shape: Any, filter_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = (1, 1), filter_flip: bool = True,
-    filter_dilation: Any = (1, 1), num_groups: int = 1, unshared: bool = False,
+    output_grad: Any, filters: Any, input_shape: StaticShape, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), filter_flip: bool = True,
+    filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False,
     *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv2d` in its input, given that of its output.
@@ -233,9 +240,9 @@ def conv2d_grad_wrt_inputs(
 
 
 def conv3d_grad_wrt_inputs(
-    output_grad: Any, filters: Any, input_shape: Any, filter_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = (1, 1, 1), filter_flip: bool = True,
-    filter_dilation: Any = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
+    output_grad: Any, filters: Any, input_shape: StaticShape, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1, 1), filter_flip: bool = True,
+    filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv3d` in its input; as :func:`conv2d_grad_wrt_inputs`."""
     return conv_grad_wrt_inputs(
@@ -245,9 +252,9 @@ def conv3d_grad_wrt_inputs(
 
 
 def conv1d_grad_wrt_weights(
-    input: Any, output_grad: Any, filter_shape: Any, input_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = 1, filter_flip: bool = True,
-    filter_dilation: Any = 1, num_groups: int = 1, *, hints: Hints | None = None,
+    input: Any, output_grad: Any, filter_shape: StaticShape, input_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = 1, filter_flip: bool = True,
+    filter_dilation: PerAxis = 1, num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv1d` in its filters; as :func:`conv2d_grad_wrt_weights`."""
     return conv_grad_wrt_weights(
@@ -257,9 +264,9 @@ def conv1d_grad_wrt_weights(
 
 
 def conv2d_grad_wrt_weights(
-    input: Any, output_grad: Any, filter_shape: Any, input_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = (1, 1), filter_flip: bool = True,
-    filter_dilation: Any = (1, 1), num_groups: int = 1, unshared: bool = False,
+    input: Any, output_grad: Any, filter_shape: StaticShape, input_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), filter_flip: bool = True,
+    filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False,
     *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv2d` in its filters, given that of its output.
@@ -278,9 +285,9 @@ def conv2d_grad_wrt_weights(
 
 
 def conv3d_grad_wrt_weights(
-    input: Any, output_grad: Any, filter_shape: Any, input_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = (1, 1, 1), filter_flip: bool = True,
-    filter_dilation: Any = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
+    input: Any, output_grad: Any, filter_shape: StaticShape, input_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1, 1), filter_flip: bool = True,
+    filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv3d` in its filters; as :func:`conv2d_grad_wrt_weights`."""
     return conv_grad_wrt_weights(
@@ -293,9 +300,9 @@ def conv3d_grad_wrt_weights(
 
 
 def conv1d_transpose(
-    input: Any, filters: Any, output_shape: Any = None, filter_shape: Any = None,
-    border_mode: Any = "valid", input_dilation: Any = 1, filter_flip: bool = True,
-    filter_dilation: Any = 1, num_groups: int = 1, *, hints: Hints | None = None,
+    input: Any, filters: Any, output_shape: Any = None, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", input_dilation: Any = 1, filter_flip: bool = True,
+    filter_dilation: PerAxis = 1, num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution over one dimension; as :func:`conv2d_transpose`."""
     return conv_grad_wrt_inputs(
@@ -305,9 +312,9 @@ def conv1d_transpose(
 
 
 def conv2d_transpose(
-    input: Any, filters: Any, output_shape: Any = None, filter_shape: Any = None,
-    border_mode: Any = "valid", input_dilation: Any = (1, 1), filter_flip: bool = True,
-    filter_dilation: Any = (1, 1), num_groups: int = 1, unshared: bool = False,
+    input: Any, filters: Any, output_shape: Any = None, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", input_dilation: Any = (1, 1), filter_flip: bool = True,
+    filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False,
     *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution: the gradient of :func:`conv2d` in its input, as a layer of its own.
@@ -328,9 +335,9 @@ def conv2d_transpose(
 
 
 def conv3d_transpose(
-    input: Any, filters: Any, output_shape: Any = None, filter_shape: Any = None,
-    border_mode: Any = "valid", input_dilation: Any = (1, 1, 1), filter_flip: bool = True,
-    filter_dilation: Any = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
+    input: Any, filters: Any, output_shape: Any = None, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", input_dilation: Any = (1, 1, 1), filter_flip: bool = True,
+    filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution over three dimensions; as :func:`conv2d_transpose`."""
     return conv_grad_wrt_inputs(
@@ -340,8 +347,10 @@ def conv3d_transpose(
 
 
 def causal_conv1d(
-    input: Any, filters: Any, filter_shape: Any = None, input_shape: Any = None,
-    subsample: Any = 1, filter_flip: bool = True, filter_dilation: Any = 1, num_groups: int = 1,
+    input: Any, filters: TensorLike, filter_shape: StaticShape = None,
+    input_shape: StaticShape = None,
+    subsample: PerAxis = 1, filter_flip: bool = True, filter_dilation: PerAxis = 1,
+    num_groups: int = 1,
     unshared: bool = False, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Convolution over time that sees no future: all padding is on the left.
@@ -366,9 +375,10 @@ def causal_conv1d(
 
 def separable_conv2d(
     input: Any, depthwise_filters: Any, pointwise_filters: Any, num_channels: int,
-    input_shape: Any = None, depthwise_filter_shape: Any = None,
-    pointwise_filter_shape: Any = None, border_mode: Any = "valid", subsample: Any = (1, 1),
-    filter_flip: bool = True, filter_dilation: Any = (1, 1), *, hints: Hints | None = None,
+    input_shape: StaticShape = None, depthwise_filter_shape: Any = None,
+    pointwise_filter_shape: Any = None, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1),
+    filter_flip: bool = True, filter_dilation: PerAxis = (1, 1), *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """A convolution of each of ``num_channels`` channels on its own, then a pointwise one."""
     deep = conv2d(input, depthwise_filters, input_shape, depthwise_filter_shape, border_mode,
@@ -378,16 +388,17 @@ def separable_conv2d(
 
 
 def old_conv2d(
-    input: Any, filters: Any, image_shape: Any = None, filter_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = (1, 1), **kwargs: Any,
+    input: Any, filters: Any, image_shape: StaticShape = None, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), **kwargs: Any,
 ) -> Variable:  # fmt: skip
     """:func:`conv2d` with the arguments of ``theano.tensor.nnet.conv.conv2d``."""
     return conv2d(input, filters, image_shape, filter_shape, border_mode, subsample, **kwargs)
 
 
 def signal_conv2d(
-    input: Any, filters: Any, image_shape: Any = None, filter_shape: Any = None,
-    border_mode: Any = "valid", subsample: Any = (1, 1), **kwargs: Any,
+    input: TensorLike, filters: TensorLike, image_shape: StaticShape = None,
+    filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), **kwargs: Any,
 ) -> Variable:  # fmt: skip
     """Each image convolved with each filter: ``theano.tensor.signal.conv.conv2d``.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import BorderMode, PerAxis, StaticShape, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, zeros
 from symdnn.ops.array.getitem import getitem
@@ -30,15 +31,15 @@ class Options:
     """The options of a convolution over ``ndim`` dimensions, in numbers."""
 
     def __init__(
-        self, name: str, ndim: int, border_mode: Any, subsample: Any, filter_flip: bool,
-        filter_dilation: Any, num_groups: int,
+        self, name: str, ndim: int, border_mode: BorderMode, subsample: PerAxis, filter_flip: bool,
+        filter_dilation: PerAxis, num_groups: int,
     ) -> None:  # fmt: skip
         self.name, self.ndim, self.flip, self.groups = name, ndim, filter_flip, int(num_groups)
         self.padding = border_padding(border_mode, ndim)
         self.stride = static_ints(f"{name}: subsample", subsample, ndim)
         self.dilation = static_ints(f"{name}: filter_dilation", filter_dilation, ndim)
 
-    def operand(self, value: Any, ndim: int, what: str) -> Variable:
+    def operand(self, value: TensorLike, ndim: int, what: str) -> Variable:
         """A float variable of so many dimensions."""
         v = as_variable(value)
         if not isinstance(v.type, TensorType) or v.type.ndim != ndim:
@@ -93,7 +94,11 @@ def _one_dtype(*values: Variable) -> list[Variable]:
 
 
 def unshared_conv(
-    options: Options, input: Any, filters: Any, input_shape: Any = None, filter_shape: Any = None
+    options: Options,
+    input: Any,
+    filters: Any,
+    input_shape: StaticShape = None,
+    filter_shape: StaticShape = None,
 ) -> Variable:
     """The convolution of ``input`` (batch, channels, ...) with unshared ``filters``."""
     x, w = _one_dtype(options.images(input), options.filters(filters))
@@ -102,7 +107,11 @@ def unshared_conv(
 
 
 def unshared_grad_inputs(
-    options: Options, output_grad: Any, filters: Any, input_shape: Any, filter_shape: Any = None
+    options: Options,
+    output_grad: Any,
+    filters: Any,
+    input_shape: StaticShape,
+    filter_shape: StaticShape = None,
 ) -> Variable:
     """The gradient in the input, whose spatial sizes ``input_shape`` ends with."""
     dy, w = _one_dtype(options.images(output_grad), options.filters(filters))
@@ -115,7 +124,11 @@ def unshared_grad_inputs(
 
 
 def unshared_grad_weights(
-    options: Options, input: Any, output_grad: Any, filter_shape: Any, input_shape: Any = None
+    options: Options,
+    input: Any,
+    output_grad: Any,
+    filter_shape: StaticShape,
+    input_shape: StaticShape = None,
 ) -> Variable:
     """The gradient in the filters, whose kernel sizes ``filter_shape`` ends with."""
     x, dy = _one_dtype(options.images(input), options.images(output_grad))

@@ -12,6 +12,7 @@ from symdnn.errors import ArgumentError, NdimMismatch, OptionError, ShapeMismatc
 from symdnn.graph.dims import known
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import BorderMode, StaticShape
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.shape import specify_type
@@ -46,7 +47,7 @@ def static_ints(what: str, value: Any, ndim: int) -> tuple[int, ...]:
     return tuple(numbers * ndim if len(numbers) == 1 else numbers)
 
 
-def border_padding(border_mode: Any, ndim: int) -> tuple[Pad, ...]:
+def border_padding(border_mode: BorderMode, ndim: int) -> tuple[Pad, ...]:
     """Padding from ``'valid'``, ``'half'``, ``'full'``, an int, or one entry per dimension.
 
     An entry is an int (both sides) or a pair ``(before, after)``.
@@ -123,7 +124,9 @@ def static_size(d: Any) -> int | None:
     return None if d is None else int(d)
 
 
-def input_shape_by_any_name(name: str, shape: Any, image_shape: Any, kwargs: dict[str, Any]) -> Any:
+def input_shape_by_any_name(
+    name: str, shape: Any, image_shape: StaticShape, kwargs: dict[str, Any]
+) -> Any:
     """``input_shape`` from its old name; warns of keywords without meaning, refuses unknown."""
     unknown = set(kwargs) - _FORGOTTEN
     if unknown:

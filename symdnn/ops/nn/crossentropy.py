@@ -16,7 +16,8 @@ from symdnn.errors import IndexOutOfRange, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.lanes import on_lanes
@@ -129,12 +130,12 @@ class _OfRows(LabelOp):
 
     abstract: ClassVar[bool] = True
 
-    def infer(self, scores: Any, labels: Any) -> Any:
+    def infer(self, scores: TensorType, labels: TensorType) -> Any:
         self.check_types(scores, labels)
         return self.row_type(scores, labels)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [self.rows(*shapes)]
 
@@ -144,12 +145,12 @@ class _GradOfRows(LabelOp):
 
     abstract: ClassVar[bool] = True
 
-    def infer(self, per_row: Any, scores: Any, labels: Any) -> Any:
+    def infer(self, per_row: TensorType, scores: TensorType, labels: TensorType) -> TensorType:
         self.check_types(scores, labels, per_row=per_row)
         return scores
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         self.rows(shapes[1], shapes[0], shapes[2])
         return [tuple(shapes[1])]
@@ -159,14 +160,14 @@ class _GradOfRows(LabelOp):
 class PickLabel(_OfRows):
     """The score of each row's label: ``x[i, label[i]]``."""
 
-    def reference(self, x: Any, labels: Any) -> Any:
+    def reference(self, x: Array, labels: Array) -> Any:
         return self.pick(x, labels)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x, labels), (dy,) = inputs, cotangents
         return [place_label(dy, labels, dims_of(x)[self.axis], self.axis), None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
 
@@ -183,20 +184,20 @@ class PlaceLabel(LabelOp):
     def host_inputs(self) -> tuple[int, ...]:
         return (2,)
 
-    def infer(self, values: Any, labels: Any, classes: Any) -> Any:
+    def infer(self, values: TensorType, labels: TensorType, classes: TensorType) -> TensorType:
         shape = list(values.shape)
         shape.insert(self.axis, self.classes)
         out = values.with_shape(shape)
         self.check_types(out, labels)
         return out
 
-    def reference(self, values: Any, labels: Any, classes: Any) -> Any:
+    def reference(self, values: Array, labels: Array, classes: Array) -> Any:
         shape = list(values.shape)
         shape.insert(self.axis, int(classes))
         return self.place(values, labels, tuple(shape))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         full = list(shapes[0])
         full.insert(self.axis, host[2])
@@ -206,22 +207,22 @@ class PlaceLabel(LabelOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [PickLabel(self.axis)(cotangents[0], inputs[1]), None, None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 
-def place_label(values: Variable, labels: Variable, classes: Any, axis: int) -> Variable:
+def place_label(values: Variable, labels: Variable, classes: TensorLike, axis: int) -> Variable:
     """Zeros of ``classes`` along a new ``axis`` with ``values`` at the labels."""
     known = classes if isinstance(classes, int) else None
     count = as_variable(classes, dtype="int64") if known is not None else classes
-    return PlaceLabel(axis, known)(values, labels, count)  # type: ignore[no-any-return]
+    return PlaceLabel(axis, known)(values, labels, count)
 
 
 @dataclass(frozen=True)
 class CrossentropyCategorical1Hot(_OfRows):
     """``-log(p[i, label[i]])`` of probabilities ``p``, one value per row."""
 
-    def reference(self, p: Any, labels: Any) -> Any:
+    def reference(self, p: Array, labels: Array) -> Any:
         (v,) = wide(self.pick(p, labels))
         return (-np.log(v)).astype(p.dtype, copy=False)
 
@@ -234,7 +235,7 @@ class CrossentropyCategorical1Hot(_OfRows):
 class CrossentropyCategorical1HotGrad(_GradOfRows):
     """Gradient of :class:`CrossentropyCategorical1Hot`: ``-dy[i] / p`` at the label, else 0."""
 
-    def reference(self, dy: Any, p: Any, labels: Any) -> Any:
+    def reference(self, dy: Array, p: Array, labels: Array) -> Any:
         v, d = wide(self.pick(p, labels), dy)
         return self.place((-d / v).astype(p.dtype, copy=False), labels, p.shape)
 
@@ -255,11 +256,11 @@ class SoftmaxCrossentropy(LabelOp, MultiOp):
     ``categorical_crossentropy(softmax(x), labels)`` become this op.
     """
 
-    def infer(self, x: Any, labels: Any) -> Any:
+    def infer(self, x: TensorType, labels: TensorType) -> tuple[Type, ...]:
         self.check_types(x, labels)
         return self.row_type(x, labels), x
 
-    def reference(self, x: Any, labels: Any) -> Any:
+    def reference(self, x: Array, labels: Array) -> tuple[Array, ...]:
         (v,) = wide(x)
         s = shifted(v, self.axis)
         logp = s - np.log(np.exp(s).sum(self.axis, keepdims=True))
@@ -267,7 +268,7 @@ class SoftmaxCrossentropy(LabelOp, MultiOp):
         return nll.astype(x.dtype, copy=False), logp.astype(x.dtype, copy=False)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [self.rows(*shapes), tuple(shapes[0])]
 
@@ -288,7 +289,7 @@ class SoftmaxCrossentropyGrad(_GradOfRows):
     ``dnll[i] * (exp(logp) - onehot(label))`` from the forward op's log-softmax.
     """
 
-    def reference(self, dnll: Any, logp: Any, labels: Any) -> Any:
+    def reference(self, dnll: Array, logp: Array, labels: Array) -> Any:
         d, v = wide(dnll, logp)
         self.rows(logp.shape, dnll.shape, labels.shape)
         scaled = np.exp(v) * np.expand_dims(d, self.axis)
@@ -306,20 +307,22 @@ def _class_axis(what: str, x: Variable, axis: int) -> int:
     return normal_axis(what, axis, ndim)
 
 
-def pick_label(x: Any, labels: Any, axis: int = -1) -> Variable:
+def pick_label(x: TensorLike, labels: Any, axis: int = -1) -> Variable:
     """``x`` at each row's integer label along ``axis``; that axis disappears."""
     v = as_variable(x)
-    return PickLabel(_class_axis("pick_label", v, axis))(v, labels)  # type: ignore[no-any-return]
+    return PickLabel(_class_axis("pick_label", v, axis))(v, labels)
 
 
-def crossentropy_categorical_1hot(coding_dist: Any, true_one_of_n: Any, axis: int = -1) -> Variable:
+def crossentropy_categorical_1hot(
+    coding_dist: TensorLike, true_one_of_n: Any, axis: int = -1
+) -> Variable:
     """``-log`` of the probability of each row's label (integers)."""
     p = as_variable(coding_dist)
     op = CrossentropyCategorical1Hot(_class_axis("crossentropy_categorical_1hot", p, axis))
-    return op(p, true_one_of_n)  # type: ignore[no-any-return]
+    return op(p, true_one_of_n)
 
 
-def categorical_crossentropy(coding_dist: Any, true_dist: Any) -> Variable:
+def categorical_crossentropy(coding_dist: TensorLike, true_dist: TensorLike) -> Variable:
     """Cross-entropy between predicted probabilities and the truth, one value per row.
 
     ``true_dist`` is a distribution per row (the ndim of ``coding_dist``), or one integer label
@@ -337,11 +340,11 @@ def categorical_crossentropy(coding_dist: Any, true_dist: Any) -> Variable:
     )
 
 
-def softmax_crossentropy(logits: Any, labels: Any, axis: int = -1) -> Variable:
+def softmax_crossentropy(logits: TensorLike, labels: Any, axis: int = -1) -> Variable:
     """``-log(softmax(logits))`` at the integer labels, stable; one value per row."""
     x = as_variable(logits)
     op = SoftmaxCrossentropy(_class_axis("softmax_crossentropy", x, axis))
-    return op(x, labels)[0]  # type: ignore[no-any-return]
+    return op(x, labels)[0]
 
 
 def crossentropy_softmax_1hot(x: Any, y_idx: Any, **ignored: Any) -> tuple[Variable, Variable]:
@@ -350,21 +353,21 @@ def crossentropy_softmax_1hot(x: Any, y_idx: Any, **ignored: Any) -> tuple[Varia
 
 
 def crossentropy_softmax_1hot_with_bias(
-    x: Any, b: Any, y_idx: Any, **ignored: Any
+    x: TensorLike, b: TensorLike, y_idx: Any, **ignored: Any
 ) -> tuple[Variable, Variable]:
     """:func:`crossentropy_softmax_1hot` of ``x + b``."""
     return crossentropy_softmax_1hot(as_variable(x) + as_variable(b), y_idx)
 
 
 def crossentropy_softmax_argmax_1hot_with_bias(
-    x: Any, b: Any, y_idx: Any, **ignored: Any
+    x: TensorLike, b: TensorLike, y_idx: Any, **ignored: Any
 ) -> tuple[Variable, Variable, Variable]:
     """(loss per row, softmax, most likely label) of ``x + b`` and integer labels."""
     logits = as_variable(x) + as_variable(b)
     return (*crossentropy_softmax_1hot(logits, y_idx), logits.argmax(axis=-1))
 
 
-def confusion_matrix(actual: Any, pred: Any) -> list[Variable]:
+def confusion_matrix(actual: TensorLike, pred: TensorLike) -> list[Variable]:
     """[counts, labels]: how often an example of label i (row) was taken for label j (column).
 
     ``labels`` are those that occur, in ascending order.
@@ -375,7 +378,7 @@ def confusion_matrix(actual: Any, pred: Any) -> list[Variable]:
     return [rows.astype("int64").T.dot(columns.astype("int64")), labels]
 
 
-def prepend_scalar_to_each_row(val: Any, mat: Any) -> Variable:
+def prepend_scalar_to_each_row(val: TensorLike, mat: TensorLike) -> Variable:
     """The matrix with one more column in front, all of it ``val``."""
     rows = as_variable(mat)
     column = operator("alloc")(as_variable(val).astype(rows.dtype), shape_i(rows, 0), 1)
@@ -383,7 +386,7 @@ def prepend_scalar_to_each_row(val: Any, mat: Any) -> Variable:
     return joined
 
 
-def nll_loss(logp: Any, labels: Any, weights: Any = None, axis: int = 1) -> Variable:
+def nll_loss(logp: Any, labels: Any, weights: TensorLike | None = None, axis: int = 1) -> Variable:
     """``-logp`` at the integer labels along ``axis``, one value per row.
 
     ``weights`` (a vector, one per class) multiplies each row's loss by the weight of its label.
@@ -392,7 +395,7 @@ def nll_loss(logp: Any, labels: Any, weights: Any = None, axis: int = 1) -> Vari
     return loss if weights is None else loss * operator("take")(as_variable(weights), labels)
 
 
-def spatial_crossentropy(logits: Any, labels: Any, weights: Any = None) -> Variable:
+def spatial_crossentropy(logits: Any, labels: Any, weights: TensorLike | None = None) -> Variable:
     """Softmax cross-entropy over the channels (axis 1) of (N, C, ...) maps, one value per pixel.
 
     ``labels`` are integers of shape (N, ...); ``weights`` as in :func:`nll_loss`.
@@ -401,13 +404,13 @@ def spatial_crossentropy(logits: Any, labels: Any, weights: Any = None) -> Varia
     return loss if weights is None else loss * operator("take")(as_variable(weights), labels)
 
 
-def binary_crossentropy(output: Any, target: Any) -> Variable:
+def binary_crossentropy(output: TensorLike, target: TensorLike) -> Variable:
     """``-(t log(p) + (1 - t) log(1 - p))`` of probabilities ``p``, elementwise."""
     p, t = settled([as_variable(output), as_variable(target)])
     return -(t * log(p) + (1.0 - t) * log(1.0 - p))  # type: ignore[no-any-return]
 
 
-def sigmoid_binary_crossentropy(output: Any, target: Any) -> Variable:
+def sigmoid_binary_crossentropy(output: TensorLike, target: TensorLike) -> Variable:
     """Binary cross-entropy of ``sigmoid(output)``, computed stably from ``output`` itself."""
     x, t = settled([as_variable(output), as_variable(target)])
     dtype = float_of(x.type.dtype, t.type.dtype)  # -x and 1 - t of small ints would wrap around
@@ -416,16 +419,16 @@ def sigmoid_binary_crossentropy(output: Any, target: Any) -> Variable:
 
 
 def h_softmax(
-    x: Any,
+    x: TensorLike,
     batch_size: Any,
     n_outputs: Any,
     n_classes: int,
     n_outputs_per_class: int,
     W1: Any,
-    b1: Any,
-    W2: Any,
-    b2: Any,
-    target: Any = None,
+    b1: TensorLike,
+    W2: TensorLike,
+    b2: TensorLike,
+    target: TensorLike | None = None,
 ) -> Variable:
     """Two-level softmax: output ``o`` is number ``o % n_outputs_per_class`` of its class.
 

@@ -14,7 +14,8 @@ import numpy as np
 from symdnn.errors import IndexOutOfRange, NonDifferentiable, TypeMismatch
 from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
@@ -36,7 +37,9 @@ class CTCLoss(MultiOp):
     cost infinity and have a gradient of 0.
     """
 
-    def infer(self, activations: Any, labels: Any, input_lengths: Any) -> Any:
+    def infer(
+        self, activations: TensorType, labels: TensorType, input_lengths: TensorType
+    ) -> tuple[Type, ...]:
         a = activations
         if not isinstance(a, TensorType) or not a.is_float or a.ndim != 3:
             raise TypeMismatch(self, "activations (T, N, C), a float tensor", a)
@@ -47,14 +50,16 @@ class CTCLoss(MultiOp):
         return a.with_shape((a.shape[1],)), a
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         a, labels, lengths = shapes
         want = "one row of labels and one length for each sequence"
         n = same_dim(self, (a[1], labels[0], lengths[0]), want, [tuple(s) for s in shapes])
         return [(n,), tuple(a)]
 
-    def reference(self, activations: Any, labels: Any, input_lengths: Any) -> Any:
+    def reference(
+        self, activations: Array, labels: Array, input_lengths: Array
+    ) -> tuple[Array, ...]:
         shapes = [activations.shape, labels.shape, input_lengths.shape]
         self.shapes([], shapes, {})
         self._check_values(activations.shape, labels, input_lengths)
@@ -79,13 +84,13 @@ class CTCLoss(MultiOp):
                 f"{self}: input_lengths[{n}] = {lengths[n]} is not within the {steps} frames"
             )
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         dcosts, dgradients = cotangents
-        if dgradients is not None:
+        if dgradients is not None or dcosts is None:
             raise NonDifferentiable(f"{self}: second derivatives of the CTC loss do not exist here")
         return [outputs[1] * dcosts.dimshuffle("x", 0, "x"), None, None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if tangents[0] is None:
             return [None, None]
         return [(outputs[1] * tangents[0]).sum(axis=(0, 2)), None]
@@ -200,7 +205,7 @@ def ctc(activations: Any, labels: Any, input_lengths: Any) -> Variable:
     ``activations`` (T, N, C) are scores before the softmax, ``labels`` (N, L) integers padded with
     -1, ``input_lengths`` (N) the number of frames of each sequence. Class 0 is the blank.
     """
-    return CTCLoss()(activations, labels, input_lengths)[0]  # type: ignore[no-any-return]
+    return CTCLoss()(activations, labels, input_lengths)[0]
 
 
 OPERATORS: dict[str, Any] = {}

@@ -11,7 +11,8 @@ import numpy as np
 from symdnn.errors import AxisError, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
@@ -53,7 +54,7 @@ class Dropout(MultiOp):
     shared: tuple[int, ...] = ()
     scale: bool = True
 
-    def infer(self, state: Any, x: Any, rate: Any) -> Any:
+    def infer(self, state: TensorType, x: TensorType, rate: TensorType) -> tuple[Type, ...]:
         check_state(self, state)
         if not x.is_float or any(a >= x.ndim for a in self.shared):
             raise AxisError(self, f"a float tensor with the axes {self.shared}", x)
@@ -65,7 +66,7 @@ class Dropout(MultiOp):
         """The shape of the mask for this shape of ``x``."""
         return tuple(1 if i in self.shared else d for i, d in enumerate(shape))
 
-    def reference(self, state: Any, x: Any, rate: Any) -> Any:
+    def reference(self, state: Array, x: Array, rate: Array) -> tuple[Array, ...]:
         shape = self.mask_shape(x.shape)
         size = int(np.prod(shape, dtype=np.int64))
         threshold = (1.0 - float(rate)) * 2.0**32
@@ -73,7 +74,7 @@ class Dropout(MultiOp):
         return scaled_where(mask, x, rate, self.scale), mask, next_state(state, size)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[1]), self.mask_shape(shapes[1]), (2,)]
 
@@ -102,23 +103,23 @@ class DropoutGrad(Op):
 
     scale: bool = True
 
-    def infer(self, dy: Any, mask: Any, rate: Any) -> Any:
+    def infer(self, dy: TensorType, mask: TensorType, rate: TensorType) -> TensorType:
         if mask.dtype != "bool" or mask.ndim != dy.ndim or rate.dtype != "float32":
             raise TypeMismatch(self, "a cotangent, its mask and rate", [dy, mask, rate])
         return dy
 
-    def reference(self, dy: Any, mask: Any, rate: Any) -> Any:
+    def reference(self, dy: Array, mask: Array, rate: Array) -> Any:
         return scaled_where(mask, dy, rate, self.scale)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0], *inputs[1:]), None, None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -144,7 +145,7 @@ def _scaled_where(mask: Variable, x: Variable, rate: Variable, scale: bool) -> V
 
 
 def dropout(
-    x: Any,
+    x: TensorLike,
     p: Any = 0.5,
     stream: Any = None,
     *,
@@ -179,7 +180,9 @@ def dropout(
     return (y, mask) if return_mask else y
 
 
-def spatial_dropout(x: Any, p: Any = 0.5, stream: Any = None, *, train: Any = True) -> Variable:
+def spatial_dropout(
+    x: TensorLike, p: Any = 0.5, stream: Any = None, *, train: Any = True
+) -> Variable:
     """:func:`dropout` of whole feature maps of (N, C, ...)."""
     v = as_variable(x)
     return dropout(v, p, stream, train=train, shared=range(2, v.type.ndim))  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.dtype import is_narrow_float
@@ -53,7 +54,7 @@ class LRNOp(Op):
     k: float = 2.0
     axis: int = field(default=1, kw_only=True)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         x = inputs[0]
         for t in inputs:
             if not isinstance(t, TensorType) or not t.is_float or t.ndim < 2:
@@ -63,7 +64,7 @@ class LRNOp(Op):
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [agreed_shape(self, "operands", shapes)]
 
@@ -81,7 +82,7 @@ class LRNOp(Op):
 class LRN(LRNOp):
     """The normalised input (``cudnnLRNCrossChannelForward``)."""
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Any:
         return (x * self.base(x) ** -self.beta).astype(x.dtype)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -96,7 +97,7 @@ class LRNGrad(LRNOp):
     ``dy s**-beta - 2 alpha beta / n * x * (sum of dy y / s over the windows that hold c)``.
     """
 
-    def reference(self, x: Any, y: Any, dy: Any) -> Any:
+    def reference(self, x: Array, y: Array, dy: Array) -> Any:
         wide = np.float32 if is_narrow_float(x.dtype.name) else x.dtype
         s = self.base(x)
         v, out, d = (a.astype(wide) for a in (x, y, dy))
@@ -133,23 +134,23 @@ class ChannelSum(Op):
     before: int
     after: int
 
-    def infer(self, x: Any) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         if not isinstance(x, TensorType) or not x.is_float or x.ndim < 2:
             raise TypeMismatch(self, "a float tensor (N, C, ...)", x)
         return x
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Any:
         return window_sum(x.astype(np.float64), self.before, self.after).astype(x.dtype)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [ChannelSum(self.after, self.before)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -171,7 +172,7 @@ def local_response_normalization(
     """
     if n < 1:
         raise OptionError(f"local_response_normalization: n={n}; wanted 1 or more")
-    return LRN(int(n), float(alpha), float(beta), float(k))(x, hints=hints)  # type: ignore[no-any-return]
+    return LRN(int(n), float(alpha), float(beta), float(k))(x, hints=hints)
 
 
 lrn = local_response_normalization

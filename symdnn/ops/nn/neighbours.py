@@ -11,6 +11,7 @@ from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import Dim, ceil_div, known
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv_words import static_ints
@@ -21,7 +22,7 @@ MODES = ("valid", "ignore_borders", "wrap_centered", "half", "full")
 
 
 def images2neibs(
-    ten4: Any, neib_shape: Any, neib_step: Any = None, mode: str = "valid"
+    ten4: TensorLike, neib_shape: Any, neib_step: Any = None, mode: str = "valid"
 ) -> Variable:
     """Every patch of every image as a row, channels one after the other.
 
@@ -93,7 +94,9 @@ def _index(n: Dim, count: Dim, k: int, s: int, mode: str) -> Variable:
     return (index % n if mode == "wrap_centered" else index).reshape([-1])
 
 
-def neibs2images(neibs: Any, neib_shape: Any, original_shape: Any, mode: str = "valid") -> Variable:
+def neibs2images(
+    neibs: TensorLike, neib_shape: Any, original_shape: Any, mode: str = "valid"
+) -> Variable:
     """The images that :func:`images2neibs` cut into patches side by side.
 
     ``original_shape`` is (batch, channels, rows, columns), ints or integer scalars. With
@@ -112,4 +115,4 @@ def neibs2images(neibs: Any, neib_shape: Any, original_shape: Any, mode: str = "
     if mode == "valid":
         return images
     missing = [d - m * k for d, m, k in zip(whole[2:], counts, size, strict=True)]
-    return operator("pad")(images, [(0, 0), (0, 0), *((0, m) for m in missing)])  # type: ignore[no-any-return]
+    return operator("pad")(images, [(0, 0), (0, 0), *((0, m) for m in missing)])

@@ -11,6 +11,7 @@ from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import known, normal_axis
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import AxisLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float, upcast
 from symdnn.ops.core.shape import dims_of, specify_type
@@ -46,7 +47,7 @@ def norm_axes(axes: Any, ndim: int, what: str) -> tuple[int, ...]:
     return normal
 
 
-def _inputs(x: Any, *parameters: Any) -> tuple[Variable, list[Variable]]:
+def _inputs(x: TensorLike, *parameters: Any) -> tuple[Variable, list[Variable]]:
     """The input and its parameters in the dtypes that the ops want.
 
     Common upcast as in Theano; a float16 or bfloat16 input stays so and takes float32 parameters.
@@ -185,13 +186,18 @@ def batch_normalization_test(
     g, b, m, v = (_parameter(p, x.type.ndim, ax, what) for p in ps)
     number = _number(epsilon)
     if number is not None:
-        return BatchNormInference(ax, number)(x, g, b, m, v, hints=hints)  # type: ignore[no-any-return]
+        return BatchNormInference(ax, number)(x, g, b, m, v, hints=hints)
     invstd = (v + cast(epsilon, v.type.dtype)) ** np.asarray(-0.5, v.type.dtype)
     return cast((x - m) * (g * invstd) + b, x.type.dtype)
 
 
 def batch_normalization(
-    inputs: Any, gamma: Any, beta: Any, mean: Any, std: Any, mode: str = "low_mem"
+    inputs: TensorLike,
+    gamma: TensorLike,
+    beta: Any,
+    mean: Any,
+    std: TensorLike,
+    mode: str = "low_mem",
 ) -> Variable:
     """``(x - mean) * (gamma / std) + beta`` with given mean and standard deviation.
 
@@ -208,7 +214,7 @@ def layer_norm(
     x: Any,
     gamma: Any = None,
     beta: Any = None,
-    axes: Any = -1,
+    axes: AxisLike = -1,
     epsilon: float = 1e-5,
     *,
     hints: Hints | None = None,

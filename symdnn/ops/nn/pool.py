@@ -26,6 +26,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded, on_lanes
@@ -157,16 +158,16 @@ class Pool(_PoolFamily):
     A NaN in a window gives NaN. (cudnnPoolingForward; Theano's ``Pool``.)
     """
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x", types, 1)
         return types[0].with_shape(self.out_shape(types[0].shape))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [self.out_shape(shapes[0])]
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Any:
         axes, (wide,) = self._axes(x.shape), _widen(x)
         if self.mode == "max":
             return pool_reference.max_pool(wide, axes).astype(x.dtype, copy=False)
@@ -184,7 +185,7 @@ class Pool(_PoolFamily):
             return [MaxPoolGrad(*self.settings)(x, y, dy)]
         return [_average_pool_grad(self, dy, dims_of(x)[-self.ndim :])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if self.mode == "max":
             return [MaxPoolGradGrad(*self.settings)(inputs[0], outputs[0], tangents[0])]
         return [self(tangents[0])]
@@ -201,7 +202,7 @@ class PoolGrad(_PoolFamily):
 class MaxPoolGrad(PoolGrad):
     """Gradient of max pooling from ``x``, ``y`` and ``dy``: every tie gets the whole ``dy``."""
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, y, dy", types, 3)
         x, y, dy = (t.shape for t in types)
         self._same_shape("y", self.out_shape(x), y)
@@ -209,14 +210,14 @@ class MaxPoolGrad(PoolGrad):
         return types[0]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, y, dy = shapes
         self._same_shape("y", self.out_shape(x), y)
         self._same_shape("dy", self.out_shape(x), dy)
         return [x]
 
-    def reference(self, x: Any, y: Any, dy: Any) -> Any:
+    def reference(self, x: Array, y: Array, dy: Array) -> Any:
         self.shapes([], [x.shape, y.shape, dy.shape], {})
         wide = _widen(x, y, dy)
         dx = pool_reference.max_scatter(wide[0], wide[1], wide[2], self._axes(x.shape))
@@ -226,7 +227,7 @@ class MaxPoolGrad(PoolGrad):
         x, y, _ = inputs
         return [None, None, MaxPoolGradGrad(*self.settings)(x, y, cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         x, y, _ = inputs
         return [None if tangents[2] is None else self(x, y, tangents[2])]
 
@@ -238,7 +239,7 @@ class MaxPoolGradGrad(_PoolFamily):
     The transpose of :class:`MaxPoolGrad` in ``dy``, and the tangent of max pooling.
     """
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, y, v", types, 3)
         x, y, v = (t.shape for t in types)
         self._same_shape("y", self.out_shape(x), y)
@@ -246,14 +247,14 @@ class MaxPoolGradGrad(_PoolFamily):
         return types[1]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         x, y, v = shapes
         self._same_shape("y", self.out_shape(x), y)
         self._same_shape("v", x, v)
         return [y]
 
-    def reference(self, x: Any, y: Any, v: Any) -> Any:
+    def reference(self, x: Array, y: Array, v: Array) -> Any:
         self.shapes([], [x.shape, y.shape, v.shape], {})
         wide = _widen(x, y, v)
         out = pool_reference.max_gather(wide[0], wide[1], wide[2], self._axes(x.shape))
@@ -263,7 +264,7 @@ class MaxPoolGradGrad(_PoolFamily):
         x, y, _ = inputs
         return [None, None, MaxPoolGrad(*self.settings)(x, y, cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         x, y, _ = inputs
         return [None if tangents[2] is None else self(x, y, tangents[2])]
 
@@ -281,7 +282,7 @@ class AveragePoolGrad(PoolGrad):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + self.ndim))
 
-    def infer(self, *types: Any) -> Any:
+    def infer(self, *types: TensorType) -> TensorType:
         self._check_types("dy", types, 1)
         dy = types[0].shape
         x = (*dy[: len(dy) - self.ndim], *self.static)
@@ -289,14 +290,14 @@ class AveragePoolGrad(PoolGrad):
         return types[0].with_shape(x)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         dy = shapes[0]
         x = (*dy[: len(dy) - self.ndim], *(host[i] for i in self.host_inputs))
         self._same_shape("dy", self.out_shape(x), dy)
         return [x]
 
-    def reference(self, dy: Any, *dims: Any) -> Any:
+    def reference(self, dy: Array, *dims: Array) -> Any:
         sizes = [int(d) for d in dims]
         if any(n < 0 for n in sizes):
             raise ShapeMismatch(self, "sizes that are not negative", tuple(sizes))
@@ -310,7 +311,7 @@ class AveragePoolGrad(PoolGrad):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Pool(*self.settings)(cotangents[0]), *[None] * self.ndim]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 
@@ -324,8 +325,10 @@ def _average_pool_grad(op: _PoolFamily, dy: Variable, sizes: Sequence[Dim]) -> V
 
 
 def pool_nd(
-    name: str, ndim: int, input: Any, ws: Any, ignore_border: bool | None, stride: Any, pad: Any,
-    mode: str, ds: Any = None, st: Any = None, padding: Any = None, hints: Hints | None = None,
+    name: str, ndim: int, input: TensorLike, ws: Any, ignore_border: bool | None, stride: Any,
+    pad: BorderMode,
+    mode: str, ds: PerAxis | None = None, st: Any = None, padding: BorderMode | None = None,
+    hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Pooling over the last ``ndim`` dimensions: what ``pool_1d``, ``2d``, ``3d`` share."""
     ws = _one_of(name, "ws", ws, "ds", ds)
@@ -399,7 +402,7 @@ def pool_3d(
 
 
 def max_pool_2d_same_size(
-    input: Any, patch_size: Any, *, hints: Hints | None = None
+    input: TensorLike, patch_size: Any, *, hints: Hints | None = None
 ) -> Variable:  # fmt: skip
     """``input`` with every element set to zero that is not the largest of its patch.
 

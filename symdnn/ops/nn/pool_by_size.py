@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import TypeMismatch
+from symdnn.graph.typing import BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.array import reduce
 from symdnn.ops.array.create import arange
@@ -33,7 +34,13 @@ def is_symbolic(value: Any) -> bool:
 
 
 def pool_by_size(
-    x: Variable, ws: Any, stride: Any, pad: Any, mode: str, ndim: int, ignore_border: bool = True
+    x: Variable,
+    ws: PerAxis,
+    stride: PerAxis,
+    pad: BorderMode,
+    mode: str,
+    ndim: int,
+    ignore_border: bool = True,
 ) -> Variable:
     """Pooling of the last ``ndim`` dimensions.
 
@@ -50,7 +57,7 @@ def pool_by_size(
     return cast(wide, x.type.dtype)
 
 
-def _entries(name: str, value: Any, ndim: int) -> list[Variable]:
+def _entries(name: str, value: TensorLike, ndim: int) -> list[Variable]:
     """A size for each dimension, as int64 scalars."""
     if isinstance(value, Sequence):
         entries = [as_variable(v) for v in value]

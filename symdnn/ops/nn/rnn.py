@@ -30,7 +30,8 @@ from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.place import HOST
-from symdnn.graph.type import OpaqueType, TensorType
+from symdnn.graph.type import OpaqueType, TensorType, Type
+from symdnn.graph.typing import Array, DtypeLike
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
@@ -150,7 +151,7 @@ class RNNForward(RNNOp):
         """Whether a random state is read and advanced."""
         return self.dropout > 0 and self.num_layers > 1
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         given = self.take(inputs, *["state"] * self.random)
         self.check_types(given)
         if self.random:
@@ -164,7 +165,7 @@ class RNNForward(RNNOp):
         return (y, *states, *[RESERVE] * self.keeps_reserve)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         given = self.take(shapes, *["state"] * self.random)
         self.check_shapes(given)
@@ -173,7 +174,7 @@ class RNNForward(RNNOp):
         hy = (self.num_layers * self.layout.directions, batch, self.hidden_size)
         return [y, hy, *[hy] * self.has_cell, *[(2,)] * self.random, *[()] * self.keeps_reserve]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         given = self.take(inputs, *["state"] * self.random)
         self.check_shapes({k: a.shape for k, a in given.items()})
         w, x, hx, cx = self.wide(given["w"], given["x"], given["hx"], given.get("cx"))
@@ -227,7 +228,7 @@ class RNNGrad(RNNOp):
     def _more(self) -> list[str]:
         return ["y", "dy", "dhy", *["dcy"] * self.has_cell, "reserve"]
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         given = self.take(inputs, *self._more())
         self.check_types(given)
         if given["reserve"] != RESERVE:
@@ -235,13 +236,13 @@ class RNNGrad(RNNOp):
         return tuple(given[n] for n in ("w", "x", "hx", *["cx"] * self.has_cell))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         given = self.take(shapes, *self._more())
         self.check_shapes(given)
         return [tuple(given[n]) for n in ("w", "x", "hx", *["cx"] * self.has_cell)]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         given = self.take(inputs, *self._more())
         w, x, dy, dhy, dcy = self.wide(
             given["w"], given["x"], given["dy"], given["dhy"], given.get("dcy")
@@ -301,7 +302,7 @@ class RNNBlock:
 
     def __init__(
         self,
-        dtype: Any,
+        dtype: DtypeLike,
         hidden_size: int,
         num_layers: int,
         rnn_mode: str,

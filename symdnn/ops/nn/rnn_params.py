@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import OptionError
+from symdnn.graph.typing import DtypeLike
 
 __all__ = ["GATES", "RNNPart", "RNNShape", "pack", "views"]
 
@@ -188,7 +189,7 @@ def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Any]:
     return out
 
 
-def pack(parts: Any, shape: RNNShape, input_size: int, dtype: Any) -> Any:
+def pack(parts: Any, shape: RNNShape, input_size: int, dtype: DtypeLike) -> Any:
     """The vector made of ``parts``: a mapping from names, or a list of :func:`pairs` lists."""
     w = np.zeros(shape.size(input_size), dtype)
     if isinstance(parts, Mapping):

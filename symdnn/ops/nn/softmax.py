@@ -13,6 +13,7 @@ from symdnn.graph.dims import Shape, normal_axis, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_lanes
@@ -60,7 +61,7 @@ class AlongAxis(Op):
     abstract: ClassVar[bool] = True
     axis: int
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> TensorType:
         for t in inputs:
             check_axis(self, t, self.axis)
         if any(t.dtype != inputs[0].dtype or t.ndim != inputs[0].ndim for t in inputs):
@@ -68,7 +69,7 @@ class AlongAxis(Op):
         return inputs[0]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [agreed_shape(self, "operands", shapes)]
 
@@ -91,7 +92,7 @@ class Softmax(AlongAxis):
 
     nonnegative: ClassVar[bool] = True
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Any:
         (v,) = wide(x)
         e = np.exp(shifted(v, self.axis))
         return (e / e.sum(self.axis, keepdims=True)).astype(x.dtype, copy=False)
@@ -100,7 +101,7 @@ class Softmax(AlongAxis):
         (y,), (dy,) = outputs, cotangents
         return [SoftmaxGrad(self.axis)(y, dy)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [SoftmaxGrad(self.axis)(outputs[0], tangents[0])]  # the Jacobian is symmetric
 
 
@@ -111,7 +112,7 @@ class SoftmaxGrad(AlongAxis):
     ``cudnnSoftmaxBackward`` (ACCURATE); Theano's ``SoftmaxGrad`` takes (dy, y).
     """
 
-    def reference(self, y: Any, dy: Any) -> Any:
+    def reference(self, y: Array, dy: Array) -> Any:
         a, b = wide(y, dy)
         return (a * (b - (a * b).sum(self.axis, keepdims=True))).astype(y.dtype, copy=False)
 
@@ -126,7 +127,7 @@ class SoftmaxGrad(AlongAxis):
 class LogSoftmax(AlongAxis):
     """``x - log(sum(exp(x)))`` along ``axis``, never the log of a rounded softmax."""
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Any:
         (v,) = wide(x)
         s = shifted(v, self.axis)
         return (s - np.log(np.exp(s).sum(self.axis, keepdims=True))).astype(x.dtype, copy=False)
@@ -135,7 +136,7 @@ class LogSoftmax(AlongAxis):
         (y,), (dy,) = outputs, cotangents
         return [LogSoftmaxGrad(self.axis)(y, dy)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         (y,), (t,) = outputs, tangents
         return [t - (exp(y) * t).sum(axis=self.axis, keepdims=True)]
 
@@ -147,7 +148,7 @@ class LogSoftmaxGrad(AlongAxis):
     ``cudnnSoftmaxBackward`` (LOG).
     """
 
-    def reference(self, y: Any, dy: Any) -> Any:
+    def reference(self, y: Array, dy: Array) -> Any:
         a, b = wide(y, dy)
         return (b - np.exp(a) * b.sum(self.axis, keepdims=True)).astype(y.dtype, copy=False)
 
@@ -177,19 +178,19 @@ def logsoftmax(c: Any, axis: int | None = None, *, hints: Hints | None = None) -
     return _along(LogSoftmax, c, axis, hints)
 
 
-def softmax_with_bias(x: Any, b: Any) -> Variable:
+def softmax_with_bias(x: TensorLike, b: TensorLike) -> Variable:
     """Softmax of the rows of ``x + b`` (``b`` a vector)."""
     return softmax(as_variable(x) + as_variable(b))
 
 
-def _along(kind: type[AlongAxis], c: Any, axis: int | None, hints: Hints | None) -> Variable:
+def _along(kind: type[AlongAxis], c: TensorLike, axis: int | None, hints: Hints | None) -> Variable:
     x = as_variable(c)
     if not isinstance(x.type, TensorType) or x.type.ndim == 0:
         raise TypeMismatch(kind.__name__, "a float tensor of at least one dimension", x.type)
     if axis is None and x.type.ndim == 1:
         x = x.dimshuffle("x", 0)
     axis = x.type.ndim - 1 if axis is None else axis
-    return kind(normal_axis(kind.__name__, axis, x.type.ndim))(x, hints=hints)  # type: ignore[no-any-return]
+    return kind(normal_axis(kind.__name__, axis, x.type.ndim))(x, hints=hints)
 
 
 OPERATORS = {"softmax": softmax, "logsoftmax": logsoftmax}

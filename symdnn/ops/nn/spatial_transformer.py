@@ -18,7 +18,8 @@ from symdnn.errors import NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Dim, Shape, ceil_div, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
@@ -41,12 +42,12 @@ def wide(*arrays: Any) -> list[Any]:
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
-def pixel_coordinates(size: int, dtype: Any) -> Any:
+def pixel_coordinates(size: int, dtype: DtypeLike) -> Any:
     """``size`` points from -1 to 1; the centre, 0, for a single one."""
     return np.linspace(-1, 1, size, dtype=dtype) if size > 1 else np.zeros(size, dtype)
 
 
-def homogeneous(height: int, width: int, dtype: Any) -> Any:
+def homogeneous(height: int, width: int, dtype: DtypeLike) -> Any:
     """The target points (x, y, 1): an array (H, W, 3)."""
     x, y = pixel_coordinates(width, dtype), pixel_coordinates(height, dtype)
     out = np.ones((height, width, 3), dtype)
@@ -76,18 +77,18 @@ class TransformerGrid(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return (1, 2)
 
-    def infer(self, theta: Any, height: Any, width: Any) -> Any:
+    def infer(self, theta: TensorType, height: TensorType, width: TensorType) -> TensorType:
         need(self, theta, 3, "matrices theta of shape (N, 2, 3)", (2, 3))
         return theta.with_shape((theta.shape[0], *self.static, 2))
 
-    def reference(self, theta: Any, height: Any, width: Any) -> Any:
+    def reference(self, theta: Array, height: Array, width: Array) -> Array:
         (t,) = wide(theta)
         points = homogeneous(int(height), int(width), t.dtype)
         grid = np.tensordot(t, points, axes=(2, 2))  # (N, 2, H, W)
         return np.moveaxis(grid, 1, 3).astype(theta.dtype)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         n, rows, columns = shapes[0]
         for got, size in ((rows, 2), (columns, 3)):
@@ -97,7 +98,7 @@ class TransformerGrid(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [TransformerGridGrad()(cotangents[0]), None, None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -108,17 +109,17 @@ class TransformerGrid(Op):
 class TransformerGridGrad(Op):
     """The gradient of theta (N, 2, 3) from that of the grid (N, H, W, 2)."""
 
-    def infer(self, dgrid: Any) -> Any:
+    def infer(self, dgrid: TensorType) -> TensorType:
         need(self, dgrid, 4, "the gradient of a grid, (N, H, W, 2)", (2,))
         return dgrid.with_shape((dgrid.shape[0], 2, 3))
 
-    def reference(self, dgrid: Any) -> Any:
+    def reference(self, dgrid: Array) -> Array:
         (d,) = wide(dgrid)
         points = homogeneous(d.shape[1], d.shape[2], d.dtype)
         return np.tensordot(d, points, axes=((1, 2), (0, 1))).astype(dgrid.dtype)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [(shapes[0][0], 2, 3)]
 
@@ -170,12 +171,12 @@ class Corners:
 class TransformerSampler(Op):
     """The image (N, C, H, W) sampled at a grid (N, H', W', 2), bilinearly: (N, C, H', W')."""
 
-    def infer(self, image: Any, grid: Any) -> Any:
+    def infer(self, image: TensorType, grid: TensorType) -> TensorType:
         check_sampler(self, image, grid)
         n = image.shape[0] if image.shape[0] is not None else grid.shape[0]
         return image.with_shape((n, image.shape[1], grid.shape[1], grid.shape[2]))
 
-    def reference(self, image: Any, grid: Any) -> Any:
+    def reference(self, image: Array, grid: Array) -> Array:
         v, g = wide(image, grid)
         corners = Corners(v, g)
         out = np.zeros((*g.shape[:3], v.shape[1]), v.dtype)
@@ -185,14 +186,14 @@ class TransformerSampler(Op):
         return np.moveaxis(out, 3, 1).astype(image.dtype)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [sampled_shape(self, shapes[0], shapes[1])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return list(TransformerSamplerGrad()(*inputs, cotangents[0]))
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         image, grid = inputs
         dimage, dgrid = zeros_for(inputs, tangents)
         return [self(dimage, grid) + TransformerSamplerTangent()(image, grid, dgrid)]
@@ -219,12 +220,12 @@ def sampled_shape(op: Any, image: Shape, grid: Shape) -> Shape:
 class TransformerSamplerGrad(MultiOp):
     """(dimage, dgrid) of a sampler from image, grid and dy (``cudnnSpatialTfSamplerBackward``)."""
 
-    def infer(self, image: Any, grid: Any, dy: Any) -> Any:
+    def infer(self, image: TensorType, grid: TensorType, dy: TensorType) -> tuple[Type, ...]:
         check_sampler(self, image, grid)
         need(self, dy, 4, "a cotangent (N, C, H, W)")
         return image, grid
 
-    def reference(self, image: Any, grid: Any, dy: Any) -> Any:
+    def reference(self, image: Array, grid: Array, dy: Array) -> tuple[Array, ...]:
         v, g, d = wide(image, grid, np.moveaxis(dy, 1, 3))
         corners = Corners(v, g)
         dimage = np.zeros((v.shape[0], *v.shape[2:], v.shape[1]), v.dtype)
@@ -240,7 +241,7 @@ class TransformerSamplerGrad(MultiOp):
         return np.moveaxis(dimage, 3, 1).astype(image.dtype), dgrid.astype(grid.dtype)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         image, grid, dy = shapes
         for d, n in zip(sampled_shape(self, image, grid), dy, strict=True):
@@ -260,11 +261,11 @@ class TransformerSamplerGrad(MultiOp):
 class TransformerSamplerTangent(Op):
     """The tangent of the sampled image for a tangent of the grid (forward mode)."""
 
-    def infer(self, image: Any, grid: Any, dgrid: Any) -> Any:
+    def infer(self, image: TensorType, grid: TensorType, dgrid: TensorType) -> TensorType:
         check_sampler(self, image, dgrid)
         return TransformerSampler().infer(image, grid)
 
-    def reference(self, image: Any, grid: Any, dgrid: Any) -> Any:
+    def reference(self, image: Array, grid: Array, dgrid: Array) -> Array:
         v, g, d = wide(image, grid, dgrid)
         corners = Corners(v, g)
         moved = d * corners.scale
@@ -278,7 +279,7 @@ class TransformerSamplerTangent(Op):
         return np.moveaxis(out, 3, 1).astype(image.dtype)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [sampled_shape(self, shapes[0], shapes[1])]
 
@@ -290,16 +291,16 @@ def transformer_grid(theta: Any, size: Sequence[Dim]) -> Variable:
     """The sampling grid (N, H, W, 2) of matrices theta (N, 2, 3) for an output of ``size``."""
     height, width = (as_dim(d) for d in size)
     op = TransformerGrid((static_dim(height), static_dim(width)))
-    return op(theta, height, width)  # type: ignore[no-any-return]
+    return op(theta, height, width)
 
 
 def transformer_sampler(image: Any, grid: Any) -> Variable:
     """The image (N, C, H, W) sampled bilinearly at a grid (N, H', W', 2)."""
-    return TransformerSampler()(image, grid)  # type: ignore[no-any-return]
+    return TransformerSampler()(image, grid)
 
 
 def spatial_transformer(
-    img: Any, theta: Any, scale_width: float = 1, scale_height: float = 1
+    img: TensorLike, theta: Any, scale_width: float = 1, scale_height: float = 1
 ) -> Variable:
     """``img`` (N, C, H, W) seen through affine matrices ``theta`` (N, 2, 3).
 

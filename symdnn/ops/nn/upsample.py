@@ -29,13 +29,13 @@ def _triangle(ratio: int, normalize: bool) -> Any:
 
 def bilinear_kernel_1D(ratio: int, normalize: bool = True) -> Variable:
     """The triangle 1, 2, ..., ratio, ..., 2, 1 (divided by ``ratio``), as a ``floatX`` vector."""
-    return operator("cast")(as_variable(_triangle(ratio, normalize)), "floatX")  # type: ignore[no-any-return]
+    return operator("cast")(as_variable(_triangle(ratio, normalize)), "floatX")
 
 
 def bilinear_kernel_2D(ratio: int, normalize: bool = True) -> Variable:
     """The outer product of two of :func:`bilinear_kernel_1D`, as a ``floatX`` matrix."""
     side = _triangle(ratio, normalize)
-    return operator("cast")(as_variable(np.outer(side, side)), "floatX")  # type: ignore[no-any-return]
+    return operator("cast")(as_variable(np.outer(side, side)), "floatX")
 
 
 def bilinear_upsampling(
@@ -92,7 +92,7 @@ def _ratios(ratio: Any, frac_ratio: Any) -> tuple[tuple[int, int], tuple[int, in
 def _continued(planes: Variable, axis: int) -> Variable:
     """Planes with their outermost rows (``axis`` 2) or columns (3) doubled."""
     first, last = ((slice(None),) * axis + (s,) for s in (slice(0, 1), slice(-1, None)))
-    return operator("join")(axis, planes[first], planes, planes[last])  # type: ignore[no-any-return]
+    return operator("join")(axis, planes[first], planes, planes[last])
 
 
 def _stretch(

@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.errors import AxisError, InputError, NdimMismatch, OptionError
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.operators import operator
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange, tri
 from symdnn.ops.array.getitem import nonzero
@@ -64,7 +65,7 @@ def row_stack(tensors: Sequence[Any]) -> Variable:
     return concatenate([v.dimshuffle("x", 0) if v.type.ndim == 1 else v for v in vs], axis=0)
 
 
-def append(arr: Any, values: Any, axis: int | None = None) -> Variable:
+def append(arr: TensorLike, values: TensorLike, axis: int | None = None) -> Variable:
     """``values`` after ``arr`` along ``axis``, or both flattened."""
     parts = settled([as_variable(arr), as_variable(values)])
     if axis is None:
@@ -80,7 +81,7 @@ def _cut(v: Variable, bounds: Sequence[Any], axis: int) -> list[Variable]:
     return [v[(*before, slice(a, b))] for a, b in itertools.pairwise(bounds)]
 
 
-def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Variable]:
+def array_split(x: TensorLike, indices_or_sections: Any, axis: int = 0) -> list[Variable]:
     """``x`` cut along ``axis`` into a number of nearly equal parts, or before these indices.
 
     >>> [p.eval().tolist() for p in array_split(np.arange(5), 2)]
@@ -98,7 +99,7 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Variabl
     return _cut(v, [i * whole + minimum(more, i) for i in range(count + 1)], where)
 
 
-def hsplit(x: Any, indices_or_sections: Any) -> list[Variable]:
+def hsplit(x: TensorLike, indices_or_sections: Any) -> list[Variable]:
     """:func:`array_split` along axis 1, of vectors along axis 0."""
     v = as_variable(x)
     return array_split(v, indices_or_sections, 0 if v.type.ndim == 1 else 1)
@@ -114,7 +115,7 @@ def dsplit(x: Any, indices_or_sections: Any) -> list[Variable]:
     return array_split(x, indices_or_sections, 2)
 
 
-def chunk(x: Any, chunks: int, axis: int = 0) -> list[Variable]:
+def chunk(x: TensorLike, chunks: int, axis: int = 0) -> list[Variable]:
     """``x`` cut along ``axis`` into ``chunks`` parts, all but the last of one size (PyTorch's).
 
     PyTorch gives fewer parts where the size does not suffice; here the last ones are empty then.
@@ -128,7 +129,7 @@ def chunk(x: Any, chunks: int, axis: int = 0) -> list[Variable]:
     return _cut(v, [minimum(i * each, size) for i in range(int(chunks) + 1)], where)
 
 
-def unstack(x: Any, axis: int = 0) -> list[Variable]:
+def unstack(x: TensorLike, axis: int = 0) -> list[Variable]:
     """The parts of ``x`` along ``axis``, whose size must be known when the graph is built."""
     v = as_variable(x)
     where = normal_axis("unstack", axis, v.type.ndim)
@@ -161,7 +162,7 @@ def flipud(m: Any) -> Variable:
     return flip(m, 0)
 
 
-def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable:
+def rot90(m: TensorLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable:
     """``m`` turned ``k`` times by 90 degrees, from the first of ``axes`` towards the second."""
     v = as_variable(m)
     both = list(axes) if isinstance(axes, list | tuple) else [axes]
@@ -186,7 +187,7 @@ def tril_indices(n: Any, k: Any = 0, m: Any = None) -> tuple[Variable, Variable]
     return rows, columns
 
 
-def triu_indices(n: Any, k: Any = 0, m: Any = None) -> tuple[Variable, Variable]:
+def triu_indices(n: Any, k: TensorLike = 0, m: Any = None) -> tuple[Variable, Variable]:
     """(rows, columns) of the upper triangle of an ``(n, m)`` matrix from the diagonal ``k``."""
     below = tri(n, n if m is None else m, as_variable(k) - 1, dtype="bool")
     rows, columns = nonzero(negation(below))
@@ -198,7 +199,7 @@ def diag_indices(n: Any, ndim: int = 2) -> tuple[Variable, ...]:
     return (arange(n),) * ndim
 
 
-def argwhere(a: Any) -> Variable:
+def argwhere(a: TensorLike) -> Variable:
     """The indices of the elements that are not 0, one row for each."""
     v = as_variable(a)
     if v.type.ndim == 0:
@@ -240,7 +241,7 @@ def ravel_multi_index(multi_index: Sequence[Any], dims: Any) -> Variable:
     return cast(flat, "int64")
 
 
-def isin(element: Any, test_elements: Any, invert: bool = False) -> Variable:
+def isin(element: TensorLike, test_elements: TensorLike, invert: bool = False) -> Variable:
     """Whether each element is one of ``test_elements``."""
     v, tests = as_variable(element), flatten(as_variable(test_elements), 1)
     row = tests.dimshuffle(["x"] * v.type.ndim + [0])
@@ -248,6 +249,6 @@ def isin(element: Any, test_elements: Any, invert: bool = False) -> Variable:
     return negation(found) if invert else found
 
 
-def in1d(ar1: Any, ar2: Any, invert: bool = False) -> Variable:
+def in1d(ar1: TensorLike, ar2: Any, invert: bool = False) -> Variable:
     """:func:`isin` of the flattened first argument."""
     return isin(flatten(as_variable(ar1), 1), ar2, invert)

@@ -9,6 +9,7 @@ import numpy as np
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.operators import operator
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.join import flip, join, stack
@@ -36,12 +37,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _floating(x: Any) -> Variable:
+def _floating(x: TensorLike) -> Variable:
     v = as_variable(x)
     return cast(v, "floatX") if v.type.is_discrete else v
 
 
-def _two_floating(x: Any, y: Any) -> tuple[Variable, Variable]:
+def _two_floating(x: TensorLike, y: TensorLike) -> tuple[Variable, Variable]:
     """Both in the dtype that they have in common: an int64 beside a float64 keeps its digits."""
     a, b = as_variable(x), as_variable(y)
     dtype = float_of(a.type.dtype, b.type.dtype)
@@ -110,13 +111,13 @@ def heaviside(x: Any, at_zero: Any) -> Variable:
     return switch(eq(v, 0), at_zero, step)
 
 
-def fmax(x: Any, y: Any) -> Variable:
+def fmax(x: TensorLike, y: TensorLike) -> Variable:
     """The larger of two; where one is NaN, the other."""
     a, b = as_variable(x), as_variable(y)
     return switch(_nan(a), b, switch(_nan(b), a, maximum(a, b)))
 
 
-def fmin(x: Any, y: Any) -> Variable:
+def fmin(x: TensorLike, y: TensorLike) -> Variable:
     """The smaller of two; where one is NaN, the other."""
     a, b = as_variable(x), as_variable(y)
     return switch(_nan(a), b, switch(_nan(b), a, minimum(a, b)))
@@ -126,7 +127,7 @@ def _nan(v: Variable) -> Variable:
     return neq(v, v)
 
 
-def fmod(x: Any, y: Any) -> Variable:
+def fmod(x: TensorLike, y: TensorLike) -> Variable:
     """The remainder of the division rounded towards 0, with the sign of ``x``."""
     a, b = settled([as_variable(x), as_variable(y)])
     dtype = upcast(a.type.dtype, b.type.dtype)
@@ -139,10 +140,10 @@ def fmod(x: Any, y: Any) -> Variable:
 
 def float_power(x: Any, y: Any) -> Variable:
     """``x ** y`` in float64."""
-    return operator("pow")(cast(x, "float64"), cast(y, "float64"))  # type: ignore[no-any-return]
+    return operator("pow")(cast(x, "float64"), cast(y, "float64"))
 
 
-def signbit(x: Any) -> Variable:
+def signbit(x: TensorLike) -> Variable:
     """Whether an element is negative, -0.0 among them."""
     v = as_variable(x)
     if v.type.is_discrete:
@@ -161,17 +162,17 @@ def fabs(x: Any) -> Variable:
     return absolute(_floating(x))
 
 
-def isposinf(x: Any) -> Variable:
+def isposinf(x: TensorLike) -> Variable:
     """Whether an element is positive infinity."""
     return eq(as_variable(x), np.inf)
 
 
-def isneginf(x: Any) -> Variable:
+def isneginf(x: TensorLike) -> Variable:
     """Whether an element is negative infinity."""
     return eq(as_variable(x), -np.inf)
 
 
-def _truth(x: Any) -> Variable:
+def _truth(x: TensorLike) -> Variable:
     v = as_variable(x)
     return v if v.type.dtype == "bool" else neq(v, 0)
 
@@ -196,7 +197,7 @@ def logical_not(x: Any) -> Variable:
     return invert(_truth(x))
 
 
-def nan_to_num(x: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Variable:
+def nan_to_num(x: TensorLike, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Variable:
     """``x`` with numbers for NaN and the infinities: the largest of the dtype where not given."""
     v = as_variable(x)
     if v.type.is_discrete:
@@ -221,13 +222,13 @@ def inner(a: Any, b: Any) -> Variable:
     return tensordot(x, y, axes=[[x.type.ndim - 1], [y.type.ndim - 1]])
 
 
-def vdot(a: Any, b: Any) -> Variable:
+def vdot(a: TensorLike, b: TensorLike) -> Variable:
     """The sum of products of all elements, of the first's complex conjugates."""
     x, y = flatten(as_variable(a), 1), flatten(as_variable(b), 1)
     return dot(operator("conj")(x), y)
 
 
-def cross(a: Any, b: Any, axis: int = -1) -> Variable:
+def cross(a: TensorLike, b: TensorLike, axis: int = -1) -> Variable:
     """The cross product of vectors of three elements along ``axis``."""
     x, y = as_variable(a), as_variable(b)
     x, y = (moveaxis(v, normal_axis("cross", axis, v.type.ndim), -1) for v in (x, y))
@@ -239,12 +240,12 @@ def cross(a: Any, b: Any, axis: int = -1) -> Variable:
     return moveaxis(stack(parts, axis=parts[0].type.ndim), -1, axis)
 
 
-def convolve(a: Any, v: Any, mode: str = "full") -> Variable:
+def convolve(a: TensorLike, v: TensorLike, mode: str = "full") -> Variable:
     """The convolution of two vectors, ``mode`` ``"full"``, ``"same"`` or ``"valid"``."""
     return _full_convolution("convolve", as_variable(a), as_variable(v), mode)
 
 
-def correlate(a: Any, v: Any, mode: str = "valid") -> Variable:
+def correlate(a: TensorLike, v: Any, mode: str = "valid") -> Variable:
     """The correlation of the vector ``a`` with the conjugate of ``v``, as ``numpy.correlate``."""
     return _full_convolution("correlate", as_variable(a), flip(operator("conj")(v)), mode)
 
@@ -306,7 +307,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Var
     return switch(eq(at, table[-1]), values[-1], outside)
 
 
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Variable:
+def trapezoid(
+    y: Any, x: TensorLike | None = None, dx: TensorLike = 1.0, axis: int = -1
+) -> Variable:
     """The integral along ``axis`` by trapezoids between the places ``x`` (or steps ``dx``)."""
     places = None if x is None else as_variable(x)
     v = _floating(y) if places is None else _two_floating(y, places)[0]

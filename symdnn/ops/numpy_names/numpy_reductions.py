@@ -9,6 +9,7 @@ import numpy as np
 from symdnn.errors import NdimMismatch, OptionError
 from symdnn.graph.dims import product
 from symdnn.graph.operators import operator
+from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.argreduce import argmax, argmin
 from symdnn.ops.array.create import linspace, zeros
@@ -36,7 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _real(x: Any) -> Variable:
+def _real(x: TensorLike) -> Variable:
     """A float variable: ints and bools become float64, as in a mean."""
     v = as_variable(x)
     return cast(v, "float64") if v.type.is_discrete else v
@@ -56,27 +57,31 @@ def _missing(v: Variable) -> Variable:
     return operator("zeros_like")(v, "bool") if v.type.is_discrete else isnan(v)
 
 
-def nansum(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Variable:
+def nansum(
+    a: TensorLike, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False
+) -> Variable:
     """The sum over ``axis`` of what is not NaN (0 of nothing)."""
     return sum_of(_filled(as_variable(a), 0), axis, dtype, keepdims)
 
 
-def nanprod(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Variable:
+def nanprod(
+    a: TensorLike, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False
+) -> Variable:
     """The product over ``axis`` of what is not NaN (1 of nothing)."""
     return prod(_filled(as_variable(a), 1), axis, dtype, keepdims)
 
 
-def _valid(v: Variable, axis: Any, keepdims: bool) -> Variable:
+def _valid(v: Variable, axis: AxisLike, keepdims: bool) -> Variable:
     return cast(sum_of(invert(_missing(v)), axis, keepdims=keepdims), v.type.dtype)
 
 
-def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def nanmean(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The mean over ``axis`` of what is not NaN (NaN of nothing)."""
     v = _real(a)
     return nansum(v, axis, keepdims=keepdims) / _valid(v, axis, keepdims)
 
 
-def nanvar(a: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Variable:
+def nanvar(a: Any, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
     """The variance over ``axis`` of what is not NaN; NaN of no more than ``ddof`` values."""
     v = _real(a)
     apart = _filled(v - nanmean(v, axis, keepdims=True), 0)
@@ -85,12 +90,12 @@ def nanvar(a: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> V
     return switch(count > 0, total / count, like(np.nan, total))
 
 
-def nanstd(a: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Variable:
+def nanstd(a: Any, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
     """The standard deviation over ``axis`` of what is not NaN."""
     return sqrt(nanvar(a, axis, ddof, keepdims))
 
 
-def _nan_extreme(a: Any, axis: Any, keepdims: bool, of: Any, fill: float) -> Variable:
+def _nan_extreme(a: TensorLike, axis: AxisLike, keepdims: bool, of: Any, fill: float) -> Variable:
     v = as_variable(a)
     if v.type.is_discrete:
         return of(v, axis, keepdims)  # type: ignore[no-any-return]
@@ -98,32 +103,34 @@ def _nan_extreme(a: Any, axis: Any, keepdims: bool, of: Any, fill: float) -> Var
     return switch(all_true(isnan(v), axis, keepdims), like(np.nan, v), found)
 
 
-def nanmax(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def nanmax(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The largest element over ``axis`` that is not NaN (NaN where all are)."""
     return _nan_extreme(a, axis, keepdims, largest_of, -np.inf)
 
 
-def nanmin(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def nanmin(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The smallest element over ``axis`` that is not NaN (NaN where all are)."""
     return _nan_extreme(a, axis, keepdims, smallest_of, np.inf)
 
 
-def nanargmax(a: Any, axis: Any = None) -> Variable:
+def nanargmax(a: TensorLike, axis: AxisLike = None) -> Variable:
     """The index of the largest element over ``axis`` that is not NaN."""
     return argmax(_filled(as_variable(a), -np.inf), axis)
 
 
-def nanargmin(a: Any, axis: Any = None) -> Variable:
+def nanargmin(a: TensorLike, axis: AxisLike = None) -> Variable:
     """The index of the smallest element over ``axis`` that is not NaN."""
     return argmin(_filled(as_variable(a), np.inf), axis)
 
 
-def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def count_nonzero(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """How many elements over ``axis`` are not 0, an int64."""
     return sum_of(neq(a, 0), axis, keepdims=keepdims)
 
 
-def average(a: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Variable:
+def average(
+    a: TensorLike, axis: AxisLike = None, weights: TensorLike | None = None, keepdims: bool = False
+) -> Variable:
     """The mean over ``axis``, weighted if ``weights`` are given: of the shape of ``a``, or a vector
     along one ``axis``.
     """
@@ -138,7 +145,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, keepdims: bool = Fals
         w = w.dimshuffle([0 if d == axes[0] else "x" for d in range(v.type.ndim)])
         w = operator("fill")(v, w)
     total = sum_of(v * w, axis, keepdims=keepdims)
-    return operator("true_div")(total, sum_of(w, axis, keepdims=keepdims))  # type: ignore[no-any-return]
+    return operator("true_div")(total, sum_of(w, axis, keepdims=keepdims))
 
 
 # -- order statistics ------------------------------------------------------------------------------
@@ -161,7 +168,7 @@ def _never_empty(ordered: Variable) -> Variable:
     return concatenate([ordered, edge], axis=-1)
 
 
-def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def quantile(a: Any, q: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """Quantiles over ``axis``, in proportion between the two nearest elements (NumPy's "linear").
 
     ``q``, a number or an array of them in [0, 1], symbolic or not, gives the leading dimensions of
@@ -197,12 +204,12 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variab
     return found.dimshuffle([*range(at.type.ndim), *pattern])
 
 
-def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def percentile(a: Any, q: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """:func:`quantile` of ``q / 100``."""
     return quantile(a, _double(q) / 100, axis, keepdims)
 
 
-def median(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+def median(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The middle element over ``axis``, or the mean of the two middle ones."""
     return quantile(a, 0.5, axis, keepdims)
 
@@ -216,7 +223,11 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Variable:
 
 
 def histogram(
-    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False
+    a: TensorLike,
+    bins: Any = 10,
+    range: Any = None,
+    weights: TensorLike | None = None,
+    density: bool = False,
 ) -> tuple[Variable, Variable]:
     """(how many elements each bin has, the edges of the bins), as ``numpy.histogram``.
 
@@ -238,7 +249,7 @@ def histogram(
     return found, edges
 
 
-def _edges(v: Variable, bins: Any, limits: Any) -> Variable:
+def _edges(v: Variable, bins: TensorLike, limits: Any) -> Variable:
     b = as_variable(bins)
     if b.type.ndim == 1:
         return b

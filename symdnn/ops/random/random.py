@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import DataError, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
-from symdnn.graph.type import TensorType
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import lanes_of, same_for_all
 from symdnn.ops.core.shape import as_dim, static_dim
@@ -75,6 +77,12 @@ class RandomOp(MultiOp):
     dtype: str
     static: tuple[int | None, ...]
 
+    if TYPE_CHECKING:
+
+        def __call__(  # type: ignore[override]  # values, next state
+            self, *inputs: Any, hints: Hints | None = None, name: str | None = None
+        ) -> tuple[Variable, Variable]: ...
+
     @property
     def host_inputs(self) -> tuple[int, ...]:
         first = 1 + self.parameters
@@ -90,7 +98,7 @@ class RandomOp(MultiOp):
         if p.ndim != len(self.static) or p.is_complex:
             raise NdimMismatch(self, f"parameters of {len(self.static)} dimension(s)", p)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         state, parameters, dims = self.split(inputs)
         check_state(self, state)
         if len(dims) != len(self.static):
@@ -100,7 +108,7 @@ class RandomOp(MultiOp):
         return TensorType(self.dtype, self.static), STATE_TYPE
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         out = tuple(host[i] for i in self.host_inputs)
         for t, s in zip(types[1 : 1 + self.parameters], shapes[1:], strict=False):
@@ -113,7 +121,7 @@ class RandomOp(MultiOp):
             if known != 1:
                 same_dim(self, (d, n), f"parameters that fit the size {out}", tuple(shape))
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, parameters, dims = self.split(inputs)
         shape = tuple(int(d) for d in dims)
         if any(d < 0 for d in shape):
@@ -130,7 +138,7 @@ class RandomOp(MultiOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None] * len(inputs)
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None] * len(outputs)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -255,7 +263,7 @@ class RandomPoisson(RandomOp):
 class RandomPermutation(RandomOp):
     """Permutations of ``0 .. n-1`` along the last dimension: the order of 64-bit words."""
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, _, dims = self.split(inputs)
         shape = tuple(int(d) for d in dims)
         size = int(np.prod(shape, dtype=np.int64))
@@ -280,7 +288,7 @@ class RandomCategorical(RandomOp):
     def fits(self, type_: Any, shape: Shape, out: Shape) -> None:
         super().fits(TensorType(type_.dtype, type_.shape[:-1]), shape[:-1], out)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, (p,), dims = self.split(inputs)
         shape = tuple(int(d) for d in dims)
         size = int(np.prod(shape, dtype=np.int64))
@@ -315,7 +323,7 @@ class RandomMultinomial(RandomOp):
     def host_inputs(self) -> tuple[int, ...]:
         return (1, *super().host_inputs)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         state, (n, p), _ = self.split(inputs)
         check_state(self, state)
         if n.ndim != 0 or not n.is_discrete:
@@ -325,13 +333,13 @@ class RandomMultinomial(RandomOp):
         return TensorType(self.dtype, (*self.static, p.shape[-1])), STATE_TYPE
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         out = tuple(host[i] for i in super().host_inputs)
         self.fits(TensorType("float32", types[2].shape[:-1]), shapes[2][:-1], out)
         return [(*out, shapes[2][-1]), (2,)]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, (n, p), dims = self.split(inputs)
         shape = (*(int(d) for d in dims), int(n))
         size = int(np.prod(shape, dtype=np.int64))
@@ -370,7 +378,7 @@ class RandomSubset(RandomOp):
     def fits(self, type_: Any, shape: Shape, out: Shape) -> None:
         super().fits(TensorType(type_.dtype, type_.shape[:-1]), shape[:-1], out[:-1])
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
         state, (p,), dims = self.split(inputs)
         *lead, k = (int(d) for d in dims)
         shape = (*lead, p.shape[-1])
@@ -393,7 +401,7 @@ def random_uniform(state: Any, size: Sequence[Dim], dtype: str) -> tuple[Variabl
     if not TensorType(dtype).is_float:
         raise TypeMismatch("random_uniform", "a float dtype", dtype)
     dims, static = _dims(size)
-    return RandomUniform(dtype, static)(state, *dims)  # type: ignore[no-any-return]
+    return RandomUniform(dtype, static)(state, *dims)
 
 
 def random_normal(
@@ -403,25 +411,25 @@ def random_normal(
     if not TensorType(dtype).is_float:
         raise TypeMismatch("random_normal", "a float dtype", dtype)
     dims, static = _dims(size)
-    return RandomNormal(dtype, static, truncated)(state, *dims)  # type: ignore[no-any-return]
+    return RandomNormal(dtype, static, truncated)(state, *dims)
 
 
 def random_bernoulli(
-    state: Any, p: Any, size: Sequence[Dim], dtype: str = "int64"
+    state: Any, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(1 with probability ``p``, else 0; next state)."""
     dims, static = _dims(size)
     prob = pad_left(as_variable(p), len(dims))
-    return RandomBernoulli(dtype, static)(state, prob, *dims)  # type: ignore[no-any-return]
+    return RandomBernoulli(dtype, static)(state, prob, *dims)
 
 
 def random_poisson(
-    state: Any, rate: Any, size: Sequence[Dim], dtype: str = "int64"
+    state: Any, rate: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(numbers of events at a mean of ``rate``, next state)."""
     dims, static = _dims(size)
     mean = pad_left(as_variable(rate), len(dims))
-    return RandomPoisson(dtype, static)(state, mean, *dims)  # type: ignore[no-any-return]
+    return RandomPoisson(dtype, static)(state, mean, *dims)
 
 
 def random_integers(
@@ -430,7 +438,7 @@ def random_integers(
     """(integers of ``[low, high)``, next state)."""
     dims, static = _dims(size)
     bounds = [pad_left(cast(b, "int64"), len(dims)) for b in (low, high)]
-    return RandomIntegers(dtype, static)(state, *bounds, *dims)  # type: ignore[no-any-return]
+    return RandomIntegers(dtype, static)(state, *bounds, *dims)
 
 
 def random_permutation(
@@ -438,35 +446,35 @@ def random_permutation(
 ) -> tuple[Variable, Variable]:
     """(permutations of ``0 .. n-1``, of shape ``(*size, n)``; next state)."""
     dims, static = _dims([*size, n])
-    return RandomPermutation(dtype, static)(state, *dims)  # type: ignore[no-any-return]
+    return RandomPermutation(dtype, static)(state, *dims)
 
 
 def random_categorical(
-    state: Any, p: Any, size: Sequence[Dim], dtype: str = "int64"
+    state: Any, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(class indices of shape ``size``, next state); ``p`` has the classes last."""
     dims, static = _dims(size)
     prob = pad_left(as_variable(p), len(dims) + 1)
-    return RandomCategorical(dtype, static)(state, prob, *dims)  # type: ignore[no-any-return]
+    return RandomCategorical(dtype, static)(state, prob, *dims)
 
 
 def random_multinomial(
-    state: Any, n: Any, p: Any, size: Sequence[Dim], dtype: str = "int64"
+    state: Any, n: Any, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(counts of shape ``(*size, classes)`` that sum to ``n``, next state)."""
     dims, static = _dims(size)
     prob = pad_left(as_variable(p), len(dims) + 1)
     op = RandomMultinomial(dtype, static)
-    return op(state, as_dim(n), prob, *dims)  # type: ignore[no-any-return]
+    return op(state, as_dim(n), prob, *dims)
 
 
 def random_subset(
-    state: Any, p: Any, k: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
+    state: Any, p: TensorLike, k: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(``k`` distinct classes of shape ``(*size, k)``, next state); weights ``p``."""
     dims, static = _dims([*size, k])
     prob = pad_left(as_variable(p), len(dims))
-    return RandomSubset(dtype, static)(state, prob, *dims)  # type: ignore[no-any-return]
+    return RandomSubset(dtype, static)(state, prob, *dims)
 
 
 OPERATORS = {"random_bernoulli": random_bernoulli, "random_uniform": random_uniform}

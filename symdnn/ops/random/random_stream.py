@@ -20,6 +20,7 @@ from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
 from symdnn.ops.core.dtype import upcast
@@ -142,8 +143,8 @@ class RandomStream:
     def uniform(
         self,
         size: Any = None,
-        low: Any = 0.0,
-        high: Any = 1.0,
+        low: TensorLike = 0.0,
+        high: TensorLike = 1.0,
         ndim: int | None = None,
         dtype: Any = None,
         nstreams: Any = None,
@@ -166,8 +167,8 @@ class RandomStream:
     def normal(
         self,
         size: Any = None,
-        avg: Any = 0.0,
-        std: Any = 1.0,
+        avg: TensorLike = 0.0,
+        std: TensorLike = 1.0,
         ndim: int | None = None,
         dtype: Any = None,
         nstreams: Any = None,
@@ -190,8 +191,8 @@ class RandomStream:
     def truncated_normal(
         self,
         size: Any,
-        avg: Any = 0.0,
-        std: Any = 1.0,
+        avg: TensorLike = 0.0,
+        std: TensorLike = 1.0,
         ndim: int | None = None,
         dtype: Any = None,
         nstreams: Any = None,
@@ -211,9 +212,9 @@ class RandomStream:
         self,
         size: Any = None,
         n: Any = 1,
-        p: Any = 0.5,
+        p: TensorLike = 0.5,
         ndim: int | None = None,
-        dtype: Any = "int64",
+        dtype: DtypeLike = "int64",
         nstreams: Any = None,
         target: Any = None,
     ) -> Variable:
@@ -241,9 +242,9 @@ class RandomStream:
     def poisson(
         self,
         size: Any = None,
-        lam: Any = 1.0,
+        lam: TensorLike = 1.0,
         ndim: int | None = None,
-        dtype: Any = "int64",
+        dtype: DtypeLike = "int64",
         nstreams: Any = None,
         target: Any = None,
     ) -> Variable:
@@ -258,8 +259,8 @@ class RandomStream:
     def random_integers(
         self,
         size: Any = None,
-        low: Any = 0,
-        high: Any = 1,
+        low: TensorLike = 0,
+        high: TensorLike = 1,
         ndim: int | None = None,
         dtype: Any = "int64",
         nstreams: Any = None,
@@ -283,7 +284,7 @@ class RandomStream:
         n: Any = 1,
         pvals: Any = None,
         ndim: int | None = None,
-        dtype: Any = "int64",
+        dtype: DtypeLike = "int64",
         nstreams: Any = None,
         target: Any = None,
     ) -> Variable:
@@ -299,11 +300,11 @@ class RandomStream:
     def choice(
         self,
         size: Any = None,
-        a: Any = 2,
+        a: TensorLike = 2,
         replace: bool = True,
         p: Any = None,
         ndim: int | None = None,
-        dtype: Any = "int64",
+        dtype: DtypeLike = "int64",
         nstreams: Any = None,
         target: Any = None,
     ) -> Variable:
@@ -330,7 +331,7 @@ class RandomStream:
         found = self.draw(lambda s: draws.random_subset(s, weights, total, (), dtype))
         return found.reshape(dims, ndim=len(dims))
 
-    def shuffle_row_elements(self, input: Any) -> Variable:
+    def shuffle_row_elements(self, input: TensorLike) -> Variable:
         """``input`` with the elements of each row (last dimension) in a random order of its own."""
         x = as_variable(input)
         *lead, n = dims_of(x)
@@ -338,7 +339,7 @@ class RandomStream:
         rows = _product(lead) if lead else 1
         start = operator("arange")(rows).reshape((*lead, 1), ndim=x.type.ndim) * n
         flat = x.flatten(1)
-        return operator("take")(flat, order + cast(start, "int64"))  # type: ignore[no-any-return]
+        return operator("take")(flat, order + cast(start, "int64"))
 
 
 def _product(dims: Sequence[Dim]) -> Any:
@@ -348,7 +349,7 @@ def _product(dims: Sequence[Dim]) -> Any:
     return total
 
 
-def _count(what: str, n: Any) -> Variable:
+def _count(what: str, n: TensorLike) -> Variable:
     v = as_variable(n)
     if not v.type.is_discrete or (isinstance(v, Constant) and (v.data < 0).any()):
         raise TypeMismatch(what, "non-negative ints as n", n)
@@ -365,7 +366,7 @@ def _float_dtype(dtype: Any, *parameters: Variable) -> str:
     return upcast(str(config.floatX), *(v.type.dtype for v in parameters))
 
 
-def _probabilities(what: str, p: Any) -> Variable:
+def _probabilities(what: str, p: TensorLike) -> Variable:
     if p is None:
         raise TypeMismatch(what, "probabilities (pvals, p)", None)
     v = as_variable(p)
@@ -398,7 +399,7 @@ class MRG_RandomStreams(RandomStream):
         size: Any = 1,
         a: Any = None,
         replace: bool = True,
-        p: Any = None,
+        p: TensorLike | None = None,
         ndim: int | None = None,
         dtype: Any = "int64",
         nstreams: Any = None,
@@ -425,7 +426,7 @@ class MRG_RandomStreams(RandomStream):
         pvals: Any = None,
         replace: bool = False,
         ndim: int | None = None,
-        dtype: Any = "int64",
+        dtype: DtypeLike = "int64",
         nstreams: Any = None,
         target: Any = None,
     ) -> Variable:

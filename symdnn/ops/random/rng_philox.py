@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import DtypeLike
+
 __all__ = [
     "KEY_TAG",
     "fold_seed",
@@ -93,7 +95,7 @@ def mulhi64(a: Any, b: Any) -> Any:
     return a1 * b1 + (middle >> _32) + (other >> _32)
 
 
-def open_uniform(state: Any, size: int, dtype: Any) -> Any:
+def open_uniform(state: Any, size: int, dtype: DtypeLike) -> Any:
     """Uniform values of the open interval (0, 1): the midpoints of 2**n equal cells.
 
     n is 23 for float32, 52 for float64, 10 for float16, 7 for bfloat16: every value is exact, and

@@ -194,7 +194,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
         grads = list(self.neutral().vjp(own, outputs, [scaled(dy, self.alpha)]))
         return [*grads, scaled(dy, self.beta)] if out else grads
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if not self.terms.is_linear:
             return super().jvp(inputs, outputs, tangents)
         own, out = self.split(inputs)
@@ -229,7 +229,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
         if isinstance(alpha, float) and isinstance(beta, float):
             if (alpha, beta) != (1, 0):
                 op = op.ending(a.type.dtype, alpha=alpha, residual=beta)
-            return DnnBase.__call__(op, *own, *([output] if beta else []), hints=hints)  # type: ignore[no-any-return]
+            return DnnBase.__call__(op, *own, *([output] if beta else []), hints=hints)
         # cuDNN reads the factors on the host, so computed factors stay outside of the op.
         y = DnnBase.__call__(op, *own, hints=hints) * alpha
         return y + as_variable(output) * beta  # type: ignore[no-any-return]

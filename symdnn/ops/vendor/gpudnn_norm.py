@@ -125,7 +125,7 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
         grads = list(self.neutral().vjp(self.neutral_inputs(inputs), outputs, cotangents))
         return [*grads[:3], *grads[4:]] if self.running_averages else grads
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
 
     def __call__(

@@ -261,7 +261,7 @@ class GpuDnnDropoutOp(DnnBase):
         grad = GpuDnnDropoutGrad(dropout=self.dropout)
         return [None, None if dy is None else grad(dy, outputs[2])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
 
     @property
@@ -302,7 +302,7 @@ class GpuDnnDropoutGrad(DnnBase):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0], inputs[1]), None]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     @property

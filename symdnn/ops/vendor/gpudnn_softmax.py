@@ -93,7 +93,7 @@ class GpuDnnSoftmaxBase(DnnBase):
     def channels_last(self, ndim: int) -> Self | None:
         return self.along(moved_axis(self.axis, ndim))
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
 
 
@@ -136,7 +136,7 @@ _Expression = Callable[["GpuDnnReduction", Variable], Variable]
 
 
 def _sum(op: GpuDnnReduction, x: Variable) -> Variable:
-    return Sum(op.axis, False, op.dtype, op.acc_dtype)(x)  # type: ignore[no-any-return]
+    return Sum(op.axis, False, op.dtype, op.acc_dtype)(x)
 
 
 def _mean(op: GpuDnnReduction, x: Variable) -> Variable:
@@ -225,12 +225,12 @@ class GpuDnnReduction(DnnBase):
         x = Variable(TensorType(inputs[0].dtype.name, inputs[0].shape))
         return tuple(evaluate(self.expanded(x) or [], {x: inputs[0]}))
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         if cotangents[0] is None:
             return [None]
         return vjp_of_expression(lambda x: _only(self.expanded(x)), inputs, cotangents[0])
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
 
     def results(self, node: Any) -> Any:
@@ -300,7 +300,7 @@ class GpuDnnActivation(DnnBase):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return vjp_of_expression(lambda x: _only(self.expanded(x)), inputs, cotangents[0])
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
 
 

@@ -66,7 +66,7 @@ class OneDnnBase(Lowered):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
 
 

@@ -137,7 +137,7 @@ def constant_left(node: Apply, context: Context) -> Variable | None:
     a, b = node.inputs
     if isinstance(a, Constant) or not isinstance(b, Constant):
         return None
-    return node.op(b, a)  # type: ignore[no-any-return]
+    return node.op(b, a)
 
 
 @on(Add, Sub, Mul, TrueDiv, Maximum, Minimum)
@@ -150,7 +150,7 @@ def constant_of_result_dtype(node: Apply, context: Context) -> Variable | None:
     assert isinstance(node.op, Elemwise)
     if node.op.out_dtype(*(v.type.dtype for v in new)) != dtype:
         return None
-    return node.op(*new)  # type: ignore[no-any-return]
+    return node.op(*new)
 
 
 def _recast(v: Variable, dtype: str) -> Variable:

@@ -96,7 +96,7 @@ def alloc_beside_operand(node: Apply, context: Context) -> Variable | None:
         if all(_has_size_elsewhere(v, axis, others, context) for axis in broadcast_axes(v)):
             inputs = list(node.inputs)
             inputs[i] = alloc_value(v)
-            return node.op(*inputs)  # type: ignore[no-any-return]
+            return node.op(*inputs)
     return None
 
 
@@ -106,7 +106,7 @@ def alloc_in_product(node: Apply, context: Context) -> Variable | None:
     for v, other in (node.inputs, node.inputs[::-1]):
         found = _without_alloc(v, other, context, 0)
         if found is not None:
-            return node.op(found, other)  # type: ignore[no-any-return]
+            return node.op(found, other)
     return None
 
 
@@ -164,7 +164,7 @@ def alloc_into_part(node: Apply, context: Context) -> Variable | None:
     part = fields_of(node).getter()(x, *bounds)
     if not context.shapes.same_shape(part, y):
         return None
-    return node.op(x, alloc_value(y), *bounds)  # type: ignore[no-any-return]
+    return node.op(x, alloc_value(y), *bounds)
 
 
 # -- reductions -----------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def join_of_join(node: Apply, context: Context) -> Variable | None:
         w for v in node.inputs
         for w in (node_of(v).inputs if _same_join(v, node) else [v])
     ]  # fmt: skip
-    return node.op(*flat)  # type: ignore[no-any-return]
+    return node.op(*flat)
 
 
 def _same_join(v: Variable, node: Apply) -> bool:

@@ -66,7 +66,7 @@ def ifelse_in_branch(node: Apply, context: Context) -> Replacements:
     new_no = [_decided(v, condition, False) for v in no]
     if all(a is b for a, b in zip((*new_yes, *new_no), (*yes, *no), strict=True)):
         return None
-    return node.op(condition, *new_yes, *new_no)  # type: ignore[no-any-return]
+    return node.op.make_node(condition, *new_yes, *new_no).outputs
 
 
 def _decided(v: Variable, condition: Variable, truth: bool) -> Variable:

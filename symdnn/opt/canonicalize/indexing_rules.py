@@ -57,10 +57,10 @@ def index_in_plain_form(node: Apply, context: Context) -> Variable | None:
     if index == fields_of(node).index:
         return None
     if isinstance(node.op, Subtensor):
-        return Subtensor(index)(x, *bounds)  # type: ignore[no-any-return]
+        return Subtensor(index)(x, *bounds)
     assert isinstance(node.op, IncSubtensor)
     put = IncSubtensor(index, node.op.set_instead_of_inc)
-    return put(x, node.inputs[1], *bounds)  # type: ignore[no-any-return]
+    return put(x, node.inputs[1], *bounds)
 
 
 def _normalised(e: Any, size: Any, context: Context) -> Any:
@@ -244,7 +244,7 @@ def increment_of_everything(node: Apply, context: Context) -> Variable | None:
     if any(e != FULL for e in op.index):
         return None
     if not op.set_instead_of_inc:
-        return Add()(x, y)  # type: ignore[no-any-return]
+        return Add()(x, y)
     if context.shapes.same_shape(x, y):
         return y
     return alloc(y, *context.shapes.dims(x))
@@ -278,7 +278,7 @@ def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
         op, (zeros, y, *bounds) = node_of(v).op, node_of(v).inputs
         assert isinstance(op, IncSubtensor)
         if is_zero(zeros) and context.shapes.same_shape(x, zeros) and x.type.dtype == y.type.dtype:
-            return IncSubtensor(op.index)(x, y, *bounds)  # type: ignore[no-any-return]
+            return IncSubtensor(op.index)(x, y, *bounds)
     return None
 
 

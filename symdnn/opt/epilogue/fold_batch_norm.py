@@ -66,7 +66,7 @@ def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
     shift = beta - mean * scale
     conv_x, w, *more = conv.inputs
     y = conv.op(conv_x, _scaled(w, scale), *more, hints=conv.hints)
-    return y + cast(shift, y.type.dtype)  # type: ignore[no-any-return]
+    return y + cast(shift, y.type.dtype)
 
 
 def _number(value: float, like: Variable) -> Constant:

@@ -45,7 +45,7 @@ def relu_gradient_before_pooling(node: Apply, context: Context) -> Variable | No
             continue
         x, y, dy = pooled.inputs
         slope = Cast(factor.type.dtype)(Gt()(y, zero))
-        return pooled.op(x, y, Mul()(dy, slope), hints=pooled.hints)  # type: ignore[no-any-return]
+        return pooled.op(x, y, Mul()(dy, slope), hints=pooled.hints)
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
 from symdnn.graph.target import Target
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
 
@@ -74,7 +74,7 @@ class Lowering:
             return reason
         if node.hints.backend not in self.backend.hints:
             return f"the hint asks for backend {node.hints.backend}"
-        if not isinstance(node.outputs[0].type, TensorType):
+        if isinstance(node.outputs[0].type, OpaqueType):
             return "its result is no tensor"
         return self.refuses(node, context)
 

@@ -139,7 +139,7 @@ def _all_steps(operand: Operand, op: Scan, node: Apply) -> Variable:
 
 
 def _alloc(x: Variable, dims: Sequence[Any]) -> Variable:
-    return operator("alloc")(x, *dims)  # type: ignore[no-any-return]
+    return operator("alloc")(x, *dims)
 
 
 def _lengths_agree(node: Apply) -> bool:
@@ -416,11 +416,11 @@ def _gemm_over_steps(a: Operand, b: Operand) -> Variable:
     x, y = a.value, b.value
     if not (a.stacked and b.stacked):
         # One operand is the same at each step: sum the other one first.
-        return Dot()(x.sum(axis=0) if a.stacked else x, y.sum(axis=0) if b.stacked else y)  # type: ignore[no-any-return]
+        return Dot()(x.sum(axis=0) if a.stacked else x, y.sum(axis=0) if b.stacked else y)
     steps, rows, inner = dims_of(x)
     left = reshape(x.dimshuffle(0, 2, 1), (steps * inner, rows))
     right = reshape(y, (steps * inner, dims_of(y)[2]))
-    return Dot()(left.dimshuffle(1, 0), right)  # type: ignore[no-any-return]
+    return Dot()(left.dimshuffle(1, 0), right)
 
 
 RULES = [scan_push_before, scan_push_after, scan_push_sums]

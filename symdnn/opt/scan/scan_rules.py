@@ -74,7 +74,7 @@ def _rest(reader: Apply, last: Variable) -> Variable:
     index = reader.op.index[1:]  # type: ignore[attr-defined]
     if all(e == FULL for e in index):
         return last
-    return Subtensor(index)(last, *reader.inputs[1:])  # type: ignore[no-any-return]
+    return Subtensor(index)(last, *reader.inputs[1:])
 
 
 # -- outputs, states and inputs that nobody reads --------------------------------------------------

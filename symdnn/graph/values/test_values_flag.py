@@ -17,7 +17,7 @@ from symdnn.config import config
 from symdnn.errors import MissingInputError
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.traverse import toposort
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import OpaqueType
 from symdnn.graph.values.value import as_numpy
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
@@ -80,7 +80,7 @@ def _value(v: Variable) -> Any:
         return v.data
     if isinstance(v, Shared) and v.test_value is None:
         return v.get_value(borrow=True)
-    if not isinstance(v.type, TensorType):
+    if isinstance(v.type, OpaqueType):
         return v.test_value
     return as_numpy(v.test_value, v.type, f"test value of {v}")
 
