@@ -39,7 +39,7 @@ def add_to(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--tf32", action="store_true", help="as with dnn.conv.allow_tf32=True")
     parser.add_argument("--flip", action="store_true", help="mirror the kernels, as Theano does")
-    parser.add_argument("--no-time", action="store_true", help="only ask what is supported")
+    parser.add_argument("--no-time", action="store_true", help="only list supported ones")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.set_defaults(run=run)
 

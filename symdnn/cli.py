@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     flags.add_argument("name", nargs="?", help="one flag, or a group such as dnn.conv")
     flags.set_defaults(run=_config)
 
-    doctor = commands.add_parser("doctor", help="what this machine has, what is missing for what")
+    doctor = commands.add_parser("doctor", help="the libraries of this machine, and missing ones")
     doctor.add_argument("--json", action="store_true", help="print it as JSON")
     doctor.set_defaults(run=_doctor)
 

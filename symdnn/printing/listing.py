@@ -18,8 +18,8 @@ def program_text(program: Program) -> str:
     """A program: its regions in order.
 
     ``host`` steps run on the host at each call, ``size`` steps once per plan; ``enter`` and
-    ``leave`` are the values that cross the region's border; ``key`` is what a plan's signature
-    holds besides the shapes of what enters.
+    ``leave`` are the values that cross the region's border; ``key`` has the parts of a plan's
+    signature besides the shapes of inputs.
     """
     return "\n".join(_program(program, ValueNames(), "")) + "\n"
 

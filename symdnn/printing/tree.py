@@ -44,7 +44,7 @@ def debugprint(
 
     ``depth`` limits the tree, ``print_type`` adds types, ``file`` is where to write (default:
     standard output; ``"str"`` returns the text), ``ids`` is ``"CHAR"``, ``"int"``, ``"id"`` or
-    ``""``, ``stop_on_name`` leaves out what is below named variables, ``done`` holds the ids of
+    ``""``, ``stop_on_name`` leaves out nodes below named variables, ``done`` holds the ids of
     nodes printed before, which are not printed again.
 
     >>> import symdnn.tensor as T

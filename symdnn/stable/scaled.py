@@ -416,7 +416,7 @@ COMBINATIONS: dict[type, Combined] = {
 
 def _only(parts: Parts) -> Scaled:
     (p,) = parts
-    assert p is not None, "a form is asked for only where there is an exponential"
+    assert p is not None, "an operand has a scaled form"
     return p
 
 

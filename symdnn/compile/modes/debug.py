@@ -33,7 +33,7 @@ class DebugMode(Mode):
 
     While compiling: the rewriting is repeated (flag ``DebugMode.patience``) and must give the
     same graph each time. At each call: every rewrite's result is evaluated by the references on
-    the call's inputs and compared with what it replaced; every kernel is compared with its op's
+    the call's inputs and compared with the replaced value; every kernel is compared with its op's
     reference (``check_py_code``), also on inputs of other strides (``require_matching_strides``,
     flag ``DebugMode.check_strides``) and into memory full of garbage (flag
     ``DebugMode.check_preallocated_output``); no kernel may change an input that its op does not

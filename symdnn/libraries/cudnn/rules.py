@@ -20,10 +20,10 @@ from symdnn.rewriting.rewrite import Context, GraphRewrite, graph_rewrite, node_
 __all__ = ["CUDNN", "demanded"]
 
 
-def _require(context: Context, wish: str) -> None:
+def _require(context: Context, demand: str) -> None:
     reason = cudnn_reason(context.target)
     if reason is not None:
-        raise CudnnRequired(f"{wish}, but cuDNN can't be used: {reason}")
+        raise CudnnRequired(f"{demand}, but cuDNN can't be used: {reason}")
 
 
 @graph_rewrite("canonicalize", tags=("cudnn", "optional"), name="NoCuDNNRaise")
