@@ -1,4 +1,4 @@
-"""Sizes of one name: checked against each other when a function is called with new shapes."""
+"""Checks that sizes of one name are equal when a function is called with new shapes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from symdnn.graph.variable import Variable
 
 __all__ = ["NamedSizes"]
 
-#: How many combinations of sizes are remembered as seen.
-_MOST = 1024
+#: The most combinations of sizes that are remembered as checked.
+_MAX_CHECKED_COMBINATIONS = 1024
 
 
-class _Place(NamedTuple):
-    """An axis with a name: of which variable, and how errors call that."""
+class _NamedAxis(NamedTuple):
+    """An axis with a name, its variable, and the variable's text in errors."""
 
     variable: Variable
     text: str
@@ -27,17 +27,17 @@ class _Place(NamedTuple):
 
 
 class NamedSizes:
-    """The axes of what enters a function that have names in common.
+    """The axes of a function's inputs and shared variables that have names in common.
 
-    ``entering`` has for each variable the one of the user's, whose type has the names, and what
-    errors call it.
+    ``entering`` has each variable with the user's variable, whose type has the names, and its text
+    in errors.
     """
 
     def __init__(
         self, function_name: str, entering: Iterable[tuple[Variable, Variable, str]]
     ) -> None:
         places = [
-            _Place(v, text, axis, dim)
+            _NamedAxis(v, text, axis, dim)
             for v, users, text in entering
             for axis, dim in enumerate(users.type.names or ())
             if dim is not None
@@ -62,11 +62,11 @@ class NamedSizes:
             sizes = [next(rest) for _ in places]
             if len(set(sizes)) > 1:
                 raise ArgumentShapeMismatch(self._text(dim, places, sizes))
-        if len(self._seen) >= _MOST:
+        if len(self._seen) >= _MAX_CHECKED_COMBINATIONS:
             self._seen.clear()
         self._seen.add(found)
 
-    def _text(self, dim: Dim, places: Sequence[_Place], sizes: Sequence[int]) -> str:
+    def _text(self, dim: Dim, places: Sequence[_NamedAxis], sizes: Sequence[int]) -> str:
         each = ", ".join(f"{p.text} has {n} in axis {p.axis}" for p, n in zip(places, sizes))
         return (
             f"{self.function_name}: wanted one size {dim}, got {sorted(set(sizes))}: {each}. "
