@@ -226,7 +226,7 @@ def test_doctor_says_whether_the_graph_api_is_on(bare, monkeypatch, capsys):
 
 
 def test_doctor_fails_where_the_cpu_does_not_work(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "_NEEDED", ("numpy", "no_such_package"))
+    monkeypatch.setattr(doctor, "_REQUIRED_PACKAGES", ("numpy", "no_such_package"))
     assert cli.main(["doctor"]) == 1
     text = capsys.readouterr().out
     assert "no_such_package can't be imported: ModuleNotFoundError" in text
