@@ -82,6 +82,8 @@ INSIDE_FUNCTIONS = {
     "scipy", "networkx", "rich", "platformdirs", "opt_einsum", "safetensors",
     "sklearn", "matplotlib", "pydot", "tensorboard",
 }  # fmt: skip
+#: Imported by type checkers alone, which bring them.
+FOR_CHECKERS = {"typing_extensions"}
 # Named here: only there. Others: in no more than one folder.
 ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "llvmlite": "cpu"}
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
@@ -204,6 +206,8 @@ def faults_of_room(found: Import) -> Iterator[str]:
 def faults_of_weight(found: Import) -> Iterator[str]:
     library = found.imported.partition(".")[0]
     if library in sys.stdlib_module_names or library in AT_MODULE_LEVEL:
+        return
+    if library in FOR_CHECKERS and found.when == "types":
         return
     if library in ONE_FOLDER:
         if ONE_FOLDER[library] not in ("", found.folder):
