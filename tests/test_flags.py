@@ -64,8 +64,8 @@ def test_warn_float64() -> None:
 
 def test_the_device_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     target = Target("cuda", 77, (9, 0), cudnn=(9, 19))
-    targets.say_once(target)
-    targets.say_once(target)
+    targets.print_device_once(target)
+    targets.print_device_once(target)
     assert capsys.readouterr().err == "symdnn uses cuda77:sm_90, cuDNN 9.19\n"
 
 

@@ -42,7 +42,7 @@ def pretend():
 
     from symdnn.cpu.compiler import compile_queue
 
-    compile_queue._started = lambda: None  # another process would see this processor
+    compile_queue._start_process = lambda: None  # another process would see this processor
 
 
 def pytest_load_initial_conftests(early_config):

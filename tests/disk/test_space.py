@@ -16,7 +16,7 @@ CODE, CUBINS = Store("object", ".o", b"code\n"), Store("cubin", ".cubin", b"cubi
 
 @pytest.fixture(autouse=True)
 def afresh(monkeypatch):
-    monkeypatch.setattr(space, "_since", {})
+    monkeypatch.setattr(space, "_written_bytes", {})
 
 
 def key(n: int) -> str:

@@ -25,13 +25,13 @@ NOBODY = 65534
 @pytest.fixture(autouse=True)
 def afresh(monkeypatch, tmp_path):
     """Nothing has been found out, nothing said; private folders lie in a folder of their own."""
-    monkeypatch.setattr(trust, "_known", {})
+    monkeypatch.setattr(trust, "_resolved", {})
     monkeypatch.setattr(trust, "_said", set())
-    monkeypatch.setattr(trust, "_of_process", None)
+    monkeypatch.setattr(trust, "_process_folder", None)
     place = tmp_path / "tmp"
     place.mkdir()
     monkeypatch.setattr(trust.tempfile, "gettempdir", lambda: str(place))
-    monkeypatch.setattr(trust, "_PLACES", ())
+    monkeypatch.setattr(trust, "_TEMPORARY_FOLDERS", ())
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_another_users_folder_is_not_believed_and_another_one_is_used(folder, an
 
 def test_the_user_as_whom_unknown_ones_are_shown_is_nobody(folder, monkeypatch):
     """In a container without a map of users everything seems to be this process's own."""
-    monkeypatch.setattr(trust, "_nobody", os.geteuid)
+    monkeypatch.setattr(trust, "_overflow_user", os.geteuid)
     with pytest.warns(RuntimeWarning, match="as which all unknown users are shown"):
         THINGS.put(KEY, b"code", folder)
     assert list(folder.iterdir()) == []

@@ -165,7 +165,7 @@ def test_parts_cover_the_result_once(rng, stack, threads):
             assert (parts - 1) * part < size <= parts * part
         assert cut.tasks == stack * cut.parts_m * cut.parts_n
         assert 1 <= cut.threads <= min(threads, cut.tasks)
-        assert cut.own(True, 48) >= 4 * cut.block_k * (cut.part_m + cut.block_n)
+        assert cut.thread_bytes(True, 48) >= 4 * cut.block_k * (cut.part_m + cut.block_n)
         assert cut.block_n % 48 == 0
         assert 1 <= cut.block_k <= 512
 

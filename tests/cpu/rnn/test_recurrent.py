@@ -11,7 +11,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm import gemm_ir
-from symdnn.cpu.ir.vector_activations_ir import declared_lanes, sigmoid, tanh
+from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid, tanh
 from symdnn.cpu.ir.vector_ir import DECLARED, WIDTH, VectorSource
 from symdnn.cpu.onednn import library
 from symdnn.cpu.rnn.recurrent import RecurrentGradKernel, RecurrentKernel
@@ -241,7 +241,7 @@ def applied(function, x, width):
 
     s.loop("vector", str(x.size // WIDTH), vector)
     s.lines += ["ret void", "}", gemm_ir.attributes(gemm_ir.shape_of(width))]
-    lines = [*dict.fromkeys([*DECLARED, *declared_lanes(width)]), *s.lines]
+    lines = [*dict.fromkeys([*DECLARED, *activation_declarations(width)]), *s.lines]
     run = jit.compile_function("\n".join(lines) + "\n", "kernel", *[ctypes.c_void_p] * 2)
     y = np.empty_like(x)
     assert x.size % WIDTH == 0

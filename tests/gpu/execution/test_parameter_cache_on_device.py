@@ -63,7 +63,7 @@ def test_kernels_are_scaled_once_for_all_calls(cuda):
     assert net.version == version
     main = net.gpu.plans()[0]
     (conv,) = [n for n in main.specialised.segment.nodes if isinstance(n.op, GpuDnnConv)]
-    assert conv.inputs[1] in set(net.gpu.executor.kept_values)
+    assert conv.inputs[1] in set(net.gpu.executor.cached_variables)
     assert main.bound.not_captured == ""
 
 
