@@ -25,6 +25,7 @@ from symdnn.opt.canonicalize import (
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
 from symdnn.opt.fuse import fuse, norm_rules, transfer
 from symdnn.opt.layout import absorb_nhwc_views, layout
+from symdnn.opt.lower import write_out
 from symdnn.opt.precision import amp
 from symdnn.opt.scan import scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
@@ -66,6 +67,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *scan_push.RULES,
     *concat_rules.RULES,
     *stable.RULES,
+    *write_out.RULES,
     *amp.RULES,
     *layout.RULES,
     *absorb_nhwc_views.RULES,

@@ -121,7 +121,8 @@ class Rewrite(Generic[OpT]):
 
     ``function`` returns replacements of the node's outputs, or None to leave the node as it is. It
     changes nothing itself. ``ops`` are the op types that it applies to, with their subclasses. The
-    order of the rewrites of a phase has no meaning. ``tags`` and the name switch it on and off.
+    order of the rewrites of a phase has no meaning, but for a last resort. ``tags`` and the name
+    switch it on and off.
     """
 
     name: str
@@ -136,6 +137,8 @@ class Rewrite(Generic[OpT]):
     admits: Admits | None = field(default=None, compare=False)
     #: The only kind of target that it is for; None: for all.
     target: str | None = None
+    #: Whether it is tried on a node only after all rewrites of the phase that are no last resort.
+    last_resort: bool = False
 
     def __call__(self, node: Apply[OpT], context: Context) -> Sequence[Variable | None] | None:
         """Replacements of the node's outputs with equal types; None if it does not apply."""
@@ -245,17 +248,22 @@ def node_rewrite(
     tags: Iterable[str] = (),
     name: str | None = None,
     admits: Admits | None = None,
+    last_resort: bool = False,
 ) -> Callable[[NodeFunction[OpT]], Rewrite[OpT]]:
     """A decorator that makes a rewrite from a function of a node and its :class:`Context`.
 
-    Its phase, tags, name and quick test are those of :class:`Rewrite`. The name is the function's
+    Its phase, tags, name, quick test and ``last_resort`` are those of :class:`Rewrite`. The name is
+    the function's
     unless ``name`` is set. For ``admits`` see :func:`reads`.
     """
 
     def wrap(function: NodeFunction[OpT]) -> Rewrite[OpT]:
         text = (function.__doc__ or "").strip().split("\n")[0]
         named = name or function.__name__
-        return Rewrite(named, phase, ops, function, frozenset(tags), text, admits=admits)
+        return Rewrite(
+            named, phase, ops, function, frozenset(tags), text,
+            admits=admits, last_resort=last_resort,
+        )  # fmt: skip
 
     return wrap
 

@@ -19,7 +19,7 @@ class RuleTable:
     """
 
     def __init__(self, rules: Iterable[Rewrite]) -> None:
-        self._rules = tuple(rules)
+        self._rules = tuple(sorted(rules, key=lambda r: r.last_resort))
         self._found: dict[tuple[type[Op], Makers], Sequence[Rewrite]] = {}
 
     def of(self, node: Apply) -> Sequence[Rewrite]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from symdnn.config import config
 from symdnn.errors import CudnnRequired
 from symdnn.graph.variable import Apply, Variable
-from symdnn.libraries.cudnn import conv, epilogue, inplace, merge, norm, ops, rnn
+from symdnn.libraries.cudnn import attention, conv, epilogue, inplace, merge, norm, ops, rnn
 from symdnn.libraries.cudnn.backend import BACKEND, cudnn_reason
 from symdnn.ops.vendor.gpudnn_base import DnnBase
 from symdnn.opt.lower.lowering import Library
@@ -59,7 +59,10 @@ def to_neutral(node: Apply, context: Context) -> Sequence[Variable] | None:
 
 CUDNN = Library(
     BACKEND,
-    (*conv.LOWERINGS, *ops.LOWERINGS, *norm.LOWERINGS, *rnn.LOWERINGS),
+    (
+        *conv.LOWERINGS, *ops.LOWERINGS, *norm.LOWERINGS, *rnn.LOWERINGS,
+        *attention.LOWERINGS,
+    ),
     (
         no_cudnn_raise, cudnn_is_enabled, to_neutral, *ops.RULES, *merge.RULES, *inplace.RULES,
         *epilogue.RULES,

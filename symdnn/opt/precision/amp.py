@@ -38,7 +38,14 @@ from symdnn.opt.precision.amp_rules import (
 )
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "mixed_precision", "precision_note", "precision_reason", "precision_text"]
+__all__ = [
+    "RULES",
+    "amp_dtype",
+    "mixed_precision",
+    "precision_note",
+    "precision_reason",
+    "precision_text",
+]
 
 _DTYPE_OF_FLAG = {"bf16": "bfloat16", "fp16": "float16"}
 
@@ -54,6 +61,11 @@ def precision_reason(target: Target) -> str | None:
     if (target.compute_capability or (0, 0)) < least:
         return f"{target} has no tensor cores for {dtype}"
     return None
+
+
+def amp_dtype(target: Target) -> str | None:
+    """The dtype of the flag ``amp`` on this target; None where it has no effect."""
+    return _DTYPE_OF_FLAG[str(config.amp)] if precision_reason(target) is None else None
 
 
 def precision_note(target: Target, applied: bool) -> str:

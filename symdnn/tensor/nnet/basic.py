@@ -16,6 +16,7 @@ from symdnn.ops.elementwise.activations import (
     swish,
     ultra_fast_sigmoid,
 )
+from symdnn.ops.nn.attention import scaled_dot_product_attention
 from symdnn.ops.nn.crossentropy import (
     binary_crossentropy,
     categorical_crossentropy,
@@ -67,6 +68,7 @@ __all__ = [
     "prepend_scalar_to_each_row",
     "relu",
     "selu",
+    "scaled_dot_product_attention",
     "sigmoid",
     "sigmoid_binary_crossentropy",
     "silu",

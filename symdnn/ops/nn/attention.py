@@ -1,0 +1,303 @@
+"""Scaled dot-product attention and its gradient (Vaswani et al. 2017).
+
+Query, key and value are (batch, heads, time, features); heads of the query may share those of key
+and value in equal groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
+from symdnn.graph.backprop import zeros_for
+from symdnn.graph.dims import Shape, product
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array, TensorLike
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.composed import vjp_of_expressions
+from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, stacked, unfold
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.nn import attention_reference as in_numpy
+from symdnn.ops.nn.attention_parts import attention_grad_parts, attention_parts
+from symdnn.ops.nn.attention_scores import EXTRAS, Scores
+from symdnn.ops.random.random import STATE_TYPE, next_state
+from symdnn.ops.random.random_stream import RandomStream
+
+__all__ = ["Attention", "AttentionGrad", "scaled_dot_product_attention"]
+
+
+def _lse_dtype(dtype: str) -> str:
+    """The dtype of log-sum-exps of scores of this dtype."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+@dataclass(frozen=True)
+class Attention(MultiOp):
+    """(result, log-sum-exp, next state if it draws) of query, key, value and the extras of ``how``.
+
+    The result is ``softmax(scores) @ value``, (batch, heads, queries, features of value), in the
+    dtype of the operands; the natural log-sum-exp of the scores, (batch, heads, queries), is
+    float32 (float64 for float64). A query that sees no key has the result 0 and the log-sum-exp
+    -inf. Sums are float32 at least. With ``state`` and ``rate``, probabilities are dropped as
+    :class:`~symdnn.ops.nn.dropout.Dropout` drops them.
+    """
+
+    folds: ClassVar[bool] = False
+    how: Scores
+
+    @property
+    def draws(self) -> bool:
+        """Whether it drops probabilities."""
+        return "state" in self.how.extras
+
+    def infer(self, *types: TensorType) -> tuple[Type, ...]:
+        batch, heads, queries, _ = self.how.check(self, types)
+        out = TensorType(types[0].dtype, (batch, heads, queries, types[2].shape[3]))
+        lse = TensorType(_lse_dtype(types[0].dtype), (batch, heads, queries))
+        return (out, lse, STATE_TYPE) if self.draws else (out, lse)
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        q, v = shapes[0], shapes[2]
+        self.how.check_sizes(self, types, shapes)
+        return [(*q[:3], v[3]), tuple(q[:3]), *([(2,)] if self.draws else [])]
+
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        out, lse = in_numpy.attention(self.how, *operands)
+        found = out.astype(operands[0].dtype), lse.astype(_lse_dtype(operands[0].dtype.name))
+        if not self.draws:
+            return found
+        state = operands[3 + self.how.extras.index("state")]
+        scores = product((*operands[0].shape[:3], operands[1].shape[2]))
+        return (*found, next_state(state, int(scores)))
+
+    def parts(self, inputs: Vars) -> list[Variable]:
+        """The outputs as expressions of simpler ops."""
+        return list(attention_parts(self.how, *inputs))
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        (q, k, v, *extras), (dout, dlse, *_) = inputs, cotangents
+        given = zeros_for(outputs[:1], [dout])
+        given += [] if dlse is None else [dlse]
+        op = AttentionGrad(self.how, of_lse=dlse is not None)
+        grads = op(q, k, v, *outputs[:2], *given, *extras)
+        in_mask = grads[3:]
+        return [
+            *grads[:3],
+            *(in_mask[0] if e == "mask" and in_mask else None for e in self.how.extras),
+        ]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return _on_folded(self, inputs, axes, 3)
+
+
+@dataclass(frozen=True)
+class AttentionGrad(MultiOp):
+    """Gradients of query, key, value, and of a float mask.
+
+    The operands are query, key, value, result, log-sum-exp, the result's cotangent, with ``of_lse``
+    that of the log-sum-exp, and the extras of ``how``. Dao et al. 2022 compute it so that no scores
+    are kept.
+    """
+
+    how: Scores
+    of_lse: bool = False
+
+    @property
+    def first_extra(self) -> int:
+        """The index of the first extra operand."""
+        return 7 if self.of_lse else 6
+
+    def infer(self, *types: TensorType) -> tuple[Type, ...]:
+        self.how.check(self, (*types[:3], *types[self.first_extra :]))
+        mask = self.how.named(types[self.first_extra :]).get("mask")
+        return (*types[:3], *([mask] if mask is not None and mask.is_float else []))
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        at = self.first_extra
+        self.how.check_sizes(self, (*types[:3], *types[at:]), (*shapes[:3], *shapes[at:]))
+        masks = [shapes[at]] if len(self.infer(*types)) > 3 else []
+        return [*shapes[:3], *masks]
+
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        grads = in_numpy.attention_grad(self.how, *self._whole(operands, 0))
+        mask = self.how.named(operands[self.first_extra :]).get("mask")
+        return tuple(g.astype(x.dtype) for g, x in zip(grads, (*operands[:3], mask), strict=False))
+
+    def parts(self, inputs: Vars) -> list[Variable]:
+        """The outputs as expressions of simpler ops."""
+        return attention_grad_parts(self.how, *self._whole(inputs, None))
+
+    def _whole(self, operands: Sequence[Any], missing: Any) -> list[Any]:
+        """The operands with ``missing`` where there is no cotangent of the log-sum-exp."""
+        return [*operands[:6], *(() if self.of_lse else (missing,)), *operands[6:]]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        return vjp_of_expressions(lambda *v: self.parts(v), inputs, cotangents)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return _on_folded(self, inputs, axes, self.first_extra)
+
+
+def _on_folded(op: Any, inputs: Vars, axes: Axes, count: int) -> Batched:
+    """Lanes as a part of the batch, where the extras are the same for all and broadcast over it."""
+    extras = op.how.named(list(zip(inputs, axes))[count:])
+    shared = all(
+        axis is None and name == "mask" and v.type.shape[0] == 1
+        for name, (v, axis) in extras.items()
+    )
+    if not shared:
+        return None
+    lanes = lanes_of(inputs, axes)
+    whole = [stacked(v, a, lanes) for v, a in zip(inputs[:count], axes)]
+    outputs = op.make_node(*(fold(v, 0) for v in whole), *inputs[count:]).outputs
+    if len(outputs) > 3:  # the gradient of a mask is a sum over all lanes
+        return None
+    batch = sizes_of(whole[0])[1]
+    return [unfold(v, 0, lanes, batch) for v in outputs], [0] * len(outputs)
+
+
+def scaled_dot_product_attention(
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    attn_mask: TensorLike | None = None,
+    dropout_p: Any = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    causal: str | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    query_lengths: TensorLike | None = None,
+    key_lengths: TensorLike | None = None,
+    softcap: float = 0.0,
+    stream: Any = None,
+    return_lse: bool = False,
+    hints: Hints | None = None,
+) -> Any:
+    """``softmax(scale * query @ key.T + mask) @ value``, as PyTorch's function of this name has it.
+
+    Shapes are (..., heads, time, features), with any number of leading dimensions; the result has
+    that of ``query`` with the features of ``value``.
+
+    - ``attn_mask`` broadcasts over (..., heads, queries, keys): where it is bool, True takes part;
+      a float mask is added. It excludes ``is_causal``.
+    - ``dropout_p`` drops probabilities, drawn from ``stream`` (a
+      :class:`~symdnn.ops.random.random_stream.RandomStream`, or a seed), scaled by
+      ``1 / (1 - p)``.
+    - ``is_causal`` hides keys after the query of equal index (``causal="top_left"``);
+      ``causal="bottom_right"`` puts the last query beside the last key, as decoding wants.
+    - ``scale`` is ``1 / sqrt(features)`` by default.
+    - ``enable_gqa`` lets heads of the query share those of key and value in equal groups.
+    - ``window=(left, right)``: a query sees so many keys before and after its own (None: all).
+    - ``query_lengths``, ``key_lengths``: ints (batch,), the sequences' lengths; what is beyond is
+      not seen.
+    - ``softcap=c``: scores become ``c tanh(score / c)``.
+    - ``return_lse`` gives ``(result, log-sum-exp)``, the latter natural, without features.
+
+    A query that sees no key has the result 0. Raises :class:`~symdnn.errors.OptionError`,
+    :class:`~symdnn.errors.ShapeMismatch`, :class:`~symdnn.errors.TypeMismatch`.
+    """
+    what = "scaled_dot_product_attention"
+    q, k, v = _same_dtype([as_variable(x) for x in (query, key, value)])
+    if any(x.type.ndim < 2 for x in (q, k, v)):
+        raise NdimMismatch(
+            what, "query, key and value (..., time, features)", [q.type, k.type, v.type]
+        )
+    how = _settings(what, is_causal, causal, window, attn_mask is not None)
+    lead = dims_of(q)[:-3] if q.type.ndim > 3 else []
+    given = {"key_lengths": key_lengths, "query_lengths": query_lengths}
+    extras = {n: as_variable(x) for n, x in given.items() if x is not None}
+    if attn_mask is not None:
+        extras["mask"] = _mask4(what, as_variable(attn_mask), q, lead)
+    q4, k4, v4 = (_four(x) for x in (q, k, v))
+    heads, groups = q4.type.shape[1], k4.type.shape[1]
+    if not enable_gqa and None not in (heads, groups) and heads != groups:
+        raise ShapeMismatch(
+            what, "as many heads of keys as of queries; enable_gqa=True shares them in groups",
+            f"{heads} and {groups}",
+        )  # fmt: skip
+    number = float(dropout_p) if isinstance(dropout_p, int | float) else 0.5
+    if not 0 <= number <= 1:
+        raise OptionError(f"{what}: dropout_p={dropout_p}; wanted a probability, 0 to 1")
+    source = None
+    if number > 0:
+        source = stream if isinstance(stream, RandomStream) else RandomStream(stream)
+        extras["state"] = source.new_state()
+        extras["rate"] = (
+            as_variable(np.float32(number)) if isinstance(dropout_p, int | float)
+            else cast(as_variable(dropout_p), "float32")
+        )  # fmt: skip
+    names = tuple(e for e in EXTRAS if e in extras)
+    how = replace(how, scale=scale, softcap=float(softcap), extras=names)
+    out, lse, *new = Attention(how)(q4, k4, v4, *(extras[n] for n in names), hints=hints)
+    if source is not None:
+        source.register(extras["state"], new[0])
+    out, lse = _shaped(out, q, lead), _shaped(lse, q, lead)
+    return (out, lse) if return_lse else out
+
+
+def _same_dtype(xs: list[Variable]) -> list[Variable]:
+    dtype = upcast(*(x.type.dtype for x in xs))
+    return [cast(x, dtype) for x in xs]
+
+
+def _settings(what: str, is_causal: bool, causal: str | None, window: Any, masked: bool) -> Scores:
+    if causal not in (None, "top_left", "bottom_right"):
+        raise OptionError(f"{what}: causal={causal!r}; wanted 'top_left' or 'bottom_right'")
+    if is_causal and masked:
+        raise OptionError(f"{what}: attn_mask and is_causal exclude each other; give one of them")
+    left, right = (None, None) if window is None else window
+    if is_causal or causal:
+        right = 0
+    return Scores(left=left, right=right, bottom_right=causal == "bottom_right")
+
+
+def _four(x: Variable) -> Variable:
+    """(batch, heads, time, features): leading dimensions joined, or made."""
+    missing = 4 - x.type.ndim
+    if missing >= 0:
+        return x.dimshuffle(*("x",) * missing, *range(x.type.ndim)) if missing else x
+    dims = dims_of(x)
+    return x.reshape((product(dims[:-3]), *dims[-3:]))
+
+
+def _mask4(what: str, mask: Variable, q: Variable, lead: Sequence[Any]) -> Variable:
+    """A mask of four dimensions, those that broadcast statically 1."""
+    if mask.type.ndim > q.type.ndim:
+        raise NdimMismatch(what, f"a mask of at most {q.type.ndim} dimensions", mask.type)
+    missing = max(q.type.ndim, 4) - mask.type.ndim
+    whole = mask.dimshuffle(*("x",) * missing, *range(mask.type.ndim)) if missing else mask
+    if whole.type.ndim == 4:
+        return whole
+    if all(d == 1 for d in whole.type.shape[:-3]):
+        return whole.dimshuffle("x", *range(whole.type.ndim - 3, whole.type.ndim))
+    sizes = [d if s == 1 else m for d, m, s in zip(lead, dims_of(whole), whole.type.shape)]
+    rest = dims_of(whole)[-3:]
+    return operator("alloc")(whole, *sizes, *rest).reshape((product(sizes), *rest))
+
+
+def _shaped(x: Variable, q: Variable, lead: Sequence[Any]) -> Variable:
+    """A result with the leading dimensions of the query."""
+    if q.type.ndim == 4:
+        return x
+    if q.type.ndim < 4:
+        drop = 4 - q.type.ndim
+        return x.dimshuffle(*range(drop, x.type.ndim))
+    return x.reshape((*lead, *dims_of(x)[1:]))
+
+
+OPERATORS = {"attention": scaled_dot_product_attention}

@@ -1,0 +1,40 @@
+"""cuDNN's attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from symdnn.graph.op import MultiOp
+from symdnn.ops.nn.attention import Attention, AttentionGrad
+from symdnn.ops.nn.attention_scores import Scores
+from symdnn.ops.vendor.gpudnn_base import DnnBase
+
+__all__ = ["GpuDnnAttention", "GpuDnnAttentionGrad"]
+
+
+@dataclass(frozen=True)
+class GpuDnnAttention(DnnBase, MultiOp):
+    """(result, log-sum-exp) of query, key, value and lengths (``sdpa`` of cuDNN's frontend)."""
+
+    dtypes: ClassVar[tuple[str, ...]] = ("float16", "bfloat16")
+    how: Scores
+
+    @property
+    def unlowered(self) -> Attention:
+        return Attention(self.how)
+
+
+@dataclass(frozen=True)
+class GpuDnnAttentionGrad(DnnBase, MultiOp):
+    """The gradients of query, key and value (``sdpa_backward`` of cuDNN's frontend).
+
+    The operands are query, key, value, result, log-sum-exp, the result's cotangent and lengths.
+    """
+
+    dtypes: ClassVar[tuple[str, ...]] = ("float16", "bfloat16")
+    how: Scores
+
+    @property
+    def unlowered(self) -> AttentionGrad:
+        return AttentionGrad(self.how)

@@ -1,0 +1,23 @@
+"""Ops that no library took are written out in simpler ops, which have kernels everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.nn.attention import Attention, AttentionGrad
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+
+@node_rewrite(
+    Attention, AttentionGrad, phase="lower", tags=("fast_compile",), name="write_out_attention",
+    last_resort=True,
+)  # fmt: skip
+def write_out(node: Apply[Attention | AttentionGrad], context: Context) -> Sequence[Variable]:
+    """Attention and its gradient to products, a softmax and elementwise ops."""
+    return node.op.parts(node.inputs)
+
+
+RULES = (write_out,)
