@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from symdnn.errors import (
     OptionError,
     OutOfDeviceMemory,
 )
+from symdnn.flags import FLAGS
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
@@ -182,17 +184,26 @@ def compiled(contents: Contents, path: Path, mode: Mode) -> Function:
     """The function of a file's contents; raises :class:`FileFormatError`."""
     document = contents.document
     _check_kind(document, path)
-    flags = _flags(document)
+    with _about(path):
+        flags = _flags(document)
+    with config.change_flags(compute_test_value="off", warn_float64="ignore", **flags):
+        with _about(path):
+            arguments = _arguments(document, Reader(document, contents.arrays, str(path)))
+        with _about(path, but=_NOT_THE_FILE):
+            return function(**arguments, mode=mode)
+
+
+@contextmanager
+def _about(path: Path, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Errors inside are :class:`FileFormatError`, ``but`` for some."""
     try:
-        with config.change_flags(compute_test_value="off", warn_float64="ignore", **flags):
-            return _function(document, Reader(document, contents.arrays, str(path)), mode)
-    except (FileFormatError, *_NOT_THE_FILE):
+        yield
+    except but:
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error!s:.300}"
-        raise FileFormatError(
-            f"{path} is damaged, or written by another program ({why})"
-        ) from error
+        text = f"{path} is damaged, or written by another program ({why})"
+        raise FileFormatError(text) from error
 
 
 def _check_kind(document: Mapping[str, Any], path: Path) -> None:
@@ -207,11 +218,15 @@ def _check_kind(document: Mapping[str, Any], path: Path) -> None:
 
 
 def _flags(document: Mapping[str, Any]) -> dict[str, Any]:
-    given = document["flags"]
-    return {name: str(given[name]) for name in _FLAGS if name in given}
+    given = dict(document["flags"])
+    for name, value in given.items():
+        if name not in _FLAGS or value not in FLAGS[name].choices:
+            raise ValueError(f"it was written under {name}={value!r}"[:100])
+    return given
 
 
-def _function(document: Mapping[str, Any], reader: Reader, mode: Mode) -> Function:
+def _arguments(document: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
+    """Arguments of ``function``."""
     outputs, updates = document["outputs"], document["updates"]
     check_size(reader, document)
     next_of = [e.get("update") for e in document["inputs"]]
@@ -229,16 +244,15 @@ def _function(document: Mapping[str, Any], reader: Reader, mode: Mode) -> Functi
     pairs = [(reader.find(f"s{int(s)}", ()), new) for (s, _), new in zip(updates, news)]
     borrow = [b is True for b in outputs["borrow"]]
     made = [Out(v, borrow=b) for v, b in zip(results, borrow, strict=True)]
-    return function(
-        declared,
-        _structured(outputs, made),
-        mode=mode,
-        updates=pairs,
-        no_default_updates=True,
-        name=read_name(document["name"]),
-        allow_input_downcast=_bool_or_none(document["allow_downcast"]),
-        on_unused_input="ignore",
-    )
+    return {
+        "inputs": declared,
+        "outputs": _structured(outputs, made),
+        "updates": pairs,
+        "no_default_updates": True,
+        "name": read_name(document["name"]),
+        "allow_input_downcast": _bool_or_none(document["allow_downcast"]),
+        "on_unused_input": "ignore",
+    }
 
 
 def _input(

@@ -296,7 +296,7 @@ def read_type(entry: Any) -> Type:
     if isinstance(entry, dict):
         return OpaqueType(str(entry["opaque"]))
     dtype, shape, *rest = entry
-    if any(d is not None and (type(d) is not int or not 0 <= d < 2**48) for d in shape):
+    if any(d is not None and (type(d) is not int or not 0 <= d < 2**63) for d in shape):
         raise ValueError(f"a shape of {shape!r:.60}")
     numpy_dtype(dtype)
     made = TensorType(dtype, shape)
