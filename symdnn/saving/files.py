@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from symdnn.compile.call.arguments import In, Out
 from symdnn.compile.call.compiled_function import Function
 from symdnn.compile.execute.targets import resolve_target
-from symdnn.compile.function import function
 from symdnn.compile.modes.modes import get_mode
 from symdnn.compile.program.mode import Mode
-from symdnn.config import config
-from symdnn.errors import (
-    ConfigError,
-    CudaUnavailable,
-    CudnnError,
-    FileFormatError,
-    InputError,
-    KernelCompileError,
-    OptionError,
-    OutOfDeviceMemory,
-)
-from symdnn.flags import FLAGS
 from symdnn.graph.target import Target
-from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Shared, Variable
 from symdnn.io.atomic import write_atomically
 from symdnn.io.reading import opened
-from symdnn.saving.container import Contents, pack, unpack
-from symdnn.saving.graphs import Reader, Writer, check_size, read_name
+from symdnn.saving.code import code_of, give_code
+from symdnn.saving.container import pack, unpack
+from symdnn.saving.functions import contents_of, function_of
 
-__all__ = ["KIND", "VERSION", "load", "save"]
-
-KIND = "symdnn function"
-#: Version of the format. A file of a higher one is refused.
-VERSION = 1
-#: Flags whose values a graph is built under: what is made while it is loaded has them, too.
-_FLAGS = ("floatX", "cast_policy")
+__all__ = ["load", "save"]
 
 PathLike = str | os.PathLike[str]
 
 
-def save(f: Function, path: PathLike) -> None:
+def save(
+    f: Function,
+    path: PathLike,
+    compiled: bool = False,
+    examples: Sequence[Sequence[Any]] = (),
+) -> None:
     """Write the compiled function ``f`` to ``path``: its graph as you wrote it, and all values.
 
     The file has the graph before any rewrite, with givens and default updates applied; the values
@@ -54,6 +37,10 @@ def save(f: Function, path: PathLike) -> None:
     rules of inputs; and how outputs are returned. It says nothing of the device: :func:`load`
     compiles it for any. It is no pickle and holds no code. Left out: the user's lines, tags, the
     mode, profiles, and plans.
+
+    With ``compiled`` it also has the machine code, device code and measured choices of calls of
+    the same shapes as ``examples``, lists of arguments: a copy of the function is called with
+    them. See ``compiled`` of :func:`load`.
 
     Raises :class:`~symdnn.errors.InputError` for an op that is no data (a Python function in it,
     a class without :func:`saved_op`), and for outputs in a dict whose keys are no strings.
@@ -65,11 +52,17 @@ def save(f: Function, path: PathLike) -> None:
     >>> float(symdnn.load(path)([1, 1, 1]))
     6.0
     """
-    write_atomically(Path(path), pack(contents_of(f)))
+    contents = contents_of(f)
+    if compiled:
+        contents.compiled = code_of(contents, f.mode, examples)
+    write_atomically(Path(path), pack(contents))
 
 
 def load(
-    path: PathLike, target: Target | str | None = None, mode: Mode | str | None = None
+    path: PathLike,
+    target: Target | str | None = None,
+    mode: Mode | str | None = None,
+    compiled: bool = False,
 ) -> Function:
     """The function of a file that :func:`save` wrote, compiled for ``target``.
 
@@ -78,217 +71,24 @@ def load(
     (``f.get_shared()``), with the names and values that they had. The file may come from anywhere:
     nothing in it is run, and what it unpacks to is bounded by the flag ``load_limit_bytes``.
 
+    With ``compiled`` it needs no compiler for calls of the shapes that it was saved with: the
+    machine code in the file is run, so the file has to be one that you trust, of the same build of
+    symdnn and for the same kind of processor or GPU. Without, that code is not even read.
+
     Raises :class:`~symdnn.errors.FileFormatError` for a file that is damaged, of another kind, of a
-    later version, or with an op that this program does not know, and what :func:`~symdnn.function`
+    later version, or with an op that this program does not know, and with ``compiled`` for one that
+    has no compiled code or has it for another machine; and what :func:`~symdnn.function`
     raises for a target that cannot be had.
     """
     source = Path(path)
     chosen = _mode(target, mode)
     with opened(source, "saved function") as (file, nbytes):
-        contents = unpack(file, nbytes, source, with_code=False)
-    return compiled(contents, source, chosen)
-
-
-# -- writing ---------------------------------------------------------------------------------------
-
-
-def contents_of(f: Function) -> Contents:
-    """What the file of a function has in it."""
-    if not isinstance(f, Function):
-        raise InputError(f"save: wanted a compiled function, got a {type(f).__name__}")
-    signature = f.signature
-    declared = signature.declared
-    kept = {d.variable for d in declared if not isinstance(d.value, Shared)}
-    own = {s: v for v, s in signature.states.items() if v in kept}
-    writer = Writer()
-    graph = writer.graph([d.variable for d in declared], signature.sources)
-    news = graph["outputs"][len(graph["outputs"]) - len(signature.updated) :]
-    next_of = {own[s]: new for s, new in zip(signature.updated, news) if s in own}
-    inputs = []
-    for i, d in enumerate(declared):
-        entry = {**graph["inputs"][i], **_rules(d)}
-        state = signature.states.get(d.variable)
-        if state is not None and state not in own:
-            entry["shared"] = writer.number(state)
-        elif state is not None:
-            entry["value"] = writer.keep(f"#input.{i}", state.get_value(borrow=True))
-        if d.variable in next_of:
-            entry["update"] = next_of[d.variable]
-        inputs.append(entry)
-    updates = [[writer.number(s), new] for s, new in zip(signature.updated, news) if s not in own]
-    document = {
-        "kind": KIND,
-        "version": VERSION,
-        "symdnn": _version(),
-        "flags": {name: config.get(name) for name in _FLAGS},
-        "name": signature.name,
-        "allow_downcast": signature.allow_downcast,
-        "inputs": inputs,
-        "outputs": _outputs(f, graph["outputs"]),
-        "updates": updates,
-        "nodes": graph["nodes"],
-        "ops": writer.ops,
-        "constants": writer.constants,
-        "shared": writer.shared_entries(),
-    }
-    return Contents(document, writer.arrays)
-
-
-def _rules(d: In) -> dict[str, Any]:
-    return {
-        "keyword": d.name,
-        "strict": bool(d.strict),
-        "allow_downcast": d.allow_downcast,
-        "implicit": d.implicit,
-    }
-
-
-def _outputs(f: Function, references: Sequence[Any]) -> dict[str, Any]:
-    structure, borrow = f.signature.structure, f.signature.borrow
-    if any(not isinstance(k, str) for k in structure.keys):
-        raise InputError(
-            f"save: outputs in a dict need strings as keys, got {structure.keys!r:.80}"
-        )
-    return {
-        "structure": structure.kind,
-        "keys": list(structure.keys),
-        "variables": list(references[: len(borrow)]),
-        "borrow": [bool(b) for b in borrow],
-    }
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("symdnn")
-    except PackageNotFoundError:  # run from its sources
-        return ""
-
-
-# -- reading ---------------------------------------------------------------------------------------
+        contents = unpack(file, nbytes, source, with_code=compiled)
+    if compiled:
+        give_code(contents, source, chosen)
+    return function_of(contents, source, chosen)
 
 
 def _mode(target: Target | str | None, mode: Mode | str | None) -> Mode:
     chosen = get_mode(mode)
     return chosen if target is None else replace(chosen, target=resolve_target(target))
-
-
-#: Raised for what a file is compiled for, not for what is in it.
-_NOT_THE_FILE = (
-    ConfigError, CudaUnavailable, CudnnError, KernelCompileError, OptionError, OutOfDeviceMemory,
-)  # fmt: skip
-
-
-def compiled(contents: Contents, path: Path, mode: Mode) -> Function:
-    """The function of a file's contents; raises :class:`FileFormatError`."""
-    document = contents.document
-    _check_kind(document, path)
-    with _about(path):
-        flags = _flags(document)
-    with config.change_flags(compute_test_value="off", warn_float64="ignore", **flags):
-        with _about(path):
-            arguments = _arguments(document, Reader(document, contents.arrays, str(path)))
-        with _about(path, but=_NOT_THE_FILE):
-            return function(**arguments, mode=mode)
-
-
-@contextmanager
-def _about(path: Path, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Errors inside are :class:`FileFormatError`, ``but`` for some."""
-    try:
-        yield
-    except but:
-        raise
-    except Exception as error:
-        why = f"{type(error).__name__}: {error!s:.300}"
-        text = f"{path} is damaged, or written by another program ({why})"
-        raise FileFormatError(text) from error
-
-
-def _check_kind(document: Mapping[str, Any], path: Path) -> None:
-    kind, version = document.get("kind"), document.get("version")
-    if kind != KIND or type(version) is not int or version < 1:
-        raise FileFormatError(f"{path} holds {kind!r:.60}, wanted {KIND!r}")
-    if version > VERSION:
-        raise FileFormatError(
-            f"{path} is of format version {version}, this symdnn reads up to {VERSION}; update "
-            f"symdnn (it was written by {document.get('symdnn')!s:.40})"
-        )
-
-
-def _flags(document: Mapping[str, Any]) -> dict[str, Any]:
-    given = dict(document["flags"])
-    for name, value in given.items():
-        if name not in _FLAGS or value not in FLAGS[name].choices:
-            raise ValueError(f"it was written under {name}={value!r}"[:100])
-    return given
-
-
-def _arguments(document: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
-    """Arguments of ``function``."""
-    outputs, updates = document["outputs"], document["updates"]
-    check_size(reader, document)
-    next_of = [e.get("update") for e in document["inputs"]]
-    references = [*outputs["variables"], *(new for _, new in updates)]
-    wanted = [*references, *(r for r in next_of if r is not None)]
-    graph = {"inputs": document["inputs"], "nodes": document["nodes"], "outputs": wanted}
-    inputs, found = reader.graph(graph)
-    results = found[: len(outputs["variables"])]
-    news = found[len(results) : len(references)]
-    rest = iter(found[len(references) :])
-    declared = [
-        _input(e, v, None if r is None else next(rest), reader)
-        for e, v, r in zip(document["inputs"], inputs, next_of)
-    ]
-    pairs = [(reader.find(f"s{int(s)}", ()), new) for (s, _), new in zip(updates, news)]
-    borrow = [b is True for b in outputs["borrow"]]
-    made = [Out(v, borrow=b) for v, b in zip(results, borrow, strict=True)]
-    return {
-        "inputs": declared,
-        "outputs": _structured(outputs, made),
-        "updates": pairs,
-        "no_default_updates": True,
-        "name": read_name(document["name"]),
-        "allow_input_downcast": _bool_or_none(document["allow_downcast"]),
-        "on_unused_input": "ignore",
-    }
-
-
-def _input(
-    entry: Mapping[str, Any], variable: Variable, update: Variable | None, reader: Reader
-) -> In:
-    value: Any = None
-    if "shared" in entry:
-        value = reader.find(f"s{int(entry['shared'])}", ())
-    elif "value" in entry and isinstance(variable.type, TensorType):
-        value = reader.array(entry["value"], variable.type.dtype)
-    return In(
-        variable,
-        name=read_name(entry["keyword"]),
-        value=value,
-        update=update,
-        strict=entry["strict"] is True,
-        allow_downcast=_bool_or_none(entry["allow_downcast"]),
-        implicit=entry["implicit"] is True,
-    )
-
-
-def _bool_or_none(entry: Any) -> bool | None:
-    if entry is not None and not isinstance(entry, bool):
-        raise ValueError(f"wanted true, false or null, got {entry!r:.60}")
-    return entry
-
-
-def _structured(outputs: Mapping[str, Any], made: list[Out]) -> Any:
-    kind, keys = outputs["structure"], outputs["keys"]
-    if kind == "dict":
-        if len(set(keys)) != len(made) or not all(isinstance(k, str) for k in keys):
-            raise ValueError("outputs in a dict without a key for each")
-        return dict(zip(keys, made))
-    if kind == "one":
-        (only,) = made
-        return only
-    if kind != "list":
-        raise ValueError(f"outputs in a {kind!r:.40}")
-    return made
