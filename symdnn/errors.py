@@ -115,7 +115,7 @@ class DebugModeError(SymdnnError, RuntimeError):
 
 
 class FileFormatError(SymdnnError, ValueError):
-    """A parameter file is corrupt, of another kind, or of a future version."""
+    """A file of parameters or of a function is corrupt, of another kind, or of a future version."""
 
 
 class NumberOutOfRange(SymdnnError, OverflowError):
