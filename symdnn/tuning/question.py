@@ -14,12 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from symdnn.tuning import store
 from symdnn.tuning.attempts import Attempt, best_of
+from symdnn.tuning.budget import front
 
-__all__ = ["Answer", "Question", "ChoiceCache", "answer", "plain"]
+__all__ = ["Answer", "Question", "ChoiceCache", "answer", "plain", "table"]
 
 C = TypeVar("C")
 V = TypeVar("V")
@@ -87,6 +89,44 @@ def answer(question: Question[C]) -> Answer[C] | None:
         question.not_allowed(_NO_STORE)
         return None
     return _measure(question, key)
+
+
+def table(question: Question[C]) -> list[Attempt[C]]:
+    """The usable attempts of a question, stored or measured now; empty as :func:`answer` is None.
+
+    Only those of which none is better in time, workspace, error and energy than another.
+    """
+    key = question.key()
+    if key is not None:
+        key = {"family": f"{question.family}, all ways", **key}
+        found = _revived(question, store.recall(key))
+        if found:
+            return found
+    if question.deterministic and (key is None or store.folder() is None):
+        question.not_allowed(_NO_STORE)
+        return []
+    measured, problem = question.measured()
+    usable = [a for a in measured if a.usable]
+    if not usable:
+        question.refused([problem] if problem else [a.problem for a in measured])
+        return []
+    usable = [usable[i] for i in front([_coordinates(a) for a in usable])]
+    record = {"name": f"{len(usable)} ways", "ways": [question.record(a) for a in usable]}
+    kept = None if key is None else store.remember(key, record)
+    if kept is None and question.deterministic:
+        return []
+    return usable if kept in (None, record) else _revived(question, kept) or usable
+
+
+def _revived(question: Question[C], record: Record | None) -> list[Attempt[C]]:
+    rows = [] if record is None else record.get("ways", ())
+    found = [question.revived(row) for row in rows]
+    return [a for a in found if a is not None]
+
+
+def _coordinates(a: Attempt[Any]) -> tuple[float, ...]:
+    values = (a.ms, a.error, a.millijoules)
+    return (getattr(a.candidate, "workspace_bytes", 0), *(inf if v is None else v for v in values))
 
 
 def _from_store(question: Question[C], key: Record) -> Answer[C] | None:

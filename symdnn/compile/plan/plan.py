@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.compile.plan.budget import chosen_together
 from symdnn.compile.plan.gc_pause import paused
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
 from symdnn.compile.plan.specialise import Oracle, Specialised, specialise
@@ -141,6 +142,6 @@ def make_plan(
     """Make a plan: specialise the segment, plan its memory, bind both to the device."""
     sizes = evaluate_sizes(segment, shapes)
     known = {**host_values, **sizes}
-    specialised = specialise(segment, shapes, known, oracle, sizes, versions)
+    specialised = chosen_together(specialise(segment, shapes, known, oracle, sizes, versions))
     memory = plan_memory(specialised)
     return Plan(signature, specialised, memory, runtime.bind(specialised, memory))

@@ -123,7 +123,7 @@ class _Remembered:
     def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
         """The choice for a signature, which is made at most once."""
         once = node is not None and str(s.wanted).endswith("_once")
-        key = (_general(s), device, str(config.dnn.conv.choose_by))
+        key = (_general(s), device, str(config.dnn.conv.objective))
         first_key, first = self._first.get(node, (key, None)) if once else (key, None)
         if first is None or key == first_key:
             found = self._choices.get(key, lambda: _Choosing(s, handle).run())
