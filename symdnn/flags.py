@@ -371,6 +371,8 @@ _CUDA = [
          minimum=0, affects=CODE),
     _int("dnn.conv.time_budget", 2000, "Milliseconds after which one measurement, of a convolution "
          "or anything else, takes up no further algorithm."),
+    _int("dnn.conv.time_total", 0, "Milliseconds that all measurements of the process may take "
+         "together; then choices are guessed. 0: no bound. Not with deterministic=more."),
     _int("dnn.conv.time_patience", 16, "A measurement of one convolution takes up no further "
          "algorithm when so many in a row, in cuDNN's order, were not faster; 0: all."),
     Flag("dnn.conv.tuning_cache", "str", "auto", "Folder in which measured choices are kept. auto: "

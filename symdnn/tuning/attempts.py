@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from symdnn.config import config
 from symdnn.errors import SymdnnError
+from symdnn.tuning.allowance import left_ms
 from symdnn.tuning.objective import costs
 
 __all__ = ["Attempt", "Bench", "Limits", "best_of", "measure", "short"]
@@ -93,6 +94,7 @@ def measure(
     Without ``limits`` the flag ``dnn.conv.time_budget`` is the budget.
     """
     within = limits or Limits(float(config.dnn.conv.time_budget))
+    within = replace(within, budget_ms=min(within.budget_ms, left_ms()))
     return _race_finalists(bench, _first_round(bench, candidates, within))
 
 

@@ -41,6 +41,7 @@ from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Direction
 from symdnn.gpu.device.cudnn_device import free_bytes, query_cudnn
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
+from symdnn.tuning.allowance import postponed
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import ChoiceCache
 
@@ -132,7 +133,7 @@ class _Remembered:
             found = self._choices.get(
                 (*key, first.key), lambda: _Choosing(s, handle).keep(candidate)
             )  # fmt: skip
-        if once and first is None:
+        if once and first is None and not postponed():
             self._first[node] = key, found.candidate
         return found
 
