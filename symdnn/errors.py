@@ -203,6 +203,10 @@ class NoAlgorithm(UnsupportedAlgorithm):
     """cuDNN takes a convolution by no algorithm at all."""
 
 
+class OverBudget(SymdnnError, ValueError):
+    """No algorithms for a plan are within ``dnn.workspace_budget`` or ``dnn.conv.error_bound``."""
+
+
 class CudaUnavailable(SymdnnError, RuntimeError):
     """The CUDA target was asked for and can't be used; the message says why."""
 
