@@ -41,6 +41,7 @@ from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Direction
 from symdnn.gpu.device.cudnn_device import free_bytes, query_cudnn
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
+from symdnn.tuning.allowance import postponed
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import ChoiceCache
 
@@ -123,7 +124,7 @@ class _Remembered:
     def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
         """The choice for a signature, which is made at most once."""
         once = node is not None and str(s.wanted).endswith("_once")
-        key = (_general(s), device, str(config.dnn.conv.choose_by))
+        key = (_general(s), device, str(config.dnn.conv.objective))
         first_key, first = self._first.get(node, (key, None)) if once else (key, None)
         if first is None or key == first_key:
             found = self._choices.get(key, lambda: _Choosing(s, handle).run())
@@ -132,7 +133,7 @@ class _Remembered:
             found = self._choices.get(
                 (*key, first.key), lambda: _Choosing(s, handle).keep(candidate)
             )  # fmt: skip
-        if once and first is None:
+        if once and first is None and not postponed():
             self._first[node] = key, found.candidate
         return found
 

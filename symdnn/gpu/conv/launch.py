@@ -8,7 +8,7 @@ filters is then summed over them. A 1-D convolution is a 2-D one of height 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -23,7 +23,15 @@ from symdnn.gpu.conv.algorithm import (
     choose,
     wanted_algorithm,
 )
-from symdnn.gpu.conv.candidate import CandidateRun
+from symdnn.gpu.conv.bench import tolerance
+from symdnn.gpu.conv.candidate import Candidate, CandidateRun
+from symdnn.gpu.conv.together import (
+    cut,
+    first_with_room,
+    is_chosen_together,
+    runs_plans_in_parts,
+    ways,
+)
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.graph import ALIGNMENT
 from symdnn.gpu.cudnn.kernel import (
@@ -41,10 +49,11 @@ from symdnn.gpu.cudnn.kernel import (
 )
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
-from symdnn.graph.kernel import Call, Row
+from symdnn.graph.kernel import Alternative, Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
+from symdnn.tuning.division import Division
 from symdnn.tuning.overrides import algorithm_for
 
 __all__ = ["ConvKernel", "KERNELS", "signature"]
@@ -128,11 +137,6 @@ def accumulation(call: Call) -> str:
     return compute_precision(wanted, call.inputs[0].dtype)
 
 
-def cut(s: ConvSignature, count: int) -> ConvSignature:
-    """The signature for ``count`` samples."""
-    return replace(s, x=(count, *s.x[1:]), y=(count, *s.y[1:]))
-
-
 @dataclass(frozen=True)
 class _Piece:
     """A part of the batch, which is one call of cuDNN."""
@@ -152,19 +156,27 @@ def plan_of(call: Call) -> list[_Piece]:
     """The calls of cuDNN for a call of the op."""
     s, device = signature(call), device_index()
     parts = list(pieces(s.x[0], max_rows(s.x, s.y)))
-    if len(parts) > 1 and not _plans_may_run_in_parts(s, parts[0][1]):
+    if len(parts) > 1 and not runs_plans_in_parts(s, parts[0][1]):
         s = replace(s, legacy_only=True)
     made = []
     for start, count in parts:
         part = cut(s, count)
-        made.append(_Piece(start, count, part, choose(part, device, call.node)))
+        # Where a plan chooses together, this one only runs if it leaves nothing to choose.
+        asked = replace(part, wanted="guess_once") if is_chosen_together(s) else part
+        made.append(_Piece(start, count, part, choose(asked, device, call.node)))
     return made
 
 
-def _plans_may_run_in_parts(s: ConvSignature, count: int) -> bool:
-    """Whether the graph API may run the parts. It can't sum them, and needs aligned addresses."""
-    rows_at = [s.nbytes(role) // s.x[0] * count for role in ("x", "y")]
-    return s.direction != "bwd_filter" and not any(n % ALIGNMENT for n in rows_at)
+_Division = Division[tuple[ConvSignature, Candidate]]
+
+
+def _pieces_of(division: _Division) -> Iterator[_Piece]:
+    start = 0
+    for part in division.parts:
+        s, candidate = part.way
+        chosen = ConvAlgorithm(candidate, "chosen for dnn.workspace_budget", ms=part.ms)
+        yield _Piece(start, part.count, s, chosen)
+        start += part.count
 
 
 @dataclass(frozen=True)
@@ -225,6 +237,37 @@ class ConvKernel(CudnnKernel):
             return 0
         return max(p.total_bytes for p in self._plan(call))
 
+    def alternatives(self, call: Call, room_bytes: int) -> list[Alternative]:
+        """The measured ways to run it, in parts too; one if its algorithm is named."""
+        if _is_nothing(call) or device_index() is None:
+            return []
+        s = signature(call)
+        own, error = self.settled(call), tolerance(s)
+        if not is_chosen_together(s):
+            return [Alternative(own, own.workspace_bytes(call), error=error)]
+        none: list[_Division] = []
+        most = max_rows(s.x, s.y)
+        found = query_cudnn(lambda handle: ways(s, handle, room_bytes, most), none)
+        made = [
+            Alternative(
+                replace(self, parts=tuple(_pieces_of(d))), d.workspace_bytes, d.ms, d.millijoules,
+                d.error,
+            )
+            for d in found
+        ]  # fmt: skip
+        if not any(a.workspace_bytes <= room_bytes for a in made):
+            made += [Alternative(k, k.workspace_bytes(call), error=error)
+                     for k in (own, *self._least(s, room_bytes))]  # fmt: skip
+        return made
+
+    def _least(self, s: ConvSignature, room_bytes: int) -> list[ConvKernel]:
+        """The first guess that has room, else the one with the least workspace."""
+        found = query_cudnn(lambda handle: first_with_room(s, handle, room_bytes), None)
+        if found is None or s.x[0] > max_rows(s.x, s.y):
+            return []
+        chosen = ConvAlgorithm(found[1], "not measured, with room in dnn.workspace_budget")
+        return [replace(self, parts=(_Piece(0, s.x[0], s, chosen),))]
+
     def details(self, call: Call) -> str:
         """The computation, and the algorithm."""
         if _is_nothing(call):
@@ -234,11 +277,21 @@ class ConvKernel(CudnnKernel):
         return f"{plan[0].signature}; algorithm {plan[0].algorithm}{parts}"
 
     def library_use(self, call: Call) -> LibraryUse | None:
-        """The row of ``f.dnn_report()``; for a batch in parts that of the first."""
+        """The row of ``f.dnn_report()``; for a batch in parts the algorithm of the first."""
         if _is_nothing(call):
             return None
         plan = self._plan(call)
-        return library_use(plan[0].signature, plan[0].algorithm, max(p.total_bytes for p in plan))
+        first, nbytes = plan[0].algorithm, max(p.total_bytes for p in plan)
+        use = library_use(plan[0].signature, first, nbytes)
+        if len(plan) == 1:
+            return use
+        times = [p.algorithm.ms for p in plan]
+        counts = ", ".join(f"{p.count} by {p.algorithm.candidate.name}" for p in plan)
+        return replace(
+            use, ms=None if None in times else sum(t or 0.0 for t in times),
+            deterministic=all(p.algorithm.candidate.deterministic for p in plan),
+            why=f"{use.why}; samples in {len(plan)} parts: {counts}",
+        )  # fmt: skip
 
     def launcher(self, call: Call) -> Any:
         """A launch that only passes pointers; descriptors are made here."""

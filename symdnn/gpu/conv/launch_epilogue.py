@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from symdnn.gpu.conv.bench import tolerance
 from symdnn.gpu.conv.epilogue import Fused, Trial, choose
 from symdnn.gpu.conv.graph_conv import Epilogue
 from symdnn.gpu.conv.launch import ConvKernel, signature
@@ -21,7 +22,7 @@ from symdnn.gpu.cudnn.kernel import (
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
-from symdnn.graph.kernel import Call, Row
+from symdnn.graph.kernel import Alternative, Call, Kernel, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
 from symdnn.ops.lowered.fused import FusedElemwise
@@ -130,6 +131,15 @@ class ConvEpilogueKernel(CudnnKernel):
         assert own.plain is not None
         return own.plain.workspace_bytes(_Unfused(call).conv)
 
+    def alternatives(self, call: Call, room_bytes: int) -> list[Alternative]:
+        """The fused kernel if it was chosen and has room, else those of the convolution alone."""
+        own, conv = self._settled(call), _Unfused(call).conv
+        if own.fused is not None and own.fused.total_bytes <= room_bytes:
+            fused = own.fused
+            return [Alternative(own, fused.total_bytes, fused.ms, error=tolerance(fused.signature))]
+        found = ConvKernel().alternatives(conv, room_bytes)
+        return [replace(a, kernel=_in_two(a.kernel)) for a in found]
+
     def details(self, call: Call) -> str:
         """The computation, and the kernels."""
         own = self._settled(call)
@@ -170,6 +180,12 @@ class ConvEpilogueKernel(CudnnKernel):
             run(env, {"x": inputs[0], "w": inputs[1], "y": outputs[0], **more})
 
         return launch
+
+
+def _in_two(kernel: Kernel) -> ConvEpilogueKernel:
+    """A convolution's kernel, then an elementwise one."""
+    assert isinstance(kernel, ConvKernel)
+    return ConvEpilogueKernel(plain=kernel)
 
 
 def _op(call: Call) -> GpuDnnConvBiasActivation:

@@ -23,9 +23,17 @@ from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.device.cudnn_device import queried_context
 from symdnn.tuning.attempts import Attempt
-from symdnn.tuning.question import Answer, Question, answer, plain
+from symdnn.tuning.question import Answer, Question, answer, plain, table
 
-__all__ = ["ConvQuestion", "key_of", "machine", "measured", "plan_of", "plan_record"]
+__all__ = [
+    "ConvQuestion",
+    "all_measured",
+    "key_of",
+    "machine",
+    "measured",
+    "plan_of",
+    "plan_record",
+]
 
 #: Fields of a signature that a measurement does not depend on, left out of its key.
 _FIELDS_NOT_MEASURED = ("wanted", "on_unsupported", "named")
@@ -40,24 +48,33 @@ def measured(search: Search) -> Answer[Candidate] | None:
     return answer(ConvQuestion(search))
 
 
+def all_measured(search: Search) -> list[Attempt[Candidate]]:
+    """The measured candidates of which none is better in all respects than another."""
+    return table(ConvQuestion(search, all_candidates=True))
+
+
 class ConvQuestion(Question[Candidate]):
-    """The best algorithm of one convolution without an epilogue."""
+    """The best algorithm of one convolution without an epilogue.
+
+    With ``all_candidates`` a measurement does not end before all were tried.
+    """
 
     family = "convolution"
 
-    def __init__(self, search: Search) -> None:
-        self.search, self.by = search, str(config.dnn.conv.choose_by)
+    def __init__(self, search: Search, all_candidates: bool = False) -> None:
+        self.search, self.by = search, str(config.dnn.conv.objective)
+        self.patience = 0 if all_candidates else _patience(self.by)
         self.deterministic = search.signature.deterministic
 
     def key(self) -> dict[str, Any]:
         """The signature, the machine, and the flags of the measurement."""
-        return key_of(self.search.signature, self.by)
+        return {**key_of(self.search.signature, self.by), "patience": self.patience}
 
     def measured(self) -> tuple[list[Attempt[Candidate]], str]:
         """Attempts of all candidates within the limits of the flags."""
         return measure(
             queried_context(), self.search.signature, self.search.guesses(),
-            float(config.dnn.conv.time_budget), self.by, _patience(self.by),
+            float(config.dnn.conv.time_budget), self.by, self.patience,
         )  # fmt: skip
 
     def record(self, best: Attempt[Candidate]) -> dict[str, Any]:
@@ -66,6 +83,7 @@ class ConvQuestion(Question[Candidate]):
         return {
             "api": c.api, "name": c.name, "number": c.number, "flip_by_copy": c.flip_by_copy,
             "workspace_bytes": c.workspace_bytes, "ms": best.ms, "error": best.error,
+            "millijoules": best.millijoules,
             "plan": None if c.plan is None else plan_record(c.plan),
         }  # fmt: skip
 
@@ -73,12 +91,12 @@ class ConvQuestion(Question[Candidate]):
         """The candidate of a record, if cuDNN still supports it within the limits."""
         try:
             candidate = _candidate(self.search, record)
-            ms = record["ms"]
-        except (KeyError, TypeError, ValueError, SymdnnError) as error:
-            why = str(error).splitlines()[0]
+            ms, error, energy = record["ms"], record["error"], record.get("millijoules")
+        except (KeyError, TypeError, ValueError, SymdnnError) as reason:
+            why = str(reason).splitlines()[0]
             self.search.refused.setdefault(str(record.get("name")), []).append(why)
             return None
-        return None if candidate is None else Attempt(candidate, ms)
+        return None if candidate is None else Attempt(candidate, ms, error, energy)
 
     def refused(self, reasons: Sequence[str]) -> None:
         """Report it, and add it to the search's reasons."""
