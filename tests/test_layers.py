@@ -43,6 +43,7 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"}, {"control", "nn"},
+        {"attention"},
         {"lowered"}, {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "onednn"}, {"table"}, {"words"}],

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops.nn.attention import Attention, AttentionGrad
-from symdnn.ops.nn.attention_scores import Scores
+from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.ops.attention.scores import Scores
 from tests.op_table.record import OpCase, normal
 
 QKV = (normal(2, 4, 5, 3), normal(2, 2, 6, 3), normal(2, 2, 6, 2))

@@ -17,7 +17,7 @@ from symdnn.gpu.cudnn.kernel import CudnnKernel, is_empty
 from symdnn.gpu.device.array import RawArray, c_strides
 from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call, Row
-from symdnn.ops.nn.attention_scores import Scores
+from symdnn.ops.attention.scores import Scores
 from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionGrad
 
 __all__ = ["KERNELS", "AttentionGraph", "AttentionKernel"]

@@ -11,11 +11,11 @@ from symdnn.graph.operators import operator
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
+from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.ops.attention.scores import Scores
 from symdnn.ops.core.shape import as_dim, dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
-from symdnn.ops.nn.attention import Attention, AttentionGrad
-from symdnn.ops.nn.attention_scores import Scores
 from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionGrad
 from symdnn.opt.precision.amp import amp_dtype
 from symdnn.rewriting.rewrite import Context
@@ -36,9 +36,14 @@ def _dtype(node: Apply, target: Target) -> str:
     return own
 
 
-def refuses(node: Apply[Attention | AttentionGrad], context: Context) -> str | None:
+def _op(node: Apply) -> Attention | AttentionGrad:
+    assert isinstance(node.op, Attention | AttentionGrad)
+    return node.op
+
+
+def refuses(node: Apply, context: Context) -> str | None:
     """Dtypes, features and settings that cuDNN does not have."""
-    how, target = node.op.how, context.target
+    how, target = _op(node).how, context.target
     q, k, v = (x.type.shape for x in node.inputs[:3])
     if (target.compute_capability or (0, 0)) < (8, 0):
         return f"cuDNN's attention needs compute capability 8.0 or more, {target} has not"
@@ -75,11 +80,9 @@ def _settings_reason(how: Scores, queries: int | None, keys: int | None) -> str 
     return None
 
 
-def _with_lengths(
-    node: Apply[Attention | AttentionGrad], first: int
-) -> tuple[Scores, list[Variable]]:
+def _with_lengths(node: Apply, first: int) -> tuple[Scores, list[Variable]]:
     """The settings and operands with both lengths, in int32, where one is given."""
-    how = node.op.how
+    how = _op(node).how
     if not how.extras:
         return how, []
     given = how.named(node.inputs[first:])
@@ -102,7 +105,7 @@ def _sees(how: Scores, node: Apply, extras: Sequence[Variable], x: Variable) -> 
 
 
 @BACKEND.lowering("local_dnn_attention", Attention, refuses=refuses)
-def attention(node: Apply[Attention], context: Context) -> Sequence[Variable]:
+def attention(node: Apply, context: Context) -> Sequence[Variable]:
     """Attention to GpuDnnAttention."""
     how, extras = _with_lengths(node, 3)
     dtype, own = _dtype(node, context.target), node.inputs[0].type.dtype
@@ -116,16 +119,15 @@ def attention(node: Apply[Attention], context: Context) -> Sequence[Variable]:
 
 
 @BACKEND.lowering("local_dnn_attention_grad", AttentionGrad, refuses=refuses)
-def attention_grad(node: Apply[AttentionGrad], context: Context) -> Sequence[Variable]:
+def attention_grad(node: Apply, context: Context) -> Sequence[Variable]:
     """Its gradient to GpuDnnAttentionGrad."""
     how, extras = _with_lengths(node, 6)
     dtype, own = _dtype(node, context.target), node.inputs[0].type.dtype
     q, k, v, out, lse, dout = node.inputs[:6]
     narrow = [cast(x, dtype) for x in (q, k, v, out)]
     grads = GpuDnnAttentionGrad(how)(*narrow, lse, cast(dout, dtype), *extras, hints=node.hints)
-    if extras:
-        grads = [_inside(g, extras, i == 0) for i, g in enumerate(grads)]
-    return [cast(g, own) for g in grads]
+    inside = [_inside(g, extras, i == 0) if extras else g for i, g in enumerate(grads)]
+    return [cast(g, own) for g in inside]
 
 
 def _inside(g: Variable, extras: Sequence[Variable], of_query: bool) -> Variable:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from symdnn.graph.op import MultiOp
-from symdnn.ops.nn.attention import Attention, AttentionGrad
-from symdnn.ops.nn.attention_scores import Scores
+from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.ops.attention.scores import Scores
 from symdnn.ops.vendor.gpudnn_base import DnnBase
 
 __all__ = ["GpuDnnAttention", "GpuDnnAttentionGrad"]

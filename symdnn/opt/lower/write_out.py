@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.nn.attention import Attention, AttentionGrad
+from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
@@ -15,8 +15,9 @@ __all__ = ["RULES"]
     Attention, AttentionGrad, phase="lower", tags=("fast_compile",), name="write_out_attention",
     last_resort=True,
 )  # fmt: skip
-def write_out(node: Apply[Attention | AttentionGrad], context: Context) -> Sequence[Variable]:
+def write_out(node: Apply, context: Context) -> Sequence[Variable]:
     """Attention and its gradient to products, a softmax and elementwise ops."""
+    assert isinstance(node.op, Attention | AttentionGrad)
     return node.op.parts(node.inputs)
 
 

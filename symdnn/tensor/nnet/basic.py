@@ -1,5 +1,6 @@
 """Activations, softmax, losses, normalisation, dropout: the functions of ``T.nnet`` but conv."""
 
+from symdnn.ops.attention.attention import scaled_dot_product_attention
 from symdnn.ops.elementwise.activations import (
     clipped_relu,
     elu,
@@ -16,7 +17,6 @@ from symdnn.ops.elementwise.activations import (
     swish,
     ultra_fast_sigmoid,
 )
-from symdnn.ops.nn.attention import scaled_dot_product_attention
 from symdnn.ops.nn.crossentropy import (
     binary_crossentropy,
     categorical_crossentropy,

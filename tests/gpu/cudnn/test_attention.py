@@ -15,9 +15,9 @@ from symdnn.gpu.cudnn.attention import AttentionGraph
 from symdnn.gpu.cudnn.graph import new_graph
 from symdnn.gpu.device.array import c_strides
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.nn import attention_reference as in_numpy
-from symdnn.ops.nn.attention import Attention, scaled_dot_product_attention
-from symdnn.ops.nn.attention_scores import Scores
+from symdnn.ops.attention import reference as in_numpy
+from symdnn.ops.attention.attention import Attention, scaled_dot_product_attention
+from symdnn.ops.attention.scores import Scores
 from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionGrad
 from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
 

@@ -143,6 +143,7 @@ LOOPS = {
     "ARange": A_SIZE,
     "AdvancedSubtensor": A_SIZE,
     "Alloc": A_SIZE,
+    "Attention": A_STATE,
     "Dropout": A_STATE,
     "IncSubtensor": A_SIZE,
     "Nonzero": THE_DATA,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.graph.typing import Array
-from symdnn.ops.nn.attention_scores import OfNumpy, Scores, visible
+from symdnn.ops.attention.scores import OfNumpy, Scores, visible
 from symdnn.ops.random import rng_philox as philox
 
 __all__ = ["attention", "attention_grad"]

@@ -20,15 +20,15 @@ from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.ops.attention import reference as in_numpy
+from symdnn.ops.attention.parts import attention_grad_parts, attention_parts
+from symdnn.ops.attention.scores import EXTRAS, Scores
 from symdnn.ops.core.composed import vjp_of_expressions
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, stacked, unfold
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
-from symdnn.ops.nn import attention_reference as in_numpy
-from symdnn.ops.nn.attention_parts import attention_grad_parts, attention_parts
-from symdnn.ops.nn.attention_scores import EXTRAS, Scores
 from symdnn.ops.random.random import STATE_TYPE, next_state
 from symdnn.ops.random.random_stream import RandomStream
 
@@ -133,8 +133,8 @@ class AttentionGrad(MultiOp):
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         grads = in_numpy.attention_grad(self.how, *self._whole(operands, 0))
-        mask = self.how.named(operands[self.first_extra :]).get("mask")
-        return tuple(g.astype(x.dtype) for g, x in zip(grads, (*operands[:3], mask), strict=False))
+        like = [*operands[:3], *operands[self.first_extra :][:1]]
+        return tuple(g.astype(x.dtype) for g, x in zip(grads, like, strict=False))
 
     def parts(self, inputs: Vars) -> list[Variable]:
         """The outputs as expressions of simpler ops."""
@@ -152,21 +152,24 @@ class AttentionGrad(MultiOp):
 
 
 def _on_folded(op: Any, inputs: Vars, axes: Axes, count: int) -> Batched:
-    """Lanes as a part of the batch, where the extras are the same for all and broadcast over it."""
-    extras = op.how.named(list(zip(inputs, axes))[count:])
-    shared = all(
-        axis is None and name == "mask" and v.type.shape[0] == 1
-        for name, (v, axis) in extras.items()
-    )
-    if not shared:
+    """Lanes as a part of the batch; a loop where it draws."""
+    if "state" in op.how.extras:
         return None
     lanes = lanes_of(inputs, axes)
     whole = [stacked(v, a, lanes) for v, a in zip(inputs[:count], axes)]
-    outputs = op.make_node(*(fold(v, 0) for v in whole), *inputs[count:]).outputs
-    if len(outputs) > 3:  # the gradient of a mask is a sum over all lanes
-        return None
     batch = sizes_of(whole[0])[1]
-    return [unfold(v, 0, lanes, batch) for v in outputs], [0] * len(outputs)
+    extras, was_one = [], False
+    for name, v, a in zip(op.how.extras, inputs[count:], axes[count:], strict=True):
+        each = stacked(v, a, lanes)
+        if name == "mask":
+            was_one = each.type.shape[1] == 1
+            each = operator("alloc")(each, lanes, batch, *sizes_of(each)[2:]) if was_one else each
+        extras.append(fold(each, 0))
+    outputs = op.make_node(*(fold(v, 0) for v in whole), *extras).outputs
+    found = [unfold(v, 0, lanes, batch) for v in outputs]
+    if len(found) > 3 and was_one:  # the gradient of a mask that served the whole batch
+        found[3] = found[3].sum(axis=1, keepdims=True)
+    return found, [0] * len(found)
 
 
 def scaled_dot_product_attention(
@@ -190,33 +193,27 @@ def scaled_dot_product_attention(
 ) -> Any:
     """``softmax(scale * query @ key.T + mask) @ value``, as PyTorch's function of this name has it.
 
-    Shapes are (..., heads, time, features), with any number of leading dimensions; the result has
-    that of ``query`` with the features of ``value``.
+    Shapes are (..., heads, time, features); the result has that of ``query`` with the features of
+    ``value``. A query that sees no key has the result 0.
 
     - ``attn_mask`` broadcasts over (..., heads, queries, keys): where it is bool, True takes part;
       a float mask is added. It excludes ``is_causal``.
-    - ``dropout_p`` drops probabilities, drawn from ``stream`` (a
-      :class:`~symdnn.ops.random.random_stream.RandomStream`, or a seed), scaled by
-      ``1 / (1 - p)``.
+    - ``dropout_p`` drops probabilities, drawn from ``stream`` (a RandomStream, or a seed).
     - ``is_causal`` hides keys after the query of equal index (``causal="top_left"``);
       ``causal="bottom_right"`` puts the last query beside the last key, as decoding wants.
-    - ``scale`` is ``1 / sqrt(features)`` by default.
+    - ``scale`` is ``1 / sqrt(features)`` by default; ``softcap=c``: scores are c tanh(score / c).
     - ``enable_gqa`` lets heads of the query share those of key and value in equal groups.
     - ``window=(left, right)``: a query sees so many keys before and after its own (None: all).
-    - ``query_lengths``, ``key_lengths``: ints (batch,), the sequences' lengths; what is beyond is
-      not seen.
-    - ``softcap=c``: scores become ``c tanh(score / c)``.
+    - ``query_lengths``, ``key_lengths``: ints (batch,); what is beyond is not seen.
     - ``return_lse`` gives ``(result, log-sum-exp)``, the latter natural, without features.
 
-    A query that sees no key has the result 0. Raises :class:`~symdnn.errors.OptionError`,
-    :class:`~symdnn.errors.ShapeMismatch`, :class:`~symdnn.errors.TypeMismatch`.
+    Raises OptionError, :class:`~symdnn.errors.ShapeMismatch`, :class:`~symdnn.errors.TypeMismatch`.
     """
     what = "scaled_dot_product_attention"
     q, k, v = _same_dtype([as_variable(x) for x in (query, key, value)])
-    if any(x.type.ndim < 2 for x in (q, k, v)):
-        raise NdimMismatch(
-            what, "query, key and value (..., time, features)", [q.type, k.type, v.type]
-        )
+    if min(x.type.ndim for x in (q, k, v)) < 2:
+        wanted = "query, key and value (..., time, features)"
+        raise NdimMismatch(what, wanted, [q.type, k.type, v.type])
     how = _settings(what, is_causal, causal, window, attn_mask is not None)
     lead = dims_of(q)[:-3] if q.type.ndim > 3 else []
     given = {"key_lengths": key_lengths, "query_lengths": query_lengths}
@@ -224,30 +221,37 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         extras["mask"] = _mask4(what, as_variable(attn_mask), q, lead)
     q4, k4, v4 = (_four(x) for x in (q, k, v))
-    heads, groups = q4.type.shape[1], k4.type.shape[1]
-    if not enable_gqa and None not in (heads, groups) and heads != groups:
-        raise ShapeMismatch(
-            what, "as many heads of keys as of queries; enable_gqa=True shares them in groups",
-            f"{heads} and {groups}",
-        )  # fmt: skip
-    number = float(dropout_p) if isinstance(dropout_p, int | float) else 0.5
-    if not 0 <= number <= 1:
-        raise OptionError(f"{what}: dropout_p={dropout_p}; wanted a probability, 0 to 1")
-    source = None
-    if number > 0:
-        source = stream if isinstance(stream, RandomStream) else RandomStream(stream)
-        extras["state"] = source.new_state()
-        extras["rate"] = (
-            as_variable(np.float32(number)) if isinstance(dropout_p, int | float)
-            else cast(as_variable(dropout_p), "float32")
-        )  # fmt: skip
+    if not enable_gqa:
+        _check_heads(what, q4.type.shape[1], k4.type.shape[1])
+    source, state = _stream(what, dropout_p, stream, extras)
     names = tuple(e for e in EXTRAS if e in extras)
     how = replace(how, scale=scale, softcap=float(softcap), extras=names)
     out, lse, *new = Attention(how)(q4, k4, v4, *(extras[n] for n in names), hints=hints)
-    if source is not None:
-        source.register(extras["state"], new[0])
-    out, lse = _shaped(out, q, lead), _shaped(lse, q, lead)
-    return (out, lse) if return_lse else out
+    if source is not None and state is not None:
+        source.register(state, new[0])
+    found = _shaped(out, q, lead), _shaped(lse, q, lead)
+    return found if return_lse else found[0]
+
+
+def _check_heads(what: str, heads: int | None, groups: int | None) -> None:
+    if heads is not None and groups is not None and heads != groups:
+        wanted = "as many heads of keys as of queries; enable_gqa=True shares them in groups"
+        raise ShapeMismatch(what, wanted, f"{heads} and {groups}")
+
+
+def _stream(
+    what: str, rate: Any, stream: Any, extras: dict[str, Variable]
+) -> tuple[RandomStream | None, Shared | None]:
+    """The stream that dropout draws from and its state, whose operands are added to ``extras``."""
+    number = float(rate) if isinstance(rate, int | float) else None
+    if number is not None and not 0 <= number <= 1:
+        raise OptionError(f"{what}: dropout_p={rate}; wanted a probability, 0 to 1")
+    if number == 0:
+        return None, None
+    source = stream if isinstance(stream, RandomStream) else RandomStream(stream)
+    extras["state"] = state = source.new_state()
+    extras["rate"] = cast(as_variable(rate if number is None else np.float32(number)), "float32")
+    return source, state
 
 
 def _same_dtype(xs: list[Variable]) -> list[Variable]:

@@ -9,13 +9,13 @@ import numpy as np
 
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable
+from symdnn.ops.attention.scores import Scores, visible
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elementwise.math import exp, log, tanh
 from symdnn.ops.linalg.dot import MatchSizes, matmul
-from symdnn.ops.nn.attention_scores import Scores, visible
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.softmax import softmax
 
@@ -44,7 +44,7 @@ def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras:
 
 
 def attention_grad_parts(how: Scores, *operands: Any) -> list[Variable]:
-    """The gradients of :class:`~symdnn.ops.nn.attention.AttentionGrad` as expressions.
+    """The gradients of :class:`~symdnn.ops.attention.attention.AttentionGrad` as expressions.
 
     The cotangent of the log-sum-exp may be None.
     """
@@ -157,7 +157,7 @@ def _zero(x: Variable) -> Any:
 
 
 class _OfVariables:
-    """Expressions for :func:`~symdnn.ops.nn.attention_scores.visible`."""
+    """Expressions for :func:`~symdnn.ops.attention.scores.visible`."""
 
     @staticmethod
     def arange(n: Any) -> Variable:
