@@ -58,7 +58,7 @@ ROOMS = {
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
         {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
-        {"conv"}, {"conv_table", "rnn"},
+        {"conv"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"nanguard", "plan"}, {"execute", "modes", "report"},
