@@ -346,6 +346,10 @@ _CUDA = [
     _str("dnn.conv.overrides", "Algorithms by the name of a layer, such as conv3*=fft_tiling; "
          "head:bwd_data=deterministic. A name is the hint's, the filter's, or the path of its "
          "module.", affects=CODE),
+    _choice("dnn.check", "once off always", "Whether the result of an algorithm is compared with "
+            "that of a trusted one before it is used, on the call's own values. once: at the first "
+            "call with new shapes; always: at every call, without CUDA graphs. What is wrong goes "
+            "to the block list.", affects=CODE),
     _choice("dnn.conv.choose_by", "time memory energy", "What time_once and time_on_shape_change "
             "look for: the shortest time, the least workspace, or the least energy (by the "
             "card's own counter).", affects=CODE),

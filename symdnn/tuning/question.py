@@ -155,6 +155,11 @@ class ChoiceCache(Generic[V]):
             self._choices.move_to_end(key)
             return self._choices[key]
 
+    def drop(self, key: Hashable) -> None:
+        """Drop the choice for ``key``, if there is one."""
+        with self._lock:
+            self._choices.pop(key, None)
+
     def values(self) -> list[V]:
         """All choices, the last used one at the end."""
         with self._lock:

@@ -37,10 +37,12 @@ from symdnn.errors import NoAlgorithm, UnsupportedAlgorithm
 from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
-from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Direction
+from symdnn.gpu.conv.signature import DIRECTIONS, SEARCH, ConvSignature, Direction
 from symdnn.gpu.device.cudnn_device import free_bytes, query_cudnn
+from symdnn.graph.library_use import Fallback
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
+from symdnn.tuning import fallbacks
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import ChoiceCache
 
@@ -49,15 +51,13 @@ __all__ = [
     "UnsupportedAlgorithm", "choose", "forget", "wanted_algorithm",
 ]  # fmt: skip
 
-#: Words for a search.
-SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
-
 
 @dataclass(frozen=True)
 class ConvAlgorithm:
     """The choice: a candidate, its source, and the name of the algorithm that it replaces.
 
     ``ms`` is its time, if it was measured; ``measured`` has the attempts of the measurement.
+    ``why_not`` says why the user did not get ``instead_of``, ``cost`` what the replacement costs.
     """
 
     candidate: Candidate
@@ -65,6 +65,15 @@ class ConvAlgorithm:
     instead_of: str = ""
     ms: float | None = None
     measured: tuple[Attempt[Candidate], ...] = field(default=(), compare=False, repr=False)
+    why_not: str = ""
+    cost: str = ""
+
+    @property
+    def fallback(self) -> Fallback | None:
+        """What was asked for and does not run; None if nothing was, or it runs."""
+        if not self.why_not:
+            return None
+        return Fallback(self.instead_of, self.candidate.name, self.why_not, self.cost)
 
     @property
     def workspace_bytes(self) -> int:
@@ -103,6 +112,23 @@ def choose(
     )
 
 
+def choose_again(
+    signature: ConvSignature, device: int | None, node: Apply | None = None
+) -> ConvAlgorithm:
+    """Another choice than the remembered one, which is on the block list by now.
+
+    Raises as :func:`choose` does.
+    """
+    _remembered.drop(signature, device, node)
+    return choose(signature, device, node)
+
+
+def log_fallback(s: ConvSignature, chosen: ConvAlgorithm, node: Apply | None) -> None:
+    """Log that a layer does not run the algorithm that was asked for."""
+    if chosen.fallback is not None:
+        fallbacks.log(chosen.fallback, s.direction, node)
+
+
 def forget() -> None:
     """Drop the choices of this process; records on disk stay."""
     _remembered.clear()
@@ -120,10 +146,24 @@ class _Remembered:
         self._choices.clear()
         self._first.clear()
 
+    def drop(self, s: ConvSignature, device: int | None, node: Any) -> None:
+        """Drop the choice for a signature, also one that was kept of a node's first choice."""
+        first_key, first = self._first.pop(node, (None, None)) if node is not None else (None, None)
+        key = self._key(s, device)
+        self._choices.drop(key)
+        if first is not None:
+            self._choices.drop((*key, first.key))
+            if first_key != key:
+                self._first[node] = first_key, first
+
+    @staticmethod
+    def _key(s: ConvSignature, device: int | None) -> tuple[Any, ...]:
+        return (_general(s), device, str(config.dnn.conv.choose_by))
+
     def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
         """The choice for a signature, which is made at most once."""
         once = node is not None and str(s.wanted).endswith("_once")
-        key = (_general(s), device, str(config.dnn.conv.choose_by))
+        key = self._key(s, device)
         first_key, first = self._first.get(node, (key, None)) if once else (key, None)
         if first is None or key == first_key:
             found = self._choices.get(key, lambda: _Choosing(s, handle).run())
@@ -160,12 +200,22 @@ class _Choosing:
         s = self.signature
         if s.wanted in SEARCH:
             timed = self._timed() if str(s.wanted).startswith("time") else None
-            return timed or self._guess()
+            return self._not_demoted(timed) if timed else self._guess()
         if not s.named and (s.is_narrow or s.layout == "NHWC"):
             plan = next(self.search.planned(), None)
             if plan is not None:
-                return ConvAlgorithm(plan, "the graph API's heuristics", str(s.wanted))
+                found = ConvAlgorithm(plan, "the graph API's heuristics", str(s.wanted))
+                return self._not_demoted(found)
         return self._named(_word(self.direction, s.wanted))
+
+    def _not_demoted(self, found: ConvAlgorithm) -> ConvAlgorithm:
+        """The choice, with the better one that had too large a workspace, if there is one."""
+        larger = self.search.too_large
+        if larger is None or found.why_not:
+            return found
+        name, nbytes, why = larger
+        cost = f"{found.workspace_bytes} bytes of workspace instead of {nbytes}"
+        return replace(found, instead_of=name, why_not=why, cost=cost)
 
     def keep(self, first: Candidate) -> ConvAlgorithm:
         """A node's first choice for another shape, or a guess."""
@@ -195,7 +245,10 @@ class _Choosing:
             raise self._explained(
                 NoAlgorithm(f"cuDNN has no algorithm for this convolution: {why}")
             )
-        return ConvAlgorithm(found, "cuDNN's heuristics", instead_of)
+        refused = self.search.refused.get(instead_of.partition(",")[0], ())
+        why = "; ".join(refused) if self.signature.named else ""  # nobody asked for a default
+        guess = ConvAlgorithm(found, "cuDNN's heuristics", instead_of, why_not=why)
+        return self._not_demoted(guess)
 
     def _timed(self) -> ConvAlgorithm | None:
         """The measured choice, from disk or new; None if there is none."""

@@ -24,6 +24,7 @@ import numpy as np
 
 from symdnn.errors import SymdnnError
 from symdnn.gpu.conv.bench import Bench
+from symdnn.gpu.conv.blocklist import why_blocked
 from symdnn.gpu.conv.candidate import Candidate, CandidateRun
 from symdnn.gpu.conv.graph_conv import Epilogue, conv_graph
 from symdnn.gpu.conv.signature import ConvSignature
@@ -40,6 +41,8 @@ __all__ = ["Fused", "Trial", "choose", "forget"]
 
 #: The number of plans to measure. Later ones of cuDNN's list are hardly ever the fastest.
 _MEASURED_PLANS = 6
+#: Numbers of plans in turn, of which the first that is allowed is used without a measurement.
+_GUESSED_PLANS = (1, 4)
 _PRECOMPILED_ACTIVATIONS = ("", "relu")
 _COMPARED_ELEMENTS = 1 << 20
 
@@ -125,9 +128,7 @@ def choose(s: ConvSignature, epilogue: Epilogue, unfused: Callable[[], Trial]) -
         key,
         lambda: query_cudnn(
             lambda handle: (
-                _timed(s, epilogue, handle, unfused)
-                if timed
-                else next(iter(_fused(s, epilogue, handle, 1)), None)
+                _timed(s, epilogue, handle, unfused) if timed else _first_fused(s, epilogue, handle)
             ),
             None,
         ),
@@ -141,7 +142,7 @@ def _guessed(s: ConvSignature, epilogue: Epilogue) -> bool:
 
 
 def _fused(s: ConvSignature, epilogue: Epilogue, handle: Any, most: int) -> list[Fused]:
-    """Up to ``most`` fused kernels in the order of cuDNN's heuristics."""
+    """Fused kernels within the limits, of the first ``most`` by cuDNN's heuristics."""
     for form in [s, replace(s, flip=False)][: 1 + s.flip]:
         plans, _ = graph.plans(conv_graph(form, epilogue), handle, most=most)
         found = [
@@ -152,8 +153,20 @@ def _fused(s: ConvSignature, epilogue: Epilogue, handle: Any, most: int) -> list
             for p in plans
         ]  # fmt: skip
         if found:
-            return [Fused(s, epilogue, c) for c in found]
+            return [Fused(s, epilogue, c) for c in found if _allowed(s, c, epilogue)]
     return []
+
+
+def _first_fused(s: ConvSignature, epilogue: Epilogue, handle: Any) -> Fused | None:
+    """The first fused kernel that is allowed; None for two kernels."""
+    found = (f for most in _GUESSED_PLANS for f in _fused(s, epilogue, handle, most))
+    return next(found, None)
+
+
+def _allowed(s: ConvSignature, c: Candidate, epilogue: Epilogue) -> bool:
+    """Whether a fused kernel is within the workspace limit, and not on the block list."""
+    small = not s.workspace_limit or c.workspace_bytes <= s.workspace_limit
+    return small and not why_blocked(s, c, epilogue)
 
 
 def _timed(

@@ -9,7 +9,7 @@ filters is then summed over them. A 1-D convolution is a 2-D one of height 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -21,9 +21,11 @@ from symdnn.gpu.conv.algorithm import (
     ConvSignature,
     NoAlgorithm,
     choose,
+    log_fallback,
     wanted_algorithm,
 )
-from symdnn.gpu.conv.candidate import CandidateRun
+from symdnn.gpu.conv.checked import CheckedConv, InUse
+from symdnn.gpu.conv.tuning import candidate_record
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.graph import ALIGNMENT
 from symdnn.gpu.cudnn.kernel import (
@@ -40,7 +42,7 @@ from symdnn.gpu.cudnn.kernel import (
     zero,
 )
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
+from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
@@ -135,17 +137,26 @@ def cut(s: ConvSignature, count: int) -> ConvSignature:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of the batch, which is one call of cuDNN."""
+    """A part of the batch, which is one call of cuDNN.
+
+    ``in_use`` is the algorithm that runs: ``algorithm``, or what replaced it when it was wrong.
+    """
 
     start: int
     count: int
     signature: ConvSignature
     algorithm: ConvAlgorithm
+    in_use: InUse = field(compare=False)
+
+    @property
+    def planned_bytes(self) -> int:
+        """The workspace that a plan gives, with room for mirrored filters."""
+        return self.algorithm.candidate.total_bytes(self.signature)
 
     @property
     def total_bytes(self) -> int:
-        """The workspace, with room for mirrored filters."""
-        return self.algorithm.candidate.total_bytes(self.signature)
+        """The workspace of the algorithm in use."""
+        return self.in_use.algorithm.candidate.total_bytes(self.signature)
 
 
 def plan_of(call: Call) -> list[_Piece]:
@@ -157,7 +168,8 @@ def plan_of(call: Call) -> list[_Piece]:
     made = []
     for start, count in parts:
         part = cut(s, count)
-        made.append(_Piece(start, count, part, choose(part, device, call.node)))
+        chosen = choose(part, device, call.node)
+        made.append(_Piece(start, count, part, chosen, InUse(chosen)))
     return made
 
 
@@ -180,8 +192,13 @@ class ConvKernel(CudnnKernel):
     layouts = ANY_LAYOUT
 
     def settled(self, call: Call) -> ConvKernel:
-        """The kernel with the algorithms chosen for ``call``."""
-        return self if _is_nothing(call) else replace(self, parts=tuple(plan_of(call)))
+        """The kernel with the algorithms chosen for ``call``; fallbacks are logged."""
+        if _is_nothing(call):
+            return self
+        parts = tuple(plan_of(call))
+        for p in parts:
+            log_fallback(p.signature, p.algorithm, call.node)
+        return replace(self, parts=parts)
 
     def _plan(self, call: Call) -> list[_Piece]:
         return list(self.parts) or plan_of(call)
@@ -223,7 +240,11 @@ class ConvKernel(CudnnKernel):
         """The largest workspace of all parts, with room for mirrored filters."""
         if _is_nothing(call):
             return 0
-        return max(p.total_bytes for p in self._plan(call))
+        return max(p.planned_bytes for p in self._plan(call))
+
+    def capturable(self, call: Call) -> bool:
+        """Not where each call is checked."""
+        return str(config.dnn.check) != "always"
 
     def details(self, call: Call) -> str:
         """The computation, and the algorithm."""
@@ -231,20 +252,24 @@ class ConvKernel(CudnnKernel):
             return "nothing: it is empty"
         plan = self._plan(call)
         parts = f", in {len(plan)} parts" if len(plan) > 1 else ""
-        return f"{plan[0].signature}; algorithm {plan[0].algorithm}{parts}"
+        return f"{plan[0].signature}; algorithm {plan[0].in_use.algorithm}{parts}"
 
     def library_use(self, call: Call) -> LibraryUse | None:
         """The row of ``f.dnn_report()``; for a batch in parts that of the first."""
         if _is_nothing(call):
             return None
         plan = self._plan(call)
-        return library_use(plan[0].signature, plan[0].algorithm, max(p.total_bytes for p in plan))
+        return library_use(plan[0].signature, plan[0].in_use, max(p.total_bytes for p in plan))
 
-    def launcher(self, call: Call) -> Any:
-        """A launch that only passes pointers; descriptors are made here."""
+    def launcher(self, call: Call, room_bytes: int | None = None) -> Any:
+        """A launch that only passes pointers; descriptors are made here.
+
+        ``room_bytes`` is the workspace that the plan gives, if not :meth:`workspace_bytes`.
+        """
         if _is_nothing(call):
             return _Empty(call)
-        return _Bound(call, self._plan(call))
+        room = self.workspace_bytes(call) if room_bytes is None else room_bytes
+        return _Bound(call, self._plan(call), room)
 
 
 def _is_nothing(call: Call) -> bool:
@@ -252,8 +277,9 @@ def _is_nothing(call: Call) -> bool:
     return any(0 in s for s in shapes(call).values())
 
 
-def library_use(s: ConvSignature, chosen: ConvAlgorithm, nbytes: int) -> LibraryUse:
+def library_use(s: ConvSignature, in_use: InUse, nbytes: int) -> LibraryUse:
     """The row of ``f.dnn_report()``."""
+    chosen = in_use.algorithm
     candidate = chosen.candidate
     engine = candidate.number if candidate.plan is None else candidate.plan.engine
     why = [chosen.source, *[f"instead of {chosen.instead_of}"] * bool(chosen.instead_of)]
@@ -262,7 +288,8 @@ def library_use(s: ConvSignature, chosen: ConvAlgorithm, nbytes: int) -> Library
         requested=str(s.wanted) if s.named else f"{s.wanted} (default)", used=candidate.name,
         api=candidate.api, engine=str(engine), workspace_bytes=nbytes,
         deterministic=candidate.deterministic, precision=precision(s), ms=chosen.ms,
-        why=", ".join(why),
+        why=", ".join(why), fallback=chosen.fallback, check=in_use.check,
+        record=candidate_record(candidate),
     )  # fmt: skip
 
 
@@ -296,11 +323,11 @@ class _Empty:
 class _Bound:
     """A call with the launches of its parts."""
 
-    def __init__(self, call: Call, plan: list[_Piece]) -> None:
+    def __init__(self, call: Call, plan: list[_Piece], room_bytes: int) -> None:
         op: Any = call.op
         self.op, self.plan = op, plan
         self.roles = DIRECTIONS[op.direction].roles
-        self.runs = [_prepared(p) for p in plan]
+        self.runs = [CheckedConv(p.signature, p.in_use, call.node, room_bytes) for p in plan]
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         out = outputs[0]
@@ -316,16 +343,6 @@ class _Bound:
         if len(self.plan) == 1:
             return arrays
         return {r: x if r == "w" else rows(x, p.start, p.count) for r, x in arrays.items()}
-
-
-def _prepared(p: _Piece) -> CandidateRun:
-    """The launch of a part. A plan of the graph API is built for the device's handle."""
-    candidate, s = p.algorithm.candidate, p.signature
-    if candidate.plan is None:
-        return candidate.prepared(s, None)
-    found = query_cudnn(lambda handle: candidate.prepared(s, handle), None)
-    assert found is not None, "a plan was chosen without a device"
-    return found
 
 
 KERNELS: tuple[Row, ...] = (

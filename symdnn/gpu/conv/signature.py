@@ -20,7 +20,10 @@ from symdnn.gpu.cudnn.descriptor import (
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn_conv import NONDETERMINISTIC_ALGORITHMS
 
-__all__ = ["DIRECTIONS", "ConvSignature", "Direction"]
+__all__ = ["DIRECTIONS", "SEARCH", "ConvSignature", "Direction"]
+
+#: Words for a search.
+SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,11 @@ class ConvSignature:
             return "TENSOR_OP_MATH"
         exact = self.dtype == "float32" and not self.allow_tf32
         return "FMA_MATH" if exact else "DEFAULT_MATH"
+
+    @property
+    def names_one(self) -> bool:
+        """Whether the user named one algorithm."""
+        return self.named and self.wanted not in SEARCH
 
     @property
     def is_narrow(self) -> bool:

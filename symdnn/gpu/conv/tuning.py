@@ -6,7 +6,7 @@ supports the candidate within the limits of workspace. Otherwise the choice is m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -25,7 +25,10 @@ from symdnn.gpu.device.cudnn_device import queried_context
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import Answer, Question, answer, plain
 
-__all__ = ["ConvQuestion", "key_of", "machine", "measured", "plan_of", "plan_record"]
+__all__ = [
+    "ConvQuestion", "candidate_of", "candidate_record", "key_of", "machine", "measured", "plan_of",
+    "plan_record",
+]  # fmt: skip
 
 #: Fields of a signature that a measurement does not depend on, left out of its key.
 _FIELDS_NOT_MEASURED = ("wanted", "on_unsupported", "named")
@@ -62,18 +65,15 @@ class ConvQuestion(Question[Candidate]):
 
     def record(self, best: Attempt[Candidate]) -> dict[str, Any]:
         """The algorithm's number, or the plan's engine and knobs."""
-        c = best.candidate
-        return {
-            "api": c.api, "name": c.name, "number": c.number, "flip_by_copy": c.flip_by_copy,
-            "workspace_bytes": c.workspace_bytes, "ms": best.ms, "error": best.error,
-            "plan": None if c.plan is None else plan_record(c.plan),
-        }  # fmt: skip
+        more = {"ms": best.ms, "error": best.error, "too_large": self.search.too_large}
+        return {**candidate_record(best.candidate), **plain(more)}
 
     def revived(self, record: dict[str, Any]) -> Attempt[Candidate] | None:
         """The candidate of a record, if cuDNN still supports it within the limits."""
         try:
-            candidate = _candidate(self.search, record)
-            ms = record["ms"]
+            candidate = candidate_of(self.search, record)
+            ms, larger = record["ms"], record.get("too_large")
+            self.search.too_large = None if larger is None else tuple(larger)
         except (KeyError, TypeError, ValueError, SymdnnError) as error:
             why = str(error).splitlines()[0]
             self.search.refused.setdefault(str(record.get("name")), []).append(why)
@@ -119,7 +119,20 @@ def machine(index: int) -> dict[str, Any]:
     }
 
 
-def _candidate(search: Search, record: dict[str, Any]) -> Candidate | None:
+def candidate_record(c: Candidate) -> dict[str, Any]:
+    """A candidate in JSON's types: an algorithm's number, or a plan's engine and knobs."""
+    return {
+        "api": c.api, "name": c.name, "number": c.number, "flip_by_copy": c.flip_by_copy,
+        "workspace_bytes": c.workspace_bytes,
+        "plan": None if c.plan is None else plan_record(c.plan),
+    }  # fmt: skip
+
+
+def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
+    """The candidate of a record, if cuDNN supports it within the limits.
+
+    Raises :class:`~symdnn.errors.CudnnError` if a plan can't be built again.
+    """
     flip = bool(record["flip_by_copy"])
     if record["plan"] is None:
         return search.again(("legacy", int(record["number"]), flip))

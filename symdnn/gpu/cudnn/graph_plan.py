@@ -41,10 +41,9 @@ class GraphPlan:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits for plans: numerical notes to exclude, bytes of workspace, determinism."""
+    """Limits for plans: numerical notes to exclude, determinism."""
 
     unwanted: tuple[str, ...] = ()
-    workspace_bytes: int = 0  # 0 is no limit
     deterministic: bool = False
 
 
@@ -142,8 +141,6 @@ class _ListedPlans:
         return int(self.graph.get_execution_plan_count())
 
     def _filter(self, module: Any) -> None:
-        if self._limits.workspace_bytes:
-            self.graph.deselect_workspace_greater_than(self._limits.workspace_bytes)
         notes = [getattr(module.numerical_note, n) for n in self._unwanted]
         if notes:
             self.graph.deselect_numeric_notes(notes)
