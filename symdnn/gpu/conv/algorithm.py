@@ -33,7 +33,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from symdnn.config import config
-from symdnn.errors import NoAlgorithm, UnsupportedAlgorithm
+from symdnn.errors import NoAlgorithm, SymdnnError, UnsupportedAlgorithm
 from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
@@ -43,8 +43,9 @@ from symdnn.graph.library_use import Fallback
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
 from symdnn.tuning import fallbacks
-from symdnn.tuning.attempts import Attempt
+from symdnn.tuning.attempts import Attempt, short
 from symdnn.tuning.question import ChoiceCache
+from symdnn.tuning.replay import Recorded
 
 __all__ = [
     "DIRECTIONS", "SEARCH", "ConvAlgorithm", "ConvSignature", "Direction", "NoAlgorithm",
@@ -162,7 +163,7 @@ class _Remembered:
 
     def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
         """The choice for a signature, which is made at most once."""
-        once = node is not None and str(s.wanted).endswith("_once")
+        once = node is not None and s.wanted in SEARCH and str(s.wanted).endswith("_once")
         key = self._key(s, device)
         first_key, first = self._first.get(node, (key, None)) if once else (key, None)
         if first is None or key == first_key:
@@ -198,6 +199,8 @@ class _Choosing:
     def run(self) -> ConvAlgorithm:
         """The choice for ``signature.wanted``."""
         s = self.signature
+        if isinstance(s.wanted, Recorded):
+            return self._replayed(s.wanted)
         if s.wanted in SEARCH:
             timed = self._timed() if str(s.wanted).startswith("time") else None
             return self._not_demoted(timed) if timed else self._guess()
@@ -217,6 +220,22 @@ class _Choosing:
         cost = f"{found.workspace_bytes} bytes of workspace instead of {nbytes}"
         return replace(found, instead_of=name, why_not=why, cost=cost)
 
+    def _replayed(self, wanted: Recorded) -> ConvAlgorithm:
+        """The algorithm of a report's row, which cuDNN must still support."""
+        record = wanted.record
+        if record.get("epilogue"):  # the row's kernel has the epilogue, too: this one is not run
+            return self._guess()
+        try:
+            found = conv_tuning.candidate_of(self.search, record)
+        except SymdnnError as error:
+            found = None
+            self.search.refused.setdefault(wanted.name, []).append(short(error))
+        if found is not None:
+            return ConvAlgorithm(found, f"replayed from {wanted.source}")
+        if self.signature.on_unsupported == "raise":
+            raise self._unsupported(wanted.name)
+        return self._guess(wanted.name)
+
     def keep(self, first: Candidate) -> ConvAlgorithm:
         """A node's first choice for another shape, or a guess."""
         found = self.search.again(first.key)
@@ -226,7 +245,8 @@ class _Choosing:
 
     def _named(self, word: str) -> ConvAlgorithm:
         s, default = self.signature, self.direction.default
-        number = int(self.direction.algorithms.get(word, s.wanted))
+        asked = s.wanted if isinstance(s.wanted, int) else -1
+        number = self.direction.algorithms.get(word, asked)
         if s.rounds_sums and word == default and not s.named:
             other = self.search.named(self.direction.algorithms["deterministic"])
             if other is not None:
@@ -279,10 +299,10 @@ def _reasons(refused: dict[str, list[str]]) -> str:
     return "; ".join(f"{name}: {why}" for name, reasons in refused.items() for why in reasons)
 
 
-def _word(direction: Direction, wanted: str | int) -> str:
+def _word(direction: Direction, wanted: str | int | Recorded) -> str:
     if isinstance(wanted, int):
         return direction.word(wanted)
-    if wanted not in direction.algorithms:
+    if isinstance(wanted, Recorded) or wanted not in direction.algorithms:
         known: Iterable[str] = [*direction.algorithms, *SEARCH]
         raise UnsupportedAlgorithm(
             f"algorithm {wanted!r} of cudnnConvolution{direction.stem}: "
@@ -297,7 +317,8 @@ def _word(direction: Direction, wanted: str | int) -> str:
 def _described(s: ConvSignature) -> ConvAlgorithm:
     """The algorithm that would be tried first, with an estimated workspace."""
     direction = DIRECTIONS[s.direction]
-    word = direction.default if s.wanted in SEARCH else _word(direction, s.wanted)
+    free = s.wanted in SEARCH or isinstance(s.wanted, Recorded)
+    word = direction.default if free else _word(direction, s.wanted)
     if (s.deterministic and word in direction.random) or (
         s.rounds_sums and word == direction.default
     ):

@@ -6,7 +6,7 @@ cuDNN's faults came with single sizes (inputs of over 1 GB), and each shape is c
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -55,13 +55,8 @@ def question(s: ConvSignature, epilogue: Epilogue | None = None) -> dict[str, An
     """The question of an entry, as JSON values: cuDNN's version, architecture, convolution."""
     ctx = queried_context()
     more = {} if epilogue is None else {"epilogue": str(epilogue)}
-    fields = {
-        name: plain(value) for name, value in asdict(asked(s)).items()
-        if name not in ("wanted", "workspace_limit", "deterministic", "on_unsupported",
-                        "legacy_only", "named")
-    }  # fmt: skip
     arch = ".".join(map(str, ctx.capability))
-    return {"library": "cudnn", "version": _version(), "arch": arch, **fields, **more}
+    return {"library": "cudnn", "version": _version(), "arch": arch, **s.question, **more}
 
 
 @cache

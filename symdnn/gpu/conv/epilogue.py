@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import SymdnnError
+from symdnn.errors import SymdnnError, UnsupportedAlgorithm
 from symdnn.gpu.conv.bench import Bench
 from symdnn.gpu.conv.blocklist import why_blocked
 from symdnn.gpu.conv.candidate import Candidate, CandidateRun
 from symdnn.gpu.conv.graph_conv import Epilogue, conv_graph
-from symdnn.gpu.conv.signature import ConvSignature
+from symdnn.gpu.conv.signature import SEARCH, ConvSignature
 from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.device.array import RawArray
@@ -36,6 +36,7 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, short
 from symdnn.tuning.question import ChoiceCache, Question, answer
+from symdnn.tuning.replay import Recorded
 
 __all__ = ["Fused", "Trial", "choose", "forget"]
 
@@ -120,24 +121,51 @@ def choose(s: ConvSignature, epilogue: Epilogue, unfused: Callable[[], Trial]) -
     ``unfused`` makes the two kernels for a measurement.
     """
     device = device_index()
-    timed = str(s.wanted).startswith("time") and not s.deterministic
-    if device is None or not (timed or _guessed(s, epilogue)):
+    timed = s.wanted in SEARCH and str(s.wanted).startswith("time") and not s.deterministic
+    replayed = isinstance(s.wanted, Recorded)
+    if device is None or not (timed or replayed or _guessed(s, epilogue)):
         return None
+
+    def chosen(handle: Any) -> Fused | None:
+        if replayed:
+            return _replayed(s, epilogue, handle)
+        if timed:
+            return _timed(s, epilogue, handle, unfused)
+        return _first_fused(s, epilogue, handle)
+
     key = (replace(s, on_unsupported=""), epilogue, device)
-    return _choices.get(
-        key,
-        lambda: query_cudnn(
-            lambda handle: (
-                _timed(s, epilogue, handle, unfused) if timed else _first_fused(s, epilogue, handle)
-            ),
-            None,
-        ),
-    )
+    return _choices.get(key, lambda: query_cudnn(chosen, None))
+
+
+def _replayed(s: ConvSignature, epilogue: Epilogue, handle: Any) -> Fused | None:
+    """The fused kernel of a report's row; None if that had two kernels.
+
+    Raises :class:`~symdnn.errors.UnsupportedAlgorithm` if cuDNN does not support it any more, and
+    the flag ``dnn.conv.on_unsupported`` demands it.
+    """
+    assert isinstance(s.wanted, Recorded)
+    record = s.wanted.record
+    if not record.get("epilogue"):
+        return None
+    plan, flip = plan_of(record["plan"]), bool(record["flip_by_copy"])
+    c = Candidate("graph", plan.name, plan.workspace_bytes, plan.deterministic, plan=plan,
+                  flip_by_copy=flip)  # fmt: skip
+    fused = Fused(s, epilogue, c)
+    try:
+        fused.prepared(handle)  # builds it
+        problem = "" if _allowed(s, c, epilogue) else "its workspace, or the block list"
+    except (SymdnnError, RuntimeError) as error:
+        problem = short(error)
+    if not problem:
+        return fused
+    if s.on_unsupported == "raise":
+        raise UnsupportedAlgorithm(f"{s.wanted} can't be used: {problem}")
+    return None
 
 
 def _guessed(s: ConvSignature, epilogue: Epilogue) -> bool:
     """Whether the fused kernel is used without a measurement."""
-    free = not s.named or str(s.wanted).startswith(("guess", "time"))
+    free = not s.named or s.wanted in SEARCH
     return free and epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
 
 

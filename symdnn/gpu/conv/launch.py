@@ -48,6 +48,7 @@ from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
 from symdnn.tuning.overrides import algorithm_for
+from symdnn.tuning.replay import Recorded
 
 __all__ = ["ConvKernel", "KERNELS", "signature"]
 
@@ -84,17 +85,22 @@ def signature(call: Call) -> ConvSignature:
     x, w, y = (_raised(found[r]) for r in ("x", "w", "y"))
     dtype: str = call.inputs[0].dtype
     limit = call.hints.workspace_limit
-    return ConvSignature(
+    s = ConvSignature(
         direction=op.direction, dtype=dtype, x=x, w=w, y=y,
         padding=(0,) * len(lead) + before, stride=lead + tuple(op.stride),
         dilation=lead + tuple(op.dilation), groups=op.groups, flip=op.flip,
         compute=accumulation(call), allow_tf32=bool(config.dnn.conv.allow_tf32),
-        wanted=_wanted(call),
+        wanted="",
         workspace_limit=int(config.dnn.conv.workspace_limit) if limit is None else limit,
         deterministic=config.deterministic == "more",
         on_unsupported=str(config.dnn.conv.on_unsupported), layout=layout(call),
-        legacy_only=op.alpha != 1 or op.beta != 0, named=_is_named(call),
+        legacy_only=op.alpha != 1 or op.beta != 0,
     )  # fmt: skip
+    own = algorithm_for(call.node, op.direction, lambda: s.question)
+    if own is not None:
+        return replace(s, wanted=own)
+    wanted = wanted_algorithm(op.direction, op.algo, _hint(call))
+    return replace(s, wanted=wanted, named=_is_named(call))
 
 
 def _hint(call: Call) -> str | int | None:
@@ -102,18 +108,9 @@ def _hint(call: Call) -> str | int | None:
     return found
 
 
-def _wanted(call: Call) -> str | int:
-    """The algorithm by ``symdnn.tuning.override``, else by the op, the hint or the flag."""
-    op: Any = call.op
-    own = algorithm_for(call.node, op.direction)
-    return wanted_algorithm(op.direction, op.algo, _hint(call)) if own is None else own
-
-
 def _is_named(call: Call) -> bool:
-    """Whether the user named the algorithm. (Lowering puts a flag's default into the op.)"""
+    """Whether op, hint or flag name the algorithm. (Lowering puts a flag's default into the op.)"""
     op: Any = call.op
-    if algorithm_for(call.node, op.direction) is not None:
-        return True
     if _hint(call) is not None or op.algo not in (None, DIRECTIONS[op.direction].default):
         return True
     return config.origin(f"dnn.conv.algo_{op.direction}") != "default"
@@ -259,7 +256,8 @@ class ConvKernel(CudnnKernel):
         if _is_nothing(call):
             return None
         plan = self._plan(call)
-        return library_use(plan[0].signature, plan[0].in_use, max(p.total_bytes for p in plan))
+        whole = cut(plan[0].signature, sum(p.count for p in plan))
+        return library_use(whole, plan[0].in_use, max(p.total_bytes for p in plan))
 
     def launcher(self, call: Call, room_bytes: int | None = None) -> Any:
         """A launch that only passes pointers; descriptors are made here.
@@ -284,12 +282,13 @@ def library_use(s: ConvSignature, in_use: InUse, nbytes: int) -> LibraryUse:
     engine = candidate.number if candidate.plan is None else candidate.plan.engine
     why = [chosen.source, *[f"instead of {chosen.instead_of}"] * bool(chosen.instead_of)]
     why += ["kernels mirrored by a copy"] * candidate.flip_by_copy
+    wanted = s.wanted.asked if isinstance(s.wanted, Recorded) else str(s.wanted)
     return LibraryUse(
-        requested=str(s.wanted) if s.named else f"{s.wanted} (default)", used=candidate.name,
+        requested=wanted if s.named else f"{wanted} (default)", used=candidate.name,
         api=candidate.api, engine=str(engine), workspace_bytes=nbytes,
         deterministic=candidate.deterministic, precision=precision(s), ms=chosen.ms,
         why=", ".join(why), fallback=chosen.fallback, check=in_use.check,
-        record=candidate_record(candidate),
+        record={**candidate_record(candidate), "for": s.question},
     )  # fmt: skip
 
 

@@ -246,7 +246,8 @@ class ConvEpilogueKernel(CudnnKernel):
         return replace(
             use, used=c.name, api=c.api, engine=str(c.plan.engine), why=own.fused.why,
             workspace_bytes=own.fused.total_bytes, deterministic=c.deterministic, ms=own.fused.ms,
-            check=own.state.check, record={**candidate_record(c), "epilogue": True}, fallback=None,
+            check=own.state.check, fallback=None,
+            record={**use.record, **candidate_record(c), "epilogue": True},
         )  # fmt: skip
 
     def launcher(self, call: Call) -> Any:
