@@ -26,8 +26,9 @@ percent.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -38,6 +39,7 @@ from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, SEARCH, ConvSignature, Direction
+from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.cudnn_device import free_bytes, query_cudnn
 from symdnn.graph.library_use import Fallback
 from symdnn.graph.type import numpy_dtype
@@ -51,6 +53,10 @@ __all__ = [
     "DIRECTIONS", "SEARCH", "ConvAlgorithm", "ConvSignature", "Direction", "NoAlgorithm",
     "UnsupportedAlgorithm", "choose", "forget", "wanted_algorithm",
 ]  # fmt: skip
+
+
+#: Plans of the graph API that the error of a named algorithm lists.
+_MAX_LISTED_PLANS = 4
 
 
 @dataclass(frozen=True)
@@ -281,17 +287,28 @@ class _Choosing:
     def _unsupported(self, word: str) -> UnsupportedAlgorithm:
         direction = self.signature.direction
         why = _reasons({w: r for w, r in self.search.refused.items() if w == word})
-        working = ", ".join(c.name for c in self.search.working()) or "none of them"
+        found = self.search.working()
+        working = ", ".join(c.name for c in found) or "none of them"
+        found += islice(self.search.planned(), _MAX_LISTED_PLANS)
         return self._explained(
             UnsupportedAlgorithm(
                 f"algorithm {word!r} can't be used: {why}. Of the named ones these work here: "
                 f"{working}. Name one of them (flag dnn.conv.algo_{direction}, or algo=), let "
                 "guess_once or time_once choose, or set dnn.conv.on_unsupported=fallback"
-            )
+            ),
+            found,
         )
 
-    def _explained(self, error: UnsupportedAlgorithm) -> UnsupportedAlgorithm:
-        error.add_note(f"  {self.signature}")
+    def _explained(
+        self, error: UnsupportedAlgorithm, working: Sequence[Candidate] = ()
+    ) -> UnsupportedAlgorithm:
+        """The error with the convolution, cuDNN's version, and the answer for each candidate."""
+        s = self.signature
+        error.add_note(f"  {s}; layout {s.layout}")
+        with_version(error)
+        lines = [f"    {c.name}: works, {c.workspace_bytes} bytes of workspace" for c in working]
+        lines += [f"    {name}: {'; '.join(why)}" for name, why in self.search.refused.items()]
+        error.add_note("\n".join(["  Tried:", *lines]))
         return error
 
 
@@ -304,10 +321,11 @@ def _word(direction: Direction, wanted: str | int | Recorded) -> str:
         return direction.word(wanted)
     if isinstance(wanted, Recorded) or wanted not in direction.algorithms:
         known: Iterable[str] = [*direction.algorithms, *SEARCH]
-        raise UnsupportedAlgorithm(
+        error = UnsupportedAlgorithm(
             f"algorithm {wanted!r} of cudnnConvolution{direction.stem}: "
             f"wanted one of {', '.join(known)}"
         )
+        raise with_version(error)
     return wanted
 
 

@@ -30,6 +30,7 @@ from symdnn.gpu.conv.graph_conv import Epilogue, conv_graph
 from symdnn.gpu.conv.signature import SEARCH, ConvSignature
 from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
 from symdnn.gpu.cudnn import graph
+from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_context, query_cudnn
 from symdnn.graph.type import numpy_dtype
@@ -159,7 +160,9 @@ def _replayed(s: ConvSignature, epilogue: Epilogue, handle: Any) -> Fused | None
     if not problem:
         return fused
     if s.on_unsupported == "raise":
-        raise UnsupportedAlgorithm(f"{s.wanted} can't be used: {problem}")
+        refused = UnsupportedAlgorithm(f"{s.wanted} can't be used: {problem}")
+        refused.add_note(f"  {s}; layout {s.layout}")
+        raise with_version(refused)
     return None
 
 

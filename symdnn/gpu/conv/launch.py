@@ -20,6 +20,7 @@ from symdnn.gpu.conv.algorithm import (
     ConvAlgorithm,
     ConvSignature,
     NoAlgorithm,
+    UnsupportedAlgorithm,
     choose,
     log_fallback,
     wanted_algorithm,
@@ -44,9 +45,10 @@ from symdnn.gpu.cudnn.kernel import (
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.graph.kernel import Call, Row
-from symdnn.graph.library_use import LibraryUse
+from symdnn.graph.library_use import Fallback, LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
+from symdnn.tuning import fallbacks
 from symdnn.tuning.overrides import algorithm_for
 from symdnn.tuning.replay import Recorded
 
@@ -222,11 +224,16 @@ class ConvKernel(CudnnKernel):
         return self._without_any(call)
 
     def _without_any(self, call: Call) -> str | None:
-        """Why cuDNN has no algorithm at all. An unsupported named algorithm is an error instead."""
+        """Why cuDNN has no algorithm at all. An unsupported named one is :meth:`settled`'s error,
+        which a plan raises with the user's line."""
         try:
             plan_of(call)
         except NoAlgorithm as error:
+            none = Fallback("cuDNN", "another kernel", str(error))
+            fallbacks.log(none, call.op.direction, call.node)  # type: ignore[attr-defined]
             return str(error)
+        except UnsupportedAlgorithm:
+            return None
         return None
 
     def accepts(self, index: int, array: RawArray) -> bool:

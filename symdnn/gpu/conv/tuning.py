@@ -21,6 +21,7 @@ from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
+from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.cudnn_device import queried_context
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import Answer, Question, answer, plain
@@ -142,7 +143,7 @@ def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
     try:
         candidate.prepared(search.signature, search.handle)  # builds it
     except RuntimeError as error:
-        raise CudnnError(str(error)) from error
+        raise with_version(CudnnError(str(error))) from error
     return candidate
 
 

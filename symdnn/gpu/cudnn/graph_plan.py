@@ -12,6 +12,7 @@ from typing import Any
 
 from symdnn.errors import CudnnError
 from symdnn.gpu.binding import frontend
+from symdnn.gpu.cudnn.version import with_version
 
 __all__ = ["BuiltPlan", "GraphPlan", "Limits", "Planning", "rebuild"]
 
@@ -187,10 +188,11 @@ def rebuild(new_graph: Callable[[], Any], record: GraphPlan) -> BuiltPlan:
             continue
         if built is not None:
             return built
-    raise CudnnError(
+    gone = CudnnError(
         f"plan {record.name} of cuDNN's graph API can't be built again: {'; '.join(refused)}. "
         "Choose anew: it was chosen with another version of cuDNN, or for another GPU"
     )
+    raise with_version(gone)
 
 
 def _by_engine(graph: Any, record: GraphPlan, refused: list[str]) -> BuiltPlan | None:

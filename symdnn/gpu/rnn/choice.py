@@ -19,6 +19,7 @@ from typing import Any
 
 from symdnn.errors import SymdnnError, UnsupportedAlgorithm
 from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.context import device_key
 from symdnn.gpu.rnn.signature import ALGORITHMS, RNNSignature
 from symdnn.gpu.rnn.trial import Trial
@@ -87,10 +88,13 @@ def _chosen(net: RNNSignature, lengths: bool, wish: str, device: int) -> Choice:
     found = trial.tried(wish, False)
     if found.problem:
         works = [w for w in ALGORITHMS if w != wish and not trial.tried(w, False).problem]
-        raise UnsupportedAlgorithm(
+        error = UnsupportedAlgorithm(
             f"the algorithm {wish} can't be taken for {net}: {found.problem}. These can: "
             f"{', '.join(works)}"
         )
+        tried = (trial.tried(w, False) for w in ALGORITHMS if w not in works)
+        error.add_note("\n".join(["  Tried:", *(f"    {_shown(a)}" for a in tried)]))
+        raise with_version(error)
     return Choice(ALGORITHMS[wish], "as asked for; its result was checked against standard")
 
 
