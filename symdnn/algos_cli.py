@@ -1,6 +1,7 @@
 """``symdnn algos``: cuDNN's algorithms for one convolution, with time and memory.
 
 symdnn algos --input 64,128,112,112 --filter 128,128,7,7 --pad 3 --direction bwd_data
+symdnn algos --blocked         algorithms that gave a wrong result, and are not used
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.graph.place import Place
+from symdnn.tuning import blocked
 
 __all__ = ["add_to", "run"]
 
@@ -23,8 +25,11 @@ def add_to(commands: Any) -> None:
         "algos", help="cuDNN's algorithms for a convolution: supported, time, memory",
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--input", type=_sizes, required=True, help="N,C,H,W or N,C,D,H,W")
-    parser.add_argument("--filter", type=_sizes, required=True, help="K,C/groups and its sizes")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--input", type=_sizes, help="N,C,H,W or N,C,D,H,W")
+    which.add_argument("--blocked", action="store_true", help="only print the block list")
+    parser.add_argument("--filter", type=_sizes, help="K,C/groups and its sizes")
+    parser.set_defaults(parser=parser)
     for name, default in (("pad", 0), ("stride", 1), ("dilation", 1)):
         parser.add_argument(f"--{name}", type=_sizes, default=(default,), help="one size, or each")
     parser.add_argument("--groups", type=int, default=1, help="groups of channels (1)")
@@ -46,6 +51,11 @@ def add_to(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table; returns 1 if nothing is supported. Without a GPU: an error of one line."""
+    if args.blocked:
+        print("\n".join(map(str, blocked.entries())) or "the block list is empty")
+        return 0
+    if args.filter is None:
+        args.parser.error("--filter is required with --input")
     module: Any = importlib.import_module("symdnn.gpu.conv_table")
     pad, stride, dilation = (
         v[0] if len(v) == 1 else v for v in (args.pad, args.stride, args.dilation)

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import SymdnnError, UnsupportedAlgorithm
+from symdnn.gpu.conv import blocklist
 from symdnn.gpu.conv.bench import Bench
 from symdnn.gpu.conv.blocklist import why_blocked
 from symdnn.gpu.conv.candidate import Candidate, CandidateRun
@@ -36,7 +37,7 @@ from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_con
 from symdnn.graph.type import numpy_dtype
 from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, short
-from symdnn.tuning.question import ChoiceCache, Question, answer
+from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 from symdnn.tuning.replay import Recorded
 
 __all__ = ["Fused", "Trial", "choose", "forget"]
@@ -224,6 +225,14 @@ class _EpilogueQuestion(Question[Any]):
         """The convolution's key, and the epilogue."""
         more = {"epilogue": asdict(self.epilogue), "plans": _MEASURED_PLANS}
         return {**key_of(self.signature, "time"), **more}
+
+    def fault(self) -> dict[str, Any]:
+        """The convolution with its epilogue, cuDNN's version, the architecture."""
+        return blocklist.question(self.signature, self.epilogue)
+
+    def identity(self, candidate: Any) -> Any:
+        """The plan's key; the two kernels have none."""
+        return plain(candidate.candidate.key) if isinstance(candidate, Fused) else candidate.name
 
     def measured(self) -> tuple[list[Attempt[Any]], str]:
         """Attempts of two kernels, whose result is the reference, then of the fused ones."""

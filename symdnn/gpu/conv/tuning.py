@@ -16,6 +16,7 @@ from symdnn.errors import CudnnError, SymdnnError
 from symdnn.gpu import libcudnn
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.binding.libcuda import driver
+from symdnn.gpu.conv import blocklist
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
@@ -63,6 +64,14 @@ class ConvQuestion(Question[Candidate]):
             queried_context(), self.search.signature, self.search.guesses(),
             float(config.dnn.conv.time_budget), self.by, _patience(self.by),
         )  # fmt: skip
+
+    def fault(self) -> dict[str, Any]:
+        """The convolution, cuDNN's version, the architecture."""
+        return blocklist.question(self.search.signature)
+
+    def identity(self, candidate: Candidate) -> Any:
+        """The candidate's key."""
+        return plain(candidate.key)
 
     def record(self, best: Attempt[Candidate]) -> dict[str, Any]:
         """The algorithm's number, or the plan's engine and knobs."""
