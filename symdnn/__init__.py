@@ -31,6 +31,7 @@ from symdnn.ops.control.control import ifelse
 from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.ops.control.scan_builder import foldl, foldr, map, reduce, scan, until
 from symdnn.printing import dprint, pp
+from symdnn.saving import load, save, saved_op
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,6 @@ __all__ = [
     "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
     "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
     "clone", "config", "dprint", "evaluate", "foldl", "foldr", "function", "grad", "gradient",
-    "hessian", "ifelse", "jacobian", "map", "pp", "printing", "reduce", "scan", "shared",
-    "subgraph_grad", "tensor", "tuning", "until", "verify_grad",
+    "hessian", "ifelse", "jacobian", "load", "map", "pp", "printing", "reduce", "save", "saved_op",
+    "scan", "shared", "subgraph_grad", "tensor", "tuning", "until", "verify_grad",
 ]  # fmt: skip

@@ -115,7 +115,7 @@ class DebugModeError(SymdnnError, RuntimeError):
 
 
 class FileFormatError(SymdnnError, ValueError):
-    """A parameter file is corrupt, of another kind, or of a future version."""
+    """A file of parameters or of a function is corrupt, of another kind, or of a future version."""
 
 
 class NumberOutOfRange(SymdnnError, OverflowError):
@@ -201,6 +201,10 @@ class UnsupportedAlgorithm(CudnnError):
 
 class NoAlgorithm(UnsupportedAlgorithm):
     """cuDNN takes a convolution by no algorithm at all."""
+
+
+class OverBudget(SymdnnError, ValueError):
+    """No algorithms for a plan are within ``dnn.workspace_budget`` or ``dnn.conv.error_bound``."""
 
 
 class CudaUnavailable(SymdnnError, RuntimeError):

@@ -33,10 +33,10 @@ class Flag:
     """A flag: what it is called, what it takes, and what it means.
 
     ``kind`` names the type (``choice``, ``bool``, ``int``, ``float``, ``bytes``, ``str``,
-    ``device``). ``affects="code"`` puts the value into ``config.compile_key()``. A ``fixed`` flag
-    can't be changed after import. A flag that ``sets`` others has no value of its own; where it is
-    ``old``, it is the former name of the one that it sets. A choice that has ``presets`` gives
-    other flags the values of this table, where nothing else sets them.
+    ``device``, ``objective``). ``affects="code"`` puts the value into ``config.compile_key()``. A
+    ``fixed`` flag can't be changed after import. A flag that ``sets`` others has no value of its
+    own; where it is ``old``, it is the former name of the one that it sets. A choice that has
+    ``presets`` gives other flags the values of this table, where nothing else sets them.
     """
 
     name: str
@@ -78,6 +78,7 @@ _IN_WORDS = {
     "int": "an integer",
     "float": "a number",
     "bytes": "a number of bytes, also as 512MB or 2GiB",
+    "objective": "time, memory, energy, or a sum of weighted ones such as 0.7*time+0.3*energy",
     "str": "a string",
     "device": "auto, cpu, cuda, or cuda0, cuda1, ... for one of several GPUs",
 }
@@ -131,6 +132,14 @@ def _parse_str(flag: Flag, raw: object) -> Value:
     return raw
 
 
+def _parse_objective(flag: Flag, raw: object) -> Value:
+    text = re.sub(r"\s", "", str(raw))
+    term = r"(?:(?:\d+\.?\d*|\.\d+)\*)?(?:time|energy)"
+    if text != "memory" and not re.fullmatch(rf"{term}(?:\+{term})*", text):
+        raise ValueError("not an objective")
+    return text
+
+
 def _parse_device(flag: Flag, raw: object) -> Value:
     if not isinstance(raw, str) or not re.fullmatch(r"auto|cpu|cuda\d*", raw):
         raise ValueError("not a device")
@@ -145,6 +154,7 @@ _PARSERS: dict[str, Callable[[Flag, object], Value]] = {
     "bytes": _parse_bytes,
     "str": _parse_str,
     "device": _parse_device,
+    "objective": _parse_objective,
 }
 
 
@@ -351,11 +361,23 @@ _CUDA = [
             "that of a trusted one before it is used, on the call's own values. once: at the first "
             "call with new shapes; always: at every call, without CUDA graphs. What is wrong goes "
             "to the block list.", affects=CODE),
-    _choice("dnn.conv.choose_by", "time memory energy", "What time_once and time_on_shape_change "
-            "look for: the shortest time, the least workspace, or the least energy (by the "
-            "card's own counter).", affects=CODE),
+    Flag("dnn.conv.objective", "objective", "time", "What measured choices of convolutions "
+         "minimise: time, memory (the workspace), energy (by the card's own counter), or a "
+         "weighted sum such as 0.7*time+0.3*energy, each relative to its least possible value.",
+         affects=CODE),
+    Flag("dnn.conv.choose_by", "objective", "time", "The former name of dnn.conv.objective.",
+         sets=("dnn.conv.objective",), old=True),
+    Flag("dnn.conv.error_bound", "float", 0.0, "With dnn.workspace_budget: the largest root of the "
+         "sum of squares of the relative errors of a plan's convolutions; 0: no bound.",
+         minimum=0, affects=CODE),
+    Flag("dnn.workspace_budget", "bytes", 0, "How much larger a plan's arena may become by the "
+         "workspaces of its convolutions, whose algorithms are then chosen together, by measured "
+         "tables; batches are split where that is faster. 0: each chooses for itself.",
+         minimum=0, affects=CODE),
     _int("dnn.conv.time_budget", 2000, "Milliseconds after which one measurement, of a convolution "
          "or anything else, takes up no further algorithm."),
+    _int("dnn.conv.time_total", 0, "Milliseconds that all measurements of the process may take "
+         "together; then choices are guessed. 0: no bound. Not with deterministic=more."),
     _int("dnn.conv.time_patience", 16, "A measurement of one convolution takes up no further "
          "algorithm when so many in a row, in cuDNN's order, were not faster; 0: all."),
     Flag("dnn.conv.tuning_cache", "str", "auto", "Folder in which measured choices are kept. auto: "

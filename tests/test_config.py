@@ -564,7 +564,15 @@ SETTABLE = [f for f in flags.FLAGS.values() if not f.fixed and not f.old]
 
 def other_value(flag):
     """A value that the flag takes and that is not its default."""
-    by_kind = {"bool": True, "int": 3, "float": 1.5, "bytes": 1000, "str": "x", "device": "cuda1"}
+    by_kind = {
+        "bool": True,
+        "int": 3,
+        "float": 1.5,
+        "bytes": 1000,
+        "str": "x",
+        "device": "cuda1",
+        "objective": "energy",
+    }
     if flag.kind == "bool":
         return not flag.first_value()
     return flag.choices[-1] if flag.choices else by_kind[flag.kind]

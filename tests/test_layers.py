@@ -31,7 +31,7 @@ LAYERS = [
     {"tuning"},
     {"cpu", "gpu"},
     {"compile"},
-    {"tensor", "nn", "io", "printing", "gradient", "loss_scale"},
+    {"tensor", "nn", "io", "printing", "saving", "gradient", "loss_scale"},
     {"__init__"},
     {"compat", "cli", "algos_cli", "cache_cli", "tune_cli", "doctor", "demo", "__main__"},
 ]

@@ -85,8 +85,9 @@ def function(
     label = name or "function"
     borrow = tuple(o.borrow for o in wanted)
     updated = tuple(s for s, _ in pairs)
+    sources = (*results, *(new for _, new in pairs))
     signature = FunctionSignature(
-        label, tuple(declared), states, structure, updated, allow_input_downcast, borrow
+        label, tuple(declared), states, structure, updated, allow_input_downcast, borrow, sources
     )
     return Function(signature, stages, FunctionProfile.of(profile, label, stages.rewrites))
 

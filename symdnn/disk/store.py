@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from symdnn.config import config
-from symdnn.disk import space, trust
+from symdnn.disk import overlay, space, trust
 from symdnn.disk.atomic import write_atomically
 
 __all__ = ["Store", "base"]
@@ -45,8 +45,14 @@ class Store:
     ) -> bytes | None:
         """The content of the entry ``key``; None if there is no trusted and undamaged one.
 
+        One of :mod:`symdnn.disk.overlay` comes first.
+
         ``problem_of`` returns why a content is invalid, or "".
         """
+        body = overlay.find(self._name(key))
+        if body is not None and (problem_of is None or not problem_of(body)):
+            overlay.note(self._name(key), body)
+            return body
         path = self._path(key, folder)
         if path is None:
             return None
@@ -65,10 +71,12 @@ class Store:
         if time.time() - status.st_mtime > _TOUCH_INTERVAL_S:
             with suppress(OSError):
                 os.utime(path)
+        overlay.note(self._name(key), body)
         return body
 
     def put(self, key: str, body: bytes, folder: Path | None = None) -> None:
         """Write an entry; if the folder cannot be written to, a warning is given once."""
+        overlay.note(self._name(key), body)
         path = self._path(key, folder)
         if path is None:
             return
@@ -94,6 +102,9 @@ class Store:
         if path is not None:
             with suppress(OSError):
                 path.unlink()
+
+    def _name(self, key: str) -> str:
+        return f"{self.kind}/{key}{self.suffix}"
 
     def _checksum(self, key: str, body: bytes) -> bytes:
         found = hashlib.sha256(self.magic + key.encode() + b"\0")

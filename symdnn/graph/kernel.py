@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from symdnn.graph.variable import Apply, Variable
 
 __all__ = [
-    "FOREIGN", "Call", "Kernel", "Launch", "Row", "Traits", "Versions", "enter", "kernels_for",
-    "load_by", "register_default_kernel", "register_kernel", "sized", "table",
+    "FOREIGN", "Alternative", "Call", "Kernel", "Launch", "Row", "Traits", "Versions", "enter",
+    "kernels_for", "load_by", "register_default_kernel", "register_kernel", "sized", "table",
 ]  # fmt: skip
 
 #: Runs a bound kernel on (input buffers, output buffers). A buffer is None where size or content is
@@ -121,6 +121,21 @@ class Traits:
         return self.backend == "numpy"
 
 
+@dataclass(frozen=True)
+class Alternative:
+    """One way to run a call, of those that a kernel leaves to a choice for the whole plan.
+
+    ``kernel`` is settled to it. Its scratch memory is in bytes, its time in milliseconds and its
+    energy in millijoules (None: not measured), ``error`` is the relative error of its result.
+    """
+
+    kernel: Kernel[Any]
+    workspace_bytes: int
+    ms: float | None = None
+    millijoules: float | None = None
+    error: float = 0.0
+
+
 #: Of a kernel that nothing is known of.
 FOREIGN = Traits("foreign", runs_user_code=True)
 
@@ -154,6 +169,20 @@ class Kernel(Generic[OpT]):
     def workspace_bytes(self, call: Call[OpT]) -> int:
         """Scratch memory that it needs besides inputs and outputs."""
         return 0
+
+    def alternatives(self, call: Call[OpT], room_bytes: int) -> Sequence[Alternative]:
+        """What a choice for the whole plan may take in place of :meth:`settled`; empty where this
+        kernel leaves nothing to it.
+
+        An alternative with more than ``room_bytes`` of scratch memory will not be taken; it may be
+        among them, as a reason for others.
+        """
+        return ()
+
+    @property
+    def leaves_choice(self) -> bool:
+        """Whether :meth:`alternatives` does anything."""
+        return self._defines("alternatives")
 
     def bind(self, call: Call[OpT]) -> Any:
         """The launch (:data:`Launch`; on a GPU an environment comes first), with everything settled

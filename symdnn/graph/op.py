@@ -51,6 +51,8 @@ class Op:
     private_draws: ClassVar[bool] = False
     #: Whether no element of a real floating result is below 0 (NaN is possible).
     nonnegative: ClassVar[bool] = False
+    #: The version of what its fields mean in files; see :meth:`upgraded`.
+    saved_version: ClassVar[int] = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -162,6 +164,21 @@ class Op:
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         """Output -> inputs whose buffer it may be written into while they are read."""
         return {}
+
+    # -- in files -----------------------------------------------------------------------------
+
+    def portable(self) -> Op:
+        """The op as data alone: without Python functions that its value does not need."""
+        return self
+
+    @classmethod
+    def upgraded(cls, version: int, fields: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a file of an earlier ``saved_version`` as those of now.
+
+        A field that is added with a default which means what the op did before needs no new
+        version. Raises ``ValueError`` for a version that is no longer read.
+        """
+        raise ValueError(f"{cls.__name__} of version {version} is no longer read")
 
     # -- applying it --------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from symdnn.errors import FileFormatError
 from symdnn.graph.type import numpy_dtype
 from symdnn.io.reading import array_of, opened, read_into
 
-__all__ = ["read", "write"]
+__all__ = ["read", "read_from", "write"]
 
 HEADER = "symdnn"
 #: The format's names of dtypes.
@@ -53,11 +53,7 @@ def read(path: Path) -> tuple[dict[str, Array], str]:
     A file of another program has no header of ours: one is made, with its metadata.
     """
     with opened(path, "safetensors file") as (file, nbytes):
-        entries, begin = _entries(file, nbytes)
-        metadata = entries.pop("__metadata__", None) or {}
-        if not all(isinstance(v, str) for v in dict(metadata).values()):
-            raise ValueError("its metadata are no texts")
-        arrays = _arrays(file, entries, nbytes - begin, path)
+        arrays, metadata = read_from(file, nbytes, path)
     if HEADER in metadata:
         return arrays, str(metadata[HEADER])
     listed = {n: [a.dtype.name, list(a.shape)] for n, a in arrays.items()}
@@ -65,6 +61,18 @@ def read(path: Path) -> tuple[dict[str, Array], str]:
         "kind": "symdnn parameters", "version": 0, "arrays": listed, "metadata": metadata,
     }  # fmt: skip
     return arrays, json.dumps(foreign)
+
+
+def read_from(file: Any, nbytes: int, path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """Arrays and metadata of a stream of so many bytes, a part of the file ``path``.
+
+    Raises ``ValueError``, and what reading JSON raises.
+    """
+    entries, begin = _entries(file, nbytes)
+    metadata = dict(entries.pop("__metadata__", {}) or {})
+    if not all(isinstance(v, str) for v in metadata.values()):
+        raise ValueError("its metadata are no texts")
+    return _arrays(file, entries, nbytes - begin, path), metadata
 
 
 def _entries(file: Any, nbytes: int) -> tuple[dict[str, Entry], int]:

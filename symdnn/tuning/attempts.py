@@ -16,6 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from symdnn.config import config
 from symdnn.errors import SymdnnError
+from symdnn.tuning.allowance import left_ms
+from symdnn.tuning.objective import costs
 
 __all__ = ["Attempt", "Bench", "Limits", "best_of", "measure", "short"]
 
@@ -97,6 +99,7 @@ def measure(
     Without ``limits`` the flag ``dnn.conv.time_budget`` is the budget.
     """
     within = limits or Limits(float(config.dnn.conv.time_budget))
+    within = replace(within, budget_ms=min(within.budget_ms, left_ms()))
     return _race_finalists(bench, _first_round(bench, candidates, within))
 
 
@@ -142,21 +145,16 @@ def _race_finalists(bench: Bench[C], found: Sequence[Attempt[C]]) -> list[Attemp
 
 
 def best_of(found: Sequence[Attempt[Any]], by: str = "time") -> Attempt[Any] | None:
-    """The best attempt by ``time``, ``memory`` (then time) or ``energy``; None if none is usable.
+    """The best attempt by an objective (flag ``dnn.conv.objective``); None if none is usable.
 
-    Candidates have ``workspace_bytes`` if the choice is by memory or energy.
+    Candidates have ``workspace_bytes`` if it is not ``time``.
     """
     usable = [a for a in found if a.usable]
-    if by == "energy":
-        usable = [a for a in usable if a.millijoules is not None]
-    return min(usable, key=lambda a: _cost(a, by), default=None)
-
-
-def _cost(a: Attempt[Any], by: str) -> tuple[Any, ...]:
-    nbytes = getattr(a.candidate, "workspace_bytes", 0)
-    if by == "memory":
-        return nbytes, _ms(a)
-    return (a.millijoules if by == "energy" else _ms(a)), nbytes
+    (cost,) = costs([usable], by)
+    sizes = [getattr(a.candidate, "workspace_bytes", 0) for a in usable]
+    ranks = zip(sizes, cost) if by == "memory" else zip(cost, sizes)
+    ranked = [(rank, i) for i, rank in enumerate(ranks) if cost[i] < inf]
+    return usable[min(ranked)[1]] if ranked else None
 
 
 def _ms(a: Attempt[Any]) -> float:

@@ -14,12 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 from typing import Any, Generic, TypeVar
 
-from symdnn.tuning import blocked, store
+from symdnn.tuning import allowance, blocked, store
 from symdnn.tuning.attempts import Attempt, best_of
+from symdnn.tuning.budget import front
 
-__all__ = ["Answer", "Question", "ChoiceCache", "answer", "plain"]
+__all__ = ["Answer", "Question", "ChoiceCache", "answer", "plain", "table"]
 
 C = TypeVar("C")
 V = TypeVar("V")
@@ -35,6 +37,8 @@ class Question(ABC, Generic[C]):
     by: str = "time"
     #: Whether all processes must have the same answer: nothing is measured that cannot be stored.
     deterministic: bool = False
+    #: Whether a plan for new shapes guesses, and is made again if they return.
+    waits: bool = True
 
     @abstractmethod
     def key(self) -> Record | None:
@@ -81,6 +85,8 @@ class Question(ABC, Generic[C]):
 
 _NO_STORE = "deterministic=more needs measured choices on disk, and dnn.conv.tuning_cache is off"
 
+_NO_TIME = "the time for all measurements is used up (dnn.conv.time_total)"
+
 
 @dataclass(frozen=True)
 class Answer(Generic[C]):
@@ -99,10 +105,63 @@ def answer(question: Question[C]) -> Answer[C] | None:
         found = _from_store(question, key)
         if found is not None:
             return found
-    if question.deterministic and (key is None or store.folder() is None):
-        question.not_allowed(_NO_STORE)
-        return None
-    return _measure(question, key)
+    return _measure(question, key) if _may_measure(question, key) else None
+
+
+def _may_measure(question: Question[Any], key: Record | None) -> bool:
+    """Whether the question may be measured now.
+
+    With ``deterministic=more`` neither the time that is left nor the order of shapes may matter.
+    """
+    if question.deterministic:
+        if key is None or store.folder() is None:
+            question.not_allowed(_NO_STORE)
+            return False
+        return True
+    if not allowance.left_ms():
+        question.not_allowed(_NO_TIME)
+        return False
+    return not question.waits or allowance.may_measure()
+
+
+def table(question: Question[C]) -> list[Attempt[C]]:
+    """The usable attempts of a question, stored or measured now; empty as :func:`answer` is None.
+
+    Only those of which none is better in time, workspace, error and energy than another.
+    """
+    key = question.key()
+    if key is not None:
+        key = {"family": f"{question.family}, all ways", **key}
+        found = _revived(question, store.recall(key))
+        if found:
+            return found
+    if not _may_measure(question, key):
+        return []
+    with allowance.spending():
+        measured, problem = question.measured()
+    if key is not None:
+        _block_wrong(question, measured)
+    usable = [a for a in measured if a.usable]
+    if not usable:
+        question.refused([problem] if problem else [a.problem for a in measured])
+        return []
+    usable = [usable[i] for i in front([_coordinates(a) for a in usable])]
+    record = {"name": f"{len(usable)} ways", "ways": [question.record(a) for a in usable]}
+    kept = None if key is None else store.remember(key, record)
+    if kept is None and question.deterministic:
+        return []
+    return usable if kept in (None, record) else _revived(question, kept) or usable
+
+
+def _revived(question: Question[C], record: Record | None) -> list[Attempt[C]]:
+    rows = [] if record is None else record.get("ways", ())
+    found = [question.revived(row) for row in rows]
+    return [a for a in found if a is not None]
+
+
+def _coordinates(a: Attempt[Any]) -> tuple[float, ...]:
+    values = (a.ms, a.error, a.millijoules)
+    return (getattr(a.candidate, "workspace_bytes", 0), *(inf if v is None else v for v in values))
 
 
 def _from_store(question: Question[C], key: Record) -> Answer[C] | None:
@@ -118,7 +177,8 @@ def _from_store(question: Question[C], key: Record) -> Answer[C] | None:
 
 def _measure(question: Question[C], key: Record | None) -> Answer[C] | None:
     """Measure, store, and use the stored answer: another process may have been first."""
-    table, problem = question.measured()
+    with allowance.spending():
+        table, problem = question.measured()
     if key is not None:
         _block_wrong(question, table)
     best = best_of(table, question.by)
@@ -175,10 +235,17 @@ class ChoiceCache(Generic[V]):
         self._choices: OrderedDict[Hashable, V] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The choice for ``key``; ``make`` is called if there is none yet."""
+        """The choice for ``key``; ``make`` is called if there is none yet.
+
+        A choice without a measurement that was put off (:mod:`symdnn.tuning.allowance`) is not
+        kept.
+        """
         with self._lock:
             if key not in self._choices:
-                self._choices[key] = make()
+                made = make()
+                if allowance.postponed():
+                    return made
+                self._choices[key] = made
                 while len(self._choices) > self._most:
                     self._choices.popitem(last=False)
             self._choices.move_to_end(key)

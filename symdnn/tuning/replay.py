@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,18 @@ class Recorded:
         """The record, by which the library finds the algorithm again."""
         found: dict[str, Any] = json.loads(self.text)
         return found
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The samples of each part of the batch; empty if it was not divided."""
+        return tuple(int(part["count"]) for part in self.record.get("parts", ()))
+
+    def of_part(self, index: int) -> Recorded:
+        """The algorithm of one part of the batch."""
+        parts = self.record.get("parts")
+        if not parts:
+            return self
+        return replace(self, name=str(parts[index]["name"]), text=json.dumps(parts[index]))
 
     def __str__(self) -> str:
         return f"{self.name} of {self.source}"

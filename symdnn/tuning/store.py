@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from symdnn.config import config
-from symdnn.disk import space, store, trust
+from symdnn.disk import overlay, space, store, trust
 from symdnn.disk.atomic import write_atomically
 
 __all__ = [
@@ -39,6 +39,11 @@ def folder() -> Path | None:
 
 def recall(key: Mapping[str, Any]) -> dict[str, Any] | None:
     """The record of a key; None if there is none."""
+    name = f"tuning/{_name(key)}.json"
+    given = overlay.find(name)
+    if given is not None and (found := _record(given, key)) is not None:
+        overlay.note(name, given)
+        return found
     path = _path(key)
     if path is None:
         return None
@@ -52,6 +57,8 @@ def recall(key: Mapping[str, Any]) -> dict[str, Any] | None:
     record = _record(content, key)
     if record is None:
         _drop(path, "is damaged")
+    else:
+        overlay.note(name, content)
     return record
 
 

@@ -1,4 +1,4 @@
-"""Files of weights, damaged byte by byte: they load, or raise ``FileFormatError`` and no other."""
+"""Files of weights and functions, damaged: they load, or raise ``FileFormatError`` and no other."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+import symdnn
+import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import FileFormatError
 from symdnn.graph.type import numpy_dtype
@@ -47,8 +49,26 @@ def originals() -> dict[str, tuple[bytes, Reader]]:
         out = io.BytesIO()
         write(out, **plain)
         found[name] = out.getvalue(), nn.read_weights
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "function"
+        symdnn.save(_function(), path)
+        found["function.symdnn"] = path.read_bytes(), _load
     found["torch.pt"] = TORCH.read_bytes(), lambda p: nn.read_weights(p, "state_dict")
     return found
+
+
+def _function() -> symdnn.Function:
+    """A step of a small network, with a loop."""
+    x = T.fmatrix("x")
+    w = symdnn.shared(np.ones((3, 3), "float32"), name="w")
+    h, _ = symdnn.scan(lambda h: T.tanh(T.dot(h, w)), outputs_info=x, n_steps=3)
+    cost = T.nnet.softmax(h[-1])[:, 0].sum()
+    return symdnn.function([x], cost, updates=[(w, w - 0.1 * symdnn.grad(cost, w))])
+
+
+def _load(path: Path) -> dict[str, Any]:
+    shared = symdnn.load(path, target="cpu").get_shared()
+    return {str(i): v.get_value() for i, v in enumerate(shared)}
 
 
 def damaged(rng: np.random.Generator, data: bytes, how: str) -> bytes:
@@ -145,10 +165,12 @@ def script(name: str, bad: bytes, read: Reader) -> str:
     import zlib
 
     packed = base64.b64encode(zlib.compress(bad, 9)).decode()
-    call = "load_parameters" if read is load_parameters else "nn.read_weights"
+    calls = {load_parameters: "load_parameters", _load: "symdnn.load"}
+    call = calls.get(read, "nn.read_weights")
     key = ", 'state_dict'" if name.endswith(".pt") else ""
     return "\n".join([
         "import base64, zlib, pathlib, tempfile",
+        "import symdnn",
         "from symdnn import nn",
         "from symdnn.io import load_parameters",
         f"path = pathlib.Path(tempfile.mkdtemp()) / {name!r}",

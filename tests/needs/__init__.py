@@ -1,0 +1,1 @@
+"""The acceptance tests of what users of cuDNN front ends ask for, one file for each need."""

@@ -35,6 +35,7 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
 from symdnn.graph.place import HOST
+from symdnn.graph.traverse import substituted
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.transfer import GpuFromHost
@@ -58,7 +59,11 @@ class Structure:
 
 @dataclass(frozen=True)
 class FunctionSignature:
-    """The declaration of a function: inputs, values stored for them, outputs, updated variables."""
+    """The declaration of a function: inputs, values stored for them, outputs, updated variables.
+
+    ``sources`` are the user's expressions of the outputs, then of the new values: what a file of
+    the function has.
+    """
 
     name: str
     declared: tuple[In, ...]
@@ -67,6 +72,7 @@ class FunctionSignature:
     updated: tuple[Shared, ...]
     allow_downcast: bool | None
     borrow: tuple[bool, ...]
+    sources: tuple[Variable, ...]
 
 
 class Function:
@@ -235,7 +241,14 @@ class Function:
         targets = (
             () if delete_updates else tuple(own.get(s) or swaps.get(s, s) for s in self.updated)
         )
-        signature = replace(self.signature, name=name or self.name, states=states, updated=targets)
+        sources = self.signature.sources[: len(outputs)]
+        signature = replace(
+            self.signature,
+            name=name or self.name,
+            states=states,
+            updated=targets,
+            sources=tuple(substituted(sources, swaps)),
+        )
         return self._with(signature, other, profile)
 
     def _states(self) -> list[tuple[Variable, Shared, In]]:
@@ -262,18 +275,19 @@ class Function:
         other = FunctionGraph(fgraph.inputs, fgraph.outputs, replace=swaps)
         states = {v: copy.deepcopy(s, memo) for v, s in self.signature.states.items()}
         updated = tuple(copy.deepcopy(s, memo) for s in self.updated)
-        return self._with(replace(self.signature, states=states, updated=updated), other)
+        sources = tuple(substituted(self.signature.sources, swaps))
+        signature = replace(self.signature, states=states, updated=updated, sources=sources)
+        return self._with(signature, other)
 
     def __copy__(self) -> Function:
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
         fgraph = self.stages.fgraph
-        graph = Bundle([*fgraph.inputs, *fgraph.outputs])
+        graph = Bundle([*fgraph.inputs, *fgraph.outputs, *self.signature.sources])
         rest = (self.stages.mode, self.stages.target, self.stages.rewrites)
-        signature = replace(
-            self.signature, declared=tuple(_without_expressions(d) for d in self.declared)
-        )
+        declared = tuple(_without_expressions(d) for d in self.declared)
+        signature = replace(self.signature, declared=declared, sources=())
         profiled = self.profile is not None
         return _unpickle, (graph, len(fgraph.inputs), signature, rest, self.trust_input, profiled)
 
@@ -414,7 +428,10 @@ def _unpickle(
     profiled: bool,
 ) -> Function:
     mode, target, rewrites = rest
-    inputs, outputs = graph.variables[:count], graph.variables[count:]
+    inputs, found = graph.variables[:count], graph.variables[count:]
+    half = len(found) // 2  # as many sources as outputs
+    outputs, sources = found[:half], tuple(found[half:])
+    signature = replace(signature, sources=sources)
     fgraph = FunctionGraph(inputs, outputs)
     _mark_updates(fgraph, signature)
     with config.change_flags(compute_test_value="off"):

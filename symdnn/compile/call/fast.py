@@ -213,7 +213,7 @@ class FastCalls(Calls):
         self._drop_stale(cache)
         plan: Any = cache.latest
         replay = plan.bound.replay if plan is not None else None
-        if replay is None or any(v not in values for v in self.arguments):
+        if replay is None or plan.postponed or any(v not in values for v in self.arguments):
             return
         if self._may_change(function):
             return

@@ -127,7 +127,7 @@ class HostCalls(Calls):
         cache = executor.only_cache
         self._drop_stale(cache)
         plan = cache.latest
-        if plan is None or any(v not in values for v in self.arguments):
+        if plan is None or plan.postponed or any(v not in values for v in self.arguments):
             return
         if self._may_change(function):
             return

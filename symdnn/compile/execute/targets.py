@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from functools import cached_property
 from typing import Any
 
 from symdnn.compile.plan.specialise import Oracle, TableOracle
@@ -105,7 +106,7 @@ class Devices:
         self.target = target
         self._runtimes: dict[Place, Runtime] = {}
 
-    @property
+    @cached_property
     def main(self) -> Runtime:
         """The runtime of the target."""
         return self.runtime(self.target.place)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.compile.plan.packing import Buffer, assign_offsets, largest_live_set
 from symdnn.compile.plan.specialise import Specialised
 from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType, TensorType
@@ -19,26 +20,7 @@ from symdnn.ops.core.shape import Reshape
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["Buffer", "MemoryPlan", "View", "plan_memory"]
-
-ALIGNMENT_BYTES = 64
-
-
-@dataclass
-class Buffer:
-    """The memory of one value, and the steps ``first`` to ``last`` in which it is live.
-
-    ``kind`` is ``arena`` (at ``offset``, in bytes), ``outside`` (an input of the segment, or an
-    output, which is allocated at each call), ``made`` (the kernel allocates it), or ``workspace``
-    (scratch memory in the arena).
-    """
-
-    variable: Variable | None
-    kind: str
-    nbytes: int = 0
-    first: int = 0
-    last: int = 0
-    offset: int = 0
+__all__ = ["MemoryPlan", "View", "plan_memory"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +84,11 @@ class MemoryPlan:
     #: The outputs of the segment, which are never in the arena.
     leaving: frozenset[Variable] = field(default=frozenset(), repr=False)
 
+    def arena_buffers(self) -> list[Buffer]:
+        """The buffers of values in the arena."""
+        found = {id(v.buffer): v.buffer for v in self.views.values() if v.buffer.kind == "arena"}
+        return list(found.values())
+
     def text(self) -> str:
         """The plan as printed lines."""
         lines = [f"arena {self.arena_bytes} bytes, largest live set {self.live_bytes}"]
@@ -118,7 +105,8 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     """Plan the memory of a segment at concrete shapes.
 
     Views share the memory of their source. Operands are overwritten at their last use where the op
-    allows it (with ``in_place``). Other values and workspaces get offsets in the arena.
+    allows it (with ``in_place``). Other values and workspaces get offsets in the arena, the
+    workspaces of ``spec.budgeted`` nodes after all others.
     """
     plan = MemoryPlan(leaving=frozenset(spec.segment.outputs))
     targets = UpdateTargets(spec)
@@ -132,10 +120,11 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
             plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
-    buffers = {id(v.buffer): v.buffer for v in plan.views.values() if v.buffer.kind == "arena"}
-    scratch = list(plan.workspaces.values())
-    plan.arena_bytes = assign_offsets([*buffers.values(), *scratch])
-    plan.live_bytes = _largest_live_set([*buffers.values(), *scratch])
+    workspaces = plan.workspaces
+    fixed = [*plan.arena_buffers(), *(w for n, w in workspaces.items() if n not in spec.budgeted)]
+    fitted = [w for n, w in workspaces.items() if n in spec.budgeted]
+    plan.arena_bytes = assign_offsets(fixed, fitted)
+    plan.live_bytes = largest_live_set([*fixed, *fitted])
     return plan
 
 
@@ -439,46 +428,6 @@ def _extend_lives(
     for v in node.outputs:
         buffer = plan.views[v].buffer
         buffer.last = max(buffer.last, last_use.get(v, step))
-
-
-def assign_offsets(buffers: Sequence[Buffer]) -> int:
-    """Set the offsets so that buffers that are live together do not overlap; returns the bytes.
-
-    The largest buffer comes first. Each gets the lowest offset that is free while it is live.
-    """
-    order = sorted(buffers, key=lambda b: -b.nbytes)
-    first, last = (np.array([getattr(b, k) for b in order], np.int64) for k in ("first", "last"))
-    start, end = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
-    for i, b in enumerate(order):
-        meets = np.flatnonzero((first[:i] <= b.last) & (b.first <= last[:i]))
-        b.offset = _lowest_gap(start[meets], end[meets], b.nbytes)
-        start[i], end[i] = b.offset, _aligned(b.offset + b.nbytes)
-    return int(end.max(initial=0))
-
-
-def _lowest_gap(starts: Any, ends: Any, nbytes: int) -> int:
-    """The lowest offset at which ``nbytes`` fit between the intervals given."""
-    order = np.argsort(starts, kind="stable")
-    free_from = np.maximum.accumulate(np.concatenate([[0], ends[order]]))
-    room = starts[order] - free_from[:-1]
-    fits = np.flatnonzero(room >= nbytes)
-    return int(free_from[fits[0]] if len(fits) else free_from[-1])
-
-
-def _largest_live_set(buffers: Sequence[Buffer]) -> int:
-    changes: dict[int, int] = {}
-    for b in buffers:
-        changes[b.first] = changes.get(b.first, 0) + b.nbytes
-        changes[b.last + 1] = changes.get(b.last + 1, 0) - b.nbytes
-    now = peak = 0
-    for step in sorted(changes):
-        now += changes[step]
-        peak = max(peak, now)
-    return peak
-
-
-def _aligned(n: int) -> int:
-    return -(-n // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def _nbytes(v: Variable, shape: Sequence[int]) -> int:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from symdnn.compile.plan.budget import chosen_together
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
 from symdnn.compile.plan.plan import evaluate_sizes
 from symdnn.compile.plan.specialise import Choice, Oracle, Specialised, TableOracle, specialise
@@ -169,7 +170,7 @@ def _segment_plan(
     if not segment.nodes:
         return
     answers = oracle or _TableOrDescribed(segment.place.kind)
-    specialised = specialise(segment, shapes, _Read(known), answers, sizes)
+    specialised = chosen_together(specialise(segment, shapes, _Read(known), answers, sizes))
     for v in segment.outputs:
         found = specialised.shapes[v]
         if found is not None:

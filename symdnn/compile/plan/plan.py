@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from symdnn.compile.plan.budget import chosen_together
 from symdnn.compile.plan.gc_pause import paused
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
 from symdnn.compile.plan.specialise import Oracle, Specialised, specialise
@@ -19,6 +20,7 @@ from symdnn.graph.kernel import Versions
 from symdnn.graph.runtime import BoundPlan, Runtime
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.core.shape import ShapeI
+from symdnn.tuning.allowance import visiting
 
 __all__ = ["Plan", "PlanCache", "make_plan"]
 
@@ -33,6 +35,8 @@ class Plan:
     specialised: Specialised
     memory: MemoryPlan
     bound: BoundPlan
+    #: A measurement was put off until the shapes return: the plan is then made again.
+    postponed: bool = False
 
     def __str__(self) -> str:
         lines = [f"plan for {self.signature}"]
@@ -41,8 +45,17 @@ class Plan:
         return "\n".join([*lines, self.memory.text()])
 
 
+#: Plans of shapes that have been met once which a segment keeps, and signatures that it remembers.
+_MAX_NEW_PLANS, _MAX_SIGNATURES = 16, 4096
+
+
 class PlanCache:
-    """The plans of one segment."""
+    """The plans of one segment.
+
+    Shapes that return have plans of their own for long, the least recently used of which go first.
+    Of shapes that were met once only the last few have. Their signatures are remembered, so that
+    a plan that was dropped too early is dropped once.
+    """
 
     def __init__(
         self, segment: Segment, oracle: Oracle, runtime: Runtime, versions: Versions | None = None
@@ -53,6 +66,11 @@ class PlanCache:
         self.hits = self.misses = 0
         #: The plan of the last call.
         self.latest: Plan | None = None
+        self._hits_before_latest = 0
+        #: Signatures of plans that have been called again.
+        self._returned: set[Signature] = set()
+        #: Hashes of the signatures that were met.
+        self._met: OrderedDict[int, None] = OrderedDict()
 
     def get(self, entering: Sequence[Any], values: Mapping[Variable, Any]) -> Plan:
         """The plan for these inputs; made if it is the first of its signature."""
@@ -62,12 +80,11 @@ class PlanCache:
         if self.segment.dims:
             key += tuple(int(values[d]) for d in self.segment.dims)
         plan = self.plans.get(key)
-        if plan is None:
+        if plan is None or plan.postponed:
             plan = self._make(key, values)
         else:
             self.hits += 1
-            self.plans.move_to_end(key)
-        self.latest = plan
+        self._use(plan)
         return plan
 
     def used(self, plan: Plan) -> bool:
@@ -75,19 +92,34 @@ class PlanCache:
         if plan is not self.latest:
             if self.plans.get(plan.signature) is not plan:
                 return False
-            self.plans.move_to_end(plan.signature)
-            self.latest = plan
+            self._use(plan)
         self.hits += 1
         return True
+
+    def _use(self, plan: Plan) -> None:
+        """Make ``plan`` the latest one, which was used last."""
+        before = self.latest
+        if before is not None and self.hits > self._hits_before_latest:
+            self._returned.add(before.signature)
+        if before is not plan:
+            self.plans.move_to_end(plan.signature)
+            self.latest, self._hits_before_latest = plan, self.hits
 
     def _make(self, key: Signature, values: Mapping[Variable, Any]) -> Plan:
         self.misses += 1
         shapes = {v: tuple(s) for v, s in zip((*self.segment.inputs, *self.segment.sources), key)}
-        with paused():
+        returns = hash(key) in self._met
+        with paused(), visiting(may_measure=returns or self.misses == 1) as visit:
             plan = make_plan(
                 self.segment, shapes, values, self.oracle, self.runtime, key, self.versions
             )
+        plan = replace(plan, postponed=visit.postponed)
         self.plans[key] = plan
+        self._met[hash(key)] = None
+        if len(self._met) > _MAX_SIGNATURES:
+            self._met.popitem(last=False)
+        if returns:
+            self._returned.add(key)
         self._drop_oldest()
         return plan
 
@@ -98,18 +130,26 @@ class PlanCache:
 
     def forget(self, plan: Plan) -> None:
         """Drop ``plan``; the next call of its signature makes a new one."""
-        self.plans.pop(plan.signature, None)
+        self._drop(plan.signature)
         self.latest = None
 
     def _drop_oldest(self) -> None:
-        """Drop plans beyond the flags' limits; the newest plan always stays."""
+        """Drop plans beyond the limits; the newest plan always stays."""
+        new = [key for key in list(self.plans)[:-1] if key not in self._returned]
+        for key in new[: max(0, len(new) + 1 - _MAX_NEW_PLANS)]:
+            self._drop(key)
         limit = int(config.plan_cache_bytes) or None
         kept = sum(p.bound.nbytes for p in self.plans.values())
         while len(self.plans) > 1 and (
             len(self.plans) > config.plan_cache_size or (limit is not None and kept > limit)
         ):
-            _, oldest = self.plans.popitem(last=False)
-            kept -= oldest.bound.nbytes
+            oldest = next(iter(self.plans))
+            kept -= self.plans[oldest].bound.nbytes
+            self._drop(oldest)
+
+    def _drop(self, key: Signature) -> None:
+        self.plans.pop(key, None)
+        self._returned.discard(key)
 
 
 def evaluate_sizes(
@@ -141,6 +181,6 @@ def make_plan(
     """Make a plan: specialise the segment, plan its memory, bind both to the device."""
     sizes = evaluate_sizes(segment, shapes)
     known = {**host_values, **sizes}
-    specialised = specialise(segment, shapes, known, oracle, sizes, versions)
+    specialised = chosen_together(specialise(segment, shapes, known, oracle, sizes, versions))
     memory = plan_memory(specialised)
     return Plan(signature, specialised, memory, runtime.bind(specialised, memory))

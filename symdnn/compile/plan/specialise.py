@@ -98,6 +98,8 @@ class Specialised:
     versions: Versions = field(default_factory=dict)
     #: The calls of kernels, one for each node.
     calls: Mapping[Apply, Call] = field(default_factory=dict, repr=False)
+    #: Nodes whose kernels were chosen together (:mod:`symdnn.compile.plan.budget`).
+    budgeted: frozenset[Apply] = frozenset()
 
     def type_of(self, v: Variable) -> Type:
         """The type of ``v`` with its concrete shape."""

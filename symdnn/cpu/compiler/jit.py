@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from symdnn.cpu.compiler import compile_queue, elf_loader
 from symdnn.cpu.compiler.llvm_worker import SKIP_PASSES, Compiler
 from symdnn.cpu.compiler.proven import Proven, kinds_of
+from symdnn.disk import overlay
 from symdnn.disk.identity import library_digest, sources_digest
 from symdnn.disk.object_file import host_machine
 from symdnn.disk.object_file import problem as object_problem
@@ -35,7 +36,7 @@ from symdnn.errors import KernelCompileError
 
 __all__ = [
     "FACTS", "OBJECTS", "SKIP_PASSES", "Code", "compile_function", "compile_generated", "has",
-    "installed", "problem", "processor_digest", "vector_width",
+    "identity", "installed", "note_facts", "problem", "processor_digest", "vector_width",
 ]  # fmt: skip
 
 #: Caches of object code, and of LLVM's name and features of a processor.
@@ -162,6 +163,16 @@ def _compiler() -> Compiler:
 def _proven() -> Proven:
     """The kinds of instructions that this LLVM has compiled for this processor."""
     return Proven(_key("proven"))
+
+
+def identity() -> dict[str, str]:
+    """What object code depends on besides its text, as texts. LLVM is not loaded for it."""
+    return {"sources": _sources(), "llvmlite": _library(), "processor": _processor()}
+
+
+def note_facts() -> None:
+    """Have LLVM's facts read again, for who notes what is read: :mod:`symdnn.disk.overlay`."""
+    _facts.__wrapped__()
 
 
 def vector_width() -> int:
@@ -334,7 +345,7 @@ def _code(
 ) -> Code:
     """The function with this key: in use, loaded from the cache, or queued for compilation."""
     known = _functions.get(key)
-    if known is not None:
+    if known is not None and not overlay.is_noting():
         return known
     # LLVM's own loader has one namespace for all modules, so each function gets a unique name.
     unique = f"{name}_{key[:24]}"

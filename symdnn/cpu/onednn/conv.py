@@ -287,6 +287,7 @@ class _LayoutQuestion(Question[_LayoutChoice]):
     """The question in which layout a convolution is fastest."""
 
     family = "oneDNN convolution"
+    waits = False  # nothing keeps what a plan has guessed meanwhile
 
     def __init__(self, call: Call, ways: list[_LayoutChoice]) -> None:
         self.call, self.ways = call, ways

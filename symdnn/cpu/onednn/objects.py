@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.compiler.object_cache import cached
 from symdnn.cpu.launch.fastcall import FastCall
@@ -169,7 +170,7 @@ class Attributes:
 
     def __init__(self, *post_ops: tuple[Any, ...]) -> None:
         """``post_ops``: ``("eltwise", algorithm, alpha, beta)`` or ``("sum", scale)``."""
-        self.handle = ctypes.c_void_p()
+        self.handle, self.has_post_ops = ctypes.c_void_p(), bool(post_ops)
         call("primitive_attr_create", ctypes.byref(self.handle))
         _finally(self, "primitive_attr_destroy", self.handle)
         call("primitive_attr_set_scratchpad_mode", self.handle, _USER_SCRATCHPAD)
@@ -217,6 +218,10 @@ class Primitive:
         query = library().dll.dnnl_primitive_desc_query
         query(self._description, _QUERY_IMPLEMENTATION, 0, ctypes.byref(text))
         return (text.value or b"").decode()
+
+    def has_next(self) -> bool:
+        """Take oneDNN's next implementation; False if there is none. Not after :attr:`handle`."""
+        return bool(library().dll.dnnl_primitive_desc_next_impl(self._description) == 0)
 
     @property
     def is_reference(self) -> bool:
@@ -319,7 +324,29 @@ def primitive(name: str, *arguments: Any, options: Mapping[str, Any] | None = No
     converted = [_as_c(a) for a in arguments]
     create = f"{name}_primitive_desc_create"
     call(create, ctypes.byref(handle), engine(), *converted, attributes.handle)
-    return Primitive(handle, name)
+    made = Primitive(handle, name)
+    return _without_kept_code(made) if attributes.has_post_ops else made
+
+
+#: Primitives of the process whose code oneDNN 3.x keeps for its life, about 30 KB of each.
+_kept_code = [0]
+_MAX_KEPT_CODE = 128
+
+
+def _without_kept_code(made: Primitive) -> Primitive:
+    """The primitive, by another implementation once oneDNN has kept much code.
+
+    It keeps all kernels of ``brg`` implementations in a set of the process, where equal ones are
+    one. With a post-op no two are equal: the code of each has the address of a table. Not with
+    ``deterministic=more``: equal calls would have other last bits later in a process.
+    """
+    if not made.implementation.startswith("brg") or config.deterministic == "more":
+        return made
+    _kept_code[0] += 1
+    if _kept_code[0] > _MAX_KEPT_CODE:
+        while made.implementation.startswith("brg") and made.has_next():
+            pass
+    return made
 
 
 @cache

@@ -45,6 +45,7 @@ from symdnn.graph.library_use import Fallback
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
 from symdnn.tuning import fallbacks
+from symdnn.tuning.allowance import postponed
 from symdnn.tuning.attempts import Attempt, short
 from symdnn.tuning.question import ChoiceCache
 from symdnn.tuning.replay import Recorded
@@ -165,7 +166,7 @@ class _Remembered:
 
     @staticmethod
     def _key(s: ConvSignature, device: int | None) -> tuple[Any, ...]:
-        return (_general(s), device, str(config.dnn.conv.choose_by))
+        return (_general(s), device, str(config.dnn.conv.objective))
 
     def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
         """The choice for a signature, which is made at most once."""
@@ -179,7 +180,7 @@ class _Remembered:
             found = self._choices.get(
                 (*key, first.key), lambda: _Choosing(s, handle).keep(candidate)
             )  # fmt: skip
-        if once and first is None:
+        if once and first is None and not postponed():
             self._first[node] = key, found.candidate
         return found
 

@@ -8,7 +8,7 @@ filters is then summed over them. A 1-D convolution is a 2-D one of height 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -25,7 +25,16 @@ from symdnn.gpu.conv.algorithm import (
     log_fallback,
     wanted_algorithm,
 )
+from symdnn.gpu.conv.blocklist import tolerance
+from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.checked import CheckedConv, InUse
+from symdnn.gpu.conv.together import (
+    cut,
+    first_with_room,
+    is_chosen_together,
+    runs_plans_in_parts,
+    ways,
+)
 from symdnn.gpu.conv.tuning import candidate_record
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.graph import ALIGNMENT
@@ -43,12 +52,13 @@ from symdnn.gpu.cudnn.kernel import (
     zero,
 )
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import device_index
-from symdnn.graph.kernel import Call, Row
+from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
+from symdnn.graph.kernel import Alternative, Call, Row
 from symdnn.graph.library_use import Fallback, LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
 from symdnn.tuning import fallbacks
+from symdnn.tuning.division import Division
 from symdnn.tuning.overrides import algorithm_for
 from symdnn.tuning.replay import Recorded
 
@@ -129,11 +139,6 @@ def accumulation(call: Call) -> str:
     return compute_precision(wanted, call.inputs[0].dtype)
 
 
-def cut(s: ConvSignature, count: int) -> ConvSignature:
-    """The signature for ``count`` samples."""
-    return replace(s, x=(count, *s.x[1:]), y=(count, *s.y[1:]))
-
-
 @dataclass(frozen=True)
 class _Piece:
     """A part of the batch, which is one call of cuDNN.
@@ -158,24 +163,47 @@ class _Piece:
         return self.in_use.algorithm.candidate.total_bytes(self.signature)
 
 
+def _piece(start: int, count: int, s: ConvSignature, chosen: ConvAlgorithm) -> _Piece:
+    return _Piece(start, count, s, chosen, InUse(chosen))
+
+
 def plan_of(call: Call) -> list[_Piece]:
     """The calls of cuDNN for a call of the op."""
     s, device = signature(call), device_index()
-    parts = list(pieces(s.x[0], max_rows(s.x, s.y)))
-    if len(parts) > 1 and not _plans_may_run_in_parts(s, parts[0][1]):
+    recorded = s.wanted.counts if isinstance(s.wanted, Recorded) else ()
+    parts = list(_starts(recorded) if recorded else pieces(s.x[0], max_rows(s.x, s.y)))
+    if len(parts) > 1 and not runs_plans_in_parts(s, parts[0][1]):
         s = replace(s, legacy_only=True)
-    made = []
+    made: list[_Piece] = []
     for start, count in parts:
         part = cut(s, count)
-        chosen = choose(part, device, call.node)
-        made.append(_Piece(start, count, part, chosen, InUse(chosen)))
+        wanted = s.wanted
+        if isinstance(wanted, Recorded):
+            wanted = wanted.of_part(len(made))
+        elif is_chosen_together(s):  # this one only runs if it leaves nothing to choose
+            wanted = "guess_once"
+        chosen = choose(replace(part, wanted=wanted), device, call.node)
+        made.append(_piece(start, count, part, chosen))
     return made
 
 
-def _plans_may_run_in_parts(s: ConvSignature, count: int) -> bool:
-    """Whether the graph API may run the parts. It can't sum them, and needs aligned addresses."""
-    rows_at = [s.nbytes(role) // s.x[0] * count for role in ("x", "y")]
-    return s.direction != "bwd_filter" and not any(n % ALIGNMENT for n in rows_at)
+def _starts(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for count in counts:
+        yield start, count
+        start += count
+
+
+_Division = Division[tuple[ConvSignature, Candidate]]
+
+
+def _pieces_of(division: _Division) -> Iterator[_Piece]:
+    start = 0
+    for part in division.parts:
+        s, candidate = part.way
+        chosen = ConvAlgorithm(candidate, "chosen for dnn.workspace_budget", ms=part.ms)
+        yield _piece(start, part.count, s, chosen)
+        start += part.count
 
 
 @dataclass(frozen=True)
@@ -250,6 +278,37 @@ class ConvKernel(CudnnKernel):
         """Not where each call is checked."""
         return str(config.dnn.check) != "always"
 
+    def alternatives(self, call: Call, room_bytes: int) -> list[Alternative]:
+        """The measured ways to run it, in parts too; one if its algorithm is named."""
+        if _is_nothing(call) or device_index() is None:
+            return []
+        s = signature(call)
+        own, error = self.settled(call), tolerance(s)
+        if not is_chosen_together(s):
+            return [Alternative(own, own.workspace_bytes(call), error=error)]
+        none: list[_Division] = []
+        most = max_rows(s.x, s.y)
+        found = query_cudnn(lambda handle: ways(s, handle, room_bytes, most), none)
+        made = [
+            Alternative(
+                replace(self, parts=tuple(_pieces_of(d))), d.workspace_bytes, d.ms, d.millijoules,
+                d.error,
+            )
+            for d in found
+        ]  # fmt: skip
+        if not any(a.workspace_bytes <= room_bytes for a in made):
+            made += [Alternative(k, k.workspace_bytes(call), error=error)
+                     for k in (own, *self._least(s, room_bytes))]  # fmt: skip
+        return made
+
+    def _least(self, s: ConvSignature, room_bytes: int) -> list[ConvKernel]:
+        """The first guess that has room, else the one with the least workspace."""
+        found = query_cudnn(lambda handle: first_with_room(s, handle, room_bytes), None)
+        if found is None or s.x[0] > max_rows(s.x, s.y):
+            return []
+        chosen = ConvAlgorithm(found[1], "not measured, with room in dnn.workspace_budget")
+        return [replace(self, parts=(_piece(0, s.x[0], s, chosen),))]
+
     def details(self, call: Call) -> str:
         """The computation, and the algorithm."""
         if _is_nothing(call):
@@ -259,12 +318,24 @@ class ConvKernel(CudnnKernel):
         return f"{plan[0].signature}; algorithm {plan[0].in_use.algorithm}{parts}"
 
     def library_use(self, call: Call) -> LibraryUse | None:
-        """The row of ``f.dnn_report()``; for a batch in parts that of the first."""
+        """The row of ``f.dnn_report()``; for a batch in parts the algorithm of the first."""
         if _is_nothing(call):
             return None
         plan = self._plan(call)
-        whole = cut(plan[0].signature, sum(p.count for p in plan))
-        return library_use(whole, plan[0].in_use, max(p.total_bytes for p in plan))
+        first, nbytes = plan[0].in_use, max(p.total_bytes for p in plan)
+        use = library_use(cut(plan[0].signature, sum(p.count for p in plan)), first, nbytes)
+        if len(plan) == 1:
+            return use
+        used = [p.in_use.algorithm for p in plan]
+        times = [a.ms for a in used]
+        counts = ", ".join(f"{p.count} by {a.candidate.name}" for p, a in zip(plan, used))
+        parts = [{"count": p.count, **candidate_record(a.candidate)} for p, a in zip(plan, used)]
+        return replace(
+            use, ms=None if None in times else sum(t or 0.0 for t in times),
+            deterministic=all(a.candidate.deterministic for a in used),
+            why=f"{use.why}; samples in {len(plan)} parts: {counts}",
+            record={**use.record, "parts": parts},
+        )  # fmt: skip
 
     def launcher(self, call: Call, room_bytes: int | None = None) -> Any:
         """A launch that only passes pointers; descriptors are made here.

@@ -28,7 +28,7 @@ from symdnn.gpu.cudnn.kernel import (
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
-from symdnn.graph.kernel import Call, Row
+from symdnn.graph.kernel import Alternative, Call, Kernel, Row
 from symdnn.graph.library_use import Fallback, LibraryUse
 from symdnn.graph.type import TensorType
 from symdnn.ops.lowered.fused import FusedElemwise
@@ -220,6 +220,16 @@ class ConvEpilogueKernel(CudnnKernel):
         """Not where each call is checked."""
         return ConvKernel().capturable(call)
 
+    def alternatives(self, call: Call, room_bytes: int) -> list[Alternative]:
+        """The fused kernel if it was chosen and has room, else those of the convolution alone."""
+        own, conv = self._settled(call), _Unfused(call).conv
+        if own.fused is not None and own.fused.total_bytes <= room_bytes:
+            fused = own.fused
+            error = blocklist.tolerance(fused.signature)
+            return [Alternative(own, fused.total_bytes, fused.ms, error=error)]
+        found = ConvKernel().alternatives(conv, room_bytes)
+        return [replace(a, kernel=_in_two(a.kernel)) for a in found]
+
     def details(self, call: Call) -> str:
         """The computation, and the kernels."""
         own = self._settled(call)
@@ -257,6 +267,12 @@ class ConvEpilogueKernel(CudnnKernel):
             assert own.plain is not None
             return _Unfused(call).launcher(own.plain)
         return _FusedLaunch(call, own.fused, own.state)
+
+
+def _in_two(kernel: Kernel) -> ConvEpilogueKernel:
+    """A convolution's kernel, then an elementwise one."""
+    assert isinstance(kernel, ConvKernel)
+    return ConvEpilogueKernel(plain=kernel)
 
 
 def _op(call: Call) -> GpuDnnConvBiasActivation:

@@ -15,6 +15,7 @@ from symdnn.gpu.device import energy
 from symdnn.gpu.device.context import Context
 from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, Limits, short
+from symdnn.tuning.objective import measures_energy
 
 __all__ = ["measure"]
 
@@ -34,13 +35,13 @@ def measure(
     """Attempts of all candidates, and why none could be measured, else ``""``.
 
     No further candidate is measured after ``budget_ms`` milliseconds, or when ``patience`` in a
-    row were not faster (0: no limit). ``by`` is a value of the flag ``dnn.conv.choose_by``.
+    row were not faster (0: no limit). ``by`` is a value of the flag ``dnn.conv.objective``.
     """
     try:
         with Bench(context, signature) as bench:
             bench.compute_reference()
             found = attempts.measure(bench, candidates, Limits(budget_ms, patience))
-            return (_metered(bench, found) if by == "energy" else found), ""
+            return (_metered(bench, found) if measures_energy(by) else found), ""
     except SymdnnError as error:
         return [], short(error)
 

@@ -25,11 +25,11 @@ from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.cudnn_device import queried_context
 from symdnn.tuning.attempts import Attempt
-from symdnn.tuning.question import Answer, Question, answer, plain
+from symdnn.tuning.question import Answer, Question, answer, plain, table
 
 __all__ = [
-    "ConvQuestion", "candidate_of", "candidate_record", "key_of", "machine", "measured", "plan_of",
-    "plan_record",
+    "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "key_of", "machine",
+    "measured", "plan_of", "plan_record",
 ]  # fmt: skip
 
 #: Fields of a signature that a measurement does not depend on, left out of its key.
@@ -45,24 +45,33 @@ def measured(search: Search) -> Answer[Candidate] | None:
     return answer(ConvQuestion(search))
 
 
+def all_measured(search: Search) -> list[Attempt[Candidate]]:
+    """The measured candidates of which none is better in all respects than another."""
+    return table(ConvQuestion(search, all_candidates=True))
+
+
 class ConvQuestion(Question[Candidate]):
-    """The best algorithm of one convolution without an epilogue."""
+    """The best algorithm of one convolution without an epilogue.
+
+    With ``all_candidates`` a measurement does not end before all were tried.
+    """
 
     family = "convolution"
 
-    def __init__(self, search: Search) -> None:
-        self.search, self.by = search, str(config.dnn.conv.choose_by)
+    def __init__(self, search: Search, all_candidates: bool = False) -> None:
+        self.search, self.by = search, str(config.dnn.conv.objective)
+        self.patience = 0 if all_candidates else _patience(self.by)
         self.deterministic = search.signature.deterministic
 
     def key(self) -> dict[str, Any]:
         """The signature, the machine, and the flags of the measurement."""
-        return key_of(self.search.signature, self.by)
+        return {**key_of(self.search.signature, self.by), "patience": self.patience}
 
     def measured(self) -> tuple[list[Attempt[Candidate]], str]:
         """Attempts of all candidates within the limits of the flags."""
         return measure(
             queried_context(), self.search.signature, self.search.guesses(),
-            float(config.dnn.conv.time_budget), self.by, _patience(self.by),
+            float(config.dnn.conv.time_budget), self.by, self.patience,
         )  # fmt: skip
 
     def fault(self) -> dict[str, Any]:
@@ -75,20 +84,22 @@ class ConvQuestion(Question[Candidate]):
 
     def record(self, best: Attempt[Candidate]) -> dict[str, Any]:
         """The algorithm's number, or the plan's engine and knobs."""
-        more = {"ms": best.ms, "error": best.error, "too_large": self.search.too_large}
+        more = {"ms": best.ms, "error": best.error, "millijoules": best.millijoules,
+                "too_large": self.search.too_large}  # fmt: skip
         return {**candidate_record(best.candidate), **plain(more)}
 
     def revived(self, record: dict[str, Any]) -> Attempt[Candidate] | None:
         """The candidate of a record, if cuDNN still supports it within the limits."""
         try:
             candidate = candidate_of(self.search, record)
-            ms, larger = record["ms"], record.get("too_large")
+            ms, error, energy = record["ms"], record["error"], record.get("millijoules")
+            larger = record.get("too_large")
             self.search.too_large = None if larger is None else tuple(larger)
-        except (KeyError, TypeError, ValueError, SymdnnError) as error:
-            why = str(error).splitlines()[0]
+        except (KeyError, TypeError, ValueError, SymdnnError) as reason:
+            why = str(reason).splitlines()[0]
             self.search.refused.setdefault(str(record.get("name")), []).append(why)
             return None
-        return None if candidate is None else Attempt(candidate, ms)
+        return None if candidate is None else Attempt(candidate, ms, error, energy)
 
     def refused(self, reasons: Sequence[str]) -> None:
         """Report it, and add it to the search's reasons."""

@@ -195,19 +195,11 @@ class PyCuda:
 
 
 class _PyCudaPrimary:
-    """A ``pycuda.driver.Context``."""
+    """A ``pycuda.driver.Context``, on PyCUDA's own stack, which does not know of the driver's."""
 
     def __init__(self, context: Any) -> None:
-        self._context = context
         self.handle = int(context.handle)
-
-    def push(self) -> None:
-        """On PyCUDA's own stack, which does not know of the driver's."""
-        self._context.push()
-
-    def pop(self) -> None:
-        """From that stack."""
-        self._context.pop()
+        self.push, self.pop = context.push, context.pop
 
 
 # --- cuda-bindings --------------------------------------------------------------------------------

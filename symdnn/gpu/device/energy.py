@@ -54,7 +54,7 @@ def meter(context: Context) -> Meter:
         reader()
     except (OSError, AttributeError, SymdnnError) as error:
         raise SymdnnError(
-            f"dnn.conv.choose_by=energy reads NVML's energy counter, which can't be had ({error}): "
+            f"dnn.conv.objective=energy reads NVML's energy counter, which can't be had ({error}): "
             "choose by time or memory"
         ) from error
     return Meter(context, reader)

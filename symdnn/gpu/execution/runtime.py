@@ -6,7 +6,6 @@ import contextlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,7 +138,8 @@ class CudaRuntime(Runtime):
             # No other stream writes such arrays meanwhile, so they need no check in later calls.
             if len(self._known) >= _MAX_ADOPTED:
                 self._known.clear()
-            self._known[id(value)] = weakref.ref(value), array.ptr, replace(array, owner=None)
+            unowned = RawArray(array.ptr, array.shape, array.dtype, array.strides)
+            self._known[id(value)] = weakref.ref(value), array.ptr, unowned
         return self.to_host(array) if on_host else array
 
     def known(self, value: Any) -> RawArray | None:

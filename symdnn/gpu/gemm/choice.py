@@ -67,6 +67,9 @@ class GemmChoice:
         return f"{self.signature}: {self.algorithm}, {self.why}"
 
 
+#: The oldest choice is dropped beyond so many.
+_MAX_CHOICES = 4096
+
 _chosen: dict[tuple[int, GemmSignature, str], GemmChoice] = {}
 _lock = threading.Lock()
 
@@ -106,6 +109,8 @@ def choose(
     if made.mode == mode:
         with _lock:
             _chosen[key] = made
+            if len(_chosen) > _MAX_CHOICES:
+                del _chosen[next(iter(_chosen))]
     return made
 
 

@@ -69,13 +69,18 @@ class OpFromGraph(InnerGraphOp):
         self._fill(inner, inline, name, overrides, tuple(shared))
 
     def _fill(self, *values: Any) -> None:
-        for name, value in zip(self.__dataclass_fields__, values, strict=True):
+        for name, value in zip(self.__dataclass_fields__, values):  # the others have defaults
             object.__setattr__(self, name, value)
 
     def with_inner(self, inner: InnerGraph) -> OpFromGraph:
         """The same op with another graph of the same meaning."""
         other = OpFromGraph.__new__(OpFromGraph)
         other._fill(inner, self.inline, self.name, self.overrides, self.closures)
+        return other
+
+    def portable(self) -> OpFromGraph:
+        other = OpFromGraph.__new__(OpFromGraph)
+        other._fill(self.inner, self.inline, self.name)
         return other
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import AssertionFailed, NonDifferentiable, OptionError, TypeMismatch
+from symdnn.errors import AssertionFailed, InputError, NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
@@ -159,6 +159,13 @@ class Assert(Identity):
         return inputs[0]
 
 
+#: What a file may have of an array printed: these change nothing, and take no memory.
+_PORTABLE_ATTRS = {
+    "__str__", "__repr__", "dtype", "max", "mean", "min", "nbytes", "ndim", "shape", "size", "std",
+    "strides", "sum", "var",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Print(Identity):
     """``x``; when it runs, ``message`` and ``attrs`` of the value are printed (Theano's ``Print``).
@@ -177,6 +184,12 @@ class Print(Identity):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attrs", tuple(self.attrs))
+
+    def portable(self) -> Print:
+        if strange := sorted(set(self.attrs) - _PORTABLE_ATTRS):
+            wanted = ", ".join(sorted(_PORTABLE_ATTRS))
+            raise InputError(f"Print of {', '.join(strange)}: in a file, wanted of {wanted}")
+        return self
 
     def reference(self, *inputs: Array) -> Array:
         (self.function or _print)(self, inputs[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, static_dim
 from symdnn.ops.elementwise.arithmetic import Cast
@@ -65,10 +68,34 @@ def _too_big(node: Apply) -> bool:
     types = [v.type for v in node.outputs]
     if isinstance(node.op, Alloc):
         return any(t.ndim > 0 and t.shape != (1,) * t.ndim for t in types)
-    made = [_elements(t.shape) for t in types if isinstance(t, TensorType)]
+    if isinstance(node.op, InnerGraphOp) and _steps(node) > FOLD_LIMIT_ELEMENTS:
+        return True
+    made = [_elements(s) for s in _shapes(node)]
     return any(n is None and given > FOLD_LIMIT_ELEMENTS for n in made) or any(
         n is not None and n > max(FOLD_LIMIT_ELEMENTS, given) for n in made
     )
+
+
+def _steps(node: Apply) -> float:
+    """How many steps the loop of a node runs; infinite where a loop is in its graph."""
+    op: Any = node.op
+    if any(isinstance(n.op, InnerGraphOp) for n in op.inner.nodes):
+        return math.inf
+    return int(node.inputs[0].data) if isinstance(op, Scan) else 1  # type: ignore[attr-defined]
+
+
+def _shapes(node: Apply) -> list[tuple[int | None, ...]]:
+    """The shapes of the results: from the values of sizes where static types do not say."""
+    static = [v.type.shape for v in node.outputs if isinstance(v.type, TensorType)]
+    if not any(None in shape for shape in static):
+        return static
+    given = [v.data for v in node.inputs]  # type: ignore[attr-defined]
+    types, host = [v.type for v in node.inputs], {i: given[i] for i in node.op.host_inputs}
+    try:
+        found = node.op.shapes(types, [v.shape for v in given], host)
+    except Exception:
+        return static  # the node fails when the function runs
+    return static if found is None else [tuple(map(int, s)) for s in found]
 
 
 def _elements(shape: tuple[int | None, ...]) -> int | None:

@@ -8,7 +8,8 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.plan.memory import Buffer, View, assign_offsets
+from symdnn.compile.plan.memory import View
+from symdnn.compile.plan.packing import Buffer, assign_offsets
 from symdnn.graph.op import Op
 from symdnn.ops.core.gradient_control import Print, assert_
 

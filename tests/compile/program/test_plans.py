@@ -5,8 +5,10 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.plan import plan as plan_module
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
+from symdnn.tuning import allowance
 
 
 def counts(f):
@@ -59,6 +61,43 @@ def test_least_recently_used_plans_are_dropped():
         assert counts(f) == (3, 2)
         f(np.zeros(2))
         assert counts(f) == (4, 2)
+
+
+def test_of_shapes_that_were_met_once_only_the_last_few_have_plans():
+    x = T.dvector("x")
+    f = symdnn.function([x], x + 1)
+    for n in (1, 1, 2, 1):  # one shape returns at once, one is used often
+        f(np.zeros(n))
+    for n in range(3, 60):
+        f(np.zeros(n))
+    kept = [p.signature[0][0] for p in f.plans()]
+    assert kept == [1, *range(44, 60)]
+
+
+def test_a_plan_that_was_dropped_too_early_is_dropped_once():
+    x = T.dvector("x")
+    f = symdnn.function([x], x + 1)
+    for _ in range(3):
+        for n in range(30):
+            f(np.zeros(n))
+    assert counts(f) == (45, 45)  # half of them are made twice; the third round makes none
+
+
+def test_a_plan_with_a_measurement_put_off_is_made_again_when_its_shape_returns(monkeypatch):
+    x = T.dvector("x")
+    f = symdnn.function([x], x + 1)
+    asked = []
+    real = plan_module.make_plan
+
+    def make(*given):
+        asked.append(allowance.may_measure())
+        return real(*given)
+
+    monkeypatch.setattr(plan_module, "make_plan", make)
+    for n in (1, 2, 2, 2, 3, 1, 3):
+        f(np.zeros(n))
+    assert asked == [True, False, True, False, True]  # of 1, 2, 2 again, 3, 3 again
+    assert [p.postponed for p in f.plans()] == [False] * 3
 
 
 @pytest.mark.cpu

@@ -8,7 +8,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.onednn import library
+from symdnn.cpu.onednn import library, objects
 from symdnn.cpu.onednn.conv import ConvKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
@@ -97,3 +97,24 @@ def test_a_program_says_what_it_chose(rng, algo):
         report = str(f.dnn_report())
     timed = "timed" in report and re.search(r"plain \d", report)
     assert timed if algo == "time" else " plain " in report
+
+
+def test_code_that_onednn_keeps_is_bounded(monkeypatch, rng):
+    """Each kernel with a post-op of a ``brg`` implementation stays for the life of the process."""
+    monkeypatch.setattr(objects, "_kept_code", [0])
+    monkeypatch.setattr(objects, "_MAX_KEPT_CODE", 2)
+    x, w = T.tensor4("x"), symdnn.shared(rng.standard_normal((8, 16, 3, 3)).astype("float32"))
+    f = symdnn.function([x], T.nnet.relu(T.nnet.conv2d(x, w, filter_flip=False)))
+    exact = T.tensor4("exact", dtype="float64")
+    wide = T.nnet.relu(T.nnet.conv2d(exact, w.astype("float64"), filter_flip=False))
+    in_float64 = symdnn.function([exact], wide)
+    made = []
+    real = objects._without_kept_code
+    monkeypatch.setattr(objects, "_without_kept_code", lambda p: made.append(real(p)) or made[-1])
+    for size in range(31, 37):
+        value = rng.standard_normal((1, 16, size, 9)).astype("float32")
+        wanted = in_float64(value.astype("float64"))
+        np.testing.assert_allclose(f(value), wanted, rtol=1e-4, atol=1e-4)
+    kept = [p.implementation for p in made if p.implementation.startswith("brg")]
+    assert len(kept) <= 2
+    assert len(made) >= 6

@@ -427,7 +427,7 @@ def test_patience_is_part_of_the_question_where_time_decides(both, folder, monke
     )
     s = signature(conv(algo="time_once"))
     for by, patience in (("time", 16), ("time", 16), ("time", 0), ("memory", 16)):
-        flags = {"dnn.conv.choose_by": by, "dnn.conv.time_patience": patience}
+        flags = {"dnn.conv.objective": by, "dnn.conv.time_patience": patience}
         with config.change_flags(flags):
             conv_tuning.measured(Search(s, HANDLE))
     assert asked == [16, 0, 0]

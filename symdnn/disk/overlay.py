@@ -1,0 +1,47 @@
+"""Cache entries that are in no folder: those that came with a file which the user trusts.
+
+Names are ``kind/key.suffix``, as in the cache's folder. While someone is :func:`noting`, entries
+that are read or written are noted, so that such a file can be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+__all__ = ["find", "give", "is_noting", "note", "noting"]
+
+_given: dict[str, bytes] = {}
+_notes: list[dict[str, bytes]] = []
+
+
+def give(entries: Mapping[str, bytes]) -> None:
+    """Let these entries be found from now on, before those of any folder."""
+    _given.update(entries)
+
+
+def find(name: str) -> bytes | None:
+    """The content of an entry that was given; None if there is none."""
+    return _given.get(name)
+
+
+def note(name: str, body: bytes) -> None:
+    """Note an entry that was read or written."""
+    for each in _notes:
+        each[name] = body
+
+
+def is_noting() -> bool:
+    """Whether entries are noted now: what is kept in memory is then to be read again."""
+    return bool(_notes)
+
+
+@contextmanager
+def noting() -> Iterator[dict[str, bytes]]:
+    """Inside, all entries that the process reads or writes are added to the result."""
+    found: dict[str, bytes] = {}
+    _notes.append(found)
+    try:
+        yield found
+    finally:
+        _notes[:] = [each for each in _notes if each is not found]

@@ -1,0 +1,67 @@
+"""What choices minimise: the flag ``dnn.conv.objective``.
+
+``time``, ``energy``, or a weighted sum of them, in which each is relative to its least possible
+value: the least of one table, or the sum of the least of all tables that are chosen from together.
+``memory`` is the workspace, then the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Protocol
+
+__all__ = ["Measured", "costs", "measures_energy", "weights"]
+
+
+class Measured(Protocol):
+    """One way to run a layer, with what was measured of it; None where it was not."""
+
+    @property
+    def ms(self) -> float | None:
+        """Milliseconds."""
+
+    @property
+    def millijoules(self) -> float | None:
+        """Energy."""
+
+
+def weights(objective: str) -> dict[str, float]:
+    """The weights of ``time`` and ``energy`` in a value of the flag; ``memory`` is time here.
+
+    >>> weights("0.7*time+0.3*energy")
+    {'time': 0.7, 'energy': 0.3}
+    """
+    found = {"time": 0.0, "energy": 0.0}
+    for term in objective.replace("memory", "time").split("+"):
+        number, _, word = term.rpartition("*")
+        found[word] += float(number or 1)
+    return found
+
+
+def measures_energy(objective: str) -> bool:
+    """Whether the energy has to be measured."""
+    return weights(objective)["energy"] > 0
+
+
+def costs(tables: Sequence[Sequence[Measured]], objective: str) -> list[list[float]]:
+    """The cost of each way of each table, infinite where a needed value was not measured.
+
+    The sum of the costs of one way of each table is what is minimised.
+    """
+    factors = weights(objective)
+    found = [[0.0] * len(table) for table in tables]
+    for word, weight in factors.items():
+        if not weight:
+            continue
+        values = [[_value(way, word) for way in table] for table in tables]
+        least = sum(min(row) for row in values if min(row, default=inf) < inf) or 1.0
+        for row, own in zip(found, values, strict=True):
+            for i, value in enumerate(own):
+                row[i] += weight * value / least
+    return found
+
+
+def _value(way: Measured, word: str) -> float:
+    value = way.ms if word == "time" else way.millijoules
+    return inf if value is None else value
