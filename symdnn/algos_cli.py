@@ -2,6 +2,7 @@
 
 symdnn algos --input 64,128,112,112 --filter 128,128,7,7 --pad 3 --direction bwd_data
 symdnn algos --function train:step --shape x=64,3,224,224 --csv algos.csv --picture algos.png
+symdnn algos --blocked         algorithms that gave a wrong result, and are not used
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from symdnn.config import config
 from symdnn.disk.atomic import write_atomically
 from symdnn.errors import InputError
 from symdnn.graph.place import Place
+from symdnn.tuning import blocked
 
 __all__ = ["add_to", "run"]
 
@@ -30,6 +32,7 @@ def add_to(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--input", type=_sizes, help="N,C,H,W or N,C,D,H,W")
     parser.add_argument("--filter", type=_sizes, help="K,C/groups and its sizes")
+    parser.add_argument("--blocked", action="store_true", help="only print the block list")
     _add_function_to(parser)
     for name, default in (("pad", 0), ("stride", 1), ("dilation", 1)):
         parser.add_argument(f"--{name}", type=_sizes, default=(default,), help="one size, or each")
@@ -69,10 +72,15 @@ def _add_function_to(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table; returns 1 if nothing is supported. Without a GPU: an error of one line."""
+    if args.blocked:
+        print("\n".join(map(str, blocked.entries())) or "the block list is empty")
+        return 0
     if args.function:
         return _run_function(args)
     if args.input is None or args.filter is None:
-        raise InputError("symdnn algos: wanted --input and --filter, or --function MODULE:NAME")
+        raise InputError(
+            "symdnn algos: wanted --input and --filter, --function MODULE:NAME, or --blocked"
+        )
     module: Any = importlib.import_module("symdnn.gpu.conv_table")
     pad, stride, dilation = (
         v[0] if len(v) == 1 else v for v in (args.pad, args.stride, args.dilation)

@@ -14,8 +14,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.conv import tuning as conv_tuning
-from symdnn.gpu.conv.algorithm import SEARCH
-from symdnn.gpu.conv.bench import tolerance
+from symdnn.gpu.conv.blocklist import tolerance
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
@@ -29,7 +28,7 @@ __all__ = ["cut", "first_with_room", "is_chosen_together", "runs_plans_in_parts"
 
 def is_chosen_together(s: ConvSignature) -> bool:
     """Whether the algorithm is chosen with those of other convolutions: the user named none."""
-    return bool(config.dnn.workspace_budget) and (not s.named or s.wanted in SEARCH)
+    return bool(config.dnn.workspace_budget) and not s.names_one
 
 
 def cut(s: ConvSignature, count: int) -> ConvSignature:
