@@ -94,7 +94,7 @@ def test_the_command(capsys, tmp_path):
     assert (tmp_path / "a.csv").read_text().startswith("layer,direction,api,")
     assert (tmp_path / "a.png").exists()
     assert main(["algos"]) == 2
-    assert "wanted --input and --filter, or --function" in capsys.readouterr().err
+    assert "wanted --input and --filter, --function" in capsys.readouterr().err
     assert main(["algos", "--function", "json:decoder"]) == 2
 
 
