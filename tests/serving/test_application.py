@@ -127,7 +127,7 @@ def test_requests_are_joined():
         gate.set()
         found = [t.result().json()["outputs"]["0"] for t in tasks]
         counts = client.get("/metadata").json()
-    np.testing.assert_allclose(found, [f(r) for r in rows], rtol=1e-6)
+    np.testing.assert_allclose(found, [f(r) for r in rows], rtol=1e-5)
     assert sum(sizes) == 6
     assert max(sizes) > 1
     assert (counts["requests"], counts["calls"]) == (6, len(sizes))
