@@ -26,6 +26,7 @@ from symdnn.disk import trust
 from symdnn.errors import CudnnError, CudnnNotFound, SymdnnError
 from symdnn.gpu.binding import cudnn_library, frontend
 from symdnn.gpu.binding.libcuda import driver
+from symdnn.tuning import blocked
 
 _REQUIRED_PACKAGES = (
     "numpy",
@@ -95,6 +96,7 @@ class Diagnosis:
     runs_on: str  # the target of the flag device here, or why there is none
     cpu_libraries: list[Library] = field(default_factory=list)
     cuda_libraries: list[Library] = field(default_factory=list)
+    blocked: list[str] = field(default_factory=list)  # algorithms that gave a wrong result
 
     @property
     def cpu_works(self) -> bool:
@@ -158,6 +160,7 @@ def diagnose() -> Diagnosis:
         runs_on=_runs_on(),
         cpu_libraries=[_onednn()],
         cuda_libraries=_cuda_libraries(),
+        blocked=[str(entry) for entry in blocked.entries()],
     )
 
 
@@ -328,6 +331,8 @@ def _report(found: Diagnosis) -> Iterator[str]:
     for library in found.cuda_libraries:
         yield from _library(library)
     yield f"Graph API   {_graph_api(found)}"
+    yield f"Block list  {len(found.blocked) or 'no'} algorithm(s) with wrong results"
+    yield from (f"            {entry}" for entry in found.blocked)
     yield ""
     yield from _verdict(found)
 

@@ -355,7 +355,12 @@ _CUDA = [
             "refuses for the shapes at hand.", affects=CODE),
     _str("dnn.conv.overrides", "Algorithms by the name of a layer, such as conv3*=fft_tiling; "
          "head:bwd_data=deterministic. A name is the hint's, the filter's, or the path of its "
-         "module.", affects=CODE),
+         "module. A file by f.dnn_report().save(path) gives the algorithms of that report.",
+         affects=CODE),
+    _choice("dnn.check", "once off always", "Whether the result of an algorithm is compared with "
+            "that of a trusted one before it is used, on the call's own values. once: at the first "
+            "call with new shapes; always: at every call, without CUDA graphs. What is wrong goes "
+            "to the block list.", affects=CODE),
     Flag("dnn.conv.objective", "objective", "time", "What measured choices of convolutions "
          "minimise: time, memory (the workspace), energy (by the card's own counter), or a "
          "weighted sum such as 0.7*time+0.3*energy, each relative to its least possible value.",

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["LibraryUse"]
+__all__ = ["Fallback", "LibraryUse"]
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """What runs instead of what was asked for: both by name, the reason, and the cost in words."""
+
+    asked: str
+    got: str
+    why: str
+    cost: str = ""
+
+    def __str__(self) -> str:
+        cost = f"; cost: {self.cost}" if self.cost else ""
+        return f"asked for {self.asked}, got {self.got}: {self.why}{cost}"
 
 
 @dataclass(frozen=True)
@@ -14,7 +30,9 @@ class LibraryUse:
     ``requested`` is the user's word, ``used`` the algorithm's or plan's own name and ``engine`` its
     number; ``api`` says which of the library's APIs has it. ``ms`` is its time in milliseconds,
     where it was measured; ``precision`` how numbers are stored, multiplied and summed; ``why``
-    where the choice comes from.
+    where the choice comes from. ``fallback`` says what was asked for, where something else runs.
+    ``check`` is what the flag ``dnn.check`` found. ``record`` has JSON values that find the
+    algorithm again in another run; it is empty where that can't be.
     """
 
     requested: str
@@ -26,3 +44,6 @@ class LibraryUse:
     precision: str
     ms: float | None = None
     why: str = ""
+    fallback: Fallback | None = None
+    check: str = ""
+    record: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)

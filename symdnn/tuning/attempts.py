@@ -51,6 +51,11 @@ class Attempt(Generic[C]):
         """Whether its result was right and it was timed."""
         return self.ms is not None and not self.problem
 
+    @property
+    def wrong(self) -> bool:
+        """Whether it ran, and its result was wrong."""
+        return self.error is not None and self.ms is None and bool(self.problem)
+
 
 @dataclass(frozen=True)
 class Limits:

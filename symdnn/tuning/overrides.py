@@ -1,12 +1,15 @@
 """Algorithms chosen by a layer's name: the flag ``dnn.conv.overrides``, and :func:`override`.
 
+The flag has patterns, and files of reports (:mod:`symdnn.tuning.replay`), whose algorithms run
+again.
+
 A layer's names are the hint's ``name``, the names of its result and of its filter, and the path of
 the module that has the filter as a parameter: ``conv3`` for ``conv3.weight``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -19,6 +22,8 @@ from symdnn.flags import FLAGS
 from symdnn.graph.traverse import parameter_name
 from symdnn.graph.variable import Apply
 from symdnn.ops.vendor.gpudnn_conv import DnnConvolution
+from symdnn.tuning import replay
+from symdnn.tuning.replay import Recorded
 
 __all__ = ["Override", "algorithm_for", "names_of", "override", "parse"]
 
@@ -41,17 +46,27 @@ class Override:
         return applies and any(fnmatchcase(name, self.pattern) for name in names)
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """The file of a report, each of whose algorithms applies to the convolution of its row."""
+
+    path: str
+
+
 @lru_cache(maxsize=64)
-def parse(text: str) -> tuple[Override, ...]:
-    """Parse a flag's value: ``"conv3*=fft_tiling; head:bwd_data=deterministic"``.
+def parse(text: str) -> tuple[Override | Replayed, ...]:
+    """Parse a flag's value: ``"conv3*=fft_tiling; head:bwd_data=deterministic; report.json"``.
 
     Raises :class:`~symdnn.errors.ConfigError` for a text of another form.
 
     >>> parse("conv3*=small; head:bwd_data=deterministic")[1].direction
     'bwd_data'
     """
-    found = []
+    found: list[Override | Replayed] = []
     for part in filter(None, (p.strip() for p in text.replace("\n", ";").split(";"))):
+        if part.endswith(replay.SUFFIX) and not part.count("="):
+            found.append(Replayed(part))
+            continue
         name, equals, algo = (p.strip() for p in part.partition("="))
         pattern, colon, direction = (p.strip() for p in name.rpartition(":"))
         if not colon:
@@ -59,7 +74,8 @@ def parse(text: str) -> tuple[Override, ...]:
         if not equals or not pattern or not algo or (colon and direction not in DIRECTIONS):
             raise ConfigError(
                 f"flag dnn.conv.overrides: {part!r}; wanted PATTERN=ALGORITHM, or "
-                f"PATTERN:DIRECTION=ALGORITHM with one of {', '.join(DIRECTIONS)}"
+                f"PATTERN:DIRECTION=ALGORITHM with one of {', '.join(DIRECTIONS)}, or the path of "
+                "a report (*.json)"
             )
         found.append(_checked(Override(pattern, int(algo) if algo.isdigit() else algo, direction)))
     return tuple(found)
@@ -87,11 +103,13 @@ def _problem(direction: str, algo: str | int) -> OptionError | None:
 _node_overrides: WeakKeyDictionary[Apply, str | int] = WeakKeyDictionary()
 
 
-def algorithm_for(node: Apply | None, direction: str) -> str | int | None:
+def algorithm_for(
+    node: Apply | None, direction: str, question: Callable[[], Mapping[str, Any]] | None = None
+) -> str | int | Recorded | None:
     """The algorithm that the user has chosen for a convolution by its name; None without one.
 
     :func:`override` has precedence over the flag. The last override of the flag that applies
-    counts.
+    counts. ``question()`` has the convolution's shapes and settings, for rows of reports.
     """
     if node is None:
         return None
@@ -101,8 +119,14 @@ def algorithm_for(node: Apply | None, direction: str) -> str | int | None:
     if not text:
         return None
     names = names_of(node)
-    fitting = [o.algo for o in parse(text) if o.fits(names, direction)]
-    return fitting[-1] if fitting else None
+    fitting: str | int | Recorded | None = None
+    for one in parse(text):
+        if isinstance(one, Override):
+            fitting = one.algo if one.fits(names, direction) else fitting
+        elif question is not None:
+            found = replay.read(one.path).find(question(), names, str(node.origin))
+            fitting = found or fitting
+    return fitting
 
 
 def override(f: Any, pattern: str, *, algo: str | int, direction: str | None = None) -> list[str]:

@@ -17,7 +17,7 @@ from functools import cache
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from symdnn.tuning import allowance, store
+from symdnn.tuning import allowance, blocked, store
 from symdnn.tuning.attempts import Attempt, best_of
 from symdnn.tuning.budget import front
 
@@ -58,6 +58,22 @@ class Question(ABC, Generic[C]):
     @abstractmethod
     def revived(self, record: Record) -> Attempt[C] | None:
         """The candidate of a stored record; None if the library does not support it any more."""
+
+    def fault(self) -> Record | None:
+        """The question of the block list (:mod:`symdnn.tuning.blocked`); None: it has none.
+
+        That is the library, its version, the architecture and the operation.
+        """
+        return None
+
+    def identity(self, candidate: C) -> Any:
+        """What identifies a candidate on the block list, as JSON values."""
+        return str(candidate)
+
+    def is_blocked(self, candidate: C) -> bool:
+        """Whether a candidate is on the block list."""
+        fault = self.fault()
+        return fault is not None and blocked.error_of(fault, self.identity(candidate)) is not None
 
     def refused(self, reasons: Sequence[str]) -> None:
         """Called if no candidate is usable; warns once."""
@@ -123,6 +139,8 @@ def table(question: Question[C]) -> list[Attempt[C]]:
         return []
     with allowance.spending():
         measured, problem = question.measured()
+    if key is not None:
+        _block_wrong(question, measured)
     usable = [a for a in measured if a.usable]
     if not usable:
         question.refused([problem] if problem else [a.problem for a in measured])
@@ -161,6 +179,8 @@ def _measure(question: Question[C], key: Record | None) -> Answer[C] | None:
     """Measure, store, and use the stored answer: another process may have been first."""
     with allowance.spending():
         table, problem = question.measured()
+    if key is not None:
+        _block_wrong(question, table)
     best = best_of(table, question.by)
     if best is None:
         names = (getattr(a.candidate, "name", a.candidate) for a in table)
@@ -178,6 +198,17 @@ def _measure(question: Question[C], key: Record | None) -> Answer[C] | None:
         return None
     count = sum(a.usable for a in table)
     return Answer(best, f"fastest of {count} measured{_criterion_note(question)}", tuple(table))
+
+
+def _block_wrong(question: Question[C], table: Sequence[Attempt[C]]) -> None:
+    """Put wrong candidates on the block list, unless most disagree with the trusted result."""
+    wrong = [a for a in table if a.wrong]
+    fault = question.fault() if wrong else None
+    if fault is None or len(wrong) >= sum(a.usable for a in table):
+        return
+    for a in wrong:
+        name = str(getattr(a.candidate, "name", a.candidate))
+        blocked.add(fault, question.identity(a.candidate), name, a.error or 0.0, a.problem)
 
 
 def _criterion_note(question: Question[Any]) -> str:
@@ -219,6 +250,11 @@ class ChoiceCache(Generic[V]):
                     self._choices.popitem(last=False)
             self._choices.move_to_end(key)
             return self._choices[key]
+
+    def drop(self, key: Hashable) -> None:
+        """Drop the choice for ``key``, if there is one."""
+        with self._lock:
+            self._choices.pop(key, None)
 
     def values(self) -> list[V]:
         """All choices, the last used one at the end."""

@@ -107,7 +107,9 @@ class FakeGemmEnv:
     node: int = 0
     cublaslt: int = 7
     next: int = 0x7000_0000
-    context: Any = field(default_factory=lambda: SimpleNamespace(current=contextlib.nullcontext))
+    context: Any = field(
+        default_factory=lambda: SimpleNamespace(current=contextlib.nullcontext, capability=(9, 0))
+    )
 
     def zero(self, ptr: int, nbytes: int) -> None:
         self.did.append(("zero", ptr, nbytes))

@@ -62,6 +62,8 @@ class Fake:
         if name.startswith("cudnnCreate"):
             self._next += 0x10
             return Address(self._next)
+        if name == "cudnnGetVersion":
+            return 91900
         if name == "cudnnGetRNNTempSpaceSizes":
             return 1000, 2000
         return 64 if "Size" in name and name.startswith("cudnn") else None
@@ -146,7 +148,9 @@ def fake(monkeypatch):
             monkeypatch.setattr(
                 libcudnn, name, lambda *args, _n=name, **named: made.call(_n, *args)
             )
-    device = SimpleNamespace(index=0, cudnn=HANDLE, current=contextlib.nullcontext)
+    device = SimpleNamespace(
+        index=0, cudnn=HANDLE, capability=(9, 0), current=contextlib.nullcontext
+    )
     monkeypatch.setattr(cudnn_device, "existing_context", lambda: device)
     for direction in conv_search.DIRECTIONS:  # as if nobody had set them
         monkeypatch.delitem(config._global, f"dnn.conv.algo_{direction}", raising=False)
@@ -154,7 +158,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(conv_search, "graph_plans", made.graph_plans)
     remember(monkeypatch, made)
     forget()
-    with config.change_flags(**{"gpu.prefer": "cudnn"}):
+    with config.change_flags(**{"gpu.prefer": "cudnn", "dnn.check": "off"}):
         yield made
     forget()
 

@@ -86,9 +86,6 @@ class Graph:
     def deselect_numeric_notes(self, notes):
         self.barred |= {i for i, e in enumerate(self.listed) if set(e.notes) & set(notes)}
 
-    def deselect_workspace_greater_than(self, most):
-        self.barred |= {i for i, e in enumerate(self.listed) if e.workspace > most}
-
     def build_plan_at_index(self, index):
         if index in self.barred or not self.listed[index].works:
             raise RuntimeError(f"[cudnn_frontend] Error: {self.listed[index].name} refused\nmore")

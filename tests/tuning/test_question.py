@@ -3,7 +3,7 @@
 import pytest
 
 from symdnn.config import config
-from symdnn.tuning import store
+from symdnn.tuning import blocked, store
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
@@ -40,8 +40,10 @@ class Letters(Question):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path):
+    blocked.forget()
     with config.change_flags({"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
+    blocked.forget()
 
 
 def test_another_process_measures_nothing():
@@ -158,3 +160,60 @@ def test_damaged_lines_are_not_taken(folder, tmp_path, capsys):
     assert main(["tune", "--import", str(file)]) == 1
     assert "1 known already, 4 damaged" in capsys.readouterr().out
     assert main(["tune", "--import", str(tmp_path / "none")]) == 2
+
+
+class Checked(Letters):
+    """Candidates of which ``errors`` says how wrong they are."""
+
+    def __init__(self, ms, errors, **more):
+        super().__init__(ms, **more)
+        self.errors = errors
+
+    def fault(self):
+        return {"library": "abc", "version": 1, "arch": "x", "op": "which"}
+
+    def measured(self):
+        self.asked += 1
+        return [
+            Attempt(c, None, self.errors[c], problem=f"its result is off by {self.errors[c]}")
+            if c in self.errors else Attempt(c, ms, 0.0)
+            for c, ms in self.ms.items() if not self.is_blocked(c)
+        ], ""  # fmt: skip
+
+
+def test_what_is_measured_to_be_wrong_is_blocked():
+    first = Checked({"a": 2.0, "b": 1.0, "c": 3.0}, {"b": 0.5})
+    assert answer(first).attempt.candidate == "a"
+    (entry,) = blocked.entries()
+    assert (entry.name, entry.error) == ("b", 0.5)
+    assert "b: its result is off by 0.5 (library abc, version 1, arch x; op=which)" in str(entry)
+    blocked.forget()  # another process knows it by the file
+    assert first.is_blocked("b")
+    assert not first.is_blocked("a")
+    with config.change_flags({"dnn.conv.tuning_cache": "off"}):
+        assert not first.is_blocked("b")
+
+
+def test_where_most_disagree_nothing_is_blocked():
+    """The first candidate, with which the others are compared, may itself be the wrong one."""
+    answer(Checked({"a": 2.0, "b": 1.0, "c": 3.0}, {"b": 0.5, "c": 0.5}))
+    assert list(blocked.entries()) == []
+
+
+def test_without_a_store_the_process_knows():
+    with config.change_flags({"dnn.conv.tuning_cache": "off"}):
+        blocked.add({"library": "abc"}, "a", "a", float("inf"), "wrong")
+        assert blocked.error_of({"library": "abc"}, "a") > 1e299
+        assert blocked.error_of({"library": "abd"}, "a") is None
+        assert [e.name for e in blocked.entries()] == ["a"]
+    blocked.forget()
+
+
+def test_entries_are_exported_and_imported(tmp_path):
+    blocked.add({"library": "abc"}, ["legacy", 1, False], "small", 0.5, "wrong")
+    lines = list(store.exported())
+    blocked.forget()
+    with config.change_flags({"dnn.conv.tuning_cache": str(tmp_path / "other")}):
+        assert blocked.error_of({"library": "abc"}, ["legacy", 1, False]) is None
+        assert [store.imported(line) for line in lines] == ["new"]
+        assert blocked.error_of({"library": "abc"}, ["legacy", 1, False]) == 0.5

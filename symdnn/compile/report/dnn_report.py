@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from symdnn.compile.plan.plan import Plan
+from symdnn.errors import OptionError
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.variable import Apply
+from symdnn.tuning import replay
+from symdnn.tuning.overrides import names_of
 
 __all__ = ["DnnReport", "DnnRow", "dnn_report"]
 
@@ -51,6 +56,16 @@ class DnnReport:
 
     rows: tuple[DnnRow, ...]
 
+    def save(self, path: str | Path) -> None:
+        """Write the report as JSON to a file whose name ends in ``.json``.
+
+        With the flag ``dnn.conv.overrides=path`` another run gives cuDNN's convolutions the same
+        algorithms. Raises :class:`~symdnn.errors.OptionError` for another name, and ``OSError``.
+        """
+        if not str(path).endswith(replay.SUFFIX):
+            raise OptionError(f"the file of a report: wanted a name *{replay.SUFFIX}, got {path}")
+        replay.write(path, map(_as_json, self.rows))
+
     def used(self) -> list[str]:
         """The names of the algorithms that run, in the order of the rows."""
         return [row.use.used for row in self.rows]
@@ -69,6 +84,16 @@ def dnn_report(plans: Sequence[Plan]) -> DnnReport:
     return DnnReport(tuple(_rows(plans)))
 
 
+def _as_json(row: DnnRow) -> dict[str, Any]:
+    found = asdict(row.use)
+    record = dict(found.pop("record"))
+    where = {
+        "op": type(row.node.op).__name__, "names": list(names_of(row.node)), "line": row.line,
+        "plan": row.plan, "shapes": [list(s) for s in row.shapes],
+    }  # fmt: skip
+    return {**where, **found, "record": record}
+
+
 def _rows(plans: Sequence[Plan]) -> Iterator[DnnRow]:
     for number, plan in enumerate(plans):
         spec = plan.specialised
@@ -84,8 +109,9 @@ def _lines(rows: Sequence[DnnRow]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for i, cells in enumerate(table):
         yield "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
-        if i and rows[i - 1].use.why:
-            yield f"      {rows[i - 1].use.why}"
+        if i:
+            use = rows[i - 1].use
+            yield from (f"      {text}" for text in (use.why, use.fallback, use.check) if text)
 
 
 def _cut(text: str) -> str:

@@ -302,9 +302,21 @@ class _LayoutQuestion(Question[_LayoutChoice]):
             "among": [w.name for w in self.ways],
         }  # fmt: skip
 
+    def fault(self) -> dict[str, Any]:
+        """The call, oneDNN's version and instruction set."""
+        known = library.facts()
+        made = {"library": "oneDNN", "version": known.get("onednn"), "arch": known.get("isa")}
+        types = [str(t) for t in (*self.call.inputs, *self.call.outputs)]
+        return {**made, "op": str(self.call.op), "types": types}
+
+    def identity(self, candidate: _LayoutChoice) -> Any:
+        """The layout's name."""
+        return candidate.name
+
     def measured(self) -> tuple[list[Attempt[_LayoutChoice]], str]:
         """The attempts; the guess is first, since results are compared with its."""
-        return measure(_LayoutBench(self.call, self.ways), self.ways), ""
+        ways = [w for w in self.ways if not self.is_blocked(w)]
+        return measure(_LayoutBench(self.call, ways), ways), ""
 
     def record(self, best: Attempt[_LayoutChoice]) -> dict[str, Any]:
         """The layout's name."""
@@ -312,7 +324,7 @@ class _LayoutQuestion(Question[_LayoutChoice]):
 
     def revived(self, record: dict[str, Any]) -> Attempt[_LayoutChoice] | None:
         """The layout, if oneDNN still has a primitive for it."""
-        named = (w for w in self.ways if w.name == record.get("name"))
+        named = (w for w in self.ways if w.name == record.get("name") and not self.is_blocked(w))
         return next((Attempt(w, float(record["ms"])) for w in named), None)
 
     def refused(self, reasons: Sequence[str]) -> None:

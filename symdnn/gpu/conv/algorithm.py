@@ -26,32 +26,38 @@ percent.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from symdnn.config import config
-from symdnn.errors import NoAlgorithm, UnsupportedAlgorithm
+from symdnn.errors import NoAlgorithm, SymdnnError, UnsupportedAlgorithm
 from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
-from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Direction
+from symdnn.gpu.conv.signature import DIRECTIONS, SEARCH, ConvSignature, Direction
+from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.cudnn_device import free_bytes, query_cudnn
+from symdnn.graph.library_use import Fallback
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
+from symdnn.tuning import fallbacks
 from symdnn.tuning.allowance import postponed
-from symdnn.tuning.attempts import Attempt
+from symdnn.tuning.attempts import Attempt, short
 from symdnn.tuning.question import ChoiceCache
+from symdnn.tuning.replay import Recorded
 
 __all__ = [
     "DIRECTIONS", "SEARCH", "ConvAlgorithm", "ConvSignature", "Direction", "NoAlgorithm",
     "UnsupportedAlgorithm", "choose", "forget", "wanted_algorithm",
 ]  # fmt: skip
 
-#: Words for a search.
-SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
+
+#: Plans of the graph API that the error of a named algorithm lists.
+_MAX_LISTED_PLANS = 4
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class ConvAlgorithm:
     """The choice: a candidate, its source, and the name of the algorithm that it replaces.
 
     ``ms`` is its time, if it was measured; ``measured`` has the attempts of the measurement.
+    ``why_not`` says why the user did not get ``instead_of``, ``cost`` what the replacement costs.
     """
 
     candidate: Candidate
@@ -66,6 +73,15 @@ class ConvAlgorithm:
     instead_of: str = ""
     ms: float | None = None
     measured: tuple[Attempt[Candidate], ...] = field(default=(), compare=False, repr=False)
+    why_not: str = ""
+    cost: str = ""
+
+    @property
+    def fallback(self) -> Fallback | None:
+        """What was asked for and does not run; None if nothing was, or it runs."""
+        if not self.why_not:
+            return None
+        return Fallback(self.instead_of, self.candidate.name, self.why_not, self.cost)
 
     @property
     def workspace_bytes(self) -> int:
@@ -104,6 +120,23 @@ def choose(
     )
 
 
+def choose_again(
+    signature: ConvSignature, device: int | None, node: Apply | None = None
+) -> ConvAlgorithm:
+    """Another choice than the remembered one, which is on the block list by now.
+
+    Raises as :func:`choose` does.
+    """
+    _remembered.drop(signature, device, node)
+    return choose(signature, device, node)
+
+
+def log_fallback(s: ConvSignature, chosen: ConvAlgorithm, node: Apply | None) -> None:
+    """Log that a layer does not run the algorithm that was asked for."""
+    if chosen.fallback is not None:
+        fallbacks.log(chosen.fallback, s.direction, node)
+
+
 def forget() -> None:
     """Drop the choices of this process; records on disk stay."""
     _remembered.clear()
@@ -121,10 +154,24 @@ class _Remembered:
         self._choices.clear()
         self._first.clear()
 
+    def drop(self, s: ConvSignature, device: int | None, node: Any) -> None:
+        """Drop the choice for a signature, also one that was kept of a node's first choice."""
+        first_key, first = self._first.pop(node, (None, None)) if node is not None else (None, None)
+        key = self._key(s, device)
+        self._choices.drop(key)
+        if first is not None:
+            self._choices.drop((*key, first.key))
+            if first_key != key:
+                self._first[node] = first_key, first
+
+    @staticmethod
+    def _key(s: ConvSignature, device: int | None) -> tuple[Any, ...]:
+        return (_general(s), device, str(config.dnn.conv.objective))
+
     def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
         """The choice for a signature, which is made at most once."""
-        once = node is not None and str(s.wanted).endswith("_once")
-        key = (_general(s), device, str(config.dnn.conv.objective))
+        once = node is not None and s.wanted in SEARCH and str(s.wanted).endswith("_once")
+        key = self._key(s, device)
         first_key, first = self._first.get(node, (key, None)) if once else (key, None)
         if first is None or key == first_key:
             found = self._choices.get(key, lambda: _Choosing(s, handle).run())
@@ -159,14 +206,42 @@ class _Choosing:
     def run(self) -> ConvAlgorithm:
         """The choice for ``signature.wanted``."""
         s = self.signature
+        if isinstance(s.wanted, Recorded):
+            return self._replayed(s.wanted)
         if s.wanted in SEARCH:
             timed = self._timed() if str(s.wanted).startswith("time") else None
-            return timed or self._guess()
+            return self._not_demoted(timed) if timed else self._guess()
         if not s.named and (s.is_narrow or s.layout == "NHWC"):
             plan = next(self.search.planned(), None)
             if plan is not None:
-                return ConvAlgorithm(plan, "the graph API's heuristics", str(s.wanted))
+                found = ConvAlgorithm(plan, "the graph API's heuristics", str(s.wanted))
+                return self._not_demoted(found)
         return self._named(_word(self.direction, s.wanted))
+
+    def _not_demoted(self, found: ConvAlgorithm) -> ConvAlgorithm:
+        """The choice, with the better one that had too large a workspace, if there is one."""
+        larger = self.search.too_large
+        if larger is None or found.why_not:
+            return found
+        name, nbytes, why = larger
+        cost = f"{found.workspace_bytes} bytes of workspace instead of {nbytes}"
+        return replace(found, instead_of=name, why_not=why, cost=cost)
+
+    def _replayed(self, wanted: Recorded) -> ConvAlgorithm:
+        """The algorithm of a report's row, which cuDNN must still support."""
+        record = wanted.record
+        if record.get("epilogue"):  # the row's kernel has the epilogue, too: this one is not run
+            return self._guess()
+        try:
+            found = conv_tuning.candidate_of(self.search, record)
+        except SymdnnError as error:
+            found = None
+            self.search.refused.setdefault(wanted.name, []).append(short(error))
+        if found is not None:
+            return ConvAlgorithm(found, f"replayed from {wanted.source}")
+        if self.signature.on_unsupported == "raise":
+            raise self._unsupported(wanted.name)
+        return self._guess(wanted.name)
 
     def keep(self, first: Candidate) -> ConvAlgorithm:
         """A node's first choice for another shape, or a guess."""
@@ -177,7 +252,8 @@ class _Choosing:
 
     def _named(self, word: str) -> ConvAlgorithm:
         s, default = self.signature, self.direction.default
-        number = int(self.direction.algorithms.get(word, s.wanted))
+        asked = s.wanted if isinstance(s.wanted, int) else -1
+        number = self.direction.algorithms.get(word, asked)
         if s.rounds_sums and word == default and not s.named:
             other = self.search.named(self.direction.algorithms["deterministic"])
             if other is not None:
@@ -196,7 +272,10 @@ class _Choosing:
             raise self._explained(
                 NoAlgorithm(f"cuDNN has no algorithm for this convolution: {why}")
             )
-        return ConvAlgorithm(found, "cuDNN's heuristics", instead_of)
+        refused = self.search.refused.get(instead_of.partition(",")[0], ())
+        why = "; ".join(refused) if self.signature.named else ""  # nobody asked for a default
+        guess = ConvAlgorithm(found, "cuDNN's heuristics", instead_of, why_not=why)
+        return self._not_demoted(guess)
 
     def _timed(self) -> ConvAlgorithm | None:
         """The measured choice, from disk or new; None if there is none."""
@@ -209,17 +288,28 @@ class _Choosing:
     def _unsupported(self, word: str) -> UnsupportedAlgorithm:
         direction = self.signature.direction
         why = _reasons({w: r for w, r in self.search.refused.items() if w == word})
-        working = ", ".join(c.name for c in self.search.working()) or "none of them"
+        found = self.search.working()
+        working = ", ".join(c.name for c in found) or "none of them"
+        found += islice(self.search.planned(), _MAX_LISTED_PLANS)
         return self._explained(
             UnsupportedAlgorithm(
                 f"algorithm {word!r} can't be used: {why}. Of the named ones these work here: "
                 f"{working}. Name one of them (flag dnn.conv.algo_{direction}, or algo=), let "
                 "guess_once or time_once choose, or set dnn.conv.on_unsupported=fallback"
-            )
+            ),
+            found,
         )
 
-    def _explained(self, error: UnsupportedAlgorithm) -> UnsupportedAlgorithm:
-        error.add_note(f"  {self.signature}")
+    def _explained(
+        self, error: UnsupportedAlgorithm, working: Sequence[Candidate] = ()
+    ) -> UnsupportedAlgorithm:
+        """The error with the convolution, cuDNN's version, and the answer for each candidate."""
+        s = self.signature
+        error.add_note(f"  {s}; layout {s.layout}")
+        with_version(error)
+        lines = [f"    {c.name}: works, {c.workspace_bytes} bytes of workspace" for c in working]
+        lines += [f"    {name}: {'; '.join(why)}" for name, why in self.search.refused.items()]
+        error.add_note("\n".join(["  Tried:", *lines]))
         return error
 
 
@@ -227,15 +317,16 @@ def _reasons(refused: dict[str, list[str]]) -> str:
     return "; ".join(f"{name}: {why}" for name, reasons in refused.items() for why in reasons)
 
 
-def _word(direction: Direction, wanted: str | int) -> str:
+def _word(direction: Direction, wanted: str | int | Recorded) -> str:
     if isinstance(wanted, int):
         return direction.word(wanted)
-    if wanted not in direction.algorithms:
+    if isinstance(wanted, Recorded) or wanted not in direction.algorithms:
         known: Iterable[str] = [*direction.algorithms, *SEARCH]
-        raise UnsupportedAlgorithm(
+        error = UnsupportedAlgorithm(
             f"algorithm {wanted!r} of cudnnConvolution{direction.stem}: "
             f"wanted one of {', '.join(known)}"
         )
+        raise with_version(error)
     return wanted
 
 
@@ -245,7 +336,8 @@ def _word(direction: Direction, wanted: str | int) -> str:
 def _described(s: ConvSignature) -> ConvAlgorithm:
     """The algorithm that would be tried first, with an estimated workspace."""
     direction = DIRECTIONS[s.direction]
-    word = direction.default if s.wanted in SEARCH else _word(direction, s.wanted)
+    free = s.wanted in SEARCH or isinstance(s.wanted, Recorded)
+    word = direction.default if free else _word(direction, s.wanted)
     if (s.deterministic and word in direction.random) or (
         s.rounds_sums and word == direction.default
     ):

@@ -19,6 +19,7 @@ import numpy as np
 
 from symdnn.errors import SymdnnError
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.conv.blocklist import tolerance
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
@@ -27,7 +28,7 @@ from symdnn.gpu.device.clock import Clock
 from symdnn.gpu.device.context import Context
 from symdnn.tuning import attempts
 
-__all__ = ["Bench", "NoRoom", "Overrun", "tolerance"]
+__all__ = ["Bench", "NoRoom", "Overrun", "relative_error"]
 
 #: Bytes after a workspace, which are checked for writes.
 _GUARD_BYTES = 1024
@@ -47,19 +48,6 @@ class NoRoom(SymdnnError, MemoryError):
 
 class Overrun(SymdnnError):
     """A kernel wrote beyond the end of its workspace."""
-
-
-def tolerance(s: ConvSignature) -> float:
-    """The largest relative error in the 2-norm of a right result, for random operands.
-
-    It is a few times the rounding error. For float32 it is a third of TF32's error (3e-4), so that
-    TF32 is detected where it is not allowed.
-    """
-    if s.compute == "float16":
-        return 5e-2
-    if s.dtype == "float32":
-        return 5e-3 if s.allow_tf32 else 1e-4
-    return {"float16": 5e-3, "bfloat16": 2e-2, "float64": 1e-9}[s.dtype]
 
 
 @dataclass

@@ -22,24 +22,30 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import SymdnnError
+from symdnn.errors import SymdnnError, UnsupportedAlgorithm
+from symdnn.gpu.conv import blocklist
 from symdnn.gpu.conv.bench import Bench
+from symdnn.gpu.conv.blocklist import why_blocked
 from symdnn.gpu.conv.candidate import Candidate, CandidateRun
 from symdnn.gpu.conv.graph_conv import Epilogue, conv_graph
-from symdnn.gpu.conv.signature import ConvSignature
+from symdnn.gpu.conv.signature import SEARCH, ConvSignature
 from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
 from symdnn.gpu.cudnn import graph
+from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_context, query_cudnn
 from symdnn.graph.type import numpy_dtype
 from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, short
-from symdnn.tuning.question import ChoiceCache, Question, answer
+from symdnn.tuning.question import ChoiceCache, Question, answer, plain
+from symdnn.tuning.replay import Recorded
 
 __all__ = ["Fused", "Trial", "choose", "forget"]
 
 #: The number of plans to measure. Later ones of cuDNN's list are hardly ever the fastest.
 _MEASURED_PLANS = 6
+#: Numbers of plans in turn, of which the first that is allowed is used without a measurement.
+_GUESSED_PLANS = (1, 4)
 _PRECOMPILED_ACTIVATIONS = ("", "relu")
 _COMPARED_ELEMENTS = 1 << 20
 
@@ -117,31 +123,58 @@ def choose(s: ConvSignature, epilogue: Epilogue, unfused: Callable[[], Trial]) -
     ``unfused`` makes the two kernels for a measurement.
     """
     device = device_index()
-    timed = str(s.wanted).startswith("time") and not s.deterministic
-    if device is None or not (timed or _guessed(s, epilogue)):
+    timed = s.wanted in SEARCH and str(s.wanted).startswith("time") and not s.deterministic
+    replayed = isinstance(s.wanted, Recorded)
+    if device is None or not (timed or replayed or _guessed(s, epilogue)):
         return None
+
+    def chosen(handle: Any) -> Fused | None:
+        if replayed:
+            return _replayed(s, epilogue, handle)
+        if timed:
+            return _timed(s, epilogue, handle, unfused)
+        return _first_fused(s, epilogue, handle)
+
     key = (replace(s, on_unsupported=""), epilogue, device)
-    return _choices.get(
-        key,
-        lambda: query_cudnn(
-            lambda handle: (
-                _timed(s, epilogue, handle, unfused)
-                if timed
-                else next(iter(_fused(s, epilogue, handle, 1)), None)
-            ),
-            None,
-        ),
-    )
+    return _choices.get(key, lambda: query_cudnn(chosen, None))
+
+
+def _replayed(s: ConvSignature, epilogue: Epilogue, handle: Any) -> Fused | None:
+    """The fused kernel of a report's row; None if that had two kernels.
+
+    Raises :class:`~symdnn.errors.UnsupportedAlgorithm` if cuDNN does not support it any more, and
+    the flag ``dnn.conv.on_unsupported`` demands it.
+    """
+    assert isinstance(s.wanted, Recorded)
+    record = s.wanted.record
+    if not record.get("epilogue"):
+        return None
+    plan, flip = plan_of(record["plan"]), bool(record["flip_by_copy"])
+    c = Candidate("graph", plan.name, plan.workspace_bytes, plan.deterministic, plan=plan,
+                  flip_by_copy=flip)  # fmt: skip
+    fused = Fused(s, epilogue, c)
+    try:
+        fused.prepared(handle)  # builds it
+        problem = "" if _allowed(s, c, epilogue) else "its workspace, or the block list"
+    except (SymdnnError, RuntimeError) as error:
+        problem = short(error)
+    if not problem:
+        return fused
+    if s.on_unsupported == "raise":
+        refused = UnsupportedAlgorithm(f"{s.wanted} can't be used: {problem}")
+        refused.add_note(f"  {s}; layout {s.layout}")
+        raise with_version(refused)
+    return None
 
 
 def _guessed(s: ConvSignature, epilogue: Epilogue) -> bool:
     """Whether the fused kernel is used without a measurement."""
-    free = not s.named or str(s.wanted).startswith(("guess", "time"))
+    free = not s.named or s.wanted in SEARCH
     return free and epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
 
 
 def _fused(s: ConvSignature, epilogue: Epilogue, handle: Any, most: int) -> list[Fused]:
-    """Up to ``most`` fused kernels in the order of cuDNN's heuristics."""
+    """Fused kernels within the limits, of the first ``most`` by cuDNN's heuristics."""
     for form in [s, replace(s, flip=False)][: 1 + s.flip]:
         plans, _ = graph.plans(conv_graph(form, epilogue), handle, most=most)
         found = [
@@ -152,8 +185,20 @@ def _fused(s: ConvSignature, epilogue: Epilogue, handle: Any, most: int) -> list
             for p in plans
         ]  # fmt: skip
         if found:
-            return [Fused(s, epilogue, c) for c in found]
+            return [Fused(s, epilogue, c) for c in found if _allowed(s, c, epilogue)]
     return []
+
+
+def _first_fused(s: ConvSignature, epilogue: Epilogue, handle: Any) -> Fused | None:
+    """The first fused kernel that is allowed; None for two kernels."""
+    found = (f for most in _GUESSED_PLANS for f in _fused(s, epilogue, handle, most))
+    return next(found, None)
+
+
+def _allowed(s: ConvSignature, c: Candidate, epilogue: Epilogue) -> bool:
+    """Whether a fused kernel is within the workspace limit, and not on the block list."""
+    small = not s.workspace_limit or c.workspace_bytes <= s.workspace_limit
+    return small and not why_blocked(s, c, epilogue)
 
 
 def _timed(
@@ -180,6 +225,14 @@ class _EpilogueQuestion(Question[Any]):
         """The convolution's key, and the epilogue."""
         more = {"epilogue": asdict(self.epilogue), "plans": _MEASURED_PLANS}
         return {**key_of(self.signature, "time"), **more}
+
+    def fault(self) -> dict[str, Any]:
+        """The convolution with its epilogue, cuDNN's version, the architecture."""
+        return blocklist.question(self.signature, self.epilogue)
+
+    def identity(self, candidate: Any) -> Any:
+        """The plan's key; the two kernels have none."""
+        return plain(candidate.candidate.key) if isinstance(candidate, Fused) else candidate.name
 
     def measured(self) -> tuple[list[Attempt[Any]], str]:
         """Attempts of two kernels, whose result is the reference, then of the fused ones."""

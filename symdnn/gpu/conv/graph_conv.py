@@ -97,7 +97,8 @@ def strides(shape: Sequence[int], layout: str) -> tuple[int, ...]:
 
 def conv_graph(signature: ConvSignature, epilogue: Epilogue | None = None) -> ConvGraph:
     """The graph of a convolution with an epilogue, without fields that plans do not depend on."""
-    return ConvGraph(replace(signature, wanted="", on_unsupported=""), epilogue or Epilogue())
+    general = replace(signature, wanted="", on_unsupported="", workspace_limit=0, named=False)
+    return ConvGraph(general, epilogue or Epilogue())
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,10 @@ class ConvGraph(GraphForm):
 
     @property
     def limits(self) -> Limits:
-        """Limits by cuDNN's numerical notes, workspace and determinism."""
+        """Limits by cuDNN's numerical notes and determinism.
+
+        Not by workspace: :class:`~symdnn.gpu.conv.search.Search` says which plans need too much.
+        """
         s, unwanted = self.signature, []
         if s.dtype == "float32":
             unwanted.append("DOWN_CONVERT_INPUTS")
@@ -133,7 +137,7 @@ class ConvGraph(GraphForm):
                 unwanted.append("TENSOR_CORE")
         if s.compute != "float16":
             unwanted.append("REDUCED_PRECISION_REDUCTION")
-        return Limits(tuple(unwanted), s.workspace_limit, s.deterministic)
+        return Limits(tuple(unwanted), deterministic=s.deterministic)
 
     def refusal(self) -> str:
         s, e = self.signature, self.epilogue

@@ -9,7 +9,7 @@ filters is then summed over them. A 1-D convolution is a 2-D one of height 1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -20,11 +20,14 @@ from symdnn.gpu.conv.algorithm import (
     ConvAlgorithm,
     ConvSignature,
     NoAlgorithm,
+    UnsupportedAlgorithm,
     choose,
+    log_fallback,
     wanted_algorithm,
 )
-from symdnn.gpu.conv.bench import tolerance
-from symdnn.gpu.conv.candidate import Candidate, CandidateRun
+from symdnn.gpu.conv.blocklist import tolerance
+from symdnn.gpu.conv.candidate import Candidate
+from symdnn.gpu.conv.checked import CheckedConv, InUse
 from symdnn.gpu.conv.together import (
     cut,
     first_with_room,
@@ -32,6 +35,7 @@ from symdnn.gpu.conv.together import (
     runs_plans_in_parts,
     ways,
 )
+from symdnn.gpu.conv.tuning import candidate_record
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.graph import ALIGNMENT
 from symdnn.gpu.cudnn.kernel import (
@@ -50,11 +54,13 @@ from symdnn.gpu.cudnn.kernel import (
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.graph.kernel import Alternative, Call, Row
-from symdnn.graph.library_use import LibraryUse
+from symdnn.graph.library_use import Fallback, LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
+from symdnn.tuning import fallbacks
 from symdnn.tuning.division import Division
 from symdnn.tuning.overrides import algorithm_for
+from symdnn.tuning.replay import Recorded
 
 __all__ = ["ConvKernel", "KERNELS", "signature"]
 
@@ -91,17 +97,22 @@ def signature(call: Call) -> ConvSignature:
     x, w, y = (_raised(found[r]) for r in ("x", "w", "y"))
     dtype: str = call.inputs[0].dtype
     limit = call.hints.workspace_limit
-    return ConvSignature(
+    s = ConvSignature(
         direction=op.direction, dtype=dtype, x=x, w=w, y=y,
         padding=(0,) * len(lead) + before, stride=lead + tuple(op.stride),
         dilation=lead + tuple(op.dilation), groups=op.groups, flip=op.flip,
         compute=accumulation(call), allow_tf32=bool(config.dnn.conv.allow_tf32),
-        wanted=_wanted(call),
+        wanted="",
         workspace_limit=int(config.dnn.conv.workspace_limit) if limit is None else limit,
         deterministic=config.deterministic == "more",
         on_unsupported=str(config.dnn.conv.on_unsupported), layout=layout(call),
-        legacy_only=op.alpha != 1 or op.beta != 0, named=_is_named(call),
+        legacy_only=op.alpha != 1 or op.beta != 0,
     )  # fmt: skip
+    own = algorithm_for(call.node, op.direction, lambda: s.question)
+    if own is not None:
+        return replace(s, wanted=own)
+    wanted = wanted_algorithm(op.direction, op.algo, _hint(call))
+    return replace(s, wanted=wanted, named=_is_named(call))
 
 
 def _hint(call: Call) -> str | int | None:
@@ -109,18 +120,9 @@ def _hint(call: Call) -> str | int | None:
     return found
 
 
-def _wanted(call: Call) -> str | int:
-    """The algorithm by ``symdnn.tuning.override``, else by the op, the hint or the flag."""
-    op: Any = call.op
-    own = algorithm_for(call.node, op.direction)
-    return wanted_algorithm(op.direction, op.algo, _hint(call)) if own is None else own
-
-
 def _is_named(call: Call) -> bool:
-    """Whether the user named the algorithm. (Lowering puts a flag's default into the op.)"""
+    """Whether op, hint or flag name the algorithm. (Lowering puts a flag's default into the op.)"""
     op: Any = call.op
-    if algorithm_for(call.node, op.direction) is not None:
-        return True
     if _hint(call) is not None or op.algo not in (None, DIRECTIONS[op.direction].default):
         return True
     return config.origin(f"dnn.conv.algo_{op.direction}") != "default"
@@ -139,32 +141,57 @@ def accumulation(call: Call) -> str:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of the batch, which is one call of cuDNN."""
+    """A part of the batch, which is one call of cuDNN.
+
+    ``in_use`` is the algorithm that runs: ``algorithm``, or what replaced it when it was wrong.
+    """
 
     start: int
     count: int
     signature: ConvSignature
     algorithm: ConvAlgorithm
+    in_use: InUse = field(compare=False)
+
+    @property
+    def planned_bytes(self) -> int:
+        """The workspace that a plan gives, with room for mirrored filters."""
+        return self.algorithm.candidate.total_bytes(self.signature)
 
     @property
     def total_bytes(self) -> int:
-        """The workspace, with room for mirrored filters."""
-        return self.algorithm.candidate.total_bytes(self.signature)
+        """The workspace of the algorithm in use."""
+        return self.in_use.algorithm.candidate.total_bytes(self.signature)
+
+
+def _piece(start: int, count: int, s: ConvSignature, chosen: ConvAlgorithm) -> _Piece:
+    return _Piece(start, count, s, chosen, InUse(chosen))
 
 
 def plan_of(call: Call) -> list[_Piece]:
     """The calls of cuDNN for a call of the op."""
     s, device = signature(call), device_index()
-    parts = list(pieces(s.x[0], max_rows(s.x, s.y)))
+    recorded = s.wanted.counts if isinstance(s.wanted, Recorded) else ()
+    parts = list(_starts(recorded) if recorded else pieces(s.x[0], max_rows(s.x, s.y)))
     if len(parts) > 1 and not runs_plans_in_parts(s, parts[0][1]):
         s = replace(s, legacy_only=True)
-    made = []
+    made: list[_Piece] = []
     for start, count in parts:
         part = cut(s, count)
-        # Where a plan chooses together, this one only runs if it leaves nothing to choose.
-        asked = replace(part, wanted="guess_once") if is_chosen_together(s) else part
-        made.append(_Piece(start, count, part, choose(asked, device, call.node)))
+        wanted = s.wanted
+        if isinstance(wanted, Recorded):
+            wanted = wanted.of_part(len(made))
+        elif is_chosen_together(s):  # this one only runs if it leaves nothing to choose
+            wanted = "guess_once"
+        chosen = choose(replace(part, wanted=wanted), device, call.node)
+        made.append(_piece(start, count, part, chosen))
     return made
+
+
+def _starts(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for count in counts:
+        yield start, count
+        start += count
 
 
 _Division = Division[tuple[ConvSignature, Candidate]]
@@ -175,7 +202,7 @@ def _pieces_of(division: _Division) -> Iterator[_Piece]:
     for part in division.parts:
         s, candidate = part.way
         chosen = ConvAlgorithm(candidate, "chosen for dnn.workspace_budget", ms=part.ms)
-        yield _Piece(start, part.count, s, chosen)
+        yield _piece(start, part.count, s, chosen)
         start += part.count
 
 
@@ -192,8 +219,13 @@ class ConvKernel(CudnnKernel):
     layouts = ANY_LAYOUT
 
     def settled(self, call: Call) -> ConvKernel:
-        """The kernel with the algorithms chosen for ``call``."""
-        return self if _is_nothing(call) else replace(self, parts=tuple(plan_of(call)))
+        """The kernel with the algorithms chosen for ``call``; fallbacks are logged."""
+        if _is_nothing(call):
+            return self
+        parts = tuple(plan_of(call))
+        for p in parts:
+            log_fallback(p.signature, p.algorithm, call.node)
+        return replace(self, parts=parts)
 
     def _plan(self, call: Call) -> list[_Piece]:
         return list(self.parts) or plan_of(call)
@@ -220,11 +252,16 @@ class ConvKernel(CudnnKernel):
         return self._without_any(call)
 
     def _without_any(self, call: Call) -> str | None:
-        """Why cuDNN has no algorithm at all. An unsupported named algorithm is an error instead."""
+        """Why cuDNN has no algorithm at all. An unsupported named one is :meth:`settled`'s error,
+        which a plan raises with the user's line."""
         try:
             plan_of(call)
         except NoAlgorithm as error:
+            none = Fallback("cuDNN", "another kernel", str(error))
+            fallbacks.log(none, call.op.direction, call.node)  # type: ignore[attr-defined]
             return str(error)
+        except UnsupportedAlgorithm:
+            return None
         return None
 
     def accepts(self, index: int, array: RawArray) -> bool:
@@ -235,7 +272,11 @@ class ConvKernel(CudnnKernel):
         """The largest workspace of all parts, with room for mirrored filters."""
         if _is_nothing(call):
             return 0
-        return max(p.total_bytes for p in self._plan(call))
+        return max(p.planned_bytes for p in self._plan(call))
+
+    def capturable(self, call: Call) -> bool:
+        """Not where each call is checked."""
+        return str(config.dnn.check) != "always"
 
     def alternatives(self, call: Call, room_bytes: int) -> list[Alternative]:
         """The measured ways to run it, in parts too; one if its algorithm is named."""
@@ -266,7 +307,7 @@ class ConvKernel(CudnnKernel):
         if found is None or s.x[0] > max_rows(s.x, s.y):
             return []
         chosen = ConvAlgorithm(found[1], "not measured, with room in dnn.workspace_budget")
-        return [replace(self, parts=(_Piece(0, s.x[0], s, chosen),))]
+        return [replace(self, parts=(_piece(0, s.x[0], s, chosen),))]
 
     def details(self, call: Call) -> str:
         """The computation, and the algorithm."""
@@ -274,30 +315,37 @@ class ConvKernel(CudnnKernel):
             return "nothing: it is empty"
         plan = self._plan(call)
         parts = f", in {len(plan)} parts" if len(plan) > 1 else ""
-        return f"{plan[0].signature}; algorithm {plan[0].algorithm}{parts}"
+        return f"{plan[0].signature}; algorithm {plan[0].in_use.algorithm}{parts}"
 
     def library_use(self, call: Call) -> LibraryUse | None:
         """The row of ``f.dnn_report()``; for a batch in parts the algorithm of the first."""
         if _is_nothing(call):
             return None
         plan = self._plan(call)
-        first, nbytes = plan[0].algorithm, max(p.total_bytes for p in plan)
-        use = library_use(plan[0].signature, first, nbytes)
+        first, nbytes = plan[0].in_use, max(p.total_bytes for p in plan)
+        use = library_use(cut(plan[0].signature, sum(p.count for p in plan)), first, nbytes)
         if len(plan) == 1:
             return use
-        times = [p.algorithm.ms for p in plan]
-        counts = ", ".join(f"{p.count} by {p.algorithm.candidate.name}" for p in plan)
+        used = [p.in_use.algorithm for p in plan]
+        times = [a.ms for a in used]
+        counts = ", ".join(f"{p.count} by {a.candidate.name}" for p, a in zip(plan, used))
+        parts = [{"count": p.count, **candidate_record(a.candidate)} for p, a in zip(plan, used)]
         return replace(
             use, ms=None if None in times else sum(t or 0.0 for t in times),
-            deterministic=all(p.algorithm.candidate.deterministic for p in plan),
+            deterministic=all(a.candidate.deterministic for a in used),
             why=f"{use.why}; samples in {len(plan)} parts: {counts}",
+            record={**use.record, "parts": parts},
         )  # fmt: skip
 
-    def launcher(self, call: Call) -> Any:
-        """A launch that only passes pointers; descriptors are made here."""
+    def launcher(self, call: Call, room_bytes: int | None = None) -> Any:
+        """A launch that only passes pointers; descriptors are made here.
+
+        ``room_bytes`` is the workspace that the plan gives, if not :meth:`workspace_bytes`.
+        """
         if _is_nothing(call):
             return _Empty(call)
-        return _Bound(call, self._plan(call))
+        room = self.workspace_bytes(call) if room_bytes is None else room_bytes
+        return _Bound(call, self._plan(call), room)
 
 
 def _is_nothing(call: Call) -> bool:
@@ -305,17 +353,20 @@ def _is_nothing(call: Call) -> bool:
     return any(0 in s for s in shapes(call).values())
 
 
-def library_use(s: ConvSignature, chosen: ConvAlgorithm, nbytes: int) -> LibraryUse:
+def library_use(s: ConvSignature, in_use: InUse, nbytes: int) -> LibraryUse:
     """The row of ``f.dnn_report()``."""
+    chosen = in_use.algorithm
     candidate = chosen.candidate
     engine = candidate.number if candidate.plan is None else candidate.plan.engine
     why = [chosen.source, *[f"instead of {chosen.instead_of}"] * bool(chosen.instead_of)]
     why += ["kernels mirrored by a copy"] * candidate.flip_by_copy
+    wanted = s.wanted.asked if isinstance(s.wanted, Recorded) else str(s.wanted)
     return LibraryUse(
-        requested=str(s.wanted) if s.named else f"{s.wanted} (default)", used=candidate.name,
+        requested=wanted if s.named else f"{wanted} (default)", used=candidate.name,
         api=candidate.api, engine=str(engine), workspace_bytes=nbytes,
         deterministic=candidate.deterministic, precision=precision(s), ms=chosen.ms,
-        why=", ".join(why),
+        why=", ".join(why), fallback=chosen.fallback, check=in_use.check,
+        record={**candidate_record(candidate), "for": s.question},
     )  # fmt: skip
 
 
@@ -349,11 +400,11 @@ class _Empty:
 class _Bound:
     """A call with the launches of its parts."""
 
-    def __init__(self, call: Call, plan: list[_Piece]) -> None:
+    def __init__(self, call: Call, plan: list[_Piece], room_bytes: int) -> None:
         op: Any = call.op
         self.op, self.plan = op, plan
         self.roles = DIRECTIONS[op.direction].roles
-        self.runs = [_prepared(p) for p in plan]
+        self.runs = [CheckedConv(p.signature, p.in_use, call.node, room_bytes) for p in plan]
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         out = outputs[0]
@@ -369,16 +420,6 @@ class _Bound:
         if len(self.plan) == 1:
             return arrays
         return {r: x if r == "w" else rows(x, p.start, p.count) for r, x in arrays.items()}
-
-
-def _prepared(p: _Piece) -> CandidateRun:
-    """The launch of a part. A plan of the graph API is built for the device's handle."""
-    candidate, s = p.algorithm.candidate, p.signature
-    if candidate.plan is None:
-        return candidate.prepared(s, None)
-    found = query_cudnn(lambda handle: candidate.prepared(s, handle), None)
-    assert found is not None, "a plan was chosen without a device"
-    return found
 
 
 KERNELS: tuple[Row, ...] = (

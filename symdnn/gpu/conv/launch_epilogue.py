@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from symdnn.gpu.conv.bench import tolerance
-from symdnn.gpu.conv.epilogue import Fused, Trial, choose
+from symdnn.config import config
+from symdnn.gpu.conv import blocklist
+from symdnn.gpu.conv.checked import Checked
+from symdnn.gpu.conv.epilogue import Fused, Trial, choose, forget
 from symdnn.gpu.conv.graph_conv import Epilogue
 from symdnn.gpu.conv.launch import ConvKernel, signature
+from symdnn.gpu.conv.reference import Undecided, difference, spoil
+from symdnn.gpu.conv.tuning import candidate_record
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.graph import ALIGNMENT
 from symdnn.gpu.cudnn.kernel import (
     ANY_LAYOUT,
     WITH_BFLOAT16,
     CudnnKernel,
+    copy,
     is_empty,
     max_rows,
 )
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import query_cudnn
+from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Alternative, Call, Kernel, Row
-from symdnn.graph.library_use import LibraryUse
+from symdnn.graph.library_use import Fallback, LibraryUse
 from symdnn.graph.type import TensorType
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
+from symdnn.tuning import fallbacks
+from symdnn.tuning.attempts import short
 
-__all__ = ["ConvEpilogueKernel", "epilogue", "KERNELS"]
+__all__ = ["ConvEpilogueKernel", "convolution_of", "epilogue", "KERNELS"]
 
 
 def epilogue(op: GpuDnnConvBiasActivation) -> Epilogue:
@@ -58,9 +66,10 @@ class _Unfused:
             call.versions,
         )
 
-    def launcher(self, kernel: ConvKernel) -> Any:
+    def launcher(self, kernel: ConvKernel, room_bytes: int | None = None) -> Any:
         """``launch(env, inputs, outputs)`` of both kernels."""
-        first, second = kernel.launcher(self.conv), ElementwiseKernel().bind(self.rest)
+        first = kernel.launcher(self.conv, room_bytes)
+        second = ElementwiseKernel().bind(self.rest)
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             first(env, inputs[:2], outputs)
@@ -72,7 +81,8 @@ class _Unfused:
     def trial(self) -> Trial:
         """Both kernels, for a measurement on arrays by role."""
         kernel = ConvKernel().settled(self.conv)
-        launch = self.launcher(kernel)
+        with config.change_flags({"dnn.check": "off"}):  # the bench compares the results
+            launch = self.launcher(kernel)
         roles = ("x", "w", *epilogue(self.op).roles[::-1])
         shapes = [t.shape for t in self.rest.inputs[1:]]
 
@@ -88,16 +98,96 @@ def _seen(array: RawArray, shape: tuple[int, ...]) -> RawArray:
     return RawArray(array.ptr, shape, array.dtype, owner=array.owner)
 
 
+def convolution_of(call: Call) -> Call:
+    """The convolution of a call with an epilogue, alone."""
+    return _Unfused(call).conv
+
+
+@dataclass
+class _Checked:
+    """What the check of a fused kernel found; ``plain`` replaces a kernel that was wrong."""
+
+    check: str = ""
+    plain: ConvKernel | None = None
+    fallback: Fallback | None = None
+
+
+class _FusedLaunch:
+    """The launch of a fused kernel; its first run is compared with that of two kernels.
+
+    A wrong kernel goes to the block list, and two kernels run instead, in the same call, too.
+    """
+
+    def __init__(self, call: Call, fused: Fused, state: _Checked) -> None:
+        self.call, self.fused, self.state = call, fused, state
+        run = query_cudnn(fused.prepared, None)
+        assert run is not None, "a plan was chosen without a device"
+        self.run = run
+        self.roles = [r for r in ("residual", "bias") if r in fused.epilogue.roles]
+        s = fused.signature
+        self.checked = Checked(
+            (blocklist.asked(s), fused.epilogue, fused.candidate.key, device_index())
+        )
+        self.two: Any = None
+
+    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if self.two is not None:
+            self.two(env, inputs, outputs)
+        elif self.checked.pending and self.checked.due(env):
+            self._check(env, inputs, outputs[0])
+        else:
+            self._enqueue(env, inputs, outputs[0])
+
+    def _enqueue(self, env: Any, inputs: Sequence[Any], out: RawArray) -> None:
+        more = dict(zip(self.roles, inputs[2:], strict=True))
+        self.run(env, {"x": inputs[0], "w": inputs[1], "y": out, **more})
+
+    def _check(self, env: Any, inputs: Sequence[Any], out: RawArray) -> None:
+        s, unfused = self.fused.signature, _Unfused(self.call)
+        plain = ConvKernel().settled(unfused.conv)
+        two = unfused.launcher(plain, self.fused.total_bytes)
+        start = time.perf_counter()
+        try:
+            wanted = env.empty(out.shape, out.dtype)
+            two(env, inputs, [wanted])
+            spoil(env, out)
+            self._enqueue(env, inputs, out)
+            error = difference(env, s, out, wanted, blocklist.limit(s))
+        except (Undecided, MemoryError) as problem:
+            self._enqueue(env, inputs, out)
+            self.checked.undecided()
+            self.state.check = f"not checked: {short(problem)}"
+            return
+        spent_ms = (time.perf_counter() - start) * 1e3
+        if error <= blocklist.limit(s):
+            self.checked.right()
+            self.state.check = f"checked, off by {error:.1g}, in {spent_ms:.3g} ms"
+            return
+        copy(env, wanted, out)
+        self.two = two
+        self._replaced(plain, error, spent_ms)
+
+    def _replaced(self, plain: ConvKernel, error: float, spent_ms: float) -> None:
+        s, c, state = self.fused.signature, self.fused.candidate, self.state
+        blocklist.block(s, c, error, self.fused.epilogue)
+        forget()
+        why = f"its result was off by {error:.2g}, {blocklist.limit(s):.2g} allowed"
+        cost = f"two kernels instead of one, and {spent_ms:.3g} ms for the check"
+        state.plain, state.fallback = plain, Fallback(c.name, "two kernels", why, cost)
+        fallbacks.log(state.fallback, "fwd", self.call.node)
+
+
 @dataclass(frozen=True)
 class ConvEpilogueKernel(CudnnKernel):
     """One fused kernel of cuDNN, or a convolution and an elementwise kernel.
 
-    ``settled`` sets ``fused`` or ``plain`` for a call.
+    ``settled`` sets ``fused`` or ``plain`` for a call; ``state`` has what a check found.
     """
 
     name: str = "cudnn.conv_epilogue"
     fused: Fused | None = None
     plain: ConvKernel | None = None
+    state: _Checked = field(default_factory=_Checked, compare=False, repr=False)
     dtypes = WITH_BFLOAT16
     layouts = ANY_LAYOUT
 
@@ -105,7 +195,7 @@ class ConvEpilogueKernel(CudnnKernel):
         """The kernel with its choice for ``call``."""
         fused, conv = _choice(call), _Unfused(call).conv
         plain = None if fused is not None else ConvKernel().settled(conv)
-        return replace(self, fused=fused, plain=plain)
+        return replace(self, fused=fused, plain=plain, state=_Checked())
 
     def _settled(self, call: Call) -> ConvEpilogueKernel:
         known = self.fused is not None or self.plain is not None
@@ -131,12 +221,17 @@ class ConvEpilogueKernel(CudnnKernel):
         assert own.plain is not None
         return own.plain.workspace_bytes(_Unfused(call).conv)
 
+    def capturable(self, call: Call) -> bool:
+        """Not where each call is checked."""
+        return ConvKernel().capturable(call)
+
     def alternatives(self, call: Call, room_bytes: int) -> list[Alternative]:
         """The fused kernel if it was chosen and has room, else those of the convolution alone."""
         own, conv = self._settled(call), _Unfused(call).conv
         if own.fused is not None and own.fused.total_bytes <= room_bytes:
             fused = own.fused
-            return [Alternative(own, fused.total_bytes, fused.ms, error=tolerance(fused.signature))]
+            error = blocklist.tolerance(fused.signature)
+            return [Alternative(own, fused.total_bytes, fused.ms, error=error)]
         found = ConvKernel().alternatives(conv, room_bytes)
         return [replace(a, kernel=_in_two(a.kernel)) for a in found]
 
@@ -151,10 +246,14 @@ class ConvEpilogueKernel(CudnnKernel):
     def library_use(self, call: Call) -> LibraryUse | None:
         """The row of ``f.dnn_report()``."""
         own, unfused = self._settled(call), _Unfused(call)
-        if own.fused is None:
-            assert own.plain is not None
-            use = own.plain.library_use(unfused.conv)
-            return use and replace(use, why=f"{use.why}, then {epilogue(_op(call))} elementwise")
+        plain = own.state.plain or own.plain
+        if plain is not None:
+            use = plain.library_use(unfused.conv)
+            if use is None:
+                return None
+            why = f"{use.why}, then {epilogue(_op(call))} elementwise"
+            return replace(use, why=why, fallback=own.state.fallback or use.fallback)
+        assert own.fused is not None
         use = ConvKernel().settled(unfused.conv).library_use(unfused.conv)
         c = own.fused.candidate
         assert use is not None
@@ -162,6 +261,8 @@ class ConvEpilogueKernel(CudnnKernel):
         return replace(
             use, used=c.name, api=c.api, engine=str(c.plan.engine), why=own.fused.why,
             workspace_bytes=own.fused.total_bytes, deterministic=c.deterministic, ms=own.fused.ms,
+            check=own.state.check, fallback=None,
+            record={**use.record, **candidate_record(c), "epilogue": True},
         )  # fmt: skip
 
     def launcher(self, call: Call) -> Any:
@@ -170,16 +271,7 @@ class ConvEpilogueKernel(CudnnKernel):
         if own.fused is None:
             assert own.plain is not None
             return _Unfused(call).launcher(own.plain)
-        fused = own.fused
-        run = query_cudnn(fused.prepared, None)
-        assert run is not None, "a plan was chosen without a device"
-        roles = [r for r in ("residual", "bias") if r in fused.epilogue.roles]
-
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            more = dict(zip(roles, inputs[2:], strict=True))
-            run(env, {"x": inputs[0], "w": inputs[1], "y": outputs[0], **more})
-
-        return launch
+        return _FusedLaunch(call, own.fused, own.state)
 
 
 def _in_two(kernel: Kernel) -> ConvEpilogueKernel:

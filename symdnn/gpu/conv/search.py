@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import Any
 
 from symdnn.errors import CudnnError
+from symdnn.gpu.conv.blocklist import why_blocked
 from symdnn.gpu.conv.candidate import Candidate, Key
 from symdnn.gpu.conv.graph_conv import conv_graph
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
@@ -44,6 +45,8 @@ class Search:
         self.direction = DIRECTIONS[signature.direction]
         #: Name of each refused candidate -> reasons.
         self.refused: dict[str, list[str]] = {}
+        #: The first candidate whose workspace is too large: name, bytes, and which limit.
+        self.too_large: tuple[str, int, str] | None = None
 
     def all(self) -> list[Candidate]:
         """Every candidate within the limits, most promising first."""
@@ -174,16 +177,24 @@ class Search:
         return next((c for c in self.planned() if c.key == key), None)
 
     def _fitting(self, candidate: Candidate) -> Candidate | None:
-        """The candidate, if its workspace is within the limits."""
+        """The candidate, if its workspace is within the limits and it is not on the block list."""
         nbytes, limit = candidate.total_bytes(self.signature), self.signature.workspace_limit
         if limit and candidate.workspace_bytes > limit:
-            size = candidate.workspace_bytes
-            self._refuse(candidate.name, f"{size} bytes of workspace, {limit} allowed")
+            self._too_large(candidate, f"{limit} allowed")
             return None
         if self.most_bytes and nbytes > self.most_bytes:
-            self._refuse(candidate.name, f"{nbytes} bytes of workspace, more than is free")
+            self._too_large(candidate, "more than is free")
+            return None
+        if why := why_blocked(self.signature, candidate):
+            self._refuse(candidate.name, why)
             return None
         return candidate
+
+    def _too_large(self, candidate: Candidate, limit: str) -> None:
+        nbytes = candidate.total_bytes(self.signature)
+        why = f"{nbytes} bytes of workspace, {limit}"
+        self._refuse(candidate.name, why)
+        self.too_large = self.too_large or (candidate.name, nbytes, why)
 
     def _refuse(self, name: str, why: str) -> None:
         reasons = self.refused.setdefault(name, [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -19,8 +19,13 @@ from symdnn.gpu.cudnn.descriptor import (
 )
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn_conv import NONDETERMINISTIC_ALGORITHMS
+from symdnn.tuning.question import plain
+from symdnn.tuning.replay import Recorded
 
-__all__ = ["DIRECTIONS", "ConvSignature", "Direction"]
+__all__ = ["DIRECTIONS", "SEARCH", "ConvSignature", "Direction"]
+
+#: Words for a search.
+SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,12 @@ DIRECTIONS = {
 }  # fmt: skip
 
 
+#: Fields of a signature on which the choice depends, but no result.
+_FIELDS_OF_THE_CHOICE = (
+    "wanted", "workspace_limit", "deterministic", "on_unsupported", "legacy_only", "named",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class ConvSignature:
     """The key of a choice. Shapes have four or five dimensions.
@@ -104,7 +115,7 @@ class ConvSignature:
     flip: bool
     compute: str
     allow_tf32: bool
-    wanted: str | int
+    wanted: str | int | Recorded
     workspace_limit: int
     deterministic: bool
     on_unsupported: str
@@ -120,6 +131,17 @@ class ConvSignature:
             return "TENSOR_OP_MATH"
         exact = self.dtype == "float32" and not self.allow_tf32
         return "FMA_MATH" if exact else "DEFAULT_MATH"
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """The fields on which a result depends, as JSON values."""
+        fields = asdict(replace(self, wanted=""))
+        return {n: plain(v) for n, v in fields.items() if n not in _FIELDS_OF_THE_CHOICE}
+
+    @property
+    def names_one(self) -> bool:
+        """Whether the user named one algorithm."""
+        return self.named and self.wanted not in SEARCH
 
     @property
     def is_narrow(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.conv import tuning as conv_tuning
-from symdnn.gpu.conv.bench import tolerance
+from symdnn.gpu.conv.blocklist import tolerance
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
@@ -25,13 +25,10 @@ from symdnn.tuning.division import Division, Part, divisions, sizes
 
 __all__ = ["cut", "first_with_room", "is_chosen_together", "runs_plans_in_parts", "ways"]
 
-#: Words for a search; other words and numbers name one algorithm.
-_SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
-
 
 def is_chosen_together(s: ConvSignature) -> bool:
     """Whether the algorithm is chosen with those of other convolutions: the user named none."""
-    return bool(config.dnn.workspace_budget) and (not s.named or s.wanted in _SEARCH)
+    return bool(config.dnn.workspace_budget) and not s.names_one
 
 
 def cut(s: ConvSignature, count: int) -> ConvSignature:

@@ -6,7 +6,7 @@ supports the candidate within the limits of workspace. Otherwise the choice is m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -16,24 +16,21 @@ from symdnn.errors import CudnnError, SymdnnError
 from symdnn.gpu import libcudnn
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.binding.libcuda import driver
+from symdnn.gpu.conv import blocklist
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
+from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.cudnn_device import queried_context
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import Answer, Question, answer, plain, table
 
 __all__ = [
-    "ConvQuestion",
-    "all_measured",
-    "key_of",
-    "machine",
-    "measured",
-    "plan_of",
-    "plan_record",
-]
+    "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "key_of", "machine",
+    "measured", "plan_of", "plan_record",
+]  # fmt: skip
 
 #: Fields of a signature that a measurement does not depend on, left out of its key.
 _FIELDS_NOT_MEASURED = ("wanted", "on_unsupported", "named")
@@ -77,21 +74,27 @@ class ConvQuestion(Question[Candidate]):
             float(config.dnn.conv.time_budget), self.by, self.patience,
         )  # fmt: skip
 
+    def fault(self) -> dict[str, Any]:
+        """The convolution, cuDNN's version, the architecture."""
+        return blocklist.question(self.search.signature)
+
+    def identity(self, candidate: Candidate) -> Any:
+        """The candidate's key."""
+        return plain(candidate.key)
+
     def record(self, best: Attempt[Candidate]) -> dict[str, Any]:
         """The algorithm's number, or the plan's engine and knobs."""
-        c = best.candidate
-        return {
-            "api": c.api, "name": c.name, "number": c.number, "flip_by_copy": c.flip_by_copy,
-            "workspace_bytes": c.workspace_bytes, "ms": best.ms, "error": best.error,
-            "millijoules": best.millijoules,
-            "plan": None if c.plan is None else plan_record(c.plan),
-        }  # fmt: skip
+        more = {"ms": best.ms, "error": best.error, "millijoules": best.millijoules,
+                "too_large": self.search.too_large}  # fmt: skip
+        return {**candidate_record(best.candidate), **plain(more)}
 
     def revived(self, record: dict[str, Any]) -> Attempt[Candidate] | None:
         """The candidate of a record, if cuDNN still supports it within the limits."""
         try:
-            candidate = _candidate(self.search, record)
+            candidate = candidate_of(self.search, record)
             ms, error, energy = record["ms"], record["error"], record.get("millijoules")
+            larger = record.get("too_large")
+            self.search.too_large = None if larger is None else tuple(larger)
         except (KeyError, TypeError, ValueError, SymdnnError) as reason:
             why = str(reason).splitlines()[0]
             self.search.refused.setdefault(str(record.get("name")), []).append(why)
@@ -137,7 +140,20 @@ def machine(index: int) -> dict[str, Any]:
     }
 
 
-def _candidate(search: Search, record: dict[str, Any]) -> Candidate | None:
+def candidate_record(c: Candidate) -> dict[str, Any]:
+    """A candidate in JSON's types: an algorithm's number, or a plan's engine and knobs."""
+    return {
+        "api": c.api, "name": c.name, "number": c.number, "flip_by_copy": c.flip_by_copy,
+        "workspace_bytes": c.workspace_bytes,
+        "plan": None if c.plan is None else plan_record(c.plan),
+    }  # fmt: skip
+
+
+def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
+    """The candidate of a record, if cuDNN supports it within the limits.
+
+    Raises :class:`~symdnn.errors.CudnnError` if a plan can't be built again.
+    """
     flip = bool(record["flip_by_copy"])
     if record["plan"] is None:
         return search.again(("legacy", int(record["number"]), flip))
@@ -147,7 +163,7 @@ def _candidate(search: Search, record: dict[str, Any]) -> Candidate | None:
     try:
         candidate.prepared(search.signature, search.handle)  # builds it
     except RuntimeError as error:
-        raise CudnnError(str(error)) from error
+        raise with_version(CudnnError(str(error))) from error
     return candidate
 
 

@@ -25,6 +25,7 @@ from symdnn.gpu.cudnn.graph_plan import (
     one_line,
     rebuild,
 )
+from symdnn.gpu.cudnn.version import with_version
 
 __all__ = [
     "ALIGNMENT", "TYPES", "GraphBuilder", "GraphForm", "GraphLaunch", "launch", "new_graph",
@@ -133,10 +134,11 @@ class GraphBuilder:
         """
         found = getattr(self._graph, operation, None)
         if found is None:
-            raise CudnnError(
+            error = CudnnError(
                 f"the frontend {frontend.version()} has no operation {operation!r}; update it "
                 f"(pip install -U {frontend.PACKAGE})"
             )
+            raise with_version(error)
         return found(**settings)
 
     def virtual(
@@ -252,4 +254,8 @@ class GraphLaunch:
                     f"bytes, got {pointer:#x}. Copy it first"
                 )
             pack[uid] = pointer
-        self._execute(pack, workspace, self._index, handle)
+        try:
+            self._execute(pack, workspace, self._index, handle)
+        except errors() as error:
+            failed = CudnnError(f"cuDNN's plan {self.plan.name} failed: {one_line(error)}")
+            raise with_version(failed) from error

@@ -12,6 +12,7 @@ from typing import Any
 
 from symdnn.errors import CudnnError
 from symdnn.gpu.binding import frontend
+from symdnn.gpu.cudnn.version import with_version
 
 __all__ = ["BuiltPlan", "GraphPlan", "Limits", "Planning", "rebuild"]
 
@@ -41,10 +42,9 @@ class GraphPlan:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits for plans: numerical notes to exclude, bytes of workspace, determinism."""
+    """Limits for plans: numerical notes to exclude, determinism."""
 
     unwanted: tuple[str, ...] = ()
-    workspace_bytes: int = 0  # 0 is no limit
     deterministic: bool = False
 
 
@@ -142,8 +142,6 @@ class _ListedPlans:
         return int(self.graph.get_execution_plan_count())
 
     def _filter(self, module: Any) -> None:
-        if self._limits.workspace_bytes:
-            self.graph.deselect_workspace_greater_than(self._limits.workspace_bytes)
         notes = [getattr(module.numerical_note, n) for n in self._unwanted]
         if notes:
             self.graph.deselect_numeric_notes(notes)
@@ -190,10 +188,11 @@ def rebuild(new_graph: Callable[[], Any], record: GraphPlan) -> BuiltPlan:
             continue
         if built is not None:
             return built
-    raise CudnnError(
+    gone = CudnnError(
         f"plan {record.name} of cuDNN's graph API can't be built again: {'; '.join(refused)}. "
         "Choose anew: it was chosen with another version of cuDNN, or for another GPU"
     )
+    raise with_version(gone)
 
 
 def _by_engine(graph: Any, record: GraphPlan, refused: list[str]) -> BuiltPlan | None:

@@ -19,6 +19,7 @@ from symdnn.gpu.cudnn.descriptor import (
     descriptor,
     packed,
 )
+from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.kernel import Call, Kernel, Traits
@@ -86,13 +87,14 @@ def refuses_layout(call: Call, layouts: frozenset[str] = NCHW_ONLY) -> str | Non
 
 
 def with_details(launch: Callable[..., Any], describe: Callable[[], str]) -> Callable[..., Any]:
-    """``launch``, with the note ``describe()`` added to errors of cuDNN."""
+    """``launch``, with ``describe()`` and cuDNN's version added to errors of cuDNN."""
 
     def run(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         try:
             return launch(env, inputs, outputs)
         except CudnnError as error:
             error.add_note(f"  {describe()}")
+            with_version(error)
             raise
 
     return run

@@ -142,10 +142,21 @@ class _GemmQuestion(Question[GemmAlgorithm]):
         version = {"cublaslt": libcublaslt.version(), "candidates": _CANDIDATE_COUNT}
         return {**here, **version, "product": plain(asdict(self.plan.signature))}
 
+    def fault(self) -> dict[str, Any]:
+        """The signature, cuBLASLt's version, the architecture."""
+        arch = ".".join(map(str, self._operands[0].context.capability))
+        made = {"library": "cublaslt", "version": libcublaslt.version(), "arch": arch}
+        return {**made, "product": plain(asdict(self.plan.signature))}
+
+    def identity(self, candidate: GemmAlgorithm) -> Any:
+        """The algorithm's data."""
+        return _words(candidate)["algorithm"]
+
     def measured(self) -> tuple[list[Attempt[GemmAlgorithm]], str]:
         """All candidates, with the result of the first as the reference."""
         bench = _GemmBench(self.plan, *self._operands)
-        table = measure(bench, self.plan.algorithms(_CANDIDATE_COUNT))
+        found = self.plan.algorithms(_CANDIDATE_COUNT)
+        table = measure(bench, [a for a in found if not self.is_blocked(a)])
         self.ms = tuple(a.ms if a.usable else None for a in table)
         return table, ""
 
@@ -156,7 +167,7 @@ class _GemmQuestion(Question[GemmAlgorithm]):
     def revived(self, record: dict[str, Any]) -> Attempt[GemmAlgorithm] | None:
         """The algorithm, if the heuristics still list it."""
         for algorithm in self.plan.algorithms(_CANDIDATE_COUNT):
-            if _words(algorithm).items() <= record.items():
+            if _words(algorithm).items() <= record.items() and not self.is_blocked(algorithm):
                 self.ms = tuple(record.get("all_ms", ()))
                 return Attempt(algorithm, record.get("ms"))
         return None

@@ -19,9 +19,11 @@ from typing import Any
 
 from symdnn.errors import SymdnnError, UnsupportedAlgorithm
 from symdnn.gpu import libcudnn
-from symdnn.gpu.device.context import device_key
+from symdnn.gpu.cudnn.version import with_version
+from symdnn.gpu.device.context import device_key, existing_context
 from symdnn.gpu.rnn.signature import ALGORITHMS, RNNSignature
 from symdnn.gpu.rnn.trial import Trial
+from symdnn.tuning import blocked
 from symdnn.tuning.attempts import Attempt, Bench, measure
 from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
@@ -79,22 +81,45 @@ def forget() -> None:
 
 
 def _chosen(net: RNNSignature, lengths: bool, wish: str, device: int) -> Choice:
-    trial = Trial(net, lengths, device)
+    tried = _unless_blocked(net, lengths, Trial(net, lengths, device).tried)
     if wish == "time_once":
-        return _fastest(net, lengths, trial.tried)
+        return _fastest(net, lengths, tried)
     if wish == "guess":
-        return _first(trial.tried, guesses(net, lengths))
-    found = trial.tried(wish, False)
+        return _first(tried, guesses(net, lengths))
+    found = tried(wish, False)
     if found.problem:
-        works = [w for w in ALGORITHMS if w != wish and not trial.tried(w, False).problem]
-        raise UnsupportedAlgorithm(
+        works = [w for w in ALGORITHMS if w != wish and not tried(w, False).problem]
+        error = UnsupportedAlgorithm(
             f"the algorithm {wish} can't be taken for {net}: {found.problem}. These can: "
             f"{', '.join(works)}"
         )
+        others = (tried(w, False) for w in ALGORITHMS if w not in works)
+        error.add_note("\n".join(["  Tried:", *(f"    {_shown(a)}" for a in others)]))
+        raise with_version(error)
     return Choice(ALGORITHMS[wish], "as asked for; its result was checked against standard")
 
 
 _Try = Callable[[str, bool], Attempt[str]]
+
+
+def _unless_blocked(net: RNNSignature, lengths: bool, tried: _Try) -> _Try:
+    """Trials of algorithms that are not on the block list, where wrong ones are put."""
+    here = existing_context()
+    if here is None:
+        return tried
+    arch = ".".join(map(str, here.capability))
+    made = {"library": "cudnn", "version": int(libcudnn.cudnnGetVersion()), "arch": arch}
+    question = {**made, "net": plain(asdict(net)), "lengths": lengths}
+
+    def one(word: str, timed: bool) -> Attempt[str]:
+        if word != "standard" and blocked.error_of(question, word) is not None:
+            return Attempt(word, problem="it is on the block list: its result was wrong")
+        found = tried(word, timed)
+        if found.wrong:
+            blocked.add(question, word, word, found.error or 0.0, found.problem)
+        return found
+
+    return one
 
 
 def _fastest(net: RNNSignature, lengths: bool, tried: _Try) -> Choice:

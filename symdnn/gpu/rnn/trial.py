@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -63,10 +64,11 @@ class Trial:
         try:
             if net.algo == "PERSIST_DYNAMIC" and net.dropout:
                 return Attempt(word, problem="its kernels would be compiled again at each call")
-            elsewhere = layout_problem(net, self.device)
-            wrong = elsewhere or (self._difference(word) if word != "standard" else "")
+            if elsewhere := layout_problem(net, self.device):
+                return Attempt(word, problem=elsewhere)
+            error, wrong = self._difference(word) if word != "standard" else (0.0, "")
             if wrong:
-                return Attempt(word, problem=wrong)
+                return Attempt(word, error=error, problem=wrong)
             return Attempt(word, self._milliseconds(word) if timed else None)
         except (SymdnnError, RuntimeError, MemoryError) as error:
             return Attempt(word, problem=short(error))
@@ -80,14 +82,15 @@ class Trial:
     def _empty(self, *like: RawArray) -> list[RawArray]:
         return [self._memory.empty(a.shape, a.dtype) for a in like]
 
-    def _difference(self, word: str) -> str:
-        """The first wrong result of an algorithm, in words; ``""`` if all are right."""
+    def _difference(self, word: str) -> tuple[float, str]:
+        """The relative error of an algorithm's first wrong result, and in words; else 0, ``""``."""
         for name, got, want in zip(self._names(), self._results(word), self.expected()):
             error = float(np.abs(got - want).max(initial=0))
             scale = float(np.abs(want).max(initial=0))
             if not error <= self._limit * scale:
-                return f"{name} differs from standard's by {error:.2g} of {scale:.2g}"
-        return ""
+                found = error / scale if scale and isfinite(error) else inf
+                return found, f"{name} differs from standard's by {error:.2g} of {scale:.2g}"
+        return 0.0, ""
 
     def _names(self) -> list[str]:
         cell = ["cy"] * self.cell

@@ -19,7 +19,8 @@ from symdnn.gpu.binding import frontend
 from symdnn.gpu.conv import algorithm
 from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.algorithm import choose
-from symdnn.gpu.conv.bench import relative_error, tolerance
+from symdnn.gpu.conv.bench import relative_error
+from symdnn.gpu.conv.blocklist import tolerance
 from symdnn.gpu.conv.launch import signature
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
@@ -62,7 +63,7 @@ def both(fake):
 def folder(monkeypatch, tmp_path, fake):
     """A card and a folder for what is measured."""
     device = SimpleNamespace(
-        index=0, cudnn=HANDLE, name="card", current=contextlib.nullcontext
+        index=0, cudnn=HANDLE, name="card", capability=(9, 0), current=contextlib.nullcontext
     )  # fmt: skip
     monkeypatch.setattr(cudnn_device, "existing_context", lambda: device)
     monkeypatch.setattr(frontend, "unavailable", lambda: "none in this test")

@@ -4,16 +4,21 @@ import json
 import pickle
 import struct
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 
+from symdnn.config import config
 from symdnn.errors import CudnnArgumentError, CudnnError
 from symdnn.gpu.binding import frontend
+from symdnn.gpu.conv import blocklist
 from symdnn.gpu.conv.graph_conv import ACTIVATIONS, DTYPES, Epilogue, conv_graph, strides
+from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph import TYPES, new_graph
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
+from symdnn.gpu.device import cudnn_device
 from tests.gpu.fake_frontend import Engine, Knob, Mode, Note, fake_frontend  # noqa: F401
 from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
 
@@ -75,10 +80,15 @@ def test_each_plan_has_its_own_workspace(fake_frontend):  # noqa: F811
     assert [p.workspace_bytes for p in found] == [100, 0, 50]
 
 
-def test_the_workspace_limit(fake_frontend):  # noqa: F811
+def test_the_workspace_limit(fake_frontend, monkeypatch):  # noqa: F811
+    device = SimpleNamespace(capability=(9, 0))
+    monkeypatch.setattr(cudnn_device, "existing_context", lambda: device)
+    monkeypatch.setattr(blocklist, "_version", lambda: 91900)
     fake_frontend.engines = (Engine(1, workspace=100), Engine(2, workspace=50))
-    found, _ = plans(signature(workspace_limit=99), HANDLE)
-    assert [p.engine for p in found] == [2]
+    search = Search(signature(workspace_limit=99), HANDLE)
+    with config.change_flags({"dnn.conv.tuning_cache": "off"}):
+        assert [c.plan.engine for c in search.planned()] == [2]
+    assert search.too_large[1:] == (100, "100 bytes of workspace, 99 allowed")
 
 
 def test_deterministic(fake_frontend):  # noqa: F811
@@ -118,8 +128,8 @@ def test_why_there_is_none(fake_frontend):  # noqa: F811
         "cuDNN's heuristics give no engine: heuristics A: No valid engine configs; "
         "heuristics B: No valid engine configs; heuristics FALLBACK: No valid engine configs",
     )
-    fake_frontend.engines = (Engine(1, works=False), Engine(2, workspace=9))
-    found, why = plans(signature(workspace_limit=1), HANDLE)
+    fake_frontend.engines = (Engine(1, works=False), Engine(2, works=False))
+    found, why = plans(signature(padding=(2, 2)), HANDLE)
     assert found == []
     assert why.startswith("all 2 plans of cuDNN's heuristics are refused: ")
     assert "eng1_TILE_SIZE=2 refused" in why
@@ -225,8 +235,8 @@ def test_a_record_that_can_t_be_built_again(now, fake_frontend):  # noqa: F811
 def test_only_the_last_plannings_are_kept(fake_frontend):  # noqa: F811
     fake_frontend.engines = (Engine(1),)
     for n in range(1, 6):
-        plans(replace(signature(), workspace_limit=n), HANDLE)
-    assert [form.signature.workspace_limit for form, _ in graph._recent] == [4, 5]
+        plans(replace(signature(), padding=(n, n)), HANDLE)
+    assert [form.signature.padding for form, _ in graph._recent] == [(4, 4), (5, 5)]
 
 
 def test_a_pointer_that_is_not_aligned(fake_frontend):  # noqa: F811
@@ -335,4 +345,4 @@ def test_an_epilogue_that_does_not_exist():
 
 def test_limits_without_wishes():
     assert conv_graph(signature()).limits.unwanted == ("REDUCED_PRECISION_REDUCTION",)
-    assert conv_graph(signature(workspace_limit=5)).limits.workspace_bytes == 5
+    assert conv_graph(signature(workspace_limit=5)) == conv_graph(signature())

@@ -38,7 +38,7 @@ class Scaled(GraphForm):
     b: tuple[int, int, int]
     dtype: str = "float16"
     scale: float = 0.5
-    most_bytes: int = 0
+    excluded: str = "TENSOR_CORE"
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Scaled(GraphForm):
 
     @property
     def limits(self) -> Limits:
-        return Limits(("TENSOR_CORE",), self.most_bytes)
+        return Limits((self.excluded,))
 
     def refusal(self) -> str:
         return "" if self.a[2] == self.b[1] else f"{self.a} and {self.b} do not fit"
@@ -106,8 +106,8 @@ def test_forms_are_the_keys_of_plannings(fake_frontend):  # noqa: F811
     assert plans(FORM, HANDLE)[0]
     assert plans(Scaled((4, 8, 16), (4, 16, 32)), HANDLE)[0]
     assert len(fake_frontend.made) == 2  # the equal form was planned already
-    limited = Scaled((4, 8, 16), (4, 16, 32), most_bytes=8)
-    assert plans(limited, HANDLE)[0] == []
+    limited = Scaled((4, 8, 16), (4, 16, 32), excluded="DOWN_CONVERT_INPUTS")
+    plans(limited, HANDLE)
     plans(Attention((2, 4, 8, 16)), HANDLE)
     assert [form for form, _ in graph._recent] == [limited, Attention((2, 4, 8, 16))]
 
