@@ -23,6 +23,7 @@ from symdnn.graph.inner import InnerGraph
 from symdnn.graph.op import Op
 from symdnn.graph.place import Place
 from symdnn.graph.type import DTYPES
+from symdnn.ops.attention.scores import Scores
 from symdnn.ops.control.scan import Carry
 from symdnn.ops.core.scalar import FUNCTIONS, Instruction, ScalarProgram, number_of_text
 from symdnn.ops.lowered.epilogue import Epilogue
@@ -33,7 +34,7 @@ OpClass = TypeVar("OpClass", bound=type[Op])
 
 #: Values of fields that are no ops, by name.
 _STRUCTS: dict[str, type] = {
-    c.__name__: c for c in (Carry, Epilogue, Instruction, ScalarProgram)
+    c.__name__: c for c in (Carry, Epilogue, Instruction, ScalarProgram, Scores)
 }  # fmt: skip
 #: Strings that are for people; all others are words, since kernels' texts may hold them.
 _FREE_TEXTS = ("message", "name")

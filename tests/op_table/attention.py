@@ -4,6 +4,7 @@ import numpy as np
 
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.attention.scores import Scores
+from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionGrad
 from tests.op_table.record import OpCase, normal
 
 QKV = (normal(2, 4, 5, 3), normal(2, 2, 6, 3), normal(2, 2, 6, 2))
@@ -117,18 +118,17 @@ CASES = [
     ),
     *(
         OpCase(
-            f"attention_{dtype}", (Attention,),
-            lambda q, k, v: Attention(Scores(right=0))(q, k, v)[0],
+            f"{name}_{dtype}", (op,), lambda *vs, op=op: op(Scores(right=0))(*vs)[0],
             tuple(normal(*s, dtype=dtype) for s in ((2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8))),
             lambda *a: slow_attention(Scores(right=0), *(x.astype("f8") for x in a))[0],
             grad=False, rtol=rtol,
         )
         for dtype, rtol in (("float32", 1e-5), ("float16", 4e-3))
+        for name, op in (("attention", Attention), ("gpudnn_attention", GpuDnnAttention))
     ),
     *(
         OpCase(
-            f"attention_grad_{dtype}", (AttentionGrad,),
-            lambda *vs: AttentionGrad(Scores(right=0))(*vs),
+            f"{name}_{dtype}", (op,), lambda *vs, op=op: op(Scores(right=0))(*vs),
             (
                 *(normal(*s, dtype=dtype) for s in ((2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8))),
                 normal(2, 4, 5, 8, dtype=dtype),
@@ -139,5 +139,8 @@ CASES = [
             static=(*((2, h, None, 8) for h in (4, 2, 2, 4)), None, None),
         )
         for dtype, rtol in (("float32", 1e-4), ("float16", 1e-2))
+        for name, op in (
+            ("attention_grad", AttentionGrad), ("gpudnn_attention_grad", GpuDnnAttentionGrad),
+        )
     ),
 ]  # fmt: skip
