@@ -86,7 +86,7 @@ def claims(rule: Rewrite, op: type[Any]) -> bool:
 def _folds(op: type[Any]) -> bool:
     opaque = issubclass(op, RNNOp) or "RNN" in op.__name__ or "Dropout" in op.__name__
     lazy = issubclass(op, RandomOp | Dropout | IfElse) or op is Print
-    return not (opaque or lazy) and op.__name__ not in WITHOUT_INPUTS | OF_GRADIENTS
+    return op.folds and not (opaque or lazy) and op.__name__ not in WITHOUT_INPUTS | OF_GRADIENTS
 
 
 #: Ops that no constants lead to: others are made of what they are applied to.
