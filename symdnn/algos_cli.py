@@ -1,6 +1,7 @@
-"""``symdnn algos``: cuDNN's algorithms for one convolution, with time and memory.
+"""``symdnn algos``: cuDNN's algorithms for one convolution, or for all of a function.
 
 symdnn algos --input 64,128,112,112 --filter 128,128,7,7 --pad 3 --direction bwd_data
+symdnn algos --function train:step --shape x=64,3,224,224 --csv algos.csv --picture algos.png
 symdnn algos --blocked         algorithms that gave a wrong result, and are not used
 """
 
@@ -9,10 +10,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
+import sys
 from dataclasses import asdict
 from typing import Any
 
 from symdnn.config import config
+from symdnn.disk.atomic import write_atomically
+from symdnn.errors import InputError
 from symdnn.graph.place import Place
 from symdnn.tuning import blocked
 
@@ -25,11 +30,10 @@ def add_to(commands: Any) -> None:
         "algos", help="cuDNN's algorithms for a convolution: supported, time, memory",
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--input", type=_sizes, help="N,C,H,W or N,C,D,H,W")
-    which.add_argument("--blocked", action="store_true", help="only print the block list")
+    parser.add_argument("--input", type=_sizes, help="N,C,H,W or N,C,D,H,W")
     parser.add_argument("--filter", type=_sizes, help="K,C/groups and its sizes")
-    parser.set_defaults(parser=parser)
+    parser.add_argument("--blocked", action="store_true", help="only print the block list")
+    _add_function_to(parser)
     for name, default in (("pad", 0), ("stride", 1), ("dilation", 1)):
         parser.add_argument(f"--{name}", type=_sizes, default=(default,), help="one size, or each")
     parser.add_argument("--groups", type=int, default=1, help="groups of channels (1)")
@@ -49,13 +53,34 @@ def add_to(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def _add_function_to(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a whole function."""
+    parser.add_argument(
+        "--function", metavar="MODULE:NAME", help="a compiled function, or what returns one: the "
+        "tables of all of its convolutions",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shape", type=_named_sizes, action="append", default=[], metavar="INPUT=SIZES",
+        help="the shape of an input, for a function that was not called",
+    )  # fmt: skip
+    parser.add_argument("--csv", metavar="FILE", help="with --function: write the rows to FILE")
+    parser.add_argument(
+        "--picture", metavar="FILE", help="with --function: draw time over workspace, and the best"
+    )
+    parser.add_argument("--energy", action="store_true", help="measure the energy, too")
+
+
 def run(args: argparse.Namespace) -> int:
     """Print the table; returns 1 if nothing is supported. Without a GPU: an error of one line."""
     if args.blocked:
         print("\n".join(map(str, blocked.entries())) or "the block list is empty")
         return 0
-    if args.filter is None:
-        args.parser.error("--filter is required with --input")
+    if args.function:
+        return _run_function(args)
+    if args.input is None or args.filter is None:
+        raise InputError(
+            "symdnn algos: wanted --input and --filter, --function MODULE:NAME, or --blocked"
+        )
     module: Any = importlib.import_module("symdnn.gpu.conv_table")
     pad, stride, dilation = (
         v[0] if len(v) == 1 else v for v in (args.pad, args.stride, args.dilation)
@@ -64,14 +89,55 @@ def run(args: argparse.Namespace) -> int:
         args.input, args.filter, pad, stride, dilation, args.groups, args.dtype, args.layout,
         args.direction, args.tf32 or None, args.flip,
     )  # fmt: skip
-    device = str(config.device)
-    index = 0 if device == "auto" else Place.parse(device).index
-    table = module.algorithms(signature, not args.no_time, index)
+    table = module.algorithms(signature, not args.no_time, _device_index(), args.energy)
     if args.json:
         print(json.dumps([asdict(row) for row in table.rows], indent=1))
     else:
         print(table)
     return 0 if table.supported() else 1
+
+
+def _run_function(args: argparse.Namespace) -> int:
+    """Show the tables of a function; returns 1 if it has no convolution of cuDNN's."""
+    module: Any = importlib.import_module("symdnn.gpu.function_tables")
+    found = module.tables(
+        _named_function(args.function), dict(args.shape), time=not args.no_time,
+        energy=args.energy, device=_device_index(),
+    )  # fmt: skip
+    if args.csv:
+        write_atomically(args.csv, found.csv().encode())
+    if args.picture:
+        found.save_picture(args.picture)
+    print(found.json() if args.json else found)
+    return 0 if found.layers else 1
+
+
+def _named_function(text: str) -> Any:
+    """The compiled function ``module:name``; modules of the working folder are found, too."""
+    module, colon, name = text.partition(":")
+    if not colon or not name:
+        raise InputError(f"--function: wanted MODULE:NAME, got {text!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    found = getattr(importlib.import_module(module), name, None)
+    found = found() if callable(found) and not hasattr(found, "stages") else found
+    if not hasattr(found, "stages"):
+        raise InputError(f"--function: {text} is no compiled function, but {type(found).__name__}")
+    return found
+
+
+def _device_index() -> int:
+    device = str(config.device)
+    return 0 if device == "auto" else Place.parse(device).index
+
+
+def _named_sizes(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, sizes = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(
+            f"wanted INPUT=SIZES, such as x=64,3,224,224, got {text!r}"
+        )
+    return name, _sizes(sizes)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -3,15 +3,20 @@
 symdnn tune                    what was chosen for which question, and its time
 symdnn tune --export FILE      writes all of it as text, a line for each
 symdnn tune --import FILE      keeps what FILE has, from a machine with the same card and libraries
+symdnn tune SCRIPT ...         runs a Python script with measured choices, and shows the new ones
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import runpy
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from symdnn.config import config
 from symdnn.disk.atomic import write_atomically
 from symdnn.tuning import store
 
@@ -41,6 +46,8 @@ def add_to(commands: Any) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--export", metavar="FILE", help="write all records to FILE")
     which.add_argument("--import", metavar="FILE", dest="source", help="keep the records of FILE")
+    parser.add_argument("script", nargs="?", help="a Python script, followed by its arguments")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
 
 
@@ -54,8 +61,34 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.source:
         return _import(args.source)
+    if args.script:
+        return _run_script(args.script, args.arguments)
     found = list(store.records())
     print("\n".join(_rows(found)) or f"nothing was measured as yet (folder {store.folder()})")
+    return 0
+
+
+#: Flags with which a script measures its choices.
+_MEASURING = {
+    "dnn.conv.algo_fwd": "time_once", "dnn.conv.algo_bwd_data": "time_once",
+    "dnn.conv.algo_bwd_filter": "time_once", "dnn.rnn.algo": "time_once",
+    "gpu.gemm.algo": "time", "onednn.conv.algo": "time",
+}  # fmt: skip
+
+
+def _run_script(script: str, arguments: list[str]) -> int:
+    """Run a script as ``python`` does, with measurements; print the choices that it has added."""
+    before = {str(key) for key, _ in store.records()}
+    given = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = [script, *arguments], os.path.dirname(os.path.abspath(script))
+    try:
+        with config.change_flags(_MEASURING):
+            runpy.run_path(script, run_name="__main__")
+    finally:
+        sys.argv, sys.path[0] = given
+    new = [pair for pair in store.records() if str(pair[0]) not in before]
+    print("\n".join(_rows(new)))
+    print(f"measured {len(new)} new choices; {len(before)} were known (folder {store.folder()})")
     return 0
 
 

@@ -31,10 +31,13 @@ LAYERS = [
     {"tuning"},
     {"cpu", "gpu"},
     {"compile"},
-    {"tensor", "nn", "io", "printing", "saving", "gradient", "loss_scale"},
+    {"tensor", "nn", "io", "printing", "saving", "serving", "gradient", "loss_scale"},
     {"__init__"},
-    {"compat", "cli", "algos_cli", "cache_cli", "tune_cli", "doctor", "demo", "__main__"},
-]
+    {
+        "compat", "cli", "algos_cli", "cache_cli", "serve_cli", "tune_cli", "doctor", "demo",
+        "__main__",
+    },
+]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 
@@ -58,7 +61,7 @@ ROOMS = {
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
         {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
-        {"conv"}, {"conv_table", "rnn"},
+        {"conv"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"nanguard", "plan"}, {"execute", "modes", "report"},
@@ -80,7 +83,7 @@ MOST_MODULES = 25
 AT_MODULE_LEVEL = {"numpy", "ml_dtypes"}
 INSIDE_FUNCTIONS = {
     "scipy", "networkx", "rich", "platformdirs", "opt_einsum", "safetensors",
-    "sklearn", "matplotlib", "pydot", "tensorboard",
+    "sklearn", "matplotlib", "pydot", "starlette", "tensorboard", "uvicorn",
 }  # fmt: skip
 #: Imported by type checkers alone, which bring them.
 FOR_CHECKERS = {"typing_extensions"}

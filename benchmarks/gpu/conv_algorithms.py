@@ -40,6 +40,15 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 _WINDOWS, _WINDOW_MS = 7, 4.0
 
 
+#: A name, or sizes.
+Layer = str | tuple[int, ...]
+
+
+def sizes_of(layer: Layer) -> tuple[int, ...]:
+    """Batch, channels, size, kernels, their size, pad, stride."""
+    return LAYERS[layer] if isinstance(layer, str) else layer
+
+
 def cases() -> Iterator[tuple[str, str, str, str]]:
     """Name, layer, direction, precision."""
     for layer in LAYERS:
@@ -54,13 +63,13 @@ def cases() -> Iterator[tuple[str, str, str, str]]:
 class Symdnn:
     """One convolution by what `time_once` chose."""
 
-    def __init__(self, layer: str, direction: str, precision: str) -> None:
+    def __init__(self, layer: Layer, direction: str, precision: str) -> None:
         from symdnn.gpu.conv.algorithm import choose
         from symdnn.gpu.conv.bench import Bench
         from symdnn.gpu.conv_table import conv
         from symdnn.gpu.device.context import context
 
-        n, c, size, k, r, pad, stride = LAYERS[layer]
+        n, c, size, k, r, pad, stride = sizes_of(layer)
         narrow = precision == "bf16"
         self.signature = conv(
             (n, c, size, size), (k, c, r, r), pad, stride, direction=direction,
@@ -104,11 +113,11 @@ class Symdnn:
 class Torch:
     """The same convolution by PyTorch, `torch.backends.cudnn.benchmark` on."""
 
-    def __init__(self, layer: str, direction: str, precision: str) -> None:
+    def __init__(self, layer: Layer, direction: str, precision: str) -> None:
         import torch
 
         self.torch = torch
-        n, c, size, k, r, pad, stride = LAYERS[layer]
+        n, c, size, k, r, pad, stride = sizes_of(layer)
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
         how = {"device": "cuda", "dtype": torch.bfloat16 if precision == "bf16" else torch.float32}
@@ -165,7 +174,7 @@ class Torch:
 # -- the comparison --------------------------------------------------------------------------------
 
 
-def measured(name: str, layer: str, direction: str, precision: str) -> dict[str, Any]:
+def measured(name: str, layer: Layer, direction: str, precision: str) -> dict[str, Any]:
     """The record of one case."""
     sides: tuple[Any, ...] = ()
     try:
@@ -204,7 +213,8 @@ def table(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """The card and the versions."""
     import torch
 
     return {
@@ -243,7 +253,7 @@ def main(argv: list[str] | None = None) -> int:
                 left += 1
                 continue
             if "info" not in records:
-                records["info"] = _machine()
+                records["info"] = machine()
                 print(json.dumps(records["info"]), file=file)
             records[case[0]] = measured(*case)
             print(json.dumps(records[case[0]]), file=file, flush=True)

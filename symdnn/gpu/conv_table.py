@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import ShapeMismatch
@@ -35,7 +36,8 @@ class TableRow:
     """An algorithm (``number`` in cuDNN's enum) or a plan (``number`` of its engine).
 
     ``why`` says why it is not supported, or why it has no time. ``ms`` is its time in milliseconds,
-    ``error`` the relative difference of its result from a trusted algorithm's in the 2-norm.
+    ``error`` the relative difference of its result from a trusted algorithm's in the 2-norm, and
+    ``millijoules`` its energy, if it was asked for.
     """
 
     api: str
@@ -47,14 +49,16 @@ class TableRow:
     ms: float | None = None
     error: float | None = None
     why: str = ""
+    millijoules: float | None = None
 
     def cells(self) -> tuple[str, ...]:
         """The row as text."""
         if not self.supported:
-            return self.api, str(self.number), self.name, "-", "-", "-", "-", self.why
+            return self.api, str(self.number), self.name, "-", "-", "-", "-", "-", self.why
         return (
             self.api, str(self.number), self.name,
             "-" if self.ms is None else f"{self.ms:.4f}", str(self.workspace_bytes),
+            "-" if self.millijoules is None else f"{self.millijoules:.4g}",
             "yes" if self.deterministic else "no",
             "-" if self.error is None else f"{self.error:.1e}", self.why,
         )  # fmt: skip
@@ -79,7 +83,7 @@ class AlgorithmTable:
         yield str(self.signature)
         if self.problem:
             yield f"not timed: {self.problem}"
-        head = ("api", "number", "algorithm", "ms", "workspace", "fixed", "error", "")
+        head = ("api", "number", "algorithm", "ms", "workspace", "mJ", "fixed", "error", "")
         table = [head, *(row.cells() for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for cells in table:
@@ -138,8 +142,12 @@ def conv(
     )  # fmt: skip
 
 
-def algorithms(signature: ConvSignature, time: bool = True, device: int = 0) -> AlgorithmTable:
+def algorithms(
+    signature: ConvSignature, time: bool = True, device: int = 0, energy: bool = False
+) -> AlgorithmTable:
     """cuDNN's algorithms and plans for a convolution on a GPU, timed unless ``time`` is false.
+
+    With ``energy`` that of the fast ones is measured, too.
 
     Raises :class:`~symdnn.gpu.device.context.CudaUnavailable` without a GPU.
     """
@@ -149,7 +157,8 @@ def algorithms(signature: ConvSignature, time: bool = True, device: int = 0) -> 
         found = search.all()
         table, problem = [Attempt(c) for c in found], ""
         if time:
-            table, problem = measure(ctx, signature, found, inf)
+            more: dict[str, Any] = {"by": "energy"} if energy else {}
+            table, problem = measure(ctx, signature, found, inf, **more)
             table = table or [Attempt(c) for c in found]
     rows = sorted(map(_row, table), key=lambda r: inf if r.ms is None else r.ms)
     return AlgorithmTable(signature, (*rows, *_refused(search, found)), problem)
@@ -161,7 +170,7 @@ def _row(m: Attempt[Candidate]) -> TableRow:
     by_copy = "kernels mirrored by a copy" * c.flip_by_copy
     return TableRow(
         c.api, c.name, number, True, c.workspace_bytes, c.deterministic, m.ms, m.error,
-        ", ".join(filter(None, (m.problem, by_copy))),
+        ", ".join(filter(None, (m.problem, by_copy))), m.millijoules,
     )  # fmt: skip
 
 

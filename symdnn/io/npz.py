@@ -19,7 +19,7 @@ from symdnn.errors import FileFormatError
 from symdnn.graph.type import numpy_dtype
 from symdnn.io.reading import array_of, checked_members, opened, read_into
 
-__all__ = ["read", "write"]
+__all__ = ["read", "read_array", "write"]
 
 HEADER = "__symdnn__"
 #: A fixed time, so that equal parameters give equal files.
@@ -69,16 +69,19 @@ def _name(member: str) -> str:
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
     """An array, read in pieces until the member's checksum has been looked at."""
     with archive.open(member) as file:
-        shape, mirrored, dtype = _header(file)
-        if dtype.kind not in _KINDS:
-            what = (
-                "pickled objects, which are never opened" if dtype.hasobject else f"{dtype!s:.40}"
-            )
-            raise ValueError(f"{member.filename!r:.60} holds {what}")
-        array = array_of(shape[::-1] if mirrored else shape, dtype, member.file_size - file.tell())
-        read_into(array, file)
-        if file.read(1):  # which also compares the checksum
-            raise ValueError(f"{member.filename!r:.60} is longer than it says")
+        return read_array(file, member.file_size, member.filename)
+
+
+def read_array(file: Any, nbytes: int, name: str) -> Array:
+    """The array of a stream of so many bytes, a ``.npy``; raises ``ValueError``."""
+    shape, mirrored, dtype = _header(file)
+    if dtype.kind not in _KINDS:
+        what = "pickled objects, which are never opened" if dtype.hasobject else f"{dtype!s:.40}"
+        raise ValueError(f"{name!r:.60} holds {what}")
+    array = array_of(shape[::-1] if mirrored else shape, dtype, nbytes - file.tell())
+    read_into(array, file)
+    if file.read(1):  # which also compares the checksum of a zip's member
+        raise ValueError(f"{name!r:.60} is longer than it says")
     native = array if dtype.isnative else array.astype(dtype.newbyteorder("="))
     return native.T if mirrored else native
 

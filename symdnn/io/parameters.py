@@ -17,7 +17,9 @@ from symdnn.graph.variable import Shared, Variable
 from symdnn.io import npz, safetensors
 from symdnn.io.atomic import write_atomically
 
-__all__ = ["VERSION", "Parameters", "load_parameters", "save_parameters"]
+__all__ = [
+    "VERSION", "Parameters", "load_parameters", "mirrored", "save_parameters", "stated_flips",
+]  # fmt: skip
 
 #: Version of the format. A file of a higher one is refused.
 VERSION = 1
@@ -29,17 +31,29 @@ PathLike = str | os.PathLike[str]
 
 
 class Parameters(dict[str, Array]):
-    """Arrays by name, as loaded; ``metadata`` is what the file says of them."""
+    """Arrays by name, as loaded; ``metadata`` is what the file says of them.
 
-    def __init__(self, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:
+    ``filter_flip`` has for each array of which the file says so whether it is a filter of a true
+    convolution (True) or of a cross-correlation (False).
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        metadata: Mapping[str, Any],
+        filter_flip: Mapping[str, bool] | None = None,
+    ) -> None:
         super().__init__(arrays)
         self.metadata = dict(metadata)
+        self.filter_flip = dict(filter_flip or {})
 
 
 def save_parameters(
     path: PathLike,
     parameters: Mapping[str, Any] | Iterable[Shared],
     metadata: Mapping[str, Any] | None = None,
+    *,
+    filter_flip: Mapping[str, bool] | None = None,
 ) -> None:
     """Write ``parameters`` to ``path``, whose suffix, .npz or .safetensors, is the format.
 
@@ -48,8 +62,13 @@ def save_parameters(
     all, and equal parameters give equal bytes. All dtypes are kept, bfloat16 too; safetensors has
     no complex128.
 
+    ``filter_flip`` says by name which arrays are filters, (out, in, ...), and for what: True for a
+    true convolution, as Theano's ``conv2d`` computes unless it is told otherwise, False for the
+    cross-correlation of cuDNN, PyTorch and the modules of ``symdnn.nn``. The file keeps it.
+
     Raises :class:`~symdnn.errors.FileFormatError` for another suffix or a dtype that the format
-    lacks, :class:`~symdnn.errors.InputError` for what is no array or has no name of its own.
+    lacks, :class:`~symdnn.errors.InputError` for what is no array or has no name of its own, and
+    for a filter that is none.
     """
     target = Path(path)
     arrays = {name: _array(name, value) for name, value in _named(parameters).items()}
@@ -59,6 +78,8 @@ def save_parameters(
         "arrays": {n: [a.dtype.name, list(a.shape)] for n, a in arrays.items()},
         "metadata": dict(metadata or {}),
     }
+    if filter_flip:
+        header["filter_flip"] = _flips(filter_flip, arrays)
     try:
         text = json.dumps(header)
     except (TypeError, ValueError) as error:
@@ -66,11 +87,22 @@ def save_parameters(
     write_atomically(target, _format(target).write(arrays, text, target))
 
 
-def load_parameters(path: PathLike, into: Mapping[str, Shared] | None = None) -> Parameters:
+def load_parameters(
+    path: PathLike,
+    into: Mapping[str, Shared] | None = None,
+    *,
+    filter_flip: bool | None = None,
+) -> Parameters:
     """Read what :func:`save_parameters` wrote: a dict of arrays with a ``metadata`` attribute.
 
     With ``into`` the shared variables of these names get the values: all of them, or none when a
     name is missing or a value does not fit. A .safetensors file of another program is read too.
+
+    With ``filter_flip`` all arrays that the file calls filters come as those of true convolutions
+    (True) or of cross-correlations (False): where the file says otherwise of one, it is mirrored
+    along all dimensions but the first two. Without, they come as they were saved, and
+    ``filter_flip`` of the result says what they are. A file that calls none a filter is refused:
+    which are, and for what, is never guessed.
 
     Raises :class:`~symdnn.errors.FileFormatError` for a file that is damaged, of another kind, or
     of a later version; for one that is no regular file, or would unpack to more than the flag
@@ -80,9 +112,41 @@ def load_parameters(path: PathLike, into: Mapping[str, Shared] | None = None) ->
     module = _format(source)
     arrays, text = module.read(source)
     found = _checked(arrays, text, source)
+    if filter_flip is not None:
+        _mirror(found, filter_flip, source)
     if into is not None:
         _set_all(found, into, source)
     return found
+
+
+def _flips(given: Mapping[str, bool], arrays: Mapping[str, Array]) -> dict[str, bool]:
+    for name, flip in given.items():
+        if name not in arrays or arrays[name].ndim < 3:
+            got = f"of {arrays[name].ndim} dimension(s)" if name in arrays else "unknown"
+            raise InputError(
+                f"save_parameters: filter_flip names {name!r:.80}, which is {got}; wanted the name "
+                "of a filter, (out, in, ...)"
+            )
+        if not isinstance(flip, bool):
+            raise InputError(f"save_parameters: filter_flip of {name!r:.80} is {flip!r:.40}")
+    return dict(given)
+
+
+def _mirror(found: Parameters, wanted: bool, path: Path) -> None:
+    if not found.filter_flip:
+        raise InputError(
+            f"{path} does not say which arrays are filters, or of which convention; save it with "
+            "save_parameters(..., filter_flip={name: True or False}), or load it without"
+        )
+    for name, flip in found.filter_flip.items():
+        if flip != wanted:
+            found[name] = mirrored(found[name], range(2, found[name].ndim))
+        found.filter_flip[name] = wanted
+
+
+def mirrored(array: Array, axes: Iterable[int]) -> Array:
+    """An array turned round along some dimensions."""
+    return np.ascontiguousarray(np.flip(array, tuple(axes)))
 
 
 def _format(path: Path) -> Any:
@@ -168,6 +232,7 @@ def _checked(arrays: dict[str, Array], text: str | None, path: Path) -> Paramete
         kind, version = header["kind"], int(header["version"])
         listed, metadata = header["arrays"], dict(header["metadata"])
         wanted = {n: [str(d), list(shape)] for n, (d, shape) in listed.items()}
+        flips = stated_flips(header, arrays)
     except Exception as error:  # it is any JSON, or none
         raise FileFormatError(f"{path}: the header is damaged ({error!r:.200})") from None
     if kind != KIND:
@@ -181,7 +246,16 @@ def _checked(arrays: dict[str, Array], text: str | None, path: Path) -> Paramete
     wrong = [n for n in sorted({*have, *wanted}) if have.get(n) != wanted.get(n)]
     if wrong:
         raise FileFormatError(f"{path} is damaged: {', '.join(wrong)} are not as its header says")
-    return Parameters({n: arrays[n] for n in wanted}, metadata)
+    return Parameters({n: arrays[n] for n in wanted}, metadata, flips)
+
+
+def stated_flips(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, bool]:
+    """What a header says of filters; raises ``ValueError`` for what it cannot say."""
+    flips = dict(header.get("filter_flip", {}))
+    for name, flip in flips.items():
+        if not isinstance(flip, bool) or name not in arrays or arrays[name].ndim < 3:
+            raise ValueError(f"{name!r:.60} is no filter")
+    return flips
 
 
 def _set_all(found: Parameters, into: Mapping[str, Shared], path: Path) -> None:

@@ -15,7 +15,7 @@ from symdnn.compile.program.mode import Mode
 from symdnn.graph.target import Target
 from symdnn.io.atomic import write_atomically
 from symdnn.io.reading import opened
-from symdnn.saving.code import code_of, give_code
+from symdnn.libraries.cudnn.rules import demanded
 from symdnn.saving.container import pack, unpack
 from symdnn.saving.functions import contents_of, function_of
 
@@ -54,6 +54,8 @@ def save(
     """
     contents = contents_of(f)
     if compiled:
+        from symdnn.saving.code import code_of  # it loads the kernels of the processor
+
         contents.compiled = code_of(contents, f.mode, examples)
     write_atomically(Path(path), pack(contents))
 
@@ -85,10 +87,15 @@ def load(
     with opened(source, "saved function") as (file, nbytes):
         contents = unpack(file, nbytes, source, with_code=compiled)
     if compiled:
+        from symdnn.saving.code import give_code
+
         give_code(contents, source, chosen)
     return function_of(contents, source, chosen)
 
 
 def _mode(target: Target | str | None, mode: Mode | str | None) -> Mode:
+    """The mode with its target found, so that what is wrong with that is not taken for the file."""
     chosen = get_mode(mode)
-    return chosen if target is None else replace(chosen, target=resolve_target(target))
+    explain = demanded(chosen.selection.takes)
+    wanted = chosen.target if target is None else target
+    return replace(chosen, target=resolve_target(wanted, explain=explain))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Generic, TypeVar
 
 from symdnn.tuning.budget import front
@@ -51,9 +52,9 @@ class Division(Generic[C]):
         )  # fmt: skip
 
     def coordinates(self) -> tuple[float, ...]:
-        """What smaller is better of."""
-        energy = () if self.millijoules is None else (self.millijoules,)
-        return (self.ms, self.workspace_bytes, self.error, *energy)
+        """What smaller is better of; infinite for an energy that was not measured."""
+        energy = inf if self.millijoules is None else self.millijoules
+        return self.ms, self.workspace_bytes, self.error, energy
 
 
 def sizes(total: int) -> list[tuple[int, ...]]:

@@ -67,7 +67,8 @@ def test_the_command_prints_the_table(card, clock, capsys):
     assert main(["algos", *SHAPES, "--pad", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "tensor float32(2, 4, 7, 6)" in lines[0]
-    assert lines[1].split() == ["api", "number", "algorithm", "ms", "workspace", "fixed", "error"]
+    head = ["api", "number", "algorithm", "ms", "workspace", "mJ", "fixed", "error"]
+    assert lines[1].split() == head
     assert lines[2].split()[:5] == ["graph", "12", "eng12_k2=1", "1.0000", "64"]
 
 

@@ -16,7 +16,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.errors import FileFormatError
-from symdnn.saving import container, files
+from symdnn.saving import container, functions
 from symdnn.saving.container import GRAPH, VALUES
 from symdnn.tensor.random import RandomStream
 from tests.io.damage import damaged, damaged_inside
@@ -185,7 +185,7 @@ def test_graphs_in_graphs_are_counted(tmp_path):
     x, y = laughs(24)
     writer = Writer()
     graph = writer.graph([x], [y])
-    small = files.contents_of(symdnn.function([x], x + 1))
+    small = functions.contents_of(symdnn.function([x], x + 1))
     document = {
         **small.document, "ops": writer.ops, "constants": writer.constants,
         "nodes": graph["nodes"],

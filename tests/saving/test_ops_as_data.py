@@ -131,11 +131,11 @@ def test_a_scalar_program_is_checked():
 
 
 def test_a_later_format_says_so(tmp_path):
-    from symdnn.saving import container, files
+    from symdnn.saving import container, functions
 
     x = T.fvector("x")
-    contents = files.contents_of(symdnn.function([x], x + 1))
-    contents.document["version"] = files.VERSION + 1
+    contents = functions.contents_of(symdnn.function([x], x + 1))
+    contents.document["version"] = functions.VERSION + 1
     (tmp_path / "f").write_bytes(container.pack(contents))
     with pytest.raises(FileFormatError, match=r"version 2, this symdnn reads up to 1; update"):
         symdnn.load(tmp_path / "f")

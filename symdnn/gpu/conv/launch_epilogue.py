@@ -36,7 +36,7 @@ from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.tuning import fallbacks
 from symdnn.tuning.attempts import short
 
-__all__ = ["ConvEpilogueKernel", "epilogue", "KERNELS"]
+__all__ = ["ConvEpilogueKernel", "convolution_of", "epilogue", "KERNELS"]
 
 
 def epilogue(op: GpuDnnConvBiasActivation) -> Epilogue:
@@ -96,6 +96,11 @@ class _Unfused:
 def _seen(array: RawArray, shape: tuple[int, ...]) -> RawArray:
     """A contiguous array with the shape of the op's operand."""
     return RawArray(array.ptr, shape, array.dtype, owner=array.owner)
+
+
+def convolution_of(call: Call) -> Call:
+    """The convolution of a call with an epilogue, alone."""
+    return _Unfused(call).conv
 
 
 @dataclass

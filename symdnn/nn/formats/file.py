@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from symdnn.errors import FileFormatError, InputError
 from symdnn.graph.values.value import array_from
 from symdnn.io import npz, safetensors
+from symdnn.io.parameters import Parameters, stated_flips
 from symdnn.nn.formats.zip import ADVICE, read_torch_zip
 
 __all__ = ["read_weights"]
@@ -20,12 +22,13 @@ Array = np.ndarray[Any, Any]
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
 
 
-def read_weights(source: Any, key: str | None = None) -> dict[str, Array]:
+def read_weights(source: Any, key: str | None = None) -> Parameters:
     """Arrays by name: of a file, or of a mapping as it is.
 
     Files are .safetensors, .npz (as ``numpy.savez`` writes it) and .pt, .pth, .bin, .ckpt of
     ``torch.save``; the last are read without PyTorch and without running their code. ``key`` names
-    the state dict inside of a checkpoint that holds more, such as ``"state_dict"``.
+    the state dict inside of a checkpoint that holds more, such as ``"state_dict"``. The result's
+    ``filter_flip`` is what a file of :func:`symdnn.io.save_parameters` says of its filters.
 
     Raises :class:`~symdnn.errors.FileFormatError` for a file of another kind, one that is damaged,
     that is no regular file, or that would unpack to more than the flag ``load_limit_bytes`` allows.
@@ -42,15 +45,15 @@ def read_weights(source: Any, key: str | None = None) -> dict[str, Array]:
         if not isinstance(found, Mapping) or key not in found:
             raise InputError(f"read_weights: {path} has no {key!r}; it has {_listed(found)}")
         found = found[key]
-    return _arrays(found, path)
+    return Parameters(_arrays(found, path), {}, getattr(found, "filter_flip", None))
 
 
 def _read(path: Path) -> Any:
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
-        return safetensors.read(path)[0]
+        return _with_flips(*safetensors.read(path), path)
     if suffix == ".npz":
-        return npz.read(path)[0]
+        return _with_flips(*npz.read(path), path)
     if suffix in TORCH:
         return read_torch_zip(path)
     if suffix in (".h5", ".keras", ".t7"):
@@ -61,6 +64,15 @@ def _read(path: Path) -> Any:
     raise FileFormatError(
         f"{path}: the suffix must be one of .safetensors, .npz, {', '.join(TORCH)}, got {suffix!r}"
     )
+
+
+def _with_flips(arrays: dict[str, Array], header: str | None, path: Path) -> Parameters:
+    """The arrays, and what a header of ours says of filters."""
+    try:
+        said = stated_flips(json.loads(header), arrays) if header else {}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise FileFormatError(f"{path}: the header is damaged ({error!s:.200})") from None
+    return Parameters(arrays, {}, said)
 
 
 def _arrays(found: Any, path: Path) -> dict[str, Array]:

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError
+from symdnn.io.parameters import mirrored
 from symdnn.nn.formats.file import read_weights
-from symdnn.nn.formats.slots import Loaded, Slot, own_names, set_slots
+from symdnn.nn.formats.slots import Loaded, Slot, flip_of, own_names, set_slots
 from symdnn.nn.layers.conv import _Convolution, _FullConvolution
 from symdnn.nn.layers.linear import Linear, LookupTable
 from symdnn.nn.layers.recurrent import Recurrent
 from symdnn.nn.modules.module import Module
 
-__all__ = ["load_keras"]
+__all__ = ["load_groups", "load_keras", "modules_of", "named_for", "wanted_by"]
 
 Array = np.ndarray[Any, Any]
 Group = dict[str, Array]
@@ -37,6 +38,7 @@ def load_keras(
     *,
     layers: Mapping[str, str] | None = None,
     flattened: Mapping[str, Sequence[int]] | None = None,
+    filter_flip: bool | None = None,
 ) -> Loaded:
     """Load Keras's weights, a .npz or .safetensors file or a mapping of arrays, into ``net``.
 
@@ -50,8 +52,12 @@ def load_keras(
     Converted are kernels of convolutions (height, width, in, out), of transposed ones (height,
     width, out, in), of depthwise ones, dense kernels (in, out), batch normalisation, embeddings,
     and recurrent kernels with their gates: i, f, c, o of an LSTM, z, r, h of a GRU, which must have
-    ``reset_after=True`` (Keras's default). Kernels are not mirrored: Keras's convolution is
-    cross-correlation, as here.
+    ``reset_after=True`` (Keras's default).
+
+    ``filter_flip`` is False for kernels of cross-correlations, which Keras's convolutions are on
+    TensorFlow, JAX and PyTorch, as here. It is True for those trained by Keras 1 or 2 on Theano,
+    whose convolutions are true ones: such kernels are mirrored. A file of
+    :func:`symdnn.io.save_parameters` may say it itself; it is never guessed.
 
     Keras flattens (height, width, channels), networks here (channels, height, width):
     ``flattened={"dense": (7, 7, 64)}`` reorders the rows of a dense kernel behind a flatten.
@@ -61,16 +67,36 @@ def load_keras(
     Returns what became of each name; every weight of the network must be found. Raises
     :class:`~symdnn.errors.InputError` naming every problem, and changes nothing then.
     """
-    groups = _groups(read_weights(source))
-    modules = _modules(net)
+    found = read_weights(source)
+    groups, flips, modules = _groups(found), _groups(found.filter_flip), modules_of(net)
     pairs = _matched(modules, groups, layers or {})
+    for prefix, names in pairs:
+        module = modules[prefix]
+        if isinstance(module, _Convolution):
+            said = next(iter(flips.get(names[0], {}).values()), None)
+            if flip_of("load_keras", f"of {names[0]}", said, filter_flip):
+                groups[names[0]] = _mirrored(groups[names[0]], module.ndim)
+    return load_groups("load_keras", modules, groups, pairs, flattened or {})
+
+
+def load_groups(
+    who: str,
+    modules: Mapping[str, Module],
+    groups: Mapping[str, Group],
+    pairs: Sequence[tuple[str, Sequence[str]]],
+    flattened: Mapping[str, Sequence[int]],
+) -> Loaded:
+    """Load layers in Keras's form; ``pairs`` are modules' names, each with those of its layers.
+
+    Raises :class:`~symdnn.errors.InputError` naming every problem, and changes nothing then.
+    """
     slots: dict[str, Slot] = {}
     given: Group = {}
     problems: list[str] = []
     taken: list[str] = []
     for prefix, names in pairs:
         module = modules[prefix]
-        shapes = [_of(flattened or {}, n) for n in names]
+        shapes = [named_for(flattened, n) for n in names]
         try:
             parts = _converted(module, [dict(groups[n]) for n in names], shapes)
         except InputError as error:
@@ -83,13 +109,19 @@ def load_keras(
     used = {n for _, names in pairs for n in names}
     problems += [f"{n} fits no module of the network" for n in groups if n not in used]
     problems += [f"{p or 'the network'} got no layer" for p in modules if p not in dict(pairs)]
-    set_slots("load_keras", slots, given, problems)
+    set_slots(who, slots, given, problems)
     return Loaded(tuple(taken), (), ())
 
 
-def _groups(arrays: Mapping[str, Array]) -> dict[str, Group]:
-    """Arrays by layer, then by the weight's own name."""
-    found: dict[str, Group] = {}
+def _mirrored(group: Group, ndim: int) -> Group:
+    """The kernels of a layer, (..., in, out), turned round in space."""
+    return {k: mirrored(v, range(min(ndim, v.ndim))) if "kernel" in k else v
+            for k, v in group.items()}  # fmt: skip
+
+
+def _groups(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Arrays (or what is said of them) by layer, then by the weight's own name."""
+    found: dict[str, dict[str, Any]] = {}
     for name, value in arrays.items():
         layer, _, own = name.partition(":")[0].rpartition("/")
         if own != "seed_generator_state":
@@ -97,12 +129,12 @@ def _groups(arrays: Mapping[str, Array]) -> dict[str, Group]:
     return found
 
 
-def _modules(net: Module) -> dict[str, Module]:
+def modules_of(net: Module) -> dict[str, Module]:
     """Modules that have weights of their own, by name."""
     return {prefix.removesuffix("."): module for prefix, module, _, _ in own_names(net)}
 
 
-def _of(table: Mapping[str, Any], layer: str) -> Any:
+def named_for(table: Mapping[str, Any], layer: str) -> Any:
     """The entry of ``table`` for a layer: by its path, or by a part of it; the longest counts."""
     fits = [k for k in table if f"/{k}/" in f"/{layer}/"]
     return table[max(fits, key=len)] if fits else None
@@ -114,7 +146,7 @@ def _matched(
     """Each module's name with its layers of Keras's: those named first, the others in order."""
     named: dict[str, list[str]] = {}
     for layer in groups:
-        wanted = _of(layers, layer)
+        wanted = named_for(layers, layer)
         if wanted is None:
             continue
         if wanted not in modules:
@@ -127,12 +159,12 @@ def _matched(
     rest = (layer for layer in groups if layer not in chosen)
     pairs = []
     for prefix, module in modules.items():
-        names = named.get(prefix) or list(islice(rest, _wanted(module)))
+        names = named.get(prefix) or list(islice(rest, wanted_by(module)))
         pairs += [(prefix, names)] if names else []
     return pairs
 
 
-def _wanted(module: Module) -> int:
+def wanted_by(module: Module) -> int:
     """How many layers of Keras's make this module."""
     if isinstance(module, Recurrent):
         return module.numberOfLayers * module.directions
@@ -217,7 +249,7 @@ def _dense(kernel: Array, shape: Sequence[int] | None) -> Array:
 
 def _recurrent(module: Recurrent, groups: Sequence[Group]) -> Parts:
     """All matrices and biases of a recurrent module, from one layer of Keras's for each part."""
-    wanted = _wanted(module)
+    wanted = wanted_by(module)
     if len(groups) != wanted:
         raise InputError(f"wanted {wanted} recurrent layers, got {len(groups)}")
     parts: Parts = {}

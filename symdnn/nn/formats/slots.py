@@ -12,7 +12,7 @@ from symdnn.errors import InputError
 from symdnn.graph.variable import Shared
 from symdnn.nn.modules.module import Module
 
-__all__ = ["Loaded", "Slot", "own_names", "set_slots"]
+__all__ = ["Loaded", "Slot", "flip_of", "own_names", "refuse_flipped", "set_slots"]
 
 Array = np.ndarray[Any, Any]
 
@@ -63,6 +63,37 @@ def own_names(net: Module) -> Iterator[tuple[str, Module, str, Shared]]:
     for prefix, module in net.named_modules():
         for name, variable in module.own_variables():
             yield (f"{prefix}." if prefix else ""), module, name, variable
+
+
+def flip_of(who: str, name: str, said: bool | None, given: bool | None) -> bool:
+    """Whether a filter is one of a true convolution: as the file says, or the argument.
+
+    Raises :class:`~symdnn.errors.InputError` where neither says so, and where they differ.
+    """
+    if said is not None and given is not None and said != given:
+        raise InputError(
+            f"{who}: the file says filter_flip={said} of {name}, the argument filter_flip={given}; "
+            "leave the argument out, or give what the file says. Nothing was changed"
+        )
+    if said is None and given is None:
+        raise InputError(
+            f"{who}: nothing says of which convention the filter {name} is, and it is not guessed. "
+            "Give filter_flip=True for filters of true convolutions (Theano's conv2d, Lasagne, "
+            "Keras on Theano), False for those of cross-correlations (cuDNN's layers, TensorFlow, "
+            "JAX, PyTorch). Nothing was changed"
+        )
+    return bool(given if said is None else said)
+
+
+def refuse_flipped(who: str, said: Mapping[str, bool]) -> None:
+    """Raise :class:`~symdnn.errors.InputError` where a file says that a filter is one of a true
+    convolution, which the program whose weights are loaded does not compute."""
+    if flipped := [n for n, flip in said.items() if flip]:
+        raise InputError(
+            f"{who}: the file says filter_flip=True of {', '.join(flipped):.200}, and here filters "
+            "are those of cross-correlations. Give it symdnn.io.load_parameters(path, "
+            "filter_flip=False), which mirrors them. Nothing was changed"
+        )
 
 
 def set_slots(

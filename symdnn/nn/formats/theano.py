@@ -10,7 +10,7 @@ import numpy as np
 from symdnn.errors import InputError
 from symdnn.graph.variable import Shared
 from symdnn.nn.formats.file import read_weights
-from symdnn.nn.formats.slots import Loaded, Slot, own_names, set_slots
+from symdnn.nn.formats.slots import Loaded, Slot, flip_of, own_names, refuse_flipped, set_slots
 from symdnn.nn.layers.conv import _Convolution, _FullConvolution
 from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.recurrent import Recurrent
@@ -22,7 +22,9 @@ Array = np.ndarray[Any, Any]
 Own = Mapping[str, Shared]
 
 
-def load_theano(net: Module, arrays: Any, *, filter_flip: bool = True, eps: float = 1e-4) -> Loaded:
+def load_theano(
+    net: Module, arrays: Any, *, filter_flip: bool | None = None, eps: float = 1e-4
+) -> Loaded:
     """Load a list of arrays in the order of the layers, as Lasagne and most of Theano's programs.
 
     ``arrays`` is a list (Lasagne's ``get_all_param_values``), or a .npz file of ``arr_0``,
@@ -31,21 +33,24 @@ def load_theano(net: Module, arrays: Any, *, filter_flip: bool = True, eps: floa
     layer W (in, out) and b; normalisation beta, gamma, mean and inverse deviation, Lasagne's
     1 / sqrt(variance + ``eps``); an embedding its rows.
 
-    ``filter_flip=True``, the default of ``theano.tensor.nnet.conv2d`` and of Lasagne's layers, says
-    that the kernels were used in a true convolution: they are mirrored in space here, because the
-    modules compute cross-correlation. Give False for kernels of cuDNN layers (``Conv2DDNNLayer``,
-    ``dnn_conv`` with ``conv_mode='cross'``).
+    ``filter_flip=True``, what ``theano.tensor.nnet.conv2d`` and Lasagne's layers do unless they are
+    told otherwise, says that the kernels were used in a true convolution: they are mirrored in
+    space here, because the modules compute cross-correlation. False is for kernels of cuDNN layers
+    (``Conv2DDNNLayer``, ``dnn_conv`` with ``conv_mode='cross'``). A file of
+    :func:`symdnn.io.save_parameters` may say it itself; it is never guessed.
 
-    Raises :class:`~symdnn.errors.InputError` where number or shapes do not fit, and for recurrent
-    and transposed layers, whose form differs from program to program; nothing is changed then.
+    Raises :class:`~symdnn.errors.InputError` where number or shapes do not fit, where nothing says
+    ``filter_flip`` of a kernel, and for recurrent and transposed layers, whose form differs from
+    program to program; nothing is changed then.
     """
-    rest = _numbered(arrays)
+    rest, said = _numbered(arrays)
     slots: dict[str, Slot] = {}
     given: dict[str, Array] = {}
     taken: list[str] = []
     count = len(rest)
     for prefix, module, own in _by_module(net):
-        for name, value in _theano(prefix, module, own, rest, filter_flip, eps):
+        flips = _flips(module, said[count - len(rest) :], filter_flip)
+        for name, value in _theano(prefix, module, own, rest, flips, eps):
             slots[prefix + name] = _slot(own[name])
             given[prefix + name] = value
     taken = [f"arr_{i}" for i in range(count - len(rest))]
@@ -66,12 +71,21 @@ def _by_module(net: Module) -> Iterator[tuple[str, Module, dict[str, Shared]]]:
     return iter(found.values())
 
 
-def _numbered(arrays: Any) -> list[Array]:
+def _flips(module: Module, said: Sequence[bool | None], given: bool | None) -> bool:
+    """Whether the module's weights, the next array, are filters of a true convolution."""
+    if not isinstance(module, _Convolution) or isinstance(module, _FullConvolution) or not said:
+        return False
+    return flip_of("load_theano", f"of {type(module).__name__}", said[0], given)
+
+
+def _numbered(arrays: Any) -> tuple[list[Array], list[bool | None]]:
+    """Arrays in order, and what their file says of filters."""
     if isinstance(arrays, list | tuple):
-        return [np.asarray(a) for a in arrays]
+        return [np.asarray(a) for a in arrays], [None] * len(arrays)
     found = read_weights(arrays)
+    names = [f"arr_{i}" for i in range(len(found))]
     try:
-        return [found[f"arr_{i}"] for i in range(len(found))]
+        return [found[n] for n in names], [found.filter_flip.get(n) for n in names]
     except KeyError as error:
         raise InputError(
             f"load_theano: wanted arrays named arr_0 to arr_{len(found) - 1}, no {error}; give a "
@@ -121,7 +135,9 @@ def load_torch7(net: Module, source: Any) -> Loaded:
     owners = {p + n: (m, v) for p, m, n, v in own_names(net)}
     given: dict[str, Array] = {}
     loaded, problems, ignored = [], [], []
-    for old, value in read_weights(source).items():
+    found = read_weights(source)
+    refuse_flipped("load_torch7", found.filter_flip)
+    for old, value in found.items():
         name, own = _from_torch7(old)
         if own.startswith("grad"):
             ignored.append(old)

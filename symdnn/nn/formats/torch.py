@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.nn.formats.file import read_weights
-from symdnn.nn.formats.slots import Loaded, Slot, own_names, set_slots
+from symdnn.nn.formats.slots import Loaded, Slot, own_names, refuse_flipped, set_slots
 from symdnn.nn.layers.recurrent import Recurrent
 from symdnn.nn.modules.module import Module
 
@@ -44,7 +44,9 @@ def load_torch(
     Raises :class:`~symdnn.errors.InputError` naming every problem.
     """
     slots = torch_slots(net)
-    given, ignored = _renamed(read_weights(source, key), rename or {})
+    found = read_weights(source, key)
+    refuse_flipped("load_torch", found.filter_flip)
+    given, ignored = _renamed(found, rename or {})
     _refuse_projections(given)
     ignored |= {n: n for n in given if n.endswith(COUNTER) and n not in slots}
     unmatched = [n for n in given if n not in slots and n not in ignored]

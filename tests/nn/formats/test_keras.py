@@ -123,7 +123,7 @@ def test_a_convolutional_net_computes_the_same(form, tmp_path):
     elif form == "older names":
         source = {f"{k.removeprefix('net/')}:0": v for k, v in weights.items()}
     net = our_net()
-    loaded = nn.load_keras(net, source, flattened={"dense": (4, 6, 4)})
+    loaded = nn.load_keras(net, source, flattened={"dense": (4, 6, 4)}, filter_flip=False)
     assert len(loaded.loaded) == 8
     assert not loaded.unmatched
     close(output(net, np.ascontiguousarray(first(x))), wanted)
@@ -132,7 +132,7 @@ def test_a_convolutional_net_computes_the_same(form, tmp_path):
 def test_without_flattened_the_rows_are_another_order():
     weights, x, wanted = keras_net()
     net = our_net()
-    nn.load_keras(net, weights)
+    nn.load_keras(net, weights, filter_flip=False)
     assert np.abs(output(net, np.ascontiguousarray(first(x))) - wanted).max() > 0.1
 
 
@@ -142,13 +142,14 @@ def test_layers_by_name():
     net = our_net()
     turned = {k: weights[k] for k in order}
     with pytest.raises(InputError, match="dense for 0: wanted a kernel of 4 dimensions"):
-        nn.load_keras(net, turned)
+        nn.load_keras(net, turned, filter_flip=False)
     nn.load_keras(
-        net, turned, layers={"dense": "4", "conv2d": "0"}, flattened={"net/dense": (4, 6, 4)}
-    )
+        net, turned, layers={"dense": "4", "conv2d": "0"}, flattened={"net/dense": (4, 6, 4)},
+        filter_flip=False,
+    )  # fmt: skip
     close(output(net, np.ascontiguousarray(first(x))), wanted)
     with pytest.raises(InputError, match="layers= says 7, which has no weights; there are 0, 1, 4"):
-        nn.load_keras(net, turned, layers={"dense": "7"})
+        nn.load_keras(net, turned, layers={"dense": "7"}, filter_flip=False)
 
 
 def test_groups_depthwise_transposed_and_embedding():
@@ -157,16 +158,22 @@ def test_groups_depthwise_transposed_and_embedding():
     ours = np.ascontiguousarray(first(x))
     grouped = nn.SpatialConvolution(4, 8, 3, 3, groups=2)
     kernel = normal(3, 3, 2, 8)
-    nn.load_keras(grouped, {"conv2d/kernel": kernel, "conv2d/bias": bias})
+    nn.load_keras(grouped, {"conv2d/kernel": kernel, "conv2d/bias": bias}, filter_flip=False)
     close(output(grouped, ours), first(conv2d(x, kernel, bias, 2)))
 
     depthwise, kernel = nn.SpatialConvolution(4, 8, 3, 2, groups=4), normal(2, 3, 4, 2)
     for name in ("kernel", "depthwise_kernel"):
-        nn.load_keras(depthwise, {f"depthwise/{name}": kernel, "depthwise/bias": bias})
+        nn.load_keras(
+            depthwise, {f"depthwise/{name}": kernel, "depthwise/bias": bias}, filter_flip=False
+        )
         close(output(depthwise, ours), first(depthwise_conv2d(x, kernel, bias)))
 
     transposed, kernel = nn.SpatialFullConvolution(4, 8, 3, 2, 2, 2), normal(2, 3, 8, 4)
-    nn.load_keras(transposed, {"conv2d_transpose/kernel": kernel, "conv2d_transpose/bias": bias})
+    nn.load_keras(
+        transposed,
+        {"conv2d_transpose/kernel": kernel, "conv2d_transpose/bias": bias},
+        filter_flip=False,
+    )
     close(output(transposed, ours), first(conv2d_transpose(x, kernel, bias, 2)))
 
     table = nn.LookupTable(7, 3)
@@ -177,12 +184,12 @@ def test_groups_depthwise_transposed_and_embedding():
 def test_one_and_three_dimensions():
     x, kernel, bias = normal(2, 9, 3), normal(4, 3, 5), normal(5)
     net = nn.TemporalConvolution(3, 5, 4)
-    nn.load_keras(net, {"conv1d/kernel": kernel, "conv1d/bias": bias})
+    nn.load_keras(net, {"conv1d/kernel": kernel, "conv1d/bias": bias}, filter_flip=False)
     wide = conv2d(x[:, None], kernel[None], bias)[:, 0]
     close(output(net, x), wide)
     volume, kernel = normal(1, 2, 4, 5, 3), normal(2, 2, 3, 3, 5)
     net = nn.VolumetricConvolution(3, 5, kernel_size=(2, 2, 3))
-    nn.load_keras(net, {"conv3d/kernel": kernel, "conv3d/bias": bias})
+    nn.load_keras(net, {"conv3d/kernel": kernel, "conv3d/bias": bias}, filter_flip=False)
     wanted = sum(conv2d(volume[:, t], kernel[t], 0) for t in range(2)) + bias
     close(output(net, np.ascontiguousarray(first(volume))), first(wanted[:, None]))
 

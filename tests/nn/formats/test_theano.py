@@ -47,8 +47,7 @@ def test_a_lasagne_net_computes_the_same(flip, form, tmp_path):
         source = tmp_path / "net.npz"
         np.savez(source, *arrays)
     net = our_net()
-    options = {} if flip else {"filter_flip": False}
-    assert len(nn.load_theano(net, source, **options).loaded) == 8
+    assert len(nn.load_theano(net, source, filter_flip=flip).loaded) == 8
     close(output(net, x), computed(arrays, x, flip))
 
 
@@ -57,7 +56,7 @@ def test_an_embedding_keeps_its_form_and_volumes_are_mirrored_in_time_too():
     table, net = nn.LookupTable(5, 3), nn.VolumetricConvolution(1, 2, 2, 3, 3, bias=False)
     nn.load_theano(table, [rows])
     np.testing.assert_array_equal(table.weight.get_value(), rows)
-    nn.load_theano(net, [kernel])
+    nn.load_theano(net, [kernel], filter_flip=True)
     x = normal(1, 1, 3, 4, 5)
     wanted = np.stack([convolve(x[0, 0], k[0], "valid") for k in kernel])[None]
     close(output(net, x), wanted)
@@ -73,7 +72,7 @@ def test_what_does_not_fit_is_named():
         ({"w": normal(1)}, "named arr_0 to arr_0"),
     ):
         with pytest.raises(InputError, match=said):
-            nn.load_theano(net, given)
+            nn.load_theano(net, given, filter_flip=True)
     for name, value in net.state_dict().items():
         np.testing.assert_array_equal(value, before[name])
     for module in (nn.LSTM(2, 2, 1), nn.SpatialFullConvolution(2, 2, 3, 3)):
