@@ -19,6 +19,7 @@ from symdnn.graph.backprop import require_differentiable
 from symdnn.graph.evaluate import evaluator
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.stable.sweeps import backprop, forward_sweep
 
@@ -175,7 +176,9 @@ def Lop(
     return type(wrt)(grads) if isinstance(wrt, list | tuple) else grads[0]
 
 
-def _points(what: str, given: Any, variables: Sequence[Variable]) -> list[Variable]:
+def _points(
+    what: str, given: TensorLike | Sequence[TensorLike], variables: Sequence[Variable]
+) -> list[Variable]:
     """The given points as variables, one for each of ``variables``."""
     points = [as_variable(p) for p in (given if isinstance(given, list | tuple) else [given])]
     if len(points) != len(variables):
@@ -273,7 +276,7 @@ def verify_grad(
             _compare(v, analytic, numeric[i], abs_tol or 1e-5, rel_tol or 1e-5)
 
 
-def _variable_for(point: Any, name: str) -> Variable:
+def _variable_for(point: Array, name: str) -> Variable:
     shape = tuple(1 if n == 1 else None for n in point.shape)
     return TensorType(point.dtype.name, shape)(name)  # type: ignore[no-any-return]
 
@@ -293,18 +296,18 @@ def _computer(variables: Sequence[Variable], mode: Any) -> Computer:
     return by_reference if mode is None else compiled
 
 
-def _in_double(point: Any) -> Any:
+def _in_double(point: Array) -> Array:
     array = np.asarray(point)
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def _central_differences(
     value_at: Callable[[Sequence[Any]], list[Any]],
-    points: Sequence[Any],
+    points: Sequence[Array],
     which: int,
     step: float,
     weights: Sequence[Any],
-) -> list[Any]:
+) -> list[Array]:
     """Slopes of the value's sum weighted by each of ``weights``, for each element of one point."""
     numeric = [np.zeros_like(points[which]) for _ in weights]
     for index in np.ndindex(*points[which].shape):
@@ -320,7 +323,7 @@ def _central_differences(
     return numeric
 
 
-def _compare(v: Variable, analytic: Any, numeric: Any, abs_tol: float, rel_tol: float) -> None:
+def _compare(v: Variable, analytic: Array, numeric: Array, abs_tol: float, rel_tol: float) -> None:
     if analytic.shape != numeric.shape:
         raise GradientError(f"{v}: gradient of shape {analytic.shape}, value {numeric.shape}")
     error = np.abs(analytic - numeric)

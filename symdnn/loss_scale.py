@@ -86,7 +86,7 @@ class LossScale:
             return self._unscaled(found)
         return type(found)([self._unscaled(g) for g in found])
 
-    def _unscaled(self, g: Any) -> Any:
+    def _unscaled(self, g: Variable | None) -> Variable | None:
         return g if g is None else g * cast(1 / self.value, g.type.dtype)
 
     def updates(self, updates: Any, grads: Iterable[Variable | None]) -> list[tuple[Shared, Any]]:

@@ -46,7 +46,7 @@ def function(
     mode: Mode | str | None = None,
     updates: Any = None,
     givens: Any = None,
-    no_default_updates: Any = False,
+    no_default_updates: bool | Sequence[Variable] = False,
     accept_inplace: bool = False,
     name: str | None = None,
     rebuild_strict: bool = True,
@@ -133,7 +133,7 @@ def _expressions(
     wanted: Sequence[Out],
     updates: Any,
     givens: Any,
-    no_default_updates: Any,
+    no_default_updates: bool | Sequence[Variable],
     states: Mapping[Variable, Shared],
 ) -> tuple[list[Variable], list[tuple[Shared, Variable]]]:
     """Outputs, and updated variables with their new values, after replacement of givens."""

@@ -12,6 +12,7 @@ from symdnn.compile.execute.targets import Devices, resolve_target
 from symdnn.errors import InputError
 from symdnn.graph.names.dim import SizeOrName
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values import interop
 from symdnn.graph.values.storage import DeviceMemory, Placed, Storage
 from symdnn.graph.values.value import array_from
@@ -29,7 +30,7 @@ def shared(
     borrow: bool = False,
     shape: Sequence[SizeOrName] | None = None,
     broadcastable: Sequence[bool] | None = None,
-    dtype: Any = None,
+    dtype: DtypeLike | None = None,
 ) -> Shared:
     """A variable with a value that functions read and update.
 

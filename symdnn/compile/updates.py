@@ -97,7 +97,7 @@ def collect_updates(updates: Any) -> list[tuple[Shared, Variable]]:
 def default_updates(
     outputs: Sequence[Variable],
     updated: Iterable[Variable],
-    no_default_updates: Any = False,
+    no_default_updates: bool | Sequence[Variable] = False,
     inputs: Iterable[Variable] = (),
 ) -> list[tuple[Shared, Variable]]:
     """Default updates of shared variables that ``outputs`` (or these updates) read.

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.errors import AxisError, ShapeMismatch
 from symdnn.graph.names import dim as named
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
+
+if TYPE_CHECKING:
+    from symdnn.graph.op import Op
 
 __all__ = [
     "Dim",
@@ -160,7 +163,7 @@ def one_size(dims: Sequence[Dim]) -> Dim:
     return Size(named.merged(names)) if len(names) > 1 else common(dims)
 
 
-def same_dim(op: Any, dims: Sequence[Dim], wanted: str, got: Any, do: str = "") -> Dim:
+def same_dim(op: Op, dims: Sequence[Dim], wanted: str, got: Any, do: str = "") -> Dim:
     """The :func:`common` value of ``dims``; raises :class:`ShapeMismatch` when there is none."""
     found = common(dims)
     if found is None:

@@ -16,12 +16,13 @@ from symdnn.config import config
 from symdnn.errors import MissingInputError
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import OpaqueType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
 __all__ = ["Uncomputed", "evaluate", "evaluate_node", "evaluator"]
 
 
-def evaluate(outputs: Sequence[Variable], values: Mapping[Variable, Any]) -> list[Any]:
+def evaluate(outputs: Sequence[Variable], values: Mapping[Variable, Any]) -> list[Array]:
     """Values of ``outputs`` given those of the inputs (or of any variables in between)."""
     return evaluator(outputs, values)(values)
 
@@ -32,7 +33,7 @@ def evaluator(
     """:func:`evaluate` for values of ``given`` that come later, and as often as they come."""
     order = toposort(outputs, blockers=given)
 
-    def run(values: Mapping[Variable, Any]) -> list[Any]:
+    def run(values: Mapping[Variable, Any]) -> list[Array]:
         known: dict[Variable, Any] = dict(values)
         with np.errstate(all="ignore"):
             for node in order:
@@ -128,7 +129,7 @@ def _describe(value: Any) -> str:
     return type(value).__name__
 
 
-def _conform(variable: Variable, value: Any) -> Any:
+def _conform(variable: Variable, value: object) -> Any:
     type_ = variable.type
     if isinstance(type_, OpaqueType):
         return value

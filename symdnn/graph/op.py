@@ -88,7 +88,7 @@ class Op:
         raise NotEvaluable(f"{self} has no reference")
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         """Shapes of the outputs; raises ``ShapeMismatch``.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from symdnn.errors import SymbolicValueError, SymdnnError
+from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 
 if TYPE_CHECKING:
     from symdnn.graph.variable import Variable
@@ -137,7 +138,7 @@ class TensorMethods:
 
     __slots__ = ()
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: TensorLike, **options: Any) -> Any:
         # What Python's operators on ndarrays end in; np.exp(x) is refused with advice.
         if method == "__call__" and ufunc.__name__ in _OF_UFUNC:
             return _apply(_OF_UFUNC[ufunc.__name__], *inputs)
@@ -179,13 +180,13 @@ class TensorMethods:
     def __rtruediv__(self, other: Any) -> Variable:
         return _apply("true_div", other, self)
 
-    def __floordiv__(self, other: Any) -> Variable:
+    def __floordiv__(self, other: TensorLike) -> Variable:
         return _apply("int_div", self, other)
 
     def __rfloordiv__(self, other: Any) -> Variable:
         return _apply("int_div", other, self)
 
-    def __mod__(self, other: Any) -> Variable:
+    def __mod__(self, other: TensorLike) -> Variable:
         return _apply("mod", self, other)
 
     def __rmod__(self, other: Any) -> Variable:
@@ -194,31 +195,31 @@ class TensorMethods:
     def __divmod__(self, other: Any) -> tuple[Variable, Variable]:
         return _apply("int_div", self, other), _apply("mod", self, other)
 
-    def __pow__(self, other: Any) -> Variable:
+    def __pow__(self, other: TensorLike) -> Variable:
         return _apply("pow", self, other)
 
     def __rpow__(self, other: Any) -> Variable:
         return _apply("pow", other, self)
 
-    def __matmul__(self, other: Any) -> Variable:
+    def __matmul__(self, other: TensorLike) -> Variable:
         return _apply("matmul", self, other)
 
     def __rmatmul__(self, other: Any) -> Variable:
         return _apply("matmul", other, self)
 
-    def __and__(self, other: Any) -> Variable:
+    def __and__(self, other: TensorLike) -> Variable:
         return _apply("and_", self, other)
 
     def __rand__(self, other: Any) -> Variable:
         return _apply("and_", other, self)
 
-    def __or__(self, other: Any) -> Variable:
+    def __or__(self, other: TensorLike) -> Variable:
         return _apply("or_", self, other)
 
     def __ror__(self, other: Any) -> Variable:
         return _apply("or_", other, self)
 
-    def __xor__(self, other: Any) -> Variable:
+    def __xor__(self, other: TensorLike) -> Variable:
         return _apply("xor", self, other)
 
     def __rxor__(self, other: Any) -> Variable:
@@ -254,13 +255,13 @@ class TensorMethods:
     def __lt__(self, other: Any) -> Variable:
         return _apply("lt", self, other)
 
-    def __le__(self, other: Any) -> Variable:
+    def __le__(self, other: TensorLike) -> Variable:
         return _apply("le", self, other)
 
-    def __gt__(self, other: Any) -> Variable:
+    def __gt__(self, other: TensorLike) -> Variable:
         return _apply("gt", self, other)
 
-    def __ge__(self, other: Any) -> Variable:
+    def __ge__(self, other: TensorLike) -> Variable:
         return _apply("ge", self, other)
 
     def __getitem__(self, index: Any) -> Variable:
@@ -300,7 +301,7 @@ class TensorMethods:
 
     conjugate = conj
 
-    def astype(self, dtype: Any) -> Variable:
+    def astype(self, dtype: DtypeLike) -> Variable:
         """The same values in another dtype."""
         return _apply("cast", self, dtype)
 
@@ -324,7 +325,7 @@ class TensorMethods:
         """Two dimensions exchanged."""
         return _apply("swapaxes", self, axis1, axis2)
 
-    def reshape(self, shape: Any, *rest: Any, ndim: int | None = None) -> Variable:
+    def reshape(self, shape: ShapeLike, *rest: int | Variable, ndim: int | None = None) -> Variable:
         """The same elements in another shape; one entry may be -1."""
         return _apply("reshape", self, (shape, *rest) if rest else shape, ndim=ndim)
 
@@ -336,7 +337,7 @@ class TensorMethods:
         """All elements as a vector."""
         return _apply("flatten", self, 1)
 
-    def squeeze(self, axis: Any = None) -> Variable:
+    def squeeze(self, axis: AxisLike = None) -> Variable:
         """Static-1 dimensions dropped."""
         return _apply("squeeze", self, axis)
 
@@ -352,7 +353,7 @@ class TensorMethods:
         """The sum of the main diagonal."""
         return _apply("trace", self)
 
-    def take(self, indices: Any, axis: int | None = None, mode: str = "raise") -> Variable:
+    def take(self, indices: TensorLike, axis: int | None = None, mode: str = "raise") -> Variable:
         """Elements by integer index along ``axis``."""
         return _apply("take", self, indices, axis, mode)
 
@@ -376,79 +377,82 @@ class TensorMethods:
         """``value`` in the shape of this variable."""
         return _apply("fill", self, value)
 
-    def zeros_like(self, dtype: Any = None) -> Variable:
+    def zeros_like(self, dtype: DtypeLike | None = None) -> Variable:
         """Zeros of this shape."""
         return _apply("zeros_like", self, dtype)
 
-    def ones_like(self, dtype: Any = None) -> Variable:
+    def ones_like(self, dtype: DtypeLike | None = None) -> Variable:
         """Ones of this shape."""
         return _apply("ones_like", self, dtype)
 
-    def dot(self, other: Any) -> Variable:
+    def dot(self, other: TensorLike) -> Variable:
         """Matrix product, of any ranks."""
         return _apply("dot", self, other)
 
     __dot__ = dot
 
     def sum(
-        self, axis: Any = None, dtype: Any = None, keepdims: bool = False, acc_dtype: Any = None
-    ) -> Variable:
+        self, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False,
+        acc_dtype: DtypeLike | None = None,
+    ) -> Variable:  # fmt: skip
         """Sum over ``axis`` (all when None)."""
         return _apply("sum", self, axis, dtype, keepdims, acc_dtype)
 
     def prod(
-        self, axis: Any = None, dtype: Any = None, keepdims: bool = False, acc_dtype: Any = None
-    ) -> Variable:
+        self, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False,
+        acc_dtype: DtypeLike | None = None,
+    ) -> Variable:  # fmt: skip
         """Product over ``axis``."""
         return _apply("prod", self, axis, dtype, keepdims, acc_dtype)
 
     def mean(
-        self, axis: Any = None, dtype: Any = None, keepdims: bool = False, acc_dtype: Any = None
-    ) -> Variable:
+        self, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False,
+        acc_dtype: DtypeLike | None = None,
+    ) -> Variable:  # fmt: skip
         """Mean over ``axis``."""
         return _apply("mean", self, axis, dtype, keepdims=keepdims, acc_dtype=acc_dtype)
 
     def var(
-        self, axis: Any = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
+        self, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
     ) -> Variable:
         """Variance over ``axis``."""
         return _apply("var", self, axis, ddof, keepdims, corrected)
 
     def std(
-        self, axis: Any = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
+        self, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
     ) -> Variable:
         """Standard deviation over ``axis``."""
         return _apply("std", self, axis, ddof, keepdims, corrected)
 
-    def max(self, axis: Any = None, keepdims: bool = False) -> Variable:
+    def max(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """Largest element over ``axis``."""
         return _apply("max", self, axis, keepdims)
 
-    def min(self, axis: Any = None, keepdims: bool = False) -> Variable:
+    def min(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """Smallest element over ``axis``."""
         return _apply("min", self, axis, keepdims)
 
-    def argmax(self, axis: Any = None, keepdims: bool = False) -> Variable:
+    def argmax(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """Index of the largest element over ``axis``."""
         return _apply("argmax", self, axis, keepdims)
 
-    def argmin(self, axis: Any = None, keepdims: bool = False) -> Variable:
+    def argmin(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """Index of the smallest element over ``axis``."""
         return _apply("argmin", self, axis, keepdims)
 
-    def ptp(self, axis: Any = None) -> Variable:
+    def ptp(self, axis: AxisLike = None) -> Variable:
         """Largest minus smallest element over ``axis``."""
         return _apply("ptp", self, axis)
 
-    def all(self, axis: Any = None, keepdims: bool = False) -> Variable:
+    def all(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """Whether all elements over ``axis`` are true."""
         return _apply("all", self, axis, keepdims)
 
-    def any(self, axis: Any = None, keepdims: bool = False) -> Variable:
+    def any(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """Whether any element over ``axis`` is true."""
         return _apply("any", self, axis, keepdims)
 
-    def norm(self, L: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    def norm(self, L: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """The L-norm over ``axis``."""
         return _apply("norm", self, L, axis, keepdims)
 

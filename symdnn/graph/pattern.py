@@ -17,6 +17,7 @@ from symdnn.graph.variable import Constant, Variable
 
 if TYPE_CHECKING:
     from symdnn.graph.op import Op
+    from symdnn.graph.variable import Apply
 
 __all__ = ["Match", "Pattern", "any_of", "const", "is_constant", "p", "pattern_vars"]
 
@@ -59,7 +60,7 @@ class ConstPattern(Pattern):
 class AnyOf(Pattern):
     """Matches what one of several patterns matches, tried in order."""
 
-    def __init__(self, choices: tuple[Any, ...]) -> None:
+    def __init__(self, choices: tuple[Pattern, ...]) -> None:
         super().__init__(None, ())
         self.choices = choices
 
@@ -239,7 +240,7 @@ def _same_parameters(wanted: Sequence[tuple[str, Any]], op: Op, found: Match) ->
 Makers = tuple[type | None, ...]
 
 
-def makers(node: Any) -> Makers:
+def makers(node: Apply) -> Makers:
     """What makes each input of ``node``."""
     return tuple([
         type(v.owner.op) if v.owner is not None else Constant if isinstance(v, Constant) else None

@@ -11,10 +11,13 @@ import copy
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Apply, Variable
+
+if TYPE_CHECKING:
+    from symdnn.graph.op import Op
 
 __all__ = ["Bundle", "deepcopy_variable", "reduce_apply", "reduce_leaf", "reduce_variable"]
 
@@ -104,7 +107,7 @@ def reduce_apply(node: Apply) -> tuple[Any, ...]:
     return _apply, (node.op, node.inputs, outputs, node.origin, node.hints)
 
 
-def _apply(op: Any, inputs: Any, outputs: Any, origin: Any, hints: Any) -> Apply:
+def _apply(op: Op, inputs: Any, outputs: Any, origin: Any, hints: Any) -> Apply:
     node = Apply(op, inputs, [t for t, _, _ in outputs], origin, hints)
     for v, (_, name, tag) in zip(node.outputs, outputs):
         v.name, v._tag = name, tag

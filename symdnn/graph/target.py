@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.errors import OptionError
 from symdnn.graph.place import Place
+
+if TYPE_CHECKING:
+    from symdnn.graph.type import TensorType
 
 __all__ = ["Libraries", "Target", "Version"]
 
@@ -109,7 +112,7 @@ class Target:
         """The device that it describes."""
         return Place(self.kind, self.index)
 
-    def keeps(self, type_: Any) -> bool:
+    def keeps(self, type_: TensorType) -> bool:
         """Whether a shared variable of this type lives on the device.
 
         Integer scalars feed shapes, bounds and counters, which the host computes.

@@ -12,6 +12,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import DimensionMismatch, DtypeError, InputError
 from symdnn.graph.names.dim import Dim, SizeOrName
+from symdnn.graph.typing import DtypeLike
 
 __all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "numpy_dtype"]
 
@@ -107,7 +108,7 @@ class TensorType(Type):
 
     def __init__(
         self,
-        dtype: Any,
+        dtype: DtypeLike,
         shape: Sequence[SizeOrName] | None = None,
         *,
         broadcastable: Iterable[bool] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 import numpy as np
 
@@ -23,13 +23,10 @@ from symdnn.graph.origin import (
     make_written,
 )
 from symdnn.graph.type import TensorType, Type, dtype_name
-from symdnn.graph.typing import OpT
+from symdnn.graph.typing import DtypeLike, OpT
 from symdnn.graph.values.interop import check_as, home, is_on_device, place, place_as
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.values.value import as_numpy, constant_array
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Apply", "Constant", "Shared", "Variable", "as_variable", "constant"]
 
@@ -232,12 +229,12 @@ class Shared(Variable):
         self._default_update: Variable | None = None
 
     @property
-    def default_update(self) -> Any:
+    def default_update(self) -> Variable | None:
         """The next value that functions which read this variable write back; None for none."""
         return self._default_update
 
     @default_update.setter
-    def default_update(self, new: Any) -> None:
+    def default_update(self, new: Variable | None) -> None:
         self._default_update = new
 
     @default_update.deleter
@@ -375,7 +372,7 @@ class Apply(Generic[OpT]):
 
 
 def constant(
-    x: Any, name: str | None = None, ndim: int | None = None, dtype: Any = None
+    x: Any, name: str | None = None, ndim: int | None = None, dtype: DtypeLike | None = None
 ) -> Constant:
     """A constant variable.
 
@@ -393,7 +390,7 @@ def constant(
     return Constant(array, name, exact, x if plain else None)
 
 
-def as_variable(value: Any, name: str | None = None, dtype: Any = None) -> Variable:
+def as_variable(value: Any, name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
     """``value`` itself when it is a variable, else a constant.
 
     A list or tuple that holds variables is stacked (``T.stack``).

@@ -192,7 +192,7 @@ def _no_name(name: str) -> str:
     return "" if len(encoded) <= _NAME_BYTES else f"is longer than {_NAME_BYTES} bytes"
 
 
-def _own_names(variables: list[Any]) -> list[tuple[Any, Any]]:
+def _own_names(variables: list[Variable]) -> list[tuple[Any, Any]]:
     """Variables by name: without the path of their modules, where no two are the same then.
 
     So they were called before there were paths.
@@ -204,7 +204,7 @@ def _own_names(variables: list[Any]) -> list[tuple[Any, Any]]:
     return list(zip(names, variables, strict=True))
 
 
-def _without_path(v: Any) -> Any:
+def _without_path(v: Variable) -> Any:
     tag, name = getattr(v, "_tag", None), getattr(v, "name", None)
     named_by_module = name is not None and getattr(tag, "path", None) == name
     return tag.attribute if named_by_module else name  # type: ignore[union-attr]

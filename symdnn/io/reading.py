@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -68,7 +68,7 @@ def refuse_more(total: int, nbytes: int) -> None:
         )
 
 
-def array_of(shape: Any, dtype: np.dtype[Any], nbytes: int) -> Array:
+def array_of(shape: Sequence[int], dtype: np.dtype[Any], nbytes: int) -> Array:
     """An array for numbers that take ``nbytes`` in a file; raises ``ValueError`` for others."""
     sizes = [_size(n) for n in shape]
     if math.prod(sizes) * dtype.itemsize != nbytes:
@@ -76,7 +76,7 @@ def array_of(shape: Any, dtype: np.dtype[Any], nbytes: int) -> Array:
     return np.empty(sizes, dtype)
 
 
-def _size(n: Any) -> int:
+def _size(n: int) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 2**48:
         raise ValueError(f"a size of {n!r:.40}")
     return n

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import Array
+
 __all__ = [
     "constant", "fans", "first_value", "generator", "glorot_normal", "glorot_uniform",
     "he_normal", "he_uniform", "normal", "ones", "orthogonal", "seed", "skipped", "torch_uniform",
@@ -52,7 +54,7 @@ def skipped() -> Iterator[None]:
         _state["skipped"] = before
 
 
-def first_value(initial: Initialiser, shape: Sequence[int], dtype: str) -> Any:
+def first_value(initial: Initialiser, shape: Sequence[int], dtype: str) -> Array:
     """The array that a parameter begins with, which nothing else holds."""
     if _state["skipped"]:
         return np.zeros(tuple(shape), dtype)  # no page of it is touched before it is written
@@ -68,12 +70,12 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
     return shape[1] * window, shape[0] * window
 
 
-def zeros(shape: Sequence[int], rng: np.random.Generator) -> Any:
+def zeros(shape: Sequence[int], rng: np.random.Generator) -> Array:
     """All 0."""
     return np.zeros(shape)
 
 
-def ones(shape: Sequence[int], rng: np.random.Generator) -> Any:
+def ones(shape: Sequence[int], rng: np.random.Generator) -> Array:
     """All 1."""
     return np.ones(shape)
 
@@ -93,29 +95,29 @@ def uniform(bound: float = 0.01) -> Initialiser:
     return lambda shape, rng: rng.uniform(-bound, bound, shape)
 
 
-def torch_uniform(shape: Sequence[int], rng: np.random.Generator) -> Any:
+def torch_uniform(shape: Sequence[int], rng: np.random.Generator) -> Array:
     """Uniform within 1 / sqrt(fan-in): what Torch7's and PyTorch's layers begin with."""
     bound = 1 / math.sqrt(max(1, fans(shape)[0]))
     return rng.uniform(-bound, bound, shape)
 
 
-def he_normal(shape: Sequence[int], rng: np.random.Generator) -> Any:
+def he_normal(shape: Sequence[int], rng: np.random.Generator) -> Array:
     """Normal of variance 2 / fan-in (He et al. 2015), for layers before a ReLU."""
     return rng.normal(0, math.sqrt(2 / max(1, fans(shape)[0])), shape)
 
 
-def he_uniform(shape: Sequence[int], rng: np.random.Generator) -> Any:
+def he_uniform(shape: Sequence[int], rng: np.random.Generator) -> Array:
     """Uniform of variance 2 / fan-in (He et al. 2015)."""
     bound = math.sqrt(6 / max(1, fans(shape)[0]))
     return rng.uniform(-bound, bound, shape)
 
 
-def glorot_normal(shape: Sequence[int], rng: np.random.Generator) -> Any:
+def glorot_normal(shape: Sequence[int], rng: np.random.Generator) -> Array:
     """Normal of variance 2 / (fan-in + fan-out) (Glorot and Bengio 2010)."""
     return rng.normal(0, math.sqrt(2 / max(1, sum(fans(shape)))), shape)
 
 
-def glorot_uniform(shape: Sequence[int], rng: np.random.Generator) -> Any:
+def glorot_uniform(shape: Sequence[int], rng: np.random.Generator) -> Array:
     """Uniform of variance 2 / (fan-in + fan-out) (Glorot and Bengio 2010)."""
     bound = math.sqrt(6 / max(1, sum(fans(shape))))
     return rng.uniform(-bound, bound, shape)
@@ -124,7 +126,7 @@ def glorot_uniform(shape: Sequence[int], rng: np.random.Generator) -> Any:
 def orthogonal(gain: float = 1.0) -> Initialiser:
     """Rows (or columns, the fewer) that are orthonormal, times ``gain`` (Saxe et al. 2014)."""
 
-    def draw(shape: Sequence[int], rng: np.random.Generator) -> Any:
+    def draw(shape: Sequence[int], rng: np.random.Generator) -> Array:
         rows, columns = shape[0], math.prod(shape[1:])
         q, r = np.linalg.qr(rng.normal(size=(max(rows, columns), min(rows, columns))))
         q = q * np.sign(np.diag(r))  # makes it uniform over the rotations

@@ -19,7 +19,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
 from symdnn.ops.core.lanes import same_for_all
@@ -131,11 +131,11 @@ class Elemwise(Op):
     def may_overwrite(self) -> dict[int, tuple[int, ...]]:
         return {0: tuple(range(self.arity))}
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         """The derivative of an op of one operand, from the operand and the result."""
         raise NonDifferentiable(f"{self} has no gradient")
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         """Gradients as if all operands had the output's shape; None where there is none."""
         if self.arity != 1:
             raise NonDifferentiable(f"{self} has no gradient")
@@ -184,19 +184,19 @@ def kind_of(dtype: str) -> str:
     return "c" if t.is_complex else "f" if t.is_float else "i" if t.is_integer else "b"
 
 
-def conjugate(v: Any) -> Any:
+def conjugate(v: TensorLike) -> Any:
     """The complex conjugate; ``v`` itself when it is real or a number."""
     if isinstance(v, Variable) and v.type.is_complex:
         return v.conj()
     return v
 
 
-def like(value: Any, v: Variable) -> Constant:
+def like(value: TensorLike, v: Variable) -> Constant:
     """A scalar constant of the dtype of ``v``, so that it takes part without upcasting."""
     return constant(value, dtype=v.type.dtype)
 
 
-def as_computed(inputs: Vars, output: Variable) -> list[Any]:
+def as_computed(inputs: Vars, output: Variable) -> list[Variable]:
     """The operands in the result's dtype: what the function is computed in, its slope is, too.
 
     ``log`` of an int8 beside a float64 would be rounded to ``floatX``, its square wrap around.
@@ -227,7 +227,7 @@ class FloatElemwise(Elemwise):
         return np.asarray(result).astype(out.numpy, copy=False)
 
 
-def apply_elemwise(op: Elemwise, *operands: Any, hints: Hints | None = None) -> Variable:
+def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = None) -> Variable:
     """Apply ``op`` to variables, numbers or arrays, padded on the left to one ndim."""
     if any(isinstance(v, Pattern) for v in operands):
         return op(*operands)
@@ -249,7 +249,7 @@ def pad_left(v: Variable, ndim: int) -> Variable:
     return dimshuffle(v, ("x",) * missing + tuple(range(v.type.ndim)))
 
 
-def broadcast_static(op: Any, types: Sequence[TensorType]) -> tuple[int | None, ...]:
+def broadcast_static(op: Op, types: Sequence[TensorType]) -> tuple[int | None, ...]:
     """Static shape of the result; raises :class:`ShapeMismatch` where known sizes clash."""
     shapes = [t.shape for t in types]
     if shapes and shapes.count(shapes[0]) == len(shapes):
@@ -267,16 +267,14 @@ def broadcast_static(op: Any, types: Sequence[TensorType]) -> tuple[int | None, 
     return tuple(out)
 
 
-def broadcast_dims(op: Any, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
+def broadcast_dims(op: Op, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
     """Shape of the result; only what is statically 1 broadcasts."""
     return tuple(
         _broadcast_axis(op, types, shapes, axis) for axis in range(types[0].ndim if types else 0)
     )
 
 
-def _broadcast_axis(
-    op: Any, types: Sequence[TensorType], shapes: Sequence[Shape], axis: int
-) -> Dim:
+def _broadcast_axis(op: Op, types: Sequence[TensorType], shapes: Sequence[Shape], axis: int) -> Dim:
     wide = [s[axis] for t, s in zip(types, shapes) if t.shape[axis] != 1]
     if not wide:
         return 1

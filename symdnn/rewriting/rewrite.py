@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic
 
+from symdnn.graph.dims import Dim
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
 from symdnn.graph.operators import operator
@@ -364,7 +365,7 @@ def conform(new: Variable, old: Variable, context: Context) -> Variable | None:
     return new
 
 
-def _size_of(d: Any) -> Variable | None:
+def _size_of(d: Dim) -> Variable | None:
     """The variable of which ``d`` is a size; None for other values."""
     owner = d.owner if isinstance(d, Variable) else None
     return owner.inputs[0] if owner is not None and isinstance(owner.op, ShapeI) else None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.graph.origin import NO_HINTS, inherit
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import ShapeI
+
+if TYPE_CHECKING:
+    from symdnn.graph.dims import Dim
 
 __all__ = ["ShapeResolver", "op_shapes"]
 
@@ -99,5 +102,5 @@ def _with_static(type_: TensorType, dims: Dims) -> Dims:
     return tuple(_plain(d) if s is None else s for s, d in zip(type_.shape, dims, strict=True))
 
 
-def _plain(d: Any) -> Any:
+def _plain(d: Dim) -> Dim:
     return _number(d) if isinstance(d, Variable) else int(d)

@@ -14,6 +14,7 @@ from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.names.dim import SizeOrName
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elemwise import pad_left
@@ -60,7 +61,7 @@ SharedVariable = Shared
 _LETTERS = ("int8", "int16", "int32", "int64", "float32", "float64", "complex64", "complex128")
 
 
-def as_tensor_variable(x: Any, name: str | None = None, ndim: int | None = None) -> Variable:
+def as_tensor_variable(x: TensorLike, name: str | None = None, ndim: int | None = None) -> Variable:
     """``x`` as a variable: itself, a constant, or a stack of a list that holds variables.
 
     With ``ndim`` leading dimensions of size 1 are added, or dropped where they are static.
@@ -80,7 +81,7 @@ as_tensor = as_tensor_variable
 
 
 def tensor(
-    dtype: Any = None,
+    dtype: DtypeLike | None = None,
     broadcastable: Sequence[SizeOrName] | None = None,
     name: str | None = None,
     *,
@@ -97,36 +98,36 @@ def tensor(
     return made  # type: ignore[no-any-return]
 
 
-def _make(name: str | None, dtype: Any, pattern: tuple[bool, ...]) -> Variable:
+def _make(name: str | None, dtype: DtypeLike | None, pattern: tuple[bool, ...]) -> Variable:
     return TensorType(dtype or config.floatX, pattern)(name)  # type: ignore[no-any-return]
 
 
-def scalar(name: str | None = None, dtype: Any = None) -> Variable:
+def scalar(name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
     """A 0-d variable; ``floatX`` by default."""
     return _make(name, dtype, ())
 
 
-def vector(name: str | None = None, dtype: Any = None) -> Variable:
+def vector(name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
     """A 1-d variable; ``floatX`` by default."""
     return _make(name, dtype, (False,))
 
 
-def row(name: str | None = None, dtype: Any = None) -> Variable:
+def row(name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
     """A 2-d variable whose first dimension is statically 1; ``floatX`` by default."""
     return _make(name, dtype, (True, False))
 
 
-def col(name: str | None = None, dtype: Any = None) -> Variable:
+def col(name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
     """A 2-d variable whose second dimension is statically 1; ``floatX`` by default."""
     return _make(name, dtype, (False, True))
 
 
-def matrix(name: str | None = None, dtype: Any = None) -> Variable:
+def matrix(name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
     """A 2-d variable; ``floatX`` by default."""
     return _make(name, dtype, (False,) * 2)
 
 
-def tensor3(name: str | None = None, dtype: Any = None) -> Variable:
+def tensor3(name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
     """A 3-d variable; ``floatX`` by default."""
     return _make(name, dtype, (False,) * 3)
 
@@ -136,7 +137,7 @@ def tensor4(name: str | None = None, dtype: Any = None) -> Variable:
     return _make(name, dtype, (False,) * 4)
 
 
-def tensor5(name: str | None = None, dtype: Any = None) -> Variable:
+def tensor5(name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
     """A 5-d variable; ``floatX`` by default."""
     return _make(name, dtype, (False,) * 5)
 
@@ -154,7 +155,7 @@ def tensor7(name: str | None = None, dtype: Any = None) -> Variable:
 def _several(one: Callable[..., Any]) -> Callable[..., list[Any]]:
     """The constructor of several variables: given names, or how many."""
 
-    def make(*names: Any, dtype: Any = None) -> list[Any]:
+    def make(*names: Any, dtype: DtypeLike | None = None) -> list[Variable | None]:
         """Several variables: one for each name (each letter of a single one), or a number."""
         if len(names) == 1:
             (given,) = names

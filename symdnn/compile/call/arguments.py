@@ -120,7 +120,7 @@ def _from_sequence(item: Sequence[Any]) -> In:
     return In(variable, name=name, value=parts[0] if parts else None)
 
 
-def as_out(item: Any) -> Out:
+def as_out(item: Variable | Out) -> Out:
     """``item`` (an :class:`Out` or an expression) as an Out."""
     return item if isinstance(item, Out) else Out(item)
 

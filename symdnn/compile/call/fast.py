@@ -93,7 +93,7 @@ class Calls:
         """Remember the plan of a call that took the full path."""
         raise NotImplementedError
 
-    def _host_values(self, executor: Any, bound: Sequence[Any]) -> dict[Variable, Any]:
+    def _host_values(self, executor: Executor, bound: Sequence[Any]) -> dict[Variable, Any]:
         """Values of the host program at these arguments."""
         values: dict[Variable, Any] = dict(zip(self.arguments, bound))
         for v in self.shared:
@@ -155,7 +155,7 @@ class FastCalls(Calls):
         return [runtime.lend(r) if lent else r for r, lent in zip(found, self.lent)]
 
     def _found(
-        self, function: CallSite, executor: Any, runtime: Any, args: Sequence[Any]
+        self, function: CallSite, executor: Executor, runtime: Any, args: Sequence[Any]
     ) -> list[Any] | None:
         """The outputs, or None as in :meth:`attempt`. The device's lock must be held."""
         bound = self._bound(function, runtime, args)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import DtypeLike
+
 __all__ = ["SAMPLES", "epsilon", "noise", "rounded", "unsure"]
 
 #: The number of runs with random rounding.
@@ -22,7 +24,7 @@ _MAX_CHANGE_ULPS = 4.0
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
-def epsilon(dtype: Any) -> float:
+def epsilon(dtype: DtypeLike) -> float:
     """The distance from 1 to the next number of ``dtype``."""
     name = np.dtype(dtype).name
     return _EPSILON[name] if name in _EPSILON else float(np.finfo(dtype).eps)

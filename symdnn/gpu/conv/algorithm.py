@@ -221,11 +221,10 @@ class _Choosing:
     def _not_demoted(self, found: ConvAlgorithm) -> ConvAlgorithm:
         """The choice, with the better one that had too large a workspace, if there is one."""
         larger = self.search.too_large
-        if larger is None or found.why_not:
-            return found
+        if larger is None or (found.why_not and larger[0] != found.instead_of):
+            return replace(found, cost=_cost(found)) if found.why_not else found
         name, nbytes, why = larger
-        cost = f"{found.workspace_bytes} bytes of workspace instead of {nbytes}"
-        return replace(found, instead_of=name, why_not=why, cost=cost)
+        return replace(found, instead_of=name, why_not=why, cost=_cost(found, nbytes))
 
     def _replayed(self, wanted: Recorded) -> ConvAlgorithm:
         """The algorithm of a report's row, which cuDNN must still support."""
@@ -311,6 +310,13 @@ class _Choosing:
         lines += [f"    {name}: {'; '.join(why)}" for name, why in self.search.refused.items()]
         error.add_note("\n".join(["  Tried:", *lines]))
         return error
+
+
+def _cost(got: ConvAlgorithm, asked_bytes: int | None = None) -> str:
+    """What a replacement costs, in words."""
+    instead = "" if asked_bytes is None else f" instead of {asked_bytes}"
+    time = "time not measured" if got.ms is None else f"{got.ms:.4g} ms"
+    return f"{got.workspace_bytes} bytes of workspace{instead}, {time}"
 
 
 def _reasons(refused: dict[str, list[str]]) -> str:

@@ -11,13 +11,14 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import ArgumentShapeMismatch, InputError, NumberOutOfRange
 from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.typing import DtypeLike
 
 __all__ = ["array_from", "as_numpy", "check_shape", "constant_array", "number_array"]
 
 Array = np.ndarray[Any, Any]
 
 
-def constant_array(value: Any, dtype: Any = None) -> Array:
+def constant_array(value: Any, dtype: DtypeLike | None = None) -> Array:
     """The array of a constant: of a Python number :func:`number_array`, an array as it is."""
     if dtype is not None:
         return _array(value, numpy_dtype(TensorType(dtype).dtype))

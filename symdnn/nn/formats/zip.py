@@ -188,7 +188,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _strided(
     room: _Room, storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
-) -> Any:
+) -> Array | None:
     """A copy of the elements that a tensor of this shape and these strides has."""
     if not isinstance(storage, np.ndarray) or len(shape) != len(strides):
         raise ValueError("a tensor without its storage")

@@ -38,7 +38,7 @@ class _Pointwise(Module):
     def __init__(self, inplace: bool = False) -> None:
         self.inplace = bool(inplace)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a float tensor")
         return self.value(x)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.graph.dims import ceil_div, known
+from symdnn.graph.dims import Dim, ceil_div, known
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.layers.pooling import _INPUTS, _torch_order
 from symdnn.nn.modules.arguments import as_batch, positive, sizes, tensor_input
@@ -38,7 +38,7 @@ class _Adaptive(Module):
     #: (T,) H, W of the output; None keeps the input's size.
     output: tuple[int | None, ...]
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
         return restore(self._pooled(batch))
 
@@ -59,7 +59,7 @@ class _Adaptive(Module):
         return f"({_torch_order(shown, 'x')})"  # type: ignore[arg-type]
 
 
-def _even(n: Any, m: Any) -> int | None:
+def _even(n: Dim, m: Dim) -> int | None:
     """The size of windows that are all alike and side by side; None where they are not."""
     if m is n:
         return 1
@@ -67,7 +67,7 @@ def _even(n: Any, m: Any) -> int | None:
     return size // m if size is not None and size >= m and size % m == 0 else None
 
 
-def _window(i: Any, n: Any, m: int) -> tuple[Any, Any]:
+def _window(i: Dim, n: Dim, m: int) -> tuple[Any, Any]:
     return i * n // m, ceil_div((i + 1) * n, m)
 
 
@@ -183,17 +183,17 @@ class TemporalAdaptiveAveragePooling(_TemporalAdaptive):
 class GlobalAveragePooling(Module):
     """The average over all positions: (N, planes, ...) to (N, planes)."""
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         return mean(x, axis=_positions(self, x))
 
 
 class GlobalMaxPooling(Module):
     """The largest of all positions: (N, planes, ...) to (N, planes)."""
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         return reduce.max(x, axis=_positions(self, x))
 
 
-def _positions(module: Module, x: Any) -> tuple[int, ...]:
+def _positions(module: Module, x: Variable) -> tuple[int, ...]:
     tensor_input(module, x, "a float tensor (batch, planes, positions...)", 3, 4, 5)
     return tuple(range(2, x.type.ndim))

@@ -124,7 +124,7 @@ class ConcatTable(_Branches):
     }
     """
 
-    def forward(self, *x: Any) -> Any:
+    def forward(self, *x: Any) -> list[Any]:
         given: Any = x[0] if len(x) == 1 else list(x)
         return [module(given) for module in self.modules]
 
@@ -132,7 +132,7 @@ class ConcatTable(_Branches):
 class ParallelTable(_Branches):
     """The i-th module of the i-th entry of a table; the output is the table of their outputs."""
 
-    def forward(self, *tables: Any) -> Any:
+    def forward(self, *tables: Any) -> list[Any]:
         given = _table(self, tables, len(self.modules))
         return [module(x) for module, x in zip(self.modules, given, strict=True)]
 
@@ -140,7 +140,7 @@ class ParallelTable(_Branches):
 class MapTable(Container):
     """One module of each entry of a table; the output is the table of its outputs."""
 
-    def forward(self, *tables: Any) -> Any:
+    def forward(self, *tables: Any) -> list[Any]:
         if len(self.modules) != 1:
             raise InputError(f"MapTable: wanted one module, got {len(self.modules)}")
         return [self.modules[0](x) for x in _table(self, tables)]
@@ -158,7 +158,7 @@ class Concat(_Branches):
         super().__init__(*modules)
         self.dim = dim
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Variable:
         if not self.modules:
             raise InputError("Concat: there are no modules; add one")
         return concatenate([module(x) for module in self.modules], axis=self.dim)
@@ -171,7 +171,7 @@ class Parallel(_Branches):
         super().__init__(*modules)
         self.inputDim, self.outputDim = int(inputDim), int(outputDim)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Variable:
         ndim = x.type.ndim
         if not -ndim <= self.inputDim < ndim:
             raise TypeMismatch("Parallel", f"a tensor with an axis {self.inputDim}", x.type)

@@ -12,6 +12,7 @@ from math import sqrt
 from typing import Any, ClassVar
 
 from symdnn.errors import InputError
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import as_batch, positive, sizes
@@ -57,7 +58,7 @@ class _Convolution(ConvolutionModes, Module):
     def _make(
         self,
         planes: tuple[Any, Any],
-        groups: Any,
+        groups: int,
         bias: bool,
         weight_init: Callable[..., Any] | None,
         bias_init: Callable[..., Any] | None,
@@ -111,7 +112,7 @@ class _Convolution(ConvolutionModes, Module):
             return y
         return y + self.bias.dimshuffle("x", 0, *["x"] * self.ndim)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: TensorLike) -> Variable:
         batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
         return restore(self._with_bias(self._product(batch)))
 
@@ -142,7 +143,7 @@ def _torch_order(numbers: tuple[int, ...], between: str = ",") -> str:
     return between.join(map(str, (*lead, *reversed(last))))
 
 
-def _padding(what: str, given: tuple[Any, ...], keyword: Any) -> tuple[int, ...] | str:
+def _padding(what: str, given: tuple[int | None, ...], keyword: Any) -> tuple[int, ...] | str:
     if isinstance(keyword, str) and keyword == "same":
         if any(v is not None for v in given):
             raise InputError(f"{what}: given by position and by keyword; give one of them")

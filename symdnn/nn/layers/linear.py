@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import positive, tensor_input
@@ -47,7 +48,7 @@ class Linear(Module):
             initial = bias_init or init.uniform(1 / sqrt(self.inputSize))
             self.parameter("bias", (self.outputSize,), initial, dtype)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         wanted = f"a float tensor (..., {self.inputSize})"
         tensor_input(self, x, wanted)
         if x.type.ndim == 0 or x.type.shape[-1] not in (None, self.inputSize):
@@ -126,7 +127,7 @@ class LookupTable(Module):
         self.parameter("weight", shape, self._initial(weight_init or init.normal(1.0)), dtype)
 
     def _initial(self, initial: Callable[..., Any]) -> Callable[..., Any]:
-        def draw(shape: Any, rng: Any) -> Any:
+        def draw(shape: Any, rng: Any) -> Array | None:
             value = np.array(initial(shape, rng))
             if self.paddingValue is not None:
                 value[self.paddingValue] = 0
@@ -134,7 +135,7 @@ class LookupTable(Module):
 
         return draw
 
-    def forward(self, index: Any) -> Variable:
+    def forward(self, index: Variable) -> Variable:
         wanted = f"an integer tensor of indices smaller than {self.nIndex}"
         tensor_input(self, index, wanted, any_dtype=True)
         if not index.type.is_integer:

@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import Restore, as_batch, positive, tensor_input
@@ -88,7 +89,7 @@ class BatchNormalization(_Affine):
             self.buffer("running_mean", np.zeros(self.nFeature, chosen))
             self.buffer("running_var", np.ones(self.nFeature, chosen))
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         batch, restore = self._batch(x)
         if batch.type.shape[1] not in (None, self.nFeature):
             wanted = f"{self.nFeature} features in {self.wanted}"
@@ -100,7 +101,7 @@ class BatchNormalization(_Affine):
         out = batch_normalization_test(batch, gamma, beta, mean, var, "spatial", self.eps)
         return restore(out)
 
-    def _batch(self, x: Any) -> tuple[Variable, Restore]:
+    def _batch(self, x: Variable) -> tuple[Variable, Restore]:
         tensor_input(self, x, f"a float tensor {self.wanted}", *self.ndims)
         return x, lambda y: y
 
@@ -112,7 +113,7 @@ class BatchNormalization(_Affine):
             dtype = self.running_mean.type.dtype
         return np.ones(shape, dtype), np.zeros(shape, dtype)
 
-    def _by_batch(self, x: Variable, gamma: Any, beta: Any) -> Variable:
+    def _by_batch(self, x: Variable, gamma: TensorLike, beta: TensorLike) -> Variable:
         if self.momentum is None:
             return batch_normalization_train(x, gamma, beta, "spatial", self.eps)[0]
         running = (self.running_mean, self.running_var)
@@ -134,7 +135,7 @@ class SpatialBatchNormalization(BatchNormalization):
     ndims = (4,)
     wanted = "(batch, planes, height, width) or (planes, height, width)"
 
-    def _batch(self, x: Any) -> tuple[Variable, Restore]:
+    def _batch(self, x: Variable) -> tuple[Variable, Restore]:
         return as_batch(self, x, self.ndims[0], self.wanted)
 
 
@@ -166,7 +167,7 @@ class LayerNorm(_Affine):
         self.normalized_shape, self.eps = tuple(int(n) for n in shape), float(eps)
         self._make(self.normalized_shape, affine, dtype)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         wanted = f"a float tensor (..., {', '.join(map(str, self.normalized_shape))})"
         tensor_input(self, x, wanted)
         n = len(self.normalized_shape)
@@ -197,7 +198,7 @@ class GroupNorm(_Affine):
         self.eps = float(eps)
         self._make((self.num_channels,), affine, dtype)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         wanted = f"a float tensor (batch, {self.num_channels}, ...)"
         tensor_input(self, x, wanted, 2, 3, 4, 5)
         if x.type.shape[1] not in (None, self.num_channels):
@@ -221,7 +222,7 @@ class InstanceNorm(_Affine):
         self.nFeature, self.eps = int(nFeature), float(eps)
         self._make((self.nFeature,), affine, dtype)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         wanted = f"a float tensor (batch, {self.nFeature}, positions...)"
         tensor_input(self, x, wanted, 3, 4, 5)
         if x.type.shape[1] not in (None, self.nFeature):
@@ -247,7 +248,7 @@ class SpatialCrossMapLRN(Module):
         positive(f"{type(self).__name__}: size", size)
         self.size, self.alpha, self.beta, self.k = int(size), float(alpha), float(beta), float(k)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         wanted = "(batch, planes, height, width) or (planes, height, width)"
         batch, restore = as_batch(self, x, 4, wanted)
         return restore(

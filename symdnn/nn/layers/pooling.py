@@ -95,7 +95,7 @@ class _Pooling(Module):
         self.ceil_mode = False
         return self
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
         return restore(self._pooled(batch))
 
@@ -200,7 +200,7 @@ class _TemporalPooling(_Pooling):
         self.ceil_mode, self.channels_first = bool(ceil_mode), channels_first
         self._check()
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         wanted = _INPUTS[1]
         if self.channels_first:
             wanted = "(batch, features, frames) or (features, frames)"

@@ -19,6 +19,7 @@ from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.origin import hinted
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
 from symdnn.nn.modules.inside import Lent
@@ -117,7 +118,7 @@ class Recurrent(Module):
             dropout=self.dropout, stream=self._seed,
         )  # fmt: skip
 
-    def _drawn(self, draws: Mapping[str, Initial | None], rng: np.random.Generator) -> Any:
+    def _drawn(self, draws: Mapping[str, Initial | None], rng: np.random.Generator) -> Array | None:
         """The vector of initial values, part by part."""
         usual = init.uniform(1 / math.sqrt(self.outputDim))
         value = np.empty(int(self.layout.size(self.inputDim)))
@@ -193,7 +194,7 @@ class Recurrent(Module):
         self.hints = replace(self.hints, algo=word)
         return self
 
-    def setLengths(self, lengths: Any) -> Recurrent:
+    def setLengths(self, lengths: TensorLike | None) -> Recurrent:
         """The lengths of calls that are given none (inside ``Sequential``); None: none."""
         self._lent.value["lengths"] = lengths
         return self
@@ -204,7 +205,7 @@ class Recurrent(Module):
         return self._lent.value.get("lengths")
 
     @lengths.setter
-    def lengths(self, value: Any) -> None:
+    def lengths(self, value: TensorLike | None) -> None:
         self.setLengths(value)
 
     @property
@@ -213,7 +214,7 @@ class Recurrent(Module):
         return self._lent.value.get("hx")
 
     @hiddenInput.setter
-    def hiddenInput(self, value: Any) -> None:
+    def hiddenInput(self, value: TensorLike | None) -> None:
         self._lent.value["hx"] = value
 
     @property
@@ -222,16 +223,28 @@ class Recurrent(Module):
         return self._lent.value.get("cx")
 
     @cellInput.setter
-    def cellInput(self, value: Any) -> None:
+    def cellInput(self, value: TensorLike | None) -> None:
         self._lent.value["cx"] = value
 
     # -- the expression ---------------------------------------------------------------------------
 
-    def forward(self, x: Any, lengths: Any = None, hx: Any = None, cx: Any = None) -> Any:
+    def forward(
+        self,
+        x: Variable,
+        lengths: Variable | None = None,
+        hx: Variable | None = None,
+        cx: Variable | None = None,
+    ) -> Variable | list[Variable]:
         found = self._applied(x, lengths, hx, cx)
         return found if self.returnStates else found[0]
 
-    def states(self, x: Any, lengths: Any = None, hx: Any = None, cx: Any = None) -> list[Variable]:
+    def states(
+        self,
+        x: Variable,
+        lengths: Variable | None = None,
+        hx: Variable | None = None,
+        cx: Variable | None = None,
+    ) -> list[Variable]:
         """``[y, hy]``, for an LSTM ``[y, hy, cy]``: a call's output and the last states.
 
         States are (numberOfLayers x directions, batch, outputDim), forward direction first; with
@@ -241,7 +254,9 @@ class Recurrent(Module):
         with hinted(self._hints()):
             return self._applied(*given)
 
-    def _applied(self, x: Any, lengths: Any, hx: Any, cx: Any) -> list[Variable]:
+    def _applied(
+        self, x: Variable, lengths: Variable | None, hx: Variable | None, cx: Variable | None
+    ) -> list[Variable]:
         name = type(self).__name__
         lengths = self._default("lengths", lengths)
         if cx is not None and not self.has_cell:
@@ -260,12 +275,12 @@ class Recurrent(Module):
         )  # fmt: skip
         return self._restored(found, single)
 
-    def _default(self, name: str, value: Any) -> Any:
+    def _default(self, name: str, value: TensorLike | None) -> Variable | None:
         """The call's value, else the one that was set."""
         value = self._lent.value.get(name) if value is None else value
         return value if value is None else as_variable(value)
 
-    def _is_single(self, x: Any) -> bool:
+    def _is_single(self, x: Variable) -> bool:
         """Whether ``x`` is one sequence without a batch; raises TypeMismatch for what is none."""
         name = type(self).__name__
         order = "batch, seqLength" if self.batchFirst else "seqLength, batch"
@@ -277,7 +292,7 @@ class Recurrent(Module):
             raise TypeMismatch(name, wanted, t)
         return bool(t.ndim == 2)
 
-    def _state(self, name: str, state: Any, x: Variable, single: bool) -> Variable:
+    def _state(self, name: str, state: Variable | None, x: Variable, single: bool) -> Variable:
         """An initial state (depth, batch, outputDim): given, or zeros."""
         depth, batch = self.numberOfLayers * self.directions, dims_of(x)[1]
         dtype = self.weight.type.dtype

@@ -13,6 +13,7 @@ import numpy as np
 
 from symdnn.errors import InputError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import product
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.nn.modules.arguments import as_batch, positive, tensor_input
 from symdnn.nn.modules.arguments import sizes as sizes_of
@@ -79,12 +80,12 @@ class View(Module):
         self.numInputDims = int(numInputDims)
         return self
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         shape = self._lead(x, dims_of(x))
-        return x.reshape((*shape, *self.sizes))  # type: ignore[no-any-return]
+        return x.reshape((*shape, *self.sizes))
 
-    def _lead(self, x: Variable, dims: Sequence[Any]) -> tuple[Any, ...]:
+    def _lead(self, x: Variable, dims: Sequence[TensorLike]) -> tuple[Any, ...]:
         """What stands in front of ``sizes``: nothing or the size of the batch."""
         if self.numInputDims is not None:
             before = dims[: max(0, x.type.ndim - self.numInputDims)]
@@ -119,7 +120,7 @@ class Reshape(View):
         super().__init__(*sizes)
         self.batchMode = batchMode
 
-    def _lead(self, x: Variable, dims: Sequence[Any]) -> tuple[Any, ...]:
+    def _lead(self, x: Variable, dims: Sequence[TensorLike]) -> tuple[Any, ...]:
         if self.batchMode is None:
             return super()._lead(x, dims)
         return (dims[0],) if self.batchMode else ()
@@ -134,19 +135,19 @@ class Flatten(Module):
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = int(start_dim), int(end_dim)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         ndim, dims = x.type.ndim, dims_of(x)
         if not (-ndim <= self.start_dim < ndim and -ndim <= self.end_dim < ndim):
             if ndim == 1 and (self.start_dim, self.end_dim) == (1, -1):
-                return x  # type: ignore[no-any-return]
+                return x
             wanted = f"a tensor with the axes {self.start_dim} to {self.end_dim}"
             raise TypeMismatch("Flatten", wanted, x.type)
         first, last = self.start_dim % ndim, self.end_dim % ndim
         if first > last:
             raise InputError(f"Flatten: start_dim={first} lies behind end_dim={last}")
         shape = (*dims[:first], product(dims[first : last + 1]), *dims[last + 1 :])
-        return x.reshape(shape)  # type: ignore[no-any-return]
+        return x.reshape(shape)
 
 
 class Transpose(Module):
@@ -158,11 +159,11 @@ class Transpose(Module):
             sizes_of("Transpose: a pair of axes", 2, [None, None], pair)
         self.pairs = tuple((int(a), int(b)) for a, b in pairs)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         for a, b in self.pairs:
             x = view.swapaxes(x, a, b)
-        return x  # type: ignore[no-any-return]
+        return x
 
     def describe(self) -> str:
         return f"({', '.join(f'({a}, {b})' for a, b in self.pairs)})"
@@ -174,7 +175,7 @@ class Squeeze(Module):
     def __init__(self, dim: int | None = None, numInputDims: int | None = None) -> None:
         self.dim, self.numInputDims = dim, numInputDims
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         return view.squeeze(x, _behind_batch(x, self.dim, self.numInputDims))
 
@@ -185,7 +186,7 @@ class Unsqueeze(Module):
     def __init__(self, pos: int, numInputDims: int | None = None) -> None:
         self.pos, self.numInputDims = int(pos), numInputDims
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         return view.expand_dims(x, _behind_batch(x, self.pos, self.numInputDims))
 
@@ -205,11 +206,11 @@ class _Along(Module):
 
     dim: int
 
-    def _axis(self, x: Any) -> int:
+    def _axis(self, x: Variable) -> int:
         tensor_input(self, x, f"a tensor with an axis {self.dim}", any_dtype=True)
         if not -x.type.ndim <= self.dim < x.type.ndim:
             raise TypeMismatch(type(self).__name__, f"a tensor with an axis {self.dim}", x.type)
-        return self.dim % x.type.ndim  # type: ignore[no-any-return]
+        return self.dim % x.type.ndim
 
 
 class Select(_Along):
@@ -218,9 +219,9 @@ class Select(_Along):
     def __init__(self, dim: int, index: int) -> None:
         self.dim, self.index = int(dim), int(index)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         lead = (slice(None),) * self._axis(x)
-        return x[(*lead, self.index)]  # type: ignore[no-any-return]
+        return x[(*lead, self.index)]
 
     def describe(self) -> str:
         return f"({self.dim}, {self.index})"
@@ -232,10 +233,10 @@ class Narrow(_Along):
     def __init__(self, dim: int, offset: int, length: int = 1) -> None:
         self.dim, self.offset, self.length = int(dim), int(offset), int(length)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         lead = (slice(None),) * self._axis(x)
         stop = None if self.length == -1 else self.offset + self.length
-        return x[(*lead, slice(self.offset, stop))]  # type: ignore[no-any-return]
+        return x[(*lead, slice(self.offset, stop))]
 
     def describe(self) -> str:
         return f"({self.dim}, {self.offset}, {self.length})"
@@ -248,7 +249,7 @@ class Replicate(Module):
         positive("Replicate: nFeature", nFeature)
         self.nFeature, self.dim = int(nFeature), int(dim)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         wide = view.expand_dims(x, self.dim)
         return repeat(wide, self.nFeature, axis=self.dim)
@@ -268,28 +269,28 @@ class _Reduced(_Along):
 class Mean(_Reduced):
     """The average along the axis ``dim``."""
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         return mean(x, axis=self._axis(x), keepdims=self.keepdim)
 
 
 class Sum(_Reduced):
     """The sum along the axis ``dim``."""
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         return reduce.sum(x, axis=self._axis(x), keepdims=self.keepdim)
 
 
 class Max(_Reduced):
     """The largest along the axis ``dim``."""
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         return reduce.max(x, axis=self._axis(x), keepdims=self.keepdim)
 
 
 class Min(_Reduced):
     """The smallest along the axis ``dim``."""
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         return reduce.min(x, axis=self._axis(x), keepdims=self.keepdim)
 
 
@@ -313,7 +314,7 @@ class SpatialZeroPadding(Module):
         if self.mode != "constant" and min(self.widths) < 0:
             raise InputError(f"{type(self).__name__}: wanted widths of 0 or more: {self.widths}")
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         batch, restore = as_batch(self, x, 4, _IMAGES)
         left, right, top, bottom = self.widths
         rows = slice(max(0, -top), -max(0, -bottom) or None)
@@ -346,7 +347,7 @@ class SpatialUpSamplingNearest(Module):
         positive("SpatialUpSamplingNearest: scale", scale)
         self.scale = int(scale)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         batch, restore = as_batch(self, x, 4, _IMAGES)
         return restore(repeat(repeat(batch, self.scale, axis=2), self.scale, axis=3))
 
@@ -361,7 +362,7 @@ class SpatialUpSamplingBilinear(Module):
         positive("SpatialUpSamplingBilinear: scale", scale)
         self.scale = int(scale)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         batch, restore = as_batch(self, x, 4, _IMAGES)
         return restore(bilinear_upsampling(batch, self.scale))
 

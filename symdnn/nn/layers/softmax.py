@@ -6,7 +6,7 @@ the spatial and volumetric ones over the planes at each position (its channel mo
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.origin import current_hints
@@ -57,7 +57,7 @@ class SoftMax(_Normalised):
         super().__init__(fastMode)
         self.dim = dim
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         name = type(self).__name__
         tensor_input(self, x, "a float tensor")
         ndim = x.type.ndim
@@ -97,7 +97,7 @@ class SoftMin(SoftMax):
 class _OverPlanes(_Normalised):
     ndim: ClassVar[int]
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         positions = ("height, width", "time, height, width")[self.ndim - 2]
         wanted = f"(batch, planes, {positions}) or (planes, {positions})"
         batch, restore = as_batch(self, x, self.ndim + 2, wanted)

@@ -124,7 +124,7 @@ class SplitTable(Module):
     def __init__(self, dimension: int, nInputDims: int | None = None) -> None:
         self.dimension, self.nInputDims = int(dimension), nInputDims
 
-    def forward(self, x: Any) -> list[Variable]:
+    def forward(self, x: Variable) -> list[Variable]:
         tensor_input(self, x, "a tensor", any_dtype=True)
         axis = _axis(self, x, self.dimension, self.nInputDims)
         size = x.type.shape[axis]
@@ -170,7 +170,7 @@ class NarrowTable(Module):
     def __init__(self, offset: int, length: int = 1) -> None:
         self.offset, self.length = int(offset), int(length)
 
-    def forward(self, *tables: Any) -> list[Any]:
+    def forward(self, *tables: Any) -> list[Variable | None]:
         given = _table(self, tables)
         if not 0 <= self.offset <= self.offset + self.length <= len(given):
             raise InputError(
@@ -186,5 +186,5 @@ class FlattenTable(Module):
         return _flat(_table(self, tables))
 
 
-def _flat(table: list[Any]) -> list[Any]:
+def _flat(table: list[Any]) -> list[Variable]:
     return [v for entry in table for v in (_flat(entry) if isinstance(entry, list) else [entry])]

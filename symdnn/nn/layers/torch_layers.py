@@ -47,7 +47,7 @@ class _Pad(Module):
         if min(self.padding) < 0:
             raise InputError(f"{name}: padding={padding!r}; wanted 0 or more")
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         n = self.ndim
         tensor_input(self, x, f"a float tensor (N, C, {n} sizes) or (C, {n} sizes)", n + 2, n + 1)
         pairs = list(zip(self.padding[::2], self.padding[1::2], strict=True))[::-1]
@@ -144,7 +144,7 @@ class PixelShuffle(Module):
         positive("PixelShuffle: upscale_factor", upscale_factor)
         self.factor = int(upscale_factor)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a float tensor (N, C, H, W)", 4)
         (n, c, h, w), r = dims_of(x), self.factor
         parts = x.reshape((n, c // (r * r), r, r, h, w))
@@ -162,7 +162,7 @@ class PixelUnshuffle(Module):
         positive("PixelUnshuffle: downscale_factor", downscale_factor)
         self.factor = int(downscale_factor)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a float tensor (N, C, H, W)", 4)
         (n, c, h, w), r = dims_of(x), self.factor
         parts = x.reshape((n, c, h // r, r, w // r, r))
@@ -180,7 +180,7 @@ class ChannelShuffle(Module):
         positive("ChannelShuffle: groups", groups)
         self.groups = int(groups)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a float tensor (N, C, ...)")
         n, c, *rest = dims_of(x)
         parts: Any = x.reshape((n, self.groups, c // self.groups, *rest))
@@ -203,14 +203,14 @@ class Unflatten(Module):
             )
         self.shape = shape
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         if not -x.type.ndim <= self.dim < x.type.ndim:
             raise TypeMismatch("Unflatten", f"a tensor with an axis {self.dim}", x.type)
         dims, axis = dims_of(x), self.dim % x.type.ndim
         known = int(np.prod([n for n in self.shape if n != -1]))
         inner = [dims[axis] // known if n == -1 else n for n in self.shape]
-        return x.reshape((*dims[:axis], *inner, *dims[axis + 1 :]))  # type: ignore[no-any-return]
+        return x.reshape((*dims[:axis], *inner, *dims[axis + 1 :]))
 
     def describe(self) -> str:
         return f"({self.dim}, {self.shape})"
@@ -227,7 +227,7 @@ class CELU(Module):
             raise InputError(f"CELU: alpha={alpha!r}; wanted more than 0")
         self.alpha = float(alpha)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a float tensor")
         a = constant(self.alpha, dtype=x.type.dtype)
         return elu(x / a) * a
@@ -242,13 +242,13 @@ class GLU(Module):
     def __init__(self, dim: int = -1) -> None:
         self.dim = int(dim)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a float tensor")
         if not -x.type.ndim <= self.dim < x.type.ndim:
             raise TypeMismatch("GLU", f"a tensor with an axis {self.dim}", x.type)
         axis = self.dim % x.type.ndim
         half, lead = dims_of(x)[axis] // 2, (slice(None),) * axis
-        return x[(*lead, slice(None, half))] * sigmoid(x[(*lead, slice(half, None))])  # type: ignore[no-any-return]
+        return x[(*lead, slice(None, half))] * sigmoid(x[(*lead, slice(half, None))])
 
     def describe(self) -> str:
         return f"({self.dim})"
@@ -257,7 +257,7 @@ class GLU(Module):
 class Softmax2d(Module):
     """The softmax over the channels of (N, C, H, W) or (C, H, W)."""
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a float tensor (N, C, H, W) or (C, H, W)", 3, 4)
         return softmax(x, axis=x.type.ndim - 3)
 
@@ -268,7 +268,7 @@ class CosineSimilarity(Module):
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         self.dim, self.eps = int(dim), float(eps)
 
-    def forward(self, a: Any, b: Any) -> Variable:
+    def forward(self, a: Variable, b: Any) -> Variable:
         for v in (a, b):
             tensor_input(self, v, "two float tensors")
         least = constant(self.eps, dtype=a.type.dtype)
@@ -284,7 +284,7 @@ class PairwiseDistance(Module):
             raise InputError(f"PairwiseDistance: p={p!r}; wanted more than 0")
         self.p, self.eps, self.keepdim = float(p), float(eps), bool(keepdim)
 
-    def forward(self, a: Any, b: Any) -> Variable:
+    def forward(self, a: Variable, b: Any) -> Variable:
         for v in (a, b):
             tensor_input(self, v, "two float tensors")
         d = absolute(a - b + constant(self.eps, dtype=a.type.dtype))
@@ -316,7 +316,7 @@ class RMSNorm(Module):
         if elementwise_affine:
             self.parameter("weight", self.normalized_shape, init.ones, dtype)
 
-    def forward(self, x: Any) -> Variable:
+    def forward(self, x: Variable) -> Variable:
         n = len(self.normalized_shape)
         wanted = f"a float tensor (..., {', '.join(map(str, self.normalized_shape))})"
         tensor_input(self, x, wanted)
@@ -359,7 +359,7 @@ class _Cell(Module):
             self.parameter("bias_ih", (rows,), around, dtype)
             self.parameter("bias_hh", (rows,), around, dtype)
 
-    def _sums(self, x: Any, h: Any) -> tuple[Any, Any, Any]:
+    def _sums(self, x: Variable, h: Variable | None) -> tuple[Any, Any, Any]:
         """The input's part of the gates, the state's, and the state (zeros where None)."""
         n = self.input_size
         tensor_input(self, x, f"a float tensor (N, {n}) or ({n})", 1, 2)
@@ -372,7 +372,7 @@ class _Cell(Module):
             left, right = left + self.bias_ih, right + self.bias_hh
         return left, right, h
 
-    def _parts(self, sums: Any) -> list[Any]:
+    def _parts(self, sums: Variable) -> list[Variable]:
         n = self.hidden_size
         return [sums[..., i * n : (i + 1) * n] for i in range(self.gates)]
 
@@ -380,7 +380,7 @@ class _Cell(Module):
         return f"({self.input_size} -> {self.hidden_size})"
 
 
-def _zeros(x: Variable, size: int) -> Any:
+def _zeros(x: Variable, size: int) -> Variable:
     zero = cast(x[..., :1] * 0, x.type.dtype)
     return zero.repeat(size, axis=x.type.ndim - 1)
 
@@ -397,7 +397,7 @@ class RNNCell(_Cell):
             raise InputError(f"RNNCell: nonlinearity={nonlinearity!r}; wanted 'tanh' or 'relu'")
         self.nonlinearity = nonlinearity
 
-    def forward(self, x: Any, h: Any = None) -> Variable:
+    def forward(self, x: Variable, h: Any = None) -> Variable:
         left, right, _ = self._sums(x, h)
         return (tanh if self.nonlinearity == "tanh" else relu)(left + right)
 
@@ -407,7 +407,7 @@ class GRUCell(_Cell):
 
     gates = 3
 
-    def forward(self, x: Any, h: Any = None) -> Variable:
+    def forward(self, x: Variable, h: Any = None) -> Variable:
         left, right, h = self._sums(x, h)
         (ri, zi, ni), (rh, zh, nh) = self._parts(left), self._parts(right)
         r, z = sigmoid(ri + rh), sigmoid(zi + zh)

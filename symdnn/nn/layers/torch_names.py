@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from symdnn.errors import InputError
+from symdnn.graph.typing import BorderMode, PerAxis
 from symdnn.nn.layers import adaptive_pooling as adaptive
 from symdnn.nn.layers import conv, norm, pooling, shaping
 from symdnn.nn.layers.activation import (
@@ -152,7 +153,7 @@ def ConvTranspose3d(
 
 
 def _largest(
-    kind: type[Layer], window: tuple[Any, ...], dilation: Any, indices: bool, ceil: bool
+    kind: type[Layer], window: tuple[Any, ...], dilation: PerAxis, indices: bool, ceil: bool
 ) -> Layer:
     if np.ravel(dilation).tolist() not in ([1] * n for n in range(1, 4)) or indices:
         raise InputError(f"{kind.__name__}: dilation and return_indices are not there")
@@ -273,7 +274,7 @@ def AdaptiveMaxPool3d(output_size: Any) -> adaptive.VolumetricAdaptiveMaxPooling
 
 
 def _batch_norm(
-    kind: type[Layer], features: int, eps: float, momentum: Any, affine: bool, kept: bool
+    kind: type[Layer], features: int, eps: float, momentum: float | None, affine: bool, kept: bool
 ) -> Layer:
     if kept and momentum is None:
         raise InputError(f"{kind.__name__}: momentum=None, a cumulative average, is not there")
@@ -373,7 +374,7 @@ def Upsample(scale_factor: int, mode: str = "nearest") -> Module:
     return shaping.SpatialUpSamplingNearest(scale_factor)
 
 
-def _widths(what: str, padding: Any, sides: int) -> tuple[int, ...]:
+def _widths(what: str, padding: BorderMode, sides: int) -> tuple[int, ...]:
     return sizes(f"{what}: padding", sides, [None] * sides, padding)
 
 

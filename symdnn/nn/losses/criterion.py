@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.nn.modules.inside import Lent
 from symdnn.nn.modules.module import Module
@@ -63,7 +64,7 @@ class Criterion(Module):
             return losses
         return mean(losses) if self.reduction == "mean" else losses.sum()
 
-    def pair(self, output: Any, target: Any) -> tuple[Variable, Variable]:
+    def pair(self, output: Variable, target: TensorLike) -> tuple[Variable, Variable]:
         """Output and a float target of its shape, which is cast to its dtype.
 
         Raises :class:`~symdnn.errors.TypeMismatch` where the dimensions differ: a target (N,) never
@@ -78,14 +79,14 @@ class Criterion(Module):
         t = addbroadcast(t, *(i for i, (a, b) in enumerate(one) if a and not b))
         return x, cast(t, x.type.dtype)
 
-    def float_tensor(self, output: Any) -> Variable:
+    def float_tensor(self, output: TensorLike) -> Variable:
         """``output``, which must be a float tensor."""
         x = as_variable(output)
         if not isinstance(x.type, TensorType) or not x.type.is_float:
             raise TypeMismatch(type(self).__name__, "an output of floats", x.type)
         return x
 
-    def weights_for(self, x: Variable, weights: Any) -> Variable:
+    def weights_for(self, x: Variable, weights: Variable) -> Variable:
         """``weights``, one for each class (axis 1), to multiply ``x`` (N, C, ...) with."""
         order: list[Any] = ["x"] * x.type.ndim
         order[1] = 0
@@ -149,7 +150,7 @@ class _Classes(Criterion):
         """The loss of each label, times its weight."""
         raise NotImplementedError(f"{type(self).__name__} defines no losses")
 
-    def _checked(self, output: Any, target: Any) -> tuple[Variable, Variable, bool]:
+    def _checked(self, output: Variable, target: TensorLike) -> tuple[Variable, Variable, bool]:
         """Scores (N, C, ...), labels (N, ...), and whether the batch dimension was added."""
         x, t = self.float_tensor(output), as_variable(target)
         ndim, name = x.type.ndim, type(self).__name__
@@ -269,7 +270,7 @@ class CTCCriterion(Criterion):
         super().__init__(sizeAverage, reduction=reduction)
         self.batchFirst = bool(batchFirst)
 
-    def forward(self, output: Any, target: Any, lengths: Any = None) -> Variable:
+    def forward(self, output: Variable, target: Any, lengths: Variable | None = None) -> Variable:
         x = self.float_tensor(output)
         if x.type.ndim != 3:
             raise TypeMismatch(type(self).__name__, "scores (T, N, C)", x.type)

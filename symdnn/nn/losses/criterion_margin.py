@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.nn.losses.criterion import Criterion
 from symdnn.nn.modules.inside import Lent
@@ -37,7 +38,7 @@ class _Margin(Criterion):
     def describe(self) -> str:
         return "" if self.margin == self.usual else f"({self.margin:g})"
 
-    def two(self, output: Any) -> list[Variable]:
+    def two(self, output: TensorLike) -> list[Variable]:
         """The output's two entries."""
         if not isinstance(output, list | tuple) or len(output) != 2:
             raise TypeMismatch(type(self).__name__, "an output of two, [a, b]", output)
@@ -47,7 +48,7 @@ class _Margin(Criterion):
 class MarginCriterion(_Margin):
     """``max(0, margin - t x)`` with targets 1 and -1: the hinge loss of two classes."""
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         return self.reduced(_positive(self.margin - t * x))
 
@@ -55,7 +56,7 @@ class MarginCriterion(_Margin):
 class SoftMarginCriterion(Criterion):
     """``log(1 + exp(-t x))`` with targets 1 and -1, stable. PyTorch's ``SoftMarginLoss``."""
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         return self.reduced(softplus(-t * x))
 
@@ -63,7 +64,7 @@ class SoftMarginCriterion(Criterion):
 class HingeEmbeddingCriterion(_Margin):
     """The distance ``x`` where the target is 1, ``max(0, margin - x)`` where it is -1."""
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         return self.reduced(switch(gt(t, 0), x, _positive(self.margin - x)))
 
@@ -77,7 +78,7 @@ class CosineEmbeddingCriterion(_Margin):
 
     usual = 0.0
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: TensorLike, target: Any) -> Variable:
         a, b = self.two(output)
         t = as_variable(target)
         if a.type.ndim not in (1, 2) or a.type.ndim != b.type.ndim:
@@ -98,7 +99,7 @@ class MarginRankingCriterion(_Margin):
 
     usual = 0.0
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: TensorLike, target: Any) -> Variable:
         a, b = self.two(output)
         a, b = self.pair(a, b)
         x, t = self.pair(a - b, target)
@@ -135,7 +136,7 @@ class MultiCriterion(Criterion):
         self.weights.append(weight)
         return self
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         return self._total([output] * len(self.criterions), [target] * len(self.criterions))
 
     def _total(self, outputs: list[Any], targets: list[Any]) -> Variable:

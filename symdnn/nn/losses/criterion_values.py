@@ -27,7 +27,7 @@ LEAST = 1e-12
 class MSECriterion(Criterion):
     """``(x - t)^2``. PyTorch's ``MSELoss``."""
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         return self.reduced(sqr(x - t))
 
@@ -35,7 +35,7 @@ class MSECriterion(Criterion):
 class AbsCriterion(Criterion):
     """``|x - t|``. PyTorch's ``L1Loss``."""
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         return self.reduced(absolute(x - t))
 
@@ -51,7 +51,7 @@ class SmoothL1Criterion(Criterion):
             raise InputError(f"SmoothL1Criterion: beta={beta}; wanted more than 0")
         self.beta = float(beta)
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         d = absolute(x - t)
         return self.reduced(
@@ -73,7 +73,7 @@ class BCECriterion(Criterion):
         super().__init__(sizeAverage, reduction=reduction)
         self._weights = Lent(None if weights is None else as_variable(weights))
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         p, t = self.pair(output, target)
         return self.reduced(self._weighted(-(t * _log(p) + (1 - t) * _log(1 - p))))
 
@@ -103,7 +103,7 @@ class BCEWithLogitsCriterion(BCECriterion):
         super().__init__(weights, sizeAverage, reduction=reduction)
         self._positive = Lent(None if posWeight is None else as_variable(posWeight))
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         positive = self._positive.value
         ones = t * softplus(-x)
@@ -123,7 +123,7 @@ class MultiLabelSoftMarginCriterion(Criterion):
         super().__init__(sizeAverage, reduction=reduction)
         self._weights = Lent(vector_of_weights(self, weights))
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         if x.type.ndim not in (1, 2):
             raise TypeMismatch(type(self).__name__, "an output (N, C) or (C)", x.type)
@@ -140,7 +140,7 @@ class DistKLDivCriterion(Criterion):
     batch it is the divergence. PyTorch's ``KLDivLoss``.
     """
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         there = gt(t, 0)
         one, zero = (constant(n, dtype=t.type.dtype) for n in (1, 0))

@@ -64,7 +64,7 @@ class CrossEntropyLoss(classes.CrossEntropyCriterion):
             weight, ignoreIndex=ignore_index, labelSmoothing=label_smoothing, reduction=reduction
         )
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         t = as_variable(target)
         if not isinstance(t.type, TensorType) or not t.type.is_float:
             return super().forward(output, t)
@@ -117,7 +117,7 @@ class SmoothL1Loss(Criterion):
         super().__init__(reduction=reduction)
         self.beta = _at_least_0(self, "beta", beta)
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         d = absolute(x - t)
         if not self.beta:
@@ -136,7 +136,7 @@ class HuberLoss(Criterion):
             raise InputError(f"HuberLoss: delta={delta!r}; wanted more than 0")
         self.delta = float(delta)
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         d = absolute(x - t)
         straight = (d - 0.5 * self.delta) * self.delta
@@ -152,7 +152,7 @@ class BCELoss(values.BCECriterion):
     def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
         super().__init__(weight, reduction=reduction)
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         p, t = self.pair(output, target)
         return self.reduced(self._weighted(-(t * _log_cut(p) + (1 - t) * _log_cut(1 - p))))
 
@@ -187,7 +187,7 @@ class KLDivLoss(Criterion):
         super().__init__(reduction="sum" if reduction == "batchmean" else reduction)
         self.by_batch, self.log_target = reduction == "batchmean", bool(log_target)
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         if self.log_target:
             losses = exp(t) * (t - x)
@@ -214,7 +214,7 @@ class PoissonNLLLoss(Criterion):
         self.log_input, self.full = bool(log_input), bool(full)
         self.eps = _at_least_0(self, "eps", eps)
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
         losses = exp(x) - t * x if self.log_input else x - t * log(x + self.eps)
         if self.full:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.nn.losses import criterion_margin as margins
 from symdnn.nn.losses import criterion_values as values
@@ -125,7 +126,7 @@ class MultiMarginLoss(Criterion):
         self.p, self.margin = int(p), float(margin)
         self._weights = Lent(vector_of_weights(self, weight))
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t, restore = _rows(self, output, target, 0)
         own = x[arange(x.shape[0]), t].dimshuffle(0, "x")
         found = _above_0(x - own + self.margin)
@@ -146,7 +147,7 @@ class MultiLabelMarginLoss(Criterion):
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
 
-    def forward(self, output: Any, target: Any) -> Variable:
+    def forward(self, output: Variable, target: Any) -> Variable:
         x, t, restore = _rows(self, output, target, 1)
         listed = eq(cumsum(cast(lt(t, 0), "int32"), axis=1), 0)
         named = switch(listed, t, constant(0, dtype=t.type.dtype))
@@ -176,7 +177,9 @@ class CTCLoss(Criterion):
         super().__init__(reduction=reduction)
         self.blank, self.zero_infinity = int(blank), bool(zero_infinity)
 
-    def forward(self, log_probs: Any, targets: Any, lengths: Any, counts: Any) -> Variable:
+    def forward(
+        self, log_probs: Variable, targets: Any, lengths: TensorLike, counts: Any
+    ) -> Variable:
         x, t = self.float_tensor(log_probs), as_variable(targets)
         if x.type.ndim != 3:
             raise TypeMismatch("CTCLoss", "log-probabilities (T, N, C)", x.type)
@@ -225,7 +228,7 @@ def _inputs_and_target(
 
 
 def _rows(
-    criterion: Criterion, output: Any, target: Any, more: int
+    criterion: Criterion, output: Variable, target: TensorLike, more: int
 ) -> tuple[Variable, Variable, Any]:
     """Scores (N, C) and integers (N,) or (N, C), and what takes an added N away again."""
     x, t = criterion.float_tensor(output), as_variable(target)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.variable import Variable
 from symdnn.nn.layers.activation import ReLU
 from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
 from symdnn.nn.layers.containers import Sequential
@@ -51,7 +52,7 @@ class Inception(Module):
             SpatialMaxPooling(3, 3, 1, 1, 1, 1).ceil(), _unit(inputs, pooled, 1)
         )
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Variable:
         """(N, one + three + five + pooled, height, width)."""
         return concatenate([branch(x) for branch in self.children().values()], axis=PLANES)
 
@@ -102,12 +103,12 @@ class GoogLeNet(Module):
         self.dropout = Dropout(dropout)
         self.fc = Linear(1024, classes)
 
-    def _through(self, x: Any, *names: str) -> Any:
+    def _through(self, x: Variable, *names: str) -> Variable:
         for name in names:
             x = getattr(self, name)(x)
         return x
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Variable) -> Any:
         """Class scores; in training, with heads: [scores, scores of aux2, scores of aux1]."""
         x = _retransformed(x) if self.transform_input else x
         x = self._through(x, "conv1", "maxpool1", "conv2", "conv3", "maxpool2")
@@ -139,7 +140,7 @@ def _unit(inputs: int, outputs: int, size: int, stride: int = 1) -> ConvNorm:
     return ConvNorm(inputs, outputs, size, stride, size // 2, EPS)
 
 
-def _retransformed(x: Any) -> Any:
+def _retransformed(x: Variable) -> Variable:
     scale = np.array([0.229, 0.224, 0.225]) / 0.5
     shift = (np.array([0.485, 0.456, 0.406]) - 0.5) / 0.5
     scaled, moved = (v.astype(x.dtype).reshape(3, 1, 1) for v in (scale, shift))

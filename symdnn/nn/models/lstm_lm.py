@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.errors import InputError
+from symdnn.graph.variable import Variable
 from symdnn.nn import init
 from symdnn.nn.layers.dropout import Dropout
 from symdnn.nn.layers.linear import Linear, LookupTable
@@ -32,11 +33,11 @@ class LanguageModel(Module):
         if tied:
             self.decoder.weight = self.encoder.weight
 
-    def forward(self, tokens: Any, hx: Any = None, cx: Any = None) -> Any:
+    def forward(self, tokens: Variable, hx: Any = None, cx: Any = None) -> Variable:
         """Scores of the next word at every step, (time, batch, words)."""
         return self.states(tokens, hx, cx)[0]
 
-    def states(self, tokens: Any, hx: Any = None, cx: Any = None) -> list[Any]:
+    def states(self, tokens: Any, hx: Any = None, cx: Any = None) -> list[Variable]:
         """``[scores, hy, cy]``: the scores and the states after the last step.
 
         States are (layers, batch, hidden); zeros when they are not given. Keep them in shared

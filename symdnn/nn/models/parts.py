@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable
 from symdnn.nn.layers.activation import ReLU
 from symdnn.nn.layers.containers import Sequential
 from symdnn.nn.layers.conv import SpatialConvolution
@@ -21,7 +23,7 @@ __all__ = ["PLANES", "ConvNorm", "Stages", "conv", "flat", "he_fan_out", "number
 PLANES = -3
 
 
-def he_fan_out(shape: Sequence[int], rng: np.random.Generator) -> Any:
+def he_fan_out(shape: Sequence[int], rng: np.random.Generator) -> Array:
     """Normal of variance 2 / fan-out, which keeps the gradients' size (He et al. 2015)."""
     return rng.normal(0, math.sqrt(2 / (shape[0] * math.prod(shape[2:]))), shape)
 
@@ -68,7 +70,7 @@ class ConvNorm(Module):
         self.bn = SpatialBatchNormalization(outputs, eps)
         self.relu = ReLU(True)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Variable) -> Any:
         """(N, outputs, height, width)."""
         return self.relu(self.bn(self.conv(x)))
 

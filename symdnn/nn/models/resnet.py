@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from symdnn.graph.variable import Variable
 from symdnn.nn.layers.activation import ReLU
 from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
 from symdnn.nn.layers.containers import Sequential
@@ -38,7 +39,7 @@ class Residual(Module):
         """What is added to the input."""
         raise NotImplementedError
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Variable) -> Any:
         """(N, outputs, height / stride, width / stride)."""
         across = x if self.downsample is None else self.downsample(x)
         return self.relu(self.body(x) + across)
@@ -112,7 +113,7 @@ class ResNet(Module):
             x = module(x) if name.startswith("layer") else x
         return x
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Variable) -> Any:
         """Class scores (N, classes)."""
         return self.fc(self.flatten(self.avgpool(self.features(x))))
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+
+if TYPE_CHECKING:
+    from symdnn.nn.modules.module import Module
 
 __all__ = ["Restore", "as_batch", "positive", "sizes", "tensor_input", "warn"]
 
@@ -20,7 +23,7 @@ Restore = Callable[[Variable], Variable]
 
 
 def sizes(
-    what: str, ndim: int, given: Sequence[Any], keyword: Any = None, default: Any = None
+    what: str, ndim: int, given: Sequence[int | None], keyword: Any = None, default: Any = None
 ) -> tuple[int, ...]:
     """``ndim`` ints, (T,) H, W: ``given`` by position, or ``keyword``, an int or a tuple of them.
 
@@ -50,7 +53,7 @@ def positive(what: str, *numbers: Any, least: int = 1) -> None:
             raise InputError(f"{what}: wanted an int, {least} or more, got {n!r}")
 
 
-def tensor_input(module: Any, x: Any, wanted: str, *ndims: int, any_dtype: bool = False) -> None:
+def tensor_input(module: Module, x: Any, wanted: str, *ndims: int, any_dtype: bool = False) -> None:
     """Raise :class:`TypeMismatch` unless ``x`` is a (float) tensor of one of these ndims.
 
     No ``ndims``: any number of dimensions.
@@ -73,11 +76,11 @@ def warn(text: str, category: type[Warning]) -> None:
     warnings.warn(text, category, stacklevel=depth)
 
 
-def _shown(x: Any) -> str:
+def _shown(x: object) -> str:
     return f"a table of {len(x)}" if isinstance(x, list | tuple) else repr(x)
 
 
-def as_batch(module: Any, x: Any, ndim: int, wanted: str) -> tuple[Variable, Restore]:
+def as_batch(module: Module, x: Any, ndim: int, wanted: str) -> tuple[Variable, Restore]:
     """``x`` with ``ndim`` dimensions, the first a batch, and what undoes it for the output.
 
     An input of one dimension less is a single example.

@@ -18,6 +18,7 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import DtypeLike
 from symdnn.graph.variable import Variable
 from symdnn.loss_scale import LossScale
 
@@ -26,29 +27,29 @@ __all__ = ["KINDS", "check_arguments", "check_takes", "checked"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _truth(v: Any) -> bool:
+def _truth(v: object) -> bool:
     return isinstance(v, bool | np.bool_) or (_whole(v) and v in (0, 1))
 
 
-def _whole(v: Any) -> bool:
+def _whole(v: object) -> bool:
     return isinstance(v, int | np.integer) and not isinstance(v, bool)
 
 
-def _number(v: Any) -> bool:
+def _number(v: object) -> bool:
     real = isinstance(v, numbers.Real | np.floating | np.integer)
     real |= isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iuf"
     return bool(real and not isinstance(v, bool) and v == v)
 
 
-def _rate(v: Any) -> bool:
+def _rate(v: object) -> bool:
     return _number(v) or isinstance(v, Variable)
 
 
-def _row(v: Any) -> bool:
+def _row(v: object) -> bool:
     return isinstance(v, Sequence | np.ndarray) and not isinstance(v, str)
 
 
-def _pair(v: Any) -> bool:
+def _pair(v: object) -> bool:
     return isinstance(v, list | tuple) and len(v) == 2 and all(map(_number, v))
 
 
@@ -77,7 +78,7 @@ def checked(function: F) -> F:
     """A function that checks its arguments first."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         check_arguments(function.__name__, function, args, kwargs)
         return function(*args, **kwargs)
 
@@ -123,7 +124,7 @@ def check_takes(
         return
 
 
-def _check_dtype(what: str, dtype: Any) -> None:
+def _check_dtype(what: str, dtype: DtypeLike) -> None:
     try:
         fits = TensorType(dtype).is_float
     except (TypeError, ValueError):

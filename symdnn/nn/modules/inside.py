@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections import UserList, deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.errors import InputError
+
+if TYPE_CHECKING:
+    from symdnn.nn.modules.module import Module
 
 __all__ = ["Lent", "found_in", "replaced"]
 
@@ -31,7 +34,7 @@ class Lent:
 
 
 def found_in(
-    owner: Any, attributes: Mapping[str, Any], unnamed: str | None, wanted: Any
+    owner: Module, attributes: Mapping[str, Any], unnamed: str | None, wanted: Any
 ) -> Iterator[tuple[str, Any]]:
     """Names and values of class ``wanted`` in these attributes of ``owner``, in their order.
 

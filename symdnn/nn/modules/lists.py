@@ -29,7 +29,7 @@ class _Held(Module):
             f"{type(self).__name__} only holds what is in it and computes nothing; call its entries"
         )
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: object) -> Module:
         if not isinstance(value, Module):
             raise InputError(f"{type(self).__name__}: wanted a module, got {value!r:.60}")
         return value
@@ -95,7 +95,7 @@ class ModuleList(_Held):
             return type(self)(self.held[index])
         return self.held[index]
 
-    def __setitem__(self, index: int, entry: Any) -> None:
+    def __setitem__(self, index: int, entry: Module) -> None:
         self.held[index] = self._checked(entry)
         self._changed()
 
@@ -103,10 +103,10 @@ class ModuleList(_Held):
         del self.held[index]
         self._changed()
 
-    def __iadd__(self, entries: Iterable[Any]) -> ModuleList:
+    def __iadd__(self, entries: Iterable[Module]) -> ModuleList:
         return self.extend(entries)
 
-    def __add__(self, entries: Iterable[Any]) -> ModuleList:
+    def __add__(self, entries: Iterable[Module]) -> ModuleList:
         return type(self)([*self.held, *entries])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.origin import NO_HINTS, Hints, current_hints, hinted
 from symdnn.graph.traverse import ancestors
+from symdnn.graph.typing import Array, Scalar
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
 from symdnn.nn.modules.checked import check_arguments, check_takes
@@ -23,6 +24,9 @@ from symdnn.nn.modules.naming import name_part, name_variables
 from symdnn.nn.modules.state import State
 from symdnn.nn.modules.tree import tree
 from symdnn.ops.control.statistics import note_order, statistics_updates
+
+if TYPE_CHECKING:
+    from symdnn.nn.modules.summary import Summary
 
 __all__ = [
     "BACKENDS", "Module", "ModuleCall", "random_states", "state_updates", "symbolic", "watched",
@@ -124,7 +128,7 @@ class Module(State):
         setattr(self, name, made)
         return made
 
-    def buffer(self, name: str, value: Any) -> Shared:
+    def buffer(self, name: str, value: Array | Scalar) -> Shared:
         """A shared variable that is saved but not trained, as running statistics are."""
         array = np.asarray(value)
         made = shared(array, name=name, shape=array.shape)
@@ -215,7 +219,7 @@ class Module(State):
             function(module)
         return self
 
-    def summary(self, *inputs: Any, dtype: str | None = None) -> Any:
+    def summary(self, *inputs: Any, dtype: str | None = None) -> Summary:
         """Shapes, parameters and FLOPs of each module for inputs of these shapes.
 
         Of the class :class:`symdnn.nn.Summary`, which prints as a table; see
@@ -297,7 +301,7 @@ def watched(told: Callable[[ModuleCall], Any]) -> Iterator[None]:
         _watch.reset(token)
 
 
-def state_updates(*outputs: Any) -> list[tuple[Shared, Variable]]:
+def state_updates(*outputs: Variable | None) -> list[tuple[Shared, Variable]]:
     """The updates of statistics that these expressions computed: ``(running mean, new value)``.
 
     Batch normalisation in training makes them; the optimisers add them to their own. A module that
@@ -307,7 +311,7 @@ def state_updates(*outputs: Any) -> list[tuple[Shared, Variable]]:
     return list(statistics_updates([o for o in outputs if o is not None]).items())
 
 
-def random_states(*outputs: Any) -> list[Shared]:
+def random_states(*outputs: Variable | None) -> list[Shared]:
     """The states of random numbers (dropout's) that these expressions draw from, in their order.
 
     Functions advance them by themselves; who saves and restores their values repeats the numbers.

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.graph.variable import Shared
+
+if TYPE_CHECKING:
+    from symdnn.nn.modules.module import Module
 
 __all__ = ["local_name", "name_part", "name_variables"]
 
@@ -28,7 +31,7 @@ def name_variables(root: Any) -> None:
     _name_all(root, list(root.named_modules()))
 
 
-def name_part(root: Any, path: str, part: Any) -> None:
+def name_part(root: Module, path: str, part: Any) -> None:
     """The same for a module or a variable alone, which is now at ``path`` in ``root``."""
     if isinstance(part, Shared):
         _name(part, path, path, root, {id(root)})
@@ -36,7 +39,7 @@ def name_part(root: Any, path: str, part: Any) -> None:
         _name_all(root, list(part.named_modules(path)))
 
 
-def _name_all(root: Any, modules: Sequence[tuple[str, Any]]) -> None:
+def _name_all(root: Module, modules: Sequence[tuple[str, Any]]) -> None:
     inside = {id(root), *(id(module) for _, module in modules)}
     seen: set[Shared] = set()
     for prefix, module in modules:
@@ -52,7 +55,7 @@ def local_name(v: Shared) -> str | None:
     return str(v.tag.attribute) if given is not None and given == v.name else v.name
 
 
-def _name(v: Shared, attribute: str, path: str, root: Any, inside: Collection[int]) -> None:
+def _name(v: Shared, attribute: str, path: str, root: Module, inside: Collection[int]) -> None:
     given = getattr(v._tag, "path", None)
     if v.name != given and v.name not in (None, attribute):
         return  # the user's own

@@ -164,13 +164,13 @@ def _count(variables: Iterable[Any]) -> int:
     return sum(int(np.size(v.get_value(borrow=True))) for v in variables)
 
 
-def _flat(value: Any) -> list[Variable]:
+def _flat(value: object) -> list[Variable]:
     if isinstance(value, list | tuple):
         return [v for entry in value for v in _flat(entry)]
     return [value] if isinstance(value, Variable) else []
 
 
-def _shape(value: Any) -> str:
+def _shape(value: object) -> str:
     """``(1, 64, 56, 56)``; a table as its entries."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_shape, value))}]"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from symdnn.nn.modules.module import Module
 
 __all__ = ["tree"]
 
 
-def tree(module: Any) -> str:
+def tree(module: Module) -> str:
     """The module's title and, for one with children, a line for each, indented by two spaces.
 
     Modules in a row have ``[input -> (0) -> ... -> output]`` on top, those side by side a fork.

@@ -18,6 +18,7 @@ from symdnn.autodiff import grad
 from symdnn.compile.shared import shared
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.typing import Scalar
 from symdnn.graph.variable import Shared, Variable
 from symdnn.loss_scale import LossScale
 from symdnn.nn.modules.checked import KINDS, check_takes
@@ -184,7 +185,7 @@ class _Run:
     kept: dict[str, Shared]
     news: dict[Shared, Variable]
 
-    def keep(self, name: str, value: Any, shape: Sequence[int | None]) -> Shared:
+    def keep(self, name: str, value: Array | Scalar, shape: Sequence[int | None]) -> Shared:
         full = f"{self.name}.{name}"
         if full not in self.kept:
             self.kept[full] = shared(np.asarray(value), name=full, shape=shape)

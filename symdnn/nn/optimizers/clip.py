@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.nn.modules.checked import checked
 from symdnn.ops.array.reduce import sum as total
@@ -65,7 +66,7 @@ def _check(what: str, grads: Any) -> None:
             raise TypeMismatch(what, "gradients that are float tensors", g)
 
 
-def _like(v: Variable, number: float) -> Any:
+def _like(v: Variable, number: float) -> Array:
     return np.asarray(number, v.type.numpy)
 
 

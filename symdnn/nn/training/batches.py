@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import DimensionMismatch, InputError
+from symdnn.graph.typing import Array
 from symdnn.nn import init
 from symdnn.nn.modules.checked import checked
 
@@ -80,7 +81,7 @@ class Batches:
     def _random(self, *key: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
-    def _shaped(self, values: list[Any]) -> Any:
+    def _shaped(self, values: list[Array]) -> Any:
         if self._single:
             return values[0]
         if self._keys and isinstance(self._keys[0], str):

@@ -183,7 +183,12 @@ def _optimiser(given: Any) -> Callable[..., Any]:
 
 
 def _check_numbers(
-    lr: Any, average: Any, patience: Any, min_delta: float, ahead: int, functions: Sequence[Any]
+    lr: Any,
+    average: float | None,
+    patience: int | None,
+    min_delta: float,
+    ahead: int,
+    functions: Sequence[Any],
 ) -> None:
     """Refuse options that are out of range."""
     ranges = {

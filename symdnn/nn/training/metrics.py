@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.argreduce import argmax
 from symdnn.ops.array.create import arange
@@ -71,7 +72,7 @@ class Metric:
         """What is known before the first batch: [0, 0], or 0."""
         return 0 if self.kind == "sum" else [0.0, 0.0]
 
-    def add(self, state: Any, values: Any, size: int) -> Any:
+    def add(self, state: Any, values: Sequence[Array], size: int) -> Any:
         """The state after a batch of ``size`` that gave ``values``."""
         if self.kind == "sum":
             return state + np.asarray(values[0], "float64")
@@ -94,7 +95,7 @@ def top_k(k: int = 1, *, ignore: int | None = None) -> Metric:
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"top_k: k={k!r}; wanted an int, 1 or more")
 
-    def expression(output: Any, target: Any) -> tuple[Variable, Variable]:
+    def expression(output: Variable, target: Variable) -> tuple[Variable, Variable]:
         scores, t = _rows("top_k", output, target)
         counted = neq(t, np.asarray(-1 if ignore is None else ignore, t.type.numpy))
         if ignore is None:
@@ -135,7 +136,7 @@ def confusion_matrix(classes: int) -> Metric:
     return Metric(expression, "sum")
 
 
-def _rows(what: str, output: Any, target: Any) -> tuple[Variable, Variable]:
+def _rows(what: str, output: TensorLike, target: TensorLike) -> tuple[Variable, Variable]:
     """Scores (rows, C) and targets (rows,) of outputs (N, C, ...) and targets (N, ...)."""
     scores, t = as_variable(output), as_variable(target)
     if scores.type.ndim < 2 or t.type.ndim != scores.type.ndim - 1 or not t.type.is_discrete:

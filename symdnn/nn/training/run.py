@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, NanDetected
+from symdnn.graph.typing import Array, Scalar
 from symdnn.nn.schedule import Schedule
 from symdnn.nn.training import checkpoint
 from symdnn.nn.training.history import History
@@ -259,5 +260,5 @@ def measured(evaluate: Any, problem: Problem, data: Any, prefix: str = "") -> di
     return sums.results(prefix)
 
 
-def _as_array(value: Any) -> Any:
+def _as_array(value: Any) -> Array | Scalar:
     return np.asarray(value) if isinstance(value, list) else value

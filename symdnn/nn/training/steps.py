@@ -14,6 +14,7 @@ from symdnn.compile.updates import as_pairs
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Shared, Variable
 from symdnn.loss_scale import LossScale
 from symdnn.nn.modules.checked import check_takes
@@ -156,7 +157,7 @@ def _training(net: Module) -> Iterator[None]:
         yield
 
 
-def as_list(batch: Any, count: int | None = None) -> list[Any]:
+def as_list(batch: object, count: int | None = None) -> list[Array]:
     """The arrays of a batch: itself, or its entries; ``count`` of them, of one length.
 
     Raises :class:`~symdnn.errors.InputError` for what is none.
@@ -178,7 +179,7 @@ def as_list(batch: Any, count: int | None = None) -> list[Any]:
     return arrays
 
 
-def check_repeats(what: str, data: Any) -> None:
+def check_repeats(what: str, data: object) -> None:
     """Refuse iterators, which give their batches for one epoch only."""
     if not hasattr(data, "__iter__") or iter(data) is data:
         raise InputError(
@@ -196,7 +197,7 @@ def first_of(data: Any) -> list[Any]:
     raise InputError("fit: data has no batch")
 
 
-def variables_for(arrays: Sequence[Any]) -> tuple[Variable, ...]:
+def variables_for(arrays: Sequence[Array]) -> tuple[Variable, ...]:
     """Variables of these dtypes and numbers of dimensions, all sizes unknown."""
     return tuple(
         TensorType(a.dtype.name, (None,) * a.ndim)(f"batch_{i}") for i, a in enumerate(arrays)

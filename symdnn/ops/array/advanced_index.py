@@ -77,9 +77,9 @@ class AdvancedSubtensor(Op):
 
     def _arrange(
         self,
-        shape: Sequence[Any],
+        shape: Sequence[int | None],
         entries: Sequence[Any],
-        common: Sequence[Any],
+        common: Sequence[int | None],
         length: Callable[[Any, Any], Any],
     ) -> tuple[Any, ...]:
         sizes = iter(shape)
@@ -109,7 +109,7 @@ class AdvancedSubtensor(Op):
     def reference(self, x: Array, *rest: Array) -> Any:
         return x[self.numpy_index(x.shape, rest)]
 
-    def numpy_index(self, shape: Sequence[int], rest: Sequence[Any]) -> tuple[Any, ...]:
+    def numpy_index(self, shape: Sequence[int], rest: Sequence[Array]) -> tuple[Any, ...]:
         """NumPy's index, the arrays checked against ``shape`` and made signed."""
         arrays = iter(rest[: len(self.arrays)])
         entries = fill_in(self.index, [int(b) for b in rest[len(self.arrays) :]])
@@ -122,7 +122,7 @@ class AdvancedSubtensor(Op):
             axis += e != "x"
         return tuple(index)
 
-    def _checked(self, array: Any, size: int, axis: int) -> Any:
+    def _checked(self, array: Array, size: int, axis: int) -> Array:
         if array.size:
             for worst in (int(array.min()), int(array.max())):
                 if not -size <= worst < size:
@@ -152,7 +152,7 @@ class AdvancedSubtensor(Op):
         found = AdvancedSubtensor(wide.index)(x, *wide.arrays, *bounds)
         return [found.dimshuffle(*wide.order)], [0]
 
-    def _apart(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    def _apart(self, inputs: Sequence[Variable]) -> tuple[Sequence[Any], Sequence[Any]]:
         """(index arrays, bounds) of the inputs."""
         first = 1 + len(self.arrays)
         return inputs[1:first], inputs[first:]
@@ -211,7 +211,7 @@ class AdvancedIncSubtensor(Increment):
         return [op(stacked(x, axes[0], lanes), value, *wide.arrays, *rest[count:])], [0]
 
 
-def scatter_add(rows: Any, arrays: Sequence[Any], values: Any) -> None:
+def scatter_add(rows: Array, arrays: Sequence[Array], values: Array) -> None:
     """Add ``values`` to ``rows[arrays]`` in place; what hits one row twice accumulates.
 
     ``arrays`` are int64 arrays of one shape, within bounds; ``values`` has that shape followed by

@@ -81,7 +81,7 @@ def argmin(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Vari
 
 
 def max_and_argmax(
-    a: Any, axis: AxisLike = None, keepdims: bool = False
+    a: TensorLike, axis: AxisLike = None, keepdims: bool = False
 ) -> tuple[Variable, Variable]:
     """``(max(a, axis), argmax(a, axis))``."""
     return max(a, axis, keepdims), argmax(a, axis, keepdims)

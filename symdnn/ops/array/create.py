@@ -10,11 +10,11 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
-from symdnn.graph.dims import Shape, at_least_zero, dim_min, known, normal_axis
+from symdnn.graph.dims import Dim, Shape, at_least_zero, dim_min, known, normal_axis
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array, DtypeLike, TensorLike
+from symdnn.graph.typing import Array, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.slices import slice_length
 from symdnn.ops.array.view import transpose
@@ -38,7 +38,7 @@ __all__ = ["ARange", "AllocDiag", "Diagonal"]
 # -- one value ------------------------------------------------------------------------------------
 
 
-def full(shape: Any, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
+def full(shape: ShapeLike, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """``fill_value`` in ``shape``, in its own dtype or ``dtype``."""
     value = as_variable(fill_value)
     if dtype is not None and value.type.dtype != TensorType(dtype).dtype:
@@ -46,17 +46,17 @@ def full(shape: Any, fill_value: TensorLike, dtype: DtypeLike | None = None) -> 
     return alloc(value, shape_entries(shape))
 
 
-def zeros(shape: Any, dtype: DtypeLike | None = None) -> Variable:
+def zeros(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
     """Zeros in ``shape``: ints, integer scalars, or a vector of them; ``floatX`` by default."""
     return full(shape, constant(0, dtype=dtype or config.floatX))
 
 
-def ones(shape: Any, dtype: DtypeLike | None = None) -> Variable:
+def ones(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
     """Ones in ``shape``; ``floatX`` by default."""
     return full(shape, constant(1, dtype=dtype or config.floatX))
 
 
-def empty(shape: Any, dtype: DtypeLike | None = None) -> Variable:
+def empty(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
     """An array whose content the caller does not care about: zeros here."""
     return zeros(shape, dtype)
 
@@ -72,7 +72,7 @@ def full_like(a: TensorLike, fill_value: TensorLike, dtype: DtypeLike | None = N
     return full(dims_of(v), value, wanted.dtype)
 
 
-def empty_like(a: Any, dtype: DtypeLike | None = None) -> Variable:
+def empty_like(a: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """An array of the shape of ``a`` whose content does not matter: zeros here."""
     return zeros_like(a, dtype)
 
@@ -117,12 +117,12 @@ class ARange(Op):
         return [None, None, None]  # all three are integers
 
 
-def _count(gap: Any, step: Any) -> Any:
+def _count(gap: Variable, step: Variable) -> Any:
     # ceil(gap / step) for either sign of the step: floor division rounds down.
     return at_least_zero(-1 * ((-1 * gap) // step))
 
 
-def _nonzero_step(op: Any, step: int) -> int:
+def _nonzero_step(op: Op | str, step: int) -> int:
     if step == 0:
         raise ShapeMismatch(op, "a step other than 0", 0)
     return step
@@ -165,7 +165,11 @@ def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
 
 
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DtypeLike | None = None
+    start: TensorLike,
+    stop: TensorLike,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: DtypeLike | None = None,
 ) -> Variable:
     """``num`` (a number) evenly spaced values from ``start`` to ``stop``, ``floatX`` by default."""
     a, b = (as_variable(v, dtype=_of_number(v)) for v in (start, stop))
@@ -175,7 +179,7 @@ def linspace(
     return operator("cast")(values, TensorType(dtype or config.floatX).dtype)
 
 
-def _of_number(value: Any) -> str | None:
+def _of_number(value: TensorLike) -> str | None:
     """A Python number counts as exactly as can be."""
     return "float64" if isinstance(value, int | float) else None
 
@@ -188,7 +192,9 @@ def _offsets(n: Any, m: Any) -> tuple[Variable, Variable]:
     return dimshuffle(arange(n), [0, "x"]), dimshuffle(arange(m), ["x", 0])
 
 
-def eye(n: Any, m: Any = None, k: Any = 0, dtype: DtypeLike | None = None) -> Variable:
+def eye(
+    n: TensorLike, m: TensorLike | None = None, k: TensorLike = 0, dtype: DtypeLike | None = None
+) -> Variable:
     """An ``(n, m)`` matrix of zeros with ones on the diagonal ``k``; sizes may be symbolic."""
     rows, columns = _offsets(n, n if m is None else m)
     return operator("cast")(operator("eq")(rows + k, columns), dtype or config.floatX)
@@ -200,20 +206,22 @@ def identity_like(x: TensorLike) -> Variable:
     return eye(shape_i(v, 0), shape_i(v, 1), dtype=v.type.dtype)
 
 
-def tri(N: Any, M: Any = None, k: Any = 0, dtype: DtypeLike | None = None) -> Variable:
+def tri(
+    N: TensorLike, M: TensorLike | None = None, k: TensorLike = 0, dtype: DtypeLike | None = None
+) -> Variable:
     """An ``(N, M)`` matrix with ones on and below the diagonal ``k``, zeros above."""
     rows, columns = _offsets(N, N if M is None else M)
     return operator("cast")(operator("ge")(rows + k, columns), dtype or config.floatX)
 
 
-def tril(m: TensorLike, k: Any = 0) -> Variable:
+def tril(m: TensorLike, k: TensorLike = 0) -> Variable:
     """The last two dimensions' lower triangle up to the diagonal ``k``, zeros above it."""
     v = as_variable(m)
     rows, columns = _offsets(shape_i(v, -2), shape_i(v, -1))
     return _where(operator("ge")(rows + k, columns), v)
 
 
-def triu(m: TensorLike, k: Any = 0) -> Variable:
+def triu(m: TensorLike, k: TensorLike = 0) -> Variable:
     """The last two dimensions' upper triangle from the diagonal ``k``, zeros below it."""
     v = as_variable(m)
     rows, columns = _offsets(shape_i(v, -2), shape_i(v, -1))
@@ -293,7 +301,7 @@ class AllocDiag(Op):
         out[..., k + max(-self.offset, 0), k + max(self.offset, 0)] = x
         return out
 
-    def _check(self, k: Any, n: Any, m: Any) -> None:
+    def _check(self, k: Dim, n: Dim, m: Dim) -> None:
         length = Diagonal(self.offset).length(n, m)
         if None not in (known(k), known(length)) and known(k) != known(length):
             raise ShapeMismatch(self, f"a diagonal of length {length}", k)
@@ -349,12 +357,12 @@ def diag(v: TensorLike, k: int = 0) -> Variable:
     return alloc_diag(x, k) if x.type.ndim == 1 else diagonal(x, k)
 
 
-def trace(a: Any) -> Variable:
+def trace(a: TensorLike) -> Variable:
     """The sum of the main diagonal (over the first two dimensions)."""
     return diagonal(a).sum(axis=-1)
 
 
-def meshgrid(*vectors: Any, indexing: str = "xy") -> list[Variable]:
+def meshgrid(*vectors: TensorLike, indexing: str = "xy") -> list[Variable]:
     """Coordinate arrays of vectors, all of the full shape; NumPy's ``indexing`` rule."""
     if indexing not in ("xy", "ij"):
         raise OptionError(f"meshgrid: indexing={indexing!r}: wanted 'xy' or 'ij'")

@@ -45,12 +45,12 @@ class AlongAxis(Op):
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 
-    def _forwards(self, x: Any) -> Any:
+    def _forwards(self, x: Array) -> Array:
         """A view that runs forwards along its first dimension; its own inverse but for the move."""
         moved = np.moveaxis(x, self.axis, 0)
         return moved[::-1] if self.reverse else moved
 
-    def _back(self, x: Any) -> Any:
+    def _back(self, x: Array) -> Array:
         return np.ascontiguousarray(np.moveaxis(x[::-1] if self.reverse else x, 0, self.axis))
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -209,25 +209,25 @@ class LinearRecurrence(AlongAxis):
         return [to_b * conjugate(Shift(self.axis, self.reverse)(s)), to_b]
 
 
-def cumsum(x: Any, axis: int | None = None) -> Variable:
+def cumsum(x: TensorLike, axis: int | None = None) -> Variable:
     """Running sum along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
     v, along = _line(x, axis, "cumsum")
     return CumSum(along)(v)
 
 
-def cumprod(x: Any, axis: int | None = None) -> Variable:
+def cumprod(x: TensorLike, axis: int | None = None) -> Variable:
     """Running product along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
     v, along = _line(x, axis, "cumprod")
     return CumProd(along)(v)
 
 
-def cummax(x: Any, axis: int | None = None) -> Variable:
+def cummax(x: TensorLike, axis: int | None = None) -> Variable:
     """Largest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummax")
     return CumMax(along)(v)
 
 
-def cummin(x: Any, axis: int | None = None) -> Variable:
+def cummin(x: TensorLike, axis: int | None = None) -> Variable:
     """Smallest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummin")
     return CumMin(along)(v)

@@ -214,7 +214,7 @@ def _mask(v: Variable, mask: Variable, axis: int) -> list[Variable]:
 
 
 def set_subtensor(
-    x: TensorLike, y: Any, inplace: bool = False, tolerate_inplace_aliasing: bool = False
+    x: TensorLike, y: TensorLike, inplace: bool = False, tolerate_inplace_aliasing: bool = False
 ) -> Variable:
     """The tensor of which ``x`` is an indexed part, with ``y`` in place of that part.
 
@@ -227,7 +227,7 @@ def set_subtensor(
 
 def inc_subtensor(
     x: TensorLike,
-    y: Any,
+    y: TensorLike,
     inplace: bool = False,
     set_instead_of_inc: bool = False,
     tolerate_inplace_aliasing: bool = False,
@@ -241,7 +241,7 @@ def inc_subtensor(
     return _written(as_variable(x), y, set_instead_of_inc)
 
 
-def _written(x: Variable, y: Any, set_instead_of_inc: bool) -> Variable:
+def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
     value = _value_for(x, y)
     node = x.owner
     op = node.op if node is not None else None

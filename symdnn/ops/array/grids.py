@@ -20,17 +20,17 @@ __all__ = [
 ]  # fmt: skip
 
 
-def atleast_1d(x: Any, left: bool = True) -> Variable:
+def atleast_1d(x: TensorLike, left: bool = True) -> Variable:
     """``x`` with at least one dimension: new ones come first, or last without ``left``."""
     return atleast_nd(x, n=1, left=left)
 
 
-def atleast_2d(x: Any, left: bool = True) -> Variable:
+def atleast_2d(x: TensorLike, left: bool = True) -> Variable:
     """``x`` with at least two dimensions: new ones come first, or last without ``left``."""
     return atleast_nd(x, n=2, left=left)
 
 
-def atleast_3d(x: Any, left: bool = True) -> Variable:
+def atleast_3d(x: TensorLike, left: bool = True) -> Variable:
     """``x`` with at least three dimensions: new ones come first, or last without ``left``."""
     return atleast_nd(x, n=3, left=left)
 

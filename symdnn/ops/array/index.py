@@ -13,7 +13,7 @@ from symdnn.graph.dims import Shape, common, known, names_advice
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.index_lanes import by_lane
 from symdnn.ops.array.slices import (
@@ -123,7 +123,7 @@ def encode(entries: Sequence[Any]) -> tuple[IndexPattern, list[Variable]]:
     """Ints, scalars, slices, ``"a"`` and ``"x"`` as a pattern and its symbolic values."""
     bounds: list[Variable] = []
 
-    def bound(value: Any) -> Any:
+    def bound(value: TensorLike) -> Any:
         v = as_dim(value)
         number = static_dim(v)
         if number is None:
@@ -179,7 +179,9 @@ class Increment(Op):
             self._check(types[1], shapes[1], found[0])
         return [shapes[0]]
 
-    def _check(self, y: TensorType, old: Sequence[Any], part: Sequence[Any]) -> None:
+    def _check(
+        self, y: TensorType, old: Sequence[int | None], part: Sequence[TensorLike | None]
+    ) -> None:
         for static, a, b in zip(y.shape, old, part, strict=True):
             if static != 1 and a is not None and b is not None and common((a, b)) is None:
                 raise ShapeMismatch(

@@ -14,7 +14,7 @@ from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
-from symdnn.graph.typing import Array, AxisLike, TensorLike
+from symdnn.graph.typing import Array, AxisLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.view import expand_dims, flatten, shape_padleft, specify_shape
 from symdnn.ops.core.dtype import upcast
@@ -92,7 +92,7 @@ class Join(Op):
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
-def join(axis: Any, *tensors: Any) -> Variable:
+def join(axis: Any, *tensors: TensorLike) -> Variable:
     """Tensors one after the other along ``axis``, upcast to their common dtype."""
     vs: list[Variable] = settled([as_variable(t) for t in tensors])
     if not vs:
@@ -131,14 +131,14 @@ def _join_along(axis: Variable, vs: Sequence[Variable]) -> Variable:
     return reshape(Join(1)(*flat), out)
 
 
-def concatenate(tensor_list: Sequence[Any], axis: Any = 0) -> Variable:
+def concatenate(tensor_list: Sequence[TensorLike], axis: TensorLike = 0) -> Variable:
     """The tensors of a list or tuple one after the other along ``axis``."""
     if not isinstance(tensor_list, list | tuple):
         raise InputError(f"concatenate: wanted a list or tuple of tensors, got {tensor_list!r}")
     return join(axis, *tensor_list)
 
 
-def _tensors(what: str, tensors: Any) -> list[Variable]:
+def _tensors(what: str, tensors: TensorLike | Sequence[TensorLike]) -> list[Variable]:
     """The members of a list, tuple or array, or the rows of a variable of known length."""
     if not isinstance(tensors, list | tuple | np.ndarray | Variable):
         raise InputError(f"{what}: wanted a list or tuple of tensors, got {tensors!r}")
@@ -172,24 +172,24 @@ def stacklists(arg: TensorLike) -> Variable:
     return as_variable(arg)
 
 
-def hstack(tensors: Sequence[Any]) -> Variable:
+def hstack(tensors: Sequence[TensorLike]) -> Variable:
     """Tensors side by side: along axis 1, vectors along axis 0."""
     vs = _tensors("hstack", tensors)
     return join(0 if vs[0].type.ndim == 1 else 1, *vs)
 
 
-def vstack(tensors: Sequence[Any]) -> Variable:
+def vstack(tensors: Sequence[TensorLike]) -> Variable:
     """Tensors one below the other: along axis 0, vectors as rows."""
     vs = _tensors("vstack", tensors)
     return join(0, *(shape_padleft(v) if v.type.ndim == 1 else v for v in vs))
 
 
-def horizontal_stack(*args: Any) -> Variable:
+def horizontal_stack(*args: TensorLike) -> Variable:
     """Matrices side by side."""
     return join(1, *args)
 
 
-def vertical_stack(*args: Any) -> Variable:
+def vertical_stack(*args: TensorLike) -> Variable:
     """Matrices one below the other."""
     return join(0, *args)
 
@@ -211,7 +211,7 @@ class Split(MultiOp):
         self._check(x.shape[self.axis], self.static)
         return tuple(x.with_shape(self._piece(x.shape, s)) for s in self.static)
 
-    def _piece(self, shape: Sequence[Any], size: Any) -> tuple[Any, ...]:
+    def _piece(self, shape: Sequence[TensorLike | None], size: ShapeLike | None) -> tuple[Any, ...]:
         return (*shape[: self.axis], size, *shape[self.axis + 1 :])
 
     def _check(self, whole: Dim | None, sizes: Sequence[Dim | None]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from symdnn.graph.dims import product
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
@@ -85,7 +83,7 @@ def var(
 
 
 def std(
-    input: Any,
+    input: TensorLike,
     axis: AxisLike = None,
     ddof: int = 0,
     keepdims: bool = False,

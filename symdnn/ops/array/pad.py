@@ -45,7 +45,7 @@ class Pad(Op):
             raise NdimMismatch(self, f"two widths for each of {x.ndim} dimension(s)", x)
         return x.with_shape(self._padded(x.shape, self.static))
 
-    def _padded(self, shape: Sequence[Any], widths: Sequence[Any]) -> tuple[Any, ...]:
+    def _padded(self, shape: Sequence[Any], widths: Sequence[TensorLike | None]) -> tuple[Any, ...]:
         if any(w is not None and (n := known(w)) is not None and n < 0 for w in widths):
             raise ShapeMismatch(self, "widths that are not negative", tuple(widths))
         pairs = zip(widths[::2], widths[1::2], strict=True)
@@ -152,7 +152,7 @@ def _pairs(pad_width: Any, ndim: int) -> list[tuple[Any, Any]]:
     return [(p[0], p[-1]) for p in pairs]
 
 
-def _source(size: Variable, low: Any, high: Any, mode: str) -> Variable:
+def _source(size: Variable, low: int, high: int, mode: str) -> Variable:
     """Which element of a dimension each padded position repeats."""
     n: Dim = int(size.data) if isinstance(size, Constant) else size
     position = arange(-1 * as_dim(low), n + as_dim(high))

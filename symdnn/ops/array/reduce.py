@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def normal_axes(axis: Any, ndim: int, op: Any = "a reduction") -> tuple[int, ...]:
+def normal_axes(axis: TensorLike | None, ndim: int, op: str = "a reduction") -> tuple[int, ...]:
     """``axis`` (None, an int, a sequence, a constant) as sorted non-negative ints."""
     if axis is None:
         return tuple(range(ndim))
@@ -84,7 +84,7 @@ class Reduce(Op):
             raise TypeMismatch(self, "a tensor of real dtype", x, "Reduce its abs, real or imag")
         return TensorType(self.out_dtype(x.dtype), self._reduced(x.shape))
 
-    def _reduced(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def _reduced(self, shape: Sequence[TensorLike | None]) -> tuple[Any, ...]:
         if self.keepdims:
             return tuple(1 if i in self.axes else d for i, d in enumerate(shape))
         return tuple(d for i, d in enumerate(shape) if i not in self.axes)
@@ -144,7 +144,7 @@ class Accumulate(Reduce):
         wide = acc.dtype in ("float16", "bfloat16", "float32")
         return np.dtype(np.float64) if wide else acc.numpy
 
-    def _accumulated(self, function: Any, x: Any) -> Any:
+    def _accumulated(self, function: Any, x: Any) -> Array:
         acc, out = self.added_in, numpy_dtype(self.dtype)
         if is_narrow_float(dtype_name(x.dtype)) and acc.kind in "biu":
             x = x.astype(np.float32)
@@ -209,7 +209,7 @@ class Extreme(Reduce):
         result = type(self).function(wide, axis=self.axes, keepdims=self.keepdims)
         return np.asarray(result).astype(x.dtype, copy=False)
 
-    def _chosen(self, x: Any, y: Any) -> Any:
+    def _chosen(self, x: Variable, y: Variable) -> Variable:
         return operator("eq")(x, self.expand(y, x.type.ndim))
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -365,7 +365,7 @@ def min(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variabl
     return Min(normal_axes(axis, v.type.ndim, "min"), keepdims)(v)
 
 
-def ptp(a: Any, axis: AxisLike = None) -> Variable:
+def ptp(a: TensorLike, axis: AxisLike = None) -> Variable:
     """The largest minus the smallest element over ``axis``."""
     return max(a, axis) - min(a, axis)
 

@@ -21,6 +21,8 @@ from symdnn.graph.dims import (
     is_size,
     known,
 )
+from symdnn.graph.op import Op
+from symdnn.graph.typing import TensorLike
 
 __all__ = ["Entry", "IndexPattern", "fill_in", "pattern_text", "slice_length"]
 
@@ -64,7 +66,7 @@ def as_python(entries: Sequence[Entry]) -> tuple[Any, ...]:
     )
 
 
-def check_index(op: Any, index: Any, size: Any, axis: int) -> None:
+def check_index(op: Op, index: TensorLike, size: Any, axis: int) -> None:
     """Raise :class:`IndexOutOfRange` when a known index lies outside of a known size."""
     i, n = known(index), None if size is None else known(size)
     if i is not None and n is not None and not -n <= i < n:
@@ -100,7 +102,7 @@ def slice_length(size: Dim, start: Any, stop: Any, step: Any) -> Dim:
     return _backward(size, start, stop, -sign)
 
 
-def _forward(size: Dim, start: Any, stop: Any, step: Dim) -> Dim:
+def _forward(size: Dim, start: Dim | None, stop: Dim | None, step: Dim) -> Dim:
     first = 0 if start is None else start
     if known(first) == 0 and stop is None:
         return _steps(size, step)
@@ -118,7 +120,7 @@ def _forward(size: Dim, start: Any, stop: Any, step: Dim) -> Dim:
     return _steps(dim_max(high if known(low) == 0 else high - low, 0), step)
 
 
-def _backward(size: Dim, start: Any, stop: Any, step: Dim) -> Dim:
+def _backward(size: Dim, start: Dim | None, stop: Dim | None, step: Dim) -> Dim:
     if start is None and stop is None:
         return _steps(size, step)
     last = size - 1
@@ -131,12 +133,12 @@ def _steps(length: Dim, step: Dim) -> Dim:
     return length if known(step) == 1 else ceil_div(length, step)
 
 
-def _is_negative(bound: Any) -> bool:
+def _is_negative(bound: Dim) -> bool:
     number = known(bound)
     return number is not None and number < 0
 
 
-def _wrap(bound: Any, size: Dim) -> Dim:
+def _wrap(bound: Dim, size: Dim) -> Dim:
     """A bound counted from the front."""
     if is_size(bound):
         return bound

@@ -14,7 +14,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.array.take import put_along_axis, take_along_axis
 from symdnn.ops.array.view import flatten
 from symdnn.ops.core.dtype import upcast
@@ -79,7 +79,7 @@ class ArgSort(Op):
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
-def _with_axis(op: Any, x: TensorType, axis: int) -> TensorType:
+def _with_axis(op: Op, x: TensorType, axis: int) -> TensorType:
     if not 0 <= axis < x.ndim:
         raise AxisError(op, f"a tensor with a dimension {axis}", x)
     return x
@@ -98,7 +98,9 @@ def _prepared(
     return v, normal_axis(what, axis, v.type.ndim)
 
 
-def sort(a: Any, axis: int | None = -1, kind: str = "quicksort", order: Any = None) -> Variable:
+def sort(
+    a: TensorLike, axis: int | None = -1, kind: str = "quicksort", order: Any = None
+) -> Variable:
     """``a`` in ascending order along ``axis`` (flattened when None).
 
     The sort is always stable, which every ``kind`` permits.
@@ -107,7 +109,9 @@ def sort(a: Any, axis: int | None = -1, kind: str = "quicksort", order: Any = No
     return Sort(where)(v)
 
 
-def argsort(a: Any, axis: int | None = -1, kind: str = "quicksort", order: Any = None) -> Variable:
+def argsort(
+    a: TensorLike, axis: int | None = -1, kind: str = "quicksort", order: Any = None
+) -> Variable:
     """The int64 indices that put ``a`` in ascending order along ``axis`` (flattened when None)."""
     v, where = _prepared("argsort", a, axis, kind, order)
     return ArgSort(where)(v)
@@ -180,7 +184,11 @@ class TopK(MultiOp):
 
 
 def topk_and_argtopk(
-    x: TensorLike, kth: Any, axis: int | None = -1, sorted: bool = True, idx_dtype: str = "int64"
+    x: TensorLike,
+    kth: TensorLike,
+    axis: int | None = -1,
+    sorted: bool = True,
+    idx_dtype: str = "int64",
 ) -> tuple[Variable, Variable]:
     """The ``kth`` largest elements along ``axis`` (smallest if negative) and their indices.
 
@@ -198,14 +206,22 @@ def topk_and_argtopk(
 
 
 def topk(
-    x: Any, kth: Any, axis: int | None = -1, sorted: bool = True, idx_dtype: str = "int64"
+    x: TensorLike,
+    kth: TensorLike,
+    axis: int | None = -1,
+    sorted: bool = True,
+    idx_dtype: str = "int64",
 ) -> Variable:
     """The values of :func:`topk_and_argtopk`."""
     return topk_and_argtopk(x, kth, axis, sorted, idx_dtype)[0]
 
 
 def argtopk(
-    x: Any, kth: Any, axis: int | None = -1, sorted: bool = True, idx_dtype: str = "int64"
+    x: TensorLike,
+    kth: TensorLike,
+    axis: int | None = -1,
+    sorted: bool = True,
+    idx_dtype: str = "int64",
 ) -> Variable:
     """The indices of :func:`topk_and_argtopk`."""
     return topk_and_argtopk(x, kth, axis, sorted, idx_dtype)[1]
@@ -295,7 +311,7 @@ class Unique(MultiOp):
         flat = operator("inc_subtensor")(zeros[first], dy)
         return [operator("reshape")(flat, operator("shape")(x))]
 
-    def results(self, node: Any) -> Any:
+    def results(self, node: Apply) -> Any:
         return node.outputs if len(node.outputs) > 1 else node.outputs[0]
 
 
@@ -304,7 +320,7 @@ def unique(
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
-) -> Any:
+) -> TensorLike:
     """The different elements of ``x`` in ascending order, and what else is asked for (a tuple)."""
     return Unique(return_index, return_inverse, return_counts)(as_variable(x))
 

@@ -56,7 +56,7 @@ def _in_range(what: str, index: Variable, size: Variable, mode: str) -> Variable
     raise OptionError(f"{what}: mode={mode!r}: wanted 'raise', 'wrap' or 'clip'")
 
 
-def _grid(sizes: Sequence[Any], skip: int) -> list[Any]:
+def _grid(sizes: Sequence[Variable], skip: int) -> list[Variable | None]:
     """For each axis its numbers, shaped to broadcast; None in the place ``skip``."""
     ndim = len(sizes)
     return [
@@ -65,7 +65,7 @@ def _grid(sizes: Sequence[Any], skip: int) -> list[Any]:
     ]
 
 
-def _along(arr: Variable, indices: Variable, axis: int) -> tuple[Any, ...]:
+def _along(arr: Variable, indices: Variable, axis: int) -> tuple[Variable | None, ...]:
     if not indices.type.is_integer or indices.type.ndim != arr.type.ndim:
         raise TypeMismatch(
             "take_along_axis", f"integer indices of {arr.type.ndim} dimension(s)", indices.type
@@ -87,7 +87,9 @@ def take_along_axis(arr: Any, indices: TensorLike, axis: int | None = -1) -> Var
     return getitem(v, _along(v, i, where))
 
 
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: int, add: bool = False) -> Variable:
+def put_along_axis(
+    arr: TensorLike, indices: TensorLike, values: TensorLike, axis: int, add: bool = False
+) -> Variable:
     """``arr`` with ``values`` put (or added) where :func:`take_along_axis` would read."""
     part = take_along_axis(arr, indices, axis)
     return (inc_subtensor if add else set_subtensor)(part, values)
@@ -125,12 +127,12 @@ def _same_shape(vs: Sequence[Variable]) -> list[Variable]:
     return [operator("fill")(total, v) for v in vs]
 
 
-def compress(condition: Any, x: Any, axis: int | None = None) -> Variable:
+def compress(condition: TensorLike, x: TensorLike, axis: int | None = None) -> Variable:
     """Slices of ``x`` along ``axis`` for which the vector ``condition`` is not zero."""
     return take(x, flatnonzero(condition), axis)
 
 
-def flatnonzero(a: Any) -> Variable:
+def flatnonzero(a: TensorLike) -> Variable:
     """Indices in the flattened ``a`` of the elements that are not zero (data decides how many)."""
     return nonzero(flatten(a, 1))[0]  # type: ignore[no-any-return]
 
@@ -186,7 +188,7 @@ class OneHot(Op):
         return on_lanes(self, inputs, axes)
 
 
-def to_one_hot(y: TensorLike, nb_class: Any, dtype: DtypeLike | None = None) -> Variable:
+def to_one_hot(y: TensorLike, nb_class: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """Labels ``y`` as rows with a single 1: ``(n,)`` integers give ``(n, nb_class)``.
 
     ``floatX`` by default; labels of any ndim are taken.
@@ -224,7 +226,7 @@ def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Variable:
     return v
 
 
-def fill_diagonal(a: TensorLike, val: Any, offset: int = 0) -> Variable:
+def fill_diagonal(a: TensorLike, val: TensorLike, offset: int = 0) -> Variable:
     """The matrix ``a`` with ``val`` on the diagonal ``offset``."""
     v = as_variable(a)
     if v.type.ndim != 2:
@@ -234,7 +236,7 @@ def fill_diagonal(a: TensorLike, val: Any, offset: int = 0) -> Variable:
     return set_subtensor(v[k + max(-offset, 0), k + max(offset, 0)], val)
 
 
-def fill_diagonal_offset(a: TensorLike, val: Any, offset: Any) -> Variable:
+def fill_diagonal_offset(a: TensorLike, val: TensorLike, offset: Any) -> Variable:
     """:func:`fill_diagonal` with an offset, which may be a symbolic integer."""
     if not isinstance(offset, Variable):
         return fill_diagonal(a, val, offset)

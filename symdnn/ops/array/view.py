@@ -12,7 +12,7 @@ from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known, normal_axis, one_size, product
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array, AxisLike, TensorLike
+from symdnn.graph.typing import Array, AxisLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import (
@@ -121,7 +121,7 @@ def shape_padright(t: TensorLike, n_ones: int = 1) -> Variable:
     return dimshuffle(v, [*range(v.type.ndim), *("x" for _ in range(n_ones))])
 
 
-def shape_padaxis(t: Any, axis: int) -> Variable:
+def shape_padaxis(t: TensorLike, axis: int) -> Variable:
     """``t`` with a new dimension of size 1 at ``axis``."""
     return expand_dims(t, axis)
 
@@ -249,7 +249,9 @@ class SpecifyShape(Op):
         return [specify_shape(x, [None, *dims])], [0]
 
 
-def specify_shape(x: TensorLike, shape: Any) -> Variable:
+def specify_shape(
+    x: TensorLike, shape: Variable | Array | Sequence[int | Variable | None]
+) -> Variable:
     """``x`` whose shape is declared: ints, integer scalars, None for any size, or a vector.
 
     ``specify_shape(x, (y.shape[0], None))`` declares two sizes equal, those of two names too: the
@@ -324,12 +326,12 @@ def flatten(x: TensorLike, ndim: int | None = None, outdim: int | None = None) -
     return reshape(v, (*dims[: wanted - 1], last))
 
 
-def ravel(x: Any) -> Variable:
+def ravel(x: TensorLike) -> Variable:
     """All elements as a vector, in C order."""
     return flatten(x, 1)
 
 
-def broadcast_to(x: Any, shape: Any) -> Variable:
+def broadcast_to(x: TensorLike, shape: ShapeLike) -> Variable:
     """``x`` in ``shape``, repeated along its static-1 and new leading dimensions (a new array)."""
     return alloc(x, *shape_entries(shape))
 

@@ -245,7 +245,12 @@ class _Lop:
     axes: tuple[int | None, ...]
     outs: tuple[int | None, ...]
 
-    def __call__(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable | None]:
+    def __call__(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cotangents: Sequence[Variable | None],
+    ) -> list[Variable | None]:
         kinds = self.op.inner.input_types, self.op.inner.output_types, self.op.inner.output_types
         alone = [[Variable(t) for t in types] for types in kinds]
         given = zip((inputs, outputs, cotangents), (self.axes, self.outs, self.outs), strict=True)
@@ -272,7 +277,9 @@ class _Rop:
     axes: tuple[int | None, ...]
     outs: tuple[int | None, ...]
 
-    def __call__(self, inputs: Any, tangents: Any) -> list[Variable | None]:
+    def __call__(
+        self, inputs: Sequence[Variable], tangents: Sequence[Variable | None]
+    ) -> list[Variable | None]:
         types = self.op.inner.input_types
         alone = [[Variable(t) for t in types] for _ in range(2)]
         used = [v if t is not None else None for v, t in zip(alone[1], tangents)]

@@ -83,7 +83,9 @@ class OpFromGraph(InnerGraphOp):
         other._fill(self.inner, self.inline, self.name)
         return other
 
-    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
+    def __call__(
+        self, *inputs: Variable, hints: Hints | None = None, name: str | None = None
+    ) -> Any:
         wanted = len(self.inner.inputs) - len(self.closures)
         if len(inputs) != wanted:
             raise TypeMismatch(self, f"{wanted} input(s)", f"{len(inputs)} of them")

@@ -218,7 +218,7 @@ class Scan(InnerGraphOp):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return tuple(run_loop(self, inputs, lambda given, _: self.inner.compute(given)))
 
-    def empty_shapes(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+    def empty_shapes(self, inputs: Sequence[Array]) -> list[tuple[int, ...]]:
         """Shapes of the entries collected when there was no step to learn them from."""
         host = {i: int(inputs[i]) for i in self.host_inputs}
         found = self._collected_shapes(self.split([a.shape for a in inputs]), host)
@@ -245,7 +245,7 @@ class Scan(InnerGraphOp):
         return batch_scan(self, inputs, axes)
 
 
-def _entry(op: Scan, t: Any, what: str) -> TensorType:
+def _entry(op: Scan, t: TensorType, what: str) -> TensorType:
     if not isinstance(t, TensorType) or t.ndim == 0:
         raise AxisError(op, f"{what} with a dimension of steps", t)
     return t.entry()

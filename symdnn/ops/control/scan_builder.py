@@ -52,12 +52,12 @@ def scan(
     sequences: Any = None,
     outputs_info: Any = None,
     non_sequences: Any = None,
-    n_steps: Any = None,
+    n_steps: TensorLike | None = None,
     truncate_gradient: int = -1,
     go_backwards: bool = False,
     mode: Any = None,
     name: str | None = None,
-    profile: Any = False,
+    profile: bool = False,
     allow_gc: bool | None = None,
     strict: bool = False,
     return_list: bool = False,
@@ -143,14 +143,14 @@ class _Step:
             self.outputs.append(as_variable(part))
 
 
-def _is_mixed(returned: Any) -> bool:
+def _is_mixed(returned: object) -> bool:
     """Whether it is a tuple of outputs, updates, conditions, and not the outputs alone."""
     return isinstance(returned, list | tuple) and any(
         v is None or isinstance(v, Mapping | until | list | tuple) for v in returned
     )
 
 
-def _is_pairs(part: Any) -> bool:
+def _is_pairs(part: object) -> bool:
     return (
         isinstance(part, list | tuple)
         and len(part) > 0

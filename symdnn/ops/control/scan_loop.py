@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import ShapeMismatch
 from symdnn.graph.type import numpy_dtype
-from symdnn.graph.typing import DtypeLike
+from symdnn.graph.typing import Array, DtypeLike
 
 if TYPE_CHECKING:
     from symdnn.ops.control.scan import Carry, Scan
@@ -50,11 +50,11 @@ class NumpyArrays:
         """A new array."""
         return np.empty(shape, dtype if isinstance(dtype, np.dtype) else numpy_dtype(dtype))
 
-    def put(self, target: Any, value: Any) -> None:
+    def put(self, target: Array, value: Array) -> None:
         """Write into a view."""
         target[...] = value
 
-    def fresh(self, value: Any) -> Any:
+    def fresh(self, value: Array) -> Array:
         """A contiguous copy."""
         return np.array(value, order="C")
 
@@ -63,8 +63,8 @@ NUMPY = NumpyArrays()
 
 
 def run_loop(
-    op: Scan, inputs: Sequence[Any], step: StepFunction, arrays: LoopArrays = NUMPY
-) -> list[Any]:
+    op: Scan, inputs: Sequence[Array], step: StepFunction, arrays: LoopArrays = NUMPY
+) -> list[Array]:
     """Outputs of ``op`` on arrays. Entries of sequences and values of states are views."""
     given = op.split(inputs)
     n = int(given.steps)
@@ -99,7 +99,7 @@ class _Recent:
     """A state of which only the last values are kept."""
 
     def __init__(
-        self, op: Scan, number: int, carry: Carry, initial: Any, room: int, arrays: LoopArrays
+        self, op: Scan, number: int, carry: Carry, initial: Array, room: int, arrays: LoopArrays
     ) -> None:
         self.op, self.number, self.carry, self.arrays = op, number, carry, arrays
         self.values = [initial[k, ...] for k in range(carry.depth)]
@@ -114,7 +114,7 @@ class _Recent:
     def target(self, t: int) -> None:
         """The value may be anywhere."""
 
-    def put(self, t: int, value: Any) -> None:
+    def put(self, t: int, value: Array) -> None:
         """Take the value of step ``t``."""
         if value.shape != self.values[-1].shape:
             raise _changed(self.op, f"state {self.number}", self.values[-1].shape, value.shape, t)
@@ -130,7 +130,7 @@ class _History:
     """A state all of whose values are kept, after its initial ones."""
 
     def __init__(
-        self, op: Scan, number: int, carry: Carry, initial: Any, room: int, arrays: LoopArrays
+        self, op: Scan, number: int, carry: Carry, initial: Array, room: int, arrays: LoopArrays
     ) -> None:
         self.op, self.number, self.carry, self.depth = op, number, carry, carry.depth
         self.arrays, self.shape = arrays, tuple(initial.shape[1:])
@@ -150,13 +150,13 @@ class _History:
             self.buffer = _grown(self.buffer, self.arrays)
         return self.buffer[t + self.depth, ...]
 
-    def put(self, t: int, value: Any) -> None:
+    def put(self, t: int, value: Array) -> None:
         """Take the value of step ``t``."""
         if value.shape != self.shape:
             raise _changed(self.op, f"state {self.number}", self.shape, value.shape, t)
         self.arrays.put(self.target(t), value)
 
-    def results(self, done: int) -> list[Any]:
+    def results(self, done: int) -> list[Array]:
         """All values, and the last one in memory of its own."""
         last = self.depth + done
         return [self.buffer[:last], self.arrays.fresh(self.buffer[last - 1, ...])]
@@ -178,7 +178,7 @@ class _Collected:
             self.buffer = _grown(self.buffer, self.arrays)
         return self.buffer[t, ...]
 
-    def put(self, t: int, value: Any) -> None:
+    def put(self, t: int, value: Array) -> None:
         """Take the value of step ``t``."""
         if self.buffer is None:
             self.shape = tuple(value.shape)
@@ -195,12 +195,12 @@ class _Collected:
         return self.buffer[:done]
 
 
-def _grown(buffer: Any, arrays: LoopArrays) -> Any:
+def _grown(buffer: Array, arrays: LoopArrays) -> Any:
     length = buffer.shape[0]
     larger = arrays.empty((2 * length, *buffer.shape[1:]), buffer.dtype)
     arrays.put(larger[:length], buffer)
     return larger
 
 
-def _changed(op: Scan, what: str, old: Any, new: Any, t: int) -> ShapeMismatch:
+def _changed(op: Scan, what: str, old: Sequence[int], new: Sequence[int], t: int) -> ShapeMismatch:
     return ShapeMismatch(op, f"{what} of shape {tuple(old)} at every step", f"{new} at step {t}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ __all__ = ["note_order", "statistics_updates"]
 _numbers = itertools.count()
 
 
-def note_order(output: Any) -> None:
+def note_order(output: object) -> None:
     """Number the updates that ``output`` carries, if any: later calls have higher numbers."""
     if isinstance(output, Variable) and hasattr(output._tag, "state_updates"):
         output.tag.state_order = next(_numbers)

@@ -199,19 +199,19 @@ class Print(Identity):
         return [cotangents[0]]
 
 
-def _print(op: Print, value: Any) -> None:
+def _print(op: Print, value: Array) -> None:
     for name in op.attrs:
         found = getattr(value, name)
         shown = found() if callable(found) else found
         sys.stdout.write(f"{op.message} {name} = {shown}\n")
 
 
-def disconnected_grad(x: Any) -> Variable:
+def disconnected_grad(x: TensorLike) -> Variable:
     """``x`` cut off from gradients: as if it were an input that nobody asked about."""
     return DisconnectedGrad()(x)
 
 
-def zero_grad(x: Any) -> Variable:
+def zero_grad(x: TensorLike) -> Variable:
     """``x`` whose gradient is zero."""
     return ZeroGrad()(x)
 
@@ -219,24 +219,24 @@ def zero_grad(x: Any) -> Variable:
 consider_constant = zero_grad
 
 
-def undefined_grad(x: Any) -> Variable:
+def undefined_grad(x: TensorLike) -> Variable:
     """``x`` whose gradient raises."""
     return UndefinedGrad()(x)
 
 
-def grad_clip(x: Any, lower_bound: float, upper_bound: float) -> Variable:
+def grad_clip(x: TensorLike, lower_bound: float, upper_bound: float) -> Variable:
     """``x`` whose gradient is clipped elementwise to the bounds."""
     if not lower_bound <= upper_bound:
         raise OptionError(f"grad_clip: lower_bound {lower_bound} is above {upper_bound}")
     return GradClip(float(lower_bound), float(upper_bound))(x)
 
 
-def grad_scale(x: Any, multiplier: float) -> Variable:
+def grad_scale(x: TensorLike, multiplier: float) -> Variable:
     """``x`` whose gradient is multiplied by ``multiplier`` (-1: gradient reversal)."""
     return GradScale(float(multiplier))(x)
 
 
-def assert_(value: TensorLike, *conditions: Any, message: str = "Assert failed") -> Variable:
+def assert_(value: TensorLike, *conditions: TensorLike, message: str = "Assert failed") -> Variable:
     """``value``, checked when it runs: every element of every condition must be true."""
     tests = [as_variable(c) for c in conditions]
     if not tests:

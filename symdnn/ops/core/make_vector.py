@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import lanes_of, stacked
 from symdnn.ops.core.python_numbers import alike
@@ -49,7 +48,7 @@ class MakeVector(Op):
         return [operator("join")(1, *columns)], [0]
 
 
-def make_vector(scalars: Sequence[Any]) -> Variable:
+def make_vector(scalars: Sequence[TensorLike]) -> Variable:
     """Scalars (variables or numbers) as a vector of their common dtype."""
     if not isinstance(scalars, Iterable):
         raise NdimMismatch("make_vector", "a sequence of scalars", repr(scalars))

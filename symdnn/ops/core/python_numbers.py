@@ -17,6 +17,7 @@ from symdnn.config import config
 from symdnn.errors import NumberOutOfRange
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.values.value import number_array
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.core.dtype import upcast
@@ -26,7 +27,9 @@ __all__ = ["alike", "settled"]
 _cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
 
 
-def settled(variables: Sequence[Variable], first: int = 0, compared: bool = False) -> list[Any]:
+def settled(
+    variables: Sequence[Variable], first: int = 0, compared: bool = False
+) -> list[Variable]:
     """Operands with the Python numbers among them as constants of the dtype that they take.
 
     Those from ``first`` on share their dtype. What is ``compared`` may be out of the arrays' range.
@@ -80,7 +83,7 @@ def _as(v: Variable, dtype: str, kinds: set[type], compared: bool) -> Variable:
     return Constant(data, v.name, exact)
 
 
-def _data(number: Any, dtype: str, compared: bool) -> Any:
+def _data(number: Any, dtype: str, compared: bool) -> Array:
     t = TensorType(dtype)
     if not isinstance(number, int) or not t.is_integer:
         try:
@@ -99,7 +102,7 @@ def _data(number: Any, dtype: str, compared: bool) -> Any:
     )
 
 
-def _beyond(number: int) -> Any:
+def _beyond(number: int) -> Array:
     """An int that no integer dtype holds, for comparisons with those."""
     return np.asarray(np.inf if number > 0 else -np.inf)
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
 
 __all__ = [
@@ -63,7 +64,7 @@ class ScalarProgram:
         """The dtypes of the results."""
         return tuple(self.dtype_of(v) for v in self.outputs)
 
-    def evaluate(self, *inputs: Any) -> list[Any]:
+    def evaluate(self, *inputs: Array) -> list[Array]:
         """The results for arrays that broadcast, by NumPy; an instruction at a time."""
         values: list[Any] = list(inputs)
         with np.errstate(all="ignore"):
@@ -86,7 +87,7 @@ class ScalarProgram:
         return _Text(self).text()
 
 
-def _evaluate(step: Instruction, args: Sequence[Any]) -> Any:
+def _evaluate(step: Instruction, args: Sequence[Array]) -> Array:
     dtype = numpy_dtype(step.dtype)
     if step.name == "const":
         return number_of_text(step.value, step.dtype)
@@ -98,14 +99,14 @@ def _evaluate(step: Instruction, args: Sequence[Any]) -> Any:
     return np.asarray(FUNCTIONS[step.name].function(*args)).astype(dtype, copy=False)
 
 
-def text_of_number(value: Any, dtype: str) -> str:
+def text_of_number(value: Array, dtype: str) -> str:
     """The exact text of a constant: hexadecimal floats, decimal integers."""
     if TensorType(dtype).is_discrete:
         return str(int(value))
     return float(value).hex()
 
 
-def number_of_text(text: str, dtype: str) -> Any:
+def number_of_text(text: str, dtype: str) -> Array:
     """The NumPy scalar of a constant's text."""
     number = int(text) if TensorType(dtype).is_discrete else float.fromhex(text)
     return np.asarray(number).astype(numpy_dtype(dtype))
@@ -126,7 +127,7 @@ class Function:
 
 
 def _scipy(name: str) -> Callable[..., Any]:
-    def function(*arrays: Any) -> Any:
+    def function(*arrays: Array) -> Any:
         import scipy.special
 
         return getattr(scipy.special, name)(*arrays)
@@ -134,12 +135,12 @@ def _scipy(name: str) -> Callable[..., Any]:
     return function
 
 
-def gelu_of(x: Any) -> Any:
+def gelu_of(x: Array) -> Any:
     """x times the normal distribution's probability below x; -0 of -inf, as it tends to."""
     return np.maximum(x, x.dtype.type(-50)) * _scipy("ndtr")(x)
 
 
-def gelu_slope_of(x: Any) -> Any:
+def gelu_slope_of(x: Array) -> Any:
     """The derivative of :func:`gelu_of`; beyond 50 and -50 the density is 0."""
     z = np.clip(x, x.dtype.type(-50), x.dtype.type(50)).astype(np.float64)
     slope = _scipy("ndtr")(z) + z * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)

@@ -274,7 +274,7 @@ class Reshape(Op):
         return [reshape(x, (lanes, *new[0]))], [0]
 
 
-def reshape(x: TensorLike, newshape: Any, ndim: int | None = None) -> Variable:
+def reshape(x: TensorLike, newshape: TensorLike, ndim: int | None = None) -> Variable:
     """``x`` in another shape: ints, integer scalars, one -1, or a symbolic vector with ``ndim``."""
     v = as_variable(x)
     dims = [as_dim(d) for d in shape_entries(newshape, ndim)]
@@ -302,14 +302,14 @@ def shape_entries(newshape: Any, ndim: int | None = None) -> list[Any]:
     return _vector_entries(newshape, ndim)
 
 
-def _sizes(shape: Any) -> list[int]:
+def _sizes(shape: object) -> list[int]:
     try:
         return [index(d) for d in np.atleast_1d(np.asarray(shape)).tolist()]
     except TypeError:
         raise TypeMismatch("a shape", "an int, or a sequence of ints", repr(shape)) from None
 
 
-def _vector_entries(vector: Variable, ndim: int | None) -> list[Any]:
+def _vector_entries(vector: Variable, ndim: int | None) -> list[Variable]:
     node = vector.owner
     if node is not None and isinstance(node.op, MakeVector):
         return list(node.inputs)

@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.typing import TensorLike
+from symdnn.graph.typing import Array, Scalar, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.python_numbers import settled
@@ -29,7 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: Array) -> Any:
     from scipy.special import expit
 
     return expit(x)
@@ -43,11 +43,11 @@ class Sigmoid(FloatElemwise):
     function = _sigmoid
     kinds: ClassVar[str] = "bif"
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return y * sigmoid(-x)  # 1 - y, of a y that may have been rounded to 1
 
 
-def _softplus(x: Any) -> Any:
+def _softplus(x: Array) -> Array | Scalar:
     return np.logaddexp(x, np.zeros((), x.dtype))
 
 
@@ -59,11 +59,11 @@ class Softplus(FloatElemwise):
     function = _softplus
     kinds: ClassVar[str] = "bif"
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return sigmoid(x)
 
 
-def _step(x: Any) -> Any:
+def _step(x: Array) -> Any:
     return np.heaviside(x, np.asarray(0.5, x.dtype))
 
 
@@ -74,15 +74,15 @@ class Step(FloatElemwise):
     function = _step
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
-def _relu(x: Any) -> Any:
+def _relu(x: Array) -> Array | Scalar:
     return np.maximum(x, np.zeros((), x.dtype))
 
 
-def _slope_of_relu(x: Any, like_x: Any) -> Any:
+def _slope_of_relu(x: Variable, like_x: Variable) -> Variable:
     """0 below 0, 1 above; at 0 what the flag says while the gradient is taken.
 
     With ``zero`` any ``like_x`` does that is above 0 where ``x`` is, such as relu's result.
@@ -103,12 +103,12 @@ class Relu(Elemwise):
     function = _relu
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         # The result is kept anyway; what goes into relu need not be.
         return [cotangent * _slope_of_relu(inputs[0], output)]
 
 
-def _leaky_relu(x: Any, alpha: Any) -> Any:
+def _leaky_relu(x: Array, alpha: Array) -> Array:
     return np.where(x > 0, x, alpha * x)
 
 
@@ -123,13 +123,13 @@ class LeakyRelu(Elemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, alpha = inputs
         step = _slope_of_relu(x, x)
         return [cotangent * (step + alpha * (1 - step)), cotangent * minimum(x, 0)]
 
 
-def _elu(x: Any, alpha: Any) -> Any:
+def _elu(x: Array, alpha: Array) -> Array:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, np.zeros((), x.dtype))))
 
 
@@ -141,7 +141,7 @@ class Elu(FloatElemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, alpha = as_computed(inputs, output)
         decay = exp(minimum(x, 0))
         above = gt(x, 0)
@@ -159,7 +159,7 @@ class Gelu(FloatElemwise):
     function = gelu_of
     kinds: ClassVar[str] = "bif"
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return apply_elemwise(GeluSlope(), x)
 
 
@@ -170,7 +170,7 @@ class GeluSlope(FloatElemwise):
     function = gelu_slope_of
     kinds: ClassVar[str] = "bif"
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         square = minimum(sqr(x), 3000)  # where exp is 0, and 2 - x * x shall be finite
         return like(1 / sqrt(2 * pi), y) * exp(like(-0.5, y) * square) * (like(2, y) - square)
 
@@ -178,7 +178,7 @@ class GeluSlope(FloatElemwise):
 _GELU_SCALE, _GELU_CUBE = sqrt(2 / pi), 0.044715
 
 
-def _gelu_tanh(x: Any) -> Any:
+def _gelu_tanh(x: Array) -> Any:
     scale, cube, half = map(x.dtype.type, (_GELU_SCALE, _GELU_CUBE, 0.5))
     return half * x * (1 + np.tanh(scale * (x + cube * x * x * x)))
 
@@ -190,7 +190,7 @@ class GeluTanh(FloatElemwise):
     function = _gelu_tanh
     kinds: ClassVar[str] = "bif"
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         scale, cube, half = like(_GELU_SCALE, y), like(_GELU_CUBE, y), like(0.5, y)
         t = tanh(scale * x * (1 + cube * sqr(x)))
         inner = scale * (1 + 3 * cube * sqr(x))
@@ -202,18 +202,18 @@ def sigmoid(x: Any) -> Variable:
     return apply_elemwise(Sigmoid(), x)
 
 
-def log_sigmoid(x: Any) -> Variable:
+def log_sigmoid(x: TensorLike) -> Variable:
     """``log(sigmoid(x))`` without underflow."""
     return -softplus(-_inexact(x))  # -x of an unsigned x would wrap around
 
 
-def hard_sigmoid(x: Any) -> Variable:
+def hard_sigmoid(x: TensorLike) -> Variable:
     """``0.2 x + 0.5`` limited to ``[0, 1]``: a sigmoid of straight lines."""
     v = _inexact(x)
     return clip(v * like(0.2, v) + like(0.5, v), like(0, v), like(1, v))
 
 
-def ultra_fast_sigmoid(x: Any) -> Variable:
+def ultra_fast_sigmoid(x: TensorLike) -> Variable:
     """A sigmoid approximated without exp, to about 0.03 (Theano's pieces)."""
     v = _inexact(x)
     half = abs(v) * like(0.5, v)
@@ -229,7 +229,7 @@ def softplus(x: Any) -> Variable:
     return apply_elemwise(Softplus(), x)
 
 
-def softsign(x: Any) -> Variable:
+def softsign(x: TensorLike) -> Variable:
     """``x / (1 + |x|)``."""
     v = _inexact(x)
     return v / (1 + abs(v))
@@ -247,7 +247,7 @@ def relu(x: Any, alpha: Any = 0) -> Variable:
     return apply_elemwise(LeakyRelu(), v, _as_slope(alpha, v))
 
 
-def leaky_relu(x: Any, alpha: Any = 0.01) -> Variable:
+def leaky_relu(x: TensorLike, alpha: TensorLike = 0.01) -> Variable:
     """:func:`relu` with a slope of 0.01 below 0."""
     return relu(x, alpha)
 
@@ -258,26 +258,26 @@ def clipped_relu(x: TensorLike, ceiling: TensorLike = 6) -> Variable:
     return minimum(relu(v), top)
 
 
-def elu(x: TensorLike, alpha: Any = 1) -> Variable:
+def elu(x: TensorLike, alpha: TensorLike = 1) -> Variable:
     """``x`` above 0, ``alpha * (exp(x) - 1)`` below (Clevert, Unterthiner, Hochreiter 2015)."""
     v = as_variable(x)
     return apply_elemwise(Elu(), v, _as_slope(alpha, v))
 
 
-def selu(x: Any) -> Variable:
+def selu(x: TensorLike) -> Variable:
     """The self-normalising elu, scaled to keep mean 0 and variance 1 (Klambauer et al. 2017)."""
     v = _inexact(x)
     return like(1.0507009873554804934193349852946, v) * elu(v, 1.6732632423543772848170429916717)
 
 
-def gelu(x: Any, approximate: bool | str = False) -> Variable:
+def gelu(x: TensorLike, approximate: bool | str = False) -> Variable:
     """``x`` times the normal probability below ``x``; ``approximate`` (or ``"tanh"``) by tanh."""
     if approximate not in (False, True, "none", "tanh"):
         raise OptionError(f"gelu: approximate={approximate!r}: wanted a bool, 'none' or 'tanh'")
     return apply_elemwise(GeluTanh() if approximate in (True, "tanh") else Gelu(), x)
 
 
-def swish(x: Any, beta: Any = 1) -> Variable:
+def swish(x: TensorLike, beta: Any = 1) -> Variable:
     """``x * sigmoid(beta * x)`` (cuDNN: ``CUDNN_ACTIVATION_SWISH``). Also ``silu``."""
     v = _inexact(x)
     one = not isinstance(beta, Variable) and np.ndim(beta) == 0 and beta == 1
@@ -292,7 +292,7 @@ def _inexact(x: TensorLike) -> Variable:
     return v.astype("floatX") if v.type.is_discrete else v
 
 
-def _as_slope(alpha: Any, x: Variable) -> Any:
+def _as_slope(alpha: TensorLike, x: Variable) -> TensorLike:
     # A Python number follows the dtype of x: 0.1 must not be rounded to float32 for a float64 x.
     if isinstance(alpha, float | int) and not isinstance(alpha, bool | np.generic):
         if x.type.is_float:

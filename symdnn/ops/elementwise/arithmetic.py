@@ -45,7 +45,7 @@ class Add(Elemwise):
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [cotangent, cotangent]
 
 
@@ -65,7 +65,7 @@ class Sub(Elemwise):
             inputs = tuple(a.astype(np.int8) for a in inputs)
         return super().reference(*inputs)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [cotangent, -cotangent]
 
 
@@ -77,7 +77,7 @@ class Mul(Elemwise):
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = inputs
         return [cotangent * conjugate(y), cotangent * conjugate(x)]
 
@@ -93,7 +93,7 @@ class TrueDiv(FloatElemwise):
         discrete = TensorType(promote(*dtypes)).is_discrete
         return str(config.floatX) if discrete else super().operand_dtype(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         _, y = inputs
         dx = cotangent / conjugate(y)
         return [dx, -dx * conjugate(output)]
@@ -110,7 +110,7 @@ class IntDiv(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         zero = cotangent.zeros_like()
         return [zero, zero]
 
@@ -126,7 +126,7 @@ class Mod(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = inputs
         return [cotangent, -cotangent * (x // y)]
 
@@ -141,7 +141,7 @@ class Pow(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = inputs
         dx = None
         if x.type.is_differentiable:
@@ -155,7 +155,7 @@ class Pow(Elemwise):
         return [dx, cotangent * conjugate(slope)]
 
 
-def _power_slope(x: Variable, y: Variable, output: Variable) -> Any:
+def _power_slope(x: Variable, y: Variable, output: Variable) -> Variable:
     """``y * x ** (y - 1)``, which must be 0 where ``y`` is 0, also at ``x`` = 0."""
     if isinstance(y, Constant) and y.data.size == 1:
         exponent = y.data.item()
@@ -178,7 +178,7 @@ class Neg(Elemwise):
     kinds: ClassVar[str] = "ifc"
     advice: ClassVar[str] = "Of a bool, take invert (~x), or cast it to an integer dtype"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [-cotangent]
 
 
@@ -193,7 +193,7 @@ class Abs(Elemwise):
         (dtype,) = dtypes
         return {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         (x,) = inputs
         if x.type.is_complex:
             return [cotangent * (x / switch(eq(output, 0), like(1, output), output))]
@@ -207,7 +207,7 @@ class Sgn(Elemwise):
     function = np.sign
     kinds: ClassVar[str] = "if"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
@@ -218,7 +218,7 @@ class Sqr(Elemwise):
     nonnegative: ClassVar[bool] = True
     function = np.square
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return 2 * x
 
 
@@ -229,7 +229,7 @@ class Sqrt(FloatElemwise):
     nonnegative: ClassVar[bool] = True
     function = np.sqrt
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return like(0.5, y) / y
 
 
@@ -239,7 +239,7 @@ class Inv(FloatElemwise):
 
     function = np.reciprocal
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return -sqr(y)
 
 
@@ -252,7 +252,7 @@ class Extreme(Elemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         first = eq(output, inputs[0])
         zero = like(0, cotangent)
         return [switch(first, cotangent, zero), switch(first, zero, cotangent)]
@@ -272,7 +272,7 @@ class Minimum(Extreme):
     function = np.minimum
 
 
-def _clip(x: Any, low: Any, high: Any) -> Any:
+def _clip(x: Array, low: Array, high: Array) -> Array:
     return np.where(x < low, low, np.where(x > high, high, x))
 
 
@@ -288,7 +288,7 @@ class Clip(Elemwise):
     arity: ClassVar[int] = 3
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, low, high = inputs
         zero = like(0, cotangent)
         below = lt(x, low)
@@ -312,7 +312,7 @@ class Cast(Elemwise):
             x = x.real
         return x.astype(TensorType(self.dtype).numpy)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         (x,) = inputs
         if not output.type.is_differentiable:
             return [None]
@@ -324,7 +324,7 @@ class Cast(Elemwise):
         return [cast(tangents[0], self.dtype)]
 
 
-def add(x: Any, *more: Any) -> Variable:
+def add(x: TensorLike, *more: TensorLike) -> Variable:
     """Sum of one or more operands, each in the dtype of the whole."""
     return _together(Add(), x, more)
 
@@ -334,7 +334,7 @@ def sub(x: Any, y: Any) -> Variable:
     return apply_elemwise(Sub(), x, y)
 
 
-def mul(x: Any, *more: Any) -> Variable:
+def mul(x: TensorLike, *more: Any) -> Variable:
     """Product of one or more operands, element by element, each in the dtype of the whole."""
     return _together(Mul(), x, more)
 
@@ -353,7 +353,7 @@ def true_div(x: Any, y: Any) -> Variable:
     return apply_elemwise(TrueDiv(), x, y)
 
 
-def int_div(x: Any, y: Any) -> Variable:
+def int_div(x: Any, y: TensorLike) -> Variable:
     """``x // y``: the quotient rounded down, in the upcast dtype. Also ``floor_div``."""
     return apply_elemwise(IntDiv(), x, y)
 
@@ -364,17 +364,17 @@ def ceil_intdiv(a: TensorLike, b: TensorLike) -> Variable:
     return int_div(x, y) + cast(operator("neq")(mod(x, y), 0), "int8")
 
 
-def mod(x: Any, y: Any) -> Variable:
+def mod(x: Any, y: TensorLike) -> Variable:
     """``x % y`` with the sign of ``y``, as in Python."""
     return apply_elemwise(Mod(), x, y)
 
 
-def divmod(x: Any, y: Any) -> tuple[Variable, Variable]:
+def divmod(x: TensorLike, y: TensorLike) -> tuple[Variable, Variable]:
     """``(x // y, x % y)``."""
     return int_div(x, y), mod(x, y)
 
 
-def pow(x: Any, y: Any) -> Variable:
+def pow(x: TensorLike, y: TensorLike) -> Variable:
     """``x ** y`` in the upcast dtype; an int to a negative int power is an error."""
     return apply_elemwise(Pow(), x, y)
 
@@ -389,7 +389,7 @@ def abs(x: Any) -> Variable:
     return apply_elemwise(Abs(), x)
 
 
-def sgn(x: Any) -> Variable:
+def sgn(x: TensorLike) -> Variable:
     """The sign: -1, 0 or 1, in the dtype of ``x``."""
     return apply_elemwise(Sgn(), x)
 
@@ -419,17 +419,17 @@ def minimum(x: Any, y: Any) -> Variable:
     return apply_elemwise(Minimum(), x, y)
 
 
-def largest(*args: Any) -> Variable:
+def largest(*args: TensorLike) -> Variable:
     """The largest of any number of operands, element by element."""
     return _folded(maximum, args)
 
 
-def smallest(*args: Any) -> Variable:
+def smallest(*args: TensorLike) -> Variable:
     """The smallest of any number of operands, element by element."""
     return _folded(minimum, args)
 
 
-def _folded(pick: Any, args: tuple[Any, ...]) -> Variable:
+def _folded(pick: Any, args: tuple[TensorLike, ...]) -> Variable:
     if not args:
         raise ArgumentError("largest, smallest: give at least one operand")
     result = as_variable(args[0])

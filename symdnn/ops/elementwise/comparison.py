@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import TensorLike
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
@@ -36,7 +36,7 @@ class Compare(Elemwise):
     def out_dtype(self, *dtypes: str) -> str:
         return "bool"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [None] * self.arity
 
 
@@ -133,7 +133,7 @@ class Bitwise(Elemwise):
             )
         return out
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [None] * self.arity
 
 
@@ -185,7 +185,7 @@ class RightShift(Bitwise):
     kinds: ClassVar[str] = "i"
 
 
-def _choose(condition: Any, x: Any, y: Any) -> Any:
+def _choose(condition: Array, x: Array, y: Array) -> Array:
     return np.where(condition if condition.dtype == np.bool_ else condition != 0, x, y)
 
 
@@ -204,59 +204,59 @@ class Switch(Elemwise):
     def may_overwrite(self) -> dict[int, tuple[int, ...]]:
         return {0: (1, 2)}
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         c, _, _ = inputs
         zero = constant(0, dtype=cotangent.type.dtype)
         return [None, switch(c, cotangent, zero), switch(c, zero, cotangent)]
 
 
-def lt(x: Any, y: Any) -> Variable:
+def lt(x: TensorLike, y: TensorLike) -> Variable:
     """``x < y``, as bool."""
     return apply_elemwise(Lt(), x, y)
 
 
-def le(x: Any, y: Any) -> Variable:
+def le(x: TensorLike, y: TensorLike) -> Variable:
     """``x <= y``, as bool."""
     return apply_elemwise(Le(), x, y)
 
 
-def gt(x: Any, y: Any) -> Variable:
+def gt(x: TensorLike, y: TensorLike) -> Variable:
     """``x > y``, as bool."""
     return apply_elemwise(Gt(), x, y)
 
 
-def ge(x: Any, y: Any) -> Variable:
+def ge(x: TensorLike, y: TensorLike) -> Variable:
     """``x >= y``, as bool."""
     return apply_elemwise(Ge(), x, y)
 
 
-def eq(x: Any, y: Any) -> Variable:
+def eq(x: TensorLike, y: TensorLike) -> Variable:
     """Where the elements are equal, as bool (``==`` itself compares the variables)."""
     return apply_elemwise(Eq(), x, y)
 
 
-def neq(x: Any, y: Any) -> Variable:
+def neq(x: TensorLike, y: TensorLike) -> Variable:
     """Where the elements differ, as bool."""
     return apply_elemwise(Neq(), x, y)
 
 
-def isnan(x: Any) -> Variable:
+def isnan(x: TensorLike) -> Variable:
     """Where ``x`` is NaN (nowhere for ints), as bool."""
     return apply_elemwise(IsNan(), x)
 
 
-def isinf(x: Any) -> Variable:
+def isinf(x: TensorLike) -> Variable:
     """Where ``x`` is infinite (nowhere for ints), as bool."""
     return apply_elemwise(IsInf(), x)
 
 
-def isfinite(x: Any) -> Variable:
+def isfinite(x: TensorLike) -> Variable:
     """Where ``x`` is neither NaN nor infinite, as bool."""
     return apply_elemwise(IsFinite(), x)
 
 
 def isclose(
-    a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    a: TensorLike, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Variable:
     """Where ``|a - b| <= atol + rtol * |b|``; equal infinities are close, as in NumPy.
 
@@ -276,23 +276,23 @@ def _inexact(x: TensorLike) -> Variable:
 
 
 def allclose(
-    a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    a: TensorLike, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Variable:
     """Whether all elements are close (:func:`isclose`): a bool scalar."""
     return isclose(a, b, rtol, atol, equal_nan).all()
 
 
-def and_(x: Any, y: Any) -> Variable:
+def and_(x: TensorLike, y: TensorLike) -> Variable:
     """``x & y``: bits of ints, logic of bools. Also ``bitwise_and``."""
     return _bitwise(And(), x, y)
 
 
-def or_(x: Any, y: Any) -> Variable:
+def or_(x: TensorLike, y: TensorLike) -> Variable:
     """``x | y``: bits of ints, logic of bools. Also ``bitwise_or``."""
     return _bitwise(Or(), x, y)
 
 
-def xor(x: Any, y: Any) -> Variable:
+def xor(x: TensorLike, y: TensorLike) -> Variable:
     """``x ^ y``: bits of ints, logic of bools. Also ``bitwise_xor``."""
     return _bitwise(Xor(), x, y)
 
@@ -302,12 +302,12 @@ def invert(x: Any) -> Variable:
     return apply_elemwise(Invert(), x)
 
 
-def left_shift(x: Any, y: Any) -> Variable:
+def left_shift(x: TensorLike, y: TensorLike) -> Variable:
     """``x << y`` of ints."""
     return _bitwise(LeftShift(), x, y)
 
 
-def right_shift(x: Any, y: Any) -> Variable:
+def right_shift(x: TensorLike, y: TensorLike) -> Variable:
     """``x >> y`` of ints."""
     return _bitwise(RightShift(), x, y)
 

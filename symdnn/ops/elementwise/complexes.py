@@ -50,7 +50,7 @@ class Real(ComplexPart):
 
     function = np.real
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [complex(cotangent, cotangent.zeros_like())]
 
 
@@ -60,7 +60,7 @@ class Imag(ComplexPart):
 
     function = np.imag
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [complex(cotangent.zeros_like(), cotangent)]
 
 
@@ -70,7 +70,7 @@ class Angle(ComplexPart):
 
     function = np.angle
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         a, b = real(inputs[0]), imag(inputs[0])
         larger = disconnected_grad(maximum(abs(a), abs(b)))  # as ArcTan2
         a, b = a / larger, b / larger
@@ -85,7 +85,7 @@ class Conj(Elemwise):
     function = np.conjugate
     kinds: ClassVar[str] = "c"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [conj(cotangent)]
 
 
@@ -116,11 +116,11 @@ class Complex(Elemwise):
     def may_overwrite(self) -> dict[int, tuple[int, ...]]:
         return {}
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [real(cotangent), imag(cotangent)]
 
 
-def _numpy_complex(op: Complex, a: Any, b: Any) -> np.dtype[Any]:
+def _numpy_complex(op: Complex, a: Array, b: Array) -> np.dtype[Any]:
     return np.dtype(op.out_dtype(a.dtype.name, b.dtype.name))
 
 
@@ -151,7 +151,7 @@ def angle(z: TensorLike) -> Variable:
     return Angle()(v) if v.type.is_complex else arctan2(v.zeros_like(), zero_grad(v))
 
 
-def complex(real: Any, imag: Any) -> Variable:
+def complex(real: TensorLike, imag: TensorLike) -> Variable:
     """``real + i imag`` of two real operands."""
     return apply_elemwise(Complex(), real, imag)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.elementwise.arithmetic import inv, maximum, sqr, sqrt
@@ -75,7 +75,7 @@ class Exp(FloatElemwise):
     nonnegative: ClassVar[bool] = True
     function = np.exp
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return y
 
 
@@ -86,7 +86,7 @@ class Exp2(FloatElemwise):
     function = np.exp2
     kinds: ClassVar[str] = "bif"
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return y * like(ln(2), y)
 
 
@@ -96,7 +96,7 @@ class Expm1(FloatElemwise):
 
     function = np.expm1
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return y + 1
 
 
@@ -106,7 +106,7 @@ class Log(FloatElemwise):
 
     function = np.log
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x)
 
 
@@ -116,7 +116,7 @@ class Log2(FloatElemwise):
 
     function = np.log2
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x * like(ln(2), y))
 
 
@@ -126,11 +126,11 @@ class Log10(FloatElemwise):
 
     function = np.log10
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x * like(ln(10), y))
 
 
-def _log1p(z: Any) -> Any:
+def _log1p(z: Array) -> Array:
     """Of complex numbers; near 0 without NumPy's cancellation."""
     x, y = np.real(z).astype(np.float64), np.imag(z).astype(np.float64)
     near = np.hypot(x, y) < 0.5
@@ -149,7 +149,7 @@ class Log1p(FloatElemwise):
         (x,) = inputs
         return _log1p(x) if np.iscomplexobj(x) else super().reference(x)
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x + 1)
 
 
@@ -159,7 +159,7 @@ class Sin(FloatElemwise):
 
     function = np.sin
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return cos(x)
 
 
@@ -169,7 +169,7 @@ class Cos(FloatElemwise):
 
     function = np.cos
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return -sin(x)
 
 
@@ -179,7 +179,7 @@ class Tan(FloatElemwise):
 
     function = np.tan
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 + sqr(y)
 
 
@@ -189,7 +189,7 @@ class ArcSin(FloatElemwise):
 
     function = np.arcsin
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(sqrt(1 - sqr(x)))
 
 
@@ -199,7 +199,7 @@ class ArcCos(FloatElemwise):
 
     function = np.arccos
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return -inv(sqrt(1 - sqr(x)))
 
 
@@ -209,7 +209,7 @@ class ArcTan(FloatElemwise):
 
     function = np.arctan
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(1 + sqr(x))
 
 
@@ -219,7 +219,7 @@ class Sinh(FloatElemwise):
 
     function = np.sinh
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return cosh(x)
 
 
@@ -229,7 +229,7 @@ class Cosh(FloatElemwise):
 
     function = np.cosh
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return sinh(x)
 
 
@@ -239,7 +239,7 @@ class Tanh(FloatElemwise):
 
     function = np.tanh
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 - sqr(y)
 
 
@@ -249,7 +249,7 @@ class ArcSinh(FloatElemwise):
 
     function = np.arcsinh
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(sqrt(1 + sqr(x)))
 
 
@@ -259,7 +259,7 @@ class ArcCosh(FloatElemwise):
 
     function = np.arccosh
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(sqrt(x - 1) * sqrt(x + 1))
 
 
@@ -269,7 +269,7 @@ class ArcTanh(FloatElemwise):
 
     function = np.arctanh
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(1 - sqr(x))
 
 
@@ -280,7 +280,7 @@ class Deg2Rad(FloatElemwise):
     function = np.deg2rad
     kinds: ClassVar[str] = "bif"
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return like(pi / 180, y)
 
 
@@ -291,7 +291,7 @@ class Rad2Deg(FloatElemwise):
     function = np.rad2deg
     kinds: ClassVar[str] = "bif"
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return like(180 / pi, y)
 
 
@@ -303,7 +303,7 @@ class ArcTan2(FloatElemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         y, x = as_computed(inputs, output)
         # Squares may be 0 or infinite; which scale is taken has no influence.
         larger = disconnected_grad(maximum(abs(x), abs(y)))
@@ -321,7 +321,7 @@ class LogAddExp(FloatElemwise):
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
         # Two probabilities of 0 share the gradient, though -inf - -inf is no number.
         no_number = eq(x, y) & isinf(x)
@@ -334,7 +334,7 @@ def exp(x: Any) -> Variable:
     return apply_elemwise(Exp(), x)
 
 
-def exp2(x: Any) -> Variable:
+def exp2(x: TensorLike) -> Variable:
     """``2 ** x``."""
     return apply_elemwise(Exp2(), x)
 
@@ -349,12 +349,12 @@ def log(x: Any) -> Variable:
     return apply_elemwise(Log(), x)
 
 
-def log2(x: Any) -> Variable:
+def log2(x: TensorLike) -> Variable:
     """Logarithm to base 2."""
     return apply_elemwise(Log2(), x)
 
 
-def log10(x: Any) -> Variable:
+def log10(x: TensorLike) -> Variable:
     """Logarithm to base 10."""
     return apply_elemwise(Log10(), x)
 
@@ -364,77 +364,77 @@ def log1p(x: Any) -> Variable:
     return apply_elemwise(Log1p(), x)
 
 
-def sin(x: Any) -> Variable:
+def sin(x: TensorLike) -> Variable:
     """Sine."""
     return apply_elemwise(Sin(), x)
 
 
-def cos(x: Any) -> Variable:
+def cos(x: TensorLike) -> Variable:
     """Cosine."""
     return apply_elemwise(Cos(), x)
 
 
-def tan(x: Any) -> Variable:
+def tan(x: TensorLike) -> Variable:
     """Tangent."""
     return apply_elemwise(Tan(), x)
 
 
-def arcsin(x: Any) -> Variable:
+def arcsin(x: TensorLike) -> Variable:
     """Inverse sine, in ``[-pi/2, pi/2]``."""
     return apply_elemwise(ArcSin(), x)
 
 
-def arccos(x: Any) -> Variable:
+def arccos(x: TensorLike) -> Variable:
     """Inverse cosine, in ``[0, pi]``."""
     return apply_elemwise(ArcCos(), x)
 
 
-def arctan(x: Any) -> Variable:
+def arctan(x: TensorLike) -> Variable:
     """Inverse tangent, in ``[-pi/2, pi/2]``."""
     return apply_elemwise(ArcTan(), x)
 
 
-def sinh(x: Any) -> Variable:
+def sinh(x: TensorLike) -> Variable:
     """Hyperbolic sine."""
     return apply_elemwise(Sinh(), x)
 
 
-def cosh(x: Any) -> Variable:
+def cosh(x: TensorLike) -> Variable:
     """Hyperbolic cosine."""
     return apply_elemwise(Cosh(), x)
 
 
-def tanh(x: Any) -> Variable:
+def tanh(x: TensorLike) -> Variable:
     """Hyperbolic tangent."""
     return apply_elemwise(Tanh(), x)
 
 
-def arcsinh(x: Any) -> Variable:
+def arcsinh(x: TensorLike) -> Variable:
     """Inverse hyperbolic sine."""
     return apply_elemwise(ArcSinh(), x)
 
 
-def arccosh(x: Any) -> Variable:
+def arccosh(x: TensorLike) -> Variable:
     """Inverse hyperbolic cosine, of ``x >= 1``."""
     return apply_elemwise(ArcCosh(), x)
 
 
-def arctanh(x: Any) -> Variable:
+def arctanh(x: TensorLike) -> Variable:
     """Inverse hyperbolic tangent, of ``-1 < x < 1``."""
     return apply_elemwise(ArcTanh(), x)
 
 
-def deg2rad(x: Any) -> Variable:
+def deg2rad(x: TensorLike) -> Variable:
     """Degrees as radians."""
     return apply_elemwise(Deg2Rad(), x)
 
 
-def rad2deg(x: Any) -> Variable:
+def rad2deg(x: TensorLike) -> Variable:
     """Radians as degrees."""
     return apply_elemwise(Rad2Deg(), x)
 
 
-def arctan2(y: Any, x: Any) -> Variable:
+def arctan2(y: TensorLike, x: TensorLike) -> Variable:
     """The angle of the point ``(y, x)``, in ``[-pi, pi]``."""
     return apply_elemwise(ArcTan2(), y, x)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.typing import TensorLike
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elemwise import Elemwise
@@ -27,7 +27,7 @@ class Rounding(Elemwise):
     abstract: ClassVar[bool] = True
     kinds: ClassVar[str] = "f"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
@@ -59,7 +59,7 @@ class RoundHalfToEven(Rounding):
     function = np.rint
 
 
-def _half_away(x: Any) -> Any:
+def _half_away(x: Array) -> Any:
     # x + 0.5 would round 0.49999999999999994 up.
     whole = np.trunc(x)
     return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
@@ -77,27 +77,27 @@ def _rounded(op: Rounding, x: TensorLike) -> Variable:
     return v if v.type.is_discrete else op(v)
 
 
-def floor(x: Any) -> Variable:
+def floor(x: TensorLike) -> Variable:
     """Rounded down, in the dtype of ``x``."""
     return _rounded(Floor(), x)
 
 
-def ceil(x: Any) -> Variable:
+def ceil(x: TensorLike) -> Variable:
     """Rounded up, in the dtype of ``x``."""
     return _rounded(Ceil(), x)
 
 
-def trunc(x: Any) -> Variable:
+def trunc(x: TensorLike) -> Variable:
     """Rounded towards 0, in the dtype of ``x``."""
     return _rounded(Trunc(), x)
 
 
-def round_half_to_even(x: Any) -> Variable:
+def round_half_to_even(x: TensorLike) -> Variable:
     """Rounded to the nearest, halves to the even one, in the dtype of ``x``."""
     return _rounded(RoundHalfToEven(), x)
 
 
-def round_half_away_from_zero(x: Any) -> Variable:
+def round_half_away_from_zero(x: TensorLike) -> Variable:
     """Rounded to the nearest, halves away from 0, in the dtype of ``x``."""
     return _rounded(RoundHalfAwayFromZero(), x)
 
@@ -108,7 +108,7 @@ _MODES = {
 }
 
 
-def round(a: Any, mode: str | None = None) -> Variable:
+def round(a: TensorLike, mode: str | None = None) -> Variable:
     """Rounded to the nearest whole number, in the dtype of ``a``.
 
     ``mode`` is ``"half_to_even"`` (the default) or ``"half_away_from_zero"``.
@@ -118,7 +118,7 @@ def round(a: Any, mode: str | None = None) -> Variable:
     return _MODES[mode or "half_to_even"](a)
 
 
-def iround(a: Any, mode: str | None = None) -> Variable:
+def iround(a: TensorLike, mode: str | None = None) -> Variable:
     """:func:`round`, as int64."""
     return cast(round(a, mode), "int64")
 

@@ -53,7 +53,7 @@ class Erf(SpecialFunction):
 
     function = scipy_function("erf")
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return like(2 / sqrt(pi), y) * exp(-sqr(x))
 
 
@@ -63,7 +63,7 @@ class Erfc(SpecialFunction):
 
     function = scipy_function("erfc")
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return like(-2 / sqrt(pi), y) * exp(-sqr(x))
 
 
@@ -73,7 +73,7 @@ class Erfcx(SpecialFunction):
 
     function = scipy_function("erfcx")
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return apply_elemwise(ErfcxSlope(), x)
 
 
@@ -83,7 +83,7 @@ class ErfcxSlope(SpecialFunction):
 
     function = erfcx_slope_of
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return 2 * (erfcx(x) + x * y)
 
 
@@ -93,7 +93,7 @@ class LogErfc(SpecialFunction):
 
     function = log_erfc_of
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         # Below the cut erfc is 2, and erfcx and its derivatives would overflow.
         cut = like(-2.6 if y.type.dtype == "float16" else -6, y)
         far = like(-1 / sqrt(pi), y) * exp(-sqr(x))
@@ -106,7 +106,7 @@ class ErfInv(SpecialFunction):
 
     function = scipy_function("erfinv")
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return like(sqrt(pi) / 2, y) * exp(sqr(y))
 
 
@@ -116,7 +116,7 @@ class ErfcInv(SpecialFunction):
 
     function = scipy_function("erfcinv")
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return like(-sqrt(pi) / 2, y) * exp(sqr(y))
 
 
@@ -126,7 +126,7 @@ class Gamma(SpecialFunction):
 
     function = scipy_function("gamma")
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return y * psi(x)
 
 
@@ -136,7 +136,7 @@ class GammaLn(SpecialFunction):
 
     function = scipy_function("gammaln")
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return psi(x)
 
 
@@ -146,7 +146,7 @@ class Psi(SpecialFunction):
 
     function = scipy_function("psi")
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return tri_gamma(x)
 
 
@@ -157,11 +157,11 @@ class OfOrder(SpecialFunction):
     abstract: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
-    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
         """The derivative with respect to ``x``."""
         raise NotImplementedError
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         order = inputs[0]
         n, x = as_computed(inputs, output)
         to_point = cotangent * self.point_slope(n, x, output)
@@ -169,7 +169,7 @@ class OfOrder(SpecialFunction):
             return [None, to_point]
         return [cotangent * OrderSlope(self)(n, x), to_point]
 
-    def step(self, n: Any) -> Any:
+    def step(self, n: Array) -> Array:
         """A step in the order by which the function varies little."""
         return np.full(n.shape, 0.1)
 
@@ -197,11 +197,11 @@ class OrderSlope(SpecialFunction):
             table = [(4**power * b - a) / (4**power - 1) for a, b in itertools.pairwise(table)]
         return np.asarray(table[0]).astype(out)
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         raise NonDifferentiable(f"{self.of}: its second derivative in the order is not known")
 
 
-def _polygamma(n: Any, x: Any) -> Any:
+def _polygamma(n: Any, x: Any) -> Array:
     """SciPy's, which steps from ``x`` up to 9: far below 0 by reflection, as NIST's DLMF 5.15.6."""
     n, x = np.broadcast_arrays(np.asarray(n, np.float64), np.asarray(x, np.float64))
     far = (x < _FAR) & (n > 0)
@@ -217,7 +217,7 @@ _FAR, _LAST = -1000.0, 170
 _stepped = scipy_function("polygamma")
 
 
-def _reflected(n: int, x: Any) -> Any:
+def _reflected(n: int, x: Any) -> Array:
     to_pole = x - np.round(x)
     if n > _LAST:  # the factorial of the order alone overflows
         return np.where((to_pole > 0) & (n % 2 == 0), -np.inf, np.inf)
@@ -236,10 +236,10 @@ class PolyGamma(OfOrder):
 
     function = _polygamma
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [None, super().scalar_vjp(inputs, output, cotangent)[1]]
 
-    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
         return polygamma(n + 1, x)
 
 
@@ -249,10 +249,10 @@ class GammaInc(OfOrder):
 
     function = scipy_function("gammainc")
 
-    def step(self, n: Any) -> Any:
+    def step(self, n: Array) -> Any:
         return np.minimum(n / 4, np.sqrt(n) / 5)
 
-    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
         return exp((n - 1) * log(x) - x - gammaln(n))
 
 
@@ -264,7 +264,7 @@ class GammaIncC(OfOrder):
 
     step = GammaInc.step
 
-    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
         return -exp((n - 1) * log(x) - x - gammaln(n))
 
 
@@ -274,7 +274,7 @@ class Jv(OfOrder):
 
     function = scipy_function("jv")
 
-    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
         return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
 
 
@@ -284,11 +284,11 @@ class Iv(OfOrder):
 
     function = scipy_function("iv")
 
-    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
         return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
 
 
-def _xlogx(x: Any) -> Any:
+def _xlogx(x: Array) -> Array:
     return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, x)))
 
 
@@ -299,11 +299,11 @@ class XLogX(FloatElemwise):
     function = _xlogx
     kinds: ClassVar[str] = "bif"
 
-    def slope(self, x: Any, y: Any) -> Any:
+    def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 + log(x)
 
 
-def _xlogy(x: Any, y: Any) -> Any:
+def _xlogy(x: Array, y: Array) -> Array:
     return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, y)))
 
 
@@ -315,7 +315,7 @@ class XLogY(FloatElemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Variable) -> Grads:
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
         zero = eq(x, 0)
         to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
@@ -360,23 +360,23 @@ def erfcx(x: Any) -> Variable:
     return apply_elemwise(Erfcx(), x)
 
 
-def log_erfc(x: Any) -> Variable:
+def log_erfc(x: TensorLike) -> Variable:
     """``log(erfc(x))``, right where ``erfc(x)`` itself is rounded to 0, and so is its gradient."""
     return apply_elemwise(LogErfc(), x)
 
 
-def log_half_erfc(x: Any) -> Variable:
+def log_half_erfc(x: TensorLike) -> Variable:
     """``log(erfc(x) / 2)``."""
     return apply_elemwise(LogHalfErfc(), x)
 
 
-def ndtr(x: Any) -> Variable:
+def ndtr(x: TensorLike) -> Variable:
     """The normal distribution's probability below ``x`` (SciPy's name)."""
     v = _floating(x)
     return like(0.5, v) * erfc(like(-sqrt(0.5), v) * v)
 
 
-def log_ndtr(x: Any) -> Variable:
+def log_ndtr(x: TensorLike) -> Variable:
     """The logarithm of :func:`ndtr`, also far below 0 (SciPy's name)."""
     v = _floating(x)
     return log_half_erfc(like(-sqrt(0.5), v) * v)
@@ -387,47 +387,47 @@ def _floating(x: TensorLike) -> Variable:
     return v if v.type.is_float else cast(v, float_of(v.type.dtype))
 
 
-def erfinv(x: Any) -> Variable:
+def erfinv(x: TensorLike) -> Variable:
     """The inverse of ``erf``."""
     return apply_elemwise(ErfInv(), x)
 
 
-def erfcinv(x: Any) -> Variable:
+def erfcinv(x: TensorLike) -> Variable:
     """The inverse of ``erfc``."""
     return apply_elemwise(ErfcInv(), x)
 
 
-def gamma(x: Any) -> Variable:
+def gamma(x: TensorLike) -> Variable:
     """The gamma function."""
     return apply_elemwise(Gamma(), x)
 
 
-def gammaln(x: Any) -> Variable:
+def gammaln(x: TensorLike) -> Variable:
     """``log |gamma(x)|``."""
     return apply_elemwise(GammaLn(), x)
 
 
-def psi(x: Any) -> Variable:
+def psi(x: TensorLike) -> Variable:
     """The digamma function. Also ``digamma``."""
     return apply_elemwise(Psi(), x)
 
 
-def polygamma(n: Any, x: Any) -> Variable:
+def polygamma(n: TensorLike, x: TensorLike) -> Variable:
     """The ``n``-th derivative of ``psi``."""
     return apply_elemwise(PolyGamma(), n, x)
 
 
-def tri_gamma(x: Any) -> Variable:
+def tri_gamma(x: TensorLike) -> Variable:
     """The trigamma function: the slope of ``psi``."""
     return polygamma(1, x)
 
 
-def gammainc(k: Any, x: Any) -> Variable:
+def gammainc(k: TensorLike, x: TensorLike) -> Variable:
     """The regularised lower incomplete gamma function."""
     return apply_elemwise(GammaInc(), k, x)
 
 
-def gammaincc(k: Any, x: Any) -> Variable:
+def gammaincc(k: TensorLike, x: TensorLike) -> Variable:
     """The regularised upper incomplete gamma function."""
     return apply_elemwise(GammaIncC(), k, x)
 
@@ -439,37 +439,37 @@ def chi2sf(x: TensorLike, k: TensorLike) -> Variable:
     return gammaincc(dof * half, v * half)
 
 
-def jv(n: Any, x: Any) -> Variable:
+def jv(n: TensorLike, x: TensorLike) -> Variable:
     """The Bessel function of the first kind, of order ``n``."""
     return apply_elemwise(Jv(), n, x)
 
 
-def j0(x: Any) -> Variable:
+def j0(x: TensorLike) -> Variable:
     """The Bessel function of the first kind, of order 0."""
     return jv(0, x)
 
 
-def j1(x: Any) -> Variable:
+def j1(x: TensorLike) -> Variable:
     """The Bessel function of the first kind, of order 1."""
     return jv(1, x)
 
 
-def iv(n: Any, x: Any) -> Variable:
+def iv(n: TensorLike, x: TensorLike) -> Variable:
     """The modified Bessel function of the first kind, of order ``n``."""
     return apply_elemwise(Iv(), n, x)
 
 
-def i0(x: Any) -> Variable:
+def i0(x: TensorLike) -> Variable:
     """The modified Bessel function of the first kind, of order 0."""
     return iv(0, x)
 
 
-def i1(x: Any) -> Variable:
+def i1(x: TensorLike) -> Variable:
     """The modified Bessel function of the first kind, of order 1."""
     return iv(1, x)
 
 
-def xlogx(x: Any) -> Variable:
+def xlogx(x: TensorLike) -> Variable:
     """``x log(x)``, 0 at 0."""
     return apply_elemwise(XLogX(), x)
 
@@ -479,7 +479,7 @@ def xlog1py(x: Any, y: Any) -> Variable:
     return apply_elemwise(XLog1pY(), x, y)
 
 
-def xlogy0(x: Any, y: Any) -> Variable:
+def xlogy0(x: TensorLike, y: TensorLike) -> Variable:
     """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0."""
     return apply_elemwise(XLogY(), x, y)
 

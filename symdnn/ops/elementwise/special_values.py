@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import Array
+
 __all__ = ["FAR", "TERMS", "erfcx_slope_of", "log_erfc_of", "log_half_erfc_of", "scipy_function"]
 
 
 def scipy_function(name: str) -> Any:
     """The function of ``scipy.special``, which is imported when one first runs."""
 
-    def function(*arrays: Any) -> Any:
+    def function(*arrays: Array) -> Any:
         import scipy.special
 
         return getattr(scipy.special, name)(*arrays)

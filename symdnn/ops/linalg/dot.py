@@ -16,6 +16,7 @@ from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, normal_axis, product
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.core.shape import dims_of
@@ -30,7 +31,7 @@ __all__ = [
 # -- builders ---------------------------------------------------------------------------------
 
 
-def factors(name: str, *values: Any) -> list[Variable]:
+def factors(name: str, *values: TensorLike) -> list[Variable]:
     """The operands as tensor variables of their common dtype."""
     variables = [as_variable(v) for v in values]
     if any(not isinstance(v.type, TensorType) for v in variables):
@@ -38,7 +39,7 @@ def factors(name: str, *values: Any) -> list[Variable]:
     return alike(variables)
 
 
-def dot(a: Any, b: Any) -> Variable:
+def dot(a: TensorLike, b: TensorLike) -> Variable:
     """Product of ``a`` and ``b`` by Theano's rules for any number of dimensions.
 
     A scalar multiplies; vectors and matrices give the matrix product; beyond that the last
@@ -55,7 +56,7 @@ def dot(a: Any, b: Any) -> Variable:
     return tensordot(x, y, [[x.type.ndim - 1], [max(0, y.type.ndim - 2)]])
 
 
-def matmul(a: Any, b: Any) -> Variable:
+def matmul(a: TensorLike, b: TensorLike) -> Variable:
     """``a @ b`` by NumPy's rules: stacks of matrices whose leading dimensions broadcast.
 
     Only static 1s broadcast. A vector is a row on the left and a column on the right. Scalars are
@@ -137,7 +138,9 @@ def split_dims(v: Variable, dims: Sequence[Dim], counts: Sequence[int]) -> Varia
     return v.reshape(list(dims))
 
 
-def tensordot(a: Any, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Variable:
+def tensordot(
+    a: TensorLike, b: TensorLike, axes: int | Sequence[int | Sequence[int]] = 2
+) -> Variable:
     """Sum of products of ``a`` and ``b`` over pairs of dimensions.
 
     ``axes`` is a number (the last ones of ``a`` with the first ones of ``b``; 0 gives the outer
@@ -158,7 +161,9 @@ def tensordot(a: Any, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> 
     return split_dims(out, dims, [len(rest_x), len(rest_y)])
 
 
-def batched_tensordot(x: Any, y: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Variable:
+def batched_tensordot(
+    x: TensorLike, y: TensorLike, axes: int | Sequence[int | Sequence[int]] = 2
+) -> Variable:
     """:func:`tensordot` for each index of the first dimension, which both share.
 
     Axes count that first dimension, so a list of them holds no 0; a number takes the last ones
@@ -237,11 +242,11 @@ def _contracted_axes(
     return _normal(name, left, x, batch), _normal(name, right, y, batch)
 
 
-def _axes_pair(name: str, axes: int | Sequence[int | Sequence[int]]) -> tuple[list[int], list[int]]:
+def _axes_pair(name: str, axes: Any) -> tuple[list[int], list[int]]:
     if not isinstance(axes, list | tuple | np.ndarray) or len(axes) != 2:
         raise AxisError(name, "axes as a number or a pair", repr(axes))
     left, right = (list(a) if isinstance(a, list | tuple | np.ndarray) else [a] for a in axes)
-    return left, right  # type: ignore[return-value]
+    return left, right
 
 
 def _normal(name: str, axes: Sequence[int], v: Variable, batch: int) -> list[int]:
@@ -254,7 +259,7 @@ def _normal(name: str, axes: Sequence[int], v: Variable, batch: int) -> list[int
     return out
 
 
-def batched_dot(a: Any, b: Any) -> Variable:
+def batched_dot(a: TensorLike, b: TensorLike) -> Variable:
     """Product of ``a[i]`` and ``b[i]`` for each ``i``: stacks of matrices, vectors or scalars.
 
     As in Theano: with a vector operand its elements scale the other's items; with more than
@@ -270,7 +275,7 @@ def batched_dot(a: Any, b: Any) -> Variable:
     return batched_tensordot(x, y, [[x.type.ndim - 1], [max(1, y.type.ndim - 2)]])
 
 
-def outer(x: Any, y: Any) -> Variable:
+def outer(x: TensorLike, y: TensorLike) -> Variable:
     """The product of each element of ``x`` with each of ``y``; more dimensions are flattened."""
     a, b = factors("outer", x, y)
     return outer_product(*(v if v.type.ndim == 1 else v.reshape([-1]) for v in (a, b)))

@@ -13,6 +13,7 @@ from typing import Any
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.operators import operator
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.linalg.dot import _batched_contract, _matched, factors, tensordot
 
@@ -45,7 +46,7 @@ class _Term:
         return _Term(total, "".join(c for c in self.letters if c in wanted))
 
 
-def einsum(subscripts: str, *operands: Any, optimize: Any = "auto") -> Variable:
+def einsum(subscripts: str, *operands: TensorLike, optimize: Any = "auto") -> Variable:
     """Sum of products by index letters: ``einsum("bij,bjk->bik", x, y)``.
 
     Takes NumPy's notation: ``...``, letters repeated within an operand (a diagonal), an output

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 from symdnn.errors import NdimMismatch
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.linalg.dot import dot, factors
@@ -13,17 +13,17 @@ from symdnn.ops.linalg.dot import dot, factors
 __all__ = ["kron", "matrix_dot"]
 
 
-def matrix_dot(*args: Any) -> Variable:
+def matrix_dot(*args: Variable) -> Variable:
     """The product of several matrices, from left to right.
 
     Raises :class:`~symdnn.errors.TypeMismatch` without operands.
     """
     if not args:
         raise NdimMismatch("matrix_dot", "at least one matrix", "none")
-    return reduce(dot, args)  # type: ignore[no-any-return]
+    return reduce(dot, args)
 
 
-def kron(a: Any, b: Any) -> Variable:
+def kron(a: TensorLike, b: TensorLike) -> Variable:
     """Kronecker product: each element of ``a`` times ``b``, laid out in blocks.
 
     Any ranks, as in NumPy: the operand with fewer dimensions gets leading ones of size 1.

@@ -22,7 +22,9 @@ from symdnn.ops.elemwise import conjugate, unbroadcast
 __all__ = ["BatchedDot", "Dot", "MatchSizes"]
 
 
-def _check_factors(op: Any, types: Sequence[Any], ranks: tuple[int, ...], wanted: str) -> None:
+def _check_factors(
+    op: Op, types: Sequence[TensorType], ranks: tuple[int, ...], wanted: str
+) -> None:
     if len(types) != 2 or any(not isinstance(t, TensorType) for t in types):
         raise TypeMismatch(op, wanted, list(types))
     if any(t.ndim not in ranks for t in types):
@@ -31,7 +33,7 @@ def _check_factors(op: Any, types: Sequence[Any], ranks: tuple[int, ...], wanted
         raise TypeMismatch(op, "factors of one dtype", list(types), "Cast one of them")
 
 
-def _same_inner(op: Any, a: Dim, b: Dim, shapes: Sequence[Shape]) -> Dim:
+def _same_inner(op: Op, a: Dim, b: Dim, shapes: Sequence[Shape]) -> Dim:
     found = common((a, b))
     if found is None:
         raise ShapeMismatch(
@@ -57,7 +59,7 @@ def _static_product(op: Any, types: Sequence[TensorType]) -> TensorType:
     return TensorType(types[0].dtype, op.out_shape(types, [t.shape for t in types]))
 
 
-def _product(x: Any, y: Any) -> Any:
+def _product(x: Array, y: Array) -> Array:
     """NumPy's matmul; the 16-bit floats are multiplied and summed in float32."""
     if is_narrow_float(x.dtype.name):
         wide = np.matmul(x.astype(np.float32), y.astype(np.float32))

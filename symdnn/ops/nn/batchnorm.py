@@ -54,7 +54,7 @@ class Normalise(Op):
         """Inputs that are scalars."""
         return ()
 
-    def check(self, x: Any, *parameters: Any, names: str) -> None:
+    def check(self, x: TensorType, *parameters: TensorType, names: str) -> None:
         """A float input, and parameters of its ndim in the parameter dtype."""
         if not isinstance(x, TensorType) or not x.is_float:
             raise TypeMismatch(self, "a float input", x)
@@ -66,15 +66,15 @@ class Normalise(Op):
                 wanted = f"{names} of dtype {dtype} and {x.ndim} dimensions for an input {x}"
                 raise TypeMismatch(self, wanted, list(parameters))
 
-    def kept(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def kept(self, shape: Sequence[int | None]) -> tuple[Any, ...]:
         """The shape of the statistics."""
         return tuple(1 if i in self.axes else d for i, d in enumerate(shape))
 
-    def statistic(self, x: Any) -> Any:
+    def statistic(self, x: TensorType) -> TensorType:
         """The type of the mean of ``x``."""
         return TensorType(parameter_dtype(x.dtype), self.kept(x.shape))
 
-    def parameter_shape(self, x: Shape, *parameters: Shape, types: Sequence[Any]) -> Shape:
+    def parameter_shape(self, x: Shape, *parameters: Shape, types: Sequence[TensorType]) -> Shape:
         """The common shape of parameters that broadcast against ``x`` by their static 1s."""
         out = []
         for axis, dims in enumerate(zip(*parameters, strict=True)):
@@ -137,7 +137,12 @@ class NormalisedOutput(Normalise):
         return [dx, dgamma, dbeta]
 
     def through_statistics(
-        self, x: Any, mean: Any, invstd: Any, dmean: Any, dinvstd: Any
+        self,
+        x: Variable,
+        mean: Variable,
+        invstd: Variable,
+        dmean: Variable | None,
+        dinvstd: Variable | None,
     ) -> Variable | None:
         """Gradient of x where the statistics themselves are used further on."""
         if dmean is None and dinvstd is None:
@@ -215,7 +220,7 @@ class LayerNorm(NormalisedOutput, MultiOp):
     instance norm differ in it). Outputs y, mean, invstd (``axes`` kept as 1). Ba et al. 2016.
     """
 
-    def grad_op(self) -> Any:
+    def grad_op(self) -> Op:
         return LayerNormGrad(self.axes, self.epsilon)
 
 
@@ -244,10 +249,12 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
     def scalars(self) -> tuple[int, ...]:
         return (3,) if self.running else ()
 
-    def grad_op(self) -> Any:
+    def grad_op(self) -> Op:
         return BatchNormGrad(self.axes, self.epsilon)
 
-    def infer(self, x: Any, gamma: Any, beta: Any, *running: Any) -> tuple[Type, ...]:
+    def infer(
+        self, x: TensorType, gamma: TensorType, beta: TensorType, *running: TensorType
+    ) -> tuple[Type, ...]:
         out = super().infer(x, gamma, beta)
         if any(gamma.shape[a] != 1 for a in self.axes):
             raise AxisError(self, f"parameters that are statically 1 on {self.axes}", gamma)
@@ -318,7 +325,7 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
         return [dx, dgamma, dbeta, dfactor, dold_mean, dold_var]
 
 
-def _added(total: Any, term: Any) -> Any:
+def _added(total: Any, term: Variable) -> Any:
     return term if total is None else total + term
 
 

@@ -17,8 +17,8 @@ from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType, Type
-from symdnn.graph.typing import Array
-from symdnn.graph.variable import Variable
+from symdnn.graph.typing import Array, TensorLike
+from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import dimshuffle
 
@@ -46,17 +46,17 @@ def moved_axis(axis: int, ndim: int) -> int:
     return last_order(ndim).index(axis)
 
 
-def last_shape(shape: Sequence[Any]) -> tuple[Any, ...]:
+def last_shape(shape: Sequence[TensorLike | None]) -> tuple[Any, ...]:
     """(N, C, \\*sizes) as (N, \\*sizes, C)."""
     return tuple(shape[i] for i in last_order(len(shape)))
 
 
-def first_shape(shape: Sequence[Any]) -> tuple[Any, ...]:
+def first_shape(shape: Sequence[TensorLike | None]) -> tuple[Any, ...]:
     """(N, \\*sizes, C) as (N, C, \\*sizes)."""
     return tuple(shape[i] for i in first_order(len(shape)))
 
 
-def is_image(type_: Any) -> bool:
+def is_image(type_: TensorType) -> bool:
     """Whether values of this type have an order of dimensions that a layout changes."""
     return isinstance(type_, TensorType) and type_.ndim >= 4
 
@@ -82,7 +82,7 @@ class ChannelsLast(Op):
     def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         return self.output_types(inputs)
 
-    def compute(self, *inputs: Array) -> tuple[Any, ...]:
+    def compute(self, *inputs: Array) -> tuple[Array, ...]:
         found = self.op.compute(*(_moved(a, first_order) for a in inputs))
         return tuple(np.ascontiguousarray(_moved(a, last_order)) for a in found)
 
@@ -112,16 +112,16 @@ class ChannelsLast(Op):
     def run_time_inputs(self) -> tuple[int, ...]:
         return self.op.run_time_inputs
 
-    def __call__(self, *inputs: Any, **words: Any) -> Any:
+    def __call__(self, *inputs: Any, **words: Any) -> Variable:
         """``op`` on the inputs in its own order, the results in this one."""
         out = self.op(*_all_first(inputs), **words)
         return _all_last([out])[0] if isinstance(out, Variable) else tuple(_all_last(out))
 
-    def results(self, node: Any) -> Any:
+    def results(self, node: Apply) -> Any:
         return self.op.results(node)
 
 
-def _moved(array: Any, order: Any) -> Any:
+def _moved(array: Array, order: Any) -> Array:
     value = np.asarray(array)
     return value.transpose(order(value.ndim)) if value.ndim >= 4 else value
 
@@ -134,11 +134,11 @@ def _last_type(t: Any) -> Any:
     return t.with_shape(last_shape(t.shape)) if is_image(t) else t
 
 
-def _all_first(variables: Sequence[Any]) -> list[Any]:
+def _all_first(variables: Sequence[Any]) -> list[Variable]:
     return [_ordered(v, first_order) for v in variables]
 
 
-def _all_last(variables: Sequence[Any]) -> list[Any]:
+def _all_last(variables: Sequence[Any]) -> list[Variable]:
     return [_ordered(v, last_order) for v in variables]
 
 

@@ -110,7 +110,7 @@ class _ConvFamily(Op):
         """The fields that all three share, in order."""
         return self.padding, self.stride, self.dilation, self.groups, self.flip
 
-    def _check_types(self, names: str, types: Sequence[Any]) -> None:
+    def _check_types(self, names: str, types: Sequence[TensorType]) -> None:
         pair = list(types[:2])
         rank = self.ndim + 2
         wanted = f"{names}: two float tensors of {rank} dimensions and one dtype"
@@ -119,7 +119,7 @@ class _ConvFamily(Op):
         if pair[0].dtype != pair[1].dtype or not pair[0].is_float:
             raise TypeMismatch(self, wanted, pair, "Cast them to one float dtype")
 
-    def _shown(self, x: Sequence[Any], w: Sequence[Any]) -> str:
+    def _shown(self, x: Sequence[int | None], w: Sequence[int]) -> str:
         pads = ", ".join(str(p) for p in self.padding)
         return f"x {_text(x)}, w {_text(w)}, padding ({pads}), dilation {self.dilation}"
 
@@ -151,7 +151,7 @@ class _ConvFamily(Op):
             sizes.append(conv_size(n, k, self.padding[i], self.stride[i], self.dilation[i]))
         return sizes
 
-    def _check_fits(self, i: int, n: int, k: int, x: Sequence[Any], w: Sequence[Any]) -> None:
+    def _check_fits(self, i: int, n: int, k: int, x: Sequence[int], w: Sequence[int]) -> None:
         before, after = resolved_padding(self.padding[i], k, self.dilation[i])
         span = (k - 1) * self.dilation[i] + 1
         if k < 1 or n + before + after < span:
@@ -183,7 +183,7 @@ class _ConvFamily(Op):
             tuple((int(a), int(b)) for a, b in pads), self.stride, self.dilation, self.groups
         )
 
-    def _mirrored(self, w: Any) -> Any:
+    def _mirrored(self, w: Array) -> Array:
         """``w`` as cross-correlation wants it."""
         return (
             w[(slice(None), slice(None), *[slice(None, None, -1)] * self.ndim)]
@@ -223,12 +223,12 @@ class _ConvFamily(Op):
         return unfold(self(*given), out, lanes, of_group * parts, parts)
 
 
-def known_or_none(d: Any) -> int | None:
+def known_or_none(d: int | None) -> int | None:
     """The size where it is a number (None stays None)."""
     return None if d is None else known(d)
 
 
-def _widen(*arrays: Any) -> list[Any]:
+def _widen(*arrays: Array) -> list[Array]:
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.origin import Hints
-from symdnn.graph.typing import BorderMode, PerAxis, StaticShape
+from symdnn.graph.typing import BorderMode, PerAxis, StaticShape, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.nn.conv import conv_size, resolved_padding
 from symdnn.ops.nn.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
@@ -60,7 +60,9 @@ class _Abstract:
 
 
 class _Forward(_Abstract):
-    def __call__(self, img: Any, kern: Any, *, hints: Hints | None = None) -> Variable:
+    def __call__(
+        self, img: TensorLike, kern: TensorLike, *, hints: Hints | None = None
+    ) -> Variable:
         """The convolution of ``img`` with ``kern``."""
         if self.unshared:
             return unshared_conv(self._unshared(), img, kern, self.imshp, self.kshp)
@@ -72,8 +74,8 @@ class _Forward(_Abstract):
 
 class _GradInputs(_Abstract):
     def __call__(
-        self, kern: Any, topgrad: Any, shape: Any, add_assert_shape: bool = True,
-        *, hints: Hints | None = None,
+        self, kern: TensorLike, topgrad: TensorLike, shape: Any,
+        add_assert_shape: bool = True, *, hints: Hints | None = None,
     ) -> Variable:  # fmt: skip
         """The gradient in an input of the spatial sizes ``shape``, always checked."""
         if self.unshared:
@@ -86,7 +88,7 @@ class _GradInputs(_Abstract):
 
 class _GradWeights(_Abstract):
     def __call__(
-        self, img: Any, topgrad: Any, shape: Any, add_assert_shape: bool = True,
+        self, img: TensorLike, topgrad: TensorLike, shape: Any, add_assert_shape: bool = True,
         *, hints: Hints | None = None,
     ) -> Variable:  # fmt: skip
         """The gradient in kernels of the spatial sizes ``shape``, always checked."""
@@ -158,10 +160,10 @@ def get_conv_shape_1axis(
 
 
 def get_conv_output_shape(
-    image_shape: Sequence[Any], kernel_shape: Sequence[Any], border_mode: BorderMode,
+    image_shape: Sequence[int | None], kernel_shape: Sequence[int], border_mode: BorderMode,
     subsample: PerAxis,
     filter_dilation: PerAxis = 1,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[int | None, ...]:  # fmt: skip
     """Shape of the output of a convolution; None where it is unknown.
 
     >>> get_conv_output_shape((None, 3, 28, 28), (8, 3, 5, 5), "valid", (2, 2))
@@ -182,7 +184,7 @@ def get_conv_output_shape(
 
 
 def _whole_strides(
-    name: str, outer: Sequence[Any], top: Sequence[Any], subsample: PerAxis
+    name: str, outer: Sequence[int], top: Sequence[int], subsample: PerAxis
 ) -> tuple[int, tuple[int, ...]]:
     ndim = len(top) - 2
     if len(outer) != len(top):
@@ -191,10 +193,10 @@ def _whole_strides(
 
 
 def get_conv_gradinputs_shape(
-    kernel_shape: Sequence[Any], top_shape: Sequence[Any], border_mode: BorderMode,
+    kernel_shape: Sequence[int], top_shape: Sequence[int], border_mode: BorderMode,
     subsample: PerAxis,
     filter_dilation: PerAxis = 1, num_groups: int = 1,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[int | None, ...]:  # fmt: skip
     """Shape of the input of a convolution; None where several fit (a stride beyond 1)."""
     name = "get_conv_gradinputs_shape"
     ndim, strides = _whole_strides(name, kernel_shape, top_shape, subsample)
@@ -212,10 +214,10 @@ def get_conv_gradinputs_shape(
 
 
 def get_conv_gradweights_shape(
-    image_shape: Sequence[Any], top_shape: Sequence[Any], border_mode: BorderMode,
+    image_shape: Sequence[int], top_shape: Sequence[int], border_mode: BorderMode,
     subsample: PerAxis,
     filter_dilation: PerAxis = 1, num_groups: int = 1,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[int, ...]:  # fmt: skip
     """Shape of the kernels of a convolution; None where several fit (a stride beyond 1)."""
     name = "get_conv_gradweights_shape"
     ndim, strides = _whole_strides(name, image_shape, top_shape, subsample)
@@ -237,7 +239,7 @@ def get_conv_gradweights_shape(
 
 
 def check_conv_gradinputs_shape(
-    image_shape: Sequence[Any], kernel_shape: Sequence[Any], output_shape: Sequence[Any],
+    image_shape: Sequence[int], kernel_shape: Sequence[int], output_shape: Sequence[int | None],
     border_mode: BorderMode, subsample: PerAxis, filter_dilation: PerAxis = 1,
 ) -> bool:  # fmt: skip
     """Whether a convolution of these shapes gives ``output_shape``, where sizes are known."""

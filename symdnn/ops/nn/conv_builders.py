@@ -65,7 +65,7 @@ def conv_nd(
 
 
 def _op(
-    name: str, ndim: int, kernel: Sequence[Any], border_mode: BorderMode, subsample: PerAxis,
+    name: str, ndim: int, kernel: Sequence[int | None], border_mode: BorderMode, subsample: PerAxis,
     filter_dilation: PerAxis, num_groups: int, filter_flip: bool,
 ) -> Conv:  # fmt: skip
     stride = static_ints(f"{name}: subsample", subsample, ndim)
@@ -144,9 +144,10 @@ def _shape_entries(shape: Any, ndim: int) -> list[Any]:
 
 
 def conv1d(
-    input: Any, filters: Any, input_shape: StaticShape = None, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = 1, filter_flip: bool = True,
-    filter_dilation: PerAxis = 1, num_groups: int = 1, *, hints: Hints | None = None,
+    input: TensorLike, filters: TensorLike, input_shape: StaticShape = None,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid", subsample: PerAxis = 1,
+    filter_flip: bool = True, filter_dilation: PerAxis = 1, num_groups: int = 1, *,
+    hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Convolution of ``input`` (batch, channels, length) with ``filters`` (out, channels, width).
 
@@ -194,9 +195,10 @@ def conv2d(
 
 
 def conv3d(
-    input: Any, filters: Any, input_shape: StaticShape = None, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1, 1), filter_flip: bool = True,
-    filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
+    input: TensorLike, filters: TensorLike, input_shape: StaticShape = None,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1, 1), filter_flip: bool = True, filter_dilation: PerAxis = (1, 1, 1),
+    num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Convolution of volumes (batch, channels, depth, rows, columns); as :func:`conv2d`."""
     return conv_nd("conv3d", 3, input, filters, input_shape, filter_shape, border_mode, subsample,
@@ -204,9 +206,10 @@ def conv3d(
 
 
 def conv1d_grad_wrt_inputs(
-    output_grad: Any, filters: Any, input_shape: StaticShape, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = 1, filter_flip: bool = True,
-    filter_dilation: PerAxis = 1, num_groups: int = 1, *, hints: Hints | None = None,
+    output_grad: TensorLike, filters: TensorLike, input_shape: StaticShape,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid", subsample: PerAxis = 1,
+    filter_flip: bool = True, filter_dilation: PerAxis = 1, num_groups: int = 1, *,
+    hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv1d` in its input; as :func:`conv2d_grad_wrt_inputs`."""
     return conv_grad_wrt_inputs(
@@ -216,10 +219,10 @@ def conv1d_grad_wrt_inputs(
 
 
 def conv2d_grad_wrt_inputs(
-    output_grad: Any, filters: Any, input_shape: StaticShape, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), filter_flip: bool = True,
-    filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False,
-    *, hints: Hints | None = None,
+    output_grad: TensorLike, filters: TensorLike, input_shape: StaticShape,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1), filter_flip: bool = True, filter_dilation: PerAxis = (1, 1),
+    num_groups: int = 1, unshared: bool = False, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv2d` in its input, given that of its output.
 
@@ -240,9 +243,10 @@ def conv2d_grad_wrt_inputs(
 
 
 def conv3d_grad_wrt_inputs(
-    output_grad: Any, filters: Any, input_shape: StaticShape, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1, 1), filter_flip: bool = True,
-    filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
+    output_grad: TensorLike, filters: TensorLike, input_shape: StaticShape,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1, 1), filter_flip: bool = True, filter_dilation: PerAxis = (1, 1, 1),
+    num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv3d` in its input; as :func:`conv2d_grad_wrt_inputs`."""
     return conv_grad_wrt_inputs(
@@ -252,9 +256,10 @@ def conv3d_grad_wrt_inputs(
 
 
 def conv1d_grad_wrt_weights(
-    input: Any, output_grad: Any, filter_shape: StaticShape, input_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = 1, filter_flip: bool = True,
-    filter_dilation: PerAxis = 1, num_groups: int = 1, *, hints: Hints | None = None,
+    input: TensorLike, output_grad: TensorLike, filter_shape: StaticShape,
+    input_shape: StaticShape = None, border_mode: BorderMode = "valid", subsample: PerAxis = 1,
+    filter_flip: bool = True, filter_dilation: PerAxis = 1, num_groups: int = 1, *,
+    hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv1d` in its filters; as :func:`conv2d_grad_wrt_weights`."""
     return conv_grad_wrt_weights(
@@ -264,10 +269,10 @@ def conv1d_grad_wrt_weights(
 
 
 def conv2d_grad_wrt_weights(
-    input: Any, output_grad: Any, filter_shape: StaticShape, input_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), filter_flip: bool = True,
-    filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False,
-    *, hints: Hints | None = None,
+    input: TensorLike, output_grad: TensorLike, filter_shape: StaticShape,
+    input_shape: StaticShape = None, border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1),
+    filter_flip: bool = True, filter_dilation: PerAxis = (1, 1), num_groups: int = 1,
+    unshared: bool = False, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv2d` in its filters, given that of its output.
 
@@ -285,9 +290,10 @@ def conv2d_grad_wrt_weights(
 
 
 def conv3d_grad_wrt_weights(
-    input: Any, output_grad: Any, filter_shape: StaticShape, input_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1, 1), filter_flip: bool = True,
-    filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
+    input: TensorLike, output_grad: TensorLike, filter_shape: StaticShape,
+    input_shape: StaticShape = None, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1, 1), filter_flip: bool = True, filter_dilation: PerAxis = (1, 1, 1),
+    num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv3d` in its filters; as :func:`conv2d_grad_wrt_weights`."""
     return conv_grad_wrt_weights(
@@ -312,7 +318,7 @@ def conv1d_transpose(
 
 
 def conv2d_transpose(
-    input: Any, filters: Any, output_shape: Any = None, filter_shape: StaticShape = None,
+    input: Variable, filters: Variable, output_shape: Any = None, filter_shape: StaticShape = None,
     border_mode: BorderMode = "valid", input_dilation: Any = (1, 1), filter_flip: bool = True,
     filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False,
     *, hints: Hints | None = None,
@@ -374,7 +380,7 @@ def causal_conv1d(
 
 
 def separable_conv2d(
-    input: Any, depthwise_filters: Any, pointwise_filters: Any, num_channels: int,
+    input: TensorLike, depthwise_filters: Any, pointwise_filters: Any, num_channels: int,
     input_shape: StaticShape = None, depthwise_filter_shape: Any = None,
     pointwise_filter_shape: Any = None, border_mode: BorderMode = "valid",
     subsample: PerAxis = (1, 1),
@@ -388,8 +394,9 @@ def separable_conv2d(
 
 
 def old_conv2d(
-    input: Any, filters: Any, image_shape: StaticShape = None, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), **kwargs: Any,
+    input: TensorLike, filters: TensorLike, image_shape: StaticShape = None,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1), **kwargs: Any,
 ) -> Variable:  # fmt: skip
     """:func:`conv2d` with the arguments of ``theano.tensor.nnet.conv.conv2d``."""
     return conv2d(input, filters, image_shape, filter_shape, border_mode, subsample, **kwargs)
@@ -417,7 +424,7 @@ def signal_conv2d(
     return out.dimshuffle([i for i in range(4) if i > 1 or stacks[i]])
 
 
-def _as_four(shape: Any) -> Any:
+def _as_four(shape: Any) -> tuple[int, ...] | None:
     """A shape of 2 or 3 entries as one of four, with one channel."""
     if shape is None:
         return None

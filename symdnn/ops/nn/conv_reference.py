@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from symdnn.graph.typing import Array
+
 __all__ = ["Geometry", "conv", "conv_grad_input", "conv_grad_weight"]
 
 # Elements of the column matrix that are held at a time (64 MiB of float32).
@@ -42,7 +44,7 @@ class Geometry:
             )
 
 
-def _windows(x: Any, kernel: Sequence[int], g: Geometry) -> Any:
+def _windows(x: Array, kernel: Sequence[int], g: Geometry) -> Array:
     """A view (N, C, \\*out, \\*kernel) of the padded input."""
     if any(p for pair in g.padding for p in pair):
         x = np.pad(x, ((0, 0), (0, 0), *g.padding))
@@ -58,7 +60,7 @@ def _chunks(count: int, elements_each: int) -> Iterator[slice]:
     return (slice(i, min(i + step, count)) for i in range(0, count, step))
 
 
-def conv(x: Any, w: Any, g: Geometry) -> Any:
+def conv(x: Any, w: Any, g: Geometry) -> Array:
     """Cross-correlation of ``x`` with ``w``."""
     kernel, ndim = w.shape[2:], w.ndim - 2
     view = _windows(x, kernel, g)
@@ -74,7 +76,7 @@ def conv(x: Any, w: Any, g: Geometry) -> Any:
     return y.reshape(batch, outs, *out)
 
 
-def conv_grad_input(w: Any, dy: Any, spatial: Sequence[int], g: Geometry) -> Any:
+def conv_grad_input(w: Any, dy: Any, spatial: Sequence[int], g: Geometry) -> Array:
     """The transpose of :func:`conv` in ``x``: what each input pixel gave to ``dy``."""
     kernel, out = w.shape[2:], dy.shape[2:]
     batch, outs, points = len(dy), len(w), prod(out)
@@ -92,7 +94,7 @@ def conv_grad_input(w: Any, dy: Any, spatial: Sequence[int], g: Geometry) -> Any
     return np.ascontiguousarray(dx[(slice(None), slice(None), *crop)])
 
 
-def conv_grad_weight(x: Any, dy: Any, kernel: Sequence[int], g: Geometry) -> Any:
+def conv_grad_weight(x: Any, dy: Any, kernel: Sequence[int], g: Geometry) -> Array:
     """The transpose of :func:`conv` in ``w``."""
     view, ndim = _windows(x, kernel, g), len(kernel)
     batch, channels = x.shape[:2]

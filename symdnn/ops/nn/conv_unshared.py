@@ -48,11 +48,11 @@ class Options:
             raise TypeMismatch(self.name, "float tensors", v.type, "Cast: x.astype('float32')")
         return v
 
-    def images(self, value: Any) -> Variable:
+    def images(self, value: TensorLike) -> Variable:
         """(batch, channels, positions...)."""
         return self.operand(value, self.ndim + 2, "images (batch, channels, spatial)")
 
-    def filters(self, value: Any) -> Variable:
+    def filters(self, value: TensorLike) -> Variable:
         """(out, output positions..., channels / groups, kernel...)."""
         what = "unshared filters (out, output positions, channels / groups, kernel)"
         return self.operand(value, 2 * self.ndim + 2, what)
@@ -95,8 +95,8 @@ def _one_dtype(*values: Variable) -> list[Variable]:
 
 def unshared_conv(
     options: Options,
-    input: Any,
-    filters: Any,
+    input: TensorLike,
+    filters: TensorLike,
     input_shape: StaticShape = None,
     filter_shape: StaticShape = None,
 ) -> Variable:
@@ -108,8 +108,8 @@ def unshared_conv(
 
 def unshared_grad_inputs(
     options: Options,
-    output_grad: Any,
-    filters: Any,
+    output_grad: TensorLike,
+    filters: TensorLike,
     input_shape: StaticShape,
     filter_shape: StaticShape = None,
 ) -> Variable:
@@ -125,8 +125,8 @@ def unshared_grad_inputs(
 
 def unshared_grad_weights(
     options: Options,
-    input: Any,
-    output_grad: Any,
+    input: TensorLike,
+    output_grad: TensorLike,
     filter_shape: StaticShape,
     input_shape: StaticShape = None,
 ) -> Variable:
@@ -141,7 +141,7 @@ def unshared_grad_weights(
     return dw
 
 
-def _last(options: Options, what: str, shape: Any) -> Sequence[Any]:
+def _last(options: Options, what: str, shape: Any) -> Sequence[Variable]:
     if isinstance(shape, Variable):
         return [getitem(shape, i - options.ndim) for i in range(options.ndim)]
     entries = [] if shape is None else list(shape)[-options.ndim :]

@@ -12,7 +12,7 @@ from symdnn.errors import ArgumentError, NdimMismatch, OptionError, ShapeMismatc
 from symdnn.graph.dims import known
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import BorderMode, StaticShape
+from symdnn.graph.typing import BorderMode, StaticShape, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.shape import specify_type
@@ -30,7 +30,7 @@ _FORGOTTEN = frozenset({
 })  # fmt: skip
 
 
-def static_ints(what: str, value: Any, ndim: int) -> tuple[int, ...]:
+def static_ints(what: str, value: object, ndim: int) -> tuple[int, ...]:
     """``value`` (an int, a sequence or a constant) as ``ndim`` ints; an int serves all of them."""
     if isinstance(value, Variable):
         if not isinstance(value, Constant):
@@ -77,7 +77,7 @@ def _one_border(entry: Any) -> Pad:
 
 
 def settled_padding(
-    padding: tuple[Pad, ...], kernel: Sequence[Any], dilation: Sequence[int]
+    padding: tuple[Pad, ...], kernel: Sequence[int | None], dilation: Sequence[int]
 ) -> tuple[Pad, ...]:
     """Padding with 'half' and 'full' in numbers where the kernel's size is known."""
     out: list[Pad] = []
@@ -87,7 +87,7 @@ def settled_padding(
     return tuple(out)
 
 
-def float_operands(name: str, ndim: int, *values: Any) -> list[Variable]:
+def float_operands(name: str, ndim: int, *values: TensorLike) -> list[Variable]:
     """Variables of ``ndim + 2`` dimensions and their common float dtype."""
     variables = [as_variable(v) for v in values]
     for v in variables:

@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-def check_labels(op: Any, labels: Any, classes: int) -> None:
+def check_labels(op: Op | str, labels: Array, classes: int) -> None:
     """Raise :class:`IndexOutOfRange` naming the first label that is no class."""
     bad = (labels < 0) | (labels >= classes)
     if bad.any():
@@ -68,7 +68,9 @@ class LabelOp(Op):
     abstract: ClassVar[bool] = True
     axis: int
 
-    def check_types(self, scores: Any, labels: Any, *, per_row: Any = None) -> None:
+    def check_types(
+        self, scores: TensorType, labels: TensorType, *, per_row: TensorType | None = None
+    ) -> None:
         """Float scores, integer labels (and row values) without the class axis."""
         check_axis(self, scores, self.axis)
         if not isinstance(labels, TensorType) or not labels.is_integer:
@@ -91,24 +93,24 @@ class LabelOp(Op):
             for dims in zip(left, *others, strict=True)
         )
 
-    def row_type(self, scores: Any, labels: Any) -> Any:
+    def row_type(self, scores: TensorType, labels: TensorType) -> TensorType:
         """The type of one value per row."""
         left = scores.shape[: self.axis] + scores.shape[self.axis + 1 :]
         return scores.with_shape(
             a if a is not None else b for a, b in zip(left, labels.shape, strict=True)
         )
 
-    def index(self, labels: Any) -> Any:
+    def index(self, labels: Array) -> Array:
         """Labels as an index for ``np.take_along_axis``."""
         return np.expand_dims(labels.astype(np.int64, copy=False), self.axis)
 
-    def pick(self, scores: Any, labels: Any) -> Any:
+    def pick(self, scores: Array, labels: Array) -> Any:
         """The score of each label, checked."""
         self.rows(scores.shape, labels.shape)
         check_labels(self, labels, scores.shape[self.axis])
         return np.take_along_axis(scores, self.index(labels), self.axis).squeeze(self.axis)
 
-    def place(self, values: Any, labels: Any, shape: tuple[int, ...]) -> Any:
+    def place(self, values: Array, labels: Array, shape: tuple[int, ...]) -> Array:
         """Zeros with each row's value at its label."""
         check_labels(self, labels, shape[self.axis])
         out = np.zeros(shape, values.dtype)
@@ -307,14 +309,14 @@ def _class_axis(what: str, x: Variable, axis: int) -> int:
     return normal_axis(what, axis, ndim)
 
 
-def pick_label(x: TensorLike, labels: Any, axis: int = -1) -> Variable:
+def pick_label(x: TensorLike, labels: TensorLike, axis: int = -1) -> Variable:
     """``x`` at each row's integer label along ``axis``; that axis disappears."""
     v = as_variable(x)
     return PickLabel(_class_axis("pick_label", v, axis))(v, labels)
 
 
 def crossentropy_categorical_1hot(
-    coding_dist: TensorLike, true_one_of_n: Any, axis: int = -1
+    coding_dist: TensorLike, true_one_of_n: TensorLike, axis: int = -1
 ) -> Variable:
     """``-log`` of the probability of each row's label (integers)."""
     p = as_variable(coding_dist)
@@ -340,27 +342,29 @@ def categorical_crossentropy(coding_dist: TensorLike, true_dist: TensorLike) -> 
     )
 
 
-def softmax_crossentropy(logits: TensorLike, labels: Any, axis: int = -1) -> Variable:
+def softmax_crossentropy(logits: TensorLike, labels: TensorLike, axis: int = -1) -> Variable:
     """``-log(softmax(logits))`` at the integer labels, stable; one value per row."""
     x = as_variable(logits)
     op = SoftmaxCrossentropy(_class_axis("softmax_crossentropy", x, axis))
     return op(x, labels)[0]
 
 
-def crossentropy_softmax_1hot(x: Any, y_idx: Any, **ignored: Any) -> tuple[Variable, Variable]:
+def crossentropy_softmax_1hot(
+    x: TensorLike, y_idx: TensorLike, **ignored: Any
+) -> tuple[Variable, Variable]:
     """(loss per row, softmax) of logits and integer labels, as Theano returns them."""
     return softmax_crossentropy(x, y_idx), softmax(x)
 
 
 def crossentropy_softmax_1hot_with_bias(
-    x: TensorLike, b: TensorLike, y_idx: Any, **ignored: Any
+    x: TensorLike, b: TensorLike, y_idx: TensorLike, **ignored: Any
 ) -> tuple[Variable, Variable]:
     """:func:`crossentropy_softmax_1hot` of ``x + b``."""
     return crossentropy_softmax_1hot(as_variable(x) + as_variable(b), y_idx)
 
 
 def crossentropy_softmax_argmax_1hot_with_bias(
-    x: TensorLike, b: TensorLike, y_idx: Any, **ignored: Any
+    x: TensorLike, b: TensorLike, y_idx: TensorLike, **ignored: Any
 ) -> tuple[Variable, Variable, Variable]:
     """(loss per row, softmax, most likely label) of ``x + b`` and integer labels."""
     logits = as_variable(x) + as_variable(b)
@@ -386,7 +390,9 @@ def prepend_scalar_to_each_row(val: TensorLike, mat: TensorLike) -> Variable:
     return joined
 
 
-def nll_loss(logp: Any, labels: Any, weights: TensorLike | None = None, axis: int = 1) -> Variable:
+def nll_loss(
+    logp: TensorLike, labels: TensorLike, weights: TensorLike | None = None, axis: int = 1
+) -> Variable:
     """``-logp`` at the integer labels along ``axis``, one value per row.
 
     ``weights`` (a vector, one per class) multiplies each row's loss by the weight of its label.
@@ -395,7 +401,9 @@ def nll_loss(logp: Any, labels: Any, weights: TensorLike | None = None, axis: in
     return loss if weights is None else loss * operator("take")(as_variable(weights), labels)
 
 
-def spatial_crossentropy(logits: Any, labels: Any, weights: TensorLike | None = None) -> Variable:
+def spatial_crossentropy(
+    logits: TensorLike, labels: TensorLike, weights: TensorLike | None = None
+) -> Variable:
     """Softmax cross-entropy over the channels (axis 1) of (N, C, ...) maps, one value per pixel.
 
     ``labels`` are integers of shape (N, ...); ``weights`` as in :func:`nll_loss`.
@@ -407,7 +415,7 @@ def spatial_crossentropy(logits: Any, labels: Any, weights: TensorLike | None = 
 def binary_crossentropy(output: TensorLike, target: TensorLike) -> Variable:
     """``-(t log(p) + (1 - t) log(1 - p))`` of probabilities ``p``, elementwise."""
     p, t = settled([as_variable(output), as_variable(target)])
-    return -(t * log(p) + (1.0 - t) * log(1.0 - p))  # type: ignore[no-any-return]
+    return -(t * log(p) + (1.0 - t) * log(1.0 - p))
 
 
 def sigmoid_binary_crossentropy(output: TensorLike, target: TensorLike) -> Variable:
@@ -424,7 +432,7 @@ def h_softmax(
     n_outputs: Any,
     n_classes: int,
     n_outputs_per_class: int,
-    W1: Any,
+    W1: TensorLike,
     b1: TensorLike,
     W2: TensorLike,
     b2: TensorLike,

@@ -15,7 +15,7 @@ from symdnn.errors import IndexOutOfRange, NonDifferentiable, TypeMismatch
 from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.type import TensorType, Type
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
@@ -69,7 +69,7 @@ class CTCLoss(MultiOp):
         )
         return costs.astype(activations.dtype), grads.astype(activations.dtype)
 
-    def _check_values(self, shape: Shape, labels: Any, lengths: Any) -> None:
+    def _check_values(self, shape: Shape, labels: Array, lengths: Array) -> None:
         steps, _, classes = shape
         bad = (labels >= classes) | (labels == BLANK)
         if bad.any():
@@ -99,7 +99,7 @@ class CTCLoss(MultiOp):
         return on_folded(self, inputs, axes, [1, 0, 0], [0, 1])
 
 
-def ctc_loss(activations: Any, labels: Any, lengths: Any) -> tuple[Any, Any]:
+def ctc_loss(activations: Array, labels: Array, lengths: Array) -> tuple[Any, Any]:
     """Costs and gradients, vectorised over the batch; one step per frame each way."""
     a = activations.astype(np.float64)
     shifted = a - a.max(2, keepdims=True)
@@ -121,7 +121,7 @@ def ctc_loss(activations: Any, labels: Any, lengths: Any) -> tuple[Any, Any]:
     return -total, grads
 
 
-def extended_labels(labels: Any) -> tuple[Any, Any, Any]:
+def extended_labels(labels: Array) -> tuple[Any, Any, Any]:
     """(classes of the states (N, 2 L + 1), may a state be reached from two before, states used).
 
     Padding is dropped wherever it stands; unused states at the end are blanks.
@@ -137,14 +137,14 @@ def extended_labels(labels: Any) -> tuple[Any, Any, Any]:
     return states, skip, 2 * number + 1
 
 
-def _log_add(*terms: Any) -> Any:
+def _log_add(*terms: Array) -> Array:
     total = terms[0]
     for t in terms[1:]:
         total = np.logaddexp(total, t)
     return total
 
 
-def _moved(v: Any, by: int) -> Any:
+def _moved(v: Array, by: int) -> Array:
     """States shifted by ``by`` (towards the end where positive), -inf coming in."""
     out = np.full_like(v, _NEVER)
     if by > 0:
@@ -154,7 +154,7 @@ def _moved(v: Any, by: int) -> Any:
     return out
 
 
-def forward_variables(emit: Any, skip: Any, frames: Any) -> Any:
+def forward_variables(emit: Array, skip: Array, frames: Array) -> Array:
     """Log probability of all beginnings that end in each state; kept beyond the last frame."""
     alpha = np.full(emit.shape, _NEVER)
     if not len(emit):
@@ -168,7 +168,9 @@ def forward_variables(emit: Any, skip: Any, frames: Any) -> Any:
     return alpha
 
 
-def backward_variables(emit: Any, skip: Any, frames: Any, count: Any, lengths: Any) -> Any:
+def backward_variables(
+    emit: Array, skip: Array, frames: Array, count: Array, lengths: Array
+) -> Array:
     """Log probability of all ends after each state (its own frame not counted)."""
     beta = np.full(emit.shape, _NEVER)
     index = np.arange(emit.shape[2])
@@ -189,7 +191,7 @@ def backward_variables(emit: Any, skip: Any, frames: Any, count: Any, lengths: A
     return beta
 
 
-def alpha_at_end(alpha: Any, count: Any) -> Any:
+def alpha_at_end(alpha: Array, count: Array) -> Any:
     """Log probability of the whole labelling: the last blank or the last label."""
     if not len(alpha):
         return np.full(count.shape, _NEVER)
@@ -199,7 +201,7 @@ def alpha_at_end(alpha: Any, count: Any) -> Any:
     return np.logaddexp(blank, label)
 
 
-def ctc(activations: Any, labels: Any, input_lengths: Any) -> Variable:
+def ctc(activations: TensorLike, labels: TensorLike, input_lengths: TensorLike) -> Variable:
     """The CTC loss of each sequence, a vector (N).
 
     ``activations`` (T, N, C) are scores before the softmax, ``labels`` (N, L) integers padded with

@@ -30,7 +30,7 @@ from symdnn.ops.random.random_stream import RandomStream
 __all__ = ["Dropout", "DropoutGrad", "dropout", "spatial_dropout"]
 
 
-def scaled_where(mask: Any, x: Any, rate: Any, scale: bool) -> Any:
+def scaled_where(mask: Array, x: Array, rate: Any, scale: bool) -> Array:
     """``x / (1 - rate)`` (or ``x``) where the mask holds, else 0, in the dtype of ``x``."""
     v = x.astype(np.float32) if is_narrow_float(x.dtype.name) else x
     keep = v.dtype.type(1) - v.dtype.type(rate)
@@ -62,7 +62,7 @@ class Dropout(MultiOp):
             raise TypeMismatch(self, "a float32 scalar as rate", rate)
         return x, TensorType("bool", self.mask_shape(x.shape)), STATE_TYPE
 
-    def mask_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def mask_shape(self, shape: Sequence[TensorLike | None]) -> tuple[Any, ...]:
         """The shape of the mask for this shape of ``x``."""
         return tuple(1 if i in self.shared else d for i, d in enumerate(shape))
 
@@ -146,7 +146,7 @@ def _scaled_where(mask: Variable, x: Variable, rate: Variable, scale: bool) -> V
 
 def dropout(
     x: TensorLike,
-    p: Any = 0.5,
+    p: TensorLike = 0.5,
     stream: Any = None,
     *,
     train: Any = True,
@@ -181,7 +181,7 @@ def dropout(
 
 
 def spatial_dropout(
-    x: TensorLike, p: Any = 0.5, stream: Any = None, *, train: Any = True
+    x: TensorLike, p: TensorLike = 0.5, stream: Any = None, *, train: Any = True
 ) -> Variable:
     """:func:`dropout` of whole feature maps of (N, C, ...)."""
     v = as_variable(x)

@@ -18,7 +18,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.dtype import is_narrow_float
@@ -29,7 +29,7 @@ from symdnn.ops.nn.softmax import agreed_shape
 __all__ = ["LRN", "ChannelSum", "LRNGrad", "local_response_normalization"]
 
 
-def window_sum(v: Any, before: int, after: int, axis: int = 1) -> Any:
+def window_sum(v: Array, before: int, after: int, axis: int = 1) -> Array:
     """Sums over channels c - before .. c + after, by differences of a running sum."""
     v = np.moveaxis(v, axis, 1)
     channels = v.shape[1]
@@ -68,7 +68,7 @@ class LRNOp(Op):
     ) -> Sequence[Shape] | None:
         return [agreed_shape(self, "operands", shapes)]
 
-    def base(self, x: Any) -> Any:
+    def base(self, x: Array) -> Array:
         """``k + alpha / n * window sum of squares`` in float64, where differences are safe."""
         before, after = (self.n - 1) // 2, self.n // 2
         squares = window_sum(x.astype(np.float64) ** 2, before, after, self.axis)
@@ -158,7 +158,7 @@ class ChannelSum(Op):
 
 
 def local_response_normalization(
-    x: Any,
+    x: TensorLike,
     n: int = 5,
     alpha: float = 1e-4,
     beta: float = 0.75,

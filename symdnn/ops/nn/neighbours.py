@@ -11,7 +11,7 @@ from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import Dim, ceil_div, known
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import TensorLike
+from symdnn.graph.typing import ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv_words import static_ints
@@ -22,7 +22,10 @@ MODES = ("valid", "ignore_borders", "wrap_centered", "half", "full")
 
 
 def images2neibs(
-    ten4: TensorLike, neib_shape: Any, neib_step: Any = None, mode: str = "valid"
+    ten4: TensorLike,
+    neib_shape: ShapeLike,
+    neib_step: ShapeLike | None = None,
+    mode: str = "valid",
 ) -> Variable:
     """Every patch of every image as a row, channels one after the other.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
 
 __all__ = ["moments", "normalise", "normalise_grad", "sum_to", "work"]
@@ -13,7 +14,7 @@ __all__ = ["moments", "normalise", "normalise_grad", "sum_to", "work"]
 Axes = tuple[int, ...]
 
 
-def work(*arrays: Any) -> list[Any]:
+def work(*arrays: Any) -> list[Array]:
     """Arrays to compute with: float16 and bfloat16 as float32, the rest as they are."""
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
@@ -23,7 +24,7 @@ def count(shape: tuple[int, ...], axes: Axes) -> int:
     return int(np.prod([shape[a] for a in axes], dtype=np.int64))
 
 
-def moments(x: Any, axes: Axes, epsilon: float) -> tuple[Any, Any, Any]:
+def moments(x: Any, axes: Axes, epsilon: float) -> tuple[Array, ...]:
     """Mean, variance (biased, by two passes) and ``1 / sqrt(variance + epsilon)``, axes kept."""
     m = count(x.shape, axes)
     mean = x.sum(axes, keepdims=True) / x.dtype.type(m)
@@ -32,20 +33,20 @@ def moments(x: Any, axes: Axes, epsilon: float) -> tuple[Any, Any, Any]:
     return mean, var, 1 / np.sqrt(var + x.dtype.type(epsilon))
 
 
-def normalise(x: Any, gamma: Any, beta: Any, mean: Any, invstd: Any) -> Any:
+def normalise(x: Any, gamma: Array, beta: Array, mean: Any, invstd: Any) -> Any:
     """``(x - mean) * invstd * gamma + beta``."""
     return (x - mean) * (invstd * gamma) + beta
 
 
-def sum_to(x: Any, shape: tuple[int, ...]) -> Any:
+def sum_to(x: Array, shape: tuple[int, ...]) -> Array:
     """``x`` summed over the axes that are 1 in ``shape``."""
     axes = tuple(i for i, (n, d) in enumerate(zip(x.shape, shape, strict=True)) if d == 1 != n)
     return x.sum(axes, keepdims=True) if axes else x
 
 
 def normalise_grad(
-    x: Any, dy: Any, gamma: Any, mean: Any, invstd: Any, axes: Axes
-) -> tuple[Any, Any, Any]:
+    x: Any, dy: Any, gamma: Array, mean: Array, invstd: Array, axes: Axes
+) -> tuple[Array, ...]:
     """Gradients of the normalisation, statistics included, with respect to x, gamma and beta."""
     m = x.dtype.type(count(x.shape, axes))
     xhat = (x - mean) * invstd

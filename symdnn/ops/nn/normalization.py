@@ -82,9 +82,9 @@ def _number(value: Any) -> float | None:
 
 
 def batch_normalization_train(
-    inputs: Any,
-    gamma: Any,
-    beta: Any,
+    inputs: TensorLike,
+    gamma: TensorLike,
+    beta: TensorLike,
     axes: Any = "per-activation",
     epsilon: Any = 1e-4,
     running_average_factor: Any = 0.1,
@@ -165,11 +165,11 @@ def _composed_train(
 
 
 def batch_normalization_test(
-    inputs: Any,
-    gamma: Any,
-    beta: Any,
-    mean: Any,
-    var: Any,
+    inputs: TensorLike,
+    gamma: TensorLike,
+    beta: TensorLike,
+    mean: TensorLike,
+    var: TensorLike,
     axes: Any = "per-activation",
     epsilon: Any = 1e-4,
     *,
@@ -194,8 +194,8 @@ def batch_normalization_test(
 def batch_normalization(
     inputs: TensorLike,
     gamma: TensorLike,
-    beta: Any,
-    mean: Any,
+    beta: TensorLike,
+    mean: TensorLike,
     std: TensorLike,
     mode: str = "low_mem",
 ) -> Variable:
@@ -207,13 +207,13 @@ def batch_normalization(
     if mode not in ("low_mem", "high_mem"):
         raise OptionError(f"batch_normalization: mode={mode!r}; wanted 'low_mem' or 'high_mem'")
     x = as_variable(inputs)
-    return (x - mean) * (as_variable(gamma) / as_variable(std)) + beta  # type: ignore[no-any-return]
+    return (x - mean) * (as_variable(gamma) / as_variable(std)) + beta
 
 
 def layer_norm(
-    x: Any,
-    gamma: Any = None,
-    beta: Any = None,
+    x: TensorLike,
+    gamma: TensorLike | None = None,
+    beta: TensorLike | None = None,
     axes: AxisLike = -1,
     epsilon: float = 1e-5,
     *,
@@ -234,10 +234,10 @@ def layer_norm(
 
 
 def group_norm(
-    x: Any,
+    x: TensorLike,
     groups: int,
-    gamma: Any = None,
-    beta: Any = None,
+    gamma: TensorLike | None = None,
+    beta: TensorLike | None = None,
     epsilon: float = 1e-5,
     *,
     hints: Hints | None = None,
@@ -262,9 +262,9 @@ def group_norm(
 
 
 def instance_norm(
-    x: Any,
-    gamma: Any = None,
-    beta: Any = None,
+    x: TensorLike,
+    gamma: TensorLike | None = None,
+    beta: TensorLike | None = None,
     epsilon: float = 1e-5,
     *,
     hints: Hints | None = None,
@@ -281,7 +281,7 @@ def instance_norm(
     return _layer_norm(v, wide, axes, epsilon, hints)
 
 
-def _pair(what: str, gamma: Any, beta: Any) -> list[Any]:
+def _pair(what: str, gamma: Any, beta: Any) -> list[Variable]:
     if (gamma is None) != (beta is None):
         raise OptionError(f"{what}: give both gamma and beta, or neither")
     return [] if gamma is None else [gamma, beta]

@@ -102,7 +102,7 @@ class _PoolFamily(Op):
         """The fields that all pooling ops share, in order."""
         return self.ws, self.stride, self.pad, self.mode, self.ignore_border
 
-    def out_shape(self, x: Sequence[Any]) -> tuple[Any, ...]:
+    def out_shape(self, x: Sequence[int | None]) -> tuple[Any, ...]:
         """Shape of the pooled ``x``; unknown (None) sizes stay so."""
         lead = len(x) - self.ndim
         rest = zip(x[lead:], self.ws, self.stride, self.pad, strict=True)
@@ -112,7 +112,7 @@ class _PoolFamily(Op):
               for n, w, s, p in rest),
         )  # fmt: skip
 
-    def _check_types(self, names: str, types: Sequence[Any], count: int) -> None:
+    def _check_types(self, names: str, types: Sequence[TensorType], count: int) -> None:
         floats = self.mode.startswith("average")
         wanted = f"{names}: {'float' if floats else 'real'} tensors of one dtype and ndim"
         tensors = list(types[:count])
@@ -126,7 +126,9 @@ class _PoolFamily(Op):
         if not (first.is_float or (first.is_integer and not floats)):
             raise TypeMismatch(self, wanted, tensors, "Cast: x.astype('float32')")
 
-    def _same_shape(self, what: str, wanted: Sequence[Any], got: Sequence[Any]) -> None:
+    def _same_shape(
+        self, what: str, wanted: Sequence[int | None], got: Sequence[int | None]
+    ) -> None:
         for a, b in zip(wanted, got, strict=True):
             if a is not None and b is not None:
                 same_dim(self, (a, b), f"{what} of shape {tuple(wanted)}", tuple(got))
@@ -144,7 +146,7 @@ class _PoolFamily(Op):
         return on_folded(self, inputs, axes, [0] * operands + [None] * len(self.host_inputs), [0])
 
 
-def _widen(*arrays: Any) -> list[Any]:
+def _widen(*arrays: Array) -> list[Array]:
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
@@ -360,7 +362,7 @@ def _one_of(name: str, new: str, value: Any, old: str, old_value: Any) -> Any:
 
 
 def pool_1d(
-    input: Any, ws: Any = None, ignore_border: bool | None = None, stride: Any = None,
+    input: TensorLike, ws: Any = None, ignore_border: bool | None = None, stride: Any = None,
     pad: Any = 0, mode: str = "max", *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Pooling over the last dimension; as :func:`pool_2d`."""
@@ -368,9 +370,9 @@ def pool_1d(
 
 
 def pool_2d(
-    input: Any, ws: Any = None, ignore_border: bool | None = None, stride: Any = None,
-    pad: Any = (0, 0), mode: str = "max", ds: Any = None, st: Any = None, padding: Any = None,
-    *, hints: Hints | None = None,
+    input: TensorLike, ws: Any = None, ignore_border: bool | None = None,
+    stride: Any = None, pad: Any = (0, 0), mode: str = "max", ds: Any = None,
+    st: Any = None, padding: Any = None, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Pooling of the last two dimensions of ``input`` in windows ``ws``, ``stride`` apart.
 
@@ -392,7 +394,7 @@ def pool_2d(
 
 
 def pool_3d(
-    input: Any, ws: Any = None, ignore_border: bool | None = None, stride: Any = None,
+    input: TensorLike, ws: Any = None, ignore_border: bool | None = None, stride: Any = None,
     pad: Any = (0, 0, 0), mode: str = "max", ds: Any = None, st: Any = None, padding: Any = None,
     *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
@@ -402,7 +404,7 @@ def pool_3d(
 
 
 def max_pool_2d_same_size(
-    input: TensorLike, patch_size: Any, *, hints: Hints | None = None
+    input: TensorLike, patch_size: Sequence[int], *, hints: Hints | None = None
 ) -> Variable:  # fmt: skip
     """``input`` with every element set to zero that is not the largest of its patch.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.typing import BorderMode, PerAxis, TensorLike
+from symdnn.graph.typing import BorderMode, ShapeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.array import reduce
 from symdnn.ops.array.create import arange
@@ -35,8 +35,8 @@ def is_symbolic(value: Any) -> bool:
 
 def pool_by_size(
     x: Variable,
-    ws: PerAxis,
-    stride: PerAxis,
+    ws: ShapeLike,
+    stride: ShapeLike,
     pad: BorderMode,
     mode: str,
     ndim: int,
@@ -115,13 +115,13 @@ def _pool_axis(
     return total / cast(number, x.type.dtype).dimshuffle(*shape)
 
 
-def _lowest(x: Variable) -> Any:
+def _lowest(x: Variable) -> float:
     """The value that is no larger than any of the dtype of ``x``."""
     dtype = x.type.numpy
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf if dtype.kind == "f" else 0
 
 
-def _padded(x: Variable, axis: int, before: Variable, after: Variable, fill: Any) -> Variable:
+def _padded(x: Variable, axis: int, before: Variable, after: Variable, fill: float) -> Variable:
     borders = []
     for width in (before, after):
         sizes = list(dims_of(x))

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import Array
+
 __all__ = ["Axis", "max_gather", "max_pool", "max_scatter", "mean_weights", "spread", "sum_pool"]
 
 
@@ -39,7 +41,7 @@ class Axis:
         """The elements that are at position ``tap`` of their windows."""
         return slice(tap, tap + self.stride * (self.out - 1) + 1 if self.out else 0, self.stride)
 
-    def counts(self, with_padding: bool) -> Any:
+    def counts(self, with_padding: bool) -> Array:
         """How many elements each window holds (padding counted or not); at least 1."""
         first = np.arange(self.out) * self.stride - self.pad
         end = np.minimum(first + self.ws, self.n + (self.pad if with_padding else 0))
@@ -47,7 +49,7 @@ class Axis:
         return np.maximum(end - start, 1)
 
 
-def _padded(x: Any, axes: Sequence[Axis], value: Any) -> Any:
+def _padded(x: Array, axes: Sequence[Axis], value: float) -> Array:
     sides = [a.sides for a in axes]
     if not any(s for pair in sides for s in pair):
         return x
@@ -55,7 +57,7 @@ def _padded(x: Any, axes: Sequence[Axis], value: Any) -> Any:
     return np.pad(x, [*lead, *sides], constant_values=value)
 
 
-def _lowest(dtype: Any) -> Any:
+def _lowest(dtype: Any) -> float:
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
 
 
@@ -89,7 +91,7 @@ def sum_pool(x: Any, axes: Sequence[Axis]) -> Any:
     return _windowed(_padded(x, axes, 0), axes, np.add)
 
 
-def mean_weights(axes: Sequence[Axis], with_padding: bool) -> Any:
+def mean_weights(axes: Sequence[Axis], with_padding: bool) -> Array:
     """How many elements each window holds, as an array that broadcasts over leading dimensions."""
     total = np.ones((), np.float64)
     for a in axes:
@@ -97,7 +99,7 @@ def mean_weights(axes: Sequence[Axis], with_padding: bool) -> Any:
     return total
 
 
-def spread(dy: Any, axes: Sequence[Axis]) -> Any:
+def spread(dy: Any, axes: Sequence[Axis]) -> Array:
     """The transpose of :func:`sum_pool`: each window's value added to all its elements."""
     for i, a in enumerate(axes):
         position = i - len(axes)
@@ -110,7 +112,7 @@ def spread(dy: Any, axes: Sequence[Axis]) -> Any:
     return np.ascontiguousarray(dy)
 
 
-def max_scatter(x: Any, y: Any, dy: Any, axes: Sequence[Axis]) -> Any:
+def max_scatter(x: Any, y: Any, dy: Any, axes: Sequence[Axis]) -> Array:
     """``dy`` added to every element that equals its window's maximum ``y``."""
     wide = _padded(x, axes, _lowest(x.dtype))
     total: Any = np.zeros(wide.shape, dy.dtype)
@@ -120,7 +122,7 @@ def max_scatter(x: Any, y: Any, dy: Any, axes: Sequence[Axis]) -> Any:
     return np.ascontiguousarray(total[(Ellipsis, *crop)])
 
 
-def max_gather(x: Any, y: Any, v: Any, axes: Sequence[Axis]) -> Any:
+def max_gather(x: Any, y: Any, v: Any, axes: Sequence[Axis]) -> Array:
     """The transpose of :func:`max_scatter`: the sum of ``v`` over a window's maxima."""
     wide, values = _padded(x, axes, _lowest(x.dtype)), _padded(v, axes, 0)
     total = np.zeros(y.shape, v.dtype)

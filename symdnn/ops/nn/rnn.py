@@ -31,7 +31,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType, TensorType, Type
-from symdnn.graph.typing import Array, DtypeLike
+from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
@@ -116,12 +116,12 @@ class RNNOp(MultiOp):
             pair = (batch, shapes["lengths"][0])
             same_dim(self, pair, "one length for each sequence", tuple(shapes["lengths"]))
 
-    def wide(self, *arrays: Any) -> list[Any]:
+    def wide(self, *arrays: Any) -> list[Array | None]:
         """Arrays to compute with: float16 and bfloat16 as float32."""
         narrow = [a is not None and is_narrow_float(a.dtype.name) for a in arrays]
         return [a.astype(np.float32) if n else a for a, n in zip(arrays, narrow, strict=True)]
 
-    def checked_lengths(self, given: dict[str, Any]) -> Any:
+    def checked_lengths(self, given: dict[str, Any]) -> Array | None:
         """The lengths, each within the number of steps; None without them."""
         lengths = given.get("lengths")
         steps = given["x"].shape[0]
@@ -174,7 +174,7 @@ class RNNForward(RNNOp):
         hy = (self.num_layers * self.layout.directions, batch, self.hidden_size)
         return [y, hy, *[hy] * self.has_cell, *[(2,)] * self.random, *[()] * self.keeps_reserve]
 
-    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+    def reference(self, *inputs: Array) -> Any:
         given = self.take(inputs, *["state"] * self.random)
         self.check_shapes({k: a.shape for k, a in given.items()})
         w, x, hx, cx = self.wide(given["w"], given["x"], given["hx"], given.get("cx"))
@@ -261,11 +261,11 @@ class RNNGrad(RNNOp):
 def rnn_with_reserve(
     op: RNNForward,
     applied: Any,
-    w: Any,
-    x: Any,
-    hx: Any,
-    cx: Any = None,
-    lengths: Any = None,
+    w: TensorLike,
+    x: TensorLike,
+    hx: TensorLike,
+    cx: TensorLike | None = None,
+    lengths: TensorLike | None = None,
     stream: RandomStream | None = None,
     *,
     hints: Hints | None = None,
@@ -325,20 +325,20 @@ class RNNBlock:
         self.dropout = float(dropout)
         self.stream = stream if isinstance(stream, RandomStream) else RandomStream(stream)
 
-    def get_param_size(self, input_size: Any) -> int:
+    def get_param_size(self, input_size: int | Sequence[int]) -> int:
         """Number of parameters; ``input_size`` is [batch, features], or the features alone."""
         return int(self.layout.size(self._features(input_size)))
 
-    def param_parts(self, input_size: Any) -> tuple[RNNPart, ...]:
+    def param_parts(self, input_size: int | Sequence[int]) -> tuple[RNNPart, ...]:
         """Every matrix and bias with its name, offset and shape, in the order of the vector."""
         return self.layout.parts(self._features(input_size))
 
-    def _features(self, input_size: Any) -> int:
+    def _features(self, input_size: int | Sequence[int]) -> int:
         if isinstance(input_size, int | np.integer):
             return int(input_size)
         return int(input_size[-1])
 
-    def _host(self, w: Any) -> Any:
+    def _host(self, w: object) -> Array:
         if not isinstance(w, Shared):
             raise ArgumentError(f"split_params: wanted a shared variable, got {w!r}")
         if w.type.ndim != 1:
@@ -348,7 +348,7 @@ class RNNBlock:
         w.storage.written(HOST)
         return value
 
-    def split_params(self, w: Any, layer: int, input_size: Any) -> list[Any]:
+    def split_params(self, w: Variable, layer: int, input_size: int | Sequence[int]) -> list[Array]:
         """[W, b, W, b, ...] of a layer as views into the value of the shared variable ``w``.
 
         Input parts by gate, then recurrent ones: reset, update, new memory for a GRU; input,
@@ -359,11 +359,11 @@ class RNNBlock:
         value = self._host(w)
         return rnn_params.pairs(value, self.layout, layer, self._features(input_size))
 
-    def named_params(self, w: Any, input_size: Any) -> dict[str, Any]:
+    def named_params(self, w: Variable, input_size: int | Sequence[int]) -> dict[str, Array]:
         """The same views by name (``layer0.W_i``); matrices are (hidden, inputs)."""
         return rnn_params.views(self._host(w), self.layout, self._features(input_size))
 
-    def pack_params(self, parts: Any, input_size: Any) -> Any:
+    def pack_params(self, parts: Any, input_size: int | Sequence[int]) -> Array | None:
         """The vector (an array) made of parts: the inverse of both.
 
         ``parts`` is a list with the list of :meth:`split_params` for each layer, or a mapping as
@@ -374,12 +374,12 @@ class RNNBlock:
 
     def apply(
         self,
-        w: Any,
-        x: Any,
-        hx: Any,
-        cx: Any = None,
+        w: TensorLike,
+        x: TensorLike,
+        hx: TensorLike,
+        cx: TensorLike | None = None,
         *,
-        lengths: Any = None,
+        lengths: TensorLike | None = None,
         train: bool = True,
         hints: Hints | None = None,
     ) -> list[Variable]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import OptionError
-from symdnn.graph.typing import DtypeLike
+from symdnn.graph.typing import Array, DtypeLike
 
 __all__ = ["GATES", "RNNPart", "RNNShape", "pack", "views"]
 
@@ -103,13 +103,13 @@ class RNNShape:
         """Features of the output: hidden size times directions."""
         return self.hidden_size * self.directions
 
-    def inputs_of(self, layer: int, input_size: Any) -> Any:
+    def inputs_of(self, layer: int, input_size: int) -> int:
         """Columns of the input matrices of a layer; 0 where they are skipped."""
         if layer > 0:
             return self.output_size
         return 0 if self.input_mode == "skip" else input_size
 
-    def size(self, input_size: Any) -> Any:
+    def size(self, input_size: int) -> int:
         """Number of parameters; ``input_size`` may be symbolic."""
         h, d, g = self.hidden_size, self.directions, len(self.gates)
         first = self.inputs_of(0, input_size) + h
@@ -158,7 +158,7 @@ def views(w: Any, shape: RNNShape, input_size: int) -> dict[str, Any]:
     }
 
 
-def check_length(w: Any, shape: RNNShape, input_size: int) -> None:
+def check_length(w: Array, shape: RNNShape, input_size: int) -> None:
     """Raise ValueError unless ``w`` is a vector of the right length."""
     wanted = int(shape.size(input_size))
     if w.shape != (wanted,):
@@ -168,7 +168,7 @@ def check_length(w: Any, shape: RNNShape, input_size: int) -> None:
         )
 
 
-def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Any]:
+def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Array]:
     """[W, b, W, b, ...] of pseudo-layer ``layer`` (2 l, 2 l + 1 when bidirectional), as views.
 
     Input parts in the order of the gates, then recurrent ones; matrices transposed, so (inputs,
@@ -189,7 +189,7 @@ def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Any]:
     return out
 
 
-def pack(parts: Any, shape: RNNShape, input_size: int, dtype: DtypeLike) -> Any:
+def pack(parts: Any, shape: RNNShape, input_size: int, dtype: DtypeLike) -> Array:
     """The vector made of ``parts``: a mapping from names, or a list of :func:`pairs` lists."""
     w = np.zeros(shape.size(input_size), dtype)
     if isinstance(parts, Mapping):
@@ -199,7 +199,7 @@ def pack(parts: Any, shape: RNNShape, input_size: int, dtype: DtypeLike) -> Any:
     return w
 
 
-def _pack_named(w: Any, parts: Mapping[str, Any], shape: RNNShape, input_size: int) -> None:
+def _pack_named(w: Array, parts: Mapping[str, Any], shape: RNNShape, input_size: int) -> None:
     target = views(w, shape, input_size)
     if set(parts) != set(target):
         missing, extra = sorted(set(target) - set(parts)), sorted(set(parts) - set(target))
@@ -208,7 +208,7 @@ def _pack_named(w: Any, parts: Mapping[str, Any], shape: RNNShape, input_size: i
         _assign(target[name], value, name)
 
 
-def _pack_pairs(w: Any, parts: Sequence[Any], shape: RNNShape, input_size: int) -> None:
+def _pack_pairs(w: Array, parts: Sequence[Any], shape: RNNShape, input_size: int) -> None:
     count = shape.num_layers * shape.directions
     if len(parts) != count:
         raise OptionError(
@@ -224,7 +224,7 @@ def _pack_pairs(w: Any, parts: Sequence[Any], shape: RNNShape, input_size: int) 
             _assign(t, value, f"part {i} of layer {layer}")
 
 
-def _assign(target: Any, value: Any, name: str) -> None:
+def _assign(target: Array, value: Array, name: str) -> None:
     array = np.asarray(value)
     if array.shape != target.shape:
         raise OptionError(f"pack_params: {name} has shape {target.shape}, got {array.shape}")

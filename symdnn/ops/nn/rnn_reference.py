@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import Array
 from symdnn.ops.nn.rnn_params import RNNShape
 
 __all__ = ["Block", "RNNReserve", "Run", "rnn_backward", "rnn_forward"]
@@ -65,7 +66,7 @@ def blocks(w: Any, shape: RNNShape, input_size: int) -> list[Block]:
     return out
 
 
-def active_steps(lengths: Any, steps: int) -> Any:
+def active_steps(lengths: Array | None, steps: int) -> Array | None:
     """(T, B, 1) flags of the steps that lie within each sequence; None when all do."""
     if lengths is None:
         return None
@@ -73,7 +74,13 @@ def active_steps(lengths: Any, steps: int) -> Any:
 
 
 def rnn_forward(
-    shape: RNNShape, w: Any, x: Any, hx: Any, cx: Any, lengths: Any, masks: Sequence[Any]
+    shape: RNNShape,
+    w: Any,
+    x: Any,
+    hx: Any,
+    cx: Array | None,
+    lengths: Array | None,
+    masks: Sequence[Any],
 ) -> tuple[Any, Any, Any, RNNReserve]:
     """(y, hy, cy or None, reserve). ``masks`` multiply what enters the layers after the first."""
     active = active_steps(lengths, x.shape[0])
@@ -103,12 +110,12 @@ def _order(steps: int, direction: int) -> Sequence[int]:
     return range(steps - 1, -1, -1) if direction else range(steps)
 
 
-def flat_product(x: Any, m: Any) -> Any:
+def flat_product(x: Array, m: Array) -> Array:
     """``x @ m`` over all steps and sequences as one matrix product."""
     return (x.reshape(-1, x.shape[2]) @ m).reshape(*x.shape[:2], m.shape[1])
 
 
-def project(block: Block, x: Any, gates: int) -> Any:
+def project(block: Block, x: Array, gates: int) -> Any:
     """All input projections at once, (T, B, G H); a skipped input feeds every gate as it is."""
     if block.w.shape[1] == 0:
         return np.concatenate([x] * gates, axis=2) + block.bw
@@ -153,7 +160,7 @@ def sigmoid(x: Any) -> Any:
     return 0.5 * np.tanh(0.5 * x) + 0.5
 
 
-def _lstm_step(run: Run, t: int, total: Any, c: Any) -> tuple[Any, Any]:
+def _lstm_step(run: Run, t: int, total: Array, c: Array) -> tuple[Array, ...]:
     size = c.shape[1]
     gates = run.gates[t]
     gates[...] = sigmoid(total)
@@ -163,7 +170,7 @@ def _lstm_step(run: Run, t: int, total: Any, c: Any) -> tuple[Any, Any]:
     return o * np.tanh(new_c), new_c
 
 
-def _gru_step(run: Run, t: int, projected: Any, recurrent: Any, h: Any) -> Any:
+def _gru_step(run: Run, t: int, projected: Array, recurrent: Array, h: Array) -> Any:
     size = h.shape[1]
     gates = run.gates[t]
     gates[:, : 2 * size] = sigmoid(projected[:, : 2 * size] + recurrent[:, : 2 * size])
@@ -178,10 +185,10 @@ def rnn_backward(
     shape: RNNShape,
     w: Any,
     x: Any,
-    lengths: Any,
+    lengths: Array | None,
     dy: Any,
     dhy: Any,
-    dcy: Any,
+    dcy: Array | None,
     reserve: RNNReserve,
 ) -> tuple[Any, Any, Any, Any]:
     """(dw, dx, dhx, dcx or None) from the cotangents of y, hy and cy."""
@@ -208,7 +215,7 @@ def rnn_backward(
     return dw, dy, dhx, dcx
 
 
-def _accumulate(grad: Block, block: Block, run: Run, inputs: Any, recurrent: Any) -> Any:
+def _accumulate(grad: Block, block: Block, run: Run, inputs: Array, recurrent: Array) -> Any:
     """Write the gradients of the parameters; the gradient of the layer's input."""
     rows, size = block.r.shape
     flat_in, flat_rec = inputs.reshape(-1, rows), recurrent.reshape(-1, rows)
@@ -222,7 +229,14 @@ def _accumulate(grad: Block, block: Block, run: Run, inputs: Any, recurrent: Any
 
 
 def _back(
-    mode: str, block: Block, run: Run, dy: Any, dh: Any, dc: Any, active: Any, order: Sequence[int]
+    mode: str,
+    block: Block,
+    run: Run,
+    dy: Any,
+    dh: Array,
+    dc: Any,
+    active: Any,
+    order: Sequence[int],
 ) -> tuple[Any, Any, Any, Any]:
     """Through time: gradients of the gates' inputs and recurrent inputs, dhx, dcx."""
     inputs = np.zeros_like(run.gates)
@@ -247,7 +261,7 @@ def _back(
     return inputs, recurrent, dh, dc
 
 
-def _lstm_back(run: Run, t: int, d: Any, dc: Any, out: Any) -> tuple[Any, Any]:
+def _lstm_back(run: Run, t: int, d: Array, dc: Array, out: Array) -> tuple[Any, Any]:
     i, f, g, o = np.split(run.gates[t], 4, axis=1)
     tanh_c = np.tanh(run.cell[t])
     dc = dc + d * o * (1 - tanh_c * tanh_c)
@@ -263,7 +277,7 @@ def _lstm_back(run: Run, t: int, d: Any, dc: Any, out: Any) -> tuple[Any, Any]:
     return 0, dc * f
 
 
-def _gru_back(run: Run, t: int, d: Any, inputs: Any, recurrent: Any) -> Any:
+def _gru_back(run: Run, t: int, d: Array, inputs: Array, recurrent: Array) -> Any:
     r, z, n = np.split(run.gates[t], 3, axis=1)
     size = n.shape[1]
     dn = d * (1 - z) * (1 - n * n)

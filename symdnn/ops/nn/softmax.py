@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-def check_axis(op: Any, x: Any, axis: int) -> None:
+def check_axis(op: Op, x: TensorType, axis: int) -> None:
     """Raise :class:`TypeMismatch` unless ``x`` is a float tensor that has this axis."""
     if not isinstance(x, TensorType) or not x.is_float or not 0 <= axis < x.ndim:
         raise AxisError(
@@ -38,12 +38,12 @@ def check_axis(op: Any, x: Any, axis: int) -> None:
         )
 
 
-def wide(*arrays: Any) -> list[Any]:
+def wide(*arrays: Array) -> list[Array]:
     """Arrays to compute with: float16 and bfloat16 as float32, the rest as they are."""
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
-def agreed_shape(op: Any, what: str, shapes: Sequence[Shape]) -> Shape:
+def agreed_shape(op: Op, what: str, shapes: Sequence[Shape]) -> Shape:
     """The shape that several operands share; raises :class:`ShapeMismatch`."""
     return tuple(
         same_dim(op, dims, f"{what} of equal shape", [tuple(s) for s in shapes])
@@ -81,7 +81,7 @@ class AlongAxis(Op):
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
-def shifted(x: Any, axis: int) -> Any:
+def shifted(x: Array, axis: int) -> Any:
     """``x`` minus its largest element along ``axis``; an empty axis is allowed."""
     return x - x.max(axis, keepdims=True, initial=-np.inf)
 
@@ -163,7 +163,7 @@ class LogSoftmaxGrad(AlongAxis):
         return [-(g * p * total), g - (g * p).sum(axis=self.axis, keepdims=True)]
 
 
-def softmax(c: Any, axis: int | None = None, *, hints: Hints | None = None) -> Variable:
+def softmax(c: TensorLike, axis: int | None = None, *, hints: Hints | None = None) -> Variable:
     """Softmax of a float tensor.
 
     With ``axis=None`` as Theano has it: a vector gives a row of shape (1, n), a matrix is
@@ -173,7 +173,7 @@ def softmax(c: Any, axis: int | None = None, *, hints: Hints | None = None) -> V
     return _along(Softmax, c, axis, hints)
 
 
-def logsoftmax(c: Any, axis: int | None = None, *, hints: Hints | None = None) -> Variable:
+def logsoftmax(c: TensorLike, axis: int | None = None, *, hints: Hints | None = None) -> Variable:
     """Logarithm of the softmax, computed stably; ``axis`` as in :func:`softmax`."""
     return _along(LogSoftmax, c, axis, hints)
 

@@ -37,17 +37,17 @@ __all__ = [
 ]
 
 
-def wide(*arrays: Any) -> list[Any]:
+def wide(*arrays: Array) -> list[Array]:
     """Arrays to compute with: float16 and bfloat16 as float32."""
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
-def pixel_coordinates(size: int, dtype: DtypeLike) -> Any:
+def pixel_coordinates(size: int, dtype: DtypeLike) -> Array:
     """``size`` points from -1 to 1; the centre, 0, for a single one."""
     return np.linspace(-1, 1, size, dtype=dtype) if size > 1 else np.zeros(size, dtype)
 
 
-def homogeneous(height: int, width: int, dtype: DtypeLike) -> Any:
+def homogeneous(height: int, width: int, dtype: DtypeLike) -> Array:
     """The target points (x, y, 1): an array (H, W, 3)."""
     x, y = pixel_coordinates(width, dtype), pixel_coordinates(height, dtype)
     out = np.ones((height, width, 3), dtype)
@@ -55,7 +55,7 @@ def homogeneous(height: int, width: int, dtype: DtypeLike) -> Any:
     return out
 
 
-def need(op: Any, t: Any, ndim: int, what: str, last: Sequence[int] = ()) -> None:
+def need(op: Op | str, t: TensorType, ndim: int, what: str, last: Sequence[int] = ()) -> None:
     """Raise :class:`TypeMismatch` unless ``t`` is a float tensor with these last sizes."""
     ok = isinstance(t, TensorType) and t.is_float and t.ndim == ndim
     sizes = t.shape[ndim - len(last) :] if ok else ()
@@ -134,7 +134,7 @@ class TransformerGridGrad(Op):
 class Corners:
     """The four pixels around each grid point, and its place between them."""
 
-    def __init__(self, image: Any, grid: Any) -> None:
+    def __init__(self, image: Array, grid: Array) -> None:
         self.image = image
         height, width = image.shape[2:]
         self.scale = np.array([(width - 1) / 2, (height - 1) / 2], grid.dtype)
@@ -156,12 +156,12 @@ class Corners:
                 inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
                 yield right, below, np.where(inside, row, 0), np.where(inside, column, 0), inside
 
-    def weights(self, right: int, below: int) -> tuple[Any, Any]:
+    def weights(self, right: int, below: int) -> tuple[Array, ...]:
         """Horizontal and vertical weight of a corner."""
         x, y = self.part[..., 0], self.part[..., 1]
         return (x if right else 1 - x), (y if below else 1 - y)
 
-    def pixel(self, row: Any, column: Any, inside: Any) -> Any:
+    def pixel(self, row: Array, column: Array, inside: Array) -> Array:
         """Pixels (N, H, W, C), 0 outside of the image."""
         found = self.image[self.batch, :, row, column]
         return np.where(inside[..., None], found, self.image.dtype.type(0))
@@ -202,7 +202,7 @@ class TransformerSampler(Op):
         return on_folded(self, inputs, axes, [0, 0], [0])
 
 
-def check_sampler(op: Any, image: Any, grid: Any) -> None:
+def check_sampler(op: Op, image: TensorType, grid: TensorType) -> None:
     """An image (N, C, H, W) and a grid (N, H', W', 2) of one dtype."""
     need(op, image, 4, "an image (N, C, H, W)")
     need(op, grid, 4, "a grid (N, H, W, 2)", (2,))
@@ -210,7 +210,7 @@ def check_sampler(op: Any, image: Any, grid: Any) -> None:
         raise TypeMismatch(op, "an image and a grid of one dtype", [image, grid])
 
 
-def sampled_shape(op: Any, image: Shape, grid: Shape) -> Shape:
+def sampled_shape(op: Op, image: Shape, grid: Shape) -> Shape:
     """The shape of the sampled image."""
     n = same_dim(op, (image[0], grid[0]), "one grid for each image", [tuple(image), tuple(grid)])
     return (n, image[1], grid[1], grid[2])
@@ -287,20 +287,20 @@ class TransformerSamplerTangent(Op):
         return on_folded(self, inputs, axes, [0, 0, 0], [0])
 
 
-def transformer_grid(theta: Any, size: Sequence[Dim]) -> Variable:
+def transformer_grid(theta: TensorLike, size: Sequence[Dim]) -> Variable:
     """The sampling grid (N, H, W, 2) of matrices theta (N, 2, 3) for an output of ``size``."""
     height, width = (as_dim(d) for d in size)
     op = TransformerGrid((static_dim(height), static_dim(width)))
     return op(theta, height, width)
 
 
-def transformer_sampler(image: Any, grid: Any) -> Variable:
+def transformer_sampler(image: TensorLike, grid: TensorLike) -> Variable:
     """The image (N, C, H, W) sampled bilinearly at a grid (N, H', W', 2)."""
     return TransformerSampler()(image, grid)
 
 
 def spatial_transformer(
-    img: TensorLike, theta: Any, scale_width: float = 1, scale_height: float = 1
+    img: TensorLike, theta: TensorLike, scale_width: float = 1, scale_height: float = 1
 ) -> Variable:
     """``img`` (N, C, H, W) seen through affine matrices ``theta`` (N, 2, 3).
 

@@ -10,6 +10,7 @@ import numpy as np
 from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv_builders import conv2d_grad_wrt_inputs
@@ -21,7 +22,7 @@ __all__ = ["bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling"]
 _PARTS = ("numerator", "denominator")
 
 
-def _triangle(ratio: int, normalize: bool) -> Any:
+def _triangle(ratio: int, normalize: bool) -> Array:
     rising = np.arange(1, ratio + 1, dtype=np.float64)
     kernel = np.concatenate([rising, rising[-2::-1]])
     return kernel / ratio if normalize else kernel
@@ -96,7 +97,7 @@ def _continued(planes: Variable, axis: int) -> Variable:
 
 
 def _stretch(
-    planes: Variable, kernel: Any, out: tuple[Dim, Dim], ratio: tuple[int, int]
+    planes: Variable, kernel: Array, out: tuple[Dim, Dim], ratio: tuple[int, int]
 ) -> Variable:
     """Transposed convolution that drops what lies before the first and after the last pixel."""
     pads = [0 if r == 1 else 2 * r - (r - 1) // 2 - 1 for r in ratio]

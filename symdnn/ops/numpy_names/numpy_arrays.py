@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.errors import AxisError, InputError, NdimMismatch, OptionError
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.operators import operator
-from symdnn.graph.typing import TensorLike
+from symdnn.graph.typing import ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange, tri
 from symdnn.ops.array.getitem import nonzero
@@ -36,12 +36,12 @@ __all__ = [
 # -- stacking --------------------------------------------------------------------------------------
 
 
-def dstack(tensors: Sequence[Any]) -> Variable:
+def dstack(tensors: Sequence[TensorLike]) -> Variable:
     """Tensors one behind the other: along axis 2, which vectors and matrices get."""
     return concatenate([_deep(v) for v in _all(tensors)], axis=2)
 
 
-def _all(tensors: Any) -> list[Variable]:
+def _all(tensors: Sequence[TensorLike]) -> list[Variable]:
     if not isinstance(tensors, list | tuple):
         raise InputError(f"wanted a list or tuple of tensors to stack, got {tensors!r:.80}")
     return [as_variable(t) for t in tensors]
@@ -53,13 +53,13 @@ def _deep(v: Variable) -> Variable:
     return v.dimshuffle(patterns[v.type.ndim]) if v.type.ndim in patterns else v
 
 
-def column_stack(tensors: Sequence[Any]) -> Variable:
+def column_stack(tensors: Sequence[TensorLike]) -> Variable:
     """Vectors as the columns of a matrix, beside matrices."""
     vs = _all(tensors)
     return concatenate([v.dimshuffle(0, "x") if v.type.ndim == 1 else v for v in vs], axis=1)
 
 
-def row_stack(tensors: Sequence[Any]) -> Variable:
+def row_stack(tensors: Sequence[TensorLike]) -> Variable:
     """NumPy's other name of ``vstack``."""
     vs = _all(tensors)
     return concatenate([v.dimshuffle("x", 0) if v.type.ndim == 1 else v for v in vs], axis=0)
@@ -76,7 +76,7 @@ def append(arr: TensorLike, values: TensorLike, axis: int | None = None) -> Vari
 # -- cutting ---------------------------------------------------------------------------------------
 
 
-def _cut(v: Variable, bounds: Sequence[Any], axis: int) -> list[Variable]:
+def _cut(v: Variable, bounds: Sequence[TensorLike | None], axis: int) -> list[Variable]:
     before = (slice(None),) * axis
     return [v[(*before, slice(a, b))] for a, b in itertools.pairwise(bounds)]
 
@@ -99,18 +99,18 @@ def array_split(x: TensorLike, indices_or_sections: Any, axis: int = 0) -> list[
     return _cut(v, [i * whole + minimum(more, i) for i in range(count + 1)], where)
 
 
-def hsplit(x: TensorLike, indices_or_sections: Any) -> list[Variable]:
+def hsplit(x: TensorLike, indices_or_sections: TensorLike) -> list[Variable]:
     """:func:`array_split` along axis 1, of vectors along axis 0."""
     v = as_variable(x)
     return array_split(v, indices_or_sections, 0 if v.type.ndim == 1 else 1)
 
 
-def vsplit(x: Any, indices_or_sections: Any) -> list[Variable]:
+def vsplit(x: TensorLike, indices_or_sections: TensorLike) -> list[Variable]:
     """:func:`array_split` along axis 0."""
     return array_split(x, indices_or_sections, 0)
 
 
-def dsplit(x: Any, indices_or_sections: Any) -> list[Variable]:
+def dsplit(x: TensorLike, indices_or_sections: TensorLike) -> list[Variable]:
     """:func:`array_split` along axis 2."""
     return array_split(x, indices_or_sections, 2)
 
@@ -142,22 +142,22 @@ def unstack(x: TensorLike, axis: int = 0) -> list[Variable]:
 # -- order of axes and elements --------------------------------------------------------------------
 
 
-def permute_dims(x: Any, axes: Sequence[int] | None = None) -> Variable:
+def permute_dims(x: TensorLike, axes: Sequence[int] | None = None) -> Variable:
     """``transpose`` under the array API's name."""
     return transpose(x, axes)
 
 
-def matrix_transpose(x: Any) -> Variable:
+def matrix_transpose(x: TensorLike) -> Variable:
     """The last two dimensions exchanged."""
     return swapaxes(x, -1, -2)
 
 
-def fliplr(m: Any) -> Variable:
+def fliplr(m: TensorLike) -> Variable:
     """``m`` in reverse order along axis 1."""
     return flip(m, 1)
 
 
-def flipud(m: Any) -> Variable:
+def flipud(m: TensorLike) -> Variable:
     """``m`` in reverse order along axis 0."""
     return flip(m, 0)
 
@@ -181,20 +181,24 @@ def rot90(m: TensorLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable
 # -- indices ---------------------------------------------------------------------------------------
 
 
-def tril_indices(n: Any, k: Any = 0, m: Any = None) -> tuple[Variable, Variable]:
+def tril_indices(
+    n: TensorLike, k: TensorLike = 0, m: TensorLike | None = None
+) -> tuple[Variable, Variable]:
     """(rows, columns) of the lower triangle of an ``(n, m)`` matrix up to the diagonal ``k``."""
     rows, columns = nonzero(tri(n, n if m is None else m, k, dtype="bool"))
     return rows, columns
 
 
-def triu_indices(n: Any, k: TensorLike = 0, m: Any = None) -> tuple[Variable, Variable]:
+def triu_indices(
+    n: TensorLike, k: TensorLike = 0, m: TensorLike | None = None
+) -> tuple[Variable, Variable]:
     """(rows, columns) of the upper triangle of an ``(n, m)`` matrix from the diagonal ``k``."""
     below = tri(n, n if m is None else m, as_variable(k) - 1, dtype="bool")
     rows, columns = nonzero(negation(below))
     return rows, columns
 
 
-def diag_indices(n: Any, ndim: int = 2) -> tuple[Variable, ...]:
+def diag_indices(n: TensorLike, ndim: int = 2) -> tuple[Variable, ...]:
     """``ndim`` times the indices of the main diagonal of an array with sides ``n``."""
     return (arange(n),) * ndim
 
@@ -207,7 +211,7 @@ def argwhere(a: TensorLike) -> Variable:
     return stack(list(nonzero(v)), axis=1)
 
 
-def unravel_index(indices: Any, shape: Any) -> tuple[Variable, ...]:
+def unravel_index(indices: TensorLike, shape: ShapeLike) -> tuple[Variable, ...]:
     """The index along each dimension of ``shape`` of the elements with these flat ``indices``.
 
     A flat index that is out of range raises ``AssertionFailed`` in a call.
@@ -249,6 +253,6 @@ def isin(element: TensorLike, test_elements: TensorLike, invert: bool = False) -
     return negation(found) if invert else found
 
 
-def in1d(ar1: TensorLike, ar2: Any, invert: bool = False) -> Variable:
+def in1d(ar1: TensorLike, ar2: TensorLike, invert: bool = False) -> Variable:
     """:func:`isin` of the flattened first argument."""
     return isin(flatten(as_variable(ar1), 1), ar2, invert)

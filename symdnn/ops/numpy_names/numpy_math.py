@@ -52,7 +52,7 @@ def _two_floating(x: TensorLike, y: TensorLike) -> tuple[Variable, Variable]:
 # -- elements --------------------------------------------------------------------------------------
 
 
-def softmax(x: Any, axis: int = -1) -> Variable:
+def softmax(x: TensorLike, axis: int = -1) -> Variable:
     """The softmax along ``axis``, in the shape of ``x`` (``T.nnet.softmax`` of a vector is a row).
 
     >>> softmax([0.0, 0.0]).eval().tolist()
@@ -62,24 +62,24 @@ def softmax(x: Any, axis: int = -1) -> Variable:
     return along.softmax(v, normal_axis("softmax", axis, v.type.ndim))
 
 
-def log_softmax(x: Any, axis: int = -1) -> Variable:
+def log_softmax(x: TensorLike, axis: int = -1) -> Variable:
     """The logarithm of :func:`softmax`, exact where that underflows."""
     v = _floating(x)
     return along.logsoftmax(v, normal_axis("log_softmax", axis, v.type.ndim))
 
 
-def rsqrt(x: Any) -> Variable:
+def rsqrt(x: TensorLike) -> Variable:
     """``1 / sqrt(x)``."""
     return inv(sqrt(x))
 
 
-def logit(p: Any) -> Variable:
+def logit(p: TensorLike) -> Variable:
     """``log(p / (1 - p))``, the inverse of ``sigmoid``."""
     v = _floating(p)
     return log(v) - log1p(-v)
 
 
-def lerp(start: Any, end: Any, weight: Any) -> Variable:
+def lerp(start: TensorLike, end: TensorLike, weight: TensorLike) -> Variable:
     """``start + weight * (end - start)``, in the result's dtype throughout."""
     a, b, w = map(as_variable, (start, end, weight))
     dtype = (a + w * b).type.dtype
@@ -87,7 +87,7 @@ def lerp(start: Any, end: Any, weight: Any) -> Variable:
     return a + w * (b - a)
 
 
-def hypot(x: Any, y: Any) -> Variable:
+def hypot(x: TensorLike, y: TensorLike) -> Variable:
     """``sqrt(x^2 + y^2)``, without overflow on the way."""
     a, b = map(absolute, _two_floating(x, y))
     big, small = maximum(a, b), minimum(a, b)
@@ -96,7 +96,7 @@ def hypot(x: Any, y: Any) -> Variable:
     return switch(plain, big, big * sqrt(1 + sqr(ratio)))
 
 
-def sinc(x: Any) -> Variable:
+def sinc(x: TensorLike) -> Variable:
     """``sin(pi x) / (pi x)``, 1 at 0."""
     v = _floating(x)
     at = v * like(np.pi, v)
@@ -104,7 +104,7 @@ def sinc(x: Any) -> Variable:
     return switch(zero, like(1, at), sin(at) / switch(zero, like(1, at), at))
 
 
-def heaviside(x: Any, at_zero: Any) -> Variable:
+def heaviside(x: TensorLike, at_zero: Any) -> Variable:
     """0 below 0, 1 above, ``at_zero`` at 0."""
     v = _floating(x)
     step = switch(v > 0, like(1, v), switch(isnan(v), v, like(0, v)))
@@ -138,7 +138,7 @@ def fmod(x: TensorLike, y: TensorLike) -> Variable:
     return switch(and_(neq(rest, 0), neq(a < 0, b < 0)), rest - b, rest)
 
 
-def float_power(x: Any, y: Any) -> Variable:
+def float_power(x: TensorLike, y: TensorLike) -> Variable:
     """``x ** y`` in float64."""
     return operator("pow")(cast(x, "float64"), cast(y, "float64"))
 
@@ -151,13 +151,13 @@ def signbit(x: TensorLike) -> Variable:
     return (v < 0) | (eq(v, 0) & (inv(v) < 0))
 
 
-def copysign(x: Any, y: Any) -> Variable:
+def copysign(x: TensorLike, y: TensorLike) -> Variable:
     """``|x|`` with the sign of ``y``."""
     a = absolute(_two_floating(x, y)[0])
     return switch(signbit(y), -a, a)
 
 
-def fabs(x: Any) -> Variable:
+def fabs(x: TensorLike) -> Variable:
     """``|x|`` as a float."""
     return absolute(_floating(x))
 
@@ -177,22 +177,22 @@ def _truth(x: TensorLike) -> Variable:
     return v if v.type.dtype == "bool" else neq(v, 0)
 
 
-def logical_and(x: Any, y: Any) -> Variable:
+def logical_and(x: TensorLike, y: TensorLike) -> Variable:
     """Whether both are not 0."""
     return and_(_truth(x), _truth(y))
 
 
-def logical_or(x: Any, y: Any) -> Variable:
+def logical_or(x: TensorLike, y: TensorLike) -> Variable:
     """Whether one is not 0."""
     return or_(_truth(x), _truth(y))
 
 
-def logical_xor(x: Any, y: Any) -> Variable:
+def logical_xor(x: TensorLike, y: TensorLike) -> Variable:
     """Whether one of two is not 0 and the other is."""
     return xor(_truth(x), _truth(y))
 
 
-def logical_not(x: Any) -> Variable:
+def logical_not(x: TensorLike) -> Variable:
     """Whether an element is 0."""
     return invert(_truth(x))
 
@@ -214,7 +214,7 @@ def nan_to_num(x: TensorLike, nan: float = 0.0, posinf: Any = None, neginf: Any 
 # -- vectors ---------------------------------------------------------------------------------------
 
 
-def inner(a: Any, b: Any) -> Variable:
+def inner(a: TensorLike, b: TensorLike) -> Variable:
     """The sum of products over the last dimensions of both; a plain product with a scalar."""
     x, y = as_variable(a), as_variable(b)
     if 0 in (x.type.ndim, y.type.ndim):
@@ -245,7 +245,7 @@ def convolve(a: TensorLike, v: TensorLike, mode: str = "full") -> Variable:
     return _full_convolution("convolve", as_variable(a), as_variable(v), mode)
 
 
-def correlate(a: TensorLike, v: Any, mode: str = "valid") -> Variable:
+def correlate(a: TensorLike, v: TensorLike, mode: str = "valid") -> Variable:
     """The correlation of the vector ``a`` with the conjugate of ``v``, as ``numpy.correlate``."""
     return _full_convolution("correlate", as_variable(a), flip(operator("conj")(v)), mode)
 
@@ -286,7 +286,9 @@ def _in(value: Any, dtype: str) -> Variable:
     return cast(value, dtype) if isinstance(value, Variable) else constant(value, dtype=dtype)
 
 
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Variable:
+def interp(
+    x: TensorLike, xp: Any, fp: Any, left: TensorLike | None = None, right: TensorLike | None = None
+) -> Variable:
     """Values at ``x`` of the line through the points ``(xp, fp)``, vectors with ``xp`` increasing.
 
     Outside it is ``left`` and ``right``, by default the first and the last of ``fp``.
@@ -308,7 +310,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Var
 
 
 def trapezoid(
-    y: Any, x: TensorLike | None = None, dx: TensorLike = 1.0, axis: int = -1
+    y: TensorLike, x: TensorLike | None = None, dx: TensorLike = 1.0, axis: int = -1
 ) -> Variable:
     """The integral along ``axis`` by trapezoids between the places ``x`` (or steps ``dx``)."""
     places = None if x is None else as_variable(x)

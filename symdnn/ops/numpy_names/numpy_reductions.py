@@ -43,12 +43,12 @@ def _real(x: TensorLike) -> Variable:
     return cast(v, "float64") if v.type.is_discrete else v
 
 
-def _double(x: Any) -> Variable:
+def _double(x: TensorLike) -> Variable:
     """``x`` in float64; a Python number does not pass through ``floatX``."""
     return cast(x if isinstance(x, Variable) else np.asarray(x, np.float64), "float64")
 
 
-def _filled(v: Variable, value: Any) -> Variable:
+def _filled(v: Variable, value: float) -> Variable:
     """``v`` with ``value`` where it is NaN."""
     return v if v.type.is_discrete else switch(isnan(v), like(value, v), v)
 
@@ -75,13 +75,13 @@ def _valid(v: Variable, axis: AxisLike, keepdims: bool) -> Variable:
     return cast(sum_of(invert(_missing(v)), axis, keepdims=keepdims), v.type.dtype)
 
 
-def nanmean(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+def nanmean(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The mean over ``axis`` of what is not NaN (NaN of nothing)."""
     v = _real(a)
     return nansum(v, axis, keepdims=keepdims) / _valid(v, axis, keepdims)
 
 
-def nanvar(a: Any, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
+def nanvar(a: TensorLike, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
     """The variance over ``axis`` of what is not NaN; NaN of no more than ``ddof`` values."""
     v = _real(a)
     apart = _filled(v - nanmean(v, axis, keepdims=True), 0)
@@ -90,7 +90,7 @@ def nanvar(a: Any, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False)
     return switch(count > 0, total / count, like(np.nan, total))
 
 
-def nanstd(a: Any, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
+def nanstd(a: TensorLike, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
     """The standard deviation over ``axis`` of what is not NaN."""
     return sqrt(nanvar(a, axis, ddof, keepdims))
 
@@ -103,12 +103,12 @@ def _nan_extreme(a: TensorLike, axis: AxisLike, keepdims: bool, of: Any, fill: f
     return switch(all_true(isnan(v), axis, keepdims), like(np.nan, v), found)
 
 
-def nanmax(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+def nanmax(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The largest element over ``axis`` that is not NaN (NaN where all are)."""
     return _nan_extreme(a, axis, keepdims, largest_of, -np.inf)
 
 
-def nanmin(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+def nanmin(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The smallest element over ``axis`` that is not NaN (NaN where all are)."""
     return _nan_extreme(a, axis, keepdims, smallest_of, np.inf)
 
@@ -123,7 +123,7 @@ def nanargmin(a: TensorLike, axis: AxisLike = None) -> Variable:
     return argmin(_filled(as_variable(a), np.inf), axis)
 
 
-def count_nonzero(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+def count_nonzero(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """How many elements over ``axis`` are not 0, an int64."""
     return sum_of(neq(a, 0), axis, keepdims=keepdims)
 
@@ -168,7 +168,7 @@ def _never_empty(ordered: Variable) -> Variable:
     return concatenate([ordered, edge], axis=-1)
 
 
-def quantile(a: Any, q: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+def quantile(a: TensorLike, q: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """Quantiles over ``axis``, in proportion between the two nearest elements (NumPy's "linear").
 
     ``q``, a number or an array of them in [0, 1], symbolic or not, gives the leading dimensions of
@@ -204,12 +204,14 @@ def quantile(a: Any, q: Any, axis: AxisLike = None, keepdims: bool = False) -> V
     return found.dimshuffle([*range(at.type.ndim), *pattern])
 
 
-def percentile(a: Any, q: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+def percentile(
+    a: TensorLike, q: TensorLike, axis: AxisLike = None, keepdims: bool = False
+) -> Variable:
     """:func:`quantile` of ``q / 100``."""
     return quantile(a, _double(q) / 100, axis, keepdims)
 
 
-def median(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+def median(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The middle element over ``axis``, or the mean of the two middle ones."""
     return quantile(a, 0.5, axis, keepdims)
 
@@ -217,14 +219,14 @@ def median(a: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
 # -- bins ------------------------------------------------------------------------------------------
 
 
-def digitize(x: Any, bins: Any, right: bool = False) -> Variable:
+def digitize(x: TensorLike, bins: TensorLike, right: bool = False) -> Variable:
     """In which of the intervals between the increasing ``bins`` each element lies, from 0."""
     return searchsorted(bins, x, side="left" if right else "right")
 
 
 def histogram(
     a: TensorLike,
-    bins: Any = 10,
+    bins: TensorLike = 10,
     range: Any = None,
     weights: TensorLike | None = None,
     density: bool = False,

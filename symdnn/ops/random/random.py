@@ -17,7 +17,7 @@ import numpy as np
 
 from symdnn.errors import DataError, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -53,12 +53,12 @@ STATE_TYPE = TensorType("uint64", (2,))
 _WRAP = 0xFFFFFFFFFFFFFFFF
 
 
-def next_state(state: Any, elements: int) -> Any:
+def next_state(state: Array, elements: int) -> Any:
     """The state after ``elements`` were drawn; the counter wraps at 2**64."""
     return np.array([int(state[0]), int(state[1]) + elements & _WRAP], np.uint64)
 
 
-def check_state(op: Any, state: Any) -> None:
+def check_state(op: Op, state: TensorType) -> None:
     """Raise :class:`TypeMismatch` unless ``state`` is a (key, counter) vector."""
     if not STATE_TYPE.accepts(state):
         raise TypeMismatch(
@@ -93,7 +93,7 @@ class RandomOp(MultiOp):
         first = 1 + self.parameters
         return inputs[0], inputs[1:first], inputs[first:]
 
-    def check_parameter(self, p: Any) -> None:
+    def check_parameter(self, p: TensorType) -> None:
         """Refuse a parameter of the wrong ndim or kind."""
         if p.ndim != len(self.static) or p.is_complex:
             raise NdimMismatch(self, f"parameters of {len(self.static)} dimension(s)", p)
@@ -115,7 +115,7 @@ class RandomOp(MultiOp):
             self.fits(t, s, out)
         return [out, (2,)]
 
-    def fits(self, type_: Any, shape: Shape, out: Shape) -> None:
+    def fits(self, type_: TensorType, shape: Shape, out: Shape) -> None:
         """Raise :class:`ShapeMismatch` unless a parameter broadcasts to the result."""
         for known, d, n in zip(type_.shape, shape, out, strict=True):
             if known != 1:
@@ -160,7 +160,7 @@ class RandomOp(MultiOp):
 class RandomUniform(RandomOp):
     """Uniform values of the open interval (0, 1), of a float dtype."""
 
-    def draw(self, state: Any, size: int, *parameters: Any) -> Any:
+    def draw(self, state: Any, size: int, *parameters: Any) -> Array:
         return philox.open_uniform(state, size, TensorType(self.dtype).numpy)
 
 
@@ -188,13 +188,13 @@ class RandomNormal(RandomOp):
         both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)
         return both.reshape(-1)[odd : odd + size]
 
-    def _uniforms(self, state: Any, size: int) -> Any:
+    def _uniforms(self, state: Array, size: int) -> Array:
         if self.dtype == "float64":
             return philox.open_uniform(state, size, np.float64)
         w = philox.words(state, size, 1)[:, 0].astype(np.float32)
         return w * np.float32(2.0**-32) + np.float32(2.0**-33)
 
-    def _truncated(self, state: Any, size: int) -> Any:
+    def _truncated(self, state: Array, size: int) -> Any:
         from scipy.special import ndtr, ndtri
 
         wide = np.float64 if self.dtype == "float64" else np.float32
@@ -209,7 +209,7 @@ class RandomBernoulli(RandomOp):
 
     parameters: ClassVar[int] = 1
 
-    def draw(self, state: Any, size: int, *parameters: Any) -> Any:
+    def draw(self, state: Any, size: int, *parameters: Array) -> Array:
         words = philox.words(state, size, 1)[:, 0]
         return words < parameters[0].astype(np.float64) * 2.0**32
 
@@ -224,12 +224,12 @@ class RandomIntegers(RandomOp):
 
     parameters: ClassVar[int] = 2
 
-    def check_parameter(self, p: Any) -> None:
+    def check_parameter(self, p: TensorType) -> None:
         super().check_parameter(p)
         if not p.is_discrete:
             raise TypeMismatch(self, "integer bounds", p)
 
-    def draw(self, state: Any, size: int, *parameters: Any) -> Any:
+    def draw(self, state: Any, size: int, *parameters: Array) -> Any:
         low, high = (p.astype(np.int64) for p in parameters)
         if (low >= high).any():
             i = int(np.argmax(low >= high))
@@ -245,7 +245,7 @@ class RandomPoisson(RandomOp):
 
     parameters: ClassVar[int] = 1
 
-    def draw(self, state: Any, size: int, *parameters: Any) -> Any:
+    def draw(self, state: Any, size: int, *parameters: Array) -> Array:
         from scipy.special import pdtr, pdtrik
 
         rate = parameters[0].astype(np.float64)
@@ -281,11 +281,11 @@ class RandomCategorical(RandomOp):
 
     parameters: ClassVar[int] = 1
 
-    def check_parameter(self, p: Any) -> None:
+    def check_parameter(self, p: TensorType) -> None:
         if p.ndim != len(self.static) + 1 or not p.is_float:
             raise TypeMismatch(self, f"float probabilities of {len(self.static) + 1} dims", p)
 
-    def fits(self, type_: Any, shape: Shape, out: Shape) -> None:
+    def fits(self, type_: TensorType, shape: Shape, out: Shape) -> None:
         super().fits(TensorType(type_.dtype, type_.shape[:-1]), shape[:-1], out)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -297,7 +297,7 @@ class RandomCategorical(RandomOp):
         return found.astype(TensorType(self.dtype).numpy), next_state(state, size)
 
 
-def pick_class(op: Any, p: Any, u: Any) -> Any:
+def pick_class(op: Op | str, p: Array, u: Array) -> Any:
     """For each uniform the first class whose cumulated probability exceeds it."""
     weights = p.astype(np.float64)
     if not (weights >= 0).all() or not (weights.sum(-1) > 0).all():
@@ -370,12 +370,12 @@ class RandomSubset(RandomOp):
 
     parameters: ClassVar[int] = 1
 
-    def check_parameter(self, p: Any) -> None:
+    def check_parameter(self, p: TensorType) -> None:
         super().check_parameter(p)
         if not p.is_float:
             raise TypeMismatch(self, "float weights", p)
 
-    def fits(self, type_: Any, shape: Shape, out: Shape) -> None:
+    def fits(self, type_: TensorType, shape: Shape, out: Shape) -> None:
         super().fits(TensorType(type_.dtype, type_.shape[:-1]), shape[:-1], out[:-1])
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -396,7 +396,7 @@ def _dims(size: Sequence[Dim]) -> tuple[list[Variable], tuple[int | None, ...]]:
     return dims, tuple(static_dim(d) for d in dims)
 
 
-def random_uniform(state: Any, size: Sequence[Dim], dtype: str) -> tuple[Variable, Variable]:
+def random_uniform(state: TensorLike, size: Sequence[Dim], dtype: str) -> tuple[Variable, Variable]:
     """(uniform values of (0, 1), next state)."""
     if not TensorType(dtype).is_float:
         raise TypeMismatch("random_uniform", "a float dtype", dtype)
@@ -405,7 +405,7 @@ def random_uniform(state: Any, size: Sequence[Dim], dtype: str) -> tuple[Variabl
 
 
 def random_normal(
-    state: Any, size: Sequence[Dim], dtype: str, truncated: bool = False
+    state: TensorLike, size: Sequence[Dim], dtype: str, truncated: bool = False
 ) -> tuple[Variable, Variable]:
     """(standard normal values, next state); ``truncated`` to (-2, 2)."""
     if not TensorType(dtype).is_float:
@@ -415,7 +415,7 @@ def random_normal(
 
 
 def random_bernoulli(
-    state: Any, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
+    state: TensorLike, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(1 with probability ``p``, else 0; next state)."""
     dims, static = _dims(size)
@@ -424,7 +424,7 @@ def random_bernoulli(
 
 
 def random_poisson(
-    state: Any, rate: TensorLike, size: Sequence[Dim], dtype: str = "int64"
+    state: TensorLike, rate: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(numbers of events at a mean of ``rate``, next state)."""
     dims, static = _dims(size)
@@ -433,7 +433,7 @@ def random_poisson(
 
 
 def random_integers(
-    state: Any, low: Any, high: Any, size: Sequence[Dim], dtype: str = "int64"
+    state: TensorLike, low: TensorLike, high: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(integers of ``[low, high)``, next state)."""
     dims, static = _dims(size)
@@ -442,7 +442,7 @@ def random_integers(
 
 
 def random_permutation(
-    state: Any, n: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
+    state: TensorLike, n: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(permutations of ``0 .. n-1``, of shape ``(*size, n)``; next state)."""
     dims, static = _dims([*size, n])
@@ -450,7 +450,7 @@ def random_permutation(
 
 
 def random_categorical(
-    state: Any, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
+    state: TensorLike, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(class indices of shape ``size``, next state); ``p`` has the classes last."""
     dims, static = _dims(size)
@@ -459,7 +459,7 @@ def random_categorical(
 
 
 def random_multinomial(
-    state: Any, n: Any, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
+    state: TensorLike, n: TensorLike, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(counts of shape ``(*size, classes)`` that sum to ``n``, next state)."""
     dims, static = _dims(size)
@@ -469,7 +469,7 @@ def random_multinomial(
 
 
 def random_subset(
-    state: Any, p: TensorLike, k: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
+    state: TensorLike, p: TensorLike, k: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(``k`` distinct classes of shape ``(*size, k)``, next state); weights ``p``."""
     dims, static = _dims([*size, k])

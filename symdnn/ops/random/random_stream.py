@@ -20,7 +20,7 @@ from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import DtypeLike, TensorLike
+from symdnn.graph.typing import Array, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
 from symdnn.ops.core.dtype import upcast
@@ -114,7 +114,7 @@ class RandomStream:
         """The default updates of all variables made so far, for ``no_default_updates``."""
         return list(self.state_updates)
 
-    def _initial(self, index: int) -> Any:
+    def _initial(self, index: int) -> Array:
         return np.array([stream_key(self._seed, index), 0], np.uint64)
 
     def new_state(self) -> Shared:
@@ -142,7 +142,7 @@ class RandomStream:
 
     def uniform(
         self,
-        size: Any = None,
+        size: ShapeLike | None = None,
         low: TensorLike = 0.0,
         high: TensorLike = 1.0,
         ndim: int | None = None,
@@ -166,7 +166,7 @@ class RandomStream:
 
     def normal(
         self,
-        size: Any = None,
+        size: ShapeLike | None = None,
         avg: TensorLike = 0.0,
         std: TensorLike = 1.0,
         ndim: int | None = None,
@@ -190,7 +190,7 @@ class RandomStream:
 
     def truncated_normal(
         self,
-        size: Any,
+        size: ShapeLike,
         avg: TensorLike = 0.0,
         std: TensorLike = 1.0,
         ndim: int | None = None,
@@ -210,8 +210,8 @@ class RandomStream:
 
     def binomial(
         self,
-        size: Any = None,
-        n: Any = 1,
+        size: ShapeLike | None = None,
+        n: TensorLike = 1,
         p: TensorLike = 0.5,
         ndim: int | None = None,
         dtype: DtypeLike = "int64",
@@ -241,7 +241,7 @@ class RandomStream:
 
     def poisson(
         self,
-        size: Any = None,
+        size: ShapeLike | None = None,
         lam: TensorLike = 1.0,
         ndim: int | None = None,
         dtype: DtypeLike = "int64",
@@ -258,7 +258,7 @@ class RandomStream:
 
     def random_integers(
         self,
-        size: Any = None,
+        size: ShapeLike | None = None,
         low: TensorLike = 0,
         high: TensorLike = 1,
         ndim: int | None = None,
@@ -272,7 +272,11 @@ class RandomStream:
         return self.draw(lambda state: draws.random_integers(state, lo, top, dims, dtype))
 
     def permutation(
-        self, size: Any = None, n: Any = 1, ndim: int | None = None, dtype: Any = "int64"
+        self,
+        size: ShapeLike | None = None,
+        n: int | Variable = 1,
+        ndim: int | None = None,
+        dtype: Any = "int64",
     ) -> Variable:
         """Permutations of ``0 .. n-1``, of shape ``(*size, n)``."""
         dims = size_dims(size, ndim)
@@ -280,7 +284,7 @@ class RandomStream:
 
     def multinomial(
         self,
-        size: Any = None,
+        size: ShapeLike | None = None,
         n: Any = 1,
         pvals: Any = None,
         ndim: int | None = None,
@@ -299,7 +303,7 @@ class RandomStream:
 
     def choice(
         self,
-        size: Any = None,
+        size: ShapeLike | None = None,
         a: TensorLike = 2,
         replace: bool = True,
         p: Any = None,
@@ -342,7 +346,7 @@ class RandomStream:
         return operator("take")(flat, order + cast(start, "int64"))
 
 
-def _product(dims: Sequence[Dim]) -> Any:
+def _product(dims: Sequence[Dim]) -> Dim:
     total: Any = 1
     for d in dims:
         total = d * total
@@ -360,7 +364,7 @@ def _is(v: Variable, number: float) -> bool:
     return isinstance(v, Constant) and v.data.ndim == 0 and float(v.data) == number
 
 
-def _float_dtype(dtype: Any, *parameters: Variable) -> str:
+def _float_dtype(dtype: DtypeLike | None, *parameters: Variable) -> str:
     if dtype is not None:
         return TensorType(dtype).dtype
     return upcast(str(config.floatX), *(v.type.dtype for v in parameters))
@@ -396,7 +400,7 @@ class MRG_RandomStreams(RandomStream):
 
     def choice(
         self,
-        size: Any = 1,
+        size: ShapeLike | None = 1,
         a: Any = None,
         replace: bool = True,
         p: TensorLike | None = None,
@@ -421,7 +425,7 @@ class MRG_RandomStreams(RandomStream):
 
     def multinomial_wo_replacement(
         self,
-        size: Any = None,
+        size: ShapeLike | None = None,
         n: Any = 1,
         pvals: Any = None,
         replace: bool = False,

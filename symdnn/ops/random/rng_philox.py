@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.graph.typing import DtypeLike
+from symdnn.graph.typing import Array, DtypeLike
 
 __all__ = [
     "KEY_TAG",
@@ -65,7 +65,7 @@ def philox4x32(counter: tuple[Any, Any, Any, Any], key: int) -> tuple[Any, Any, 
     return c0, c1, c2, c3
 
 
-def words(state: Any, size: int, per_element: int) -> Any:
+def words(state: Array, size: int, per_element: int) -> Array:
     """The 32-bit words of a draw of ``size`` elements: a uint32 array (size, per_element)."""
     key, counter = int(state[0]), int(state[1])
     start = counter * per_element
@@ -81,13 +81,13 @@ def words(state: Any, size: int, per_element: int) -> Any:
     return out.reshape(-1)[skip : skip + size * per_element].reshape(size, per_element)
 
 
-def words64(state: Any, size: int) -> Any:
+def words64(state: Array, size: int) -> Array:
     """One 64-bit word (two 32-bit words, low one first) for each of ``size`` elements."""
     pair = words(state, size, 2).astype(np.uint64)
     return pair[:, 0] | pair[:, 1] << _32
 
 
-def mulhi64(a: Any, b: Any) -> Any:
+def mulhi64(a: Any, b: Array) -> Any:
     """The high 64 bits of the 128-bit product of uint64 arrays."""
     a0, a1, b0, b1 = a & _LOW, a >> _32, b & _LOW, b >> _32
     middle = a1 * b0 + (a0 * b0 >> _32)
@@ -95,7 +95,7 @@ def mulhi64(a: Any, b: Any) -> Any:
     return a1 * b1 + (middle >> _32) + (other >> _32)
 
 
-def open_uniform(state: Any, size: int, dtype: DtypeLike) -> Any:
+def open_uniform(state: Array, size: int, dtype: DtypeLike) -> Array:
     """Uniform values of the open interval (0, 1): the midpoints of 2**n equal cells.
 
     n is 23 for float32, 52 for float64, 10 for float16, 7 for bfloat16: every value is exact, and

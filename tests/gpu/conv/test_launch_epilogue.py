@@ -12,12 +12,15 @@ from symdnn.gpu.conv.epilogue import Trial
 from symdnn.gpu.conv.graph_conv import Epilogue
 from symdnn.gpu.conv.launch_epilogue import ConvEpilogueKernel, epilogue
 from symdnn.graph.kernel import kernels_for
+from symdnn.ops.nn.conv import Conv
 from symdnn.ops.vendor.gpudnn import GpuDnnConv
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
+from symdnn.tuning import blocked
+from tests.gpu.computing_cudnn import computing, run_conv, seen
 from tests.gpu.fake_cudnn import F32, WORKSPACE, call_of, run
 from tests.gpu.fake_frontend import Engine, fake_frontend
 
-__all__ = ["fake_frontend"]
+__all__ = ["computing", "fake_frontend"]
 registry.load()
 X, W, Y, B = (2, 4, 7, 6), (6, 4, 3, 3), (2, 6, 5, 4), (1, 6, 1, 1)
 
@@ -186,3 +189,59 @@ def test_the_second_kernel_computes_in_float32(dtype):
     wide = [v.astype("float32") for v in (y, z, b)]
     want = np.tanh(0.5 * wide[0] - wide[1] + wide[2]).astype(kind)
     np.testing.assert_array_equal(got, want)
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+
+def relu_of_conv(x, w, bias):
+    """In NHWC."""
+    x, w = np.moveaxis(x, -1, 1), np.moveaxis(w, -1, 1)
+    y = Conv(padding=((0, 0), (0, 0)), stride=(1, 1), dilation=(1, 1)).reference(x, w)
+    return np.maximum(np.moveaxis(y, 1, -1) + bias.reshape(-1), 0)
+
+
+@pytest.fixture
+def one_kernel(computing, fake, fake_frontend, monkeypatch):
+    """A fused kernel that computes by the reference; ``fault`` is added to its results."""
+    fake_frontend.engines = (Engine(1),)
+    monkeypatch.setattr("symdnn.gpu.binding.frontend.unavailable", lambda: "")
+    fault = [0.0]
+    ran = []
+
+    def prepared(self, handle):
+        def run(env, arrays):
+            ran.append(self.name)
+            x, w, bias, y = (
+                seen(arrays[r].ptr, arrays[r].shape, arrays[r].dtype).astype("float64")
+                for r in ("x", "w", "bias", "y")
+            )
+            out = relu_of_conv(x, w, bias) + fault[0]
+            seen(arrays["y"].ptr, y.shape, arrays["y"].dtype)[...] = out
+
+        return run
+
+    monkeypatch.setattr(conv_epilogue.Fused, "prepared", prepared)
+    return fault, ran
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1.0])
+def test_one_kernel_is_compared_with_two(fake, one_kernel, wrong):
+    fault, ran = one_kernel
+    fault[0] = wrong
+    made = last()
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(t.shape).astype(t.numpy) for t in made.inputs]
+    first, env, launch, kernel = run_conv(fake, made, given)
+    x, w, b = (a.astype("float64") for a in given)
+    np.testing.assert_allclose(first.astype("float64"), relu_of_conv(x, w, b), rtol=1e-2, atol=1e-2)
+    use = kernel.library_use(made)
+    assert use.check.startswith("checked, off by")
+    assert (use.fallback is None) == (not wrong)
+    again, *_ = run_conv(fake, made, given, env, launch)
+    np.testing.assert_array_equal(again, first)
+    assert len(ran) == (1 if wrong else 2)
+    assert [e.key["epilogue"] for e in blocked.entries()] == ["relu(conv + bias)"] * bool(wrong)
+    if wrong:
+        assert (use.fallback.got, use.api) == ("two kernels", "legacy")
+        assert kernels_for(type(made.op), "cuda")[0].settled(made).fused is None
