@@ -42,7 +42,6 @@ class AttentionGraph(GraphForm):
     shapes: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
     backward: bool
     deterministic: bool
-    workspace_limit: int = 0
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -50,7 +49,7 @@ class AttentionGraph(GraphForm):
 
     @property
     def limits(self) -> Limits:
-        return Limits((), self.workspace_limit, self.deterministic)
+        return Limits((), self.deterministic)
 
     def describe(self, graph: GraphBuilder) -> None:
         at = {role: (shape, strides) for role, shape, strides in self.shapes}
@@ -134,15 +133,15 @@ class AttentionKernel(CudnnKernel):
     def launcher(self, call: Call) -> Any:
         """Plans by the operands' strides, built when they are met first."""
         base = _form(call)
-        limit = max(1, self.workspace_bytes(call))
+        room = self.workspace_bytes(call)
         runs: dict[Any, Any] = {}
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             strides = tuple(x.strides for x in inputs)
             run = runs.get(strides)
             if run is None:
-                form = _form(call, inputs, limit)
-                plan, why = _first_plan(form, env.cudnn)
+                form = _form(call, inputs)
+                plan, why = _first_plan(form, env.cudnn, room)
                 if plan is None:
                     raise CudnnError(f"{base.name}: no plan for strides {strides}: {why}")
                 run = runs[strides] = graph.launch(form, plan, env.cudnn)
@@ -152,12 +151,19 @@ class AttentionKernel(CudnnKernel):
         return launch
 
 
-def _first_plan(form: AttentionGraph, handle: Any) -> tuple[GraphPlan | None, str]:
-    found, why = graph.plans(form, handle, most=1)
-    return (found[0] if found else None), why
+def _first_plan(
+    form: AttentionGraph, handle: Any, room_bytes: int | None = None
+) -> tuple[GraphPlan | None, str]:
+    """cuDNN's first plan whose workspace has room, or why there is none."""
+    for most in (1, graph.ALL_PLANS):
+        found, why = graph.plans(form, handle, most=most)
+        fits = [p for p in found if room_bytes is None or p.workspace_bytes <= room_bytes]
+        if fits or not found:
+            return (fits[0] if fits else None), why
+    return None, f"no plan has room in a workspace of {room_bytes} bytes"
 
 
-def _form(call: Call, arrays: Sequence[RawArray] | None = None, limit: int = 0) -> AttentionGraph:
+def _form(call: Call, arrays: Sequence[RawArray] | None = None) -> AttentionGraph:
     """The graph for contiguous operands, or for these arrays."""
     op: Any = call.op
     backward = isinstance(op, GpuDnnAttentionGrad)
@@ -175,7 +181,7 @@ def _form(call: Call, arrays: Sequence[RawArray] | None = None, limit: int = 0) 
         shapes.append((role, shape, strides))
     return AttentionGraph(
         op.how, str(call.inputs[0].dtype), tuple(shapes), backward,
-        config.deterministic == "more", limit,
+        config.deterministic == "more",
     )  # fmt: skip
 
 
