@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -54,6 +55,9 @@ class BoundPlan:
         """Values that leave, given those that enter, in the order of the segment."""
         raise NotImplementedError
 
+    def become_hot(self) -> None:
+        """Have the next run compile what runs of a plan that is called often have compiled."""
+
 
 class Runtime:
     """A device as ``compile`` sees it."""
@@ -67,7 +71,10 @@ class Runtime:
         """Wait for what was enqueued, and raise what kernels found wrong."""
 
     def trim(self) -> None:
-        """Give memory back that nothing uses."""
+        """Give memory back to the system that nothing uses: here, of the C library's heap."""
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only GNU's has it
+        if trim is not None:
+            trim(ctypes.c_size_t(0))
 
     def memory_use(self) -> Any:
         """What symdnn has taken of a device with memory of its own; None for the host."""

@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import json
 import platform
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ import numpy as np
 from symdnn.compile.execute.targets import resolve_target
 from symdnn.compile.program.mode import Mode
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.execution.tier_up import HOT_CALLS
 from symdnn.disk import overlay
 from symdnn.errors import FileFormatError, InputError
 from symdnn.graph.target import Target
@@ -31,9 +29,6 @@ from symdnn.saving.functions import function_of
 __all__ = ["code_of", "give_code"]
 
 FINGERPRINT = "fingerprint.json"
-#: Calls with one example go on until kernels are compiled that only frequent calls have, unless
-#: that takes longer.
-_MOST_SECONDS = 10.0
 
 
 def code_of(contents: Contents, mode: Mode, examples: Sequence[Sequence[Any]]) -> dict[str, bytes]:
@@ -46,12 +41,14 @@ def code_of(contents: Contents, mode: Mode, examples: Sequence[Sequence[Any]]) -
     with overlay.noting() as found:
         jit.note_facts()
         copy = function_of(contents, Path("the function"), mode)
+        if copy.stages.target.kind == "cuda":  # whoever loads it checks algorithms, too
+            importlib.import_module("symdnn.gpu.conv.checked").forget()
         for arguments in examples:
-            until = time.monotonic() + _MOST_SECONDS
-            for _ in range(HOT_CALLS + 2):
+            copy(*arguments)
+            for plan in copy.plans():
+                plan.bound.become_hot()
+            for _ in range(2):
                 copy(*arguments)
-                if time.monotonic() > until:
-                    break
         fingerprint = _fingerprint(copy.stages.target)
     text = json.dumps(fingerprint, indent=1)
     return {FINGERPRINT: text.encode(), **dict(sorted(found.items()))}

@@ -108,6 +108,9 @@ class FakeMemory(CudaMemory):
             self._keeping.append(owner)
         return RawArray(owner.address, array.shape, dtype, array.strides, owner)
 
+    def free_held(self) -> None:
+        """Nothing is held for reuse."""
+
     def copy_in(self, array: Any, target: RawArray) -> None:
         staged = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
         self._move("copy in", target.ptr, staged.ctypes.data, target.nbytes, staged)
@@ -139,8 +142,12 @@ class FakeArena:
 
     def reserve(self, nbytes: int) -> int:
         assert nbytes <= self.memory.size
-        self.nbytes = max(self.nbytes, nbytes)
+        self.nbytes = self.needed = max(self.nbytes, nbytes)
         return self.base
+
+    def trim(self) -> None:
+        """What an address means stays, so that captured graphs go on."""
+        self.nbytes = self.needed
 
 
 class FakeGraph:

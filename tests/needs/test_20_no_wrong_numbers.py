@@ -145,7 +145,9 @@ def test_on_a_card(seeded, direction):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * np.abs(b).max())
     rows = [r.use for r in f.dnn_report().rows]
     assert [u.fallback.asked for u in rows if u.fallback] == [DIRECTIONS[direction].default]
-    assert all(u.check.startswith("checked") for u in rows)
+    # In bwd_data there are two algorithms to trust. What replaces one of them has none beside it.
+    alone = [u for u in rows if u.fallback and direction == "bwd_data"]
+    assert all(u.check.startswith("checked") for u in rows if u not in alone)
     assert [e.key["direction"] for e in blocked.entries()] == [direction]
     assert [p.bound.capture_state.split(",")[0] for p in f.plans()] == ["captured"]
 

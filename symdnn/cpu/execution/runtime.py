@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import ctypes
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -75,13 +74,6 @@ def _quiet_context() -> contextvars.Context | None:
     return context
 
 
-def _trim_heap() -> None:
-    """Return free memory of the C library's heap to the system, where it is GNU's."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(ctypes.c_size_t(0))
-
-
 class CpuRuntime(Runtime):
     """One lock, and an arena for each depth of nested calls (by a user's callback)."""
 
@@ -126,7 +118,7 @@ class CpuRuntime(Runtime):
                 arena.shrink()
             object_cache.clear()
             jit.forget_recent()
-            _trim_heap()
+            super().trim()
 
     def quietly(self, run: Any, entering: Sequence[Any], closed: bool) -> Any:
         """``run(entering)`` without NumPy's warnings, between :meth:`take` and :meth:`leave`.

@@ -42,7 +42,7 @@ class CudaMemory:
         )
         context.at_exit += [self._pool.free_held, self._pinned.free_held]
         self.budget = Budget(self._pool, self.place)
-        self.budget.reliefs += [self._free_held, self._collect]
+        self.budget.reliefs += [self.free_held, self._collect]
         self._in_flight: list[Any] = []
         self._keeping: list[Any] | None = None
         #: During a capture: pinned memory that the graph will copy from at each launch.
@@ -62,7 +62,7 @@ class CudaMemory:
             self._keeping.append(owner)
         return RawArray(int(owner), shape, dtype, array.strides, owner)
 
-    def _free_held(self) -> None:
+    def free_held(self) -> None:
         """Return free blocks of the pool to the driver."""
         if self._keeping is None:  # a stream in capture cannot be synchronised
             self.synchronize()
@@ -71,7 +71,7 @@ class CudaMemory:
     def _collect(self) -> None:
         """Free arrays that only reference cycles keep alive."""
         gc.collect()
-        self._free_held()
+        self.free_held()
 
     def upload(self, array: Any, into: Any) -> RawArray:
         """Copy a host array to the device (:class:`~symdnn.graph.values.storage.DeviceMemory`)."""

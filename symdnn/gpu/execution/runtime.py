@@ -169,6 +169,14 @@ class CudaRuntime(Runtime):
         strided_copy(self.env(), value, target)
         return target
 
+    def trim(self) -> None:
+        """Unmap the arena and free the memory that is held for reuse; plans map what they need."""
+        with self.exclusive(), self.context.current():
+            self.arena.needed = self.arena.outer_bytes
+            self.arena.trim()
+            self.memory.free_held()
+        super().trim()
+
     def loop_graphs(self) -> LoopGraphs:
         """The graphs of one loop, which capture it as a whole."""
         return LoopGraphs(self)

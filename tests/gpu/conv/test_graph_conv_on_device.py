@@ -7,6 +7,7 @@ import pytest
 
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.conv.graph_conv import ACTIVATIONS, Epilogue, conv_graph
+from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.device.capture import Graph
@@ -198,9 +199,9 @@ def test_the_workspace_limit(context):
     sizes = sorted({p.workspace_bytes for p in found})
     assert len(sizes) > 2
     most = sizes[len(sizes) // 2]
-    limited, _ = graph.plans(conv_graph(replace(s, workspace_limit=most)), context.cudnn)
+    limited = list(Search(replace(s, workspace_limit=most), context.cudnn).planned())
     assert 0 < len(limited) < len(found)
-    assert max(p.workspace_bytes for p in limited) <= most
+    assert max(c.workspace_bytes for c in limited) <= most
 
 
 def test_a_launch_can_be_captured(context):

@@ -58,7 +58,7 @@ thread.start()
 thread.join()
 del x
 with rt.exclusive():
-    memory._free_held()
+    memory.free_held()
     rt.queue.event().record()
 print(context.name, context.capability, context.total_memory(), rt.memory_use().live)
 """

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 def limited(card, more):
     """The flag that leaves ``more`` bytes besides what is taken now."""
-    card.memory._free_held()
+    card.memory.free_held()
     card.arena.needed = 0
     card.arena.trim()
     use = card.memory_use()
