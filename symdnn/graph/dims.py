@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from symdnn.errors import AxisError, ShapeMismatch
 from symdnn.graph.names import dim as named
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dim",
+    "DimT",
     "Shape",
     "Size",
+    "SizeT",
     "at_least_zero",
     "ceil_div",
     "common",
@@ -39,8 +41,12 @@ __all__ = [
     "same_dim",
 ]
 
-Dim = Any  # int | Variable (an int64 scalar)
+Dim = int | Variable  # the latter an int64 scalar
 Shape = tuple[Dim, ...]
+#: A dimension of a static shape (None where it is not known), or of one that is computed with.
+DimT = TypeVar("DimT", int, int | None, Dim)
+#: A dimension that is computed with: of numbers it makes numbers.
+SizeT = TypeVar("SizeT", int, Dim)
 
 
 class Size(Variable):
@@ -57,7 +63,7 @@ class Size(Variable):
         self.dim = dim
 
 
-def known(d: Dim) -> int | None:
+def known(d: Dim | None) -> int | None:
     """The size when it is a number already (None is an unknown one)."""
     if isinstance(d, Constant):
         return int(d.data)
@@ -80,7 +86,7 @@ def is_size(d: Dim) -> bool:
     """Whether a dimension is a size, so not negative, without its value."""
     if (number := known(d)) is not None:
         return number >= 0
-    return isinstance(d, Size) or (d.owner is not None and d.owner.op.size_of is not None)
+    return isinstance(d, Size) or (d.owner is not None and d.owner.op.size_of is not None)  # type: ignore[union-attr]
 
 
 def at_least_zero(d: Dim) -> Dim:
@@ -106,21 +112,29 @@ def dim_min(a: Dim, b: Dim) -> Dim:
     return min(a, b)
 
 
-def dim_where(condition: Any, a: Dim, b: Dim) -> Dim:
+def dim_where(condition: Variable | bool, a: Dim, b: Dim) -> Dim:
     """``a`` where ``condition`` (a comparison of dimensions) holds, else ``b``."""
     if isinstance(condition, Variable):
         return operator("switch")(condition, a, b)
     return a if condition else b
 
 
-def ceil_div(a: Dim, b: Dim) -> Dim:
+def ceil_div(a: SizeT, b: SizeT) -> SizeT:
     """``a / b`` rounded up."""
     return (a + b - 1) // b
 
 
+@overload
+def product(dims: Iterable[int]) -> int: ...
+
+
+@overload
+def product(dims: Iterable[Dim]) -> Dim: ...
+
+
 def product(dims: Iterable[Dim]) -> Dim:
     """The product of dimensions; 1 for none."""
-    return reduce(lambda a, b: a * b, dims, 1)
+    return reduce(lambda a, b: a * b, dims, 1)  # type: ignore[arg-type, return-value]
 
 
 def quotient(total: Sequence[Dim], parts: Sequence[Dim]) -> Dim:
@@ -130,7 +144,7 @@ def quotient(total: Sequence[Dim], parts: Sequence[Dim]) -> Dim:
         if d in above:
             above.remove(d)
             below.remove(d)
-    m, n = (product(known(d) for d in dims if known(d) is not None) for dims in (total, parts))
+    m, n = (product(known(d) for d in dims if known(d) is not None) for dims in (total, parts))  # type: ignore[misc]
     if below or n == 0 or m % n:
         return product(total) // product(parts)
     return reduce(lambda a, b: a * b, above if m == n and above else [m // n, *above])
@@ -160,10 +174,10 @@ def common(dims: Sequence[Dim | None]) -> Dim | None:
 def one_size(dims: Sequence[Dim]) -> Dim:
     """:func:`common` of dimensions that are declared to be one: with the names of all."""
     names = [d.dim for d in dims if isinstance(d, Size) and d.dim is not None]
-    return Size(named.merged(names)) if len(names) > 1 else common(dims)
+    return Size(named.merged(names)) if len(names) > 1 else common(dims)  # type: ignore[return-value]
 
 
-def same_dim(op: Op, dims: Sequence[Dim], wanted: str, got: Any, do: str = "") -> Dim:
+def same_dim(op: Op, dims: Sequence[Dim], wanted: str, got: object, do: str = "") -> Dim:
     """The :func:`common` value of ``dims``; raises :class:`ShapeMismatch` when there is none."""
     found = common(dims)
     if found is None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import NonDifferentiable, NotEvaluable
-from symdnn.graph.dims import Shape
+from symdnn.graph.dims import Dim, Shape
 from symdnn.graph.names.flow import with_names
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern, holds_pattern
@@ -29,7 +29,7 @@ _float64 = config.reader("warn_float64")
 Array = np.ndarray[Any, np.dtype[Any]]
 Vars = Sequence[Variable]
 Grads = Sequence[Variable | None]  # gradients, tangents: None where there is none
-Host = Mapping[int, Any]  # input index -> value of a host input
+Host = Mapping[int, Dim]  # input index -> value of a host input
 Axes = Sequence[int | None]  # 0 for what has an entry for each lane, None for what all lanes share
 Batched = tuple[Vars, Axes] | None  # outputs with their axes; None: a loop
 
@@ -99,11 +99,11 @@ class Op:
         """
         if not all(isinstance(d, int | np.integer) for s in shapes for d in s):
             return None
-        typed = [t.with_shape(s) if isinstance(t, TensorType) else t for t, s in zip(types, shapes)]
+        typed = [t.with_shape(s) if isinstance(t, TensorType) else t for t, s in zip(types, shapes)]  # type: ignore[arg-type]
         out = self.output_types(typed)
         if any(isinstance(t, TensorType) and not t.is_static for t in out):
             return None
-        return [t.shape if isinstance(t, TensorType) else () for t in out]
+        return [t.shape if isinstance(t, TensorType) else () for t in out]  # type: ignore[misc]
 
     # -- its derivatives ----------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ def _add_shapes_of_loop(
     host = {i: int(_value(node.inputs[i], values)) for i in node.op.host_inputs}
     found = node.op.shapes([v.type for v in node.inputs], given, host)
     if found is not None:
-        shapes.update((v, tuple(s)) for v, s in zip(node.outputs, found))
+        shapes.update((v, tuple(s)) for v, s in zip(node.outputs, found))  # type: ignore[arg-type]
 
 
 def _segment_plan(

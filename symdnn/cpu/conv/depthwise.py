@@ -106,7 +106,7 @@ class DepthwiseKernel(Kernel):
 
 def _shapes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Shapes of (x, w, y); activations as (N, C, \\*sizes)."""
-    types: Any = (*call.inputs, *call.outputs)
+    types = (*call.inputs, *call.outputs)
     x, w, y = (tuple(types[i].shape) for i in _OPERANDS[_KINDS[type(call.op)]])
     return (first_shape(x), w, first_shape(y)) if _is_nhwc(call.op) else (x, w, y)
 

@@ -59,7 +59,7 @@ class _Adaptive(Module):
         return f"({_torch_order(shown, 'x')})"  # type: ignore[arg-type]
 
 
-def _even(n: Dim, m: Dim) -> int | None:
+def _even(n: Dim, m: int) -> int | None:
     """The size of windows that are all alike and side by side; None where they are not."""
     if m is n:
         return 1

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import product
-from symdnn.graph.typing import TensorLike
+from symdnn.graph.dims import Dim, product
 from symdnn.graph.variable import Variable
 from symdnn.nn.modules.arguments import as_batch, positive, tensor_input
 from symdnn.nn.modules.arguments import sizes as sizes_of
@@ -85,7 +84,7 @@ class View(Module):
         shape = self._lead(x, dims_of(x))
         return x.reshape((*shape, *self.sizes))
 
-    def _lead(self, x: Variable, dims: Sequence[TensorLike]) -> tuple[Any, ...]:
+    def _lead(self, x: Variable, dims: Sequence[Dim]) -> tuple[Dim, ...]:
         """What stands in front of ``sizes``: nothing or the size of the batch."""
         if self.numInputDims is not None:
             before = dims[: max(0, x.type.ndim - self.numInputDims)]
@@ -120,7 +119,7 @@ class Reshape(View):
         super().__init__(*sizes)
         self.batchMode = batchMode
 
-    def _lead(self, x: Variable, dims: Sequence[TensorLike]) -> tuple[Any, ...]:
+    def _lead(self, x: Variable, dims: Sequence[Dim]) -> tuple[Dim, ...]:
         if self.batchMode is None:
             return super()._lead(x, dims)
         return (dims[0],) if self.batchMode else ()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, TypeMismatch
-from symdnn.graph.dims import Dim, Shape
+from symdnn.graph.dims import Dim, DimT, Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -77,11 +77,11 @@ class AdvancedSubtensor(Op):
 
     def _arrange(
         self,
-        shape: Sequence[int | None],
+        shape: Sequence[DimT],
         entries: Sequence[Any],
-        common: Sequence[int | None],
-        length: Callable[[Any, Any], Any],
-    ) -> tuple[Any, ...]:
+        common: Sequence[DimT],
+        length: Callable[[DimT, Any], DimT],
+    ) -> tuple[DimT, ...]:
         sizes = iter(shape)
         out: list[Any] = [] if self.side_by_side else list(common)
         for k, e in enumerate(entries):

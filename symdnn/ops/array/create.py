@@ -117,7 +117,7 @@ class ARange(Op):
         return [None, None, None]  # all three are integers
 
 
-def _count(gap: Variable, step: Variable) -> Any:
+def _count(gap: Dim, step: Dim) -> Dim:
     # ceil(gap / step) for either sign of the step: floor division rounds down.
     return at_least_zero(-1 * ((-1 * gap) // step))
 

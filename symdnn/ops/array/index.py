@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, common, known, names_advice
+from symdnn.graph.dims import Dim, Shape, common, known, names_advice
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -179,9 +179,7 @@ class Increment(Op):
             self._check(types[1], shapes[1], found[0])
         return [shapes[0]]
 
-    def _check(
-        self, y: TensorType, old: Sequence[int | None], part: Sequence[TensorLike | None]
-    ) -> None:
+    def _check(self, y: TensorType, old: Sequence[Dim | None], part: Sequence[Dim | None]) -> None:
         for static, a, b in zip(y.shape, old, part, strict=True):
             if static != 1 and a is not None and b is not None and common((a, b)) is None:
                 raise ShapeMismatch(

@@ -14,7 +14,7 @@ from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
-from symdnn.graph.typing import Array, AxisLike, ShapeLike, TensorLike
+from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.view import expand_dims, flatten, shape_padleft, specify_shape
 from symdnn.ops.core.dtype import upcast
@@ -54,11 +54,11 @@ class Join(Op):
             for d in range(first.ndim)
         )
 
-    def _along(self, sizes: Sequence[Dim | None]) -> Dim | None:
+    def _along(self, sizes: Sequence[Dim | None]) -> Any:
         known_sizes = [s for s in sizes if s is not None]
         return sum(known_sizes[1:], known_sizes[0]) if len(known_sizes) == len(sizes) else None
 
-    def _across(self, d: int, shapes: Sequence[Any]) -> Dim | None:
+    def _across(self, d: int, shapes: Sequence[Any]) -> Any:
         sizes = [s[d] for s in shapes if s[d] is not None]
         return same_dim(self, sizes, f"equal sizes in dimension {d}", shapes) if sizes else None
 
@@ -211,7 +211,7 @@ class Split(MultiOp):
         self._check(x.shape[self.axis], self.static)
         return tuple(x.with_shape(self._piece(x.shape, s)) for s in self.static)
 
-    def _piece(self, shape: Sequence[TensorLike | None], size: ShapeLike | None) -> tuple[Any, ...]:
+    def _piece(self, shape: Sequence[Dim | None], size: Dim | None) -> tuple[Any, ...]:
         return (*shape[: self.axis], size, *shape[self.axis + 1 :])
 
     def _check(self, whole: Dim | None, sizes: Sequence[Dim | None]) -> None:

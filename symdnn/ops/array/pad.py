@@ -45,7 +45,7 @@ class Pad(Op):
             raise NdimMismatch(self, f"two widths for each of {x.ndim} dimension(s)", x)
         return x.with_shape(self._padded(x.shape, self.static))
 
-    def _padded(self, shape: Sequence[Any], widths: Sequence[TensorLike | None]) -> tuple[Any, ...]:
+    def _padded(self, shape: Sequence[Any], widths: Sequence[Any]) -> tuple[Any, ...]:
         if any(w is not None and (n := known(w)) is not None and n < 0 for w in widths):
             raise ShapeMismatch(self, "widths that are not negative", tuple(widths))
         pairs = zip(widths[::2], widths[1::2], strict=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import AxisError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, known
+from symdnn.graph.dims import DimT, Shape, known
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
@@ -84,7 +84,7 @@ class Reduce(Op):
             raise TypeMismatch(self, "a tensor of real dtype", x, "Reduce its abs, real or imag")
         return TensorType(self.out_dtype(x.dtype), self._reduced(x.shape))
 
-    def _reduced(self, shape: Sequence[TensorLike | None]) -> tuple[Any, ...]:
+    def _reduced(self, shape: Sequence[DimT]) -> tuple[DimT | int, ...]:
         if self.keepdims:
             return tuple(1 if i in self.axes else d for i, d in enumerate(shape))
         return tuple(d for i, d in enumerate(shape) if i not in self.axes)

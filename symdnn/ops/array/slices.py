@@ -22,7 +22,6 @@ from symdnn.graph.dims import (
     known,
 )
 from symdnn.graph.op import Op
-from symdnn.graph.typing import TensorLike
 
 __all__ = ["Entry", "IndexPattern", "fill_in", "pattern_text", "slice_length"]
 
@@ -66,7 +65,7 @@ def as_python(entries: Sequence[Entry]) -> tuple[Any, ...]:
     )
 
 
-def check_index(op: Op, index: TensorLike, size: Any, axis: int) -> None:
+def check_index(op: Op, index: Dim, size: Dim | None, axis: int) -> None:
     """Raise :class:`IndexOutOfRange` when a known index lies outside of a known size."""
     i, n = known(index), None if size is None else known(size)
     if i is not None and n is not None and not -n <= i < n:
@@ -143,7 +142,7 @@ def _wrap(bound: Dim, size: Dim) -> Dim:
     if is_size(bound):
         return bound
     if _is_negative(bound):
-        return size + known(bound)
+        return size + known(bound)  # type: ignore[operator]
     return dim_where(bound < 0, bound + size, bound)
 
 

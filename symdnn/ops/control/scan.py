@@ -224,7 +224,7 @@ class Scan(InnerGraphOp):
         found = self._collected_shapes(self.split([a.shape for a in inputs]), host)
         types = [self.inner.output_types[i] for i in self._collected_inside()]
         return [
-            tuple(s) if s is not None else tuple(d or 0 for d in t.shape)  # type: ignore[attr-defined]
+            tuple(s) if s is not None else tuple(d or 0 for d in t.shape)  # type: ignore[arg-type, attr-defined]
             for s, t in zip(found, types, strict=True)
         ]
 

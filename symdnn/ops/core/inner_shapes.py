@@ -75,7 +75,7 @@ class _Known:
             return tuple(v.data.shape)
         if isinstance(v.type, OpaqueType):
             return ()
-        return self._shapes.get(v, v.type.shape if v.type.is_static else None)
+        return self._shapes.get(v, v.type.shape if v.type.is_static else None)  # type: ignore[arg-type]
 
     def value(self, v: Variable) -> Variable | None:
         return v if isinstance(v, Constant) else self._values.get(v)

@@ -11,6 +11,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import (
+    Dim,
     Shape,
     common,
     dim_where,
@@ -224,8 +225,8 @@ class Reshape(Op):
         shape = [None if d == -1 else d for d in self.static]
         if x.is_static and len(sizes) >= len(self.static) - 1:
             if None not in self.static:
-                return x.with_shape(self._resolve(x.shape, self.static))
-            total, rest = product(x.shape), product(sizes)
+                return x.with_shape(self._resolve(x.shape, self.static))  # type: ignore[arg-type]
+            total, rest = product(x.shape), product(sizes)  # type: ignore[arg-type]
             # Only one entry is open: it is what is left, whether it comes as -1 or as the size.
             if rest and total % rest == 0:
                 shape = [total // rest if d is None else d for d in self.static]
@@ -234,7 +235,7 @@ class Reshape(Op):
     def reference(self, x: Array, *dims: Array) -> Array:
         return x.reshape(self._resolve(tuple(x.shape), [int(d) for d in dims]))
 
-    def _resolve(self, old: Shape, new: Sequence[Any]) -> tuple[int, ...]:
+    def _resolve(self, old: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
         total, rest = product(old), product(d for d in new if d != -1)
         fits = (rest and total % rest == 0) if -1 in new else total == rest
         if list(new).count(-1) > 1 or not fits or any(d < -1 for d in new):
@@ -247,7 +248,7 @@ class Reshape(Op):
     ) -> Sequence[Shape] | None:
         new = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
         if all(isinstance(d, int | np.integer) for d in (*new, *shapes[0])):
-            return [self._resolve(shapes[0], [int(d) for d in new])]
+            return [self._resolve(shapes[0], [int(d) for d in new])]  # type: ignore[arg-type]
         if -1 in self.static:
             rest = quotient(shapes[0], [d for d, s in zip(new, self.static) if s != -1])
             return [tuple(rest if s == -1 else d for s, d in zip(self.static, new))]
@@ -343,7 +344,9 @@ class Alloc(Op):
         self._check(value, value.shape, self.static)
         return value.with_shape(self.static)
 
-    def _check(self, value: TensorType, old: Shape, new: Shape) -> None:
+    def _check(
+        self, value: TensorType, old: Sequence[Dim | None], new: Sequence[Dim | None]
+    ) -> None:
         lead = len(new) - len(old)
         for axis, (static, a, b) in enumerate(zip(value.shape, old, new[lead:])):
             if static != 1 and a is not None and b is not None and common((a, b)) is None:

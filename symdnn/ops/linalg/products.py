@@ -55,7 +55,7 @@ def _static_product(op: Any, types: Sequence[TensorType]) -> TensorType:
     for i, j in op.contracted(types):
         sizes = {types[0].shape[i], types[1].shape[j]} - {None}
         if len(sizes) > 1:
-            _same_inner(op, types[0].shape[i], types[1].shape[j], [t.shape for t in types])
+            _same_inner(op, types[0].shape[i], types[1].shape[j], [t.shape for t in types])  # type: ignore[misc]
     return TensorType(types[0].dtype, op.out_shape(types, [t.shape for t in types]))
 
 
@@ -90,7 +90,9 @@ class Dot(Op):
         """The pair of dimensions that are summed over."""
         return [(-1, 0)]
 
-    def out_shape(self, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
+    def out_shape(
+        self, types: Sequence[TensorType], shapes: Sequence[Sequence[Dim | None]]
+    ) -> tuple[Any, ...]:
         """``(m, n)``, without those that a vector lacks."""
         x, y = shapes
         return (*x[:-1], *y[1:])
@@ -153,7 +155,9 @@ class BatchedDot(Op):
         stacked = types[0].shape[0] != 1 and types[1].shape[0] != 1
         return [(2, 1), (0, 0)] if stacked else [(2, 1)]
 
-    def out_shape(self, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
+    def out_shape(
+        self, types: Sequence[TensorType], shapes: Sequence[Sequence[Dim | None]]
+    ) -> tuple[Any, ...]:
         """``(b, m, n)``."""
         (x, y), (tx, ty) = shapes, types
         b = y[0] if tx.shape[0] == 1 or (x[0] is None and ty.shape[0] != 1) else x[0]
@@ -226,7 +230,7 @@ class MatchSizes(Op):
         for i, j in self.pairs:
             if sizes[i] is None:
                 sizes[i] = y.shape[j]
-        self.shapes([x, y], [x.shape, y.shape], {})
+        self.shapes([x, y], [x.shape, y.shape], {})  # type: ignore[list-item]
         return x.with_shape(sizes)
 
     def reference(self, x: Array, y: Array) -> Array:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from symdnn.errors import NonDifferentiable, TypeMismatch
-from symdnn.graph.dims import Shape, same_dim
+from symdnn.graph.dims import DimT, Shape, same_dim
 from symdnn.graph.op import Grads, Host, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
@@ -396,7 +396,7 @@ class EpilogueOp(Lowered):
         count = len(inputs) - len(self.operand_names)
         return inputs[:count], inputs[count:]
 
-    def _operand_shape(self, name: str, shape: Shape) -> tuple[Any, ...]:
+    def _operand_shape(self, name: str, shape: Sequence[DimT]) -> tuple[DimT | int, ...]:
         if name == RESIDUAL:
             return tuple(shape)
         axis = self.channel_axis(len(shape))

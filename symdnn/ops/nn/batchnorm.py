@@ -16,7 +16,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.backprop import zeros_for
-from symdnn.graph.dims import Shape, product, same_dim
+from symdnn.graph.dims import Dim, DimT, Shape, product, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
@@ -66,7 +66,7 @@ class Normalise(Op):
                 wanted = f"{names} of dtype {dtype} and {x.ndim} dimensions for an input {x}"
                 raise TypeMismatch(self, wanted, list(parameters))
 
-    def kept(self, shape: Sequence[int | None]) -> tuple[Any, ...]:
+    def kept(self, shape: Sequence[DimT]) -> tuple[DimT | int, ...]:
         """The shape of the statistics."""
         return tuple(1 if i in self.axes else d for i, d in enumerate(shape))
 
@@ -84,9 +84,9 @@ class Normalise(Op):
             out.append(same_dim(self, [*wide, x[axis]], wanted, got) if wide else 1)
         return tuple(out)
 
-    def mean_over(self, x: Variable, count: Any) -> Variable:
+    def mean_over(self, x: Variable, count: Dim) -> Variable:
         """The mean over ``axes``, which stay as size 1."""
-        return x.sum(axis=self.axes, keepdims=True) / count  # type: ignore[no-any-return]
+        return x.sum(axis=self.axes, keepdims=True) / count
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
-from symdnn.graph.dims import Shape
+from symdnn.graph.dims import DimT, Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType, Type
-from symdnn.graph.typing import Array, TensorLike
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import dimshuffle
@@ -46,12 +46,12 @@ def moved_axis(axis: int, ndim: int) -> int:
     return last_order(ndim).index(axis)
 
 
-def last_shape(shape: Sequence[TensorLike | None]) -> tuple[Any, ...]:
+def last_shape(shape: Sequence[DimT]) -> tuple[DimT, ...]:
     """(N, C, \\*sizes) as (N, \\*sizes, C)."""
     return tuple(shape[i] for i in last_order(len(shape)))
 
 
-def first_shape(shape: Sequence[TensorLike | None]) -> tuple[Any, ...]:
+def first_shape(shape: Sequence[DimT]) -> tuple[DimT, ...]:
     """(N, \\*sizes, C) as (N, C, \\*sizes)."""
     return tuple(shape[i] for i in first_order(len(shape)))
 

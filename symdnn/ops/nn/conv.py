@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, known, same_dim
+from symdnn.graph.dims import Dim, Shape, SizeT, known, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
@@ -41,7 +41,7 @@ LanePlace = tuple[int, bool, int, bool]
 # -- the geometry of one dimension --------------------------------------------------------------
 
 
-def resolved_padding(mode: Pad, k: Dim, dilation: int) -> tuple[Dim, Dim]:
+def resolved_padding(mode: Pad, k: SizeT, dilation: int) -> tuple[SizeT, SizeT]:
     """Padding before and after, in numbers: ``'half'`` and ``'full'`` ask the kernel's size."""
     if not isinstance(mode, str):
         return mode
@@ -50,7 +50,7 @@ def resolved_padding(mode: Pad, k: Dim, dilation: int) -> tuple[Dim, Dim]:
     return side, side
 
 
-def conv_size(n: Dim, k: Dim, mode: Pad, stride: int, dilation: int) -> Dim:
+def conv_size(n: SizeT, k: SizeT, mode: Pad, stride: int, dilation: int) -> SizeT:
     """Size of the output: ``(n + before + after - span) // stride + 1``."""
     before, after = resolved_padding(mode, k, dilation)
     reach = (k - 1) * dilation if dilation != 1 else k - 1
@@ -60,7 +60,7 @@ def conv_size(n: Dim, k: Dim, mode: Pad, stride: int, dilation: int) -> Dim:
     return n if known(growth) == 0 else n + growth
 
 
-def _text(shape: Sequence[Any]) -> str:
+def _text(shape: Sequence[Dim | None]) -> str:
     return f"({', '.join('?' if d is None else str(d) for d in shape)})"
 
 
@@ -119,11 +119,11 @@ class _ConvFamily(Op):
         if pair[0].dtype != pair[1].dtype or not pair[0].is_float:
             raise TypeMismatch(self, wanted, pair, "Cast them to one float dtype")
 
-    def _shown(self, x: Sequence[int | None], w: Sequence[int]) -> str:
+    def _shown(self, x: Sequence[Dim | None], w: Sequence[Dim | None]) -> str:
         pads = ", ".join(str(p) for p in self.padding)
         return f"x {_text(x)}, w {_text(w)}, padding ({pads}), dilation {self.dilation}"
 
-    def _check_channels(self, x: Sequence[Any], w: Sequence[Any]) -> None:
+    def _check_channels(self, x: Sequence[Dim | None], w: Sequence[Dim | None]) -> None:
         outs, per_group, channels = known_or_none(w[0]), known_or_none(w[1]), known_or_none(x[1])
         for count, what in ((outs, "output"), (channels, "input")):
             if count is not None and count % self.groups:
@@ -137,9 +137,9 @@ class _ConvFamily(Op):
             "group(s))", self._shown(x, w),
         )  # fmt: skip
 
-    def out_sizes(self, x: Sequence[Any], w: Sequence[Any]) -> list[Any]:
+    def out_sizes(self, x: Sequence[Dim | None], w: Sequence[Dim | None]) -> list[Any]:
         """Spatial sizes of ``y`` from the shapes of ``x`` and ``w``; None where one is None."""
-        sizes: list[Any] = []
+        sizes: list[Dim | None] = []
         for i in range(self.ndim):
             n, k = x[2 + i], w[2 + i]
             if n is None or k is None:
@@ -151,7 +151,9 @@ class _ConvFamily(Op):
             sizes.append(conv_size(n, k, self.padding[i], self.stride[i], self.dilation[i]))
         return sizes
 
-    def _check_fits(self, i: int, n: int, k: int, x: Sequence[int], w: Sequence[int]) -> None:
+    def _check_fits(
+        self, i: int, n: int, k: int, x: Sequence[Dim | None], w: Sequence[Dim | None]
+    ) -> None:
         before, after = resolved_padding(self.padding[i], k, self.dilation[i])
         span = (k - 1) * self.dilation[i] + 1
         if k < 1 or n + before + after < span:
@@ -161,7 +163,9 @@ class _ConvFamily(Op):
                 self._shown(x, w), "Pad more (border_mode) or use a smaller kernel",
             )  # fmt: skip
 
-    def _check_output(self, x: Sequence[Any], w: Sequence[Any], dy: Sequence[Any]) -> None:
+    def _check_output(
+        self, x: Sequence[Dim | None], w: Sequence[Dim | None], dy: Sequence[Dim | None]
+    ) -> None:
         """The gradient's shape must be that of the output of ``x`` and ``w``."""
         self._check_channels(x, w)
         # Only numbers can be compared: sizes that are none would be worked out for nothing.
@@ -223,7 +227,7 @@ class _ConvFamily(Op):
         return unfold(self(*given), out, lanes, of_group * parts, parts)
 
 
-def known_or_none(d: int | None) -> int | None:
+def known_or_none(d: Dim | None) -> int | None:
     """The size where it is a number (None stays None)."""
     return None if d is None else known(d)
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from symdnn.errors import NdimMismatch, TypeMismatch
+from symdnn.graph.dims import Dim
 from symdnn.graph.origin import Hints
-from symdnn.graph.typing import BorderMode, PerAxis, StaticShape, TensorLike
+from symdnn.graph.typing import BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.nn.conv import conv_size, resolved_padding
 from symdnn.ops.nn.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
@@ -146,12 +147,12 @@ class AbstractConv3d_gradWeights(_GradWeights):
 
 
 def get_conv_shape_1axis(
-    image_shape: StaticShape,
-    kernel_shape: StaticShape,
+    image_shape: Dim | None,
+    kernel_shape: Dim | None,
     border_mode: Any,
     subsample: int,
     dilation: int = 1,
-) -> Any:
+) -> Dim | None:
     """Size of one dimension of the output; None where an input is None."""
     if image_shape is None or kernel_shape is None:
         return None
@@ -160,10 +161,10 @@ def get_conv_shape_1axis(
 
 
 def get_conv_output_shape(
-    image_shape: Sequence[int | None], kernel_shape: Sequence[int], border_mode: BorderMode,
+    image_shape: Sequence[Dim | None], kernel_shape: Sequence[Dim | None], border_mode: BorderMode,
     subsample: PerAxis,
     filter_dilation: PerAxis = 1,
-) -> tuple[int | None, ...]:  # fmt: skip
+) -> tuple[Dim | None, ...]:  # fmt: skip
     """Shape of the output of a convolution; None where it is unknown.
 
     >>> get_conv_output_shape((None, 3, 28, 28), (8, 3, 5, 5), "valid", (2, 2))
@@ -184,7 +185,7 @@ def get_conv_output_shape(
 
 
 def _whole_strides(
-    name: str, outer: Sequence[int], top: Sequence[int], subsample: PerAxis
+    name: str, outer: Sequence[Dim | None], top: Sequence[Dim | None], subsample: PerAxis
 ) -> tuple[int, tuple[int, ...]]:
     ndim = len(top) - 2
     if len(outer) != len(top):
@@ -193,16 +194,16 @@ def _whole_strides(
 
 
 def get_conv_gradinputs_shape(
-    kernel_shape: Sequence[int], top_shape: Sequence[int], border_mode: BorderMode,
+    kernel_shape: Sequence[Dim | None], top_shape: Sequence[Dim | None], border_mode: BorderMode,
     subsample: PerAxis,
     filter_dilation: PerAxis = 1, num_groups: int = 1,
-) -> tuple[int | None, ...]:  # fmt: skip
+) -> tuple[Dim | None, ...]:  # fmt: skip
     """Shape of the input of a convolution; None where several fit (a stride beyond 1)."""
     name = "get_conv_gradinputs_shape"
     ndim, strides = _whole_strides(name, kernel_shape, top_shape, subsample)
     modes = border_padding(border_mode, ndim)
     dilations = static_ints(f"{name}: filter_dilation", filter_dilation, ndim)
-    sizes: list[Any] = []
+    sizes: list[Dim | None] = []
     for i, (k, m) in enumerate(zip(kernel_shape[2:], top_shape[2:], strict=True)):
         if k is None or m is None or strides[i] != 1:
             sizes.append(None)
@@ -214,16 +215,16 @@ def get_conv_gradinputs_shape(
 
 
 def get_conv_gradweights_shape(
-    image_shape: Sequence[int], top_shape: Sequence[int], border_mode: BorderMode,
+    image_shape: Sequence[Dim | None], top_shape: Sequence[Dim | None], border_mode: BorderMode,
     subsample: PerAxis,
     filter_dilation: PerAxis = 1, num_groups: int = 1,
-) -> tuple[int, ...]:  # fmt: skip
+) -> tuple[Dim | None, ...]:  # fmt: skip
     """Shape of the kernels of a convolution; None where several fit (a stride beyond 1)."""
     name = "get_conv_gradweights_shape"
     ndim, strides = _whole_strides(name, image_shape, top_shape, subsample)
     modes = border_padding(border_mode, ndim)
     dilations = static_ints(f"{name}: filter_dilation", filter_dilation, ndim)
-    sizes: list[Any] = []
+    sizes: list[Dim | None] = []
     for i, (n, m) in enumerate(zip(image_shape[2:], top_shape[2:], strict=True)):
         mode = modes[i]
         if n is None or m is None or strides[i] != 1 or mode == "half":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import ArgumentError, NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import known
+from symdnn.graph.dims import Dim, known
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import BorderMode, StaticShape, TensorLike
@@ -77,7 +77,7 @@ def _one_border(entry: Any) -> Pad:
 
 
 def settled_padding(
-    padding: tuple[Pad, ...], kernel: Sequence[int | None], dilation: Sequence[int]
+    padding: tuple[Pad, ...], kernel: Sequence[Dim | None], dilation: Sequence[int]
 ) -> tuple[Pad, ...]:
     """Padding with 'half' and 'full' in numbers where the kernel's size is known."""
     out: list[Pad] = []
@@ -117,7 +117,7 @@ def with_sizes(name: str, v: Variable, shape: Any) -> Variable:
     return specify_type(v, TensorType(v.type.dtype, sizes))
 
 
-def static_size(d: Any) -> int | None:
+def static_size(d: Dim | None) -> int | None:
     """One entry of a shape as a number, None when it is symbolic or absent."""
     if isinstance(d, Variable):
         return int(d.data) if isinstance(d, Constant) else None

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import AxisError, OptionError, TypeMismatch
-from symdnn.graph.dims import Shape
+from symdnn.graph.dims import DimT, Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -62,7 +62,7 @@ class Dropout(MultiOp):
             raise TypeMismatch(self, "a float32 scalar as rate", rate)
         return x, TensorType("bool", self.mask_shape(x.shape)), STATE_TYPE
 
-    def mask_shape(self, shape: Sequence[TensorLike | None]) -> tuple[Any, ...]:
+    def mask_shape(self, shape: Sequence[DimT]) -> tuple[DimT | int, ...]:
         """The shape of the mask for this shape of ``x``."""
         return tuple(1 if i in self.shared else d for i, d in enumerate(shape))
 

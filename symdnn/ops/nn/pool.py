@@ -102,7 +102,7 @@ class _PoolFamily(Op):
         """The fields that all pooling ops share, in order."""
         return self.ws, self.stride, self.pad, self.mode, self.ignore_border
 
-    def out_shape(self, x: Sequence[int | None]) -> tuple[Any, ...]:
+    def out_shape(self, x: Sequence[Dim | None]) -> tuple[Any, ...]:
         """Shape of the pooled ``x``; unknown (None) sizes stay so."""
         lead = len(x) - self.ndim
         rest = zip(x[lead:], self.ws, self.stride, self.pad, strict=True)
@@ -127,7 +127,7 @@ class _PoolFamily(Op):
             raise TypeMismatch(self, wanted, tensors, "Cast: x.astype('float32')")
 
     def _same_shape(
-        self, what: str, wanted: Sequence[int | None], got: Sequence[int | None]
+        self, what: str, wanted: Sequence[Dim | None], got: Sequence[Dim | None]
     ) -> None:
         for a, b in zip(wanted, got, strict=True):
             if a is not None and b is not None:
@@ -135,7 +135,7 @@ class _PoolFamily(Op):
 
     def _axes(self, sizes: Sequence[int]) -> list[Axis]:
         return [
-            Axis(int(n), int(pool_size(int(n), w, s, p, self.ignore_border)), w, s, p)
+            Axis(int(n), int(pool_size(int(n), w, s, p, self.ignore_border)), w, s, p)  # type: ignore[arg-type]
             for n, w, s, p in zip(sizes[-self.ndim :], self.ws, self.stride, self.pad, strict=True)
         ]
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import OptionError
+from symdnn.graph.dims import SizeT
 from symdnn.graph.typing import Array, DtypeLike
 
 __all__ = ["GATES", "RNNPart", "RNNShape", "pack", "views"]
@@ -103,13 +104,13 @@ class RNNShape:
         """Features of the output: hidden size times directions."""
         return self.hidden_size * self.directions
 
-    def inputs_of(self, layer: int, input_size: int) -> int:
+    def inputs_of(self, layer: int, input_size: SizeT) -> SizeT | int:
         """Columns of the input matrices of a layer; 0 where they are skipped."""
         if layer > 0:
             return self.output_size
         return 0 if self.input_mode == "skip" else input_size
 
-    def size(self, input_size: int) -> int:
+    def size(self, input_size: SizeT) -> SizeT:
         """Number of parameters; ``input_size`` may be symbolic."""
         h, d, g = self.hidden_size, self.directions, len(self.gates)
         first = self.inputs_of(0, input_size) + h

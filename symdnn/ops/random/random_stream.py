@@ -347,7 +347,7 @@ class RandomStream:
 
 
 def _product(dims: Sequence[Dim]) -> Dim:
-    total: Any = 1
+    total: Dim = 1
     for d in dims:
         total = d * total
     return total
