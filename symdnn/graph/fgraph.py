@@ -264,12 +264,12 @@ class FunctionGraph:
         other.updates, other.lent = dict(self.updates), self.lent
         return other, other.original
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         from symdnn.graph.pickling import Bundle
 
         return _restored, (Bundle([*self.inputs, *self.outputs]), len(self.inputs), self.merge)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> FunctionGraph:
+    def __deepcopy__(self, memo: dict[int, object]) -> FunctionGraph:
         return self.clone()[0]
 
     def __len__(self) -> int:

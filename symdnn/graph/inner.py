@@ -95,10 +95,10 @@ class InnerGraph:
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (_flat(self),)  # flat, so that a deep graph needs no deep recursion
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> InnerGraph:
+    def __deepcopy__(self, memo: dict[int, object]) -> InnerGraph:
         return self
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ from symdnn.errors import SymbolicValueError, SymdnnError
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 
 if TYPE_CHECKING:
+    from symdnn.graph.pattern import Pattern
     from symdnn.graph.variable import Variable
 
 __all__ = ["TensorMethods", "install_operators", "operator"]
@@ -156,79 +157,79 @@ class TensorMethods:
             words = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(f"{words}; {hint}" if hint else words, name=name, obj=self)
 
-    def __add__(self, other: Any) -> Variable:
+    def __add__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("add", self, other)
 
-    def __radd__(self, other: Any) -> Variable:
+    def __radd__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("add", other, self)
 
-    def __sub__(self, other: Any) -> Variable:
+    def __sub__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("sub", self, other)
 
-    def __rsub__(self, other: Any) -> Variable:
+    def __rsub__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("sub", other, self)
 
-    def __mul__(self, other: Any) -> Variable:
+    def __mul__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Variable:
+    def __rmul__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("mul", other, self)
 
-    def __truediv__(self, other: Any) -> Variable:
+    def __truediv__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("true_div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Variable:
+    def __rtruediv__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("true_div", other, self)
 
     def __floordiv__(self, other: TensorLike) -> Variable:
         return _apply("int_div", self, other)
 
-    def __rfloordiv__(self, other: Any) -> Variable:
+    def __rfloordiv__(self, other: TensorLike) -> Variable:
         return _apply("int_div", other, self)
 
     def __mod__(self, other: TensorLike) -> Variable:
         return _apply("mod", self, other)
 
-    def __rmod__(self, other: Any) -> Variable:
+    def __rmod__(self, other: TensorLike) -> Variable:
         return _apply("mod", other, self)
 
-    def __divmod__(self, other: Any) -> tuple[Variable, Variable]:
+    def __divmod__(self, other: TensorLike) -> tuple[Variable, Variable]:
         return _apply("int_div", self, other), _apply("mod", self, other)
 
     def __pow__(self, other: TensorLike) -> Variable:
         return _apply("pow", self, other)
 
-    def __rpow__(self, other: Any) -> Variable:
+    def __rpow__(self, other: TensorLike) -> Variable:
         return _apply("pow", other, self)
 
     def __matmul__(self, other: TensorLike) -> Variable:
         return _apply("matmul", self, other)
 
-    def __rmatmul__(self, other: Any) -> Variable:
+    def __rmatmul__(self, other: TensorLike) -> Variable:
         return _apply("matmul", other, self)
 
     def __and__(self, other: TensorLike) -> Variable:
         return _apply("and_", self, other)
 
-    def __rand__(self, other: Any) -> Variable:
+    def __rand__(self, other: TensorLike) -> Variable:
         return _apply("and_", other, self)
 
     def __or__(self, other: TensorLike) -> Variable:
         return _apply("or_", self, other)
 
-    def __ror__(self, other: Any) -> Variable:
+    def __ror__(self, other: TensorLike) -> Variable:
         return _apply("or_", other, self)
 
     def __xor__(self, other: TensorLike) -> Variable:
         return _apply("xor", self, other)
 
-    def __rxor__(self, other: Any) -> Variable:
+    def __rxor__(self, other: TensorLike) -> Variable:
         return _apply("xor", other, self)
 
-    def __lshift__(self, other: Any) -> Variable:
+    def __lshift__(self, other: TensorLike) -> Variable:
         return _apply("left_shift", self, other)
 
-    def __rshift__(self, other: Any) -> Variable:
+    def __rshift__(self, other: TensorLike) -> Variable:
         return _apply("right_shift", self, other)
 
     def __invert__(self) -> Variable:
@@ -252,7 +253,7 @@ class TensorMethods:
     def __trunc__(self) -> Variable:
         return _apply("trunc", self)
 
-    def __lt__(self, other: Any) -> Variable:
+    def __lt__(self, other: TensorLike) -> Variable:
         return _apply("lt", self, other)
 
     def __le__(self, other: TensorLike) -> Variable:
@@ -357,11 +358,11 @@ class TensorMethods:
         """Elements by integer index along ``axis``."""
         return _apply("take", self, indices, axis, mode)
 
-    def compress(self, condition: Any, axis: int | None = None) -> Variable:
+    def compress(self, condition: TensorLike, axis: int | None = None) -> Variable:
         """The entries along ``axis`` for which ``condition`` holds."""
         return _apply("compress", condition, self, axis)
 
-    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Variable:
+    def searchsorted(self, v: TensorLike, side: str = "left", sorter: Any = None) -> Variable:
         """Where the elements of ``v`` belong in this sorted vector."""
         return _apply("searchsorted", self, v, side, sorter)
 
@@ -373,7 +374,7 @@ class TensorMethods:
         """The elements that are not zero, as a vector."""
         return _apply("nonzero_values", self)
 
-    def fill(self, value: Any) -> Variable:
+    def fill(self, value: TensorLike) -> Variable:
         """``value`` in the shape of this variable."""
         return _apply("fill", self, value)
 
@@ -472,7 +473,7 @@ class TensorMethods:
         """Indices that sort along ``axis``."""
         return _apply("argsort", self, axis, kind, order)
 
-    def clip(self, a_min: Any, a_max: Any) -> Variable:
+    def clip(self, a_min: TensorLike, a_max: TensorLike) -> Variable:
         """Values limited to ``[a_min, a_max]``."""
         return _apply("clip", self, a_min, a_max)
 

@@ -127,7 +127,7 @@ class Origin:
                 out.append(f'  File "{file}", line {line}, in {function}')
         return "\n".join(out)
 
-    def __reduce__(self) -> tuple[type[Origin], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type[Origin], tuple[object, ...]]:
         return Origin, (tuple(self.lines), self.parts)  # code objects do not pickle
 
 

@@ -30,7 +30,7 @@ class Bundle:
     def __init__(self, variables: Sequence[Variable] = ()) -> None:
         self.variables = list(variables)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _bundle, (_Nodes(self.variables), len(self.variables))
 
 
@@ -41,7 +41,7 @@ class _Nodes(list[Any]):
         super().__init__()
         self.variables = variables
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         if is_writing():
             return list, (), None, iter(self.variables)
         _state.writer = weakref.ref(self)
@@ -56,7 +56,7 @@ class _Nodes(list[Any]):
 class _End:
     """Written last; writing it says that the writer is done."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         _state.writer = None
         return _End, ()
 

@@ -126,12 +126,12 @@ class Variable(TensorMethods, ElementwiseMethods):
     def __copy__(self) -> Variable:
         return Variable(self.type, self.name, self.owner, self.index)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
+    def __deepcopy__(self, memo: dict[int, object]) -> Variable:
         from symdnn.graph.pickling import deepcopy_variable
 
         return deepcopy_variable(self, memo)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         from symdnn.graph.pickling import reduce_leaf, reduce_variable
 
         return reduce_leaf(self) if self.owner is None else reduce_variable(self)
@@ -204,13 +204,13 @@ class Constant(Variable):
             return f"Constant{{{self.type}}}"
         return f"{self.data.tolist()}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Constant, (self.data, self.name, self.exact, self.number)
 
     def __copy__(self) -> Variable:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
+    def __deepcopy__(self, memo: dict[int, object]) -> Variable:
         return self
 
 
@@ -301,14 +301,14 @@ class Shared(Variable):
     def __copy__(self) -> Variable:
         return self.clone()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
+    def __deepcopy__(self, memo: dict[int, object]) -> Variable:
         other = Shared(self.type, copy.deepcopy(self.storage, memo), self.name)
         memo[id(self)] = other  # before the update, which may read this variable
         other.default_update = copy.deepcopy(self.default_update, memo)
         other._tag = copy.deepcopy(self._tag, memo)
         return other
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         state = (self.default_update, self._tag)
         return Shared, (self.type, self.storage, self.name), state
 
@@ -359,7 +359,7 @@ class Apply(Generic[OpT]):
             new.name, new._tag = old.name, old._tag
         return node
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         from symdnn.graph.pickling import reduce_apply
 
         return reduce_apply(self)

@@ -316,7 +316,7 @@ class Stored:
     def __setitem__(self, key: Any, value: Any) -> None:
         self._arguments.find(key).store(value)
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         try:
             return self._arguments.find(key).default is not None
         except (InputError, IndexError):

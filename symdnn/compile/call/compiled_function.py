@@ -211,7 +211,7 @@ class Function:
     def __setitem__(self, key: Any, value: Any) -> None:
         self.value[key] = value
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self.value
 
     # -- copies -------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Function:
         other.trust_input = self.trust_input
         return other
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+    def __deepcopy__(self, memo: dict[int, object]) -> Function:
         swaps: dict[Any, Any] = {s: copy.deepcopy(s, memo) for s in self.get_shared()}
         fgraph = self.stages.fgraph
         other = FunctionGraph(fgraph.inputs, fgraph.outputs, replace=swaps)
@@ -282,7 +282,7 @@ class Function:
     def __copy__(self) -> Function:
         return self.copy()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         fgraph = self.stages.fgraph
         graph = Bundle([*fgraph.inputs, *fgraph.outputs, *self.signature.sources])
         rest = (self.stages.mode, self.stages.target, self.stages.rewrites)

@@ -275,8 +275,8 @@ class Storage:
     def data(self, array: Array) -> None:
         self.set(np.asarray(array, dtype=self.dtype))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Storage, (self.host().copy(),)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
+    def __deepcopy__(self, memo: dict[int, object]) -> Storage:
         return Storage(self.host())

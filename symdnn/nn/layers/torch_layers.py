@@ -369,7 +369,7 @@ class _Cell(Module):
         left = dot(x, self.weight_ih.dimshuffle(1, 0))
         right = dot(h, self.weight_hh.dimshuffle(1, 0))
         if self.bias_ih is not None:
-            left, right = left + self.bias_ih, right + self.bias_hh
+            left, right = left + self.bias_ih, right + self.bias_hh  # type: ignore[operator]
         return left, right, h
 
     def _parts(self, sums: Variable) -> list[Variable]:

@@ -71,7 +71,7 @@ class CumSum(AlongAxis):
         x = super().infer(*inputs)
         return x.with_dtype(accumulator(x.dtype)[0])
 
-    def reference(self, *inputs: Array) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         (x,) = inputs
         total = np.cumsum(self._forwards(x), axis=0, dtype=_work_dtype(x.dtype))
         return self._back(total).astype(TensorType(accumulator(x.dtype.name)[0]).numpy, copy=False)
@@ -96,7 +96,7 @@ class CumProd(AlongAxis):
         x = super().infer(*inputs)
         return x.with_dtype(accumulator(x.dtype)[0])
 
-    def reference(self, *inputs: Array) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         (x,) = inputs
         y = np.cumprod(self._forwards(x), axis=0, dtype=_work_dtype(x.dtype))
         if self.exclusive and len(y):
@@ -129,7 +129,7 @@ class CumExtreme(AlongAxis):
             raise TypeMismatch(self, "numbers that have an order", list(inputs))
         return x
 
-    def reference(self, *inputs: Array) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         x = self._forwards(inputs[0])
         wide = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
         y = type(self).function.accumulate(wide, axis=0)
@@ -162,7 +162,7 @@ class CumMin(CumExtreme):
 class Shift(AlongAxis):
     """``y[k] = x[k - 1]`` and ``y[0] = 0``; with ``reverse`` ``y[k] = x[k + 1]``."""
 
-    def reference(self, *inputs: Array) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         x = self._forwards(inputs[0])
         y = np.zeros_like(x)
         y[1:] = x[:-1]
@@ -188,7 +188,7 @@ class LinearRecurrence(AlongAxis):
             raise TypeMismatch(self, "two float tensors of one dtype and ndim", list(inputs))
         return a.with_shape(broadcast_static(self, inputs))
 
-    def reference(self, *inputs: Array) -> Any:
+    def reference(self, *inputs: Array) -> Array:
         work = _work_dtype(inputs[0].dtype)
         a, b = (self._forwards(x.astype(work, copy=False)) for x in inputs)
         s = b.copy()

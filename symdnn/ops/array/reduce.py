@@ -156,7 +156,7 @@ class Accumulate(Reduce):
 class Sum(Accumulate):
     """Sum over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_ADD``)."""
 
-    def reference(self, x: Array) -> Any:
+    def reference(self, x: Array) -> Array:
         return self._accumulated(np.sum, x)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -177,7 +177,7 @@ class Prod(Accumulate):
 
     no_zeros_in_input: bool = False
 
-    def reference(self, x: Array) -> Any:
+    def reference(self, x: Array) -> Array:
         return self._accumulated(np.prod, x)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -101,7 +101,7 @@ class Dot(Op):
         _check_factors(self, types, (1, 2), "two vectors or matrices")
         return _static_product(self, types)
 
-    def reference(self, x: Array, y: Array) -> Any:
+    def reference(self, x: Array, y: Array) -> Array:
         _same_inner(self, x.shape[-1], y.shape[0], [x.shape, y.shape])
         return _product(x, y)
 
@@ -167,7 +167,7 @@ class BatchedDot(Op):
         _check_factors(self, types, (3,), "two stacks of matrices (3 dimensions)")
         return _static_product(self, types)
 
-    def reference(self, x: Array, y: Array) -> Any:
+    def reference(self, x: Array, y: Array) -> Array:
         _same_inner(self, x.shape[2], y.shape[1], [x.shape, y.shape])
         return _product(x, y)
 

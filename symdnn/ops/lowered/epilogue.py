@@ -19,6 +19,7 @@ from symdnn.errors import NonDifferentiable, TypeMismatch
 from symdnn.graph.dims import DimT, Shape, same_dim
 from symdnn.graph.op import Grads, Host, Vars
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import (
@@ -421,11 +422,11 @@ class EpilogueOp(Lowered):
                 raise TypeMismatch(self, f"{_NOUNS[name]} of type {t}", v)
         return y.with_dtype(self.epilogue.dtype)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         return self._result_type(inputs)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         own, operands = self.split(shapes)
         found = self.neutral().shapes(types[: len(own)], own, host)
@@ -445,7 +446,7 @@ class EpilogueOp(Lowered):
         (result,) = self.epilogue.program.evaluate(y, *operands)
         return np.asarray(result)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         return self._value(inputs)
 
     def _expanded_value(self, inputs: Sequence[Variable]) -> Variable:

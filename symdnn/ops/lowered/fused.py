@@ -16,6 +16,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host, MultiOp
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
@@ -38,18 +39,18 @@ class FusedElemwise(MultiOp):
 
     program: ScalarProgram
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         check_inputs(self, self.program, inputs)
         shape = broadcast_static(self, inputs)
         return tuple(TensorType(d, shape) for d in self.program.output_dtypes)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         results = self.program.evaluate(*inputs)
         return tuple(np.asarray(np.broadcast_to(r, shape), order="C") for r in results)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [broadcast_dims(self, types, shapes)] * len(self.program.outputs)
 
@@ -69,7 +70,7 @@ class FusedReduce(MultiOp):
     program: ScalarProgram
     reductions: tuple[Reduce, ...]
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         check_inputs(self, self.program, inputs)
         if len({(r.axes, r.keepdims) for r in self.reductions}) != 1:
             raise TypeMismatch(self, "reductions over the same axes", list(self.reductions))
@@ -77,7 +78,7 @@ class FusedReduce(MultiOp):
         values = [TensorType(d, shape) for d in self.program.output_dtypes]
         return tuple(r.infer(v) for r, v in zip(self.reductions, values, strict=True))
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         results = self.program.evaluate(*inputs)
         return tuple(
@@ -86,7 +87,7 @@ class FusedReduce(MultiOp):
         )
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         whole = broadcast_dims(self, types, shapes)
         found: list[Shape] = []

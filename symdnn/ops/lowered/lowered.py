@@ -14,7 +14,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.nn.channels_last import in_layout
 
 __all__ = ["Lowered", "neutral_of"]
@@ -115,7 +115,7 @@ class Lowered(Op):
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {}
 
-    def results(self, node: Any) -> Any:
+    def results(self, node: Apply) -> Any:
         return node.outputs if isinstance(self, MultiOp) else self.neutral().results(node)
 
     def _words(self) -> list[str]:

@@ -16,6 +16,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host, MultiOp
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 from symdnn.ops.lowered.fused import check_inputs
@@ -52,14 +53,14 @@ class BatchMoments(MultiOp):
     epsilon: float
     running: bool = False
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         x = inputs[0]
         if len(inputs) != 1 + 3 * self.running or not isinstance(x, TensorType) or not x.is_float:
             raise TypeMismatch(self, "a float input and what the running values need", list(inputs))
         statistic = TensorType(parameter_dtype(x.dtype), kept(x.shape, self.axes))
         return (statistic,) * (4 if self.running else 2)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         (v,) = norm_numpy.work(inputs[0])
         mean, var, invstd = norm_numpy.moments(v, self.axes, self.epsilon)
         if not self.running:
@@ -71,7 +72,7 @@ class BatchMoments(MultiOp):
         return mean, invstd, old_mean * keep + mean * factor, old_var * keep + unbiased * factor
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [kept(shapes[0], self.axes)] * (4 if self.running else 2)
 
@@ -87,14 +88,14 @@ class BatchSums(MultiOp):
     program: ScalarProgram
     axes: tuple[int, ...]
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         check_inputs(self, self.program, inputs)
         if len(self.program.outputs) != 2 or len(set(self.program.output_dtypes)) != 1:
             raise TypeMismatch(self, "a program with two results of one dtype", str(self.program))
         shape = kept(broadcast_static(self, inputs), self.axes)
         return (TensorType(self.program.output_dtypes[0], shape),) * 4
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         results = self.program.evaluate(*inputs)
         sums = [np.broadcast_to(r, shape).sum(self.axes, keepdims=True) for r in results]
@@ -102,7 +103,7 @@ class BatchSums(MultiOp):
         return (*sums, *(s / m for s in sums))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [kept(broadcast_dims(self, types, shapes), self.axes)] * 4
 

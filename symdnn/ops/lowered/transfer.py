@@ -11,6 +11,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 
 __all__ = ["GpuFromHost", "HostFromGpu", "gpu_from_host", "host_from_gpu"]
@@ -31,16 +32,16 @@ class Transfer(Op):
         name = type(self).__name__
         return name if self.place is None else f"{name}{{{self.place}}}"
 
-    def infer(self, x: Any) -> Any:
+    def infer(self, x: TensorType) -> TensorType:
         if not isinstance(x, TensorType):
             raise TypeMismatch(self, "a tensor: a kernel's own bytes never leave their device", x)
         return x
 
-    def reference(self, x: Any) -> Any:
+    def reference(self, x: Array) -> Array:
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 

@@ -259,7 +259,7 @@ class Conv(_ConvFamily):
         self._check_channels(x, w)
         return [(x[0], w[0], *self.out_sizes(x, w))]
 
-    def reference(self, x: Array, w: Array) -> Any:
+    def reference(self, x: Array, w: Array) -> Array:
         self.shapes([], [x.shape, w.shape], {})
         wide, kernels = _widen(x, self._mirrored(w))
         y = conv_reference.conv(wide, kernels, self._geometry(w.shape[2:]))
@@ -307,7 +307,7 @@ class ConvGradInput(_ConvFamily):
         self._check_output(x, w, dy)
         return [x]
 
-    def reference(self, w: Array, dy: Array, *dims: Array) -> Any:
+    def reference(self, w: Array, dy: Array, *dims: Array) -> Array:
         spatial = [int(d) for d in dims]
         self.shapes([], [w.shape, dy.shape], dict(zip(self.host_inputs, spatial, strict=True)))
         kernels, wide = _widen(self._mirrored(w), dy)

@@ -132,7 +132,7 @@ class _OfRows(LabelOp):
 
     abstract: ClassVar[bool] = True
 
-    def infer(self, scores: TensorType, labels: TensorType) -> Any:
+    def infer(self, scores: TensorType, labels: TensorType) -> TensorType:
         self.check_types(scores, labels)
         return self.row_type(scores, labels)
 
@@ -193,7 +193,7 @@ class PlaceLabel(LabelOp):
         self.check_types(out, labels)
         return out
 
-    def reference(self, values: Array, labels: Array, classes: Array) -> Any:
+    def reference(self, values: Array, labels: Array, classes: Array) -> Array:
         shape = list(values.shape)
         shape.insert(self.axis, int(classes))
         return self.place(values, labels, tuple(shape))
@@ -224,7 +224,7 @@ def place_label(values: Variable, labels: Variable, classes: TensorLike, axis: i
 class CrossentropyCategorical1Hot(_OfRows):
     """``-log(p[i, label[i]])`` of probabilities ``p``, one value per row."""
 
-    def reference(self, p: Array, labels: Array) -> Any:
+    def reference(self, p: Array, labels: Array) -> Array:
         (v,) = wide(self.pick(p, labels))
         return (-np.log(v)).astype(p.dtype, copy=False)
 
@@ -237,7 +237,7 @@ class CrossentropyCategorical1Hot(_OfRows):
 class CrossentropyCategorical1HotGrad(_GradOfRows):
     """Gradient of :class:`CrossentropyCategorical1Hot`: ``-dy[i] / p`` at the label, else 0."""
 
-    def reference(self, dy: Array, p: Array, labels: Array) -> Any:
+    def reference(self, dy: Array, p: Array, labels: Array) -> Array:
         v, d = wide(self.pick(p, labels), dy)
         return self.place((-d / v).astype(p.dtype, copy=False), labels, p.shape)
 

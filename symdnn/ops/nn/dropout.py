@@ -108,7 +108,7 @@ class DropoutGrad(Op):
             raise TypeMismatch(self, "a cotangent, its mask and rate", [dy, mask, rate])
         return dy
 
-    def reference(self, dy: Array, mask: Array, rate: Array) -> Any:
+    def reference(self, dy: Array, mask: Array, rate: Array) -> Array:
         return scaled_where(mask, dy, rate, self.scale)
 
     def shapes(

@@ -82,7 +82,7 @@ class LRNOp(Op):
 class LRN(LRNOp):
     """The normalised input (``cudnnLRNCrossChannelForward``)."""
 
-    def reference(self, x: Array) -> Any:
+    def reference(self, x: Array) -> Array:
         return (x * self.base(x) ** -self.beta).astype(x.dtype)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -97,7 +97,7 @@ class LRNGrad(LRNOp):
     ``dy s**-beta - 2 alpha beta / n * x * (sum of dy y / s over the windows that hold c)``.
     """
 
-    def reference(self, x: Array, y: Array, dy: Array) -> Any:
+    def reference(self, x: Array, y: Array, dy: Array) -> Array:
         wide = np.float32 if is_narrow_float(x.dtype.name) else x.dtype
         s = self.base(x)
         v, out, d = (a.astype(wide) for a in (x, y, dy))
@@ -139,7 +139,7 @@ class ChannelSum(Op):
             raise TypeMismatch(self, "a float tensor (N, C, ...)", x)
         return x
 
-    def reference(self, x: Array) -> Any:
+    def reference(self, x: Array) -> Array:
         return window_sum(x.astype(np.float64), self.before, self.after).astype(x.dtype)
 
     def shapes(

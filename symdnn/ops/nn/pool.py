@@ -219,7 +219,7 @@ class MaxPoolGrad(PoolGrad):
         self._same_shape("dy", self.out_shape(x), dy)
         return [x]
 
-    def reference(self, x: Array, y: Array, dy: Array) -> Any:
+    def reference(self, x: Array, y: Array, dy: Array) -> Array:
         self.shapes([], [x.shape, y.shape, dy.shape], {})
         wide = _widen(x, y, dy)
         dx = pool_reference.max_scatter(wide[0], wide[1], wide[2], self._axes(x.shape))
@@ -256,7 +256,7 @@ class MaxPoolGradGrad(_PoolFamily):
         self._same_shape("v", x, v)
         return [y]
 
-    def reference(self, x: Array, y: Array, v: Array) -> Any:
+    def reference(self, x: Array, y: Array, v: Array) -> Array:
         self.shapes([], [x.shape, y.shape, v.shape], {})
         wide = _widen(x, y, v)
         out = pool_reference.max_gather(wide[0], wide[1], wide[2], self._axes(x.shape))
@@ -299,7 +299,7 @@ class AveragePoolGrad(PoolGrad):
         self._same_shape("dy", self.out_shape(x), dy)
         return [x]
 
-    def reference(self, dy: Array, *dims: Array) -> Any:
+    def reference(self, dy: Array, *dims: Array) -> Array:
         sizes = [int(d) for d in dims]
         if any(n < 0 for n in sizes):
             raise ShapeMismatch(self, "sizes that are not negative", tuple(sizes))

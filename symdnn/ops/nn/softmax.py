@@ -138,7 +138,7 @@ class LogSoftmax(AlongAxis):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         (y,), (t,) = outputs, tangents
-        return [t - (exp(y) * t).sum(axis=self.axis, keepdims=True)]
+        return [t - (exp(y) * t).sum(axis=self.axis, keepdims=True)]  # type: ignore[operator]
 
 
 @dataclass(frozen=True)

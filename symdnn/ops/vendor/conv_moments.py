@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.typing import Array
 from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
+
+if TYPE_CHECKING:
+    from symdnn.graph.type import TensorType
 
 __all__ = ["OneDnnConvMoments"]
 
@@ -32,18 +36,18 @@ class OneDnnConvMoments(MultiOp):
         count = len(inputs) - 3 * self.moments.running
         return inputs[:count], inputs[count:]
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         given, more = self.operands(inputs)
         (y,) = self.conv.output_types(given)
         return (y, *self.moments.output_types((y, *more)))
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         given, more = self.operands(inputs)
         (y,) = self.conv.compute(*given)
         return (y, *self.moments.compute(y, *more))
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         given, more = self.operands(shapes)
         found = self.conv.shapes(types[: len(given)], given, host)

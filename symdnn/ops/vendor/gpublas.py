@@ -16,6 +16,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host, MultiOp, Op
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.dtype import is_narrow_float
@@ -87,19 +88,19 @@ class GpuGemmBiasGrad(GpuGemmBase, MultiOp):
 
     rules: ClassVar[EpilogueRules] = EpilogueRules()
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         total = self._result_type(inputs)
         if total.ndim != 2 or inputs[1].ndim != 2:
             raise TypeMismatch(self, "two matrices", list(inputs[:2]))
         return total, TensorType(total.dtype, inputs[1].shape[1:])
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         found = super().shapes(types, shapes, host)
         return None if found is None else [found[0], tuple(shapes[1][1:])]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         total, y = self._value(inputs), inputs[1]
         work = np.float32 if is_narrow_float(y.dtype.name) else y.dtype
         return total, np.asarray(y.sum(0, dtype=work)).astype(total.dtype, copy=False)

@@ -173,7 +173,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {} if self.output_index is None else {0: (self.output_index,)}
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         if not self.stride:
             do = "Give it: op(x, w, out, GpuDnnConvDesc(border_mode='valid')(w.shape))"
             raise TypeMismatch(self, "a descriptor", list(inputs), do)

@@ -13,6 +13,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.nn.batchnorm import (
     BatchNormGrad,
@@ -60,7 +61,7 @@ class GpuDnnBatchNormBase(DnnBase):
         """The axes of the statistics, in (N, C, \\*sizes)."""
         return norm_axes(self.mode, self.ndim, type(self).__name__)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         x = inputs[0]
         if not isinstance(x, TensorType) or x.ndim != self.ndim or x.ndim not in (4, 5):
             raise TypeMismatch(self, "a tensor of 4 or 5 dimensions", x)
@@ -95,7 +96,7 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
         """The neutral op's inputs, with the factor."""
         return [*inputs[:3], *([factor] if self.running_averages else []), *inputs[3:]]
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         x = inputs[0]
         if not isinstance(x, TensorType) or x.ndim != self.ndim or x.ndim not in (4, 5):
             raise TypeMismatch(self, "a tensor of 4 or 5 dimensions", x)
@@ -103,12 +104,12 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
         return self.neutral().output_types(full)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         scalar = TensorType(parameter_dtype(types[0].dtype), ())
         return self.neutral().shapes(self._full(types, scalar), self._full(shapes, ()), host)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         factor = np.asarray(self.running_average_factor, inputs[1].dtype)
         return self.neutral().compute(*self._full(inputs, factor))
 

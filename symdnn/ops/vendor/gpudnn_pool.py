@@ -66,7 +66,7 @@ class GpuDnnPoolBase(DnnBase):
         """The fields of the neutral op, in its order."""
         return self.ws, self.stride, self.pad, POOL_MODES[self.mode], True
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         x = inputs[0]
         if not isinstance(x, TensorType) or not x.is_float or x.ndim not in (4, 5):
             raise TypeMismatch(self, "a float tensor of 4 or 5 dimensions", x)

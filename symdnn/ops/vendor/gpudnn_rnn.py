@@ -13,7 +13,8 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import OpaqueType, TensorType
-from symdnn.graph.variable import Variable
+from symdnn.graph.typing import Array
+from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.nn.ctc import CTCLoss
 from symdnn.ops.nn.dropout import Dropout, scaled_where
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad, rnn_with_reserve
@@ -149,16 +150,16 @@ class GpuDnnRNNGradInputs(GpuDnnRNNBase):
     def unlowered(self) -> Op:
         return RNNGrad(*self.settings)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         return (*self.neutral().output_types(inputs)[1:], GRADIENT_RESERVE)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         found = self.neutral().shapes(types, shapes, host)
         return None if found is None else [*found[1:], ()]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         """The results, with the gradient of the weights as the reserve."""
         dw, *rest = self.neutral().compute(*inputs)
         return (*rest, dw)
@@ -199,17 +200,17 @@ class GpuDnnRNNGradWeights(GpuDnnRNNBase):
         return inputs[0]
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         return inputs[-1]
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
         return None
 
-    def results(self, node: Any) -> Any:
+    def results(self, node: Apply) -> Any:
         return node.outputs[0]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -237,7 +238,7 @@ class GpuDnnDropoutOp(DnnBase):
     def _rate(self) -> Any:
         return np.asarray(self.dropout, np.float32)
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         state, x = inputs
         check_state(self, state)
         if not isinstance(x, TensorType) or not x.is_float:
@@ -245,11 +246,11 @@ class GpuDnnDropoutOp(DnnBase):
         return x, STATE_TYPE, DROPOUT_RESERVE
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[1]), (2,), ()]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         y, mask, state = self.neutral().compute(*inputs, self._rate())
         return y, state, mask
 
@@ -288,11 +289,11 @@ class GpuDnnDropoutGrad(DnnBase):
         return dy
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         dy, mask = inputs
         return scaled_where(mask, dy, self.dropout, True)
 
@@ -313,7 +314,7 @@ class GpuDnnDropoutGrad(DnnBase):
     def run_time_inputs(self) -> tuple[int, ...]:
         return ()
 
-    def results(self, node: Any) -> Any:
+    def results(self, node: Apply) -> Any:
         return node.outputs[0]
 
 

@@ -13,7 +13,8 @@ from symdnn.graph.dims import Shape, product
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Variable, constant
+from symdnn.graph.typing import Array
+from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.reduce import Max, Min, Prod, Reduce, Sum
 from symdnn.ops.core.composed import vjp_of_expression
@@ -76,7 +77,7 @@ class GpuDnnSoftmaxBase(DnnBase):
             return y
         return specify_type(reshape(y, dims_of(like), ndim=like.type.ndim), like.type)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         own = [self._rows(a) for a in self._ordered(inputs)]
         return self.neutral().compute(*own)[0].reshape(inputs[0].shape)
 
@@ -206,7 +207,7 @@ class GpuDnnReduction(DnnBase):
             found.append(cast(kind(self.axis)(x), "uint32"))
         return found
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         (x,) = inputs
         if not isinstance(x, TensorType) or not x.is_float or x.ndim > 8:
             raise TypeMismatch(self, "a float tensor of at most 8 dimensions", x)
@@ -216,12 +217,12 @@ class GpuDnnReduction(DnnBase):
         return tuple(reduced.with_dtype(d) for d in kinds)
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         found = self.neutral().shapes(types, shapes, host)
         return None if found is None else list(found) * (1 + self.return_indices)
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         x = Variable(TensorType(inputs[0].dtype.name, inputs[0].shape))
         return tuple(evaluate(self.expanded(x) or [], {x: inputs[0]}))
 
@@ -233,7 +234,7 @@ class GpuDnnReduction(DnnBase):
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
 
-    def results(self, node: Any) -> Any:
+    def results(self, node: Apply) -> Any:
         return node.outputs if self.return_indices else node.outputs[0]
 
 
@@ -270,14 +271,14 @@ class GpuDnnActivation(DnnBase):
         kind: Any = ACTIVATIONS[self.mode]
         return kind()  # type: ignore[no-any-return]
 
-    def infer(self, *inputs: Any) -> Any:
+    def infer(self, *inputs: TensorType) -> Any:
         (x,) = inputs
         if not isinstance(x, TensorType) or not x.is_float:
             raise TypeMismatch(self, "a float tensor", x)
         return x
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [tuple(shapes[0])]
 
@@ -293,7 +294,7 @@ class GpuDnnActivation(DnnBase):
         own = [x, coef] if self.mode == "elu" else [x]
         return [self.neutral()(*own)]
 
-    def reference(self, *inputs: Any) -> Any:
+    def reference(self, *inputs: Array) -> Any:
         x = Variable(TensorType(inputs[0].dtype.name, inputs[0].shape))
         return evaluate(self.expanded(x) or [], {x: inputs[0]})[0]
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.typing import Array
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
 from symdnn.ops.elementwise.math import Tanh
@@ -30,6 +31,9 @@ from symdnn.ops.nn.channels_last import (
     last_order,
     last_shape,
 )
+
+if TYPE_CHECKING:
+    from symdnn.graph.type import TensorType
 
 __all__ = [
     "ACTIVATIONS", "OneDnnBase", "OneDnnBatchNorm", "OneDnnBatchNormGrad",
@@ -107,7 +111,7 @@ class FilterFirst(ChannelsLast):
         found = super().output_types(given)
         return self._moved_out(found, lambda t: t.with_shape(first_shape(t.shape)))
 
-    def compute(self, *inputs: Any) -> tuple[Any, ...]:
+    def compute(self, *inputs: Array) -> tuple[Array, ...]:
         given = self._moved_in(inputs, lambda a: a.transpose(last_order(a.ndim)))
         found = super().compute(*given)
         return self._moved_out(
@@ -115,7 +119,7 @@ class FilterFirst(ChannelsLast):
         )
 
     def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         given_types = self._moved_in(types, lambda t: t.with_shape(last_shape(t.shape)))
         found = super().shapes(given_types, self._moved_in(shapes, last_shape), host)
