@@ -16,6 +16,7 @@ from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.reduce.batch_norm import MomentsKernel, finisher
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, kernels_for
 from symdnn.graph.library_use import LibraryUse
+from symdnn.graph.typing import Array
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
 
@@ -59,7 +60,9 @@ def _together(call: Call, convolve: WinogradLaunch) -> Launch:
     channels, finish = y.shape[-1], finisher(op.moments, y.shape)
     total, squares = np.empty((2, 1, 1, 1, channels))
 
-    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+    def launch(
+        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> None:
         convolve(inputs[:given], outputs[:1], workspace)
         sums = convolve.sums[..., :channels].sum(0)
         total[:], squares[:] = sums[0], sums[1]
@@ -73,7 +76,9 @@ def _one_by_one(call: Call, kernel: Kernel, convolve: Any, moments: Launch) -> L
     given = len(op.operands(call.inputs)[0])
     scratch = kernel.workspace_bytes(_conv_of(call)) > 0
 
-    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
+    def launch(
+        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> Any:
         more = (workspace,) if scratch else ()
         made = convolve(inputs[:given], outputs[:1], *more)
         y = outputs[0] if made is None else made[0]

@@ -32,6 +32,7 @@ from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
@@ -252,7 +253,7 @@ class WinogradLaunch:
         words[6], words[7], words[8], words[9] = id(x), id(y), id(bias), id(more)
         self._run(words)
 
-    def _transformed_filters(self, filters: Any, base: int) -> int:
+    def _transformed_filters(self, filters: Array, base: int) -> int:
         """The address of the transformed filters; transforms them if they are not prepacked."""
         at, known = (0, False) if self._kept is None else self._kept.place()
         if not known:
@@ -263,7 +264,7 @@ class WinogradLaunch:
         return at
 
 
-def reorder_to(at: int, move: BoundPrimitive, array: Any) -> Any:
+def reorder_to(at: int, move: BoundPrimitive, array: Array) -> Any:
     """Reorder an array to memory at an address; returns its :func:`array_at`."""
     move(address(array), at)
     return array_at(at)

@@ -24,6 +24,7 @@ from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
@@ -66,7 +67,7 @@ class FillKernel(Kernel):
         return PermutedInputs(elementwise_launch(identity_program(y.dtype), tuple(y.shape)), (0,))
 
 
-def _fill(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+def _fill(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
     np.copyto(outputs[0], inputs[0])
 
 
@@ -104,7 +105,7 @@ class _CopyLaunches:
         self._compiled = compiled
         self._launches: dict[Any, Any] = {}
 
-    def copy(self, source: Any, target: Any) -> None:
+    def copy(self, source: Array, target: Array) -> None:
         """``target[...] = source``"""
         if self._compiled and target.size:
             run = self._launch(identity_program(target.dtype.name), source, target)
@@ -112,7 +113,7 @@ class _CopyLaunches:
         else:
             np.copyto(target, source)
 
-    def add(self, source: Any, target: Any) -> None:
+    def add(self, source: Array, target: Array) -> None:
         """``target += source``"""
         if self._compiled and target.size:
             run = self._launch(_sum(target.dtype.name), source, target)
@@ -120,7 +121,7 @@ class _CopyLaunches:
         else:
             np.add(target, source, out=target)
 
-    def _launch(self, program: ScalarProgram, source: Any, target: Any) -> Any:
+    def _launch(self, program: ScalarProgram, source: Array, target: Array) -> Any:
         key = program, source.shape, target.shape
         if key not in self._launches:
             self._launches[key] = elementwise_launch(program, target.shape)
@@ -233,7 +234,7 @@ class _GatherLaunch(CpuLaunch):
             words[FLAG] = 0
             self._op.numpy_index(x.shape, inputs[1:])
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall | None:
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
         """For contiguous operands; an index out of range stops it."""
         if not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
             return None

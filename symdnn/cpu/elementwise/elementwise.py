@@ -23,6 +23,7 @@ from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elementwise.scalar_meaning import meaning
@@ -99,11 +100,11 @@ class PermutedInputs(CpuLaunch):
         """Compute every element."""
         self._launch([inputs[k] for k in self._order], outputs)
 
-    def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Queue the compilation of the loop for operands with these strides."""
         self._launch.prepare([inputs[k] for k in self._order], outputs)
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall:
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall:
         """For operands with these strides; inputs that are not read get no word of the block."""
         found: FastCall = self._launch.native([inputs[k] for k in self._order], outputs)
         at = [-1] * len(inputs)
@@ -113,7 +114,10 @@ class PermutedInputs(CpuLaunch):
 
 
 def _block(
-    program: ScalarProgram, shape: tuple[int, ...], inputs: Sequence[Any], outputs: Sequence[Any]
+    program: ScalarProgram,
+    shape: tuple[int, ...],
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
 ) -> StridedBlock:
     """The compiled loop and its block of words, for operands with these strides."""
     read = [np.broadcast_to(a, shape) for a in inputs]

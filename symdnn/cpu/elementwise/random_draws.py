@@ -18,6 +18,7 @@ from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.random.random import RandomBernoulli, RandomNormal, RandomUniform
@@ -100,7 +101,7 @@ class _DrawLaunch(CpuLaunch):
             if whole is not out:
                 np.copyto(out, whole)
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall | None:
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
         """For contiguous operands."""
         if not all(a.flags.c_contiguous for a in (inputs[0], *outputs)):
             return None
@@ -148,7 +149,7 @@ class DropoutKernel(Kernel):
         draw = _DrawLaunch("mask", "bool", "float32", count)
         scale = elementwise.elementwise_launch(scaled_program(x.dtype, op.scale), tuple(x.shape))
 
-        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
             (state, x, rate), (y, mask, following) = inputs, outputs
             draw([state, rate], [mask, following])
             scale([mask, x, rate], [y])

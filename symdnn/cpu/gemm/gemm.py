@@ -32,6 +32,7 @@ from symdnn.cpu.launch.scratch import address, as_contiguous
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["GemmPartition", "GemmKernel", "partition", "KERNELS"]
@@ -233,7 +234,7 @@ class _GemmLaunch(CpuLaunch):
         self._run(words)
 
     def native(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> FastCall | None:
         """For operands with these strides."""
         if not all(x.flags.c_contiguous for x in (*inputs[2:], *outputs)):
@@ -244,7 +245,7 @@ class _GemmLaunch(CpuLaunch):
         words[_SCRATCH_WORD] = id(scratch)
         return FastCall.of(self._run, words, [*self._at, *at], keep=scratch)
 
-    def _scratch(self, words: Any, workspace: Any) -> Any:
+    def _scratch(self, words: Any, workspace: Array | None) -> Any:
         """The workspace, or memory of its own if that is too small."""
         wanted = words[_OWN_WORD] * words[0]
         if workspace is not None and workspace.nbytes >= wanted:
@@ -254,7 +255,7 @@ class _GemmLaunch(CpuLaunch):
             self._own = raw[-address(raw) % 64 :]
         return self._own
 
-    def _words(self, arrays: Sequence[Any]) -> Any:
+    def _words(self, arrays: Sequence[Array]) -> Any:
         """The block for operands of these strides."""
         key = tuple([x.strides for x in arrays])
         if key not in self._blocks:

@@ -13,6 +13,7 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.threads import threads
+from symdnn.graph.typing import Array
 
 __all__ = ["ContiguousLaunch", "compile_refusal", "compiler_refusal"]
 
@@ -75,11 +76,11 @@ class ContiguousLaunch(CpuLaunch):
             if whole is not out:
                 np.copyto(out, whole)
 
-    def failed(self, inputs: Sequence[Any]) -> None:
+    def failed(self, inputs: Sequence[Array]) -> None:
         """Raise the error that the kernel has reported; for subclasses with a ``status``."""
         raise NotImplementedError
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall | None:
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
         """The call without Python, for contiguous operands; a reported error stops it."""
         if not all(a.flags.c_contiguous for a in (*inputs[: self._reads], *outputs)):
             return None

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import Array
+
 __all__ = ["Scratch", "address", "aligned", "as_contiguous"]
 
 
-def address(array: Any) -> int:
+def address(array: Array) -> int:
     """The address of an array's data."""
     at: int = array.__array_interface__["data"][0]
     return at
@@ -21,7 +23,7 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // 64) * 64
 
 
-def as_contiguous(array: Any) -> Any:
+def as_contiguous(array: Array) -> Any:
     """``array``, or a contiguous copy if it has other strides."""
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
@@ -42,7 +44,7 @@ class Scratch:
             self.nbytes = self.places[-1] + part
         self._own: Any = None
 
-    def begin(self, workspace: Any) -> int:
+    def begin(self, workspace: Array | None) -> int:
         """The address of the first part, in this workspace if it is large enough."""
         if workspace is not None and workspace.nbytes >= self.nbytes:
             return address(workspace)

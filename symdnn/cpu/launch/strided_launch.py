@@ -8,6 +8,7 @@ from typing import Any
 
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.graph.typing import Array
 
 __all__ = ["StridedBlock", "StridedLaunch"]
 
@@ -25,7 +26,7 @@ class StridedBlock:
         self._function, self._at, self._keep = function, at, keep
         self._words = (ctypes.c_int64 * len(words))(*words)
 
-    def run(self, arrays: Sequence[Any]) -> None:
+    def run(self, arrays: Sequence[Array]) -> None:
         """Put the arrays into the block and run the function."""
         words = self._words
         for at, a in zip(self._at, arrays):
@@ -51,15 +52,15 @@ class StridedLaunch(CpuLaunch):
         """Compute every output."""
         self._block(inputs, outputs).run([*inputs, *outputs])
 
-    def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Queue the compilation of the code for operands with these strides."""
         self._block(inputs, outputs)
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall:
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall:
         """For operands with these strides."""
         return self._block(inputs, outputs).native()
 
-    def _block(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> StridedBlock:
+    def _block(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock:
         key = tuple([a.strides for a in (*inputs, *outputs)])
         block = self._blocks.get(key)
         if block is None:

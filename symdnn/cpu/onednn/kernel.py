@@ -25,7 +25,7 @@ from symdnn.cpu.onednn.objects import (
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Kernel
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import OpT
+from symdnn.graph.typing import Array, OpT
 from symdnn.graph.variable import Constant, Shared
 from symdnn.ops.nn.channels_last import first_shape
 
@@ -174,7 +174,7 @@ class PrimitiveLaunch(CpuLaunch):
             [(outputs if o.written else inputs)[o.index] for o in self.planned.operands], workspace
         )
 
-    def run(self, arrays: Sequence[Any], workspace: Any = None) -> None:
+    def run(self, arrays: Sequence[Array], workspace: Array | None = None) -> None:
         """Reorder inputs, execute, reorder outputs. ``arrays`` has one for each operand."""
         base = self._scratch.begin(workspace)
         if self._direct:
@@ -208,7 +208,7 @@ class PrimitiveLaunch(CpuLaunch):
                 flat[...] = flat[..., ::-1].copy()
 
     def native(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> FastCall | None:
         """For operands in the primitive's layouts."""
         operands = self.planned.operands
@@ -232,7 +232,7 @@ class PrimitiveLaunch(CpuLaunch):
         return bound.native(places, names, self._scratch)
 
 
-def _as_primitive_reads(array: Any, o: PrimitiveOperand) -> Any:
+def _as_primitive_reads(array: Array, o: PrimitiveOperand) -> Any:
     """An input as the primitive reads it: contiguous, and not mirrored."""
     if not o.mirrored:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -24,6 +24,7 @@ from symdnn.cpu.onednn.objects import (
 )
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["MatmulKernel", "KERNELS"]
@@ -129,7 +130,7 @@ class _MatmulLaunch(CpuLaunch):
         bound(address(a), address(b), address(out), self._scratch(bound, workspace), *more)
 
     def native(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> FastCall | None:
         """For operands of which none has to be copied."""
         primitives = self._primitives
@@ -150,7 +151,7 @@ class _MatmulLaunch(CpuLaunch):
                 return bound.native(places, names, own)
         return bound.native(places, [*names, ""], None)
 
-    def _scratch(self, bound: BoundPrimitive, workspace: Any) -> int:
+    def _scratch(self, bound: BoundPrimitive, workspace: Array | None) -> int:
         wanted = bound.primitive.scratch_bytes if workspace is None else 0
         if workspace is not None:
             return address(workspace)

@@ -24,6 +24,7 @@ from symdnn.cpu.onednn.kernel import (
 from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import NORMALISATION, PROP, Layout, Primitive, primitive
 from symdnn.graph.kernel import Call, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.vendor.onednn import (
     OneDnnBatchNorm,
     OneDnnBatchNormGrad,
@@ -53,7 +54,7 @@ def _variance(invstd: Any, epsilon: float) -> Any:
         return (1 / (r * r) - epsilon).astype(np.float32)
 
 
-def _invstd(variance: Any, epsilon: float) -> Any:
+def _invstd(variance: Array, epsilon: float) -> Any:
     return 1 / np.sqrt(variance + variance.dtype.type(epsilon))
 
 
@@ -137,14 +138,18 @@ class _NormKernel(OnednnKernel):
 
 
 def _inference(launcher: PrimitiveLaunch) -> Any:
-    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+    def launch(
+        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> None:
         launcher.run([*inputs, outputs[0]], workspace)
 
     return launch
 
 
 def _backward(launcher: PrimitiveLaunch, op: Any) -> Any:
-    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+    def launch(
+        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> None:
         x, dy, gamma, mean, invstd = inputs
         variance = _variance(invstd, op.epsilon)
         arrays = [x, dy, gamma, mean, variance, *outputs, gamma]
@@ -156,7 +161,9 @@ def _backward(launcher: PrimitiveLaunch, op: Any) -> Any:
 def _forward(launcher: PrimitiveLaunch, op: Any) -> Any:
     epsilon, running = op.epsilon, getattr(op, "running", False)
 
-    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+    def launch(
+        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> None:
         x, gamma, beta, *old = inputs
         y, mean, invstd, *new = outputs
         launcher.run([x, gamma, beta, y, mean, invstd], workspace)

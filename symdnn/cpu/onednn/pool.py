@@ -26,6 +26,7 @@ from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
 from symdnn.graph.kernel import Call, Kernel, Row, sized
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.nn.pool import MaxPoolGrad
@@ -103,7 +104,9 @@ def _with_nan_check(launch: Any, op: Any) -> Any:
     It is NaN if an element is NaN, or if infinities of both signs are added.
     """
 
-    def run(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+    def run(
+        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> None:
         x = as_contiguous(inputs[0])
         launch([x], outputs, workspace)
         with np.errstate(all="ignore"):
@@ -145,7 +148,7 @@ class MaxPoolGradTiles(Kernel):
         run = ElementwiseKernel().bind(inner)
         shapes = [t.shape for t in (*inner.inputs, *inner.outputs)]
 
-        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
             x, y, dy, dx = (
                 as_contiguous(a).reshape(s) for a, s in zip((*inputs, *outputs), shapes)
             )
@@ -196,7 +199,7 @@ class MaxPoolGradNhwc(Kernel):
         places = [place for place in found if place is not None]
         alone = all(s >= w for s, w in zip(op.stride, op.ws))
 
-        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
             x, y, dy = inputs
             dx = outputs[0]
             dx.fill(0)

@@ -17,6 +17,7 @@ from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.objects import BoundPrimitive, Layout, Primitive, describe, packed, reorder
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Kernel, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import identity_program
 from symdnn.ops.nn.channels_last import Reorder
 
@@ -64,7 +65,7 @@ class _ReorderLaunch(CpuLaunch):
         source = as_contiguous(inputs[0])
         self._bound(address(source), address(outputs[0]))
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall | None:
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
         """For contiguous operands."""
         if not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
             return None
@@ -83,7 +84,7 @@ class _CopyLaunch(CpuLaunch):
         """Copy every element."""
         self._launch([inputs[0].transpose(self._order)], outputs)
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall:
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall:
         """For operands with these strides; the transposed view has the array's data pointer."""
         found: FastCall = self._launch.native([inputs[0].transpose(self._order)], outputs)
         return found

@@ -27,6 +27,7 @@ from symdnn.cpu.onednn.kernel import (
 from symdnn.cpu.onednn.objects import ALG, DIRECTION, PROP, Layout, Primitive, primitive
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
@@ -192,7 +193,7 @@ class LayerParameters:
         self.at = offsets[number * d][0]
         self.biases_at = [offsets[number * d + i][1] for i in range(d)]
 
-    def matrices(self, w: Any) -> list[Any]:
+    def matrices(self, w: Array) -> list[Any]:
         """The input and the recurrent matrices, in the layouts of :meth:`OnednnLayer.layouts`."""
         a, b = self._views(w)
         if self.layer.mode != "gru":
@@ -200,7 +201,7 @@ class LayerParameters:
             return [w[self.at :], w[self.at + middle :]]
         return [np.ascontiguousarray(m[:, _ONEDNN_GRU_GATES]) for m in (a, b)]
 
-    def _views(self, w: Any) -> tuple[Any, Any]:
+    def _views(self, w: Array) -> tuple[Any, Any]:
         """Views (directions, gates, hidden, columns) and (..., hidden); gates in our order."""
         s = self.layer
         whole = w[self.at : self.at + s.directions * s.block].reshape(s.directions, s.block)
@@ -211,7 +212,7 @@ class LayerParameters:
             whole[:, middle:].reshape(*lead, s.hidden),
         )
 
-    def _bias_rows(self, w: Any) -> list[tuple[Any, Any]]:
+    def _bias_rows(self, w: Array) -> list[tuple[Any, Any]]:
         """For each direction the input biases and recurrent ones, each (gates, hidden)."""
         g, h = self.layer.gates, self.layer.hidden
         return [
@@ -219,7 +220,7 @@ class LayerParameters:
             for at in self.biases_at
         ]
 
-    def bias(self, w: Any) -> Any:
+    def bias(self, w: Array) -> Any:
         """oneDNN's bias."""
         s = self.layer
         out = np.empty((s.directions, s.biases, s.hidden), np.float32)
@@ -305,7 +306,7 @@ class LayerStack:
         """The primitive of the first layer."""
         return self.plans[0].primitive
 
-    def states(self, arrays: Sequence[Any], i: int) -> list[Any]:
+    def states(self, arrays: Sequence[Array], i: int) -> list[Any]:
         """The states of layer ``i`` in arrays over all layers."""
         d = self.shape.directions
         return [a[i * d : (i + 1) * d] for a in arrays]

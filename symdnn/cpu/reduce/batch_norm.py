@@ -21,6 +21,7 @@ from symdnn.cpu.reduce.reduce import ReduceKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, sized
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedReduce
@@ -78,11 +79,11 @@ class MomentsKernel(Kernel):
         finish = finisher(op, call.inputs[0].shape)
         total, squares = (np.empty(t.shape, np.float64) for t in inner.outputs)
 
-        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
             run([inputs[0]], [total, squares])
             finish(inputs[1:], outputs, total, squares)
 
-        def prepare(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def prepare(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
             run.prepare([inputs[0]], [total, squares])
 
         return _PreparableLaunch(launch, prepare)
@@ -96,7 +97,9 @@ def finisher(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
     m = _count(shape, op.axes)
     spare = np.empty([1 if i in op.axes else n for i, n in enumerate(shape)])
 
-    def finish(inputs: Sequence[Any], outputs: Sequence[Any], total: Any, squares: Any) -> None:
+    def finish(
+        inputs: Sequence[Array], outputs: Sequence[Array], total: Array, squares: Array
+    ) -> None:
         np.divide(total, m, out=total)
         np.divide(squares, m, out=squares)
         np.multiply(total, total, out=spare)
@@ -113,7 +116,7 @@ def finisher(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
 
 
 def _running(
-    inputs: Sequence[Any], outputs: Sequence[Any], mean: Any, variance: Any, m: int
+    inputs: Sequence[Array], outputs: Sequence[Array], mean: Array, variance: Array, m: int
 ) -> None:
     """Write the running values after this batch."""
     factor, *old = inputs
@@ -153,12 +156,12 @@ class SumsKernel(Kernel):
         shape = np.broadcast_shapes(*(t.shape for t in call.inputs))
         m = call.outputs[0].numpy.type(_count(shape, op.axes))
 
-        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
             run(inputs, outputs[:2])
             np.divide(outputs[0], m, out=outputs[2])
             np.divide(outputs[1], m, out=outputs[3])
 
-        def prepare(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def prepare(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
             run.prepare(inputs, outputs[:2])
 
         return _PreparableLaunch(launch, prepare)

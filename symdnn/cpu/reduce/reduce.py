@@ -22,6 +22,7 @@ from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Max, Prod, Reduce, Sum
 from symdnn.ops.core.dtype import is_narrow_float
@@ -157,8 +158,8 @@ def _whole_shape(inputs: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _block(
-    plan: _ReducePlan, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Sequence[Any],
-    outputs: Sequence[Any],
+    plan: _ReducePlan, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Sequence[Array],
+    outputs: Sequence[Array],
 ) -> StridedBlock:  # fmt: skip
     """The compiled reduction and its block of words, for operands with these strides."""
     dims = _MergedDims(shape, axes, inputs, outputs)
@@ -238,7 +239,7 @@ class _MergedDims:
         return values
 
 
-def _spread(out: Any, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
+def _spread(out: Array, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
     """Strides of a result for all ``ndim`` axes: 0 along the reduced ones."""
     if out.ndim == ndim:
         return tuple(0 if d in axes else s for d, s in enumerate(out.strides))

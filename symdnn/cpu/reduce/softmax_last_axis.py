@@ -11,6 +11,7 @@ from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.reduce.softmax_last_axis_ir import FLAG, KINDS, LastAxisPlan, last_axis_ir
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad, check_labels
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
@@ -84,7 +85,7 @@ class _LastAxisLaunch(ContiguousLaunch):
             len(reads), len(writes), -1 if self._label < 0 else FLAG,
         )  # fmt: skip
 
-    def failed(self, inputs: Sequence[Any]) -> None:
+    def failed(self, inputs: Sequence[Array]) -> None:
         """Raise the error that names the label out of range."""
         check_labels(self._op, inputs[self._label], self._classes)
 

@@ -21,6 +21,7 @@ from symdnn.graph.kernel import (
     kernels_for,
 )
 from symdnn.graph.type import OpaqueType, TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
@@ -45,7 +46,7 @@ class ReferenceKernel(Kernel):
         """Compute, then copy; a result without a buffer is returned as it is."""
         compute = call.op.compute
 
-        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Any]:
             results = compute(*inputs)
             if len(results) != len(outputs):
                 raise ValueError(f"the op gave {len(results)} results, {len(outputs)} are due")
@@ -77,7 +78,7 @@ def _copy_to_output(result: Any, out: Any, inputs: Sequence[Any]) -> Any:
     return out
 
 
-def _owned(result: Any, inputs: Sequence[Any]) -> Any:
+def _owned(result: Array, inputs: Sequence[Array]) -> Any:
     """A result in memory of its own: copied if it is a view of an input."""
     arrays = [a for a in inputs if isinstance(a, np.ndarray)]
     if isinstance(result, np.ndarray) and any(np.may_share_memory(result, a) for a in arrays):
@@ -130,11 +131,11 @@ class UfuncKernel(Kernel):
         return _UfuncLaunch(partial(function, dtype=out_dtype, casting="unsafe"))
 
 
-def _maximum(a: Any, b: Any, out: Any) -> None:
+def _maximum(a: Any, b: Any, out: Array) -> None:
     np.maximum(a, b, out=out, dtype=out.dtype, casting="unsafe")
 
 
-def _minimum(a: Any, b: Any, out: Any) -> None:
+def _minimum(a: Any, b: Any, out: Array) -> None:
     np.minimum(a, b, out=out, dtype=out.dtype, casting="unsafe")
 
 
@@ -216,10 +217,10 @@ class _UfuncReduceLaunch(CpuLaunch):
         if isinstance(op, Accumulate):
             dtype = op.added_in
 
-        def direct(x: Any, out: Any) -> None:
+        def direct(x: Any, out: Array) -> None:
             reduce(x, axes, dtype, out, keepdims)
 
-        def in_wider_dtype(x: Any, out: Any) -> None:
+        def in_wider_dtype(x: Any, out: Array) -> None:
             # With a narrower ``out`` NumPy would round to it every 8192 elements.
             out[...] = reduce(x, axes, dtype, None, keepdims)
 

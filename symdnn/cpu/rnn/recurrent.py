@@ -28,6 +28,7 @@ from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, GATES, SAVED_VECTORS, for
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
@@ -112,7 +113,7 @@ class RecurrentLayer:
             "cells_step": 4 * self.batch * self.hidden, "kept_step": 4 * prod(self.kept_shape[1:]),
         }  # fmt: skip
 
-    def steps_of(self, name: str, array: Any, first: int = 0) -> dict[str, int]:
+    def steps_of(self, name: str, array: Array, first: int = 0) -> dict[str, int]:
         """Words for an array (time, batch, features): its address at column ``first``, its stride.
 
         The stride is from step to step, in bytes.
@@ -123,7 +124,7 @@ class RecurrentLayer:
             return {name: begin, f"{name}_step": step}
         return {name: begin + (self.steps - 1) * step, f"{name}_step": -step}
 
-    def results_of(self, name: str, array: Any) -> dict[str, int]:
+    def results_of(self, name: str, array: Array) -> dict[str, int]:
         """:meth:`steps_of` for this direction's columns of the results."""
         return self.steps_of(name, array, self.direction * self.hidden)
 
@@ -294,7 +295,9 @@ class _RecurrentLaunch:
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
         raise NotImplementedError
 
-    def _run(self, layer: RecurrentLayer, function: Any, workspace: Any, **words: int) -> None:
+    def _run(
+        self, layer: RecurrentLayer, function: Any, workspace: Array | None, **words: int
+    ) -> None:
         """Run a kernel; ``words`` are those of its block that are not sizes or scratch memory."""
         base = self._scratch.begin(workspace)
         places = {n: base + at for n, at in self._places[layer][0].items()}
@@ -349,7 +352,11 @@ class _ForwardLaunch(_RecurrentLaunch):
         return np.empty(y.shape, np.float32) if reserve is None else reserve.memory[i][0]
 
     def _memory(
-        self, reserve: RecurrentReserve | None, i: int, layer: RecurrentLayer, workspace: Any
+        self,
+        reserve: RecurrentReserve | None,
+        i: int,
+        layer: RecurrentLayer,
+        workspace: Array | None,
     ) -> tuple[Any, Any]:
         """(memory of saved gates, of cells): of all steps, or without a reserve of one step."""
         if reserve is not None:
@@ -361,7 +368,11 @@ class _ForwardLaunch(_RecurrentLaunch):
         return None, memory.reshape(1, layer.batch, layer.hidden)
 
     def _layer(
-        self, layer: RecurrentLayer, given: tuple[Any, ...], kept: tuple[Any, Any], workspace: Any
+        self,
+        layer: RecurrentLayer,
+        given: tuple[Any, ...],
+        kept: tuple[Any, Any],
+        workspace: Array | None,
     ) -> None:
         w, x, hx, result = given
         if layer.hidden % WIDTH:
@@ -373,7 +384,7 @@ class _ForwardLaunch(_RecurrentLaunch):
             cells=address(kept[1]),
         )  # fmt: skip
 
-    def _clear(self, layer: RecurrentLayer, workspace: Any) -> None:
+    def _clear(self, layer: RecurrentLayer, workspace: Array | None) -> None:
         """Clear the packed matrices, so that columns of units that do not exist are 0."""
         base, places = self._scratch.begin(workspace), self._places[layer][0]
         ctypes.memset(base + places["packed_w"], 0, places["bias"] - places["packed_w"])
@@ -414,7 +425,7 @@ class _BackwardLaunch(_RecurrentLaunch):
 
     def _layer(
         self, layer: RecurrentLayer, given: tuple[Any, ...], made: tuple[Any, Any],
-        memory: tuple[Any, Any], states: Sequence[int], workspace: Any,
+        memory: tuple[Any, Any], states: Sequence[int], workspace: Array | None,
     ) -> None:  # fmt: skip
         (w, x, y, dy), (dw, dx), (kept, cells) = given, made, memory
         rows = layer.gates * layer.hidden

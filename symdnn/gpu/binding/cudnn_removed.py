@@ -50,7 +50,7 @@ cudnnConvolutionBwdFilterPreference = cudnnConvolutionBwdFilterPreference_t.as_d
 
 
 def cudnnGetConvolutionForwardAlgorithm(
-    handle: Any,
+    handle: int,
     xDesc: Any,
     wDesc: Any,
     convDesc: Any,
@@ -75,7 +75,7 @@ def cudnnGetConvolutionForwardAlgorithm(
 
 
 def cudnnGetConvolutionBackwardDataAlgorithm(
-    handle: Any,
+    handle: int,
     wDesc: Any,
     dyDesc: Any,
     convDesc: Any,
@@ -100,7 +100,7 @@ def cudnnGetConvolutionBackwardDataAlgorithm(
 
 
 def cudnnGetConvolutionBackwardFilterAlgorithm(
-    handle: Any,
+    handle: int,
     xDesc: Any,
     dyDesc: Any,
     convDesc: Any,

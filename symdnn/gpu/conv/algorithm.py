@@ -168,7 +168,7 @@ class _Remembered:
     def _key(s: ConvSignature, device: int | None) -> tuple[Any, ...]:
         return (_general(s), device, str(config.dnn.conv.objective))
 
-    def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
+    def choose(self, s: ConvSignature, device: int, handle: int, node: Any) -> ConvAlgorithm:
         """The choice for a signature, which is made at most once."""
         once = node is not None and s.wanted in SEARCH and str(s.wanted).endswith("_once")
         key = self._key(s, device)
@@ -197,7 +197,7 @@ _remembered = _Remembered()
 class _Choosing:
     """One choice."""
 
-    def __init__(self, signature: ConvSignature, handle: Any) -> None:
+    def __init__(self, signature: ConvSignature, handle: int) -> None:
         self.signature = signature
         self.direction = DIRECTIONS[signature.direction]
         searching = signature.wanted in SEARCH and not signature.deterministic

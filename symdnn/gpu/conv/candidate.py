@@ -89,11 +89,11 @@ class _LegacyLaunch:
         )  # fmt: skip
 
 
-def _graph_launch(form: ConvSignature, plan: GraphPlan, handle: Any) -> _Launch:
+def _graph_launch(form: ConvSignature, plan: GraphPlan, handle: int) -> _Launch:
     run = graph.launch(conv_graph(form), plan, handle)
 
     def launch(
-        handle: Any, at: Mapping[str, int], workspace: int, alpha: float, beta: float
+        handle: int, at: Mapping[str, int], workspace: int, alpha: float, beta: float
     ) -> None:
         assert (alpha, beta) == (1.0, 0.0), "plans of the graph API neither scale nor add"
         run(handle, at, workspace)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.errors import SymdnnError
@@ -26,6 +26,9 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.clock import is_capturing
 from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.graph.variable import Apply
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["Checked", "CheckedConv", "InUse", "forget"]
 
@@ -49,7 +52,7 @@ class Checked:
         self.pending = self.mode == "always" or (self.mode == "once" and key not in _right)
         self._undecided = 0
 
-    def due(self, env: Any) -> bool:
+    def due(self, env: LaunchEnv) -> bool:
         """Whether to check now; nothing can be checked while a graph is captured.
 
         Raises :class:`~symdnn.errors.SymdnnError` if the first run is captured, since the call
@@ -113,7 +116,9 @@ class CheckedConv:
                 return
         self._enqueue(env, arrays, alpha, beta)
 
-    def _enqueue(self, env: Any, arrays: Arrays, alpha: float = 1.0, beta: float = 0.0) -> None:
+    def _enqueue(
+        self, env: LaunchEnv, arrays: Arrays, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
         if self.candidate.total_bytes(self.signature) > self.room_bytes:
             if self._own is None:
                 nbytes = self.candidate.total_bytes(self.signature)
@@ -121,12 +126,12 @@ class CheckedConv:
             env = reference.at_workspace(env, self._own)
         self.run(env, arrays, alpha, beta)
 
-    def _elsewhere(self, env: Any, arrays: Arrays) -> Arrays:
+    def _elsewhere(self, env: LaunchEnv, arrays: Arrays) -> Arrays:
         """The arrays with another result: what the call adds to must stay."""
         out = arrays[self.result]
         return {**arrays, self.result: env.empty(out.shape, out.dtype)}
 
-    def _check(self, env: Any, arrays: Arrays) -> None:
+    def _check(self, env: LaunchEnv, arrays: Arrays) -> None:
         """Run algorithms until one is right, and leave its result in ``arrays``."""
         while True:
             start = time.perf_counter()
@@ -160,7 +165,11 @@ class CheckedConv:
 
 
 def checked_error(
-    env: Any, s: ConvSignature, arrays: Arrays, candidate: Candidate, enqueue: Callable[[], object]
+    env: LaunchEnv,
+    s: ConvSignature,
+    arrays: Arrays,
+    candidate: Candidate,
+    enqueue: Callable[[], object],
 ) -> float | str:
     """Run ``enqueue`` on a result filled with NaN: its relative error, or why there is none."""
     reference.spoil(env, arrays[DIRECTIONS[s.direction].roles[2]])

@@ -128,7 +128,7 @@ def choose(s: ConvSignature, epilogue: Epilogue, unfused: Callable[[], Trial]) -
     if device is None or not (timed or replayed or _guessed(s, epilogue)):
         return None
 
-    def chosen(handle: Any) -> Fused | None:
+    def chosen(handle: int) -> Fused | None:
         if replayed:
             return _replayed(s, epilogue, handle)
         if timed:
@@ -139,7 +139,7 @@ def choose(s: ConvSignature, epilogue: Epilogue, unfused: Callable[[], Trial]) -
     return _choices.get(key, lambda: query_cudnn(chosen, None))
 
 
-def _replayed(s: ConvSignature, epilogue: Epilogue, handle: Any) -> Fused | None:
+def _replayed(s: ConvSignature, epilogue: Epilogue, handle: int) -> Fused | None:
     """The fused kernel of a report's row; None if that had two kernels.
 
     Raises :class:`~symdnn.errors.UnsupportedAlgorithm` if cuDNN does not support it any more, and
@@ -173,7 +173,7 @@ def _guessed(s: ConvSignature, epilogue: Epilogue) -> bool:
     return free and epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
 
 
-def _fused(s: ConvSignature, epilogue: Epilogue, handle: Any, most: int) -> list[Fused]:
+def _fused(s: ConvSignature, epilogue: Epilogue, handle: int, most: int) -> list[Fused]:
     """Fused kernels within the limits, of the first ``most`` by cuDNN's heuristics."""
     for form in [s, replace(s, flip=False)][: 1 + s.flip]:
         plans, _ = graph.plans(conv_graph(form, epilogue), handle, most=most)
@@ -189,7 +189,7 @@ def _fused(s: ConvSignature, epilogue: Epilogue, handle: Any, most: int) -> list
     return []
 
 
-def _first_fused(s: ConvSignature, epilogue: Epilogue, handle: Any) -> Fused | None:
+def _first_fused(s: ConvSignature, epilogue: Epilogue, handle: int) -> Fused | None:
     """The first fused kernel that is allowed; None for two kernels."""
     found = (f for most in _GUESSED_PLANS for f in _fused(s, epilogue, handle, most))
     return next(found, None)
@@ -202,7 +202,7 @@ def _allowed(s: ConvSignature, c: Candidate, epilogue: Epilogue) -> bool:
 
 
 def _timed(
-    s: ConvSignature, epilogue: Epilogue, handle: Any, unfused: Callable[[], Trial]
+    s: ConvSignature, epilogue: Epilogue, handle: int, unfused: Callable[[], Trial]
 ) -> Fused | None:
     """The fastest of all fused kernels; None if two kernels are faster."""
     found = answer(_EpilogueQuestion(s, epilogue, handle, unfused))
@@ -216,7 +216,7 @@ class _EpilogueQuestion(Question[Any]):
     family = "convolution with an epilogue"
 
     def __init__(
-        self, s: ConvSignature, epilogue: Epilogue, handle: Any, unfused: Callable[[], Trial]
+        self, s: ConvSignature, epilogue: Epilogue, handle: int, unfused: Callable[[], Trial]
     ) -> None:
         self.signature, self.epilogue, self.handle, self.unfused = s, epilogue, handle, unfused
         self._two_ms: float | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.gpu.conv import blocklist
@@ -35,6 +35,9 @@ from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.tuning import fallbacks
 from symdnn.tuning.attempts import short
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["ConvEpilogueKernel", "convolution_of", "epilogue", "KERNELS"]
 
@@ -71,7 +74,7 @@ class _Unfused:
         first = kernel.launcher(self.conv, room_bytes)
         second = ElementwiseKernel().bind(self.rest)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             first(env, inputs[:2], outputs)
             if not is_empty(outputs[0]):
                 second(env, [outputs[0], *inputs[2:]], outputs)
@@ -86,7 +89,7 @@ class _Unfused:
         roles = ("x", "w", *epilogue(self.op).roles[::-1])
         shapes = [t.shape for t in self.rest.inputs[1:]]
 
-        def run(env: Any, arrays: Any) -> None:
+        def run(env: LaunchEnv, arrays: Any) -> None:
             more = [_seen(arrays[r], s) for r, s in zip(roles[2:], shapes, strict=True)]
             launch(env, [arrays["x"], arrays["w"], *more], [arrays["y"]])
 
@@ -138,11 +141,11 @@ class _FusedLaunch:
         else:
             self._enqueue(env, inputs, outputs[0])
 
-    def _enqueue(self, env: Any, inputs: Sequence[Any], out: RawArray) -> None:
+    def _enqueue(self, env: LaunchEnv, inputs: Sequence[Any], out: RawArray) -> None:
         more = dict(zip(self.roles, inputs[2:], strict=True))
         self.run(env, {"x": inputs[0], "w": inputs[1], "y": out, **more})
 
-    def _check(self, env: Any, inputs: Sequence[Any], out: RawArray) -> None:
+    def _check(self, env: LaunchEnv, inputs: Sequence[Any], out: RawArray) -> None:
         s, unfused = self.fused.signature, _Unfused(self.call)
         plain = ConvKernel().settled(unfused.conv)
         two = unfused.launcher(plain, self.fused.total_bytes)

@@ -15,7 +15,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, isfinite, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.cudnn.kernel import pieces
 from symdnn.gpu.device.array import RawArray
 from symdnn.graph.type import numpy_dtype
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["Undecided", "at_workspace", "result_error", "spoil", "workspace"]
 
@@ -47,7 +50,7 @@ class Undecided(Exception):
 
 
 def result_error(
-    env: Any, s: ConvSignature, arrays: Arrays, candidate: Candidate, limit: float
+    env: LaunchEnv, s: ConvSignature, arrays: Arrays, candidate: Candidate, limit: float
 ) -> float:
     """The relative error in the 2-norm of a candidate's result; infinite if elements are far off.
 
@@ -71,7 +74,9 @@ def result_error(
     return found
 
 
-def difference(env: Any, s: ConvSignature, got: RawArray, wanted: RawArray, limit: float) -> float:
+def difference(
+    env: LaunchEnv, s: ConvSignature, got: RawArray, wanted: RawArray, limit: float
+) -> float:
     """The relative difference of two results of a forward convolution with an epilogue.
 
     Waits for the device. Raises :class:`Undecided` if ``wanted`` is not finite.
@@ -89,19 +94,19 @@ def difference(env: Any, s: ConvSignature, got: RawArray, wanted: RawArray, limi
     return relative_error(error, scale, largest, wide.size, limit)
 
 
-def spoil(env: Any, array: RawArray) -> None:
+def spoil(env: LaunchEnv, array: RawArray) -> None:
     """Enqueue filling an array with NaN, so that elements that are not written show."""
     source = specialised("measure.cu", T=CTYPES[array.dtype], WIDE="float", TAKE=1)
     _enqueue(env, source, "spoil", array.size, (array.ptr, np.int64(array.size)))
 
 
-def workspace(env: Any, nbytes: int) -> RawArray:
+def workspace(env: LaunchEnv, nbytes: int) -> RawArray:
     """New memory for a workspace."""
     memory: RawArray = env.empty((max(nbytes, 1),), "uint8")
     return memory
 
 
-def at_workspace(env: Any, memory: RawArray) -> Any:
+def at_workspace(env: LaunchEnv, memory: RawArray) -> Any:
     """The environment with another workspace, which the caller keeps alive."""
     own = copy.copy(env)
     own.workspace = memory.ptr
@@ -109,7 +114,7 @@ def at_workspace(env: Any, memory: RawArray) -> Any:
 
 
 def _sums(
-    env: Any, s: ConvSignature, arrays: Arrays, word: str, take: int
+    env: LaunchEnv, s: ConvSignature, arrays: Arrays, word: str, take: int
 ) -> tuple[float, float, float]:
     """(sum of squared errors, sum of squares, largest error) relative to the trusted result.
 
@@ -150,7 +155,7 @@ def _plain(s: ConvSignature, count: int) -> ConvSignature:
     )  # fmt: skip
 
 
-def _room(env: Any, part: ConvSignature, role: str, known: RawArray | None) -> RawArray:
+def _room(env: LaunchEnv, part: ConvSignature, role: str, known: RawArray | None) -> RawArray:
     """A wide array for a role, in the memory of the part before where it fits."""
     shape = getattr(part, role)
     if known is not None and known.size >= prod(shape):
@@ -169,7 +174,7 @@ def _rows(s: ConvSignature, array: RawArray, role: str, start: int, count: int) 
 
 
 def _with_wide(
-    env: Any,
+    env: LaunchEnv,
     s: ConvSignature,
     array: RawArray,
     wide: RawArray,
@@ -185,12 +190,12 @@ def _with_wide(
     _enqueue(env, source, name, wide.size, args)
 
 
-def _enqueue(env: Any, source: str, name: str, count: int, args: tuple[Any, ...]) -> None:
+def _enqueue(env: LaunchEnv, source: str, name: str, count: int, args: tuple[Any, ...]) -> None:
     blocks = max(1, min(_MAX_BLOCKS, -(-count // _THREADS)))
     env.launch(env.module(source, name), (blocks,), (_THREADS,), 0, args)
 
 
-def _run_trusted(env: Any, part: ConvSignature, word: str, wide: Arrays, beta: float) -> None:
+def _run_trusted(env: LaunchEnv, part: ConvSignature, word: str, wide: Arrays, beta: float) -> None:
     """Enqueue the trusted algorithm; with ``beta=1`` it adds to the result."""
     search = Search(part, env.cudnn)
     trusted = search.named(search.direction.algorithms[word])
@@ -200,7 +205,7 @@ def _run_trusted(env: Any, part: ConvSignature, word: str, wide: Arrays, beta: f
     trusted.prepared(part, env.cudnn)(at_workspace(env, memory), wide, 1.0, beta)
 
 
-def _trusted(env: Any, s: ConvSignature, candidate: Candidate) -> list[str]:
+def _trusted(env: LaunchEnv, s: ConvSignature, candidate: Candidate) -> list[str]:
     """Two trusted algorithms: one alone could be the wrong one.
 
     They are neither the candidate itself, where it works in the same way, nor on the block list.

@@ -29,7 +29,7 @@ __all__ = ["Search", "graph_plans"]
 _PLAN_COUNTS = (1, *range(4, 128, 4), 1 << 20)
 
 
-def graph_plans(form: ConvSignature, handle: Any, most: int) -> tuple[list[GraphPlan], str]:
+def graph_plans(form: ConvSignature, handle: int, most: int) -> tuple[list[GraphPlan], str]:
     """Up to ``most`` plans of the graph API in its heuristics' order, and why there are none."""
     return graph.plans(conv_graph(form), handle, most=most)
 
@@ -40,7 +40,7 @@ class Search:
     ``most_bytes`` limits the workspace in addition to the signature's own limit; 0 is no limit.
     """
 
-    def __init__(self, signature: ConvSignature, handle: Any, most_bytes: int = 0) -> None:
+    def __init__(self, signature: ConvSignature, handle: int, most_bytes: int = 0) -> None:
         self.signature, self.handle, self.most_bytes = signature, handle, most_bytes
         self.direction = DIRECTIONS[signature.direction]
         #: Name of each refused candidate -> reasons.

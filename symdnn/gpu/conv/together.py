@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.conv import tuning as conv_tuning
@@ -46,7 +45,7 @@ def runs_plans_in_parts(s: ConvSignature, count: int) -> bool:
 
 
 def ways(
-    s: ConvSignature, handle: Any, room_bytes: int, most: int
+    s: ConvSignature, handle: int, room_bytes: int, most: int
 ) -> list[Division[tuple[ConvSignature, Candidate]]]:
     """All measured ways of which none is better in time, workspace, error and energy than another.
 
@@ -67,7 +66,7 @@ def ways(
 
 
 def first_with_room(
-    s: ConvSignature, handle: Any, room_bytes: int
+    s: ConvSignature, handle: int, room_bytes: int
 ) -> tuple[ConvSignature, Candidate] | None:
     """The first guess for the whole batch that has room, else the one with the least workspace."""
     guesses = list(_search(s, handle).guesses())
@@ -86,7 +85,7 @@ def _part_of(s: ConvSignature, count: int) -> ConvSignature:
     return replace(cut(s, count), legacy_only=s.legacy_only or divided)
 
 
-def _parts(s: ConvSignature, handle: Any) -> Iterator[Part[tuple[ConvSignature, Candidate]]]:
+def _parts(s: ConvSignature, handle: int) -> Iterator[Part[tuple[ConvSignature, Candidate]]]:
     for found in conv_tuning.all_measured(_search(s, handle)):
         assert found.ms is not None
         c = found.candidate
@@ -100,5 +99,5 @@ def error_of(found: Attempt[Candidate], s: ConvSignature) -> float:
     return tolerance(s) if found.error is None else found.error
 
 
-def _search(s: ConvSignature, handle: Any) -> Search:
+def _search(s: ConvSignature, handle: int) -> Search:
     return Search(s, handle, 0 if s.deterministic else free_bytes())

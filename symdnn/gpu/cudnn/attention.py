@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.errors import CudnnError
@@ -19,6 +19,9 @@ from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.attention.scores import Scores
 from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionGrad
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["KERNELS", "AttentionGraph", "AttentionKernel"]
 
@@ -136,7 +139,7 @@ class AttentionKernel(CudnnKernel):
         room = self.workspace_bytes(call)
         runs: dict[Any, Any] = {}
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             strides = tuple(x.strides for x in inputs)
             run = runs.get(strides)
             if run is None:
@@ -152,7 +155,7 @@ class AttentionKernel(CudnnKernel):
 
 
 def _first_plan(
-    form: AttentionGraph, handle: Any, room_bytes: int | None = None
+    form: AttentionGraph, handle: int, room_bytes: int | None = None
 ) -> tuple[GraphPlan | None, str]:
     """cuDNN's first plan whose workspace has room, or why there is none."""
     for most in (1, graph.ALL_PLANS):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from symdnn.gpu.cudnn.kernel import CudnnKernel, is_empty, on_host, tensor
 from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import GpuDnnCTCLoss
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["CTCLossKernel", "Labels", "packed_labels", "KERNELS"]
 
@@ -75,7 +78,7 @@ class CTCLossKernel(CudnnKernel):
         longest = min(call.inputs[1].shape[1], most_frames, _MAX_LABEL_ELEMENTS)
         estimate = 4 * batch * steps * (classes + 4 * (2 * longest + 1)) + (1 << 16)
 
-        def question(handle: Any) -> int:
+        def question(handle: int) -> int:
             d, how = self._descriptors(call)
             row = (label * longest)[:longest]
             most = Labels(row * batch, (longest,) * batch, (steps,) * batch)
@@ -99,7 +102,7 @@ class CTCLossKernel(CudnnKernel):
         steps = call.inputs[0].shape[0]
         made = None if is_empty(call.inputs[0]) else self._descriptors(call)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             labels, lengths = (on_host(env, v) for v in inputs[1:])
             call.op.neutral()._check_values(inputs[0].shape, labels, lengths)  # type: ignore[attr-defined]
             packed = None if made is None else packed_labels(labels, lengths, steps)
@@ -120,7 +123,7 @@ class CTCLossKernel(CudnnKernel):
         return launch
 
 
-def _workspace(handle: Any, d: Descriptor, how: Descriptor, labels: Labels) -> int:
+def _workspace(handle: int, d: Descriptor, how: Descriptor, labels: Labels) -> int:
     return operator.index(
         libcudnn.cudnnGetCTCLossWorkspaceSize(
             handle, d.handle, d.handle, labels.values, labels.counts, labels.frames,

@@ -12,10 +12,13 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from symdnn.errors import CudnnError
 from symdnn.gpu import libcudnn
+
+if TYPE_CHECKING:
+    from symdnn.gpu.binding.cudnn_types import Handle
 
 __all__ = [
     "ActivationDescription", "CTCLossDescription", "ConvolutionDescription", "DATA_TYPES",
@@ -49,7 +52,7 @@ class Description:
 
     kind: ClassVar[str] = ""
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         """Write the fields into the descriptor ``handle``."""
         raise NotImplementedError
 
@@ -121,7 +124,7 @@ class TensorDescription(Description):
         if len(self.strides) != len(self.shape):
             object.__setattr__(self, "strides", packed(self.shape))
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         libcudnn.cudnnSetTensorNdDescriptor(
             handle, DATA_TYPES[self.dtype], len(self.shape), self.shape, self.strides
         )
@@ -140,7 +143,7 @@ class FilterDescription(Description):
     shape: tuple[int, ...]
     layout: str = "NCHW"
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         libcudnn.cudnnSetFilterNdDescriptor(
             handle, DATA_TYPES[self.dtype], f"CUDNN_TENSOR_{self.layout}", len(self.shape),
             self.shape,
@@ -164,7 +167,7 @@ class RNNDataDescription(Description):
     vector: int
     lengths: tuple[int, ...]
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         libcudnn.cudnnSetRNNDataDescriptor(
             handle, DATA_TYPES[self.dtype], "CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED",
             self.steps, self.batch, self.vector, self.lengths, 0.0,
@@ -194,7 +197,7 @@ class ConvolutionDescription(Description):
     compute: str
     math: str
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         mode = "CUDNN_CONVOLUTION" if self.flip else "CUDNN_CROSS_CORRELATION"
         libcudnn.cudnnSetConvolutionNdDescriptor(
             handle, len(self.padding), self.padding, self.stride, self.dilation, mode,
@@ -221,7 +224,7 @@ class PoolingDescription(Description):
     padding: tuple[int, ...]
     stride: tuple[int, ...]
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         libcudnn.cudnnSetPoolingNdDescriptor(
             handle, f"CUDNN_POOLING_{self.mode}", "CUDNN_PROPAGATE_NAN", len(self.window),
             self.window, self.padding, self.stride,
@@ -236,7 +239,7 @@ class ActivationDescription(Description):
     mode: str
     coef: float
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         libcudnn.cudnnSetActivationDescriptor(
             handle, f"CUDNN_ACTIVATION_{self.mode}", "CUDNN_PROPAGATE_NAN", self.coef
         )
@@ -252,7 +255,7 @@ class LRNDescription(Description):
     beta: float
     k: float
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         libcudnn.cudnnSetLRNDescriptor(handle, self.n, self.alpha, self.beta, self.k)
 
 
@@ -265,7 +268,7 @@ class ReduceTensorDescription(Description):
     compute: str
     indices: bool
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         which = "FLATTENED" if self.indices else "NO"
         libcudnn.cudnnSetReduceTensorDescriptor(
             handle, f"CUDNN_REDUCE_TENSOR_{self.op}", DATA_TYPES[self.compute],
@@ -281,7 +284,7 @@ class SpatialTransformerDescription(Description):
     dtype: str
     shape: tuple[int, ...]
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         libcudnn.cudnnSetSpatialTransformerNdDescriptor(
             handle, "CUDNN_SAMPLER_BILINEAR", DATA_TYPES[self.dtype], len(self.shape), self.shape
         )
@@ -295,7 +298,7 @@ class CTCLossDescription(Description):
     compute: str
     longest_label: int
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         libcudnn.cudnnSetCTCLossDescriptor_v9(
             handle, DATA_TYPES[self.compute], "CUDNN_LOSS_NORMALIZATION_SOFTMAX",
             "CUDNN_CTC_ZERO_OOB_GRADIENTS", self.longest_label,
@@ -322,7 +325,7 @@ class RNNDescription(Description):
     layers: int
     dropout: int = 0
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         libcudnn.cudnnSetRNNDescriptor_v8(
             handle,
             f"CUDNN_RNN_ALGO_{self.algo}",
@@ -347,7 +350,7 @@ class _Dropout(Description):
 
     kind: ClassVar[str] = "Dropout"
 
-    def fill(self, handle: Any) -> None:
+    def fill(self, handle: Handle) -> None:
         """Does nothing: each launch calls ``cudnnSetDropoutDescriptor``."""
 
 

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import Descriptor, dropout_descriptor
@@ -21,6 +21,9 @@ from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.random.random import next_state
 from symdnn.ops.vendor.gpudnn import GpuDnnDropoutGrad, GpuDnnDropoutOp
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["DropoutGradKernel", "DropoutKernel", "Seeded", "KERNELS", "seed_of", "states_bytes"]
 
@@ -36,7 +39,7 @@ def seed_of(state: Any) -> int:
     return mixed ^ mixed >> 31
 
 
-def states_bytes(handle: Any) -> int:
+def states_bytes(handle: int) -> int:
     """Bytes of the states of cuDNN's generator."""
     return operator.index(libcudnn.cudnnDropoutGetStatesSize(handle))
 
@@ -49,7 +52,7 @@ class Seeded:
         self.descriptor: Descriptor = dropout_descriptor()
         self.handle = self.descriptor.handle
 
-    def prepare(self, handle: Any, at: int, seed: int | None) -> None:
+    def prepare(self, handle: int, at: int, seed: int | None) -> None:
         """Fill the states at address ``at`` from ``seed``; None only sets the rate."""
         if seed is None:
             restore = libcudnn.cudnnRestoreDropoutDescriptor
@@ -96,7 +99,7 @@ class DropoutKernel(_Dropout):
         """One call, seeded first."""
         rate, states, d = self.prepared(call)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        def launch(env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
             state, x = on_host(env, inputs[0]), inputs[1]
             y, reserve = outputs[0], _reserve(env, d)
             new = put(env, next_state(state, x.size), outputs[1])
@@ -112,12 +115,12 @@ class DropoutKernel(_Dropout):
         return launch
 
 
-def _reserve(env: Any, d: Descriptor | None) -> RawArray:
+def _reserve(env: LaunchEnv, d: Descriptor | None) -> RawArray:
     nbytes = 0 if d is None else operator.index(libcudnn.cudnnDropoutGetReserveSpaceSize(d.handle))
     return env.empty((nbytes,), "uint8")
 
 
-def put(env: Any, value: Any, target: Any) -> Any:
+def put(env: LaunchEnv, value: Any, target: Any) -> Any:
     """A host value as an output: copied to ``target`` if that is on the device."""
     if not isinstance(target, RawArray):
         return value
@@ -135,7 +138,7 @@ class DropoutGradKernel(_Dropout):
         """One call; the mask is in the reserve."""
         rate, states, d = self.prepared(call)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             if d is None:
                 return
             dy, reserve = inputs

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.graph.op import Op
 from symdnn.graph.substitute import Substitute
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["HostKernel", "by_neutral_op", "by_reference", "with_fallbacks"]
 
@@ -68,20 +71,22 @@ class HostKernel(Kernel):
     def bind(self, call: Call) -> Any:
         """Waits for the operands."""
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        def launch(env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
             return by_reference(env, call.op, inputs, outputs)
 
         return launch
 
 
-def by_reference(env: Any, op: Op, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+def by_reference(
+    env: LaunchEnv, op: Op, inputs: Sequence[Any], outputs: Sequence[Any]
+) -> list[Any]:
     """Compute an op by its reference, from device arrays to the plan's outputs."""
     given = [env.download(v) if isinstance(v, RawArray) else v for v in inputs]
     results = op.compute(*given)
     return [_delivered(env, r, out) for r, out in zip(results, outputs, strict=True)]
 
 
-def _delivered(env: Any, result: Any, out: Any) -> Any:
+def _delivered(env: LaunchEnv, result: Any, out: Any) -> Any:
     """The result, copied to the plan's output; unchanged if the plan has none (a reserve)."""
     if not isinstance(out, RawArray):
         return result

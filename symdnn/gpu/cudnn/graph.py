@@ -187,7 +187,7 @@ def new_graph(
 # --- plans ----------------------------------------------------------------------------------------
 
 
-def plans(form: GraphForm, handle: Any, *, most: int = ALL_PLANS) -> tuple[list[GraphPlan], str]:
+def plans(form: GraphForm, handle: int, *, most: int = ALL_PLANS) -> tuple[list[GraphPlan], str]:
     """Up to ``most`` plans that cuDNN builds, in its order of preference, and why there are none.
 
     The order is that of its heuristics A, B and FALLBACK, filtered by the form's limits. ``handle``
@@ -218,7 +218,7 @@ def _planning(form: GraphForm, handle: int) -> Planning:
 # --- launches -------------------------------------------------------------------------------------
 
 
-def launch(form: GraphForm, plan: GraphPlan, handle: Any) -> GraphLaunch:
+def launch(form: GraphForm, plan: GraphPlan, handle: int) -> GraphLaunch:
     """A plan ready to run. Raises :class:`CudnnError` if this cuDNN can't build it again."""
     frontend.compiled()
     listed = _recent.get((form, int(handle)))

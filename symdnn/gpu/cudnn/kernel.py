@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import OpT
 from symdnn.ops.nn.channels_last import LAYOUTS, first_shape
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = [
     "ANY_LAYOUT", "CUDNN", "FLOATS", "MAX_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
@@ -89,7 +92,7 @@ def refuses_layout(call: Call, layouts: frozenset[str] = NCHW_ONLY) -> str | Non
 def with_details(launch: Callable[..., Any], describe: Callable[[], str]) -> Callable[..., Any]:
     """``launch``, with ``describe()`` and cuDNN's version added to errors of cuDNN."""
 
-    def run(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    def run(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> Any:
         try:
             return launch(env, inputs, outputs)
         except CudnnError as error:
@@ -133,18 +136,18 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // 256) * 256
 
 
-def zero(env: Any, array: RawArray) -> None:
+def zero(env: LaunchEnv, array: RawArray) -> None:
     """Enqueue filling a contiguous array with zeros."""
     if not is_empty(array):
         env.zero(array.ptr, array.nbytes)
 
 
-def on_host(env: Any, value: Any) -> Any:
+def on_host(env: LaunchEnv, value: Any) -> Any:
     """A value that cuDNN reads on the host, as a NumPy array; waits for one on the device."""
     return env.download(value) if isinstance(value, RawArray) else np.asarray(value)
 
 
-def copy(env: Any, source: RawArray, target: RawArray) -> None:
+def copy(env: LaunchEnv, source: RawArray, target: RawArray) -> None:
     """Enqueue a copy, unless both are the same memory."""
     if source.ptr != target.ptr and not is_empty(source):
         strided_copy(env, source, target)
@@ -180,7 +183,7 @@ def by_pieces(
     addresses of a piece in the first ``reads`` inputs and in the results.
     """
 
-    def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
         if not parts:
             for out in outputs:
                 zero(env, out)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu.cudnn.kernel import CUDNN, aligned, copy
 from symdnn.gpu.device.array import RawArray
@@ -18,6 +18,9 @@ from symdnn.graph.kernel import Call, Kernel, sized
 from symdnn.graph.substitute import Substitute
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.channels_last import first_order, first_shape, is_image
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["reordered"]
 
@@ -43,7 +46,7 @@ class _Reordered(Substitute):
         places, _ = _workspace_offsets(call, aligned(super().workspace_bytes(call)))
         count = len(call.inputs)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             seen = [_nchw_view(v) for v in (*inputs, *outputs)]
             dense = [_contiguous(env, v, at) for v, at in zip(seen, places, strict=True)]
             for v, d in zip(seen[:count], dense[:count]):
@@ -91,7 +94,7 @@ def _nchw_view(v: Any) -> Any:
     return RawArray(v.ptr, shape, v.dtype, strides, v.owner)
 
 
-def _contiguous(env: Any, v: Any, at: int | None) -> Any:
+def _contiguous(env: LaunchEnv, v: Any, at: int | None) -> Any:
     """``v`` if it is contiguous or without a layout, else an array at ``at`` in the workspace."""
     if at is None or v.contiguous:
         return v

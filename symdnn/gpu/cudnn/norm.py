@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import LRNDescription, descriptor
@@ -37,6 +37,10 @@ from symdnn.ops.vendor.gpudnn import (
     GpuDnnLRN,
     GpuDnnLRNGrad,
 )
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.array import RawArray
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = [
     "BatchNormGradKernel", "BatchNormInferenceKernel", "BatchNormKernel", "LRNGradKernel",
@@ -99,7 +103,7 @@ class BatchNormKernel(_Training):
         dtype: str = x.dtype
         mode, rate = _mode(op), op.running_average_factor if op.running_averages else 0.0
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             running: Sequence[Any] = (None, None)
             if op.running_averages:
                 for old, new in zip(inputs[3:5], outputs[3:5]):
@@ -130,7 +134,7 @@ class BatchNormGradKernel(_Training):
         dtype: str = x.dtype
         mode = _mode(op)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             at, dy, gamma, mean, invstd = (v.ptr for v in inputs)
             dx, dgamma, dbeta = (v.ptr for v in outputs)
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
@@ -170,7 +174,7 @@ class BatchNormInferenceKernel(CudnnKernel):
         sd = tensor(scale.dtype, scale.shape, op.layout)
         mode = _mode(op)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             statistics = [v.ptr for v in inputs[1:]]
             for start, count, d in parts:
                 at, y = (rows(v, start, count).ptr for v in (inputs[0], outputs[0]))
@@ -229,7 +233,7 @@ class LRNKernel(_CrossChannel):
 
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
-        def enqueue(env: Any, d: Any, x: int, y: int) -> None:
+        def enqueue(env: LaunchEnv, d: Any, x: int, y: int) -> None:
             libcudnn.cudnnLRNCrossChannelForward(
                 env.cudnn, how.handle, _LRN_MODE, one, d.handle, x, none, d.handle, y
             )
@@ -250,7 +254,7 @@ class LRNGradKernel(_CrossChannel):
 
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
-        def enqueue(env: Any, d: Any, x: int, y: int, dy: int, dx: int) -> None:
+        def enqueue(env: LaunchEnv, d: Any, x: int, y: int, dy: int, dx: int) -> None:
             libcudnn.cudnnLRNCrossChannelBackward(
                 env.cudnn, how.handle, _LRN_MODE, one, d.handle, y, d.handle, dy, d.handle, x,
                 none, d.handle, dx,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, blocks_for
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for
 from symdnn.gpu.cudnn.descriptor import Descriptor, PoolingDescription, descriptor
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
@@ -34,6 +34,10 @@ from symdnn.gpu.cudnn.kernel import (
 )
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import GpuDnnPool, GpuDnnPoolGrad
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.array import RawArray
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["MaxPoolGradKernel", "PoolGradKernel", "PoolKernel", "KERNELS"]
 
@@ -82,7 +86,7 @@ class PoolKernel(CudnnKernel):
 
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
-        def enqueue(env: Any, d: Sequence[Descriptor], x: int, y: int) -> None:
+        def enqueue(env: LaunchEnv, d: Sequence[Descriptor], x: int, y: int) -> None:
             libcudnn.cudnnPoolingForward(
                 env.cudnn, how.handle, one, d[0].handle, x, none, d[1].handle, y
             )
@@ -137,7 +141,7 @@ class PoolGradKernel(CudnnKernel):
         shapes = (call.outputs[0].shape, dy.shape)
         parts = _parts(dtype, shapes, layout_of(op))
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             dx = outputs[0]
             if not parts:
                 zero(env, dx)
@@ -168,7 +172,7 @@ class MaxPoolGradKernel(CudaKernel):
         return refuses_layout(call) or super().refuses(call)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[Any]
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One thread for each element of x."""
         op: Any = call.op

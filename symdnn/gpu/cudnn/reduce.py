@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import (
@@ -23,6 +23,9 @@ from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["ReductionKernel", "KERNELS"]
 
@@ -73,7 +76,7 @@ def reduction(call: Call) -> _Reduction:
 def _bytes(r: _Reduction, device: int | None) -> tuple[int, int]:
     """(workspace, indices) in bytes on a device; an estimate without one."""
 
-    def question(handle: Any) -> tuple[int, int]:
+    def question(handle: int) -> tuple[int, int]:
         how, x, y = r.descriptors()
         given = (handle, how.handle, x.handle, y.handle)
         space = operator.index(libcudnn.cudnnGetReductionWorkspaceSize(*given))
@@ -123,7 +126,7 @@ class ReductionKernel(CudnnKernel):
         how, xd, yd = r.descriptors()
         space, where = _bytes(r, device_index())
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             x, y = inputs[0], outputs[0]
             at: Any = outputs[1].ptr if r.indices else None
             if where > (outputs[1].nbytes if r.indices else 0):

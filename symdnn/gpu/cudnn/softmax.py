@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import ActivationDescription, Descriptor, descriptor
@@ -22,6 +22,10 @@ from symdnn.gpu.cudnn.kernel import (
 from symdnn.gpu.cudnn.pool import too_large
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import GpuDnnActivation, GpuDnnSoftmax, GpuDnnSoftmaxGrad
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.array import RawArray
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["ActivationKernel", "SoftmaxGradKernel", "SoftmaxKernel", "KERNELS"]
 
@@ -85,7 +89,7 @@ class _Rows(CudnnKernel):
         words = _algorithm_and_mode(call.op)
         dtype: str = call.inputs[0].dtype
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
             for start, count, d in parts:
                 at = (rows(_reshaped(v, shape), start, count).ptr for v in (*inputs, outputs[0]))
@@ -137,7 +141,7 @@ class ActivationKernel(CudnnKernel):
         total = prod(call.inputs[0].shape)
         parts = list(_strips(dtype, total))
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
             for start, d in parts:
                 x, y = (v.ptr + start * v.itemsize for v in (inputs[0], outputs[0]))

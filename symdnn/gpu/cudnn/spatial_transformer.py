@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.gpu import libcudnn
@@ -26,6 +26,9 @@ from symdnn.ops.vendor.gpudnn import (
     GpuDnnTransformerGrid,
     GpuDnnTransformerSampler,
 )
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["GridGradKernel", "GridKernel", "SamplerGradKernel", "SamplerKernel", "KERNELS"]
 
@@ -84,7 +87,7 @@ class GridKernel(_Grid):
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
 
-        def enqueue(env: Any, d: Descriptor, theta: int, grid: int) -> None:
+        def enqueue(env: LaunchEnv, d: Descriptor, theta: int, grid: int) -> None:
             libcudnn.cudnnSpatialTfGridGeneratorForward(env.cudnn, d.handle, theta, grid)
 
         return by_pieces(self.parts(call), enqueue)
@@ -108,7 +111,7 @@ class GridGradKernel(_Grid):
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
 
-        def enqueue(env: Any, d: Descriptor, dgrid: int, dtheta: int) -> None:
+        def enqueue(env: LaunchEnv, d: Descriptor, dgrid: int, dtheta: int) -> None:
             libcudnn.cudnnSpatialTfGridGeneratorBackward(env.cudnn, d.handle, dgrid, dtheta)
 
         return by_pieces(self.parts(call), enqueue)
@@ -164,7 +167,7 @@ class SamplerKernel(_Sampling):
         dtype: str = call.inputs[0].dtype
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
-        def enqueue(env: Any, d: Sequence[Descriptor], x: int, grid: int, y: int) -> None:
+        def enqueue(env: LaunchEnv, d: Sequence[Descriptor], x: int, grid: int, y: int) -> None:
             how, xd, yd = (v.handle for v in d)
             libcudnn.cudnnSpatialTfSamplerForward(env.cudnn, how, one, xd, x, grid, none, yd, y)
 
@@ -189,7 +192,7 @@ class SamplerGradKernel(_Sampling):
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
         def enqueue(
-            env: Any, d: Sequence[Descriptor], x: int, grid: int, dy: int, dx: int, dgrid: int
+            env: LaunchEnv, d: Sequence[Descriptor], x: int, grid: int, dy: int, dx: int, dgrid: int
         ) -> None:
             how, xd, yd = (v.handle for v in d)
             libcudnn.cudnnSpatialTfSamplerBackward(

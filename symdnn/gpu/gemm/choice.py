@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from symdnn.gpu.device.context import device_key
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
 from symdnn.tuning.attempts import Attempt, Bench, measure
 from symdnn.tuning.question import Question, answer, plain
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["GemmChoice", "choose", "chosen", "forget", "mode_by_flags"]
 
@@ -92,7 +95,7 @@ def forget() -> None:
 
 
 def choose(
-    plan: GemmPlan, mode: str, env: Any, at: Pointers, factors: Sequence[float]
+    plan: GemmPlan, mode: str, env: LaunchEnv, at: Pointers, factors: Sequence[float]
 ) -> GemmChoice:
     """The choice for a GEMM, which is measured on these addresses, or remembered.
 
@@ -114,7 +117,7 @@ def choose(
     return made
 
 
-def _timed(plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> GemmChoice:
+def _timed(plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]) -> GemmChoice:
     """The fastest on these operands; the heuristics' first if none could be timed."""
     question = _GemmQuestion(plan, env, at, factors)
     found = answer(question)
@@ -185,7 +188,9 @@ def _words(algorithm: GemmAlgorithm) -> dict[str, Any]:
 class _GemmBench(Bench[GemmAlgorithm]):
     """Runs candidates on the call's operands, with results in memory of its own."""
 
-    def __init__(self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> None:
+    def __init__(
+        self, plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]
+    ) -> None:
         s = plan.signature
         self.plan, self.env, self.factors = plan, env, factors
         self.results = _Results(s, env, at)
@@ -219,7 +224,7 @@ class _GemmBench(Bench[GemmAlgorithm]):
 class _Results:
     """Memory for the results of trials, which must not overwrite the program's."""
 
-    def __init__(self, s: GemmSignature, env: Any, at: Pointers) -> None:
+    def __init__(self, s: GemmSignature, env: LaunchEnv, at: Pointers) -> None:
         self.env = env
         size = s.batch * s.d.rows * s.d.columns
         self.d = env.empty((size,), s.result)

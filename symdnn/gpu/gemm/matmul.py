@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, CublasError
@@ -28,6 +28,9 @@ from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["MatmulKernel", "as_matrix", "operand", "KERNELS"]
 
@@ -115,7 +118,7 @@ class _Bound:
         if not fused:
             self.unfused.after_gemm(env, inputs, outputs)
 
-    def _plan(self, env: Any, s: GemmSignature) -> tuple[GemmPlan, bool]:
+    def _plan(self, env: LaunchEnv, s: GemmSignature) -> tuple[GemmPlan, bool]:
         """The plan, and whether it includes the epilogue."""
         if s not in self.plans:
             plan, fused = GemmPlan(env.cublaslt, s), True

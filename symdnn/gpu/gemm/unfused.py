@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu.device.array import RawArray
 from symdnn.graph.kernel import Call, kernels_for, sized
@@ -16,6 +16,9 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.epilogue import accumulator
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["Unfused"]
 
@@ -58,7 +61,7 @@ class Unfused:
         """The workspace of the sums."""
         return self._sums.workspace_bytes if isinstance(self.op, GpuGemmBiasGrad) else 0
 
-    def without_gemm(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def without_gemm(self, env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """The whole call, for operands without elements."""
         out = outputs[0]
         addend = self.op.addend if isinstance(self.op, GpuGemmBase) else None
@@ -68,7 +71,7 @@ class Unfused:
             env.zero(out.ptr, out.nbytes)
         self.after_gemm(env, inputs, outputs)
 
-    def after_gemm(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def after_gemm(self, env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """The epilogue of ``alpha x y + beta c``, in place."""
         out = outputs[0]
         if isinstance(self.op, GpuGemmBiasGrad) and outputs[1].size:
@@ -76,7 +79,7 @@ class Unfused:
         if isinstance(self.op, GpuGemm) and (self.op.bias or self.op.activation) and out.size:
             self._epilogue.launch(env, [out, *inputs[len(inputs) - self.op.bias :]], [out])
 
-    def _sum(self, env: Any, y: RawArray, out: RawArray) -> None:
+    def _sum(self, env: LaunchEnv, y: RawArray, out: RawArray) -> None:
         if y.size:
             self._sums.launch(env, [y], [out])
         else:

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.gpu.rnn.signature import RNNSignature, build, sizes
 from symdnn.ops.random.random import next_state
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["Forward", "GradInputs", "GradWeights"]
 
@@ -45,7 +48,7 @@ class BoundRNN:
             self.state = net.state()
             self.rnn = None if self.random else descriptor(net.description())
 
-    def handle(self, env: Any) -> int:
+    def handle(self, env: LaunchEnv) -> int:
         """The ``cudnnHandle_t``: the deterministic one for ``deterministic=more``."""
         return int(env.cudnn_deterministic if self.fixed else env.cudnn)
 
@@ -54,7 +57,7 @@ class BoundRNN:
         names = ["w", "x", "hx", *more]
         return dict(zip(names, inputs, strict=True))
 
-    def lengths(self, env: Any, given: dict[str, Any]) -> tuple[int, ...]:
+    def lengths(self, env: LaunchEnv, given: dict[str, Any]) -> tuple[int, ...]:
         """The lengths on the host, checked."""
         if not self.op.lengths:
             return self.net.full()
@@ -68,11 +71,11 @@ class BoundRNN:
         net = self.net
         return net.data(net.features, lengths), net.data(net.shape.output_size, lengths)
 
-    def states_at(self, env: Any) -> int:
+    def states_at(self, env: LaunchEnv) -> int:
         """The address of the states of cuDNN's dropout, after the workspace."""
         return int(env.workspace + aligned(self.sizes.workspace))
 
-    def seeded(self, env: Any, seed: int | None) -> tuple[Descriptor, Seeded | None]:
+    def seeded(self, env: LaunchEnv, seed: int | None) -> tuple[Descriptor, Seeded | None]:
         """The RNN descriptor and its dropout. Without a seed the reserve has the masks."""
         if self.rnn is not None:
             build(self.rnn, self.handle(env), self.net)
@@ -104,8 +107,8 @@ class Forward(BoundRNN):
         return [*out, reserve] if op.keeps_reserve else out
 
     def _run(
-        self, env: Any, given: dict[str, Any], outputs: Sequence[Any], lengths: tuple[int, ...],
-        reserve: RawArray,
+        self, env: LaunchEnv, given: dict[str, Any], outputs: Sequence[RawArray],
+        lengths: tuple[int, ...], reserve: RawArray,
     ) -> None:  # fmt: skip
         cell = self.op.has_cell
         seed = seed_of(on_host(env, given["state"])) if self.random else None
@@ -120,14 +123,14 @@ class Forward(BoundRNN):
             self.sizes.workspace, env.workspace, reserve.nbytes, reserve.ptr,
         )  # fmt: skip
 
-    def _advance(self, env: Any, state: Any, target: Any) -> Any:
+    def _advance(self, env: LaunchEnv, state: Any, target: Any) -> Any:
         """Write the next random state, the same as the neutral op's."""
         net = self.net
         drawn = (net.shape.num_layers - 1) * net.steps * net.batch * net.shape.output_size
         return put(env, next_state(on_host(env, state), drawn), target)
 
 
-def check_workspace(env: Any, bound: BoundRNN, rnn: Descriptor, x: Descriptor) -> None:
+def check_workspace(env: LaunchEnv, bound: BoundRNN, rnn: Descriptor, x: Descriptor) -> None:
     """Raise if cuDNN needs more memory for these lengths than the plan has."""
     if not bound.op.lengths:
         return
@@ -142,7 +145,7 @@ def check_workspace(env: Any, bound: BoundRNN, rnn: Descriptor, x: Descriptor) -
         )
 
 
-def copy_idle_states(env: Any, lengths: Sequence[int], source: Any, target: Any) -> None:
+def copy_idle_states(env: LaunchEnv, lengths: Sequence[int], source: Any, target: Any) -> None:
     """Copy the states (layers, batch, hidden) of sequences of length 0."""
     for start, count in runs_of_zero(lengths):
         a, b = (
@@ -188,8 +191,8 @@ class GradInputs(BoundRNN):
         return [*outputs[:-1], reserve]
 
     def _run(
-        self, env: Any, given: dict[str, Any], outputs: Sequence[Any], lengths: tuple[int, ...],
-        reserve: RawArray,
+        self, env: LaunchEnv, given: dict[str, Any], outputs: Sequence[RawArray],
+        lengths: tuple[int, ...], reserve: RawArray,
     ) -> None:  # fmt: skip
         cell = self.op.has_cell
         rnn, _keep = self.seeded(env, None)

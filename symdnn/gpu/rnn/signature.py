@@ -142,7 +142,7 @@ class RNNSignature:
         )
 
 
-def build(rnn: Descriptor, handle: Any, net: RNNSignature) -> None:
+def build(rnn: Descriptor, handle: int, net: RNNSignature) -> None:
     """Compile the kernels of ``PERSIST_DYNAMIC`` for the batch (``cudnnBuildRNNDynamic``), once.
 
     Without that, cuDNN 9.19 reports success and computes nothing.
@@ -191,7 +191,7 @@ def sizes(net: RNNSignature, device: int | None) -> Sizes:
     return query_cudnn(lambda handle: _queried(net, handle), _estimated(net))
 
 
-def _queried(net: RNNSignature, handle: Any) -> Sizes:
+def _queried(net: RNNSignature, handle: int) -> Sizes:
     states, drop = 0, None
     if net.dropout:
         states = states_bytes(handle)
@@ -222,7 +222,7 @@ def layout_problem(net: RNNSignature, device: int | None) -> str | None:
     return query_cudnn(lambda handle: _compared(net, handle), None)
 
 
-def _compared(net: RNNSignature, handle: Any) -> str | None:
+def _compared(net: RNNSignature, handle: int) -> str | None:
     rnn = descriptor(net.description())
     build(rnn, handle, net)
     wanted = net.parameters * net.itemsize
@@ -236,7 +236,7 @@ def _compared(net: RNNSignature, handle: Any) -> str | None:
     return None
 
 
-def _offset(net: RNNSignature, handle: Any, rnn: Descriptor, nbytes: int, part: Any) -> int:
+def _offset(net: RNNSignature, handle: int, rnn: Descriptor, nbytes: int, part: Any) -> int:
     """cuDNN's offset of a matrix or bias, in bytes."""
     gates = net.shape.gates
     identity = gates.index(part.gate) + (len(gates) if part.kind.endswith("R") else 0)
