@@ -227,7 +227,7 @@ class WinogradLaunch:
         self._moves = None if sizes.nhwc else [nhwc_reorders(s) for s in (sizes.x, sizes.y)]
 
     def __call__(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> None:
         """Transform the filters unless they are prepacked, then convolve all tiles."""
         base, words = self._scratch.begin(workspace), self._words

@@ -12,7 +12,6 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from symdnn.cpu.conv.winograd_weights_ir import filter_grad_ir
 from symdnn.cpu.launch.scratch import Scratch, as_contiguous
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Launch, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.vendor.onednn import OneDnnConvGradW
 
 __all__ = ["WinogradFilterGradKernel", "KERNELS"]
@@ -88,7 +88,7 @@ class _FilterGradLaunch:
         self._moves = None if sizes.nhwc else [nhwc_reorders(s)[0] for s in (sizes.x, sizes.y)]
 
     def __call__(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> None:
         """Add up products of all tiles, then transform the sums to filters."""
         base, words = self._scratch.begin(workspace), self._words

@@ -143,7 +143,7 @@ class _JoinSplitLaunch:
     def __init__(self, axis: int, compiled: bool, split: bool = False) -> None:
         self._axis, self._split, self._copies = axis, split, _CopyLaunches(compiled)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy every piece."""
         whole, pieces = (inputs[0], outputs) if self._split else (outputs[0], inputs)
         for piece, part in zip(pieces, _parts(whole, pieces, self._axis)):
@@ -168,7 +168,7 @@ class _IncSubtensorLaunch:
         self._part, self._sets = Subtensor(op.index), op.set_instead_of_inc
         self._copies = _CopyLaunches(compiled)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy ``x`` unless the result shares its memory, then change the part."""
         (x, y, *bounds), (out,) = inputs, outputs
         self._part.reference(x, *bounds)  # an index out of range is an error before any write
@@ -220,7 +220,7 @@ class _GatherLaunch(CpuLaunch):
         words = [count, rows, 1, length * x.numpy.itemsize, x.shape[0], 0, 0, 0, 0]
         self._words = (_Words * len(words))(*words)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy every row."""
         x, index = inputs[:2]
         (out,) = outputs

@@ -96,7 +96,7 @@ class PermutedInputs(CpuLaunch):
     def __init__(self, launch: Any, order: Sequence[int]) -> None:
         self._launch, self._order = launch, tuple(order)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute every element."""
         self._launch([inputs[k] for k in self._order], outputs)
 

@@ -86,7 +86,7 @@ class _DrawLaunch(CpuLaunch):
         words = [threads.threads(count, _ELEMENTS_PER_THREAD), 1, count, 0, 0, 0, 0]
         self._words = (_Words * len(words))(*words)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Draw every element."""
         y, following = outputs
         state = np.ascontiguousarray(inputs[0])

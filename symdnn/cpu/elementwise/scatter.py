@@ -21,6 +21,7 @@ from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 
 __all__ = ["ScatterKernel", "KERNELS", "scatter_ir"]
@@ -61,7 +62,7 @@ class _ScatterLaunch:
     def __init__(self, op: Any, dtype: str) -> None:
         self._get, self._run = op.getter(), threads.kernel(scatter_ir, dtype)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy ``x`` unless the result shares its memory, then add."""
         x, y, index = inputs
         (out,) = outputs

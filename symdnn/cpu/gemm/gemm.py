@@ -223,7 +223,7 @@ class _GemmLaunch(CpuLaunch):
         self._own = np.empty(0, np.uint8)
 
     def __call__(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> None:
         """Multiply, then run the epilogue."""
         arrays = [*inputs[:2], *map(as_contiguous, inputs[2:]), *outputs]

@@ -60,7 +60,7 @@ class ContiguousLaunch(CpuLaunch):
         words = [*head, *[0] * (reads + writes), *tail]
         self._words = (ctypes.c_int64 * len(words))(*words)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute every result; raises the error that the kernel reports."""
         read = inputs[: self._reads]
         dense = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in read]

@@ -48,7 +48,7 @@ class StridedLaunch(CpuLaunch):
         self._make = make
         self._blocks: dict[Any, StridedBlock] = {}
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute every output."""
         self._block(inputs, outputs).run([*inputs, *outputs])
 

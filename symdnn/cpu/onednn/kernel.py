@@ -161,7 +161,7 @@ class PrimitiveLaunch(CpuLaunch):
         return BoundPrimitive(reorder(*pair), _REORDER_OPERANDS)
 
     def __call__(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> None:
         """Run the primitive on a call's arrays."""
         for index, place, move in self._adds:

@@ -112,7 +112,7 @@ class _MatmulLaunch(CpuLaunch):
         self._own: Any = None
 
     def __call__(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> None:
         """Multiply, then run the epilogue."""
         primitives = self._primitives

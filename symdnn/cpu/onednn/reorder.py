@@ -60,7 +60,7 @@ class _ReorderLaunch(CpuLaunch):
     def __init__(self, primitive: Primitive) -> None:
         self._primitive, self._bound = primitive, BoundPrimitive(primitive, _OPERANDS)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy into the other layout."""
         source = as_contiguous(inputs[0])
         self._bound(address(source), address(outputs[0]))
@@ -80,7 +80,7 @@ class _CopyLaunch(CpuLaunch):
         shape = tuple(x.shape[d] for d in order)
         self._launch = elementwise_launch(identity_program(x.dtype), shape)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy every element."""
         self._launch([inputs[0].transpose(self._order)], outputs)
 

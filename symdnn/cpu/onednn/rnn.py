@@ -349,7 +349,9 @@ class _ForwardLaunch:
         self.net, self.launchers = net, launchers
         self._pool: list[list[Any]] = []
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
+    def __call__(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> Any:
         """Run all layers; returns the results with the reserve, if the gradient needs it."""
         net = self.net
         w, x, *states = map(as_contiguous, inputs)
@@ -392,7 +394,7 @@ class _BackwardLaunch:
         self.net, self.launchers = net, launchers
 
     def __call__(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Any], outputs: Sequence[Array], workspace: Array | None = None
     ) -> None:
         """Backpropagate through all layers."""
         net, n = self.net, 1 + self.net.lstm

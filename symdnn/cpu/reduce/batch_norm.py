@@ -53,7 +53,7 @@ class _PreparableLaunch(CpuLaunch):
     def __init__(self, launch: Launch, prepare: Callable[..., None]) -> None:
         self._launch, self.prepare = launch, prepare
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run the launch."""
         self._launch(inputs, outputs)
 

@@ -151,7 +151,7 @@ class _UfuncLaunch(CpuLaunch):
     def __init__(self, function: Any) -> None:
         self.direct: Any = function
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         self.direct(*inputs, outputs[0])
 
 
@@ -226,7 +226,7 @@ class _UfuncReduceLaunch(CpuLaunch):
 
         self.direct: Any = direct if dtype == y.numpy else in_wider_dtype
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         self.direct(inputs[0], outputs[0])
 
 

@@ -289,7 +289,9 @@ class _RecurrentLaunch:
         self.workspace_bytes = max(end for _, end in self._places.values())
         self._scratch = Scratch([self.workspace_bytes])
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
+    def __call__(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> Any:
         raise NotImplementedError
 
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
@@ -326,7 +328,9 @@ class _ForwardLaunch(_RecurrentLaunch):
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
         return _forward_floats(layer, self._threads[layer], self.keeps)
 
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
+    def __call__(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> Any:
         """Run all layers; returns the results with the reserve, if the gradient needs it."""
         w, x, hx, *cx = map(as_contiguous, inputs)
         y, hy, *cy = outputs[: 2 + self.lstm]
@@ -401,7 +405,7 @@ class _BackwardLaunch(_RecurrentLaunch):
         return _backward_floats(layer, self._threads[layer])
 
     def __call__(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+        self, inputs: Sequence[Any], outputs: Sequence[Array], workspace: Array | None = None
     ) -> None:
         """Backpropagate through all layers, the last one first."""
         reserve: RecurrentReserve = inputs[-1]

@@ -237,7 +237,7 @@ class BoundKernel:
         self._last: tuple[Any, ...] = ()
         self._enqueue: list[tuple[Any, ...]] = []
 
-    def __call__(self, env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[RawArray]) -> None:
         """Enqueue the kernels of this call."""
         operands = (*inputs, *outputs)
         if not self._is_last(operands, env):

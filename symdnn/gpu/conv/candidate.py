@@ -78,7 +78,7 @@ class _LegacyLaunch:
         self.descriptors = form.descriptors()
 
     def __call__(
-        self, handle: Any, at: Mapping[str, int], workspace: int, alpha: float, beta: float
+        self, handle: int, at: Mapping[str, int], workspace: int, alpha: float, beta: float
     ) -> None:
         a, b, c = (at[r] for r in self.roles)
         first, second, convolution, result = self.descriptors

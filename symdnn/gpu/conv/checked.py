@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from symdnn.config import config
 from symdnn.errors import SymdnnError
@@ -103,7 +103,9 @@ class CheckedConv:
         self.run = _prepared(candidate, self.signature)
         self.checked = Checked((blocklist.asked(self.signature), candidate.key, device_index()))
 
-    def __call__(self, env: Any, arrays: Arrays, alpha: float = 1.0, beta: float = 0.0) -> None:
+    def __call__(
+        self, env: LaunchEnv, arrays: Arrays, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
         """Enqueue ``alpha * convolution + beta * result``; the first run is checked.
 
         Raises :class:`~symdnn.errors.UnsupportedAlgorithm` if a named algorithm is wrong and may

@@ -104,7 +104,7 @@ class Trial:
         """The workspace."""
         return self.nbytes
 
-    def prepared(self, handle: Any) -> Callable[[Any, Any], Any]:
+    def prepared(self, handle: int | None) -> Callable[[Any, Any], Any]:
         """The launch of both."""
         return self.launch
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.gpu import libcudnn
@@ -61,6 +61,9 @@ from symdnn.tuning import fallbacks
 from symdnn.tuning.division import Division
 from symdnn.tuning.overrides import algorithm_for
 from symdnn.tuning.replay import Recorded
+
+if TYPE_CHECKING:
+    from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = ["ConvKernel", "KERNELS", "signature"]
 
@@ -383,7 +386,9 @@ class _Empty:
     def __init__(self, call: Call) -> None:
         self.op: Any = call.op
 
-    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(
+        self, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
+    ) -> None:
         """Enqueue zeros, or a copy of ``out`` that cuDNN scales."""
         out = outputs[0]
         if is_empty(out):
@@ -406,7 +411,9 @@ class _Bound:
         self.roles = DIRECTIONS[op.direction].roles
         self.runs = [CheckedConv(p.signature, p.in_use, call.node, room_bytes) for p in plan]
 
-    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(
+        self, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
+    ) -> None:
         out = outputs[0]
         if self.op.output_index is not None:
             copy(env, inputs[self.op.output_index], out)

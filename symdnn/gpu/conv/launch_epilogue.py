@@ -133,7 +133,9 @@ class _FusedLaunch:
         )
         self.two: Any = None
 
-    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(
+        self, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
+    ) -> None:
         if self.two is not None:
             self.two(env, inputs, outputs)
         elif self.checked.pending and self.checked.due(env):

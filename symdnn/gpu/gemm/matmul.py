@@ -103,7 +103,9 @@ class _Bound:
         self.mode = mode_by_flags()
         self.plans: dict[GemmSignature, tuple[GemmPlan, bool]] = {}
 
-    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(
+        self, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
+    ) -> None:
         """Enqueue the GEMM and its epilogue."""
         x, y, out = as_matrix(inputs[0], 0), as_matrix(inputs[1], 1), outputs[0]
         if out.size == 0 or x.shape[2] == 0:

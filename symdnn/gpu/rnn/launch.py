@@ -30,7 +30,7 @@ from symdnn.gpu.rnn.signature import RNNSignature, build, sizes
 from symdnn.ops.random.random import next_state
 
 if TYPE_CHECKING:
-    from symdnn.gpu.device.env import LaunchEnv
+    from symdnn.gpu.device.env import Env, LaunchEnv
 
 __all__ = ["Forward", "GradInputs", "GradWeights"]
 
@@ -88,7 +88,7 @@ class BoundRNN:
 class Forward(BoundRNN):
     """``cudnnRNNForward``; the outputs are y, hy, (cy), (next state), (reserve)."""
 
-    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, env: Env, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         op, net = self.op, self.net
         more = ["cx"] * op.has_cell + ["lengths"] * op.lengths + ["state"] * self.random
         given = self.names(inputs, *more)
@@ -171,7 +171,7 @@ class GradInputs(BoundRNN):
     The output reserve is the input's memory, or a copy if another op reads that.
     """
 
-    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, env: Env, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         op = self.op
         cell = ["cx"] * op.has_cell
         more = [*cell, *["lengths"] * op.lengths, "y", "dy", "dhy"]
@@ -209,7 +209,7 @@ class GradInputs(BoundRNN):
 class GradWeights(BoundRNN):
     """``cudnnRNNBackwardWeights_v8``, which adds to its output: that is set to 0 first."""
 
-    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __call__(self, env: Env, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         given = self.names(inputs, *["lengths"] * self.op.lengths, "y", "reserve")
         (dw,) = outputs
         zero(env, dw)
