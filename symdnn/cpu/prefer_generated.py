@@ -42,7 +42,7 @@ def _never(call: Call) -> str | None:
 
 
 def _softmax_refusal(call: Call) -> str | None:
-    out: Any = call.outputs[0]
+    out = call.outputs[0]
     if not out.is_static or prod(out.shape) <= _MAX_SOFTMAX_ELEMENTS:
         return None
     if out.shape[-1] not in _ONEDNN_ROW_LENGTHS:

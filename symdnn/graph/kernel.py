@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from symdnn.errors import SymdnnError
 from symdnn.graph.library_use import LibraryUse
@@ -26,9 +26,11 @@ __all__ = [
     "kernels_for", "load_by", "register_default_kernel", "register_kernel", "sized", "table",
 ]  # fmt: skip
 
+#: What a target computes on: an array of NumPy's, or of a device.
+BufferT = TypeVar("BufferT")
 #: Runs a bound kernel on (input buffers, output buffers). A buffer is None where size or content is
 #: the kernel's own; then it returns all outputs.
-Launch = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]
+Launch = Callable[[Sequence[BufferT], Sequence[BufferT]], Sequence[BufferT] | None]
 
 #: Values -> a number that changes when the value does; None where that can't be told.
 Versions = Mapping["Variable", Callable[[], "int | None"]]

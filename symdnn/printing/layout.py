@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from symdnn.printing.network import Box, Drawing, Group
 
@@ -25,7 +24,7 @@ GAP_X_PX, GAP_Y_PX, MARGIN_PX, TITLE_HEIGHT_PX = 18.0, 34.0, 14.0, 20.0
 SORTING_SWEEPS = 6
 
 Arrow = tuple[str, str]
-Key = Any  # a box's key, or (from, to, layer) where an arrow crosses a layer
+Key = str | tuple[str, str, int]  # a box's key, or (from, to, layer) where an arrow crosses a layer
 
 
 @dataclass
@@ -208,7 +207,7 @@ def _layers(keys: Sequence[str], arrows: Sequence[Arrow]) -> list[list[Key]]:
     backward.add_edges_from((b, a) for a, b in arrows)
     place = {k: i for i, k in enumerate(keys)}
     generations = list(networkx.topological_generations(backward))
-    return [sorted(g, key=place.__getitem__) for g in reversed(generations)]
+    return [sorted(g, key=place.__getitem__) for g in reversed(generations)]  # type: ignore[arg-type]
 
 
 def _to_origin(found: Layout, height: float) -> Layout:

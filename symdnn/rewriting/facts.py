@@ -21,7 +21,7 @@ __all__ = [
     "signed",
 ]  # fmt: skip
 
-Key = Any  # equal for sizes that are known to be equal
+Key = tuple[str, int]  # equal for sizes that are known to be equal
 
 
 class ShapeFacts:

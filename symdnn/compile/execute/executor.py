@@ -20,7 +20,7 @@ from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = ["Executor"]
 
-Values = dict[Variable, Any]
+Values = dict[Variable, object]
 
 
 class Executor:

@@ -28,7 +28,7 @@ class DescribedKernel(Kernel):
     name: str
     traits: Traits = FOREIGN
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Any]:
         """Raises :class:`~symdnn.errors.NotEvaluable`."""
         raise NotEvaluable(f"kernel {self.name} for {call} is described, not there")
 

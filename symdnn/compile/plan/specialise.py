@@ -105,9 +105,9 @@ class Specialised:
         """The type of ``v`` with its concrete shape."""
         return concrete_type(v, self.shapes)
 
-    def launch(self, node: Apply) -> Launch:
+    def launch(self, node: Apply) -> Launch[Any]:
         """The chosen kernel, bound to the node's call."""
-        found: Launch = self.choices[node].kernel.bind(self.call(node))
+        found: Launch[Any] = self.choices[node].kernel.bind(self.call(node))
         return found
 
     def call(self, node: Apply) -> Call:

@@ -33,7 +33,7 @@ from symdnn.ops.elementwise.comparison import Eq, Ge, Gt, Le, Lt, Neq, Switch
 
 __all__ = ["HostProgram"]
 
-Values = dict[Variable, Any]
+Values = dict[Variable, object]
 Step = Callable[[Values], None]
 
 #: Expressions on Python ints that equal the references on int64, also for division by zero (0 in

@@ -45,7 +45,7 @@ class ConvMomentsKernel(Kernel):
         """The name of the convolution's kernel."""
         return _chosen(call).name
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch that computes the convolution and its moments."""
         kernel, conv, moments = _chosen(call), _conv_of(call), _moments_of(call)
         if isinstance(kernel, WinogradKernel):
@@ -53,10 +53,10 @@ class ConvMomentsKernel(Kernel):
         return _one_by_one(call, kernel, kernel.bind(conv), MomentsKernel().bind(moments))
 
 
-def _together(call: Call, convolve: WinogradLaunch) -> Launch:
+def _together(call: Call, convolve: WinogradLaunch) -> Launch[Array]:
     op: Any = call.op
     given = len(op.operands(call.inputs)[0])
-    y: Any = call.outputs[0]
+    y = call.outputs[0]
     channels, finish = y.shape[-1], finisher(op.moments, y.shape)
     total, squares = np.empty((2, 1, 1, 1, channels))
 
@@ -71,7 +71,7 @@ def _together(call: Call, convolve: WinogradLaunch) -> Launch:
     return launch
 
 
-def _one_by_one(call: Call, kernel: Kernel, convolve: Any, moments: Launch) -> Launch:
+def _one_by_one(call: Call, kernel: Kernel, convolve: Any, moments: Launch[Array]) -> Launch[Array]:
     op: Any = call.op
     given = len(op.operands(call.inputs)[0])
     scratch = kernel.workspace_bytes(_conv_of(call)) > 0

@@ -26,6 +26,7 @@ from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
@@ -81,7 +82,7 @@ class DepthwiseKernel(Kernel):
             else "planes are convolved as they lie, where oneDNN would change the order",
         )  # fmt: skip
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code is for these sizes."""
         plan = _plan(call)
         x, w, y = _shapes(call)

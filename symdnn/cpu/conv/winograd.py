@@ -110,7 +110,7 @@ class WinogradKernel(Kernel):
             True, "float32", why=f"tiles of {tile} results take fewer products",
         )  # fmt: skip
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code is for these sizes."""
         return WinogradLaunch(call)
 

@@ -51,7 +51,7 @@ class WinogradFilterGradKernel(WinogradKernel):
         """Sums and blocks of each thread, activations reordered to NHWC."""
         return _scratch(ConvSizes(call), thread_pools.set_threads()).nbytes
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code is for these sizes."""
         return _FilterGradLaunch(call)
 

@@ -59,11 +59,11 @@ class FillKernel(Kernel):
         """The compiled kernel refuses small results."""
         return _refusal(call.outputs) if self._compiled else None
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch that copies the broadcast input."""
         if not self._compiled:
             return _fill
-        y: Any = call.outputs[0]
+        y = call.outputs[0]
         return PermutedInputs(elementwise_launch(identity_program(y.dtype), tuple(y.shape)), (0,))
 
 
@@ -88,7 +88,7 @@ class CopyPiecesKernel(Kernel):
         whole = call.inputs if isinstance(call.op, Split) else call.outputs
         return _refusal(whole[:1])
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch that copies the pieces."""
         op: Any = call.op
         if isinstance(op, Join):
@@ -201,7 +201,7 @@ class GatherKernel(Kernel):
             return "it takes rows by int32 and int64"
         return _refusal(call.outputs, 1 << 10)
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code serves all sizes."""
         return _GatherLaunch(call)
 
@@ -211,7 +211,7 @@ class _GatherLaunch(CpuLaunch):
 
     def __init__(self, call: Call) -> None:
         x, index = call.inputs[:2]
-        y: Any = call.outputs[0]
+        y = call.outputs[0]
         self._op: Any = call.op
         self._run = threads.kernel(gather_ir, index.dtype)
         length = prod(x.shape[1:])

@@ -46,7 +46,7 @@ class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
 
     def refuses(self, call: Call[Elemwise | FusedElemwise]) -> str | None:
         """Needs a scalar program that can be compiled, and enough work."""
-        types: Any = (*call.inputs, *call.outputs)
+        types = (*call.inputs, *call.outputs)
         if not all(isinstance(t, TensorType) and t.dtype in VALUES for t in types):
             return "there is no code for these dtypes"
         program = self.program(call)

@@ -55,9 +55,9 @@ class DrawKernel(Kernel):
     def refuses(self, call: Call) -> str | None:
         """Needs float32 results, or a single probability."""
         op: Any = call.op
-        y: Any = call.outputs[0]
+        y = call.outputs[0]
         if isinstance(op, RandomBernoulli):
-            p: Any = call.inputs[1]
+            p = call.inputs[1]
             if p.dtype not in ("float32", "float64") or y.dtype not in VALUES:
                 return f"there is no code for {y.dtype} of a probability of {p.dtype}"
             if p.is_static and prod(p.shape) != 1:
@@ -72,8 +72,8 @@ class DrawKernel(Kernel):
 
     def bind(self, call: Call) -> Any:
         """A launch whose code serves all sizes."""
-        y: Any = call.outputs[0]
-        p: Any = call.inputs[1].dtype if isinstance(call.op, RandomBernoulli) else ""
+        y = call.outputs[0]
+        p = call.inputs[1].dtype if isinstance(call.op, RandomBernoulli) else ""
         return _DrawLaunch(_KINDS[type(call.op)], y.dtype, p, prod(y.shape))
 
 
@@ -144,7 +144,7 @@ class DropoutKernel(Kernel):
     def bind(self, call: Call) -> Any:
         """A launch that draws the mask and then applies it."""
         op: Any = call.op
-        x: Any = call.inputs[1]
+        x = call.inputs[1]
         count = prod(call.outputs[1].shape)
         draw = _DrawLaunch("mask", "bool", "float32", count)
         scale = elementwise.elementwise_launch(scaled_program(x.dtype, op.scale), tuple(x.shape))
@@ -165,14 +165,14 @@ class DropoutGradKernel(Kernel):
 
     def refuses(self, call: Call) -> str | None:
         """Needs enough elements."""
-        dy: Any = call.inputs[0]
+        dy = call.inputs[0]
         if dy.dtype not in VALUES:
             return "there is no code for the dtype"
         return _refusal(dy)
 
     def bind(self, call: Call) -> Any:
         """An elementwise launch of (mask, dy, rate)."""
-        dy: Any = call.inputs[0]
+        dy = call.inputs[0]
         op: Any = call.op
         run = elementwise.elementwise_launch(scaled_program(dy.dtype, op.scale), tuple(dy.shape))
         return elementwise.PermutedInputs(run, (1, 0, 2))

@@ -51,7 +51,7 @@ class ScatterKernel(Kernel):
         # With nothing to add there is still work: x is copied.
         return compile_refusal((y,), lambda: max(1, prod(y.shape)), _MIN_ELEMENTS_TO_COMPILE)
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code serves all sizes."""
         return _ScatterLaunch(call.op, call.inputs[0].dtype)
 

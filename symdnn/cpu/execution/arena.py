@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-__all__ = ["Arena", "Arenas"]
+from symdnn.graph.typing import Array
 
-Array = Any
+__all__ = ["Arena", "Arenas"]
 
 
 class ArenaUser(Protocol):

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.typing import Array
+
 __all__ = ["PersistentOutputBuffers", "OutputBuffers"]
 
-Array = Any
 
 #: Outputs of at least this size are recycled.
 _MIN_BYTES_TO_RECYCLE = 1 << 16
@@ -28,7 +29,7 @@ class OutputBuffers:
 
     def __init__(self, places: Sequence[tuple[int, tuple[int, ...], Any]]) -> None:
         self.places = list(places)
-        self.last: list[Array] = [None] * len(places)
+        self.last: list[Array | None] = [None] * len(places)
 
     def large(self, k: int) -> bool:
         """Whether the buffer of output ``k`` is large enough to be recycled."""
@@ -59,4 +60,4 @@ class PersistentOutputBuffers(OutputBuffers):
         if self.last[k] is None:
             _, shape, dtype = self.places[k]
             self.last[k] = np.empty(shape, dtype)
-        return self.last[k]
+        return self.last[k]  # type: ignore[return-value]

@@ -26,11 +26,10 @@ from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.kernel import Traits
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
 
 __all__ = ["CpuPlan"]
-
-Array = Any
 
 
 class CpuPlan(BoundPlan):
@@ -83,7 +82,7 @@ class CpuPlan(BoundPlan):
         self.steps: list[PlanStep] = []
         self.calls = 0 if full is None else HOT_CALLS
         self._bind_steps()
-        self.scratch: Array = None
+        self.scratch: Array | None = None
         self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
         for v, i in self.index.items():
             if isinstance(v, Constant):

@@ -19,12 +19,11 @@ from symdnn.cpu.execution.plan import CpuPlan
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Constant
 from symdnn.ops.control.scan_loop import NUMPY, NumpyArrays
 
 __all__ = ["CpuRuntime", "runtime"]
-
-Array = Any
 
 
 class HostMemory:

@@ -85,7 +85,7 @@ class GemmKernel(Kernel):
     def refuses(self, call: Call) -> str | None:
         """Needs float32, and an epilogue of a bias or an addend, and ReLU."""
         op: Any = call.op
-        types: Any = (*call.inputs, *call.outputs)
+        types = (*call.inputs, *call.outputs)
         if op.activation not in ("", "relu") or (op.residual and op.bias):
             return "nothing but a bias or an addend, and relu, can follow it"
         if any(t.dtype != "float32" for t in types):

@@ -221,7 +221,7 @@ def _operands(call: Call, layouts: dict[str, Layout]) -> list[PrimitiveOperand]:
 
 
 def _bias(call: Call) -> Layout:
-    t: Any = call.inputs[-1]
+    t = call.inputs[-1]
     return Layout((int(np.prod(t.shape)),), t.dtype)
 
 

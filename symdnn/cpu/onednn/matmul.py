@@ -43,7 +43,7 @@ class MatmulKernel(OnednnKernel):
     def refuses(self, call: Call) -> str | None:
         """Why oneDNN cannot run this call: it has no implementation, or nothing to do."""
         reason = self.refuses_types(call)
-        types: Any = (*call.inputs, *call.outputs)
+        types = (*call.inputs, *call.outputs)
         if reason or not all(t.is_static for t in types):
             return reason
         if any(0 in t.shape for t in types):
@@ -73,14 +73,14 @@ class _MatmulPrimitives:
     """The primitives of a call for transposed and contiguous operands."""
 
     def __init__(self, call: Call) -> None:
-        types: Any = (*call.inputs[:2], *call.outputs)
+        types = (*call.inputs[:2], *call.outputs)
         op: Any = call.op
         self.residual, self.has_bias = bool(op.residual), op.bias
         self.after = post_ops(op)
         self.a, self.b, self.out = (Layout(tuple(t.shape), t.dtype) for t in types)
         self.bias: Layout | None = None
         if op.bias:
-            t: Any = call.inputs[-1]
+            t = call.inputs[-1]
             self.bias = Layout(tuple(t.shape), t.dtype)
 
     def primitive(self, transposed_a: bool, transposed_b: bool) -> Primitive:

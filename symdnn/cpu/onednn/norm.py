@@ -82,13 +82,13 @@ class _NormKernel(OnednnKernel):
 
     def features(self, call: Call) -> int | None:
         """The number of elements of each parameter; None while sizes are not known."""
-        types: Any = call.inputs
+        types = call.inputs
         return self.layouts(call)[1].shape[0] if all(t.is_static for t in types) else None
 
     def refuses_types(self, call: Call) -> str | None:
         """Refuses other axes, and parameters that broadcast."""
         op: Any = call.op.op  # type: ignore[attr-defined]
-        types: Any = call.inputs
+        types = call.inputs
         ndim, own = types[0].ndim, 2 if self.names(call) is _BACKWARD else 1
         if not 2 <= ndim <= 5 or tuple(op.axes) != self.statistics(ndim):
             return f"oneDNN does not normalise {ndim} dimensions over {op.axes}"

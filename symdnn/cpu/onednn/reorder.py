@@ -35,7 +35,7 @@ class ReorderKernel(Kernel):
 
     def refuses(self, call: Call) -> str | None:
         """Needs float32 or bfloat16, few dimensions, and elements."""
-        x: Any = call.inputs[0]
+        x = call.inputs[0]
         if x.dtype not in ("float32", "bfloat16") or x.ndim > _MAX_DIMS:
             return f"it is for float32 and bfloat16 of at most {_MAX_DIMS} dimensions"
         if x.is_static and 0 in x.shape:
@@ -45,7 +45,7 @@ class ReorderKernel(Kernel):
     def bind(self, call: Call) -> Any:
         """A launch of the primitive, or a plain copy if the memory order stays the same."""
         op: Any = call.op
-        x: Any = call.inputs[0]
+        x = call.inputs[0]
         moved = [d for d in op.order if x.shape[d] != 1]
         if moved == sorted(moved) and not jit.problem() and str(config.cpu.compile) != "never":
             return _CopyLaunch(x, op.order)

@@ -16,6 +16,7 @@ from symdnn.cpu.pool.lrn_ir import LrnPlan, lrn_ir
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.nn.lrn import LRN, LRNGrad
 
 __all__ = ["LrnKernel", "KERNELS"]
@@ -47,10 +48,10 @@ class LrnKernel(Kernel):
             types, lambda: prod(d or 0 for d in x.shape), _MIN_ELEMENTS_TO_COMPILE
         )
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code is for these sizes, except the batch size."""
         op: Any = call.op
-        x: Any = call.inputs[0]
+        x = call.inputs[0]
         outer, inner = prod(x.shape[: op.axis]), prod(x.shape[op.axis + 1 :])
         settings = op.n, op.alpha, op.beta, op.k
         plan = LrnPlan(isinstance(op, LRNGrad), *settings, x.shape[op.axis], inner)

@@ -12,6 +12,7 @@ from symdnn.cpu.pool.pool_ir import PoolPlan, pool_ir
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
 
 __all__ = ["PoolKernel", "is_backward", "pool_launch", "plan_of", "KERNELS"]
@@ -41,7 +42,7 @@ class PoolKernel(Kernel):
         ``of`` is the neutral op if the call's op is a vendor's.
         """
         op: Any = of or call.op
-        types: Any = call.inputs
+        types = call.inputs
         if types[0].dtype not in ("float32", "float64"):
             return "it computes in float32 and float64"
         if op.ndim > 2 or prod(op.ws) > _MAX_WINDOW_ELEMENTS:
@@ -55,13 +56,13 @@ class PoolKernel(Kernel):
 
     def work(self, call: Call, op: Any) -> int:
         """Roughly the number of elements in all windows."""
-        large: Any = call.outputs[0] if is_backward(op) else call.inputs[0]
-        small: Any = call.inputs[-1] if isinstance(op, MaxPoolGrad) else call.outputs[0]
+        large = call.outputs[0] if is_backward(op) else call.inputs[0]
+        small = call.inputs[-1] if isinstance(op, MaxPoolGrad) else call.outputs[0]
         if isinstance(op, AveragePoolGrad):
             small = call.inputs[0]
         return max(prod(large.shape), prod(small.shape) * prod(op.ws)) if prod(small.shape) else 0
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code is for these sizes."""
         plan, planes = planned(call)
         rows, width = plan.size if plan.backward else plan.out
@@ -78,7 +79,7 @@ def is_backward(op: Any) -> bool:
 def planned(call: Call) -> tuple[PoolPlan, int]:
     """(the plan of a call, the number of planes)"""
     op: Any = call.op
-    x: Any = call.outputs[0] if is_backward(op) else call.inputs[0]
+    x = call.outputs[0] if is_backward(op) else call.inputs[0]
     plan = plan_of(op, x.dtype, x.shape)
     return plan, prod(x.shape[: len(x.shape) - op.ndim])
 
@@ -102,7 +103,7 @@ def _pair(axes: Sequence[Any], field: str, default: int) -> Any:
     return tuple([default] * (2 - len(found)) + found)
 
 
-def pool_launch(run: Any, plan: PoolPlan, rows: int, work: int) -> Launch:
+def pool_launch(run: Any, plan: PoolPlan, rows: int, work: int) -> Launch[Array]:
     """The launch of a compiled kernel over ``rows``; ``work`` is in elements of windows."""
     return ContiguousLaunch(
         run, [threads.threads(work, _WINDOW_ELEMENTS_PER_THREAD), rows, 1], plan.reads

@@ -17,6 +17,7 @@ from symdnn.cpu.pool.pool import PoolKernel, is_backward, plan_of, pool_launch
 from symdnn.cpu.pool.pool_nhwc_ir import pool_nhwc_ir, step_counts
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 
 __all__ = ["PoolNhwcKernel", "KERNELS"]
@@ -31,15 +32,15 @@ class PoolNhwcKernel(Kernel):
     def refuses(self, call: Call) -> str | None:
         """Refuses other layouts, and what :class:`~symdnn.cpu.pool.pool.PoolKernel` refuses."""
         op: Any = call.op
-        types: Any = call.inputs
+        types = call.inputs
         if op.layout == "NCHW" or op.op.ndim != 2 or types[0].ndim != 4:
             return "it is for two sizes of images with channels last"
         return PoolKernel().refuses(call, op.op)
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code is for these sizes."""
         op: Any = call.op.op  # type: ignore[attr-defined]
-        x: Any = call.outputs[0] if is_backward(op) else call.inputs[0]
+        x = call.outputs[0] if is_backward(op) else call.inputs[0]
         n, high, wide, channels = x.shape
         plan = plan_of(op, x.dtype, (high, wide))
         rows, columns = step_counts(plan)

@@ -32,7 +32,7 @@ __all__ = ["MomentsKernel", "SumsKernel", "finisher", "KERNELS"]
 
 def _refuses(call: Call, inner: Call) -> str | None:
     """Reasons of both kernels. Sizes do not matter, since the code serves all of them."""
-    types: Any = call.inputs
+    types = call.inputs
     if str(config.cpu.compile) == "never":
         return "cpu.compile=never"
     if all(t.is_static for t in types) and any(0 in t.shape for t in types):
@@ -50,7 +50,7 @@ def _count(shape: Sequence[int], axes: Sequence[int]) -> int:
 class _PreparableLaunch(CpuLaunch):
     """A launch with a ``prepare``, which queues the compilation of its code."""
 
-    def __init__(self, launch: Launch, prepare: Callable[..., None]) -> None:
+    def __init__(self, launch: Launch[Array], prepare: Callable[..., None]) -> None:
         self._launch, self.prepare = launch, prepare
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -66,12 +66,12 @@ class MomentsKernel(Kernel):
 
     def refuses(self, call: Call) -> str | None:
         """Needs float32 or bfloat16: squares of float64 would lose half of their digits."""
-        x: Any = call.inputs[0]
+        x = call.inputs[0]
         if x.dtype not in ("float32", "bfloat16"):
             return f"it sums up squares of float32, not of {x.dtype}"
         return _refuses(call, _moments(call))
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch that computes both sums in one pass."""
         op: Any = call.op
         inner = _moments(call)
@@ -128,7 +128,7 @@ def _running(
 
 def _moments(call: Call) -> Call:
     """The reduction for the sums of x and x * x."""
-    x: Any = call.inputs[0]
+    x = call.inputs[0]
     axes = call.op.axes  # type: ignore[attr-defined]
     b = Builder([x.dtype])
     wide = b.input(0).cast("float64")
@@ -149,7 +149,7 @@ class SumsKernel(Kernel):
         """Refuses what reductions refuse."""
         return _refuses(call, _sums(call))
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch that computes both sums in one pass."""
         op: Any = call.op
         run: Any = ReduceKernel().bind(_sums(call))

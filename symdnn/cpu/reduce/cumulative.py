@@ -19,6 +19,7 @@ from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 
 __all__ = ["KERNELS", "CumulativeKernel", "CumulativePlan", "cumulative_ir"]
@@ -52,12 +53,12 @@ class CumulativeKernel(Kernel):
 
     def refuses(self, call: Call) -> str | None:
         """Needs float32 or float64."""
-        types: Any = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
+        types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
         if any(t.dtype not in ("float32", "float64") for t in types):
             return "it computes in float32 and float64"
         return compile_refusal(types, lambda: prod(types[0].shape), _MIN_ELEMENTS_TO_COMPILE)
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code serves all sizes; the division into tasks is in the block."""
         op: Any = call.op
         shape = call.inputs[0].shape

@@ -102,7 +102,7 @@ class ReduceKernel(Kernel):
 
     def refuses(self, call: Call) -> str | None:
         """Needs code for the dtypes, at least one element, and enough work."""
-        types: Any = (*call.inputs, *call.outputs)
+        types = (*call.inputs, *call.outputs)
         if not all(isinstance(t, TensorType) and t.dtype in VALUES for t in types):
             return "there is no code for these dtypes"
         mode = str(config.cpu.compile)
@@ -133,7 +133,7 @@ class ReduceKernel(Kernel):
         """Whether shared variables may be updated before it: always, since it cannot fail."""
         return True
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch that compiles a loop for each set of strides when it first occurs."""
         plan = _planned(call.op, tuple(t.dtype for t in call.inputs))
         assert plan is not None
@@ -148,7 +148,7 @@ class NumpyFusedReduceKernel(Kernel):
     name = "numpy.program"
     traits = NUMPY
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """The launch of the op's reference."""
         return ReferenceKernel().bind(call)
 

@@ -16,6 +16,7 @@ from symdnn.cpu.reduce.softmax_inner_axis_ir import (
 from symdnn.cpu.reduce.softmax_last_axis import SOFTMAX_OPS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.typing import Array
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 
 __all__ = ["InnerAxisKernel", "KERNELS"]
@@ -40,7 +41,7 @@ class InnerAxisKernel(Kernel):
 
     def refuses(self, call: Call) -> str | None:
         """Needs one axis before the last, and float32 (argmax and argmin also take float64)."""
-        types: Any = call.inputs
+        types = call.inputs
         whole, axes = types[0], _axes(call.op)
         known = ("float32", "float64") if type(call.op) in (ArgMax, ArgMin) else ("float32",)
         if any(t.dtype not in known for t in types):
@@ -51,9 +52,9 @@ class InnerAxisKernel(Kernel):
             return f"there are fewer than {_MIN_COLUMNS} columns"
         return compile_refusal((whole,), lambda: prod(whole.shape), _MIN_ELEMENTS_TO_COMPILE)
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code serves all sizes."""
-        whole: Any = call.inputs[0]
+        whole = call.inputs[0]
         shape, axis = whole.shape, _axes(call.op)[0]
         plan = InnerAxisPlan(_KIND[type(call.op)], whole.dtype)
         n, inner = shape[axis], prod(shape[axis + 1 :])

@@ -47,7 +47,7 @@ class LastAxisKernel(Kernel):
     def refuses(self, call: Call) -> str | None:
         """Needs float32 or 16-bit floats, and the last axis."""
         op: Any = call.op
-        types: Any = (*call.inputs, *call.outputs)
+        types = (*call.inputs, *call.outputs)
         whole = _whole(call)
         if whole.dtype not in _DTYPES or any(t.is_float and t.dtype != whole.dtype for t in types):
             return "it computes in float32"
@@ -56,7 +56,7 @@ class LastAxisKernel(Kernel):
             return "it works along the last axis"
         return compile_refusal(types, lambda: prod(whole.shape), _MIN_ELEMENTS_TO_COMPILE)
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code serves short rows of this length, or all long rows."""
         whole = _whole(call)
         shape = whole.shape

@@ -14,6 +14,7 @@ import numpy as np
 from symdnn.cpu.launch.traits import NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch
 from symdnn.graph.type import numpy_dtype
+from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import FUNCTIONS, Instruction, ScalarProgram, number_of_text
 
 __all__ = ["ProgramKernel", "run_program"]
@@ -35,17 +36,17 @@ class ProgramKernel(Kernel):
 
         It cannot if its temporaries are small, and floats or bools.
         """
-        types: Any = (*call.inputs, *call.outputs)
+        types = (*call.inputs, *call.outputs)
         small = all(prod(t.shape) * t.numpy.itemsize <= _MAX_TEMPORARY_BYTES for t in types)
         return small and all(t.is_float or t.dtype == "bool" for t in types)
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A Python function with one call of NumPy for each instruction."""
         program: ScalarProgram = call.op.program  # type: ignore[attr-defined]
         return run_program(program)
 
 
-def run_program(program: ScalarProgram) -> Launch:
+def run_program(program: ScalarProgram) -> Launch[Array]:
     """``launch(inputs, outputs)`` of a program; a result may share the memory of an operand."""
     steps = [_step(program, s) for s in program.body]
     count = len(program.inputs)
@@ -61,7 +62,7 @@ def run_program(program: ScalarProgram) -> Launch:
     scope["copyto"] = np.copyto
     # The text consists of numbers and the template's words; nothing in it comes from the user.
     exec(compile(text, "<program>", "exec"), scope)
-    launch: Launch = scope["launch"]
+    launch: Launch[Array] = scope["launch"]
     return launch
 
 

@@ -246,7 +246,7 @@ class RecurrentKernel(Kernel):
         """Packed matrices, results of a step's GEMM, gradients of all gates."""
         return self._net(call).workspace_bytes
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call) -> Launch[Array]:
         """A launch that runs layer by layer."""
         return self._net(call)
 

@@ -77,7 +77,7 @@ _CONFIGURATIONS = {
 def shapes(call: Call) -> dict[str, tuple[int, ...]]:
     """Shapes of ``x``, ``w`` and ``y`` as (N, C, sizes), for any layout."""
     roles = DIRECTIONS[call.op.direction].roles  # type: ignore[attr-defined]
-    types: Any = (*call.inputs[:2], call.outputs[0])
+    types = (*call.inputs[:2], call.outputs[0])
     return {role: _ordered(tuple(t.shape), layout(call)) for role, t in zip(roles, types)}
 
 

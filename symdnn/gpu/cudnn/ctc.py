@@ -68,7 +68,7 @@ class CTCLossKernel(CudnnKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """The workspace for the longest labels that the call may have."""
-        scores: Any = call.inputs[0]
+        scores = call.inputs[0]
         if 0 in scores.shape:
             return 0
         steps, batch, classes = scores.shape
@@ -87,7 +87,7 @@ class CTCLossKernel(CudnnKernel):
         return max(query_cudnn(question, estimate), estimate) if longest else estimate
 
     def _descriptors(self, call: Call) -> tuple[Descriptor, Descriptor]:
-        scores: Any = call.inputs[0]
+        scores = call.inputs[0]
         longest = min(int(call.inputs[1].shape[1]), _MAX_LABEL_ELEMENTS)
         how = descriptor(CTCLossDescription("float32", longest))
         return tensor("float32", scores.shape), how

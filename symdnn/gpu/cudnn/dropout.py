@@ -83,7 +83,7 @@ class _Dropout(CudnnKernel):
 
     def prepared(self, call: Call) -> tuple[float, int, Any]:
         """Rate, bytes of states, the tensor's descriptor (None for an empty tensor)."""
-        out: Any = call.outputs[0]
+        out = call.outputs[0]
         total = prod(out.shape)
         as_row = tensor(out.dtype, (1, 1, 1, total)) if total else None
         return float(call.op.dropout), self.workspace_bytes(call), as_row  # type: ignore[attr-defined]

@@ -197,7 +197,7 @@ class _CrossChannel(CudnnKernel):
 
     def refuses_types(self, call: Call) -> str | None:
         """Dtypes and ranks."""
-        x: Any = call.inputs[0]
+        x = call.inputs[0]
         if x.ndim not in (4, 5):
             return f"cuDNN normalises across channels in 4 or 5 dimensions, not {x.ndim}"
         return super().refuses_types(call)
@@ -214,7 +214,7 @@ class _CrossChannel(CudnnKernel):
     def prepared(self, call: Call) -> tuple[Any, list[tuple[int, int, Any]]]:
         """The descriptor, and (start, count, tensor) of each piece of the batch."""
         op: Any = call.op
-        x: Any = call.inputs[0]
+        x = call.inputs[0]
         cut = [] if 0 in x.shape else pieces(x.shape[0], max_rows(x.shape))
         parts = [(start, n, tensor(x.dtype, (n, *x.shape[1:]), op.layout)) for start, n in cut]
         return descriptor(LRNDescription(op.n, op.alpha, op.beta, op.k)), parts

@@ -135,7 +135,7 @@ class PoolGradKernel(CudnnKernel):
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
         op: Any = call.op
-        types: Any = call.inputs
+        types = call.inputs
         dy = types[2] if op.is_max else types[0]
         dtype, how = dy.dtype, pooling(op)
         shapes = (call.outputs[0].shape, dy.shape)

@@ -58,7 +58,7 @@ class _Reduction:
 def reduction(call: Call) -> _Reduction:
     """The call's reduction; neighbouring dimensions are merged if both are reduced or both kept."""
     op: Any = call.op
-    x: Any = call.inputs[0]
+    x = call.inputs[0]
     runs: list[tuple[int, bool]] = []
     for axis, size in enumerate(x.shape):
         gone = axis in op.axis
@@ -103,7 +103,7 @@ class ReductionKernel(CudnnKernel):
 
     def refuses_sizes(self, call: Call) -> str | None:
         """Empty arrays, too many elements, and reductions over sizes of 1."""
-        x: Any = call.inputs[0]
+        x = call.inputs[0]
         if 0 in x.shape or prod(x.shape) > MAX_ELEMENTS:
             return f"cuDNN does not reduce {x}"
         r = reduction(call)

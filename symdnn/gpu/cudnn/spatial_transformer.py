@@ -123,7 +123,7 @@ class _Sampling(CudnnKernel):
 
     def refuses_sizes(self, call: Call) -> str | None:
         """Too many channels, and images that are too large."""
-        image: Any = call.inputs[0]
+        image = call.inputs[0]
         if image.shape[1] > _MAX_SAMPLER_CHANNELS:
             return f"cuDNN samples at most {_MAX_SAMPLER_CHANNELS} channels, not {image.shape[1]}"
         if not max_rows(image.shape, self.sampled(call)):

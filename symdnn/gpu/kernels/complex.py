@@ -6,7 +6,6 @@ Complex ops are not fused: other printers of scalar programs have only real numb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -83,7 +82,7 @@ class ComplexKernel(ElementwiseKernel):
 
     def refuses(self, call: Call) -> str | None:
         """Ops that ``complex.cuh`` does not have, and calls without complex operands."""
-        types: Any = (*call.inputs, *call.outputs)
+        types = (*call.inputs, *call.outputs)
         if not any(t.is_complex for t in types):
             return "no operand is complex"
         found = self.program(call)

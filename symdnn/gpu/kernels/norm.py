@@ -89,7 +89,7 @@ class NormGradKernel(CudaKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """Partial sums, and two sums for each mean."""
-        shape: Any = call.inputs[0].shape
+        shape = call.inputs[0].shape
         rows, own = (prod(call.inputs[i].shape) for i in (3, 2))
         return max(_partial(shape, rows, 2), _partial(shape, own, 2)) + 2 * 8 * (rows + 2)
 

@@ -165,7 +165,7 @@ class OrderKernel(CudaKernel):
 
     def _keys(self, call: Call) -> tuple[int, ...]:
         """The shape of the keys. For a subset the last dimension is the number of classes."""
-        shape: Any = call.outputs[0].shape
+        shape = call.outputs[0].shape
         if isinstance(call.op, RandomSubset):
             return (*shape[:-1], call.inputs[1].shape[-1])
         return tuple(shape)

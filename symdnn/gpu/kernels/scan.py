@@ -62,7 +62,7 @@ class ScanKernel(CudaKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """The totals of the chunks of each line."""
-        shape: Any = call.inputs[0].shape
+        shape = call.inputs[0].shape
         length = shape[call.op.axis]  # type: ignore[attr-defined]
         lines = prod(shape) // max(length, 1)
         return 16 * lines * _chunks(lines, length)

@@ -74,7 +74,7 @@ class _Task:
 def task_of(call: Call) -> _Task:
     """The task of a call with known sizes."""
     op: Any = call.op
-    x: Any = call.inputs[0]
+    x = call.inputs[0]
     if isinstance(op, GpuDnnSoftmax | GpuDnnSoftmaxGrad):
         kind = 2 * isinstance(op, GpuDnnSoftmaxGrad) + (op.algo == "log")
         if op.mode == "instance":

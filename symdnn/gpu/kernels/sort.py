@@ -119,7 +119,7 @@ class SortKernel(CudaKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """Keys and indices, each twice."""
-        x: Any = call.inputs[0]
+        x = call.inputs[0]
         return sort_bytes(prod(x.shape), x.dtype)
 
     def launches(

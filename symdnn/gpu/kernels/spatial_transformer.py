@@ -116,7 +116,7 @@ class SamplerGradKernel(TransformerKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """8 bytes for each image and each pixel."""
-        shape: Any = call.inputs[0].shape
+        shape = call.inputs[0].shape
         return 8 * (int(shape[0]) + prod(shape))
 
     def launches(

@@ -159,7 +159,7 @@ _built: WeakKeyDictionary[Descriptor, int] = WeakKeyDictionary()
 def signature_of(call: Call) -> RNNSignature:
     """The signature of a call of any of the three ops, with the standard algorithm."""
     op: Any = call.op
-    x: Any = call.inputs[1]
+    x = call.inputs[1]
     shape = RNNShape(
         op.rnn_mode, op.hidden_size, op.num_layers, op.input_mode, op.direction_mode
     )  # fmt: skip
