@@ -17,6 +17,7 @@ from symdnn.cpu.reduce.batch_norm import MomentsKernel, finisher
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, kernels_for
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.typing import Array
+from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
 
@@ -100,7 +101,7 @@ def _conv_of(call: Call) -> Call:
     return Call(op.conv, tuple(given), call.outputs[:1], call.hints, call.node, call.versions)
 
 
-def _moments_of(call: Call) -> Call:
+def _moments_of(call: Call) -> Call[BatchMoments]:
     op: Any = call.op
     _, more = op.operands(call.inputs)
     return Call(op.moments, (call.outputs[0], *more), call.outputs[1:], call.hints)

@@ -50,13 +50,13 @@ _KINDS = {OneDnnConv: "forward", OneDnnConvGradI: "grad_input", OneDnnConvGradW:
 _OPERANDS = {"forward": (0, 1, -1), "grad_input": (-1, 0, 1), "grad_filter": (0, -1, 1)}
 
 
-class DepthwiseKernel(Kernel):
+class DepthwiseKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
     """Forward, with bias, addend and relu, and both gradients, over one or two dimensions."""
 
     name = "llvm.depthwise"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> str | None:
         """Needs float32, as many groups as channels, and enough work."""
         op: Any = call.op
         if op.ndim > 2 or op.op.groups < 2:
@@ -74,7 +74,7 @@ class DepthwiseKernel(Kernel):
             return reason
         return jit.problem() or threads.problem() or None
 
-    def library_use(self, call: Call) -> LibraryUse:
+    def library_use(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> LibraryUse:
         """The row of ``f.dnn_report()``."""
         return LibraryUse(
             str(config.cpu.compile), "depthwise", "symdnn", "llvm", 0, True, "float32",
@@ -82,7 +82,7 @@ class DepthwiseKernel(Kernel):
             else "planes are convolved as they lie, where oneDNN would change the order",
         )  # fmt: skip
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> Launch[Array]:
         """A launch whose code is for these sizes."""
         plan = _plan(call)
         x, w, y = _shapes(call)

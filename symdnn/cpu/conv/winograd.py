@@ -58,13 +58,13 @@ _OPERANDS = {OneDnnConv: (0, 1, -1), OneDnnConvGradI: (1, 0, -1), OneDnnConvGrad
 _Words = ctypes.c_int64
 
 
-class WinogradKernel(Kernel):
+class WinogradKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
     """The forward pass, with bias, addend and ReLU, and the gradient of the input."""
 
     name = "llvm.winograd"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> str | None:
         """Needs float32, a stride of 1, one group, AVX-512 and enough work."""
         op: Any = call.op
         conv = op.op
@@ -83,7 +83,9 @@ class WinogradKernel(Kernel):
             return problem or "it is for processors with AVX-512"
         return self._static_refusal(call) if all(t.is_static for t in types) else None
 
-    def _static_refusal(self, call: Call) -> str | None:
+    def _static_refusal(
+        self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]
+    ) -> str | None:
         sizes = ConvSizes(call)
         if sizes.kernel[0] != sizes.kernel[1] or sizes.kernel[0] not in _FILTER_SIZES:
             return f"it is for square kernels of sizes {_FILTER_SIZES}"
@@ -98,11 +100,11 @@ class WinogradKernel(Kernel):
             return "it would gain too little"
         return None
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> int:
         """Transformed filters, blocks of each thread, activations reordered to NHWC."""
         return _scratch(ConvSizes(call), thread_pools.set_threads()).nbytes
 
-    def library_use(self, call: Call) -> LibraryUse:
+    def library_use(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> LibraryUse:
         """The row of ``f.dnn_report()``."""
         tile = f"{7 - ConvSizes(call).kernel[0]}x{7 - ConvSizes(call).kernel[0]}"
         return LibraryUse(
@@ -110,7 +112,7 @@ class WinogradKernel(Kernel):
             True, "float32", why=f"tiles of {tile} results take fewer products",
         )  # fmt: skip
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> Launch[Array]:
         """A launch whose code is for these sizes."""
         return WinogradLaunch(call)
 

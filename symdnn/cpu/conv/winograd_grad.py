@@ -29,7 +29,7 @@ from symdnn.cpu.launch.scratch import Scratch, as_contiguous
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Launch, Row
 from symdnn.graph.typing import Array
-from symdnn.ops.vendor.onednn import OneDnnConvGradW
+from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
 __all__ = ["WinogradFilterGradKernel", "KERNELS"]
 
@@ -41,7 +41,7 @@ _Words = ctypes.c_int64
 class WinogradFilterGradKernel(WinogradKernel):
     """The gradient of the filters."""
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> str | None:
         """Needs what the other directions need, and few threads."""
         if threads.allowed() > _MAX_THREADS:
             return f"it is for at most {_MAX_THREADS} threads"

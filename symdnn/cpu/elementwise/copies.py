@@ -74,23 +74,23 @@ def _fill(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
 # -- parts ----------------------------------------------------------------------------------------
 
 
-class CopyPiecesKernel(Kernel):
+class CopyPiecesKernel(Kernel[Join | Split | IncSubtensor]):
     """``Join``, ``Split`` and ``IncSubtensor``: pieces of arrays, each copied once."""
 
     def __init__(self, compiled: bool) -> None:
         self.name, self._compiled = ("llvm.move" if compiled else "numpy.move"), compiled
         self.traits = LLVM if compiled else NUMPY
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[Join | Split | IncSubtensor]) -> str | None:
         """The compiled kernel refuses small arrays."""
         if not self._compiled:
             return None
         whole = call.inputs if isinstance(call.op, Split) else call.outputs
         return _refusal(whole[:1])
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[Join | Split | IncSubtensor]) -> Launch[Array]:
         """A launch that copies the pieces."""
-        op: Any = call.op
+        op = call.op
         if isinstance(op, Join):
             return _JoinSplitLaunch(op.axis, self._compiled)
         if isinstance(op, Split):
@@ -186,22 +186,22 @@ def same_memory(a: Any, b: Any) -> bool:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-class GatherKernel(Kernel):
+class GatherKernel(Kernel[AdvancedSubtensor]):
     """``x[index]`` for one index array of the first dimension: an embedding."""
 
     name = "llvm.gather"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[AdvancedSubtensor]) -> str | None:
         """Needs an int32 or int64 index of the first dimension alone."""
-        op: Any = call.op
+        op = call.op
         if op.index[0] != "a" or any(e != _ALL for e in op.index[1:]):
             return "it takes whole rows"
         if call.inputs[1].dtype not in ("int32", "int64"):
             return "it takes rows by int32 and int64"
         return _refusal(call.outputs, 1 << 10)
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[AdvancedSubtensor]) -> Launch[Array]:
         """A launch whose code serves all sizes."""
         return _GatherLaunch(call)
 

@@ -46,15 +46,15 @@ def _refusal(t: Any) -> str | None:
     )
 
 
-class DrawKernel(Kernel):
+class DrawKernel(Kernel[RandomUniform | RandomNormal | RandomBernoulli]):
     """Uniform and normal numbers of float32; 0 or 1 with one probability."""
 
     name = "llvm.philox"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[RandomUniform | RandomNormal | RandomBernoulli]) -> str | None:
         """Needs float32 results, or a single probability."""
-        op: Any = call.op
+        op = call.op
         y = call.outputs[0]
         if isinstance(op, RandomBernoulli):
             p = call.inputs[1]
@@ -66,11 +66,11 @@ class DrawKernel(Kernel):
             return "it makes float32, not truncated"
         return _refusal(y)
 
-    def writes_updates(self, call: Call) -> bool:
+    def writes_updates(self, call: Call[RandomUniform | RandomNormal | RandomBernoulli]) -> bool:
         """Whether it can write a shared variable, the state: always, since it cannot fail."""
         return True
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[RandomUniform | RandomNormal | RandomBernoulli]) -> Any:
         """A launch whose code serves all sizes."""
         y = call.outputs[0]
         p = call.inputs[1].dtype if isinstance(call.op, RandomBernoulli) else ""
@@ -128,22 +128,22 @@ def scaled_program(dtype: str, scale: bool) -> ScalarProgram:
     return b.program([b.cast(mask.where(kept, 0), dtype)])
 
 
-class DropoutKernel(Kernel):
+class DropoutKernel(Kernel[Dropout]):
     """Draws the mask (:mod:`symdnn.cpu.elementwise.random_draws_ir`), then scales the elements."""
 
     name = "llvm.dropout"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[Dropout]) -> str | None:
         """Needs enough elements."""
         x, mask = call.inputs[1], call.outputs[1]
         if x.dtype not in VALUES:
             return "there is no code for the dtype"
         return _refusal(mask)
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[Dropout]) -> Any:
         """A launch that draws the mask and then applies it."""
-        op: Any = call.op
+        op = call.op
         x = call.inputs[1]
         count = prod(call.outputs[1].shape)
         draw = _DrawLaunch("mask", "bool", "float32", count)
@@ -157,23 +157,23 @@ class DropoutKernel(Kernel):
         return launch
 
 
-class DropoutGradKernel(Kernel):
+class DropoutGradKernel(Kernel[DropoutGrad]):
     """The gradient of dropout: one pass over the elements."""
 
     name = "llvm.dropout"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[DropoutGrad]) -> str | None:
         """Needs enough elements."""
         dy = call.inputs[0]
         if dy.dtype not in VALUES:
             return "there is no code for the dtype"
         return _refusal(dy)
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[DropoutGrad]) -> Any:
         """An elementwise launch of (mask, dy, rate)."""
         dy = call.inputs[0]
-        op: Any = call.op
+        op = call.op
         run = elementwise.elementwise_launch(scaled_program(dy.dtype, op.scale), tuple(dy.shape))
         return elementwise.PermutedInputs(run, (1, 0, 2))
 

@@ -34,15 +34,15 @@ _ALL = (None, None, None)
 _Words = ctypes.c_int64
 
 
-class ScatterKernel(Kernel):
+class ScatterKernel(Kernel[AdvancedIncSubtensor]):
     """``x[index] += y`` for one index array of the first dimension, in place or not."""
 
     name = "llvm.scatter"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
         """Needs additions to whole rows of float32 or float64."""
-        op: Any = call.op
+        op = call.op
         x, y = call.inputs[:2]
         if x.dtype not in ("float32", "float64"):
             return "it adds float32 and float64"
@@ -51,7 +51,7 @@ class ScatterKernel(Kernel):
         # With nothing to add there is still work: x is copied.
         return compile_refusal((y,), lambda: max(1, prod(y.shape)), _MIN_ELEMENTS_TO_COMPILE)
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[AdvancedIncSubtensor]) -> Launch[Array]:
         """A launch whose code serves all sizes."""
         return _ScatterLaunch(call.op, call.inputs[0].dtype)
 

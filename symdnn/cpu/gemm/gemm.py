@@ -76,15 +76,15 @@ def _panel_bytes() -> int:
         return 1 << 19
 
 
-class GemmKernel(Kernel):
+class GemmKernel(Kernel[OneDnnMatmul]):
     """GEMM of float32 matrices, and of stacks of them."""
 
     name = "llvm.gemm"
     traits = LLVM_ASKS_THREADS
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OneDnnMatmul]) -> str | None:
         """Needs float32, and an epilogue of a bias or an addend, and ReLU."""
-        op: Any = call.op
+        op = call.op
         types = (*call.inputs, *call.outputs)
         if op.activation not in ("", "relu") or (op.residual and op.bias):
             return "nothing but a bias or an addend, and relu, can follow it"
@@ -101,20 +101,20 @@ class GemmKernel(Kernel):
                 return "oneDNN is faster for so many rows of so few terms"
         return None
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[OneDnnMatmul]) -> int:
         """Panels of every thread. The launch allocates memory for rows that must be packed too."""
         found = _partition_of(call)
         return found.thread_bytes(False, shape_of(jit.vector_width()).columns) * found.threads
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OneDnnMatmul]) -> Any:
         """A launch for operands with any strides."""
         return _GemmLaunch(call)
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: Call[OneDnnMatmul]) -> None:
         """Queue the compilation of the module, which is the same for all sizes."""
         threads.kernel(gemm_ir, jit.vector_width())
 
-    def details(self, call: Call) -> str:
+    def details(self, call: Call[OneDnnMatmul]) -> str:
         """The number of threads and the size of a part."""
         found = _partition_of(call)
         return f"{found.threads} threads, parts of {found.part_m} x {found.part_n}"

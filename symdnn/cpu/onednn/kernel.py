@@ -255,7 +255,7 @@ def version_of(call: Call, index: int) -> Version | None:
     return None if v is None else call.versions.get(v)
 
 
-class OnednnKernel(Kernel):
+class OnednnKernel(Kernel[OpT]):
     """Base class of oneDNN kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
     A subclass defines :meth:`planned`, which raises

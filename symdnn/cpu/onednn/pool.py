@@ -50,7 +50,7 @@ def _algorithm(op: Any) -> int:
     return ALG[mode]
 
 
-class PoolKernel(OnednnKernel):
+class PoolKernel(OnednnKernel[OneDnnPool | OneDnnPoolGrad]):
     """Pooling, and the gradient of a mean (``dnnl_pooling_forward``, ``dnnl_pooling_backward``)."""
 
     name = "onednn.pool"
@@ -60,18 +60,18 @@ class PoolKernel(OnednnKernel):
         """bfloat16, where the CPU has instructions for it."""
         return frozenset({"bfloat16"} if has_bfloat16() else ())
 
-    def refuses_types(self, call: Call) -> str | None:
+    def refuses_types(self, call: Call[OneDnnPool | OneDnnPoolGrad]) -> str | None:
         """Refuses the gradient of a maximum, and ops that no rewrite lowers."""
-        op: Any = call.op.op  # type: ignore[attr-defined]
+        op: Any = call.op.op
         if op.mode == "sum" or not op.ndim + 2 == call.inputs[0].ndim <= 5:
             return "oneDNN pools (N, C) and 1 to 3 sizes, and has no sums"
-        if isinstance(call.op.op, MaxPoolGrad):  # type: ignore[attr-defined]
+        if isinstance(call.op.op, MaxPoolGrad):
             return "oneDNN gives the gradient of a maximum to one of several ties"
         return super().refuses_types(call)
 
-    def planned(self, call: Call) -> PlannedPrimitive:
+    def planned(self, call: Call[OneDnnPool | OneDnnPoolGrad]) -> PlannedPrimitive:
         """The forward or backward primitive."""
-        op: Any = call.op
+        op = call.op
         small = activation_layout(call.outputs[0], op.layout)
         large = activation_layout(call.inputs[0], op.layout)
         if isinstance(op, OneDnnPoolGrad):
@@ -91,7 +91,7 @@ class PoolKernel(OnednnKernel):
             [PrimitiveOperand("diff_dst", small, 0), PrimitiveOperand("diff_src", large, 0, True)],
         )
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OneDnnPool | OneDnnPoolGrad]) -> Any:
         """A launch; if x has a NaN, the reference computes a maximum, since oneDNN's ignores it."""
         launch = super().bind(call)
         op: Any = call.op
@@ -117,7 +117,7 @@ def _with_nan_check(launch: Any, op: Any) -> Any:
     return run
 
 
-class MaxPoolGradTiles(Kernel):
+class MaxPoolGradTiles(Kernel[OneDnnPoolGrad]):
     """The gradient of a maximum in NHWC if windows tile the plane: one compiled elementwise loop.
 
     The elements of windows are dimensions of their own in a view of x, along which y and dy
@@ -127,9 +127,9 @@ class MaxPoolGradTiles(Kernel):
     name = "llvm.pool_grad"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OneDnnPoolGrad]) -> str | None:
         """Refuses windows that overlap, leave gaps or are cut off."""
-        op: Any = call.op
+        op = call.op
         if op.layout == "NCHW" or not isinstance(op.op, MaxPoolGrad):
             return "it is for maxima of images with channels last"
         x, y, _ = call.inputs
@@ -142,7 +142,7 @@ class MaxPoolGradTiles(Kernel):
             return "its windows do not tile the image"
         return ElementwiseKernel().refuses(_as_elementwise(call))
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OneDnnPoolGrad]) -> Any:
         """The elementwise kernel's launch on views."""
         inner = _as_elementwise(call)
         run = ElementwiseKernel().bind(inner)
@@ -177,22 +177,22 @@ def _where_equal(dtype: str) -> ScalarProgram:
     )
 
 
-class MaxPoolGradNhwc(Kernel):
+class MaxPoolGradNhwc(Kernel[OneDnnPoolGrad]):
     """The gradient of a maximum in NHWC, by NumPy."""
 
     name = "numpy.pool_grad"
     traits = NUMPY
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OneDnnPoolGrad]) -> str | None:
         """Refuses NCHW, and means."""
-        op: Any = call.op
+        op = call.op
         if op.layout == "NCHW" or not isinstance(op.op, MaxPoolGrad):
             return "it is for maxima of images with channels last"
         return None
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OneDnnPoolGrad]) -> Any:
         """A launch with one pass over the output for each element of a window."""
-        op: Any = call.op.op  # type: ignore[attr-defined]
+        op: Any = call.op.op
         sizes = [int(d) for d in call.inputs[0].shape[1:-1]]
         counts = [int(d) for d in call.inputs[1].shape[1:-1]]
         found = (_places(o, sizes, counts, op) for o in itertools.product(*map(range, op.ws)))

@@ -27,13 +27,13 @@ _MAX_DIMS = 6
 _OPERANDS = ("src", "dst")
 
 
-class ReorderKernel(Kernel):
+class ReorderKernel(Kernel[Reorder]):
     """A copy with permuted dimensions (``dnnl_reorder``)."""
 
     name = "onednn.reorder"
     traits = ONEDNN
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[Reorder]) -> str | None:
         """Needs float32 or bfloat16, few dimensions, and elements."""
         x = call.inputs[0]
         if x.dtype not in ("float32", "bfloat16") or x.ndim > _MAX_DIMS:
@@ -42,9 +42,9 @@ class ReorderKernel(Kernel):
             return "it is empty"
         return library.problem().partition("\n")[0] or None
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[Reorder]) -> Any:
         """A launch of the primitive, or a plain copy if the memory order stays the same."""
-        op: Any = call.op
+        op = call.op
         x = call.inputs[0]
         moved = [d for d in op.order if x.shape[d] != 1]
         if moved == sorted(moved) and not jit.problem() and str(config.cpu.compile) != "never":

@@ -17,14 +17,14 @@ def _algorithm(op: Any) -> int:
     return ALG["log_softmax" if isinstance(op, LogSoftmax | LogSoftmaxGrad) else "softmax"]
 
 
-class SoftmaxKernel(OnednnKernel):
+class SoftmaxKernel(OnednnKernel[OneDnnSoftmax]):
     """Softmax and log-softmax (``dnnl_softmax_forward``)."""
 
     name = "onednn.softmax"
 
-    def planned(self, call: Call) -> PlannedPrimitive:
+    def planned(self, call: Call[OneDnnSoftmax]) -> PlannedPrimitive:
         """The primitive; both operands have the same layout."""
-        op: Any = call.op.op  # type: ignore[attr-defined]
+        op: Any = call.op.op
         x = contiguous(call.inputs[0])
         axis = op.axis % len(x.shape)
         made = primitive("softmax_forward", PROP["inference"], _algorithm(op), x, x, axis)
@@ -33,14 +33,14 @@ class SoftmaxKernel(OnednnKernel):
         )
 
 
-class SoftmaxGradKernel(OnednnKernel):
+class SoftmaxGradKernel(OnednnKernel[OneDnnSoftmaxGrad]):
     """Gradients of softmax and log-softmax (``dnnl_softmax_backward``)."""
 
     name = "onednn.softmax"
 
-    def planned(self, call: Call) -> PlannedPrimitive:
+    def planned(self, call: Call[OneDnnSoftmaxGrad]) -> PlannedPrimitive:
         """The primitive of (y, dy): the result of the softmax and its cotangent."""
-        op: Any = call.op.op  # type: ignore[attr-defined]
+        op: Any = call.op.op
         y = contiguous(call.inputs[0])
         axis, algorithm = op.axis % len(y.shape), _algorithm(op)
         forward = primitive("softmax_forward", PROP["training"], algorithm, y, y, axis)

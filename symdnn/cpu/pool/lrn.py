@@ -8,7 +8,6 @@ these activations take 2.5 and 1.6 ms.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.traits import LLVM
@@ -27,15 +26,15 @@ _MAX_WINDOW_CHANNELS, _MAX_CHANNELS = 16, 1 << 12
 _MIN_ELEMENTS_TO_COMPILE, _ELEMENTS_PER_THREAD = 1 << 12, 1 << 14
 
 
-class LrnKernel(Kernel):
+class LrnKernel(Kernel[LRN | LRNGrad]):
     """Local response normalisation and its gradient in float32, along any axis."""
 
     name = "llvm.lrn"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[LRN | LRNGrad]) -> str | None:
         """Needs float32, small windows and not too many channels."""
-        op: Any = call.op
+        op = call.op
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
         x = types[0]
         if x.dtype != "float32":
@@ -48,9 +47,9 @@ class LrnKernel(Kernel):
             types, lambda: prod(d or 0 for d in x.shape), _MIN_ELEMENTS_TO_COMPILE
         )
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[LRN | LRNGrad]) -> Launch[Array]:
         """A launch whose code is for these sizes, except the batch size."""
-        op: Any = call.op
+        op = call.op
         x = call.inputs[0]
         outer, inner = prod(x.shape[: op.axis]), prod(x.shape[op.axis + 1 :])
         settings = op.n, op.alpha, op.beta, op.k

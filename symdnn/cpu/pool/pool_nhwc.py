@@ -23,13 +23,13 @@ from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 __all__ = ["PoolNhwcKernel", "KERNELS"]
 
 
-class PoolNhwcKernel(Kernel):
+class PoolNhwcKernel(Kernel[OneDnnPool | OneDnnPoolGrad]):
     """Maximum, sum and mean of windows of (N, rows, columns, C) and their gradients."""
 
     name = "llvm.pool_last"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OneDnnPool | OneDnnPoolGrad]) -> str | None:
         """Refuses other layouts, and what :class:`~symdnn.cpu.pool.pool.PoolKernel` refuses."""
         op: Any = call.op
         types = call.inputs
@@ -37,9 +37,9 @@ class PoolNhwcKernel(Kernel):
             return "it is for two sizes of images with channels last"
         return PoolKernel().refuses(call, op.op)
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[OneDnnPool | OneDnnPoolGrad]) -> Launch[Array]:
         """A launch whose code is for these sizes."""
-        op: Any = call.op.op  # type: ignore[attr-defined]
+        op: Any = call.op.op
         x = call.outputs[0] if is_backward(op) else call.inputs[0]
         n, high, wide, channels = x.shape
         plan = plan_of(op, x.dtype, (high, wide))

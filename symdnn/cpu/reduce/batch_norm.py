@@ -58,22 +58,22 @@ class _PreparableLaunch(CpuLaunch):
         self._launch(inputs, outputs)
 
 
-class MomentsKernel(Kernel):
+class MomentsKernel(Kernel[BatchMoments]):
     """Mean and 1 / standard deviation of each channel, and new running values."""
 
     name = "llvm.moments"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[BatchMoments]) -> str | None:
         """Needs float32 or bfloat16: squares of float64 would lose half of their digits."""
         x = call.inputs[0]
         if x.dtype not in ("float32", "bfloat16"):
             return f"it sums up squares of float32, not of {x.dtype}"
         return _refuses(call, _moments(call))
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[BatchMoments]) -> Launch[Array]:
         """A launch that computes both sums in one pass."""
-        op: Any = call.op
+        op = call.op
         inner = _moments(call)
         run: Any = ReduceKernel().bind(inner)
         finish = finisher(op, call.inputs[0].shape)
@@ -139,19 +139,19 @@ def _moments(call: Call) -> Call:
     return Call(op, (x,), sized(kept, kept), call.hints)
 
 
-class SumsKernel(Kernel):
+class SumsKernel(Kernel[BatchSums]):
     """Both sums of batch normalisation's gradient, and their means."""
 
     name = "llvm.batch_sums"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[BatchSums]) -> str | None:
         """Refuses what reductions refuse."""
         return _refuses(call, _sums(call))
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[BatchSums]) -> Launch[Array]:
         """A launch that computes both sums in one pass."""
-        op: Any = call.op
+        op = call.op
         run: Any = ReduceKernel().bind(_sums(call))
         shape = np.broadcast_shapes(*(t.shape for t in call.inputs))
         m = call.outputs[0].numpy.type(_count(shape, op.axes))

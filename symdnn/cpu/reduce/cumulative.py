@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
 from symdnn.cpu.ir.scalar_ir import VALUES
@@ -45,22 +44,26 @@ class CumulativePlan:
     exclusive: bool
 
 
-class CumulativeKernel(Kernel):
+class CumulativeKernel(Kernel[CumSum | CumProd | CumMax | CumMin | LinearRecurrence]):
     """Cumulative ops along one axis of float32 (added in float64) or float64."""
 
     name = "llvm.cumulative"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(
+        self, call: Call[CumSum | CumProd | CumMax | CumMin | LinearRecurrence]
+    ) -> str | None:
         """Needs float32 or float64."""
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
         if any(t.dtype not in ("float32", "float64") for t in types):
             return "it computes in float32 and float64"
         return compile_refusal(types, lambda: prod(types[0].shape), _MIN_ELEMENTS_TO_COMPILE)
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(
+        self, call: Call[CumSum | CumProd | CumMax | CumMin | LinearRecurrence]
+    ) -> Launch[Array]:
         """A launch whose code serves all sizes; the division into tasks is in the block."""
-        op: Any = call.op
+        op = call.op
         shape = call.inputs[0].shape
         length, inner = shape[op.axis], prod(shape[op.axis + 1 :])
         outer = prod(shape) // (length * inner)

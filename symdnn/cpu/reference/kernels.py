@@ -177,7 +177,7 @@ _REDUCTIONS: dict[type, Any] = {
 
 
 @dataclass(frozen=True)
-class UfuncReduceKernel(Kernel):
+class UfuncReduceKernel(Kernel[Reduce]):
     """Runs a reduction by its ufunc, which writes into the buffer; for small arrays.
 
     Results equal the reference's bit for bit; for ten numbers it takes a fifth of the time.
@@ -186,7 +186,7 @@ class UfuncReduceKernel(Kernel):
     name: str = "numpy.reduce"
     traits = NUMPY
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[Reduce]) -> str | None:
         """Needs elements, and a result of the accumulator's dtype."""
         (x,), (y,), op = call.inputs, call.outputs, call.op
         if type(op) not in _REDUCTIONS:
@@ -201,9 +201,9 @@ class UfuncReduceKernel(Kernel):
             return "there are no elements"
         return None
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: Call[Reduce]) -> Launch:
         """The ufunc's ``reduce`` with ``out=``."""
-        op: Any = call.op
+        op = call.op
         return _UfuncReduceLaunch(_REDUCTIONS[type(op)].reduce, op, call.outputs[0])
 
 

@@ -222,15 +222,15 @@ def _reserve_memory(directions: Sequence[RecurrentLayer]) -> tuple[Any, list[Any
 # -- kernels --------------------------------------------------------------------------------------
 
 
-class RecurrentKernel(Kernel):
+class RecurrentKernel(Kernel[OneDnnRNN | OneDnnRNNGrad]):
     """The forward pass: from (w, x, hx, [cx]) to (y, hy, [cy], [reserve])."""
 
     name = "llvm.recurrent"
     traits = LLVM
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OneDnnRNN | OneDnnRNNGrad]) -> str | None:
         """Needs float32 and matrices that fit the L2 caches; the same for both passes."""
-        op: Any = call.op.op  # type: ignore[attr-defined]
+        op: Any = call.op.op
         if op.lengths or op.input_mode != "linear" or (op.dropout and op.num_layers > 1):
             return "it has no lengths, no dropout between layers, no skipped input"
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
@@ -242,15 +242,15 @@ class RecurrentKernel(Kernel):
             return "it is for processors with AVX"
         return _size_refusal(op, types[1].shape) if all(t.is_static for t in types) else None
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[OneDnnRNN | OneDnnRNNGrad]) -> int:
         """Packed matrices, results of a step's GEMM, gradients of all gates."""
         return self._net(call).workspace_bytes
 
-    def bind(self, call: Call) -> Launch[Array]:
+    def bind(self, call: Call[OneDnnRNN | OneDnnRNNGrad]) -> Launch[Array]:
         """A launch that runs layer by layer."""
         return self._net(call)
 
-    def _net(self, call: Call) -> _RecurrentLaunch:
+    def _net(self, call: Call[OneDnnRNN | OneDnnRNNGrad]) -> _RecurrentLaunch:
         return _ForwardLaunch(call)
 
 

@@ -47,7 +47,7 @@ MAX_ELEMENTS = 2**31 - 1
 MAX_ROWS = 65535
 
 
-class CudnnKernel(Kernel):
+class CudnnKernel(Kernel[OpT]):
     """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
     ``dtypes`` are the supported dtypes of float operands, ``layouts`` the supported layouts.

@@ -147,25 +147,25 @@ class BatchNormGradKernel(_Training):
 
 
 @dataclass(frozen=True)
-class BatchNormInferenceKernel(CudnnKernel):
+class BatchNormInferenceKernel(CudnnKernel[GpuDnnBatchNormInference]):
     """``cudnnBatchNormalizationForwardInference`` of (x, scale, bias, mean, variance)."""
 
     name: str = "cudnn.batch_norm_inference"
     dtypes = WITH_BFLOAT16
     layouts = ANY_LAYOUT
 
-    def refuses_sizes(self, call: Call) -> str | None:
+    def refuses_sizes(self, call: Call[GpuDnnBatchNormInference]) -> str | None:
         """Samples that are too large."""
         return too_large(call.inputs[0])
 
-    def details(self, call: Call) -> str:
+    def details(self, call: Call[GpuDnnBatchNormInference]) -> str:
         """Mode, epsilon, shapes."""
-        op: Any = call.op
+        op = call.op
         return f"{_mode(op)}, epsilon {op.epsilon}, of {', '.join(map(str, call.inputs))}"
 
-    def launcher(self, call: Call) -> Any:
+    def launcher(self, call: Call[GpuDnnBatchNormInference]) -> Any:
         """One call for each piece of the batch."""
-        op: Any = call.op
+        op = call.op
         x, scale = call.inputs[:2]
         shape: tuple[int, ...] = x.shape
         dtype: str = x.dtype

@@ -107,34 +107,34 @@ def _parts(
 
 
 @dataclass(frozen=True)
-class PoolGradKernel(CudnnKernel):
+class PoolGradKernel(CudnnKernel[GpuDnnPoolGrad]):
     """``cudnnPoolingBackward``: in max pooling one element of a window gets the gradient."""
 
     name: str = "cudnn.pool_grad"
     dtypes = WITH_BFLOAT16
     layouts = ANY_LAYOUT
 
-    def refuses_types(self, call: Call) -> str | None:
+    def refuses_types(self, call: Call[GpuDnnPoolGrad]) -> str | None:
         """Max pooling in NHWC, where only one of several ties would get the gradient.
 
         The hint ``backend="cudnn"`` allows it.
         """
         own = call.hints.backend != "cudnn" and layout_of(call.op) == "NHWC"
-        if own and call.op.is_max:  # type: ignore[attr-defined]
+        if own and call.op.is_max:
             return "cuDNN gives the gradient to one of several maxima"
         return super().refuses_types(call)
 
-    def refuses_sizes(self, call: Call) -> str | None:
+    def refuses_sizes(self, call: Call[GpuDnnPoolGrad]) -> str | None:
         """Samples that are too large."""
         return too_large(call.outputs[0])
 
-    def details(self, call: Call) -> str:
+    def details(self, call: Call[GpuDnnPoolGrad]) -> str:
         """The window and the operand."""
         return f"{pooling(call.op)}, gradient of {call.outputs[0]}"
 
-    def launcher(self, call: Call) -> Any:
+    def launcher(self, call: Call[GpuDnnPoolGrad]) -> Any:
         """One call for each piece of the batch."""
-        op: Any = call.op
+        op = call.op
         types = call.inputs
         dy = types[2] if op.is_max else types[0]
         dtype, how = dy.dtype, pooling(op)
@@ -158,24 +158,24 @@ class PoolGradKernel(CudnnKernel):
         return launch
 
 
-class MaxPoolGradKernel(CudaKernel):
+class MaxPoolGradKernel(CudaKernel[GpuDnnPoolGrad]):
     """The gradient of max pooling, which every tie gets."""
 
     name = "cuda.max_pool_grad"
     dtypes = WITH_BFLOAT16
     contiguous_inputs = True
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[GpuDnnPoolGrad]) -> str | None:
         """Average pooling, and NHWC."""
-        if not call.op.is_max:  # type: ignore[attr-defined]
+        if not call.op.is_max:
             return "it is for a maximum"
         return refuses_layout(call) or super().refuses(call)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[GpuDnnPoolGrad], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One thread for each element of x."""
-        op: Any = call.op
+        op = call.op
         (x, y, dy), (dx,) = inputs, outputs
         if is_empty(dx):
             return []

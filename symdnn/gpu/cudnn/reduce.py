@@ -88,20 +88,20 @@ def _bytes(r: _Reduction, device: int | None) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class ReductionKernel(CudnnKernel):
+class ReductionKernel(CudnnKernel[GpuDnnReduction]):
     """``cudnnReduceTensor``; the maximum and the minimum with a NaN are NaN."""
 
     name: str = "cudnn.reduction"
 
-    def refuses_types(self, call: Call) -> str | None:
+    def refuses_types(self, call: Call[GpuDnnReduction]) -> str | None:
         """Dtypes of sums or results that cuDNN does not have."""
-        op: Any = call.op
+        op = call.op
         dtype: str = call.inputs[0].dtype
         if op.dtype != dtype or op.acc_dtype != compute_dtype(dtype):
             return f"cuDNN reduces {dtype} to {dtype} in {compute_dtype(dtype)}"
         return super().refuses_types(call)
 
-    def refuses_sizes(self, call: Call) -> str | None:
+    def refuses_sizes(self, call: Call[GpuDnnReduction]) -> str | None:
         """Empty arrays, too many elements, and reductions over sizes of 1."""
         x = call.inputs[0]
         if 0 in x.shape or prod(x.shape) > MAX_ELEMENTS:
@@ -111,16 +111,16 @@ class ReductionKernel(CudnnKernel):
             return "no dimension that is reduced has more than one element"
         return None
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[GpuDnnReduction]) -> int:
         """cuDNN's workspace, then the indices, which may need more room than the output has."""
         space, where = _bytes(reduction(call), device_index())
         return aligned(space) + where
 
-    def details(self, call: Call) -> str:
+    def details(self, call: Call[GpuDnnReduction]) -> str:
         """Operation and shapes."""
         return f"{reduction(call)}, workspace {self.workspace_bytes(call)} bytes"
 
-    def launcher(self, call: Call) -> Any:
+    def launcher(self, call: Call[GpuDnnReduction]) -> Any:
         """One call; indices in the workspace are copied to the output."""
         r = reduction(call)
         how, xd, yd = r.descriptors()

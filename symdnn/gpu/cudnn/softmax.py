@@ -123,19 +123,19 @@ class SoftmaxGradKernel(_Rows):
 
 
 @dataclass(frozen=True)
-class ActivationKernel(CudnnKernel):
+class ActivationKernel(CudnnKernel[GpuDnnActivation]):
     """``cudnnActivationForward`` on an array of any shape, as rows of ``_STRIP_ELEMENTS``."""
 
     name: str = "cudnn.activation"
 
-    def details(self, call: Call) -> str:
+    def details(self, call: Call[GpuDnnActivation]) -> str:
         """The activation function and its coefficient."""
-        op: Any = call.op
+        op = call.op
         return f"{op.mode} ({op.coef}) of {call.inputs[0]}"
 
-    def launcher(self, call: Call) -> Any:
+    def launcher(self, call: Call[GpuDnnActivation]) -> Any:
         """Calls for strips of equal length, and one for the rest."""
-        op: Any = call.op
+        op = call.op
         how = descriptor(ActivationDescription(_ACTIVATIONS[op.mode], op.coef))
         dtype: str = call.inputs[0].dtype
         total = prod(call.inputs[0].shape)

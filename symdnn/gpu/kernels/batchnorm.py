@@ -98,46 +98,46 @@ def _shape(t: Any) -> tuple[int, ...]:
 # -- parts of a norm ------------------------------------------------------------------------------
 
 
-class MomentsKernel(CudaKernel):
+class MomentsKernel(CudaKernel[BatchMoments]):
     """One pass over x."""
 
     name = "cuda.batch_moments"
     dtypes = _FLOATS
     contiguous_inputs = frozenset({1, 2, 3})
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[BatchMoments]) -> int:
         """Partial results."""
         return _scratch(_shape(call.inputs[0]), prod(_shape(call.outputs[0])), _MOMENTS_STATES)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[BatchMoments], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The reduction."""
-        op: Any = call.op
+        op = call.op
         factor = inputs[1] if op.running else 0.0
         return batch_moments(inputs[0], op.axes, op.epsilon, outputs, inputs[2:], factor)
 
 
-class SumsKernel(CudaKernel):
+class SumsKernel(CudaKernel[BatchSums]):
     """One pass over the program's inputs."""
 
     name = "cuda.batch_sums"
     dtypes = frozenset(CTYPES)
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[BatchSums]) -> int:
         """Partial results."""
         return _scratch(self.full_shape(call), prod(_shape(call.outputs[0])), _SUMS_STATES)
 
-    def full_shape(self, call: Call) -> tuple[int, ...]:
+    def full_shape(self, call: Call[BatchSums]) -> tuple[int, ...]:
         """The shape before the reduction."""
         shapes = [_shape(t) for t in call.inputs]
         return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*shapes))
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[BatchSums], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The reduction."""
-        op: Any = call.op
+        op = call.op
         return batch_sums(op.program, inputs, op.axes, outputs, self.full_shape(call))
 
 
@@ -152,26 +152,29 @@ def _left_to_cudnn(call: Call) -> str | None:
 # -- whole norms ----------------------------------------------------------------------------------
 
 
-class BatchNormKernel(CudaKernel):
+class BatchNormKernel(CudaKernel[LayerNorm | BatchNormTrain | GpuDnnBatchNorm]):
     """Moments, then the normalisation. Inputs are x, scale, bias[, factor], running values."""
 
     name = "cuda.batch_norm"
     dtypes = _FLOATS
     contiguous_inputs = frozenset({3, 4, 5})
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[LayerNorm | BatchNormTrain | GpuDnnBatchNorm]) -> str | None:
         """Unsupported dtypes, and ops for cuDNN by flags."""
         return super().refuses(call) or _left_to_cudnn(call)
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[LayerNorm | BatchNormTrain | GpuDnnBatchNorm]) -> int:
         """Partial results."""
         return _scratch(_shape(call.inputs[0]), prod(_shape(call.outputs[1])), _MOMENTS_STATES)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self,
+        call: Call[LayerNorm | BatchNormTrain | GpuDnnBatchNorm],
+        inputs: Sequence[Any],
+        outputs: Sequence[View],
     ) -> Sequence[KernelLaunch]:
         """One kernel if shared memory is enough, else a reduction and an elementwise kernel."""
-        op: Any = call.op
+        op = call.op
         (x, gamma, beta, *rest), (y, *statistics) = inputs, outputs
         factor = rest.pop(0) if len(rest) == 3 else getattr(op, "running_average_factor", 0.0)
         kept = planes_norm(x, gamma, beta, axes_of(op), op.epsilon, outputs, rest, factor)
@@ -181,29 +184,32 @@ class BatchNormKernel(CudaKernel):
         return [*found, *elementwise_of(normalised, [x, gamma, beta, *statistics[:2]], [y])]
 
 
-class BatchNormGradKernel(CudaKernel):
+class BatchNormGradKernel(CudaKernel[BatchNormGrad | GpuDnnBatchNormGrad]):
     """Both sums in one reduction, then dx. Inputs are x, dy, scale, mean, invstd."""
 
     name = "cuda.batch_norm_grad"
     dtypes = _FLOATS
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[BatchNormGrad | GpuDnnBatchNormGrad]) -> str | None:
         """Parameters that several statistics share, and ops for cuDNN by flags."""
         gamma, mean = call.inputs[2:4]
         if gamma.broadcastable != mean.broadcastable:
             return "a parameter is shared by several statistics"
         return super().refuses(call) or _left_to_cudnn(call)
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[BatchNormGrad | GpuDnnBatchNormGrad]) -> int:
         """Partial results, and two means for each statistic."""
         kept = prod(_shape(call.inputs[3]))
         return _scratch(_shape(call.inputs[0]), kept, _SUMS_STATES) + 2 * 8 * (kept + 2)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self,
+        call: Call[BatchNormGrad | GpuDnnBatchNormGrad],
+        inputs: Sequence[Any],
+        outputs: Sequence[View],
     ) -> Sequence[KernelLaunch]:
         """One kernel if shared memory is enough, else a reduction and an elementwise kernel."""
-        op: Any = call.op
+        op = call.op
         (x, dy, gamma, mean, invstd), (dx, dgamma, dbeta) = inputs, outputs
         kept = planes_gradient(x, dy, gamma, mean, invstd, axes_of(op), outputs)
         if kept is not None:

@@ -194,14 +194,14 @@ class GatherKernel(CudaKernel):
         return _indexed(["gather"], _space(_get_op(call.op), inputs[0], inputs[1:]), y)
 
 
-class ScatterKernel(CudaKernel):
+class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
     """Sets, where the last claim wins, and increments by atomic additions in any order."""
 
     name = "cuda.scatter"
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
         """Sums of floats under ``deterministic=more``, which the ordered kernel runs."""
-        op: Any = call.op
+        op = call.op
         dtype: str = call.outputs[0].dtype
         if op.set_instead_of_inc:
             return None
@@ -211,15 +211,15 @@ class ScatterKernel(CudaKernel):
             return "deterministic=more: atomic additions of floats come in any order"
         return None
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[AdvancedIncSubtensor]) -> int:
         """Claims, or sums of dtypes that the device cannot add atomically."""
         return 8 * prod(call.outputs[0].shape)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, then the writes."""
-        op: Any = call.op
+        op = call.op
         (x, y, *rest), (out,) = inputs, outputs
         before = [] if out.alias_of == x.slot else copies(x, out)
         space = _space(op.getter(), out, rest)
@@ -339,23 +339,23 @@ def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
     return [*found, KernelLaunch(source, "ordered_add", grid, (_THREADS,), parameters)]
 
 
-class PartKernel(CudaKernel):
+class PartKernel(CudaKernel[IncSubtensor]):
     """A set of, or an increment to, a part selected by ints and slices."""
 
     name = "cuda.part"
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[IncSubtensor]) -> str | None:
         """Increments of complex dtypes."""
         dtype: str = call.outputs[0].dtype
-        if call.op.set_instead_of_inc or dtype in CTYPES:  # type: ignore[attr-defined]
+        if call.op.set_instead_of_inc or dtype in CTYPES:
             return None
         return f"it has no code to add {dtype}"
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, then the part."""
-        op: Any = call.op
+        op = call.op
         (x, y, *bounds), (out,) = inputs, outputs
         before = [] if out.alias_of == x.slot else copies(x, out)
         if out.size == 0:

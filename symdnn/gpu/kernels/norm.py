@@ -81,23 +81,26 @@ def _parameter_sums(x: Scalar, dy: Scalar, mean: Scalar, r: Scalar) -> tuple[Sca
 # -- kernels --------------------------------------------------------------------------------------
 
 
-class NormGradKernel(CudaKernel):
+class NormGradKernel(CudaKernel[LayerNormGrad | BatchNormGrad]):
     """The sums for each statistic, the sums for each parameter, then dx."""
 
     name = "cuda.norm"
     dtypes = frozenset(CTYPES)
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[LayerNormGrad | BatchNormGrad]) -> int:
         """Partial sums, and two sums for each mean."""
         shape = call.inputs[0].shape
         rows, own = (prod(call.inputs[i].shape) for i in (3, 2))
         return max(_partial(shape, rows, 2), _partial(shape, own, 2)) + 2 * 8 * (rows + 2)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self,
+        call: Call[LayerNormGrad | BatchNormGrad],
+        inputs: Sequence[Any],
+        outputs: Sequence[View],
     ) -> Sequence[KernelLaunch]:
         """Two reductions and an elementwise kernel."""
-        op: Any = call.op
+        op = call.op
         (x, dy, gamma, mean, invstd), (dx, dgamma, dbeta) = inputs, outputs
         count = float(prod(x.shape[a] for a in op.axes))
         after = max(_partial(x.shape, n, 2) for n in (mean.size, gamma.size))

@@ -85,7 +85,7 @@ def _unused(shape: Sequence[int]) -> View:
     return View(0, "float32", tuple(shape), (0,) * len(shape))
 
 
-class DrawKernel(CudaKernel):
+class DrawKernel(CudaKernel[RandomUniform | RandomNormal | RandomBernoulli | RandomIntegers]):
     """One thread per element, pair or block of four words; see random.cu."""
 
     name = "cuda.philox"
@@ -93,10 +93,13 @@ class DrawKernel(CudaKernel):
     contiguous_inputs = _STATE_INPUT
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self,
+        call: Call[RandomUniform | RandomNormal | RandomBernoulli | RandomIntegers],
+        inputs: Sequence[Any],
+        outputs: Sequence[View],
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
-        op: Any = call.op
+        op = call.op
         state, parameters, _ = op.split(inputs)
         y, following = outputs
         given = [p.broadcast_to(y.shape) for p in parameters]
@@ -118,14 +121,16 @@ def _kind(op: Any) -> int:
 class IntegersKernel(DrawKernel):
     """Integers between int64 bounds."""
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(
+        self, call: Call[RandomUniform | RandomNormal | RandomBernoulli | RandomIntegers]
+    ) -> str | None:
         """Bounds that are not int64; the builder casts them."""
         if any(t.dtype != "int64" for t in call.inputs[1:3]):
             return "bounds that are not int64"
         return super().refuses(call)
 
 
-class ClassKernel(CudaKernel):
+class ClassKernel(CudaKernel[RandomCategorical | RandomMultinomial]):
     """Classes by weight: one thread per row loops over the classes."""
 
     name = "cuda.philox"
@@ -133,10 +138,13 @@ class ClassKernel(CudaKernel):
     contiguous_inputs = _STATE_INPUT
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self,
+        call: Call[RandomCategorical | RandomMultinomial],
+        inputs: Sequence[Any],
+        outputs: Sequence[View],
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
-        op: Any = call.op
+        op = call.op
         state, parameters, dims = op.split(inputs)
         y, following = outputs
         shape, p = tuple(dims), parameters[-1]
@@ -204,7 +212,7 @@ def dropped(dtype: str, scale: bool) -> ScalarProgram:
     return builder.program([mask.where(v, 0).cast(dtype)])
 
 
-class DropoutKernel(CudaKernel):
+class DropoutKernel(CudaKernel[Dropout]):
     """The mask, then its application to x."""
 
     name = "cuda.dropout"
@@ -212,10 +220,10 @@ class DropoutKernel(CudaKernel):
     contiguous_inputs = _STATE_INPUT
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Dropout], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """Two kernels."""
-        op: Any = call.op
+        op = call.op
         (state, x, rate), (y, mask, following) = inputs, outputs
         size = mask.size
         drawn = _draw(
@@ -224,17 +232,17 @@ class DropoutKernel(CudaKernel):
         return drawn + elementwise(dropped(x.dtype, op.scale), [x, mask, rate], [y])
 
 
-class DropoutGradKernel(CudaKernel):
+class DropoutGradKernel(CudaKernel[DropoutGrad]):
     """The gradient by the mask."""
 
     name = "cuda.dropout"
     dtypes = frozenset(CTYPES)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[DropoutGrad], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
-        op: Any = call.op
+        op = call.op
         return elementwise(dropped(inputs[0].dtype, op.scale), inputs, outputs)
 
 

@@ -54,24 +54,29 @@ def _chunks(lines: int, length: int) -> int:
     return max(1, min(_TARGET_BLOCKS // max(lines, 1), length // (2 * _TILE_ELEMENTS)))
 
 
-class ScanKernel(CudaKernel):
+class ScanKernel(CudaKernel[CumSum | CumProd | LinearRecurrence | CumMax | CumMin]):
     """One thread per line if there are many, else one block, or several for a long line."""
 
     name = "cuda.scan"
     dtypes = frozenset(CTYPES)
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(
+        self, call: Call[CumSum | CumProd | LinearRecurrence | CumMax | CumMin]
+    ) -> int:
         """The totals of the chunks of each line."""
         shape = call.inputs[0].shape
-        length = shape[call.op.axis]  # type: ignore[attr-defined]
+        length = shape[call.op.axis]
         lines = prod(shape) // max(length, 1)
         return 16 * lines * _chunks(lines, length)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self,
+        call: Call[CumSum | CumProd | LinearRecurrence | CumMax | CumMin],
+        inputs: Sequence[Any],
+        outputs: Sequence[View],
     ) -> Sequence[KernelLaunch]:
         """One kernel, or three for lines of several chunks."""
-        op: Any = call.op
+        op = call.op
         if outputs[0].size == 0:
             return []
         operands = [*inputs, *outputs]
@@ -111,16 +116,16 @@ def _steps(lines: int, length: int, chunks: int) -> list[tuple[str, int]]:
     return [("chunk_totals", lines * chunks), ("chunk_starts", each), results]
 
 
-class ShiftKernel(CudaKernel):
+class ShiftKernel(CudaKernel[Shift]):
     """A shift of each line by one element: a copy, and a 0 at the end."""
 
     name = "cuda.copy"
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Shift], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The copy of all elements but one, and the 0."""
-        op: Any = call.op
+        op = call.op
         lead = [slice(None)] * op.axis
         early, late = (*lead, slice(None, -1)), (*lead, slice(1, None))
         first, last = (*lead, slice(None, 1)), (*lead, slice(-1, None))

@@ -102,31 +102,31 @@ def _buffers(elements: int, key: str, at: int) -> tuple[Pointer, ...]:
     return tuple(Pointer(WORKSPACE, place) for place in places)
 
 
-class SortKernel(CudaKernel):
+class SortKernel(CudaKernel[Sort | ArgSort | TopK]):
     """A merge sort; top-k writes its first elements."""
 
     name = "cuda.sort"
     dtypes = frozenset(CTYPES)
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[Sort | ArgSort | TopK]) -> str | None:
         """Axes that are too long for 32-bit indices."""
         if reason := super().refuses(call):
             return reason
-        axis: int = call.op.axis  # type: ignore[attr-defined]
+        axis: int = call.op.axis
         if (call.inputs[0].shape[axis] or 0) >= 2**32 - 1:
             return "more elements along the axis than 32 bits number"
         return None
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[Sort | ArgSort | TopK]) -> int:
         """Keys and indices, each twice."""
         x = call.inputs[0]
         return sort_bytes(prod(x.shape), x.dtype)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Sort | ArgSort | TopK], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """Sorted tiles, merges, and the output."""
-        op: Any = call.op
+        op = call.op
         x = inputs[0]
         if isinstance(op, TopK):
             values, indices = outputs
