@@ -100,7 +100,7 @@ def _rows(vector: Variable, row: Any, name: str) -> list[Variable]:
     return list(collected)
 
 
-def _like(wrt: Any, found: Sequence[Variable]) -> Any:
+def _like(wrt: object, found: Sequence[Variable]) -> Any:
     if isinstance(wrt, Variable):
         return found[0]
     return tuple(found) if isinstance(wrt, tuple) else list(found)

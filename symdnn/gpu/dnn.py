@@ -129,7 +129,7 @@ def get_precision(
     return settled, common
 
 
-def ensure_dt(val: Any, default: float, name: str, dtype: str) -> Variable:
+def ensure_dt(val: object, default: float, name: str, dtype: str) -> Variable:
     """``val`` (None: ``default``) as a scalar of ``dtype``, float32 for float16."""
     wide = "float32" if dtype == "float16" else dtype
     v = constant(default if val is None else val) if not isinstance(val, Variable) else val
@@ -175,7 +175,7 @@ def _flips(name: str, conv_mode: str) -> bool:
     return conv_mode == "conv"
 
 
-def _is_full(border_mode: Any) -> bool:
+def _is_full(border_mode: object) -> bool:
     return isinstance(border_mode, str) and border_mode == "full"
 
 

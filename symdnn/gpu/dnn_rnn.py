@@ -168,7 +168,7 @@ def _part(w: Variable, part: RNNPart) -> Variable:
     return w[part.offset : part.offset + part.size].reshape(part.shape)
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     """A number or constant."""
     return value.data if isinstance(value, Constant) else value
 

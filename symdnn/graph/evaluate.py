@@ -93,7 +93,7 @@ def _in_detail(node: Apply, inputs: Sequence[Any]) -> str:
     return "\n".join([*lines, "Its graph:", *_tree(node)])
 
 
-def _contents(value: Any) -> str:
+def _contents(value: object) -> str:
     """Strides and small values of an array; of what has not been computed, that."""
     if isinstance(value, Uncomputed):
         return f", {value.why}"
@@ -123,7 +123,7 @@ def _tree(node: Apply, depth: int = 6) -> list[str]:
     return lines
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}{tuple(value.shape)}"
     return type(value).__name__

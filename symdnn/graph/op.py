@@ -253,6 +253,6 @@ class MultiOp(Op):
         return node.outputs
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 60 else text[:57] + "..."

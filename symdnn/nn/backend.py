@@ -117,7 +117,7 @@ def convert(
     return net
 
 
-def _backend_name(backend: Any) -> str:
+def _backend_name(backend: object) -> str:
     if isinstance(backend, Cudnn):
         return "cudnn"
     name = "nn" if getattr(backend, "__name__", None) == "symdnn.nn" else backend

@@ -181,7 +181,7 @@ def _call(node: Apply, inputs: Sequence[Text]) -> Text:
     return Text(f"{name}({', '.join([t.text for t in inputs] + given)})")
 
 
-def _says(value: Any, node: Apply) -> bool:
+def _says(value: object, node: Apply) -> bool:
     """Whether a field's value is printed: if it is no default, and not all axes."""
     ndim = getattr(node.inputs[0].type, "ndim", 0) if node.inputs else 0
     return value is not None and value is not False and value != tuple(range(ndim))

@@ -55,7 +55,7 @@ def _titled(title: str, shown: Any, graph: FunctionGraph) -> str:
     return f"{_code(title)}{_text(debugprint(shown, file='str'))}"
 
 
-def _code(text: Any) -> str:
+def _code(text: object) -> str:
     return f"<code>{escape(str(text))}</code>"
 
 

@@ -241,7 +241,7 @@ def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return escape(str(value), quote=True)
 
 

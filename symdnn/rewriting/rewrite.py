@@ -219,7 +219,7 @@ def _is_real_for_complex(new: Variable, node: Apply) -> bool:
     return bool(node.outputs[0].type.is_complex and not new.type.is_complex)
 
 
-def _variable_names(pattern: Any) -> set[str]:
+def _variable_names(pattern: object) -> set[str]:
     """Names of the pattern variables in a pattern."""
     if isinstance(pattern, PatternVar):
         return {pattern.name}
@@ -319,7 +319,7 @@ def graph_rewrite(
     return wrap
 
 
-def instantiate(result: Any, found: Match) -> Variable:
+def instantiate(result: object, found: Match) -> Variable:
     """The variable that a result pattern describes for a match."""
     if isinstance(result, PatternVar):
         return found.variables[result.name]

@@ -216,7 +216,7 @@ def _input(
     )
 
 
-def _bool_or_none(entry: Any) -> bool | None:
+def _bool_or_none(entry: object) -> bool | None:
     if entry is not None and not isinstance(entry, bool):
         raise ValueError(f"wanted true, false or null, got {entry!r:.60}")
     return entry

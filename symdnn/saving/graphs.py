@@ -308,7 +308,7 @@ def read_type(entry: Any) -> Type:
     return made.with_names([None if n is None else Dim(*n) for n in names])
 
 
-def read_name(entry: Any) -> str | None:
+def read_name(entry: object) -> str | None:
     """The name of a variable; raises ``ValueError``."""
     if entry is not None and not isinstance(entry, str):
         raise ValueError(f"a name that is no text: {entry!r:.60}")

@@ -256,7 +256,7 @@ class Function:
         return [(v, s, declared[v]) for v, s in self.signature.states.items()]
 
     def _with(
-        self, signature: FunctionSignature, fgraph: FunctionGraph, profile: Any = None
+        self, signature: FunctionSignature, fgraph: FunctionGraph, profile: object = None
     ) -> Function:
         _mark_updates(fgraph, signature)
         with config.change_flags(compute_test_value="off"):

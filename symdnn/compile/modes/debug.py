@@ -134,12 +134,12 @@ class _Debugger(Watch):
         except Exception:
             return (None,) * len(node.outputs)
 
-    def is_private(self, v: Variable, value: Any) -> bool:
+    def is_private(self, v: Variable, value: object) -> bool:
         """Whether it is an opaque value of a kernel without a counterpart of a reference."""
         made = v.owner is not None and not isinstance(v.type, TensorType)
         return made and id(value) not in self.opaque
 
-    def reference_value(self, value: Any) -> Any:
+    def reference_value(self, value: object) -> Any:
         """``value`` for references: for a kernel's opaque value that of the reference."""
         found = self.opaque.get(id(value))
         return value if found is None else found[1]

@@ -44,7 +44,7 @@ def rounded(value: Any, rng: np.random.Generator) -> Any:
         return np.where(exact | ~np.isfinite(a), a, moved).astype(value.dtype)
 
 
-def is_floating(value: Any) -> bool:
+def is_floating(value: object) -> bool:
     """Whether ``value`` is an array of floats (bfloat16 too) or of complex numbers."""
     return isinstance(value, np.ndarray) and (
         value.dtype.kind in "fc" or value.dtype.name == "bfloat16"

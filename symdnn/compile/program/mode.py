@@ -101,7 +101,7 @@ class Mode:
         object.__setattr__(self, "selection", chosen)
         object.__setattr__(self, "optimizer", "default")  # the selection has it
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in self.__dict__ and name not in _MUTABLE_FIELDS:
             raise FrozenInstanceError(f"{name} of a mode; use including, excluding, or a new mode")
         object.__setattr__(self, name, value)

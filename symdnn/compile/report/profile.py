@@ -43,7 +43,7 @@ class FunctionProfile:
     shown: bool = False
 
     @classmethod
-    def of(cls, wanted: Any, name: str, rewrites: RewriteProfile) -> FunctionProfile | None:
+    def of(cls, wanted: object, name: str, rewrites: RewriteProfile) -> FunctionProfile | None:
         """The profile that ``function(profile=wanted)`` asks for; None follows the flag.
 
         ``rewrites`` says how long compiling took. It is printed when the process ends, unless

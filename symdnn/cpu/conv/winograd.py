@@ -250,7 +250,7 @@ class WinogradLaunch:
         self._convolve(moved, array_at(at[1]), bias, more)
         to_first(at[1], address(y))
 
-    def _convolve(self, x: Any, y: Any, bias: Any, more: Any) -> None:
+    def _convolve(self, x: Array, y: Array, bias: Array | None, more: object) -> None:
         words = self._words
         words[6], words[7], words[8], words[9] = id(x), id(y), id(bias), id(more)
         self._run(words)

@@ -13,7 +13,7 @@ from symdnn.ops.vendor.onednn import OneDnnSoftmax, OneDnnSoftmaxGrad
 __all__ = ["SoftmaxGradKernel", "SoftmaxKernel", "KERNELS"]
 
 
-def _algorithm(op: Any) -> int:
+def _algorithm(op: object) -> int:
     return ALG["log_softmax" if isinstance(op, LogSoftmax | LogSoftmaxGrad) else "softmax"]
 
 

@@ -36,7 +36,7 @@ class PoolKernel(Kernel):
     name = "llvm.pool"
     traits = LLVM
 
-    def refuses(self, call: Call, of: Any = None) -> str | None:
+    def refuses(self, call: Call, of: object = None) -> str | None:
         """Needs float32 or float64, one or two pooled dimensions, and small windows.
 
         ``of`` is the neutral op if the call's op is a vendor's.
@@ -71,7 +71,7 @@ class PoolKernel(Kernel):
         return pool_launch(threads.kernel(pool_ir, plan), plan, planes * rows, work)
 
 
-def is_backward(op: Any) -> bool:
+def is_backward(op: object) -> bool:
     """Whether the result of a neutral pooling op has the size of x."""
     return isinstance(op, MaxPoolGrad | AveragePoolGrad)
 

@@ -162,7 +162,7 @@ def _has_loop(function: np.ufunc, dtypes: Sequence[Any], out: Any) -> bool:
     return _computes_in(function, [out] * len(dtypes), out)
 
 
-def _computes_in(function: np.ufunc, dtypes: Sequence[Any], out: Any) -> bool:
+def _computes_in(function: np.ufunc, dtypes: Sequence[Any], out: object) -> bool:
     """Whether the ufunc gives dtype ``out`` for these dtypes without casts."""
     try:
         return bool(function.resolve_dtypes((*dtypes, *[None] * function.nout))[-1] == out)

@@ -110,7 +110,7 @@ def _cast(source: Any, target: Any) -> Callable[..., Any]:
     return lambda x: x.astype(target)
 
 
-def _gives(function: np.ufunc, dtypes: Sequence[Any], wanted: Any) -> bool:
+def _gives(function: np.ufunc, dtypes: Sequence[Any], wanted: object) -> bool:
     try:
         return bool(function.resolve_dtypes((*dtypes, None))[-1] == wanted)
     except TypeError:

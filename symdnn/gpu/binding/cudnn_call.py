@@ -237,7 +237,7 @@ def _by_reference(parameter: Parameter, held: Any) -> Any:
     return ctypes.byref(held)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """An argument as text of at most 120 characters; an enum member by its name."""
     text = getattr(value, "name", None) if isinstance(value, int) else None
     text = text or repr(value)

@@ -166,5 +166,5 @@ def _choose(functions: tuple[Function, ...], operands: tuple[Any, ...], limit: i
     )
 
 
-def _name(algorithm: Any) -> str:
+def _name(algorithm: object) -> str:
     return str(getattr(algorithm, "name", algorithm))

@@ -64,7 +64,7 @@ class Size(ctypes.c_size_t):
         return f"c_size_t({self.value})"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """The number in a ctypes instance; anything else as it is."""
     return value.value if isinstance(value, ctypes._SimpleCData) else value
 
@@ -273,7 +273,7 @@ class CudnnStructure(ctypes.Structure):
         return f"{type(self).__name__}({shown})"
 
     @classmethod
-    def from_param(cls, value: Any) -> Any:
+    def from_param(cls, value: object) -> Any:
         """A structure of this kind, by value."""
         if not isinstance(value, cls):
             raise TypeError(f"wanted a {cls.__name__}, got a {type(value).__name__}")
@@ -327,7 +327,7 @@ class StructPointer:
         """Room for one structure."""
         return self._kind()
 
-    def read(self, holder: Any) -> Any:
+    def read(self, holder: object) -> Any:
         """The structure itself."""
         return holder
 
@@ -358,7 +358,7 @@ class Callback:
         """Room for one."""
         return self.ctype()
 
-    def read(self, holder: Any) -> Any:
+    def read(self, holder: object) -> Any:
         """The function, callable from Python; false where there is none."""
         return holder
 

@@ -153,6 +153,6 @@ def _module() -> Any:
     return getattr(sys.modules["cudnn"], "_pybind_module", None)
 
 
-def _graph_class(module: Any) -> Any:
+def _graph_class(module: object) -> Any:
     """The C++ class of a graph, which was named ``pygraph`` up to version 1.26 of the package."""
     return getattr(module, "backend_graph", None) or getattr(module, "pygraph", None)

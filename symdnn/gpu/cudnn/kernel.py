@@ -114,7 +114,7 @@ def tensor(dtype: str, shape: Sequence[int], layout: str = "NCHW") -> Descriptor
     return descriptor(TensorDescription(dtype, first_shape(shape), strides))
 
 
-def layout_of(op: Any) -> str:
+def layout_of(op: object) -> str:
     """The layout of an op, ``NCHW`` or ``NHWC``."""
     return str(getattr(op, "layout", "NCHW"))
 

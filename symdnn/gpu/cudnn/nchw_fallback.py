@@ -85,7 +85,7 @@ def _workspace_offsets(call: Call, start: int) -> tuple[list[int | None], int]:
     return places, start
 
 
-def _nchw_view(v: Any) -> Any:
+def _nchw_view(v: object) -> Any:
     """The NCHW view of an array in NHWC; anything else as it is."""
     if not isinstance(v, RawArray) or len(v.shape) < 4:
         return v

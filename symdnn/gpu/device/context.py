@@ -196,7 +196,7 @@ def _xyz(sizes: Sequence[int]) -> tuple[int, int, int]:
     return int(x), int(y), int(z)
 
 
-def _as_numpy(value: Any) -> Any:
+def _as_numpy(value: object) -> Any:
     if isinstance(value, ctypes._SimpleCData):
         return np.dtype(type(value)).type(value.value)
     return value

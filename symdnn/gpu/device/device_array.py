@@ -17,7 +17,7 @@ __all__ = ["DeviceArray", "raw_of"]
 _LEGACY_STREAM, _NO_WAIT = 1, -1
 
 
-def raw_of(value: Any, context: Any) -> RawArray | None:
+def raw_of(value: Any, context: object) -> RawArray | None:
     """The raw array of a :class:`DeviceArray` of this context; None for everything else."""
     own = isinstance(value, DeviceArray) and value._memory.context is context
     return value._array if own else None

@@ -57,7 +57,7 @@ class InputSlot:
         self.device, self.index, self.target, self.views = device, index, target, views
         self.staged: list[PinnedArray | None] = [None, None]
 
-    def read_in_place(self, value: Any, values: Values) -> bool:
+    def read_in_place(self, value: object, values: Values) -> bool:
         """Let the graph read ``value`` where it is. False if it has to be copied."""
         if not (isinstance(value, RawArray) and self.views) or value.ptr % ALIGNMENT:
             return False
@@ -74,7 +74,7 @@ class InputSlot:
             self.staged[half] = staged
         np.copyto(staged.array, value)
 
-    def small_copy(self, value: Any, half: int) -> tuple[int, int, int] | None:
+    def small_copy(self, value: object, half: int) -> tuple[int, int, int] | None:
         """A copy from pinned memory (target, source, bytes), if a kernel should make it."""
         staged = self.staged[half]
         if isinstance(value, RawArray) or staged is None:
@@ -351,7 +351,7 @@ class Replay:
         return int(next(g for g in (*self.graphs.values(), self.graph) if g is not None).nodes)
 
     @staticmethod
-    def _result(v: Variable, fixed: Any, values: Values) -> Any:
+    def _result(v: Variable, fixed: object, values: Values) -> Any:
         """A result that the graph does not copy to the host."""
         if fixed is not None:
             return fixed

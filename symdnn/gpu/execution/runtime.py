@@ -142,7 +142,7 @@ class CudaRuntime(Runtime):
             self._known[id(value)] = weakref.ref(value), array.ptr, unowned
         return self.to_host(array) if on_host else array
 
-    def known(self, value: Any) -> RawArray | None:
+    def known(self, value: object) -> RawArray | None:
         """An array that was adopted before, if its address is the same. Does not keep it alive."""
         found = self._known.get(id(value))
         if found is None or found[0]() is not value:

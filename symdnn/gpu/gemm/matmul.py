@@ -170,7 +170,7 @@ def _has_algorithm(plan: GemmPlan) -> bool:
     return bool(found)
 
 
-def epilogue_of(op: Any) -> str:
+def epilogue_of(op: object) -> str:
     """The epilogue of an op, as a key of ``libcublaslt.EPILOGUE``."""
     if isinstance(op, GpuGemmBiasGrad):
         return "bgrada"

@@ -157,7 +157,7 @@ def _cached_copies(source: View, target: View, guarded: bool) -> list[KernelLaun
 # -- ops ------------------------------------------------------------------------------------------
 
 
-def view_by_op(op: Any, x: View, shape: tuple[int, ...], bounds: Sequence[int]) -> View | None:
+def view_by_op(op: object, x: View, shape: tuple[int, ...], bounds: Sequence[int]) -> View | None:
     """The result of a view op on ``x``, which has ``shape``; None if it is not a view of ``x``."""
     if isinstance(op, Reorder):
         return x.transposed(op.order)

@@ -110,7 +110,7 @@ class DrawKernel(CudaKernel[RandomUniform | RandomNormal | RandomBernoulli | Ran
         )  # fmt: skip
 
 
-def _kind(op: Any) -> int:
+def _kind(op: object) -> int:
     if isinstance(op, RandomNormal):
         return _TRUNCATED if op.truncated else _NORMAL
     if isinstance(op, RandomUniform):

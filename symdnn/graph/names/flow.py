@@ -40,7 +40,7 @@ def with_names(op: Op, inputs: Sequence[Variable], types: tuple[Type, ...]) -> t
     return tuple([_plain(t, s) for t, s in zip(types, shapes, strict=True)])
 
 
-def name_of(size: Any) -> Dim | None:
+def name_of(size: object) -> Dim | None:
     """The name of a size such as ``x.shape[0]``; None where it has none."""
     node = size.owner if isinstance(size, Variable) else None
     if node is None or node.op.size_of is None or node.inputs[0].type.names is None:

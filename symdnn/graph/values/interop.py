@@ -19,7 +19,7 @@ __all__ = ["Targets", "check_as", "home", "install", "is_on_device", "place", "p
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
 
-def is_on_device(value: Any) -> bool:
+def is_on_device(value: object) -> bool:
     """Whether a value says of itself that its memory is on a GPU."""
     if isinstance(value, np.ndarray | np.generic | float | int | list | tuple):
         return False

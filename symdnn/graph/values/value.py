@@ -200,7 +200,7 @@ def _convert(value: Any, type_: TensorType, what: str, allow_downcast: bool | No
     )
 
 
-def _keeps_values(value: Any, array: Array, type_: TensorType, allow: bool | None) -> bool:
+def _keeps_values(value: object, array: Array, type_: TensorType, allow: bool | None) -> bool:
     wanted = type_.numpy
     if array.dtype == wanted or np.can_cast(array.dtype, wanted, "safe"):
         return True
@@ -222,7 +222,7 @@ def _exact(array: Array, wanted: np.dtype[Any]) -> bool:
     return bool(np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"))
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype}{tuple(value.shape)}"
     text = repr(value)

@@ -75,7 +75,7 @@ def _with_flips(arrays: dict[str, Array], header: str | None, path: Path) -> Par
     return Parameters(arrays, {}, said)
 
 
-def _arrays(found: Any, path: Path) -> dict[str, Array]:
+def _arrays(found: object, path: Path) -> dict[str, Array]:
     """Every entry an array; anything else is named, with what may be meant."""
     if not isinstance(found, Mapping):
         raise FileFormatError(f"{path} holds {type(found).__name__}, wanted a state dict. {ADVICE}")

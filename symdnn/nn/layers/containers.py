@@ -84,7 +84,7 @@ class Container(Module):
         return len(self.modules)
 
 
-def _checked(container: Container, module: Any) -> Module:
+def _checked(container: Container, module: object) -> Module:
     if not isinstance(module, Module):
         raise InputError(f"{type(container).__name__}.add: wanted a module, got {module!r:.60}")
     return module

@@ -71,7 +71,7 @@ def _entries(where: str, start: str, holder: Any, wanted: Any) -> Iterator[tuple
             stack += reversed(inner)
 
 
-def _may_hold(value: Any, wanted: Any) -> bool:
+def _may_hold(value: object, wanted: Any) -> bool:
     if isinstance(value, _PLAIN):
         return False
     return isinstance(value, (wanted, *_ROWS, Mapping, AbstractSet))

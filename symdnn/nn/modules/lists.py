@@ -133,7 +133,7 @@ class ModuleDict(_Held):
         self.held.update(checked)
         self._changed()
 
-    def _key(self, name: Any) -> str:
+    def _key(self, name: object) -> str:
         if not isinstance(name, str) or not name or "." in name:
             raise InputError(
                 f"{type(self).__name__}: wanted a name without dots for an entry, got {name!r:.60}"

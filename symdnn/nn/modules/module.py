@@ -93,7 +93,7 @@ class Module(State):
             if outermost:
                 _calling.reset(token)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
         for path, part in found_in(self, {name: value}, self.unnamed, Module | Shared):
             name_part(self, path, part)

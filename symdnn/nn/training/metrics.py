@@ -164,7 +164,7 @@ def as_metrics(given: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Met
     return {str(name): _as_metric(m) for name, m in given.items()}
 
 
-def _name_of(m: Any) -> str:
+def _name_of(m: object) -> str:
     name = m if isinstance(m, str) else getattr(m, "__name__", None)
     if not isinstance(name, str):
         raise InputError(f"metrics: {m!r:.60} in a list has no name; give a dict of names")

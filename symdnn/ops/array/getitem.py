@@ -111,7 +111,7 @@ def _of_shape(v: Variable, items: Sequence[Any]) -> Variable | None:
     return make_vector(chosen) if chosen else constant(np.zeros(0, np.int64))
 
 
-def _is_array(item: Any) -> bool:
+def _is_array(item: object) -> bool:
     return isinstance(item, Variable) and item.type.ndim > 0
 
 
@@ -190,7 +190,7 @@ def _classify(item: Any) -> Any:
     return int(i.data) if i.type.ndim == 0 and isinstance(i, Constant) else i
 
 
-def _is_mask(item: Any) -> bool:
+def _is_mask(item: object) -> bool:
     return isinstance(item, Variable) and item.type.dtype == "bool"
 
 

@@ -54,7 +54,7 @@ def fill_in(pattern: IndexPattern, values: Iterable[Any]) -> list[Entry]:
     ]
 
 
-def _given(bound: Any, rest: Iterator[Any]) -> Any:
+def _given(bound: object, rest: Iterator[Any]) -> Any:
     return next(rest) if isinstance(bound, str) and bound == "?" else bound
 
 

@@ -59,7 +59,7 @@ def attention_grad(how: Scores, *operands: Any) -> tuple[Array, ...]:
     return dq, dk, dv, ds.sum(axes, keepdims=True)
 
 
-def wide(dtype: Any) -> Any:
+def wide(dtype: object) -> Any:
     """The dtype to compute in."""
     return np.dtype("float64" if dtype == np.float64 else "float32")
 

@@ -128,7 +128,7 @@ def _without_ones(term: _Term, sizes: dict[str, int | None]) -> _Term:
 
 
 def _path(
-    terms: Sequence[_Term], output: str, sizes: dict[str, int | None], optimize: Any
+    terms: Sequence[_Term], output: str, sizes: dict[str, int | None], optimize: object
 ) -> list[tuple[int, ...]]:
     """Positions of the operands of each step, as opt_einsum gives them."""
     if len(terms) == 1:

@@ -125,7 +125,7 @@ def static_size(d: Dim | None) -> int | None:
 
 
 def input_shape_by_any_name(
-    name: str, shape: Any, image_shape: StaticShape, kwargs: dict[str, Any]
+    name: str, shape: object, image_shape: StaticShape, kwargs: dict[str, Any]
 ) -> Any:
     """``input_shape`` from its old name; warns of keywords without meaning, refuses unknown."""
     unknown = set(kwargs) - _FORGOTTEN

@@ -355,7 +355,7 @@ def pool_nd(
     return out
 
 
-def _one_of(name: str, new: str, value: Any, old: str, old_value: Any) -> Any:
+def _one_of(name: str, new: str, value: object, old: str, old_value: object) -> Any:
     if value is not None and old_value is not None:
         raise ArgumentError(f"{name}: {old} is the old name of {new}; give one of them")
     return value if old_value is None else old_value

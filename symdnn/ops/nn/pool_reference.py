@@ -112,7 +112,7 @@ def spread(dy: Any, axes: Sequence[Axis]) -> Array:
     return np.ascontiguousarray(dy)
 
 
-def max_scatter(x: Any, y: Any, dy: Any, axes: Sequence[Axis]) -> Array:
+def max_scatter(x: Any, y: Array, dy: Any, axes: Sequence[Axis]) -> Array:
     """``dy`` added to every element that equals its window's maximum ``y``."""
     wide = _padded(x, axes, _lowest(x.dtype))
     total: Any = np.zeros(wide.shape, dy.dtype)

@@ -70,7 +70,7 @@ def bilinear_upsampling(
     return larger if down == (1, 1) else larger[:, :, :: down[0], :: down[1]]
 
 
-def _ratios(ratio: Any, frac_ratio: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+def _ratios(ratio: Any, frac_ratio: object) -> tuple[tuple[int, int], tuple[int, int]]:
     """How often rows and columns are stretched, and which of the results are kept."""
     pairs = (ratio, 1) if frac_ratio is None else frac_ratio
     if (

@@ -392,7 +392,7 @@ class MRG_RandomStreams(RandomStream):
     def __init__(self, seed: Any = 12345) -> None:
         super().__init__(seed)
 
-    def _checked_seed(self, seed: Any) -> int:
+    def _checked_seed(self, seed: object) -> int:
         given = np.atleast_1d(np.asarray(12345 if seed is None else seed, dtype=object))
         if not any(given):
             raise OptionError("seed=0: MRG_RandomStreams takes no seed of 0; use another number")

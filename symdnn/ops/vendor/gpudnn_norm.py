@@ -147,7 +147,7 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
         return DnnBase.__call__(op, *own, hints=hints, name=name)
 
 
-def _is_tensor(v: Any) -> bool:
+def _is_tensor(v: object) -> bool:
     return isinstance(v, Variable) and isinstance(v.type, TensorType) and v.type.ndim > 0
 
 

@@ -157,7 +157,7 @@ def index_of_alloc(node: Apply, context: Context) -> Variable | None:
     return alloc(subtensor(value, _python(inner)), *sizes)
 
 
-def _fits(index: Any, size: int | None) -> bool:
+def _fits(index: object, size: int | None) -> bool:
     return isinstance(index, int) and size is not None and -size <= index < size
 
 

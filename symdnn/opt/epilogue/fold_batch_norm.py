@@ -45,7 +45,7 @@ def _by_channel(v: Variable) -> bool:
     return bool(not ones[1] and all(ones[:1]) and all(ones[2:]))
 
 
-def _allowed(norm: Any, kind: str) -> bool:
+def _allowed(norm: object, kind: str) -> bool:
     """Whether an op normalises each channel, and no flag of its target switches folding off."""
     off = kind == "cuda" and str(config.gpu.fold_batch_norm) == "off"
     return isinstance(norm, BatchNormInference) and norm.axes != (0,) and not off
