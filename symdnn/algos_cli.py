@@ -119,11 +119,13 @@ def _named_function(text: str) -> Any:
         raise InputError(f"--function: wanted MODULE:NAME, got {text!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    found = getattr(importlib.import_module(module), name, None)
-    found = found() if callable(found) and not hasattr(found, "stages") else found
-    if not hasattr(found, "stages"):
-        raise InputError(f"--function: {text} is no compiled function, but {type(found).__name__}")
-    return found
+    from symdnn.compile.call.compiled_function import Function
+
+    named = getattr(importlib.import_module(module), name, None)
+    f = named() if callable(named) and not isinstance(named, Function) else named
+    if not isinstance(f, Function):
+        raise InputError(f"--function: {text} is no compiled function, but {type(f).__name__}")
+    return f
 
 
 def _device_index() -> int:

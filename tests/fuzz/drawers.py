@@ -60,6 +60,7 @@ DRAWERS: dict[str, Drawer] = {
     "complex": V.complex, "complex_from_polar": V.complex, "round": V.rounding,
     "iround": V.rounding,
     "largest": V.several, "add": V.several, "mul": V.several, "smallest": V.several,
+    "scaled_dot_product_attention": V.attention,
     "softmax": V.softmax, "logsoftmax": V.softmax,
     "softmax_with_bias": V.with_row, "norm": V.norm, "binary_crossentropy": V.probabilities,
     "sigmoid_binary_crossentropy": V.with_targets, "confusion_matrix": V.two_labels,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.fuzz.drawers_shape import alike, sizes
@@ -189,6 +191,17 @@ def several(g: Growth) -> Call:
 def softmax(g: Growth) -> Call:
     t = g.term((1, 2, 3, 4), kinds="f")
     return call(t, axis=g.axis(t))
+
+
+def attention(g: Growth) -> Call:
+    t = g.term(4, kinds="f")
+    b, h, _, d = t.shape
+    keys = g.of(g.sizes)
+    key, value = (g.fresh((b, h, keys, n), t.dtype) for n in (d, g.of(g.sizes)))
+    masks: list[dict[str, Any]] = [
+        {}, {"is_causal": True}, {"causal": "bottom_right"}, {"window": (1, 0)}, {"softcap": 2.0},
+    ]  # fmt: skip
+    return call(t, key, value, scale=0.5, **masks[g.integer(0, len(masks) - 1)])
 
 
 def with_row(g: Growth) -> Call:

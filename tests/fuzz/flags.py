@@ -28,7 +28,8 @@ def value_for(rng: np.random.Generator, flag: Flag) -> str:
         return str(rng.choice(flag.choices))
     given = {"bool": ["True", "0", "off", "maybe"], "int": ["0", "3", "-2", "x"],
              "float": ["0.5", "1e3", "nan"], "bytes": ["64", "2GiB", "1.5MB", "-3"],
-             "str": ["/tmp/x", "a:b"], "device": ["cpu", "auto", "cuda1", "gpu0"]}  # fmt: skip
+             "str": ["/tmp/x", "a:b"], "device": ["cpu", "auto", "cuda1", "gpu0"],
+             "objective": ["time", "0.7*time+0.3*energy", "2*time", "memory+"]}  # fmt: skip
     return str(rng.choice(given[flag.kind]))
 
 

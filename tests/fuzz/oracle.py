@@ -77,6 +77,23 @@ def _round(x: Any, mode: Any = None) -> Any:
     return _away(x) if mode == "half_away_from_zero" else _whole(np.rint)(x)
 
 
+def _attention(
+    q: Any, k: Any, v: Any, *, scale: float, is_causal: bool = False, causal: str | None = None,
+    window: Any = (None, None), softcap: float = 0.0,
+) -> Any:  # fmt: skip
+    s = q @ np.swapaxes(k, 2, 3) * scale
+    s = softcap * np.tanh(s / softcap) if softcap else s
+    i, j = np.ogrid[: s.shape[2], : s.shape[3]]
+    at = i + (s.shape[3] - s.shape[2]) * (causal == "bottom_right")
+    seen = (j <= at) if is_causal or causal or window[1] is not None else j >= 0
+    seen = seen & (j >= at - window[0]) if window[0] is not None else seen
+    s = np.where(seen, s, -np.inf)
+    top = s.max(3, keepdims=True, initial=-np.inf)
+    e = np.exp(s - np.where(np.isfinite(top), top, 0))
+    total = e.sum(3, keepdims=True)
+    return e / np.where(total > 0, total, 1) @ v
+
+
 def _softmax(x: Any, axis: Any = None) -> Any:
     return sp.softmax(x, axis=-1 if axis is None else axis)
 
@@ -401,6 +418,7 @@ OWN: dict[str, Function] = {
     "setting": _setting, "adding": _adding,
     "slope": lambda x, index, y: _adding(np.zeros_like(x), index, y),
     # -- networks
+    "scaled_dot_product_attention": _attention,
     "softmax": _softmax, "logsoftmax": lambda x, axis=None: sp.log_softmax(
         x, axis=-1 if axis is None else axis), "softmax_with_bias": lambda x, b: _softmax(x + b, 1),
     "binary_crossentropy": lambda p, t: -(t * np.log(p) + (1 - t) * np.log1p(-p)),
@@ -425,7 +443,7 @@ INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.
 FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",
-           "h_softmax"}  # fmt: skip
+           "h_softmax", "scaled_dot_product_attention"}  # fmt: skip
 
 #: Functions whose results no rounding touches, given operands that none touched.
 EXACT_NAMES = """

@@ -45,7 +45,8 @@ def read_weights(source: Any, key: str | None = None) -> Parameters:
         if not isinstance(found, Mapping) or key not in found:
             raise InputError(f"read_weights: {path} has no {key!r}; it has {_listed(found)}")
         found = found[key]
-    return Parameters(_arrays(found, path), {}, getattr(found, "filter_flip", None))
+    flip = found.filter_flip if isinstance(found, Parameters) else None
+    return Parameters(_arrays(found, path), {}, flip)
 
 
 def _read(path: Path) -> Any:
