@@ -73,7 +73,7 @@ def error_of(question: Record, algorithm: Any) -> float | None:
     """The error for which an algorithm is on the list; None if it is not."""
     key = _key(question, algorithm)
     known = _of_process.get(_text(key))
-    record = known[1] if known else store.recall(key)
+    record = known[1] if known else store.recall(key) if store.may_have(key) else None
     return None if record is None else float(record.get("error", _MAX_ERROR))
 
 
@@ -85,8 +85,9 @@ def entries() -> Iterator[Blocked]:
 
 
 def forget() -> None:
-    """Drop what only this process knows; entries on disk stay."""
+    """Drop what only this process knows; entries on disk stay, and are looked for again."""
     _of_process.clear()
+    store.list_again()
 
 
 def _is_one(key: Record) -> bool:

@@ -23,7 +23,8 @@ from symdnn.disk import overlay, space, store, trust
 from symdnn.disk.atomic import write_atomically
 
 __all__ = [
-    "exported", "folder", "forget", "imported", "problem", "recall", "records", "remember",
+    "exported", "folder", "forget", "imported", "list_again", "may_have", "problem", "recall",
+    "records", "remember",
 ]  # fmt: skip
 
 _FORMAT_VERSION = 1
@@ -60,6 +61,21 @@ def recall(key: Mapping[str, Any]) -> dict[str, Any] | None:
     else:
         overlay.note(name, content)
     return record
+
+
+def may_have(key: Mapping[str, Any]) -> bool:
+    """Whether there may be a record of a key, by names that were listed once in this process."""
+    name = _name(key)
+    return overlay.find(f"tuning/{name}.json") is not None or name in _listed(folder())
+
+
+@cache
+def _listed(base: Path | None) -> frozenset[str]:
+    """The names of all records of a folder; :func:`list_again` forgets them."""
+    return frozenset(p.stem for p in base.glob("??/*.json")) if base is not None else frozenset()
+
+
+list_again = _listed.cache_clear
 
 
 def problem(name: str, content: bytes) -> str:
@@ -133,6 +149,7 @@ def imported(line: str) -> str:
         return "wrong"
     if recall(found["key"]) is not None:
         return "known"
+    list_again()
     return "lost" if remember(found["key"], found["record"]) is None else "new"
 
 

@@ -1,4 +1,4 @@
-"""A convolutional network is trained with images of sizes that do not return.
+"""A convolutional network is trained with images of sizes that do not return, or only run.
 
 Prints the MB by which the process grew after the first ten, the MB that are left after
 ``f.free()``, and the median milliseconds of a call with a new size.
@@ -24,8 +24,8 @@ def memory_mb() -> float:
     return int(line.split()[1]) / 1024
 
 
-def main(count: int, device: str) -> None:
-    """Train with ``count`` sizes."""
+def main(count: int, device: str, train: bool) -> None:
+    """Train, or run, with ``count`` sizes."""
     sizes = [(h, w) for h in range(20, 80) for w in range(20, 80)]
     random.Random(1).shuffle(sizes)
     net = nn.Sequential(
@@ -35,7 +35,7 @@ def main(count: int, device: str) -> None:
     x = T.tensor4("x")
     loss = (net(x).mean((2, 3)) ** 2).sum()
     mode = symdnn.Mode(target=device)
-    updates = nn.optim.sgd(loss, net, 0.001)
+    updates = nn.optim.sgd(loss, net, 0.001) if train else None
     f = symdnn.function([x], loss, updates=updates, mode=mode)
     rng = np.random.default_rng(0)
     f(np.zeros((1, 3, 80, 80), "float32"))  # the largest: the arena is no growth
@@ -54,4 +54,4 @@ def main(count: int, device: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3] == "train")

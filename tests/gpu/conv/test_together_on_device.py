@@ -88,7 +88,9 @@ def test_energy_is_an_objective(rng):
 
 
 def test_a_named_algorithm_without_room_is_an_error_that_says_what_would_do(rng):
-    f, given = step(rng)
+    x, w = T.tensor4("x"), T.tensor4("w")
+    f = symdnn.function([x, w], T.nnet.conv2d(x, w, border_mode=1), mode=GPU)  # no room elsewhere
+    given = [rng.standard_normal(s).astype("float32") for s in ((12, 16, 28, 28), (32, 16, 3, 3))]
     flags = {"dnn.workspace_budget": "1B", "dnn.conv.algo_fwd": "fft"}
     with config.change_flags(flags), pytest.raises(OverBudget, match="would do") as e:
         f(*given)
