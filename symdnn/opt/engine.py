@@ -10,7 +10,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import CudnnRequired, NotLowered, RewriteError
-from symdnn.graph.origin import inheriting
+from symdnn.graph.origin import NO_HINTS, NOWHERE, inherit, inheriting
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
@@ -83,7 +83,8 @@ def run_rewrites(
 
 def _run_on_graph(rule: GraphRewrite, context: Context) -> None:
     try:
-        rule.function(context)
+        with inherit(NOWHERE, NO_HINTS):  # the graph gives a new node the line of what it replaces
+            rule.function(context)
     except DEMANDED_ERRORS:
         raise
     except Exception as error:
