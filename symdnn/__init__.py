@@ -9,7 +9,7 @@ Write an expression, differentiate it, compile it, call it::
     f = symdnn.function([x], symdnn.grad((x**2).sum(), x))
 """
 
-from symdnn import gradient, printing, tensor, tuning
+from symdnn import gradient, printing, rewrites, tensor, tuning
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
 from symdnn.compile.call.arguments import In, Out
 from symdnn.compile.evaluation import evaluate
@@ -39,6 +39,6 @@ __all__ = [
     "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
     "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
     "clone", "config", "dprint", "evaluate", "foldl", "foldr", "function", "grad", "gradient",
-    "hessian", "ifelse", "jacobian", "load", "map", "pp", "printing", "reduce", "save", "saved_op",
-    "scan", "shared", "subgraph_grad", "tensor", "tuning", "until", "verify_grad",
+    "hessian", "ifelse", "jacobian", "load", "map", "pp", "printing", "reduce", "rewrites", "save",
+    "saved_op", "scan", "shared", "subgraph_grad", "tensor", "tuning", "until", "verify_grad",
 ]  # fmt: skip

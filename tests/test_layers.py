@@ -31,7 +31,8 @@ LAYERS = [
     {"tuning"},
     {"cpu", "gpu"},
     {"compile"},
-    {"tensor", "nn", "io", "printing", "saving", "serving", "gradient", "loss_scale"},
+    {"tensor", "nn", "io", "printing", "saving", "serving", "gradient", "loss_scale",
+     "rewrites"},
     {"__init__"},
     {
         "compat", "cli", "algos_cli", "cache_cli", "serve_cli", "tune_cli", "doctor", "demo",

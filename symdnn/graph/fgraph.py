@@ -11,7 +11,7 @@ from typing import Any
 
 from symdnn.errors import MissingInputError, RewriteError
 from symdnn.graph.operators import operator
-from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.origin import NO_HINTS, here
 from symdnn.graph.traverse import clone_graph, free_inputs, leaves, new_nodes, toposort
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -136,7 +136,9 @@ class FunctionGraph:
     ) -> None:
         """Let only these readers of ``old`` (entries of :meth:`users`) read ``new``."""
         _check_same_type(old, new, reason)
+        readers = list(readers)
         new, made = self._import(new)
+        _give_origins(made, old, readers)
         twins: list[tuple[Variable, Variable]] = []
         for client in readers:
             if client in self.clients.get(old, ()) and client[0] not in made and new is not old:
@@ -155,6 +157,7 @@ class FunctionGraph:
             new, made = self._import(wanted)
             if old is new:
                 continue
+            _give_origins(made, old, self.clients.get(old, ()))
             if new.name is None and new.owner is not None:
                 new.name = old.name
             for client in list(self.clients.get(old, ())):
@@ -282,6 +285,19 @@ class FunctionGraph:
 
 def _restored(graph: Any, count: int, merge: bool) -> FunctionGraph:
     return FunctionGraph(graph.variables[:count], graph.variables[count:], merge=merge)
+
+
+def _give_origins(made: Iterable[Apply | None], old: Variable, readers: Iterable[Client]) -> None:
+    """Give nodes without an origin that of the value they stand for, or else of a reader.
+
+    An input that is at once an output has neither: there it is the line of the compilation.
+    """
+    without = [node for node in made if node is not None and not node.origin]
+    if without:
+        makers = (old.owner, *(node for node, _ in readers))
+        origin = next((n.origin for n in makers if n is not None and n.origin), None) or here()
+        for node in without:
+            node.origin = origin
 
 
 def _check_same_type(old: Variable, new: Variable, reason: str) -> None:

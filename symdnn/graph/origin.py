@@ -18,8 +18,8 @@ from symdnn.errors import OptionError
 from symdnn.flags import FLAGS
 
 __all__ = [
-    "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "hinted", "inherit",
-    "inheriting", "is_inherited", "make_origin", "make_written",
+    "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "here", "hinted",
+    "inherit", "inheriting", "is_inherited", "make_origin", "make_written",
 ]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -216,6 +216,11 @@ def make_origin() -> Origin:
     inherited = _inherited.get()
     if inherited is not None and inherited[0] is not None:
         return inherited[0]
+    return here()
+
+
+def here() -> Origin:
+    """The lines of the user's code that led here, whatever is inherited."""
     limit = _limit()
     return Origin(_user_frames(limit)) if limit else NOWHERE
 

@@ -53,7 +53,7 @@ class Variable(TensorMethods, ElementwiseMethods):
         self.owner = owner
         self.index = index
         self._tag: SimpleNamespace | None = None
-        self._evaluated: dict[tuple[int, ...], Any] | None = None  # the functions of eval
+        self._evaluated: dict[tuple[Any, ...], Any] | None = None  # the functions of eval
 
     @property
     def ndim(self) -> int:

@@ -9,6 +9,8 @@ from functools import cache
 from symdnn.errors import ConfigError, RewriteError
 from symdnn.libraries.table import ALL_RULES
 from symdnn.opt.phases import PHASES, Selection
+from symdnn.rewriting.registry import outside
+from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 
 __all__ = ["LEVELS", "THEANO", "check_required", "check_words", "known_words"]
 
@@ -47,11 +49,18 @@ _THEANO_TEXT = """
 THEANO = frozenset(_THEANO_TEXT.split())
 
 
-@cache
 def known_words() -> frozenset[str]:
-    """Every word that a flag or a mode may name."""
-    rules = {word for r in ALL_RULES for word in (r.name, r.phase, *r.tags)}
-    return frozenset({*rules, *PHASES, *LEVELS, *THEANO})
+    """Every word that a flag or a mode may name; those of registered rewrites too."""
+    return _words_of_own_rules() | _words_of(outside())
+
+
+@cache
+def _words_of_own_rules() -> frozenset[str]:
+    return _words_of(ALL_RULES) | {*PHASES, *LEVELS, *THEANO}
+
+
+def _words_of(rules: Iterable[Rewrite | GraphRewrite]) -> frozenset[str]:
+    return frozenset(word for r in rules for word in (r.name, r.phase, *r.tags))
 
 
 def _nearest(word: str) -> str:
@@ -68,13 +77,14 @@ def check_words(words: Iterable[str], where: str) -> None:
     Traceback (most recent call last):
     symdnn.errors.ConfigError: Mode.excluding: no rewrite or tag 'fuson'. Did you mean 'fusion'?
     """
+    known = known_words()
     for word in words:
-        if word not in known_words():
+        if word not in known:
             raise ConfigError(f"{where}: no rewrite or tag {word!r}.{_nearest(word)}")
 
 
 def check_required(selection: Selection) -> None:
     """Raise :class:`~symdnn.errors.RewriteError` for a required word that names no rewrite."""
     for word in sorted(selection.require):
-        if not any(word in (r.name, r.phase, *r.tags) for r in ALL_RULES):
+        if word not in _words_of((*ALL_RULES, *outside())):
             raise RewriteError(f"optimizer_requiring: no rewrite or tag {word!r}.{_nearest(word)}")

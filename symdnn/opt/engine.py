@@ -10,7 +10,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import CudnnRequired, NotLowered, RewriteError
-from symdnn.graph.origin import inheriting
+from symdnn.graph.origin import NO_HINTS, NOWHERE, inherit, inheriting
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
@@ -45,6 +45,8 @@ class RewriteProfile:
     phases: dict[str, float] = field(default_factory=dict)
     #: Flags without effect here, each with the reason; reports show them.
     notes: tuple[str, ...] = ()
+    #: The names of registered rewrites that took part, fired or not.
+    outside: tuple[str, ...] = ()
 
     def slowest(self, count: int = 10) -> list[tuple[str, Applied]]:
         """The ``count`` rewrites that took longest, as (name, statistics), slowest first."""
@@ -52,11 +54,17 @@ class RewriteProfile:
 
     def __str__(self) -> str:
         lines = [f"{'rewrite':40} {'fired':>7} {'tried':>8} {'ms':>9}"]
-        for name, a in self.slowest():
-            lines.append(f"{name:40} {a.fired:7d} {a.tried:8d} {a.seconds * 1e3:9.2f}")
+        lines += [_row(name, a) for name, a in self.slowest()]
+        if self.outside:
+            lines.append("registered by the program:")
+            lines += [_row(f"  {n}", self.rewrites.get(n, Applied())) for n in self.outside]
         for name, seconds in self.phases.items():
             lines.append(f"phase {name:34} {'':7} {'':8} {seconds * 1e3:9.2f}")
         return "\n".join(lines)
+
+
+def _row(name: str, a: Applied) -> str:
+    return f"{name:40} {a.fired:7d} {a.tried:8d} {a.seconds * 1e3:9.2f}"
 
 
 def run_rewrites(
@@ -83,7 +91,8 @@ def run_rewrites(
 
 def _run_on_graph(rule: GraphRewrite, context: Context) -> None:
     try:
-        rule.function(context)
+        with inherit(NOWHERE, NO_HINTS):  # the graph gives a new node the line of what it replaces
+            rule.function(context)
     except DEMANDED_ERRORS:
         raise
     except Exception as error:

@@ -18,6 +18,7 @@ from symdnn.opt.engine import Observer, RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
 from symdnn.opt.precision.amp import mixed_precision, precision_note
 from symdnn.rewriting.failure import report_failure
+from symdnn.rewriting.registry import outside
 from symdnn.rewriting.rewrite import Capabilities, Context, GraphRewrite, Rewrite
 
 __all__ = ["optimise"]
@@ -34,12 +35,13 @@ def optimise(
     """Run all phases on ``fgraph`` for ``target`` and return counts and times of the rewrites.
 
     ``selection`` says which rewrites run, ``capabilities`` has the libraries' rules and answers
-    what there are kernels for. ``observer`` is called before each replacement of a node rewrite,
-    ``after_phase`` with the name of each phase after it. Failures of rewrites follow the flag
-    ``on_opt_error``.
+    what there are kernels for; registered rewrites run too. ``observer`` is called before each
+    replacement of a node rewrite, ``after_phase`` with the name of each phase after it. Failures of
+    rewrites follow the flag ``on_opt_error``.
     """
-    rules = (*RULES, *capabilities.rules)
-    profile = RewriteProfile()
+    from_outside = outside()
+    rules = (*RULES, *capabilities.rules, *from_outside)
+    profile = RewriteProfile(outside=tuple(r.name for r in from_outside if selection.takes(r)))
     if config.optimizer_verbose:
         observer = _also_printing(observer)
     context = Context(fgraph, target, config.deterministic == "more", capabilities=capabilities)
