@@ -19,7 +19,7 @@ from symdnn.cpu.conv.depthwise_grad_ir import depthwise_grad_ir
 from symdnn.cpu.conv.depthwise_ir import DepthwisePlan, depthwise_ir
 from symdnn.cpu.conv.depthwise_nhwc_grad_ir import depthwise_nhwc_grad_ir
 from symdnn.cpu.conv.depthwise_nhwc_ir import depthwise_nhwc_ir, nhwc_tasks
-from symdnn.cpu.ir.vector_ir import WIDTH
+from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import product
 
 from symdnn.cpu.conv.depthwise_ir import ColumnVectors, DepthwisePlan, PlaneSource, mask_of, taps_of
-from symdnn.cpu.ir.vector_ir import VECTOR, WIDTH, vector_module
+from symdnn.cpu.ir.builder import WIDTH, vector_module
 
 __all__ = ["depthwise_grad_ir"]
 
@@ -61,9 +61,7 @@ class _FilterGrad(PlaneSource):
         for (ky, kx), total in zip(
             taps, s.loop(f"{name}_images", "%images", image, ["zeroinitializer"] * len(taps))
         ):
-            value = s.new(
-                f"call reassoc float @llvm.vector.reduce.fadd.v16f32(float 0.0, {VECTOR} {total})"
-            )
+            value = s.reduce_add(total)
             s.lines.append(f"store float {value}, ptr {s.at(self.out, ky * plan.kernel[1] + kx)}")
 
     def _image(

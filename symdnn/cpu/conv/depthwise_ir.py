@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.loops_ir import data_of, next_task
-from symdnn.cpu.ir.vector_ir import (
+from symdnn.cpu.ir.builder import (
     MASK,
     ROWS,
     VECTOR,
     WIDTH,
-    VectorSource,
+    Builder,
     first_lanes,
     vector_module,
 )
+from symdnn.cpu.ir.loops_ir import data_of, next_task
 
 __all__ = ["ColumnVectors", "DepthwisePlan", "PlaneSource", "depthwise_ir", "mask_of", "taps_of"]
 
@@ -169,16 +169,13 @@ class PlaneSource:
     """The builder of all kinds: rows that may not exist, vectors of columns and their masks."""
 
     def __init__(self, plan: DepthwisePlan) -> None:
-        self.plan, self.s = plan, VectorSource()
+        self.plan, self.s = plan, Builder()
         zeros = (
             f"@zeros = internal constant [{plan.input_extent[1]} x float] zeroinitializer, align 64"
         )
-        self.s.lines += [
-            "declare float @llvm.vector.reduce.fadd.v16f32(float, <16 x float>)", zeros, ROWS,
-            "entry:",
-        ]  # fmt: skip
+        self.s.put(zeros, ROWS, "entry:")
 
-    def text(self) -> VectorSource:
+    def text(self) -> Builder:
         """The lines of the function ``rows``."""
         s = self.s
         for i, name in enumerate(self.plan.operands):
@@ -422,7 +419,7 @@ class _PlaneResults(PlaneSource):
             s.store(value, s.at(self.out, *offsets), mask)
 
 
-def _interleaved(s: VectorSource, phases: Sequence[str]) -> list[str]:
+def _interleaved(s: Builder, phases: Sequence[str]) -> list[str]:
     """Interleave vectors of every ``len(phases)``-th column to vectors of neighbouring columns."""
     count = len(phases)
     if count == 1:

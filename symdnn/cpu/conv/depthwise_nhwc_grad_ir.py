@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from symdnn.cpu.conv.depthwise_ir import DepthwisePlan
 from symdnn.cpu.conv.depthwise_nhwc_ir import TileColumns, TileSource
+from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder, first_lanes, vector_module
 from symdnn.cpu.ir.loops_ir import next_task, word
-from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource, first_lanes, vector_module
 
 __all__ = ["depthwise_nhwc_grad_ir"]
 
@@ -35,7 +35,7 @@ class _NhwcFilterGrad(TileSource):
         super().__init__(plan)
         self.together = together
 
-    def text(self) -> VectorSource:
+    def text(self) -> Builder:
         """The lines of the function."""
         s, plan = self.s, self.plan
         floats = self.area * self.together * WIDTH

@@ -14,16 +14,16 @@ from itertools import product
 
 from symdnn.cpu.conv.depthwise_ir import DepthwisePlan, taps_of
 from symdnn.cpu.conv.winograd_tiles_ir import by_vectors
-from symdnn.cpu.ir.loops_ir import data_of, next_task
-from symdnn.cpu.ir.vector_ir import (
+from symdnn.cpu.ir.builder import (
     MASK,
     ROWS,
     VECTOR,
     WIDTH,
-    VectorSource,
+    Builder,
     first_lanes,
     vector_module,
 )
+from symdnn.cpu.ir.loops_ir import data_of, next_task
 
 __all__ = ["TileColumns", "TileSource", "depthwise_nhwc_ir", "nhwc_tasks", "tile_of"]
 
@@ -67,7 +67,7 @@ class TileSource:
     """The builder of all kinds: rows of tiles, with masks for rows and columns beyond a border."""
 
     def __init__(self, plan: DepthwisePlan) -> None:
-        self.plan, self.s = plan, VectorSource()
+        self.plan, self.s = plan, Builder()
         self.high, self.wide = tile_of(plan)
         self.padded = -(-plan.channels // WIDTH) * WIDTH
         self.area = plan.kernel[0] * plan.kernel[1]
@@ -213,7 +213,7 @@ class TileSource:
 class _TileResults(TileSource):
     """A task is a row of tiles of results."""
 
-    def text(self) -> VectorSource:
+    def text(self) -> Builder:
         """The lines of the function ``rows``."""
         s = self.s
         self.begin(f"%turned = alloca [{self.area * self.padded} x float], align 64")

@@ -22,7 +22,7 @@ from symdnn.cpu.conv.winograd_adjoint_ir import adjoint_ir
 from symdnn.cpu.conv.winograd_ir import winograd_ir
 from symdnn.cpu.conv.winograd_plan import TAPS, FilterPlan, WinogradPlan, padded
 from symdnn.cpu.conv.winograd_weights_ir import filter_transform_ir
-from symdnn.cpu.ir.vector_ir import WIDTH
+from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.launch.scratch import Scratch, address, as_contiguous
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.onednn import library

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from symdnn.cpu.conv.winograd_plan import TAPS, TILE, WinogradPlan
 from symdnn.cpu.conv.winograd_tiles_ir import Tiles
 from symdnn.cpu.conv.winograd_transforms_ir import both_directions, pixel_gradient
+from symdnn.cpu.ir.builder import Builder, vector_module
 from symdnn.cpu.ir.loops_ir import next_task
-from symdnn.cpu.ir.vector_ir import VectorSource, vector_module
 
 __all__ = ["adjoint_ir"]
 
@@ -36,7 +36,7 @@ class _Adjoint(Tiles):
         super().__init__(plan)
         self._kernel_step = filter_step
 
-    def source(self) -> VectorSource:
+    def source(self) -> Builder:
         """The lines of the function."""
         s, plan = self.s, self.plan
         of_image = plan.tiles[0] * plan.tiles[1]

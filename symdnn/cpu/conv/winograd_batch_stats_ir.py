@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symdnn.cpu.conv.winograd_plan import padded
-from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource
+from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder
 
 __all__ = ["ResultSums"]
 
@@ -19,7 +19,7 @@ class ResultSums:
     Between :meth:`begin` and :meth:`end` the sums of a vector of channels are in registers.
     """
 
-    def __init__(self, s: VectorSource, base: str, channels: int) -> None:
+    def __init__(self, s: Builder, base: str, channels: int) -> None:
         self.s, self.base, self.squares = s, base, padded(channels)
         self.places: list[str] = []
         self.sums: list[str] = []
@@ -58,6 +58,6 @@ class ResultSums:
             self.s.lines.append(f"store {_DOUBLE_VECTOR} {value}, ptr {place}, align 8")
 
 
-def _doubles_on(s: VectorSource, base: str, offset: str | int) -> str:
+def _doubles_on(s: Builder, base: str, offset: str | int) -> str:
     """The address ``base`` plus an offset in float64 elements."""
     return s.new(f"getelementptr double, ptr {base}, i64 {offset}") if offset else base

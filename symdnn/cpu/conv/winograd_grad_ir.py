@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from symdnn.cpu.conv.winograd_plan import TAPS, WinogradPlan, padded
 from symdnn.cpu.conv.winograd_tiles_ir import Tiles, parts
+from symdnn.cpu.ir.builder import WIDTH, Builder, vector_module
 from symdnn.cpu.ir.loops_ir import next_task
-from symdnn.cpu.ir.vector_ir import WIDTH, VectorSource, vector_module
 
 __all__ = ["FIRST_USED_WORD", "filter_sums_ir"]
 
@@ -33,7 +33,7 @@ def filter_sums_ir(plan: WinogradPlan) -> str:
 class _FilterGradTiles(Tiles):
     """Builds the function ``rows``, a task of which is a block of tiles."""
 
-    def source(self) -> VectorSource:
+    def source(self) -> Builder:
         """The lines of the function."""
         s, floats = self.s, TAPS * self.plan.sum_step
         own = [

@@ -14,8 +14,8 @@ from symdnn.cpu.conv.winograd_batch_stats_ir import ResultSums
 from symdnn.cpu.conv.winograd_plan import TAPS, TILE, WinogradPlan, padded
 from symdnn.cpu.conv.winograd_tiles_ir import Tiles, by_vectors
 from symdnn.cpu.conv.winograd_transforms_ir import both_directions, inverse_transform
+from symdnn.cpu.ir.builder import MASK, VECTOR, Builder, vector_module
 from symdnn.cpu.ir.loops_ir import next_task, word
-from symdnn.cpu.ir.vector_ir import MASK, VECTOR, VectorSource, vector_module
 
 __all__ = ["winograd_ir"]
 
@@ -37,7 +37,7 @@ def winograd_ir(plan: WinogradPlan) -> str:
 class _Convolution(Tiles):
     """Builds the function ``rows``, a task of which is a block of tiles."""
 
-    def source(self) -> VectorSource:
+    def source(self) -> Builder:
         """The lines of the function."""
         s, plan = self.s, self.plan
         left_out = {"bias": not plan.bias, "more": not plan.residual}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.vector_ir import WIDTH
+from symdnn.cpu.ir.builder import WIDTH
 
 __all__ = ["UNROLL_ROWS", "TAPS", "TILE", "FilterPlan", "FilterGradPlan", "WinogradPlan", "padded"]
 

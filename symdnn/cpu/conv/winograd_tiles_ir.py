@@ -15,8 +15,8 @@ from symdnn.cpu.conv.winograd_transforms_ir import (
     transform_pixels,
     transform_result_gradient,
 )
+from symdnn.cpu.ir.builder import MASK, WIDTH, Builder, first_lanes
 from symdnn.cpu.ir.loops_ir import data_of, word
-from symdnn.cpu.ir.vector_ir import MASK, WIDTH, VectorSource, first_lanes
 
 __all__ = ["Tiles", "Window", "by_vectors", "parts"]
 
@@ -37,7 +37,7 @@ class Window:
 
 
 def by_vectors(
-    s: VectorSource, name: str, channels: int, body: Callable[[str | int, str], None]
+    s: Builder, name: str, channels: int, body: Callable[[str | int, str], None]
 ) -> None:
     """``body(first channel, mask)`` for each vector of channels; "" is the mask of a full vector.
 
@@ -68,7 +68,7 @@ class Tiles:
     """The builder of functions ``rows`` whose tasks are blocks of tiles of ``%images``."""
 
     def __init__(self, plan: WinogradPlan) -> None:
-        self.plan, self.s = plan, VectorSource()
+        self.plan, self.s = plan, Builder()
 
     def begin(self, matrices: str, arrays: Mapping[str, int], own: Sequence[str] = ()) -> None:
         """Append the head up to ``%first``, the task's first tile, and ``%count``, its tiles.
@@ -167,7 +167,7 @@ class Tiles:
         return self.windowed(t, "within", window, "%after", self.all_whole(), vector)
 
     def transformed(
-        self, w: Window, way: Callable[[VectorSource, Sequence[str]], list[str]], step: int
+        self, w: Window, way: Callable[[Builder, Sequence[str]], list[str]], step: int
     ) -> Vector:
         """A function that stores the 36 values of a window by ``way``, ``step`` floats apart."""
         s = self.s

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 
-from symdnn.cpu.ir.vector_ir import VectorSource
+from symdnn.cpu.ir.builder import Builder
 
 __all__ = [
     "both_directions", "filter_gradient", "inverse_transform", "pixel_gradient",
@@ -47,7 +47,7 @@ def _of_columns(columns: list[list[str]], way: Way) -> Iterator[tuple[int, int, 
 # -- forward --------------------------------------------------------------------------------------
 
 
-def transform_pixels(s: VectorSource, d: Sequence[str]) -> list[str]:
+def transform_pixels(s: Builder, d: Sequence[str]) -> list[str]:
     """The 6 values of 6 pixels."""
     first = s.scale_add(-2.5, d[2], s.add(d[4], d[0]))
     found = [first]
@@ -57,12 +57,12 @@ def transform_pixels(s: VectorSource, d: Sequence[str]) -> list[str]:
     return [*found, s.scale_add(-2.5, d[3], s.add(d[5], d[1]))]
 
 
-def transform_filter(s: VectorSource, g: Sequence[str]) -> list[str]:
+def transform_filter(s: Builder, g: Sequence[str]) -> list[str]:
     """The 6 values of r weights."""
     return _values(s, g, lambda point, norm, i: point**i / norm)
 
 
-def inverse_transform(s: VectorSource, p: Sequence[str], m: int) -> list[str]:
+def inverse_transform(s: Builder, p: Sequence[str], m: int) -> list[str]:
     """The m results of 6 products."""
     sums = s.add(p[1], p[2]), s.add(p[3], p[4])
     differences = s.sub(p[1], p[2]), s.sub(p[3], p[4])
@@ -83,12 +83,12 @@ def inverse_transform(s: VectorSource, p: Sequence[str], m: int) -> list[str]:
 # -- transposes -----------------------------------------------------------------------------------
 
 
-def transform_result_gradient(s: VectorSource, y: Sequence[str]) -> list[str]:
+def transform_result_gradient(s: Builder, y: Sequence[str]) -> list[str]:
     """The 6 values of the gradients of m results."""
     return _values(s, y, lambda point, _, i: point**i)
 
 
-def pixel_gradient(s: VectorSource, t: Sequence[str]) -> list[str]:
+def pixel_gradient(s: Builder, t: Sequence[str]) -> list[str]:
     """The gradients of 6 pixels by 6 values."""
     (a, _), (b, _) = _POINTS
     sums = s.add(t[1], t[2]), s.add(t[3], t[4])
@@ -99,7 +99,7 @@ def pixel_gradient(s: VectorSource, t: Sequence[str]) -> list[str]:
     return [t[0], first, second, third, s.add(t[0], s.add(*sums)), t[5]]
 
 
-def filter_gradient(s: VectorSource, q: Sequence[str], r: int) -> list[str]:
+def filter_gradient(s: Builder, q: Sequence[str], r: int) -> list[str]:
     """The gradients of r weights by 6 sums."""
     halves = [(s.add(q[i], q[i + 1]), s.sub(q[i], q[i + 1])) for i in (1, 3)]
     found = []
@@ -115,7 +115,7 @@ def filter_gradient(s: VectorSource, q: Sequence[str], r: int) -> list[str]:
 
 
 def _values(
-    s: VectorSource, g: Sequence[str], factor: Callable[[float, float, int], float]
+    s: Builder, g: Sequence[str], factor: Callable[[float, float, int], float]
 ) -> list[str]:
     """Sums of ``factor(point, norm, i) * g[i]`` at all points: a polynomial's values."""
     found = [g[0]]

@@ -9,8 +9,8 @@ from symdnn.cpu.conv.winograd_transforms_ir import (
     filter_gradient,
     transform_filter,
 )
+from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder, first_lanes, vector_module
 from symdnn.cpu.ir.loops_ir import data_of, next_task, word
-from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource, first_lanes, vector_module
 
 __all__ = ["filter_grad_ir", "filter_transform_ir"]
 
@@ -20,7 +20,7 @@ def filter_transform_ir(plan: FilterPlan) -> str:
 
     Words of its block: threads, channels, 1, the filters, the address of the result.
     """
-    s = VectorSource()
+    s = Builder()
     area = plan.r * plan.r
     step = (area, plan.outputs * area) if plan.swapped else (plan.channels * area, area)
     s.tasks([*data_of("%kernels", 3), *word("%made", 4, "ptr")])
@@ -52,7 +52,7 @@ def filter_grad_ir(plan: FilterGradPlan) -> str:
     and the address of the words in which threads note that they have sums
     (:func:`~symdnn.cpu.conv.winograd_grad_ir.filter_sums_ir`).
     """
-    s = VectorSource()
+    s = Builder()
     area = plan.r * plan.r
     entry = [*word("%sums", 3, "ptr"), *data_of("%kernels", 4), *word("%used", 5, "ptr")]
     s.tasks([*entry, *(line for t in range(plan.threads) for line in _was_used(t))])
@@ -77,7 +77,7 @@ def filter_grad_ir(plan: FilterGradPlan) -> str:
     return vector_module(s)
 
 
-def _times(s: VectorSource, first: str | int, step: int) -> str | int:
+def _times(s: Builder, first: str | int, step: int) -> str | int:
     return s.affine(first, step) if isinstance(first, str) else first * step
 
 
@@ -86,7 +86,7 @@ def _mask(lanes: str) -> str:
 
 
 def _pointers(
-    s: VectorSource, plan: FilterPlan | FilterGradPlan, base: str, step: int, place: tuple[int, int]
+    s: Builder, plan: FilterPlan | FilterGradPlan, base: str, step: int, place: tuple[int, int]
 ) -> str:
     """The addresses of one weight of several outputs, ``step`` floats apart, as an argument."""
     i, j = (plan.r - 1 - n for n in place) if plan.mirrored else place
@@ -104,7 +104,7 @@ def _was_used(thread: int) -> list[str]:
     ]
 
 
-def _total(s: VectorSource, plan: FilterGradPlan, base: str, tap: int) -> str:
+def _total(s: Builder, plan: FilterGradPlan, base: str, tap: int) -> str:
     """The sum over the threads that have one, in their order."""
     total = "zeroinitializer"
     for thread in range(plan.threads):

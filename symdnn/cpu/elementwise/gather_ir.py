@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from symdnn.cpu.ir.builder import first_task
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
 from symdnn.cpu.ir.scalar_ir import VALUES
-from symdnn.cpu.ir.source_ir import first_task
 
 __all__ = ["FLAG", "gather_ir"]
 

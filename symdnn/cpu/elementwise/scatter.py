@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.elementwise.copies import same_memory
+from symdnn.cpu.ir.builder import ROWS
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, word
 from symdnn.cpu.ir.scalar_ir import VALUES
-from symdnn.cpu.ir.source_ir import ROWS
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads

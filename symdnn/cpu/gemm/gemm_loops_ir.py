@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.gemm.gemm_ir import TileShape, attributes, declared, functions, shape_of
+from symdnn.cpu.ir.builder import ROWS
 from symdnn.cpu.ir.loops_ir import THREADS, data_of, next_task, word
-from symdnn.cpu.ir.vector_ir import ROWS
 
 __all__ = ["ARRAY_WORDS", "WORDS", "gemm_ir"]
 

@@ -61,19 +61,19 @@ class Pack(TileBuilder):
     def _places(self, t: str) -> tuple[str, str]:
         """(source, target) addresses of a term of the panel."""
         source, target = self.new(f"mul i64 {t}, %b_term"), self.new(f"mul i64 {t}, %to_term")
-        return self.at("%b", source), self.at("%to", target)
+        return self.bytes_at("%b", source), self.bytes_at("%to", target)
 
     def _whole_term(self, t: str) -> None:
         source, target = self._places(t)
         for j in range(self.shape.vectors):
             step = 4 * self.width * j
-            self.store(self.load(self.at(source, step)), self.at(target, step))
+            self.store(self.load(self.bytes_at(source, step)), self.bytes_at(target, step))
 
     def _vector(self, g: str) -> None:
         """Append the copy of up to a vector of columns of a panel."""
         self.put(f"%g_left = sub i64 %cols, {g}")
         self.put(f"%g_b = mul i64 {g}, %b_column", f"%g_to = mul i64 {g}, 4")
-        mask = self.lanes_below("%g_left")
+        mask = self.lanes_from("%g_left")
         self.put("br i1 %dense, label %copy, label %other", "copy:")
         self._counted("copy_term", "%k", "copy", lambda t: self._copied(t, mask))
         self.put("br label %group_end", "other:", f"%many = icmp sge i64 %k, {self.width}")
@@ -90,15 +90,17 @@ class Pack(TileBuilder):
 
     def _copied(self, t: str, mask: str) -> None:
         source, target = self._places(t)
-        self.store(self.load(self.at(source, "%g_b"), mask), self.at(target, "%g_to"), mask)
+        self.store(
+            self.load(self.bytes_at(source, "%g_b"), mask), self.bytes_at(target, "%g_to"), mask
+        )
 
     def _numbers(self, t: str) -> None:
         """Append the copy of a term's elements one by one."""
-        source, target = (self.at(p, x) for p, x in zip(self._places(t), ("%g_b", "%g_to")))
+        source, target = (self.bytes_at(p, x) for p, x in zip(self._places(t), ("%g_b", "%g_to")))
 
         def one(c: str) -> None:
             step = self.new(f"mul i64 {c}, %b_column")
-            x = self.new(f"load float, ptr {self.at(source, step)}, align 4")
+            x = self.new(f"load float, ptr {self.bytes_at(source, step)}, align 4")
             place = self.new(f"getelementptr float, ptr {target}, i64 {c}")
             self.put(f"store float {x}, ptr {place}, align 4")
 
@@ -126,17 +128,17 @@ class Pack(TileBuilder):
         over = self.new(f"icmp sgt i64 {t}, %t_last")
         begin = self.new(f"select i1 {over}, i64 %t_last, i64 {t}")
         step = self.new(f"mul i64 {begin}, 4")
-        square = [self.load(self.at(f"%g_row{i}", step)) for i in range(self.width)]
+        square = [self.load(self.bytes_at(f"%g_row{i}", step)) for i in range(self.width)]
         half = self.width // 2
         while half:
             for i in range(self.width):
                 if not i & half:
                     square[i], square[i + half] = self._exchanged(square[i], square[i + half], half)
             half //= 2
-        place = self.at("%to", self.new(f"mul i64 {begin}, %to_term"), "%g_to")
+        place = self.bytes_at("%to", self.new(f"mul i64 {begin}, %to_term"), "%g_to")
         for x in square:
             self.store(x, place, mask)
-            place = self.at(place, "%to_term")
+            place = self.bytes_at(place, "%to_term")
 
     def _exchanged(self, a: str, b: str, half: int) -> tuple[str, str]:
         """Swap second halves of pairs of ``half`` elements of a with the first halves of b's."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from symdnn.cpu.ir.builder import Builder
+
 __all__ = ["TILE_PARAMETERS", "TileShape", "TileBuilder", "Tile"]
 
 #: Terms of one iteration of the unrolled loop.
@@ -35,50 +37,14 @@ class TileShape:
         return tuple(found)
 
 
-class TileBuilder:
+class TileBuilder(Builder):
     """A builder of lines of a function on vectors of the shape's width."""
 
     def __init__(self, shape: TileShape) -> None:
-        self.shape, self.width, self.lines = shape, shape.width, list[str]()
-        self.vector, self.mask = f"<{self.width} x float>", f"<{self.width} x i1>"
-        self._count = 0
+        super().__init__(shape.width)
+        self.shape = shape
 
-    def put(self, *lines: str) -> None:
-        self.lines += lines
-
-    def new(self, text: str) -> str:
-        """Append an instruction; returns its register."""
-        self._count += 1
-        self.put(f"%v{self._count} = {text}")
-        return f"%v{self._count}"
-
-    def at(self, pointer: str, *offsets: str | int) -> str:
-        """The address ``pointer`` plus these offsets, in bytes."""
-        for o in offsets:
-            pointer = self.new(f"getelementptr i8, ptr {pointer}, i64 {o}") if o else pointer
-        return pointer
-
-    def load(self, pointer: str, mask: str = "") -> str:
-        """Load a vector; lanes outside of the mask are 0."""
-        if not mask:
-            return self.new(f"load {self.vector}, ptr {pointer}, align 4")
-        arguments = f"ptr {pointer}, i32 4, {self.mask} {mask}, {self.vector} zeroinitializer"
-        return self.new(f"call {self.vector} @llvm.masked.load.v{self.width}f32.p0({arguments})")
-
-    def store(self, value: str, pointer: str, mask: str = "") -> None:
-        if not mask:
-            self.put(f"store {self.vector} {value}, ptr {pointer}, align 4")
-            return
-        arguments = f"{self.vector} {value}, ptr {pointer}, i32 4, {self.mask} {mask}"
-        self.put(f"call void @llvm.masked.store.v{self.width}f32.p0({arguments})")
-
-    def broadcast(self, number: str) -> str:
-        """A float broadcast to all lanes."""
-        one = self.new(f"insertelement {self.vector} poison, float {number}, i64 0")
-        zeros = f"<{self.width} x i32> zeroinitializer"
-        return self.new(f"shufflevector {self.vector} {one}, {self.vector} poison, {zeros}")
-
-    def lanes_below(self, count: str, first: int = 0) -> str:
+    def lanes_from(self, count: str, first: int = 0) -> str:
         """The mask of lanes i with ``first + i < count``."""
         lanes, zeros = f"<{self.width} x i64>", f"<{self.width} x i32> zeroinitializer"
         one = self.new(f"insertelement {lanes} poison, i64 {count}, i64 0")
@@ -126,7 +92,7 @@ class Tile(TileBuilder):
         if self.keeps:
             self.put(f"%b_ahead = mul i64 %b_term, {_PREFETCH_TERMS}")
         self.masks = [""] * (self.vectors - 1)
-        self.masks.append(self.lanes_below("%cols", (self.vectors - 1) * self.width))
+        self.masks.append(self.lanes_from("%cols", (self.vectors - 1) * self.width))
         self._steps()
         self._fetch()
         sums = self._after(self._sums())
@@ -148,7 +114,7 @@ class Tile(TileBuilder):
         for i in range(self.rows):
             row = self._row("from", "%from", i)
             for j in range(self.vectors):
-                place = self.at(row, 4 * self.width * j)
+                place = self.bytes_at(row, 4 * self.width * j)
                 self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
         self.put("br label %begin", "begin:")
 
@@ -162,8 +128,8 @@ class Tile(TileBuilder):
     def _row(self, name: str, base: str, i: int) -> str:
         """The address of row ``i``, relative to every third row: one register for three rows."""
         for _ in range(i // 3):
-            base = self.at(base, f"%{name}_row3")
-        return self.at(base, (0, f"%{name}_row", f"%{name}_row2")[i % 3])
+            base = self.bytes_at(base, f"%{name}_row3")
+        return self.bytes_at(base, (0, f"%{name}_row", f"%{name}_row2")[i % 3])
 
     def _sums(self) -> list[str]:
         """Append the loops over terms: an unrolled one, and one for the rest."""
@@ -201,7 +167,7 @@ class Tile(TileBuilder):
             if i and i % 2 == 0:  # hide them again: LLVM would need more address registers
                 places = {n: self._hidden(x) for n, x in places.items()}
             now = self._term(now, places)
-            places = {n: self.at(x, steps.get(n, "%a_term")) for n, x in places.items()}
+            places = {n: self.bytes_at(x, steps.get(n, "%a_term")) for n, x in places.items()}
         less = self.new(f"sub i64 %{name}_count, 1")
         more = self.new(f"icmp sgt i64 {less}, 0")
         self.put(f"br i1 {more}, label %{name}, label %{name}_end", f"{name}_end:")
@@ -219,16 +185,16 @@ class Tile(TileBuilder):
         b, vectors = places["b"], list[str]()
         for j, mask in enumerate(self.masks):
             step = 4 * self.width * j
-            vectors.append(self.load(self.at(b, step), mask))
+            vectors.append(self.load(self.bytes_at(b, step), mask))
             if self.keeps:
-                ahead = self.at(b, "%b_ahead", step)
+                ahead = self.bytes_at(b, "%b_ahead", step)
                 self.put(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
-                self.store(vectors[-1], self.at(places["keep"], step))
+                self.store(vectors[-1], self.bytes_at(places["keep"], step))
         made = []
         for i in range(self.rows):
             place = self._row("a", places[f"a{i - i % 3}"], i % 3)
             number = self.new(f"load float, ptr {place}, align 4")
-            every = self.broadcast(number)
+            every = self.splat(number)
             for j, x in enumerate(vectors):
                 arguments = ", ".join(
                     f"{self.vector} {v}" for v in (every, x, sums[i * self.vectors + j])
@@ -244,7 +210,7 @@ class Tile(TileBuilder):
         for i in range(self.rows):
             row = self._row("from", "%from", i)
             for j, mask in enumerate(self.masks):
-                x = self.load(self.at(row, 4 * self.width * j), mask)
+                x = self.load(self.bytes_at(row, 4 * self.width * j), mask)
                 added.append(self.new(f"fadd {self.vector} {sums[i * self.vectors + j]}, {x}"))
         self.put("br label %whole")
         sums = self.merge("whole", [("summed", sums), ("add", added)])
@@ -261,4 +227,4 @@ class Tile(TileBuilder):
         for i in range(self.rows):
             row = self._row("c", "%c", i)
             for j, mask in enumerate(self.masks):
-                self.store(sums[i * self.vectors + j], self.at(row, 4 * self.width * j), mask)
+                self.store(sums[i * self.vectors + j], self.bytes_at(row, 4 * self.width * j), mask)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder, splat
 from symdnn.cpu.ir.math32_ir import single_definitions
-from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource, splat
 
 __all__ = ["activation_declarations", "one_less", "sigmoid", "tanh"]
 
@@ -32,7 +32,7 @@ def activation_declarations(width: int) -> list[str]:
     return found
 
 
-def tanh(s: VectorSource, x: str, width: int) -> str:
+def tanh(s: Builder, x: str, width: int) -> str:
     """The hyperbolic tangent."""
     x = _clamped(s, x, _TANH_IS_ONE)
     power, less, _ = _exponential(s, s.add(x, x))
@@ -40,19 +40,19 @@ def tanh(s: VectorSource, x: str, width: int) -> str:
     return _quotient(s, m, s.add(m, splat(2.0)), width)
 
 
-def sigmoid(s: VectorSource, x: str, width: int) -> str:
+def sigmoid(s: Builder, x: str, width: int) -> str:
     """1 / (1 + exp(-x))"""
     x = s.new(f"fneg {VECTOR} {_clamped(s, x, _MAX_EXP_ARGUMENT)}")
     power, _, whole = _exponential(s, x)
     return _quotient(s, "", s.multiply_add(power, whole, splat(1.0)), width)
 
 
-def one_less(s: VectorSource, x: str) -> str:
+def one_less(s: Builder, x: str) -> str:
     """1 - x"""
     return s.sub(splat(1.0), x)
 
 
-def _clamped(s: VectorSource, x: str, most: float) -> str:
+def _clamped(s: Builder, x: str, most: float) -> str:
     """x clamped to -most .. most; NaN stays."""
     for compare, end in (("ogt", most), ("olt", -most)):
         beyond = s.new(f"fcmp {compare} {VECTOR} {x}, {splat(end)}")
@@ -60,7 +60,7 @@ def _clamped(s: VectorSource, x: str, most: float) -> str:
     return x
 
 
-def _quotient(s: VectorSource, a: str, b: str, width: int) -> str:
+def _quotient(s: Builder, a: str, b: str, width: int) -> str:
     """a / b, or 1 / b if ``a`` is empty; the operands are not denormal.
 
     A division takes 16 cycles, as long as everything else. With AVX-512 it is an approximate
@@ -85,7 +85,7 @@ def _lines() -> tuple[str, ...]:
     return tuple(text[first : last + 1])
 
 
-def _exponential(s: VectorSource, x: str) -> tuple[str, str, str]:
+def _exponential(s: Builder, x: str) -> tuple[str, str, str]:
     """(2^n, exp(r) - 1, exp(r))"""
     known = {"%x": x}
     for line in _lines():

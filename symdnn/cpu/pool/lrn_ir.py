@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task, word
 from symdnn.cpu.ir.math_ir import declarations, definitions
 from symdnn.cpu.ir.scalar_ir import literal
-from symdnn.cpu.ir.source_ir import Source
 
 __all__ = ["LrnPlan", "lrn_ir"]
 
@@ -111,7 +111,7 @@ def _number(value: float) -> str:
     return literal(float(np.float32(value)).hex(), "float32")
 
 
-class _Normalisation(Source):
+class _Normalisation(FunctionBuilder):
     """Builds the function ``rows``."""
 
     def __init__(self, plan: LrnPlan) -> None:

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task
 from symdnn.cpu.ir.scalar_ir import VALUES, literal
-from symdnn.cpu.ir.source_ir import Source
 
 __all__ = ["PoolPlan", "pool_ir", "weight_tables"]
 
@@ -78,7 +78,7 @@ def _number(value: float, dtype: str) -> str:
     return literal(float(value).hex(), dtype)
 
 
-class _PoolSource(Source):
+class _PoolSource(FunctionBuilder):
     """Builds the function ``rows``: a task is a row of the result, with loops over its columns.
 
     The borders, left and right, have loops of their own with bounds checks.
@@ -156,7 +156,7 @@ class _PoolSource(Source):
         pointer = self.new(f"getelementptr {self.t}, ptr @weights_{axis}, i64 {i}")
         return self.new(f"load {self.t}, ptr {pointer}")
 
-    def put(self, i: str, value: str) -> None:
+    def write(self, i: str, value: str) -> None:
         """Store one result."""
         pointer = self.new(f"getelementptr {self.t}, ptr %out_row, i64 {i}")
         self.lines.append(f"store {self.t} {value}, ptr {pointer}{ACCESS}")
@@ -241,7 +241,7 @@ class _Forward(_PoolSource):
         if p.weights:
             total = self.new(f"fmul {self.t} {total}, {self.row_weight}")
             total = self.new(f"fmul {self.t} {total}, {self.weight('x', i)}")
-        self.put(i, total)
+        self.write(i, total)
 
     def _needed(self, valid: str) -> list[str]:
         """The check of a row; none if all windows are within the plane."""
@@ -301,7 +301,7 @@ class _Backward(_PoolSource):
         first = self.affine(i, p.stride[1], -p.pad[1])
         for phase in range(p.stride[1]):
             column = self.affine(first, 1, phase)
-            self.put(column, self._gathered(i, phase, column, checked=False))
+            self.write(column, self._gathered(i, phase, column, checked=False))
 
     def border(self, i: str) -> None:
         p = self.plan

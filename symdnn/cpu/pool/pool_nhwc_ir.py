@@ -12,9 +12,9 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task
 from symdnn.cpu.ir.scalar_ir import VALUES, literal
-from symdnn.cpu.ir.source_ir import Source
 from symdnn.cpu.pool.pool_ir import PoolPlan, weight_tables
 
 __all__ = ["step_counts", "pool_nhwc_ir"]
@@ -53,7 +53,7 @@ class _Position:
     weight: str = ""
 
 
-class _NhwcPoolSource(Source):
+class _NhwcPoolSource(FunctionBuilder):
     """Builds the function ``rows``, a task of which is a row of steps."""
 
     def __init__(self, plan: PoolPlan, channels: int) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from symdnn.cpu.ir.builder import Builder
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
 from symdnn.cpu.ir.scalar_ir import VALUES
-from symdnn.cpu.ir.source_ir import Source
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
@@ -90,7 +90,7 @@ def cumulative_ir(plan: CumulativePlan) -> str:
     names = ["%x", "%b", "%y"] if plan.kind == "line" else ["%x", "%y"]
     entry = [line for i, name in enumerate(_WORDS, 3) for line in word(name, i)]
     entry += [line for i, name in enumerate(names, 9) for line in data_of(name, i)]
-    s = Source()
+    s = Builder()
     s.tasks(entry, "task")
     panel, number = s.new("udiv i64 %r, %tasks"), s.new("urem i64 %r, %tasks")
     # The last vector begins early enough to be full: its first lines are computed twice.
@@ -142,7 +142,7 @@ def _declared(plan: CumulativePlan) -> list[str]:
     return [f"declare {kind} {_extreme(plan)}({kind}, {kind})"] if extreme else []
 
 
-def _next(s: Source, plan: CumulativePlan, sofar: str, values: list[str]) -> str:
+def _next(s: Builder, plan: CumulativePlan, sofar: str, values: list[str]) -> str:
     kind, value = _work(plan), values[-1]
     if plan.kind == "line":
         product = s.new(f"fmul {kind} {values[0]}, {sofar}")
@@ -152,7 +152,7 @@ def _next(s: Source, plan: CumulativePlan, sofar: str, values: list[str]) -> str
     return s.new(f"call {kind} {_extreme(plan)}({kind} {sofar}, {kind} {value})")
 
 
-def _pointers(s: Source, plan: CumulativePlan, name: str, at: str) -> list[str]:
+def _pointers(s: Builder, plan: CumulativePlan, name: str, at: str) -> list[str]:
     """The address of each lane; of contiguous columns only that of the first."""
     pointers = [s.new(f"getelementptr {VALUES[plan.dtype]}, ptr {name}, i64 {at}")]
     for _ in range(1, plan.lanes if plan.gathered else 1):
@@ -160,7 +160,7 @@ def _pointers(s: Source, plan: CumulativePlan, name: str, at: str) -> list[str]:
     return pointers
 
 
-def _load(s: Source, plan: CumulativePlan, name: str, at: str) -> str:
+def _load(s: Builder, plan: CumulativePlan, name: str, at: str) -> str:
     whole, one = _stored(plan), VALUES[plan.dtype]
     pointers = _pointers(s, plan, name, at)
     if plan.gathered:
@@ -173,7 +173,7 @@ def _load(s: Source, plan: CumulativePlan, name: str, at: str) -> str:
     return vector if whole == _work(plan) else s.new(f"fpext {whole} {vector} to {_work(plan)}")
 
 
-def _store(s: Source, plan: CumulativePlan, value: str, at: str) -> None:
+def _store(s: Builder, plan: CumulativePlan, value: str, at: str) -> None:
     whole, one = _stored(plan), VALUES[plan.dtype]
     if whole != _work(plan):
         value = s.new(f"fptrunc {_work(plan)} {value} to {whole}")

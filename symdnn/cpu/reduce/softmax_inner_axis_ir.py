@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, data_of, exponential_module, next_task, renamed, word
 from symdnn.cpu.ir.scalar_ir import VALUES, literal
-from symdnn.cpu.ir.source_ir import Source
 from symdnn.cpu.reduce.softmax_last_axis_ir import SOFTMAX
 
 __all__ = ["KINDS", "SIZES_WORD", "BAND_COLUMNS", "InnerAxisPlan", "inner_axis_ir"]
@@ -38,7 +38,7 @@ def inner_axis_ir(plan: InnerAxisPlan) -> str:
     return exponential_module(_InnerAxisSource(plan).text())
 
 
-class _InnerAxisSource(Source):
+class _InnerAxisSource(FunctionBuilder):
     """Builds the function ``rows``, a task of which is one band."""
 
     def __init__(self, plan: InnerAxisPlan) -> None:

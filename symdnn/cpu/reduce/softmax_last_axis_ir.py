@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, data_of, exponential_module, next_task, renamed, word
 from symdnn.cpu.ir.narrow_ir import NARROW, narrowed, narrowing, widened, widening
 from symdnn.cpu.ir.scalar_ir import VALUES
-from symdnn.cpu.ir.source_ir import Source
 
 __all__ = ["FLAG", "KINDS", "SOFTMAX", "LastAxisPlan", "last_axis_ir"]
 
@@ -56,7 +56,7 @@ def last_axis_ir(plan: LastAxisPlan) -> str:
     return exponential_module(_LastAxisSource(plan).text(), narrow)
 
 
-class _LastAxisSource(Source):
+class _LastAxisSource(FunctionBuilder):
     """Builds the function ``rows``, a task of which is one row."""
 
     def __init__(self, plan: LastAxisPlan) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm.gemm_ir import shape_of
-from symdnn.cpu.ir.vector_ir import WIDTH
+from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous
 from symdnn.cpu.launch.traits import LLVM

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from symdnn.cpu.ir.builder import VECTOR, WIDTH
 from symdnn.cpu.ir.vector_activations_ir import one_less
-from symdnn.cpu.ir.vector_ir import VECTOR, WIDTH
 from symdnn.cpu.rnn.recurrent_ir import SAVED_VECTORS, RecurrentSource, module
 
 __all__ = ["BACKWARD_WORDS", "GATE_SLOTS", "backward_ir"]
@@ -147,7 +147,7 @@ class _Backward(RecurrentSource):
 
     def _group(self, j: str, _: list[str]) -> list[str]:
         self.units = self.times(j, 4 * WIDTH)
-        self.mask = self.lanes_below(self.times(j, WIDTH), self.own.units)
+        self.inside = self.lanes_below(self.times(j, WIDTH), self.own.units)
         kept = self.place(self.in_kept, (j, 4 * WIDTH * SAVED_VECTORS[self.mode]))
         gates = [
             self.load(self.place(kept, 4 * WIDTH * i)) for i in range(SAVED_VECTORS[self.mode])
@@ -167,12 +167,12 @@ class _Backward(RecurrentSource):
         to = self.place(self.in_deltas, self.units)
         slots = self.place(self.in_slots, (j, self.slots_step))
         for i, value in enumerate(made):
-            self.store(value, self.place(to, (self.h_row, i)), self.mask)
+            self.store(value, self.place(to, (self.h_row, i)), self.inside)
             self.store(value, self.place(slots, 4 * WIDTH * i))
 
     def _of(self, base: str) -> str:
         """Load a vector of the units."""
-        return self.load(self.place(base, self.units), self.mask)
+        return self.load(self.place(base, self.units), self.inside)
 
     # -- gradients of the gates -----------------------------------------------------------------
 
@@ -188,8 +188,8 @@ class _Backward(RecurrentSource):
         cell = self.tanh(self._of(self.place(self.in_cells, "%cells_step")))
         place = self.place(self.in_dc, self.units)
         slope = one_less(self, self._times(cell, cell))
-        dc = self.multiply_add(self._times(dh, o), slope, self.load(place, self.mask))
-        self.store(self._times(dc, f), place, self.mask)
+        dc = self.multiply_add(self._times(dh, o), slope, self.load(place, self.inside))
+        self.store(self._times(dc, f), place, self.inside)
         return [
             self._times(dc, g, i, one_less(self, i)),
             self._times(dc, self._of(self.in_cells), f, one_less(self, f)),
@@ -199,7 +199,7 @@ class _Backward(RecurrentSource):
 
     def _gru(self, dh: str, gates: Sequence[str]) -> list[str]:
         r, z, n, recurrent = gates
-        self.store(self._times(dh, z), self.place(self.in_dh, self.units), self.mask)
+        self.store(self._times(dh, z), self.place(self.in_dh, self.units), self.inside)
         new = self._times(dh, one_less(self, z), one_less(self, self._times(n, n)))
         return [
             new,

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.gemm import gemm_ir
+from symdnn.cpu.ir.builder import DECLARED, VECTOR, WIDTH, Builder
 from symdnn.cpu.ir.loops_ir import kernel_entry
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid, tanh
-from symdnn.cpu.ir.vector_ir import DECLARED, VECTOR, WIDTH, VectorSource
 
 __all__ = [
     "FORWARD_WORDS",
@@ -140,12 +140,12 @@ class ThreadShare:
     units: str
 
 
-class RecurrentSource(VectorSource):
+class RecurrentSource(Builder):
     """Builds the function ``worker``: words of the block, addresses, loops over units."""
 
     def __init__(self, mode: str, width: int, words: Sequence[str]) -> None:
         super().__init__()
-        self.mode, self.gates, self.width = mode, GATES[mode], width
+        self.mode, self.gates, self.native_width = mode, GATES[mode], width
         #: Columns of a panel in groups of 16.
         self.panel = gemm_ir.shape_of(width).columns // WIDTH
         self.term = 4 * WIDTH * self.panel
@@ -160,11 +160,11 @@ class RecurrentSource(VectorSource):
 
     def sigmoid(self, x: str) -> str:
         """1 / (1 + exp(-x))"""
-        return sigmoid(self, x, self.width)
+        return sigmoid(self, x, self.native_width)
 
     def tanh(self, x: str) -> str:
         """The hyperbolic tangent."""
-        return tanh(self, x, self.width)
+        return tanh(self, x, self.native_width)
 
     # -- integers and addresses -----------------------------------------------------------------
 
@@ -179,11 +179,6 @@ class RecurrentSource(VectorSource):
     def less(self, a: str | int, b: str | int) -> str:
         """a - b"""
         return self.new(f"sub nsw i64 {a}, {b}")
-
-    def least(self, a: str | int, b: str | int) -> str:
-        """min(a, b)"""
-        smaller = self.new(f"icmp slt i64 {a}, {b}")
-        return self.new(f"select i1 {smaller}, i64 {a}, i64 {b}")
 
     def place(self, base: str, *terms: str | int | tuple[str | int, str | int]) -> str:
         """The address ``base`` plus offsets in bytes; a pair is a product."""
@@ -373,7 +368,7 @@ class _Forward(RecurrentSource):
 
     def _group(self, j: str, _: list[str]) -> list[str]:
         self.units = self.times(j, 4 * WIDTH)
-        self.mask = self.lanes_below(self.times(j, WIDTH), self.own.units)
+        self.inside = self.lanes_below(self.times(j, WIDTH), self.own.units)
         self.gates_at = self.times(j, 4 * WIDTH * self.gates)
         given = self._vectors(self.in_before, self.gates_at, self.gates)
         if self.mode == "lstm":
@@ -382,7 +377,7 @@ class _Forward(RecurrentSource):
             h, kept = self._gru(given)
         else:
             h, kept = self._plain(given[0]), []
-        self.store(h, self.place(self.in_y, self.units), self.mask)
+        self.store(h, self.place(self.in_y, self.units), self.inside)
         if self.keeps:
             to = self.place(self.in_kept, (j, 4 * WIDTH * len(kept)))
             for i, value in enumerate(kept):
@@ -398,15 +393,15 @@ class _Forward(RecurrentSource):
         i, f, o = (self.sigmoid(given[k]) for k in (0, 1, 3))
         g = self.tanh(given[2])
         cells = self.place(self.in_cells, self.units)
-        c = self.multiply_add(f, self.load(cells, self.mask), self.new(f"fmul {VECTOR} {i}, {g}"))
-        self.store(c, self.place(cells, "%cells_step"), self.mask)
+        c = self.multiply_add(f, self.load(cells, self.inside), self.new(f"fmul {VECTOR} {i}, {g}"))
+        self.store(c, self.place(cells, "%cells_step"), self.inside)
         return self.new(f"fmul {VECTOR} {o}, {self.tanh(c)}"), [i, f, g, o]
 
     def _gru(self, given: Sequence[str]) -> tuple[str, list[str]]:
         more = self._vectors(self.in_before_h, self.gates_at, 3)
         r, z = (self.sigmoid(self.add(given[k], more[k])) for k in (0, 1))
         n = self.tanh(self.multiply_add(r, more[2], given[2]))
-        before = self.load(self.place(self.in_h, self.units), self.mask)
+        before = self.load(self.place(self.in_h, self.units), self.inside)
         return self.multiply_add(z, self.sub(before, n), n), [r, z, n, more[2]]
 
     def _plain(self, given: str) -> str:

@@ -11,8 +11,8 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm import gemm_ir
+from symdnn.cpu.ir.builder import DECLARED, WIDTH, Builder
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid, tanh
-from symdnn.cpu.ir.vector_ir import DECLARED, WIDTH, VectorSource
 from symdnn.cpu.onednn import library
 from symdnn.cpu.rnn.recurrent import RecurrentGradKernel, RecurrentKernel
 from symdnn.cpu.threads import threads
@@ -231,7 +231,7 @@ def test_functions_of_vectors(function, wanted, width):
 
 def applied(function, x, width):
     """A function of vectors on an array of whole ones."""
-    s = VectorSource()
+    s = Builder()
     s.lines += ["define void @kernel(ptr %x, ptr %y) #0 {", "entry:"]
 
     def vector(i, _):

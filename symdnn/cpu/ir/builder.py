@@ -1,0 +1,289 @@
+"""The builder of LLVM IR: it appends instructions to a function and names their registers.
+
+A builder has vectors of ``width`` elements of a dtype. LLVM splits vectors that are wider than the
+processor's, so one text serves AVX2 and AVX-512.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+
+from symdnn.cpu.compiler.jit import SKIP_PASSES
+from symdnn.cpu.ir.loops_ir import METADATA, THREADS
+from symdnn.graph.type import numpy_dtype
+
+__all__ = [
+    "DECLARED", "MASK", "ROWS", "VECTOR", "WIDTH", "Builder", "FunctionBuilder", "first_lanes",
+    "first_task", "splat", "vector_module",
+]  # fmt: skip
+
+#: First line of the function ``rows``, which runs a thread's range of tasks.
+ROWS = "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {"
+
+#: Lanes of a builder's vectors unless it says otherwise; the types of such a vector and of a mask.
+WIDTH = 16
+VECTOR = f"<{WIDTH} x float>"
+MASK = f"<{WIDTH} x i1>"
+
+#: The type of an element, and its name in intrinsics.
+_KINDS = {
+    "float32": ("float", "f32"), "float64": ("double", "f64"), "int32": ("i32", "i32"),
+    "int64": ("i64", "i64"),
+}  # fmt: skip
+
+
+def first_task(entry: Iterable[str], name: str) -> list[str]:
+    """Lines that begin the function ``rows`` and its loop over ``%r``, the basic block ``name``.
+
+    The lines ``entry`` come before the loop; :func:`~symdnn.cpu.ir.loops_ir.next_task` ends it.
+    """
+    begin = f"%r = phi i64 [%r0, %entry], [%r_next, %{name}_end]"
+    return [ROWS, "entry:", *entry, f"br label %{name}", f"{name}:", begin]
+
+
+def _number(value: float) -> str:
+    (narrow,) = struct.unpack("<f", struct.pack("<f", value))
+    (bits,) = struct.unpack("<Q", struct.pack("<d", narrow))
+    return f"0x{bits:016X}"
+
+
+def splat(value: float, width: int = WIDTH) -> str:
+    """A constant vector of float32 with this number in all lanes."""
+    return f"<{', '.join([f'float {_number(value)}'] * width)}>"
+
+
+def first_lanes(count: int, width: int = WIDTH) -> str:
+    """A constant mask of the first ``count`` lanes."""
+    return f"<{', '.join(f'i1 {int(i < count)}' for i in range(width))}>"
+
+
+class FunctionBuilder:
+    """A builder of a function's lines; :attr:`block` names the current basic block."""
+
+    def __init__(self, block: str = "entry") -> None:
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.block = block
+        self._count = 0
+
+    # -- lines ----------------------------------------------------------------------------------
+
+    def put(self, *lines: str) -> None:
+        """Append lines."""
+        self.lines += lines
+
+    def new(self, text: str) -> str:
+        """Append an instruction; returns its register."""
+        self._count += 1
+        self.lines.append(f"%v{self._count} = {text}")
+        return f"%v{self._count}"
+
+    def label(self, name: str) -> None:
+        """Begin a basic block."""
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    # -- control --------------------------------------------------------------------------------
+
+    def tasks(self, entry: Iterable[str], name: str = "task") -> None:
+        """Begin the function ``rows`` and its loop over tasks; see :func:`first_task`.
+
+        Threads share the tasks (:data:`~symdnn.cpu.ir.loops_ir.THREADS`).
+        """
+        self.lines += first_task(entry, name)
+        self.block = name
+
+    def counted(
+        self, name: str, low: int | str, high: str, body: Callable[[str, list[str]], list[str]],
+        carried: Sequence[str] = (), kind: str | Sequence[str] = "", *, step: int = 1,
+        parallel: bool = False,
+    ) -> list[str]:  # fmt: skip
+        """A loop over ``i`` from ``low`` to below ``high``, which runs at least once.
+
+        ``body(i, values)`` writes one iteration. It takes the loop-carried values, of type
+        ``kind`` (or each of its own), and returns those of the next iteration. ``carried`` are the
+        initial values; the final ones are returned. Iterations of a ``parallel`` loop touch each
+        other's memory only where loads and stores say so.
+        """
+        before, i = self.block, f"%i_{name}"
+        kinds = [kind] * len(carried) if isinstance(kind, str) else list(kind)
+        self.lines.append(f"br label %{name}")
+        self.label(name)
+        at = len(self.lines)
+        self.lines += [""] * (1 + len(carried))
+        phis = [f"%c{n}_{name}" for n in range(len(carried))]
+        after = body(i, phis)
+        following = self.new(f"add nuw nsw i64 {i}, {step}")
+        more = self.new(f"icmp slt i64 {following}, {high}")
+        self.lines[at] = f"{i} = phi i64 [{low}, %{before}], [{following}, %{self.block}]"
+        for n, (first, last) in enumerate(zip(carried, after, strict=True)):
+            self.lines[at + 1 + n] = (
+                f"{phis[n]} = phi {kinds[n]} [{first}, %{before}], [{last}, %{self.block}]"
+            )
+        loop = ", !llvm.loop !1" if parallel else ""
+        self.lines.append(f"br i1 {more}, label %{name}, label %{name}_end{loop}")
+        self.label(f"{name}_end")
+        return after
+
+    def choose(self, name: str, condition: str, body: Callable[[bool, str], None]) -> None:
+        """A branch: ``body(True, name)`` where the condition holds, else ``body(False, name)``."""
+        self.lines.append(f"br i1 {condition}, label %{name}_yes, label %{name}_no")
+        for word_, holds in (("yes", True), ("no", False)):
+            self.label(f"{name}_{word_}")
+            body(holds, f"{name}_{word_}")
+            self.lines.append(f"br label %{name}_done")
+        self.label(f"{name}_done")
+
+    def when(self, name: str, condition: str, body: Callable[[], None]) -> None:
+        """A branch: ``body()`` where the condition holds."""
+        self.lines.append(f"br i1 {condition}, label %{name}_yes, label %{name}_done")
+        self.label(f"{name}_yes")
+        body()
+        self.lines.append(f"br label %{name}_done")
+        self.label(f"{name}_done")
+
+    # -- numbers and addresses ------------------------------------------------------------------
+
+    def affine(self, i: str, factor: int, offset: int = 0) -> str:
+        """``factor * i + offset``"""
+        if factor != 1:
+            i = self.new(f"mul nsw i64 {i}, {factor}")
+        return self.new(f"add nsw i64 {i}, {offset}") if offset else i
+
+    def least(self, a: str | int, b: str | int) -> str:
+        """The smaller of two signed numbers of 64 bits."""
+        return self.new(f"select i1 {self.new(f'icmp slt i64 {a}, {b}')}, i64 {a}, i64 {b}")
+
+    def bytes_at(self, base: str, *offsets: str | int) -> str:
+        """The address ``base`` plus these offsets, in bytes."""
+        for offset in offsets:
+            if offset:
+                base = self.new(f"getelementptr i8, ptr {base}, i64 {offset}")
+        return base
+
+
+class Builder(FunctionBuilder):
+    """A builder with vectors; ``vector``, ``mask`` and ``element`` are their types."""
+
+    def __init__(self, width: int = WIDTH, dtype: str = "float32", block: str = "entry") -> None:
+        super().__init__(block)
+        self.width = width
+        self.element, self._suffix = _KINDS[dtype]
+        self._align = int(numpy_dtype(dtype).itemsize)
+        self.vector, self.mask = f"<{width} x {self.element}>", f"<{width} x i1>"
+
+    def loop(
+        self, name: str, high: str, body: Callable[[str, list[str]], list[str]],
+        carried: Sequence[str] = (),
+    ) -> list[str]:  # fmt: skip
+        """A loop over ``i`` from 0 to below ``high``, at least 1, with loop-carried vectors.
+
+        See :meth:`counted`.
+        """
+        return self.counted(name, 0, high, body, carried, self.vector)
+
+    def at(self, base: str, *offsets: str | int) -> str:
+        """The address ``base`` plus these offsets, in elements."""
+        for offset in offsets:
+            if offset:
+                base = self.new(f"getelementptr {self.element}, ptr {base}, i64 {offset}")
+        return base
+
+    # -- vectors --------------------------------------------------------------------------------
+
+    def load(self, pointer: str, mask: str = "") -> str:
+        """Load a vector; lanes outside of the mask are 0."""
+        if not mask:
+            return self.new(f"load {self.vector}, ptr {pointer}, align {self._align}")
+        kinds = f"ptr, i32, {self.mask}, {self.vector}"
+        given = f"ptr {pointer}, i32 {self._align}, {self.mask} {mask}, "
+        return self.new(
+            self._called("masked.load", ".p0", self.vector, kinds)
+            + f"({given}{self.vector} zeroinitializer)"
+        )
+
+    def store(self, value: str, pointer: str, mask: str = "") -> None:
+        """Store a vector, or its lanes in the mask."""
+        if not mask:
+            self.put(f"store {self.vector} {value}, ptr {pointer}, align {self._align}")
+            return
+        kinds = f"{self.vector}, ptr, i32, {self.mask}"
+        given = f"{self.vector} {value}, ptr {pointer}, i32 {self._align}, {self.mask} {mask}"
+        self.put(f"{self._called('masked.store', '.p0', 'void', kinds)}({given})")
+
+    def _called(self, name: str, more: str, result: str, kinds: str) -> str:
+        """The call of an intrinsic on vectors, without its operands; it is declared."""
+        function = f"@llvm.{name}.v{self.width}{self._suffix}{more}"
+        self.declared.add(f"declare {result} {function}({kinds})")
+        return f"call {result} {function}"
+
+    def lanes_below(self, first: str, high: int | str) -> str:
+        """The mask of the elements below ``high`` in a vector whose first element is ``first``."""
+        left = self.new(f"trunc i64 {self.new(f'sub i64 {high}, {first}')} to i32")
+        kind = f"<{self.width} x i32>"
+        steps = ", ".join(f"i32 {i}" for i in range(self.width))
+        return self.new(f"icmp slt {kind} <{steps}>, {self._everywhere(kind, 'i32', left)}")
+
+    def _everywhere(self, vector: str, kind: str, value: str) -> str:
+        begun = self.new(f"insertelement {vector} poison, {kind} {value}, i64 0")
+        zeros = f"<{self.width} x i32> zeroinitializer"
+        return self.new(f"shufflevector {vector} {begun}, {vector} poison, {zeros}")
+
+    def splat(self, number: str) -> str:
+        """A number in a register, in all lanes."""
+        return self._everywhere(self.vector, self.element, number)
+
+    def broadcast(self, pointer: str) -> str:
+        """Load a number and broadcast it to all lanes."""
+        return self.splat(self.new(f"load {self.element}, ptr {pointer}, align {self._align}"))
+
+    def add(self, a: str, b: str) -> str:
+        """a + b"""
+        return self.new(f"fadd {self.vector} {a}, {b}")
+
+    def sub(self, a: str, b: str) -> str:
+        """a - b"""
+        return self.new(f"fsub {self.vector} {a}, {b}")
+
+    def scaled(self, a: str, factor: float) -> str:
+        """factor * a, of float32"""
+        return (
+            a if factor == 1 else self.new(f"fmul {self.vector} {a}, {splat(factor, self.width)}")
+        )
+
+    def scale_add(self, factor: float, a: str, b: str) -> str:
+        """factor * a + b, of float32"""
+        return self.multiply_add(splat(factor, self.width), a, b)
+
+    def multiply_add(self, a: str, b: str, c: str) -> str:
+        """a * b + c, rounded once"""
+        given = ", ".join(f"{self.vector} {x}" for x in (a, b, c))
+        return self.new(
+            f"{self._called('fma', '', self.vector, ', '.join([self.vector] * 3))}({given})"
+        )
+
+    def reduce_add(self, a: str) -> str:
+        """The sum of the lanes of floats, which LLVM may pair as it likes."""
+        function = f"@llvm.vector.reduce.fadd.v{self.width}{self._suffix}"
+        self.declared.add(f"declare {self.element} {function}({self.element}, {self.vector})")
+        given = f"{self.element} 0.0, {self.vector} {a}"
+        return self.new(f"call reassoc {self.element} {function}({given})")
+
+
+#: Declarations of intrinsics on :data:`VECTOR` that modules call by hand.
+DECLARED = [
+    f"declare {VECTOR} @llvm.fma.v16f32({VECTOR}, {VECTOR}, {VECTOR})",
+    "declare <8 x double> @llvm.fma.v8f64(<8 x double>, <8 x double>, <8 x double>)",
+    f"declare {VECTOR} @llvm.masked.load.v16f32.p0(ptr, i32, {MASK}, {VECTOR})",
+    f"declare void @llvm.masked.store.v16f32.p0({VECTOR}, ptr, i32, {MASK})",
+    f"declare {VECTOR} @llvm.masked.gather.v16f32.v16p0(<{WIDTH} x ptr>, i32, {MASK}, {VECTOR})",
+    f"declare void @llvm.masked.scatter.v16f32.v16p0({VECTOR}, <{WIDTH} x ptr>, i32, {MASK})",
+    "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+]
+
+
+def vector_module(source: Builder) -> str:
+    """The module of ``kernel`` around this function ``rows``, which is optimised no further."""
+    declared = [*DECLARED, *sorted(source.declared - set(DECLARED))]
+    return SKIP_PASSES + "\n".join([*declared, *THREADS, *source.lines, *METADATA]) + "\n"
