@@ -47,8 +47,7 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"}, {"control", "nn"},
-        {"attention"},
-        {"lowered"}, {"numpy_names", "vendor"},
+        {"attention"}, {"lowered"}, {"nest"}, {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "onednn"}, {"table"}, {"words"}],
     "opt": [
@@ -57,8 +56,8 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise", "reduce"}, {"onednn"}, {"conv", "gemm"}, {"prefer_generated", "rnn"},
-        {"registry"}, {"execution"},
+        {"elementwise", "nest", "reduce"}, {"onednn"}, {"conv", "gemm"},
+        {"prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},

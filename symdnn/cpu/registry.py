@@ -8,9 +8,10 @@ from symdnn.cpu import prefer_generated
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, random_draws, scatter
 from symdnn.cpu.gemm import gemm
+from symdnn.cpu.nest import kernels as nest
 from symdnn.cpu.onednn import kernels as onednn
 from symdnn.cpu.pool import lrn, pool, pool_nhwc
-from symdnn.cpu.reduce import batch_norm, cumulative, reduce, softmax_inner_axis, softmax_last_axis
+from symdnn.cpu.reduce import batch_norm, reduce, softmax_inner_axis, softmax_last_axis
 from symdnn.cpu.reference import kernels as reference
 from symdnn.cpu.rnn import recurrent
 from symdnn.graph.kernel import Row, enter, register_default_kernel
@@ -30,11 +31,11 @@ KERNELS: tuple[Row, ...] = (
     # Compiled kernels for neutral ops.
     *elementwise.KERNELS,
     *pool.KERNELS,
+    *nest.KERNELS,
     *reduce.KERNELS,
     *batch_norm.KERNELS,
     *softmax_last_axis.KERNELS,
     *softmax_inner_axis.KERNELS,
-    *cumulative.KERNELS,
     *scatter.KERNELS,
     *random_draws.KERNELS,
     *copies.KERNELS,

@@ -116,14 +116,24 @@ static void __syncthreads() {
   swapcontext(&shim_fibers[shim_running].context, &shim_scheduler);
 }
 // All threads of the block come to a shuffle together, as device text of ours does.
-template <class T> static T __shfl_xor_sync(unsigned, T value, int mask) {
+template <class T> static T shim_shuffled(T value, int other) {
   static char slots[1024][16];
-  const int me = shim_running, other = (me & ~31) | ((me ^ mask) & 31);
+  const int me = shim_running;
   memcpy(slots[me], &value, sizeof value);
   __syncthreads();
-  memcpy(&value, slots[other], sizeof value);
+  memcpy(&value, slots[(me & ~31) | other], sizeof value);
   __syncthreads();
   return value;
+}
+template <class T> static T __shfl_xor_sync(unsigned, T value, int mask) {
+  return shim_shuffled(value, (shim_running ^ mask) & 31);
+}
+template <class T> static T __shfl_sync(unsigned, T value, int lane) {
+  return shim_shuffled(value, lane & 31);
+}
+template <class T> static T __shfl_up_sync(unsigned, T value, int distance) {
+  const int lane = shim_running & 31;
+  return shim_shuffled(value, lane >= distance ? lane - distance : lane);
 }
 static void shim_enter() {
   shim_kernel(shim_parameters);

@@ -1,4 +1,4 @@
-"""Softmax, logsumexp and argmax along an axis that is not the last, as LLVM IR.
+"""Softmax and logsumexp along an axis that is not the last, as LLVM IR.
 
 An operand has the shape (outer, n, inner). A task is a band: up to :data:`BAND_COLUMNS` contiguous
 columns of one outer index. Maxima and sums of its columns are on the stack. Each pass goes over the
@@ -15,22 +15,19 @@ from symdnn.cpu.ir.loops_ir import ACCESS, data_of, exponential_module, next_tas
 from symdnn.cpu.ir.scalar_ir import VALUES, literal
 from symdnn.cpu.reduce.softmax_last_axis_ir import SOFTMAX
 
-__all__ = ["KINDS", "SIZES_WORD", "BAND_COLUMNS", "InnerAxisPlan", "inner_axis_ir"]
+__all__ = ["SIZES_WORD", "BAND_COLUMNS", "InnerAxisPlan", "inner_axis_ir"]
 
 #: Columns of a band, so that with some rows it stays in the L1 cache.
 BAND_COLUMNS = 256
 #: Index of the word with n; then come inner, the bands of an outer index, and the operands.
 SIZES_WORD = 3
-#: Operands and results of each kind: ``m`` with n rows, ``v`` with one.
-KINDS = {**SOFTMAX, "argmax": ("m", "v"), "argmin": ("m", "v")}
 
 
 @dataclass(frozen=True)
 class InnerAxisPlan:
-    """One kernel; all but argmax and argmin are for float32."""
+    """One kernel."""
 
     kind: str
-    dtype: str = "float32"
 
 
 def inner_axis_ir(plan: InnerAxisPlan) -> str:
@@ -43,11 +40,11 @@ class _InnerAxisSource(FunctionBuilder):
 
     def __init__(self, plan: InnerAxisPlan) -> None:
         super().__init__()
-        self.plan, self.t = plan, VALUES[plan.dtype]
+        self.plan, self.t = plan, VALUES["float32"]
 
     def text(self) -> list[str]:
         """The lines of the function."""
-        roles = [*KINDS[self.plan.kind][0], *KINDS[self.plan.kind][1]]
+        roles = [*SOFTMAX[self.plan.kind][0], *SOFTMAX[self.plan.kind][1]]
         entry = [
             *(x for i, n in enumerate(("%n", "%inner", "%bands")) for x in word(n, SIZES_WORD + i)),
             *(x for i in range(len(roles)) for x in data_of(f"%a{i}", SIZES_WORD + 3 + i)),
@@ -65,19 +62,17 @@ class _InnerAxisSource(FunctionBuilder):
             f"%count = select i1 %wide, i64 {BAND_COLUMNS}, i64 %left",
         ]
         for i, role in enumerate(roles):
-            self._place(i, role, result=i >= len(KINDS[self.plan.kind][0]))
-        kind = "arg" if self.plan.kind in ("argmax", "argmin") else self.plan.kind
-        getattr(self, f"_{kind}")()
+            self._place(i, role)
+        getattr(self, f"_{self.plan.kind}")()
         self.lines += next_task("band")
         return self.lines
 
-    def _place(self, i: int, role: str, result: bool) -> None:
+    def _place(self, i: int, role: str) -> None:
         """Append lines for ``%at{i}``, the address of the band in an operand or result."""
-        kind = "i64" if result and self.plan.kind.startswith("arg") else self.t
         self.lines += [
             f"%o{i} = mul i64 %outer, {'%whole' if role == 'm' else '%inner'}",
             f"%b{i} = add i64 %o{i}, %first",
-            f"%at{i} = getelementptr {kind}, ptr %a{i}, i64 %b{i}",
+            f"%at{i} = getelementptr {self.t}, ptr %a{i}, i64 %b{i}",
         ]
 
     # -- loops ------------------------------------------------------------------------------------
@@ -233,30 +228,5 @@ class _InnerAxisSource(FunctionBuilder):
                 *self.load(0, "%u"), *self.load(1, "%d"), *self.load_column("%sum", "%s"),
                 "%e = call float @s_exp(float %u)", "%p = fmul float %e, %s",
                 "%v = fsub float %d, %p", *self.store(2, "%v"),
-            ],
-        )  # fmt: skip
-
-    def _arg(self) -> None:
-        """argmax and argmin: the first best element, or the first NaN."""
-        t = self.t
-        place = ["%out_p = getelementptr i64, ptr %at1, i64 %j"]
-        start = [
-            "%x_p = getelementptr " + f"{t}, ptr %at0, i64 %j", f"%x = load {t}, ptr %x_p{ACCESS}",
-            *self.store_column("%top", "%x"), *place, f"store i64 0, ptr %out_p{ACCESS}",
-        ]  # fmt: skip
-        self.across("start", start)
-        better = "ogt" if self.plan.kind == "argmax" else "olt"
-        self.down(
-            "best",
-            [
-                *self.load(0, "%x"), *self.load_column("%top", "%m"), *place,
-                f"%old = load i64, ptr %out_p{ACCESS}",
-                f"%better = fcmp {better} {t} %x, %m",
-                f"%x_nan = fcmp uno {t} %x, %x", f"%m_right = fcmp ord {t} %m, %m",
-                "%broken = and i1 %x_nan, %m_right", "%take = or i1 %better, %broken",
-                "%number = add i64 %k, 0",
-                f"%t = select i1 %take, {t} %x, {t} %m", *self.store_column("%top", "%t"),
-                "%new = select i1 %take, i64 %number, i64 %old",
-                f"store i64 %new, ptr %out_p{ACCESS}",
             ],
         )  # fmt: skip

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from symdnn.gpu.codegen.cuda_source import library, scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES, text_of
+from symdnn.gpu.codegen.monoid_source import monoid_struct
 from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.nest.monoid import Monoid
 
 __all__ = ["BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "reduction_source"]
 
@@ -26,11 +28,15 @@ _WITH_BEGIN = frozenset({"Moments"})
 
 @dataclass(frozen=True)
 class Reducer:
-    """A kind of reduction (a struct of ``reduce.cuh``), the dtypes of its state and its result."""
+    """A kind of reduction, the dtypes of its state and its result.
+
+    The kind is a struct of ``reduce.cuh``, or the name of a monoid, whose struct is printed.
+    """
 
     kind: str
     work: str
     out: str
+    monoid: Monoid | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,9 @@ def reduction_source(
     )  # fmt: skip
     return "\n".join(
         [
-            library(program) + text_of("reduce.cuh") + scalar_function(program, "scalar"),
+            library(program, *(p for r in reducers if r.monoid for p in r.monoid.programs))
+            + text_of("reduce.cuh")
+            + scalar_function(program, "scalar"),
             f"typedef {'u64' if sweep.wide else 'u32'} Count;",
             f"typedef {'i64' if sweep.wide else 'i32'} Offset;",
             f"#define ROWS {int(sweep.rows)}",
@@ -128,11 +136,16 @@ def _default_finish(reducers: Sequence[Reducer]) -> Finish:
 def _state(reducers: Sequence[Reducer]) -> list[str]:
     """The struct ``State`` with the states of all reductions."""
     parts = range(len(reducers))
-    fields = [f"  {r.kind}<{CTYPES[r.work]}> s{i};" for i, r in enumerate(reducers)]
+    printed = [monoid_struct(r.monoid, f"Fold{i}") for i, r in enumerate(reducers) if r.monoid]
+    fields = [
+        f"  {f'Fold{i}' if r.monoid else f'{r.kind}<{CTYPES[r.work]}>'} s{i};"
+        for i, r in enumerate(reducers)
+    ]
     start = " ".join(f"s{i}.start();" for i in parts)
     merge = " ".join(f"s{i}.merge(other.s{i});" for i in parts)
     settle = " ".join(f"s{i}.settle();" for i in parts if reducers[i].kind in _WITH_BEGIN)
     return [
+        *printed,
         "struct State {",
         *fields,
         f"  __device__ void start() {{ {start} }}",

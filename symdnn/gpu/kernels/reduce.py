@@ -31,7 +31,7 @@ from symdnn.gpu.kernels.softmax import prefers_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.argreduce import ArgMax, ArgMin
+from symdnn.ops.array.argreduce import ArgExtreme, ArgMax, ArgMin
 from symdnn.ops.array.reduce import (
     Accumulate,
     AllTrue,
@@ -46,6 +46,8 @@ from symdnn.ops.array.reduce import (
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.nest.monoid import arg_extreme
+from symdnn.ops.nest.of_ops import number_dtype, reduction_fold
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
 __all__ = [
@@ -71,9 +73,12 @@ _MAX_STATE_BYTES = 16
 _source = cache(reduction_source)
 
 
-def reducer_of(op: Reduce, dtype: str) -> Reducer:
-    """The kind and dtypes of a reduction of values of ``dtype``."""
+def reducer_of(op: Reduce, dtype: str, elements: int = 2**31) -> Reducer:
+    """The kind and dtypes of a reduction of so many values of ``dtype``."""
     out = op.out_dtype(dtype)
+    if isinstance(op, ArgExtreme):
+        (m,) = reduction_fold(op, (dtype,), number_dtype(elements), False).monoids  # type: ignore[union-attr]
+        return Reducer(f"{m.name} in {m.number}", m.state[0], out, m)
     work = out if isinstance(op, LogSumExp) else dtype
     if isinstance(op, Accumulate):
         work = op.acc_dtype
@@ -92,7 +97,8 @@ def reduction(
     Partial results are at the start of the workspace.
     """
     dtypes = program.output_dtypes
-    reducers = tuple(reducer_of(op, d) for op, d in zip(ops, dtypes, strict=True))
+    elements = prod(shape[a] for a in ops[0].axes)
+    reducers = tuple(reducer_of(op, d, elements) for op, d in zip(ops, dtypes, strict=True))
     return custom_reduction(program, reducers, ops[0].axes, inputs, outputs, shape)
 
 
@@ -354,12 +360,10 @@ _CUDNN_REDUCTIONS: dict[str, tuple[str, type[Any], str]] = {
 
 
 class DnnReductionKernel(ReductionKernel):
-    """The reductions of ``GpuDnnReduction`` without indices."""
+    """The reductions of ``GpuDnnReduction``, with the index of an extreme if it is asked for."""
 
     def refuses(self, call: Call) -> str | None:
-        """Indices, and ops for cuDNN by ``gpu.prefer``."""
-        if call.op.return_indices:  # type: ignore[attr-defined]
-            return "it gives no indices"
+        """Ops for cuDNN by ``gpu.prefer``."""
         return CudaKernel.refuses(self, call) or prefers_cudnn(call)
 
     def parts(self, call: Call) -> tuple[ScalarProgram, tuple[Reduce, ...]]:
@@ -380,17 +384,30 @@ class DnnReductionKernel(ReductionKernel):
     ) -> Sequence[KernelLaunch]:
         """The reduction."""
         op: Any = call.op
+        shape = inputs[0].shape
+        if op.return_indices:
+            return _with_index(op, inputs[0], outputs)
         program, (reduce,) = self.parts(call)
         reducer = reducer_of(reduce, program.output_dtypes[0])
         kind, work = (CTYPES[d] for d in (op.dtype, reducer.work))
         after = _CUDNN_REDUCTIONS[op.red_op][2] or "{}"
         line = f"p.y0[at] = convert<{kind}>({after.format('s.s0.result()', work)});"
-        shape = inputs[0].shape
         count = float(prod(shape[a] for a in op.axis))
         finish = Finish((line,), (), 1, (op.dtype,))
         return custom_reduction(
             program, (reducer,), op.axis, inputs, outputs, shape, finish, (), [count]
         )
+
+
+def _with_index(op: GpuDnnReduction, x: View, outputs: Sequence[View]) -> Sequence[KernelLaunch]:
+    """An extreme and the number of its element."""
+    number = number_dtype(prod(x.shape[a] for a in op.axis))
+    work = "float32" if is_narrow_float(x.dtype) else x.dtype
+    m = arg_extreme(op.red_op == "maximum", x.dtype, work, "uint32", number, op.dtype)
+    reducer = Reducer(f"{m.name} in {number}", work, op.dtype, m)
+    finish = Finish(("s.s0.leave(p.y0[at], p.y1[at]);",), (), 0, m.leave.output_dtypes)
+    program = identity_program(x.dtype)
+    return custom_reduction(program, (reducer,), op.axis, [x], outputs, x.shape, finish)
 
 
 KERNELS: tuple[Row, ...] = (

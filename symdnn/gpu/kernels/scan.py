@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.cuda_source import scalar_function
+from symdnn.gpu.codegen.device_source import CTYPES, specialised, text_of
 from symdnn.gpu.codegen.launches import (
     WORKSPACE,
     CudaKernel,
@@ -15,26 +18,27 @@ from symdnn.gpu.codegen.launches import (
     View,
     blocks_for,
 )
+from symdnn.gpu.codegen.monoid_source import monoid_struct
 from symdnn.gpu.kernels.copy import copies, fill
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.cumulative import (
-    CumMax,
-    CumMin,
-    CumProd,
-    CumSum,
-    LinearRecurrence,
-    Shift,
-)
-from symdnn.ops.core.dtype import accumulator
+from symdnn.ops.array.cumulative import Shift
+from symdnn.ops.nest.nest import Fold
+from symdnn.ops.nest.of_ops import CUMULATIVE, Cumulative, scan_fold
 
 __all__ = ["ScanKernel", "lines_of", "KERNELS"]
 
 _THREADS = 256
-_TILE_ELEMENTS = 1024  # of a block at a time
-#: With this many lines there is one thread per line. This many blocks keep a large device busy.
-_SERIAL_MIN_LINES, _TARGET_BLOCKS = 2048, 512
-_KINDS = {CumSum: 0, CumProd: 1, LinearRecurrence: 2, CumMax: 3, CumMin: 4}
+#: Bytes of an access; elements of a thread in a tile, by whether they come in vectors.
+_ACCESS_BYTES, _THREAD_ELEMENTS, _THREAD_SCALARS = 16, 16, 8
+#: Along the lines of a block: threads with vectors of lines, and with a line each.
+_VECTOR_LANES, _SCALAR_LANES = 8, 32
+#: A thread's neighbours along the axis where lines are neighbours in memory.
+_DEEP = 4
+#: Shorter lines are not worth a block each. Blocks that keep a large device busy.
+_SHORT_LINE, _TARGET_BLOCKS = 256, 528
+#: Tiles of a chunk, at least; the largest struct of a fold.
+_MIN_CHUNK_TILES, _MAX_FOLD_BYTES = 2, 16
 
 
 def lines_of(views: Sequence[View], axis: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -49,29 +53,97 @@ def count_type(views: Sequence[View]) -> str:
     return "u32" if max(v.size for v in views) < 2**31 else "u64"
 
 
-def _chunks(lines: int, length: int) -> int:
-    """The number of chunks of a line."""
-    return max(1, min(_TARGET_BLOCKS // max(lines, 1), length // (2 * _TILE_ELEMENTS)))
+@dataclass(frozen=True)
+class _Form:
+    """How a scan runs: along ``rows`` of neighbours or across lines, ``vec`` elements an access.
+
+    ``lines`` of a block, elements of a ``tile`` along the axis.
+    """
+
+    rows: bool
+    vec: int
+    threads: int
+    deep: int
+    lanes: int
+
+    @property
+    def lines(self) -> int:
+        """Lines of a block."""
+        return 1 if self.rows else self.lanes * self.vec
+
+    @property
+    def tile(self) -> int:
+        """Elements of each line that a block has at a time."""
+        threads = self.threads if self.rows else self.threads // self.lanes
+        return threads * self.deep * (self.vec if self.rows else 1)
+
+    def blocks(self, lines: int) -> int:
+        """Blocks for so many whole lines."""
+        return -(-lines // self.lines)
+
+    def part(self, lines: int, length: int) -> int:
+        """The length of a chunk: whole tiles, or all of a line."""
+        wanted = _TARGET_BLOCKS // max(self.blocks(lines), 1)
+        chunks = min(wanted, length // (_MIN_CHUNK_TILES * self.tile))
+        if chunks < 2:
+            return max(length, 1)
+        return -(-length // (chunks * self.tile)) * self.tile
 
 
-class ScanKernel(CudaKernel[CumSum | CumProd | LinearRecurrence | CumMax | CumMin]):
-    """One thread per line if there are many, else one block, or several for a long line."""
+def _form(
+    axis: int, views: Sequence[View], sizes: Sequence[int], lines: Sequence[Sequence[int]]
+) -> _Form:
+    """The form for operands whose merged steps over other axes are ``lines``."""
+    length = views[0].shape[axis]
+    along = {v.steps[axis] for v in views}
+    several = [n > 1 for n in sizes]
+    vec = max(1, _ACCESS_BYTES // max(v.itemsize for v in views))
+    across = all(s[-1] == 1 for s in lines) and sizes[-1] % vec == 0
+    apart = [v.steps[axis] for v in views if length > 1]
+    apart += [s for own in lines for s, some in zip(own[:-1], several) if some]
+    if across and _in_vectors(views, vec, apart):
+        return _Form(False, vec, _THREADS, _DEEP, _VECTOR_LANES)
+    if length < _SHORT_LINE or (abs(next(iter(along))) != 1 and prod(sizes) >= _SCALAR_LANES):
+        return _Form(False, 1, _THREADS, _DEEP, _SCALAR_LANES)
+    apart = [s for own in lines for s, some in zip(own, several) if some]
+    near = along in ({1}, {-1}) and length % vec == 0
+    first = [v[(*[slice(None)] * axis, slice(None, None, -1))] if -1 in along else v for v in views]
+    if not (near and _in_vectors(first, vec, apart)):
+        vec = 1
+    deep = max(1, _THREAD_ELEMENTS // vec) if vec > 1 else _THREAD_SCALARS
+    threads = _THREADS
+    while threads > 32 and threads * deep * vec >= 2 * length:
+        threads //= 2
+    return _Form(True, vec, threads, min(deep, 4) if vec > 1 else deep, 32)
+
+
+def _in_vectors(views: Sequence[View], vec: int, steps: Sequence[int]) -> bool:
+    """Whether vectors are aligned, wherever these steps lead."""
+    aligned = all(v.aligned_to(vec * v.itemsize) for v in views)
+    return vec > 1 and aligned and all(s % vec == 0 for s in steps)
+
+
+class ScanKernel(CudaKernel[Cumulative]):
+    """Cumulative ops: nests whose states are all results; a few blocks for each long line."""
 
     name = "cuda.scan"
     dtypes = frozenset(CTYPES)
 
-    def workspace_bytes(
-        self, call: Call[CumSum | CumProd | LinearRecurrence | CumMax | CumMin]
-    ) -> int:
-        """The totals of the chunks of each line."""
+    def workspace_bytes(self, call: Call[Cumulative]) -> int:
+        """The totals of the chunks of each line, in any form."""
         shape = call.inputs[0].shape
         length = shape[call.op.axis]
         lines = prod(shape) // max(length, 1)
-        return 16 * lines * _chunks(lines, length)
+        vectors = ((1, _THREAD_SCALARS), (2, 4), (4, 4), (8, 2), (16, 1))
+        forms = [_Form(False, 1, _THREADS, _DEEP, _SCALAR_LANES)]
+        forms += [_Form(False, vec, _THREADS, _DEEP, _VECTOR_LANES) for vec, _ in vectors]
+        forms += [_Form(True, vec, _THREADS, deep, 32) for vec, deep in vectors]
+        chunks = max(-(-length // f.part(lines, length)) for f in forms)
+        return _MAX_FOLD_BYTES * lines * chunks if chunks > 1 else 0
 
     def launches(
         self,
-        call: Call[CumSum | CumProd | LinearRecurrence | CumMax | CumMin],
+        call: Call[Cumulative],
         inputs: Sequence[Any],
         outputs: Sequence[View],
     ) -> Sequence[KernelLaunch]:
@@ -83,37 +155,50 @@ class ScanKernel(CudaKernel[CumSum | CumProd | LinearRecurrence | CumMax | CumMi
         if op.reverse:
             backwards = (*[slice(None)] * op.axis, slice(None, None, -1))
             operands = [v[backwards] for v in operands]
-        *_, x, y = operands
-        a = operands[0]
+        x0, x1, y = operands[0], operands[-2], operands[-1]
         length = y.shape[op.axis]
-        sizes, (x_line, a_line, y_line) = lines_of((x, a, y), op.axis)
+        sizes, steps = lines_of((x0, x1, y), op.axis)
         lines = prod(sizes)
-        chunks = _chunks(lines, length)
-        source = specialised(
-            "scalar.cuh", "lines.cuh", "scan.cu", X=CTYPES[x.dtype], Y=CTYPES[y.dtype],
-            W=CTYPES[accumulator(x.dtype)[1]], KIND=_KINDS[type(op)], D=len(sizes),
-            EXCLUSIVE=int(getattr(op, "exclusive", False)), COUNT=count_type(operands),
-        )  # fmt: skip
+        form = _form(op.axis, (x0, x1, y), sizes, steps)
+        part = form.part(lines, length)
+        chunks = -(-length // part)
         parameters = (
-            x.pointer, a.pointer, y.pointer, Pointer(WORKSPACE), lines, length, chunks,
-            x.steps[op.axis], a.steps[op.axis], y.steps[op.axis],
-            *sizes, *x_line, *a_line, *y_line,
+            x0.pointer, x1.pointer, y.pointer, Pointer(WORKSPACE), lines, length, chunks, part,
+            x0.steps[op.axis], x1.steps[op.axis], y.steps[op.axis],
+            *sizes, *steps[0], *steps[1], *steps[2],
         )  # fmt: skip
+        fold = scan_fold(op, x0.dtype, False)
+        count = count_type(operands)
+        source = _source(fold, x0.dtype, y.dtype, form, len(sizes), y.steps[op.axis] < 0, count)
+
+        def launch(name: str, grid: int, block: int) -> KernelLaunch:
+            return KernelLaunch(source, name, (grid,), (block,), parameters)
+
+        results = launch("results", form.blocks(lines) * chunks, form.threads)
+        if chunks == 1:
+            return [results]
         return [
-            KernelLaunch(source, name, (grid,), (_THREADS,), parameters)
-            for name, grid in _steps(lines, length, chunks)
+            launch("totals", form.blocks(lines) * chunks, form.threads),
+            launch("starts", blocks_for(lines, _THREADS), _THREADS),
+            results,
         ]
 
 
-def _steps(lines: int, length: int, chunks: int) -> list[tuple[str, int]]:
-    """Names of the kernels, and the number of blocks of each."""
-    each = blocks_for(lines, _THREADS)
-    if lines >= _SERIAL_MIN_LINES or length <= 64:
-        return [("serial", each)]
-    results = ("chunk_results", lines * chunks)
-    if chunks == 1:
-        return [results]
-    return [("chunk_totals", lines * chunks), ("chunk_starts", each), results]
+@cache
+def _source(
+    fold: Fold, dtype: str, out: str, form: _Form, axes: int, backwards: bool, count: str
+) -> str:
+    """The CUDA C of a scan."""
+    (monoid,) = fold.monoids
+    kinds = {f"E{i}": CTYPES[d] for i, d in enumerate(monoid.elements)}
+    macros = specialised(
+        "scalar.cuh", "lines.cuh", X=CTYPES[dtype], Y=CTYPES[out], INPUTS=len(fold.program.inputs),
+        ROWS=int(form.rows), VEC=form.vec, THREADS=form.threads, DEEP=form.deep, LANES=form.lanes,
+        EXCLUSIVE=int(fold.scan == "exclusive"), BACKWARDS=int(backwards), D=axes, COUNT=count,
+        **kinds,
+    )  # fmt: skip
+    printed = scalar_function(fold.program, "element") + monoid_struct(monoid, "Fold")
+    return macros + printed + text_of("scan.cu")
 
 
 class ShiftKernel(CudaKernel[Shift]):
@@ -134,6 +219,6 @@ class ShiftKernel(CudaKernel[Shift]):
 
 
 KERNELS: tuple[Row, ...] = (
-    (tuple(_KINDS), (ScanKernel(),)),
+    (CUMULATIVE, (ScanKernel(),)),
     ((Shift,), (ShiftKernel(),)),
 )

@@ -12,7 +12,7 @@ from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import Reduce, max, normal_axes
 
-__all__ = ["ArgMax", "ArgMin", "argmax", "argmin", "max_and_argmax"]
+__all__ = ["ArgExtreme", "ArgMax", "ArgMin", "argmax", "argmin", "max_and_argmax"]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from symdnn.graph.origin import Hints, Origin, inherit
 from symdnn.graph.traverse import in_written_order
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.argreduce import ArgExtreme
 from symdnn.ops.array.reduce import Accumulate, Reduce
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import REFERENCE_ONLY, RESULT, Builder, Scalar, ScalarProgram
@@ -474,7 +475,7 @@ def _unrounded(x: Scalar, op: Reduce) -> Scalar:
 def reduction_in(node: Apply) -> Reduce | None:
     """The neutral reduction of a node, if a generated kernel can run it; else None."""
     op = neutral_of(node.op)
-    if not isinstance(op, Reduce) or not op.any_order:
+    if not isinstance(op, Reduce) or not (op.any_order or isinstance(op, ArgExtreme)):
         return None
     out = node.outputs[0].type
     return None if len(node.outputs) != 1 or out.is_complex else op

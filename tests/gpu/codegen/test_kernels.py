@@ -275,7 +275,7 @@ def test_nothing_to_reduce(shape):
 def test_long_lines_are_cut_into_chunks():
     kernel, call, arrays = scanned()
     names = compare(kernel, call.op, *arrays, rtol=1e-9)  # sums pass near zero
-    assert names == ["chunk_totals", "chunk_starts", "chunk_results"]
+    assert names == ["totals", "starts", "results"]
 
 
 @pytest.mark.parametrize("op", [CumSum(1), CumSum(1, True), CumProd(1, False, True),
@@ -284,6 +284,19 @@ def test_long_lines_are_cut_into_chunks():
 def test_running_sums_and_products(op, shape):
     x = dense(1 + draws(*shape, dtype="float64") / 5000)
     compare(SCAN, op, x)
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8"])
+def test_running_sums_in_vectors_and_without(dtype, reverse):
+    """Vectors along lines and of lines, chunks of both; short lines; lines that no vector fits."""
+    x = dense(rng.integers(-2, 3, (3, 2560)).astype(numpy_dtype(dtype)))
+    compare(SCAN, CumSum(1, reverse), x)
+    compare(SCAN, CumSum(1, reverse), x[:, 1:])
+    assert len(compare(SCAN, CumSum(0, reverse), dense(x.reshape(240, 32)))) == 1
+    assert len(compare(SCAN, CumSum(0, reverse), dense(x.reshape(-1)[:7200].reshape(900, 8)))) == 3
+    compare(SCAN, CumSum(1, reverse), dense(x.reshape(2, 15, 256)))
+    compare(SCAN, CumSum(1, reverse), dense(x.reshape(768, 10)))
 
 
 @pytest.mark.parametrize("op", [CumMax(0), CumMin(0, True)], ids=str)

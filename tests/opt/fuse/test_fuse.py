@@ -332,8 +332,10 @@ def test_an_array_that_others_read_is_stored():
     assert ops(fused([x, y], [T.dot(p, y), p.sum()])) == ["Exp", "Dot", "Sum"]
 
 
-def test_positions_of_extremes_are_not_fused():
-    assert ops(fused([x], [T.argmax(T.exp(x), axis=1)])) == ["Exp", "ArgMax"]
+def test_positions_of_extremes_take_in_their_operand():
+    p = T.exp(x)
+    assert ops(fused([x], [T.argmax(p, axis=1)])) == ["FusedReduce"]
+    assert ops(fused([x], [T.argmax(p, axis=1), T.max(p, axis=1)])) == ["FusedReduce"]
 
 
 def test_reductions_of_cudnn_take_in_their_operand():

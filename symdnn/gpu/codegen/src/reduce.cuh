@@ -94,28 +94,6 @@ template <class T> struct LogSumExp {
   }
 };
 
-// An extreme and its number: of equal ones the first, and the first NaN before all.
-template <class T, bool LARGEST> struct ArgExtreme {
-  T best;
-  i64 at;
-  __device__ void start() { best = (T)0, at = -1; }
-  template <class X> __device__ void take(X x, i64 number) { consider(convert<T>(x), number); }
-  __device__ void merge(const ArgExtreme& other) {
-    if (other.at >= 0) consider(other.best, other.at);
-  }
-  __device__ void consider(T x, i64 number) {
-    bool nan = x != x, held = best != best, better;
-    if (at < 0) better = true;
-    else if (nan != held) better = nan;
-    else if (nan || x == best) better = number < at;
-    else better = LARGEST ? x > best : x < best;
-    if (better) best = x, at = number;
-  }
-  __device__ i64 result() const { return at; }
-};
-template <class T> using ArgMax = ArgExtreme<T, true>;
-template <class T> using ArgMin = ArgExtreme<T, false>;
-
 // Mean and variance in one pass. Elements are counted from a shift, so that a large mean costs no
 // digits: begin() makes it the first of them and says how many will come. settle() moves it to about
 // their mean, and what is merged is moved to the shift of what it is merged into.

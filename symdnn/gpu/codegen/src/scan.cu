@@ -1,155 +1,278 @@
-// Running sums, products, extremes and linear recurrences along one axis, in either direction (a
-// reversed line comes with a negative step). X is the input's type, Y the result's, W that of the
-// work. KIND 0: sum, 1: product, 2: s = a s + b, 3: largest, 4: smallest. EXCLUSIVE leaves each
-// element out of its own result.
+// Scans along one axis: what is kept is `Fold`, printed from a monoid, elements of it come from
+// `element`. X is the type of the INPUTS operands, Y the result's; VEC elements are one access.
+// EXCLUSIVE leaves each element out of its own result. With BACKWARDS an operand's first element is
+// the last in memory.
+//
+// A line may be cut into chunks: then `totals` of the chunks come first, `starts` makes of them what
+// each comes after, and the results are made from that. All merges come in an order that follows
+// from sizes alone.
 
 struct Parameters {
-  const X* x;   // b of a recurrence
-  const X* a;
+  const X *x0, *x1;
   Y* y;
-  W* totals;    // of the chunks: of a recurrence pairs
-  i64 lines, length, chunks, x_step, a_step, y_step;
-  i64 size[D], x_line[D], a_line[D], y_line[D];
+  Fold* totals;
+  i64 lines, length, chunks, part, x0_step, x1_step, y_step;
+  i64 size[D], x0_line[D], x1_line[D], y_line[D];
 };
 
-// A stretch of a line: what it does to what comes before.
-struct Run {
-#if KIND == 2
-  W a, b;
-  __device__ void start() { a = (W)1, b = (W)0; }
-  __device__ void then(const Run& next) { b = s_add(s_mul(next.a, b), next.b), a = s_mul(a, next.a); }
-  __device__ W value() const { return b; }
-#elif KIND >= 3
-  W best;
-  bool some;  // not every type has a number that is smaller than all others
-  __device__ void start() { best = (W)0, some = false; }
-  __device__ void then(const Run& next) {
-    if (next.some) best = !some ? next.best : KIND == 3 ? s_max(best, next.best) : s_min(best, next.best);
-    some = some || next.some;
-  }
-  __device__ W value() const { return best; }
-#elif KIND == 1
-  W total;
-  __device__ void start() { total = (W)1; }
-  __device__ void then(const Run& next) { total = s_mul(total, next.total); }
-  __device__ W value() const { return total; }
-#else
-  W total;
-  __device__ void start() { total = (W)0; }
-  __device__ void then(const Run& next) { total = s_add(total, next.total); }
-  __device__ W value() const { return total; }
+// Elements that one access of a thread brings.
+struct Loaded {
+  Vec<X, VEC> a;
+#if INPUTS == 2
+  Vec<X, VEC> b;
 #endif
 };
 
-struct Line {
-  const X *x, *a;
-  Y* y;
-};
-INLINE Line line_at(const Parameters& p, i64 line) {
-  const COUNT n = (COUNT)line;
-  return {p.x + place(n, p.size, p.x_line), p.a + (KIND == 2 ? place(n, p.size, p.a_line) : 0),
-          p.y + place(n, p.size, p.y_line)};
-}
-INLINE Run element(const Parameters& p, const Line& line, i64 k) {
-#if KIND == 2
-  return {convert<W>(line.a[k * p.a_step]), convert<W>(line.x[k * p.x_step])};
-#elif KIND >= 3
-  return {convert<W>(line.x[k * p.x_step]), true};
+INLINE void take(Fold& s, const Loaded& e, i32 v, i64 number) {
+  E0 e0;
+#if INPUTS == 2
+  E1 e1;
+  element(e.a.v[v], e.b.v[v], e0, e1);
+  s.take(e0, e1, number);
 #else
-  return {convert<W>(line.x[k * p.x_step])};
+  element(e.a.v[v], e0);
+  s.take(e0, number);
 #endif
 }
-INLINE void step(const Parameters& p, const Line& line, i64 k, Run& sofar) {
-  const Run next = element(p, line, k);
-  if (EXCLUSIVE) line.y[k * p.y_step] = convert<Y>(sofar.value());
-  sofar.then(next);
-  if (!EXCLUSIVE) line.y[k * p.y_step] = convert<Y>(sofar.value());
+INLINE Y taken(Fold& s, const Loaded& e, i32 v, i64 number) {
+  Y found = s.result();
+  take(s, e, v, number);
+  if (!EXCLUSIVE) found = s.result();
+  return found;
 }
 
-// A thread for each line: for many lines.
-extern "C" __global__ void __launch_bounds__(256) serial(const __grid_constant__ Parameters p) {
-  for (i64 n = global_thread(); n < p.lines; n += thread_count()) {
-    const Line line = line_at(p, n);
-    Run sofar;
-    sofar.start();
-    for (i64 k = 0; k < p.length; k++) step(p, line, k, sofar);
+// The state of the thread `distance` lanes before this one, or of lane `lane`.
+union FoldWords {
+  Fold fold;
+  u32 word[(sizeof(Fold) + 3) / 4];
+};
+INLINE Fold from_before(const Fold& s, i32 distance) {
+  FoldWords w;
+  w.fold = s;
+#pragma unroll
+  for (i32 i = 0; i < (i32)sizeof(w) / 4; i++)
+    w.word[i] = __shfl_up_sync(0xffffffffu, w.word[i], distance);
+  return w.fold;
+}
+INLINE Fold from_lane(const Fold& s, i32 lane) {
+  FoldWords w;
+  w.fold = s;
+#pragma unroll
+  for (i32 i = 0; i < (i32)sizeof(w) / 4; i++) w.word[i] = __shfl_sync(0xffffffffu, w.word[i], lane);
+  return w.fold;
+}
+// What comes before this thread among lanes that are STRIDE apart; `own` becomes what is up to it.
+template <i32 STRIDE> INLINE Fold scanned(Fold& own) {
+  const i32 lane = threadIdx.x % 32;
+#pragma unroll
+  for (i32 distance = STRIDE; distance < 32; distance *= 2) {
+    Fold sum = from_before(own, distance);
+    sum.merge(own);
+    if (lane >= distance) own = sum;
+  }
+  Fold before;
+  if (STRIDE < 32) before = from_before(own, STRIDE);
+  if (STRIDE == 32 || lane < STRIDE) before.start();
+  return before;
+}
+
+constexpr i32 WARPS = THREADS / 32;
+
+#if ROWS
+// -- neighbours in memory are neighbours along the axis: a block for each chunk of each line ------
+
+INLINE Vec<X, VEC> along(const X* x, i64 step, i64 k) {
+  if (VEC == 1) return load<VEC>(x + k * step);
+  if (!BACKWARDS) return load<VEC>(x + k);
+  const Vec<X, VEC> turned = load<VEC>(x - k - (VEC - 1));
+  Vec<X, VEC> found;
+#pragma unroll
+  for (i32 v = 0; v < VEC; v++) found.v[v] = turned.v[VEC - 1 - v];
+  return found;
+}
+INLINE void leave(Y* y, i64 step, i64 k, const Vec<Y, VEC>& found) {
+  if (VEC == 1) {
+    y[k * step] = found.v[0];
+  } else if (!BACKWARDS) {
+    store<VEC>(y + k, found);
+  } else {
+    Vec<Y, VEC> turned;
+#pragma unroll
+    for (i32 v = 0; v < VEC; v++) turned.v[v] = found.v[VEC - 1 - v];
+    store<VEC>(y - k - (VEC - 1), turned);
   }
 }
 
-// What each thread's run comes after, given in shared memory; afterwards shared[255] is all.
-INLINE Run before_me(Run* shared, const Run& mine) {
-  const i32 t = threadIdx.x;
-  shared[t] = mine;
-  __syncthreads();
-  for (i32 distance = 1; distance < 256; distance *= 2) {
-    Run sum = shared[t];
-    if (t >= distance) {
-      sum = shared[t - distance];
-      sum.then(shared[t]);
-    }
-    __syncthreads();
-    shared[t] = sum;
-    __syncthreads();
-  }
-  Run before;
-  before.start();
-  return t > 0 ? shared[t - 1] : before;
-}
-
-#define PER_THREAD 4
-
-// A block for each chunk of each line: its total alone, or its results from what comes before.
-template <bool TOTALS> INLINE void chunk(const Parameters& p) {
-  __shared__ Run shared[256];
+// A warp has a stretch of the tile, its lanes neighbouring vectors of each of DEEP parts of it.
+template <bool TOTALS> INLINE void scan(const Parameters& p) {
+  __shared__ Fold shared[WARPS];
   const i64 n = blockIdx.x / p.chunks, c = blockIdx.x % p.chunks;
-  const i64 part = (p.length + p.chunks - 1) / p.chunks;
-  const i64 low = c * part, high = low + part < p.length ? low + part : p.length;
-  const Line line = line_at(p, n);
-  Run* totals = (Run*)p.totals;
-  Run carried;
+  const i64 low = c * p.part, high = low + p.part < p.length ? low + p.part : p.length;
+  const X *x0 = p.x0 + place((COUNT)n, p.size, p.x0_line), *x1 = p.x1;
+  if (INPUTS == 2) x1 += place((COUNT)n, p.size, p.x1_line);
+  Y* const y = p.y + place((COUNT)n, p.size, p.y_line);
+  const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Fold carried;
   carried.start();
-  if (!TOTALS && p.chunks > 1) carried = totals[blockIdx.x];
-  for (i64 tile = low; tile < high; tile += 256 * PER_THREAD) {
-    const i64 first = tile + threadIdx.x * PER_THREAD;
-    Run mine;
-    mine.start();
-    for (i32 j = 0; j < PER_THREAD; j++)
-      if (first + j < high) mine.then(element(p, line, first + j));
-    const Run before = before_me(shared, mine);
-    const Run all = shared[255];
-    __syncthreads();
-    if (!TOTALS) {
-      Run sofar = carried;
-      sofar.then(before);
-      for (i32 j = 0; j < PER_THREAD; j++)
-        if (first + j < high) step(p, line, first + j, sofar);
+  if (!TOTALS && p.chunks > 1) carried = p.totals[blockIdx.x];
+  for (i64 tile = low; tile < high; tile += THREADS * DEEP * VEC) {
+    const i64 first = tile + (warp * DEEP * 32 + lane) * VEC;
+    Loaded e[DEEP];
+#pragma unroll
+    for (i32 j = 0; j < DEEP; j++) {
+      const i64 k = first + j * 32 * VEC;
+      if (k >= high) continue;
+      e[j].a = along(x0, p.x0_step, k);
+#if INPUTS == 2
+      e[j].b = along(x1, p.x1_step, k);
+#endif
     }
-    carried.then(all);
+    Fold before[DEEP], sum;
+    sum.start();
+#pragma unroll
+    for (i32 j = 0; j < DEEP; j++) {
+      const i64 k = first + j * 32 * VEC;
+      Fold own;
+      own.start();
+      if (k < high) {
+#pragma unroll
+        for (i32 v = 0; v < VEC; v++) take(own, e[j], v, k + v);
+      }
+      const Fold earlier = scanned<1>(own);
+      before[j] = sum;
+      before[j].merge(earlier);
+      sum.merge(from_lane(own, 31));
+    }
+    if (lane == 0) shared[warp] = sum;
+    __syncthreads();
+    Fold earlier = carried;
+#pragma unroll
+    for (i32 w = 0; w < WARPS; w++) {
+      if (w == warp) earlier = carried;
+      carried.merge(shared[w]);
+    }
+    __syncthreads();
+#pragma unroll
+    for (i32 j = 0; j < DEEP; j++) {
+      const i64 k = first + j * 32 * VEC;
+      if (TOTALS || k >= high) continue;
+      Fold sofar = earlier;
+      sofar.merge(before[j]);
+      Vec<Y, VEC> found;
+#pragma unroll
+      for (i32 v = 0; v < VEC; v++) found.v[v] = taken(sofar, e[j], v, k + v);
+      leave(y, p.y_step, k, found);
+    }
   }
-  if (TOTALS && threadIdx.x == 0) totals[blockIdx.x] = carried;
+  if (TOTALS && threadIdx.x == 0) p.totals[blockIdx.x] = carried;
+}
+#else
+// -- neighbours in memory are lines: a block for each chunk of LANES vectors of lines -------------
+
+// Groups of LANES threads have DEEP neighbours along the axis each.
+constexpr i32 GROUPS = THREADS / LANES, TILE = GROUPS * DEEP;
+
+struct Block {
+  const X *x0, *x1;
+  i64 high;
+  bool some;
+};
+INLINE void fetch(const Parameters& p, const Block& b, i64 first, Loaded (&e)[DEEP]) {
+#pragma unroll
+  for (i32 r = 0; r < DEEP; r++) {
+    if (!b.some || first + r >= b.high) continue;
+    e[r].a = load<VEC>(b.x0 + (first + r) * p.x0_step);
+#if INPUTS == 2
+    e[r].b = load<VEC>(b.x1 + (first + r) * p.x1_step);
+#endif
+  }
 }
 
-extern "C" __global__ void __launch_bounds__(256) chunk_totals(
-    const __grid_constant__ Parameters p) {
-  chunk<true>(p);
+template <bool TOTALS> INLINE void scan(const Parameters& p) {
+  __shared__ Fold shared[WARPS][LANES * VEC];
+  const i64 blocks = (p.lines + LANES * VEC - 1) / (LANES * VEC);
+  const i64 c = blockIdx.x / blocks;
+  const i32 lane = threadIdx.x % LANES, group = threadIdx.x / LANES, warp = threadIdx.x / 32;
+  const i64 n = (blockIdx.x % blocks * LANES + lane) * VEC, low = c * p.part;
+  Block b = {p.x0, p.x1, low + p.part < p.length ? low + p.part : p.length, n < p.lines};
+  Y* y = p.y;
+  if (b.some) {
+    b.x0 += place((COUNT)n, p.size, p.x0_line);
+    if (INPUTS == 2) b.x1 += place((COUNT)n, p.size, p.x1_line);
+    y += place((COUNT)n, p.size, p.y_line);
+  }
+  Fold carried[VEC];
+#pragma unroll
+  for (i32 v = 0; v < VEC; v++) {
+    carried[v].start();
+    if (!TOTALS && p.chunks > 1 && b.some) carried[v] = p.totals[(n + v) * p.chunks + c];
+  }
+  Loaded e[DEEP], ahead[DEEP];
+  fetch(p, b, low + group * DEEP, e);
+  for (i64 tile = low; tile < b.high; tile += TILE) {
+    const i64 first = tile + group * DEEP;
+    fetch(p, b, first + TILE, ahead);
+    Fold before[VEC];
+#pragma unroll
+    for (i32 v = 0; v < VEC; v++) {
+      Fold own;
+      own.start();
+#pragma unroll
+      for (i32 r = 0; r < DEEP; r++)
+        if (b.some && first + r < b.high) take(own, e[r], v, first + r);
+      before[v] = scanned<LANES>(own);
+      if (threadIdx.x % 32 >= 32 - LANES) shared[warp][lane * VEC + v] = own;
+    }
+    __syncthreads();
+#pragma unroll
+    for (i32 v = 0; v < VEC; v++) {
+      Fold earlier = carried[v];
+#pragma unroll
+      for (i32 w = 0; w < WARPS; w++) {
+        if (w == warp) earlier = carried[v];
+        carried[v].merge(shared[w][lane * VEC + v]);
+      }
+      earlier.merge(before[v]);
+      before[v] = earlier;
+    }
+    __syncthreads();
+    if (!TOTALS && b.some) {
+#pragma unroll
+      for (i32 r = 0; r < DEEP; r++) {
+        if (first + r >= b.high) continue;
+        Vec<Y, VEC> found;
+#pragma unroll
+        for (i32 v = 0; v < VEC; v++) found.v[v] = taken(before[v], e[r], v, first + r);
+        store<VEC>(y + (first + r) * p.y_step, found);
+      }
+    }
+#pragma unroll
+    for (i32 r = 0; r < DEEP; r++) e[r] = ahead[r];
+  }
+  if (TOTALS && b.some && group == 0) {
+#pragma unroll
+    for (i32 v = 0; v < VEC; v++) p.totals[(n + v) * p.chunks + c] = carried[v];
+  }
+}
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS) results(const __grid_constant__ Parameters p) {
+  scan<false>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) totals(const __grid_constant__ Parameters p) {
+  scan<true>(p);
 }
 
 // The totals of a line's chunks become what each chunk comes after.
-extern "C" __global__ void __launch_bounds__(256) chunk_starts(
-    const __grid_constant__ Parameters p) {
-  Run* totals = (Run*)p.totals;
+extern "C" __global__ void __launch_bounds__(256) starts(const __grid_constant__ Parameters p) {
   for (i64 n = global_thread(); n < p.lines; n += thread_count()) {
-    Run sofar;
+    Fold sofar;
     sofar.start();
     for (i64 c = 0; c < p.chunks; c++) {
-      const Run next = totals[n * p.chunks + c];
-      totals[n * p.chunks + c] = sofar;
-      sofar.then(next);
+      const Fold next = p.totals[n * p.chunks + c];
+      p.totals[n * p.chunks + c] = sofar;
+      sofar.merge(next);
     }
   }
-}
-
-extern "C" __global__ void __launch_bounds__(256) chunk_results(
-    const __grid_constant__ Parameters p) {
-  chunk<false>(p);
 }

@@ -6,7 +6,8 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.reduce.cumulative import CumulativeKernel
+from symdnn.cpu.nest.kernels import NestScanKernel
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from tests.cpu.harness import call_of, compiled, launched
 
@@ -15,7 +16,7 @@ pytestmark = compiled
 #: Whole vectors of columns and rows, some over, and fewer than a vector.
 SHAPES = [((5,), 0), ((9, 32), 0), ((2, 7, 19), 1), ((4, 3, 5), 1), ((11, 30), 1), ((2, 30), 1)]
 OPS = [CumSum, CumProd, CumMax, CumMin, LinearRecurrence]
-KERNEL = CumulativeKernel()
+KERNEL = NestScanKernel()
 
 
 def apply(op, *arrays):
@@ -63,9 +64,20 @@ def test_float32_is_added_up_in_float64():
     np.testing.assert_array_equal(apply(CumSum(0), x), np.float32([1e8, 1e8 + 1, 1, 2]))
 
 
-def test_other_dtypes_are_refused(rng):
-    x = rng.integers(0, 9, (3, 4))
-    assert "float32" in KERNEL.refuses(call_of(CumSum(0), [x]))
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", "bool", "float16", "bfloat16"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", [CumSum, CumProd, CumMax, CumMin], ids=lambda k: k.__name__)
+def test_other_dtypes(rng, kind, axis, dtype):
+    x = rng.integers(0, 3, (21, 34)).astype(numpy_dtype(dtype))
+    op = kind(axis, True)
+    out = op.infer(TensorType(dtype, x.shape))
+    (found,) = launched(KERNEL, call_of(op, [x], out), [x])
+    np.testing.assert_array_equal(found, op.reference(x))
+
+
+def test_complex_numbers_are_refused(rng):
+    x = rng.normal(size=(3, 4)).astype("complex64")
+    assert "no code" in KERNEL.refuses(call_of(CumSum(0), [x]))
 
 
 def test_a_function_runs_it(rng):
@@ -73,4 +85,4 @@ def test_a_function_runs_it(rng):
     f = symdnn.function([x], T.cummax(x, axis=0), mode=symdnn.Mode(target="cpu"))
     data = rng.normal(size=(40, 40)).astype("float32")
     np.testing.assert_array_equal(f(data), np.maximum.accumulate(data))
-    assert "llvm.cumulative" in str(f.lowering_report())
+    assert "llvm.nest" in str(f.lowering_report())

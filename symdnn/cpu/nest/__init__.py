@@ -1,0 +1,1 @@
+"""Loop nests as compiled loops: schedules, LLVM IR, kernels."""

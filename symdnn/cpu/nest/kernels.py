@@ -1,0 +1,162 @@
+"""Kernels of nests: arg-reductions alone and fused, and cumulative ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from symdnn.cpu.ir.scalar_ir import VALUES, refusal
+from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
+from symdnn.cpu.nest.nest_ir import nest_ir
+from symdnn.cpu.nest.schedule import scheduled, word_names
+from symdnn.cpu.threads import threads
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.op import Op
+from symdnn.graph.typing import Array, OpT
+from symdnn.ops.array.argreduce import ArgExtreme, ArgMax, ArgMin
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.nest.nest import Fold, Nest
+from symdnn.ops.nest.of_ops import (
+    CUMULATIVE,
+    Cumulative,
+    number_dtype,
+    reduction_fold,
+    reduction_nest,
+    scan_fold,
+    scan_nest,
+)
+
+__all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "block_of"]
+
+#: With fewer elements NumPy is as fast.
+_MIN_ELEMENTS_TO_COMPILE = 1 << 12
+#: Work for which waking up another thread pays, in additions.
+_ADDITIONS_PER_THREAD = 1 << 15
+
+
+def block_of(nest: Nest) -> StridedBlock:
+    """The compiled loops of a nest, and their block of words without the operands' addresses."""
+    nest = nest.merged()
+    cost = sum(p.cost for p in (nest.fold.program, *(m.step for m in nest.fold.monoids)))
+    count = threads.threads(prod(nest.sizes) * max(cost, 1), _ADDITIONS_PER_THREAD)
+    schedule, words = scheduled(nest, count)
+    names = word_names(schedule)
+    run = threads.kernel(nest_ir, nest.fold, schedule)
+    words["threads"] = count
+    lanes = words["W"] if schedule.shape == "columns" else 1
+    states = sum(len(m.state) for m in nest.fold.monoids)
+    room = words["tasks"] * states * lanes if words["C"] > 1 else 1
+    chunks = np.empty(room, np.int64)
+    words["partial"] = chunks.ctypes.data
+    operands = [f"x{i}" for i in range(len(nest.reads))]
+    operands += [f"y{i}" for i in range(len(nest.writes))]
+    values = [words.get(n, 0) for n in names]
+    return StridedBlock(run, values, [names.index(n) for n in operands], chunks)
+
+
+def _operands(arrays: Sequence[Array]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(a.dtype.name, a.strides) for a in arrays]
+
+
+class _NestKernel(Kernel[OpT]):
+    """A kernel that compiles its nest for each set of strides, when it first occurs."""
+
+    name = "llvm.nest"
+    traits = LLVM_ASKS_THREADS
+
+    def fold(self, call: Call[OpT], elements: int) -> Fold | None:
+        """The fold of a call over so many elements; None where there is no code."""
+        raise NotImplementedError
+
+    def refuses(self, call: Call[OpT]) -> str | None:
+        """Needs code for the dtypes and the program, and enough elements."""
+        types = (*call.inputs, *call.outputs)
+        if not all(getattr(t, "dtype", "") in VALUES for t in types):
+            return "there is no code for these dtypes"
+        fold = self.fold(call, 1)
+        if fold is None:
+            return f"there is no code for {call.op} of these dtypes"
+        if fold.result_dtypes != tuple(t.dtype for t in call.outputs):
+            return "flags that dtypes depend on have changed since the node was made"
+        missing = next(filter(None, map(refusal, fold.programs)), None)
+
+        def size() -> int:
+            return prod(np.broadcast_shapes(*(t.shape for t in call.inputs)))
+
+        return missing or compile_refusal(types, size, _MIN_ELEMENTS_TO_COMPILE)
+
+    def never_fails(self, call: Call[OpT]) -> bool:
+        """Whether shared variables may be updated before it: always, since it cannot fail."""
+        return True
+
+
+class NestReduceKernel(_NestKernel[Reduce | FusedReduce]):
+    """Arg-reductions over any axes, alone or with other reductions of a scalar program."""
+
+    def fold(self, call: Call[Reduce | FusedReduce], elements: int) -> Fold | None:
+        """The fold, with floats added in float64; None of reductions without an arg-reduction."""
+        return _reduction(call.op, tuple(t.dtype for t in call.inputs), elements)
+
+    def fuses(self, op: Op) -> bool:
+        """Whether ``opt`` may fuse elementwise ops into this reduction."""
+        if not isinstance(op, FusedReduce) or compile_refusal((), lambda: 1, 0):
+            return False
+        fold = _reduction(op, op.program.inputs, 1)
+        return fold is not None and not any(map(refusal, fold.programs))
+
+    def bind(self, call: Call[Reduce | FusedReduce]) -> Launch[Array]:
+        """A launch for any strides."""
+        op = call.op
+        shape = np.broadcast_shapes(*(t.shape for t in call.inputs))
+        axes = (op.reductions[0] if isinstance(op, FusedReduce) else op).axes
+        elements = prod(shape[a] for a in axes)
+        fold = self.fold(call, elements)
+        assert fold is not None
+        return StridedLaunch(partial(_reduction_block, fold, shape, axes))
+
+
+def _reduction(op: Reduce | FusedReduce, dtypes: tuple[str, ...], elements: int) -> Fold | None:
+    reductions = op.reductions if isinstance(op, FusedReduce) else (op,)
+    if not any(isinstance(r, ArgExtreme) for r in reductions):
+        return None
+    return reduction_fold(op, dtypes, number_dtype(elements), True)
+
+
+def _reduction_block(
+    fold: Fold, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Sequence[Array],
+    outputs: Sequence[Array],
+) -> StridedBlock:  # fmt: skip
+    whole = [np.broadcast_to(a, shape) for a in inputs]
+    return block_of(reduction_nest(fold, shape, axes, _operands(whole), _operands(outputs)))
+
+
+class NestScanKernel(_NestKernel[Cumulative]):
+    """Cumulative ops along an axis: in NumPy's order, float32 added in float64."""
+
+    def fold(self, call: Call[Cumulative], elements: int) -> Fold:
+        """The fold of the op, step by step."""
+        return scan_fold(call.op, call.inputs[0].dtype, True).stepwise()
+
+    def bind(self, call: Call[Cumulative]) -> Launch[Array]:
+        """A launch for any strides."""
+        fold = self.fold(call, 1)
+        return StridedLaunch(partial(_scan_block, call.op, fold))
+
+
+def _scan_block(
+    op: Cumulative, fold: Fold, inputs: Sequence[Array], outputs: Sequence[Array]
+) -> StridedBlock:
+    sizes = outputs[0].shape
+    return block_of(scan_nest(op, fold, sizes, _operands(inputs), _operands(outputs)))
+
+
+KERNELS: tuple[Row, ...] = (
+    ((ArgMax, ArgMin, FusedReduce), (NestReduceKernel(),)),
+    (CUMULATIVE, (NestScanKernel(),)),
+)

@@ -1,0 +1,1 @@
+"""What a loop nest computes: axes, access maps, a scalar program, folds over a monoid."""

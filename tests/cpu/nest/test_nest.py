@@ -1,0 +1,176 @@
+"""Nests as compiled loops: drawn ones, arg-reductions and what is fused to them, against NumPy."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu.nest.kernels import NestReduceKernel, block_of
+from symdnn.cpu.nest.schedule import scheduled
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.ops.array.argreduce import ArgMax, ArgMin
+from symdnn.ops.array.reduce import Max, Sum
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.nest import monoid
+from symdnn.ops.nest.nest import Fold
+from symdnn.ops.nest.of_ops import reduction_fold, reduction_nest
+from tests.cpu.harness import call_of, compiled, launched
+
+pytestmark = compiled
+
+KERNEL = NestReduceKernel()
+#: Columns, lanes, lines and chunks of each; axes that are apart; fewer elements than lanes.
+SHAPES = [
+    ((5,), (0,)), ((20_000,), (0,)), ((3, 9000), (1,)), ((9000, 3), (0,)), ((300, 70), (1,)),
+    ((700, 130), (0,)), ((60, 10), (1,)), ((7, 300, 9), (0, 2)), ((4, 30, 9), (0, 1, 2)),
+    ((2, 3, 2), (1,)), ((40, 30, 20), (0, 1)), ((1, 1), (0, 1)), ((40_000, 5), (0,)),
+]  # fmt: skip
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int64", "uint64", "bool"]
+
+
+def drawn(rng, shape, dtype):
+    """Numbers with ties, NaN and infinities."""
+    x = (rng.normal(size=shape) * 3).astype(numpy_dtype(dtype))
+    if TensorType(dtype).is_float:
+        x[rng.random(shape) < 1 / 300] = np.nan
+        x[rng.random(shape) < 1 / 300] = -np.inf
+    return x
+
+
+def agree(op, *arrays):
+    """The kernel gives what the op's reference gives, however operands lie and whatever threads."""
+    types = [TensorType(a.dtype.name, a.shape) for a in arrays]
+    wanted = op.compute(*arrays)
+    call = call_of(op, arrays, *op.output_types(types))
+    for count in (1, 2):
+        with config.change_flags(**{"openmp.threads": count}):
+            for found, result in zip(launched(KERNEL, call, arrays), wanted, strict=True):
+                np.testing.assert_array_equal(found, result)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "axes"), SHAPES, ids=str)
+def test_where_extremes_are(rng, shape, axes, dtype):
+    x = drawn(rng, shape, dtype)
+    agree(ArgMax(axes), x)
+    agree(ArgMin(axes, True), x[::-1])
+    agree(ArgMax(axes), np.asfortranarray(x))
+
+
+def test_all_of_the_lowest_value_and_all_nan():
+    for value in (-np.inf, np.nan, np.inf):
+        x = np.full((50, 300), value, "float32")
+        for axes in ((0,), (1,), (0, 1)):
+            agree(ArgMax(axes), x)
+            agree(ArgMin(axes), x)
+    x[:, 7:] = 1
+    agree(ArgMin((1,)), x)
+
+
+def test_an_elementwise_producer_and_other_reductions_beside_it(rng):
+    b = Builder(["float32", "float16"])
+    whole = b.input(0).call("exp") * b.cast(b.input(1), "float32")
+    op = FusedReduce(
+        b.program([whole, whole, whole]),
+        (ArgMax((1,)), Max((1,)), ArgMin((1,))),
+    )
+    x = rng.normal(size=(60, 900)).astype("float32")
+    y = rng.normal(size=(60, 1)).astype("float16")
+    call = call_of(op, (x, y), *op.output_types([TensorType("float32", x.shape),
+                                                 TensorType("float16", y.shape)]))  # fmt: skip
+    found, wanted = launched(KERNEL, call, (x, y)), op.compute(x, y)
+    for i in (0, 2):
+        np.testing.assert_array_equal(found[i], wanted[i])
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-6)
+
+
+def test_reductions_without_indices_are_for_the_other_kernel():
+    x = TensorType("float32", (100, 100))
+    op = Sum((0,), False, "float32", "float32")
+    fused = FusedReduce(Builder(["float32"]).program([Builder(["float32"]).input(0)]), (op,))
+    assert not KERNEL.fuses(fused)
+    assert "no code" in KERNEL.refuses(call_of(op, [np.zeros(x.shape, "float32")]))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_nests(seed):
+    """Several monoids at once over drawn axes of operands that lie anyhow, by any schedule."""
+    rng = np.random.default_rng(seed)
+    sizes = tuple(int(n) for n in rng.choice([1, 2, 7, 33, 300], rng.integers(1, 4)))
+    axes = tuple(d for d in range(len(sizes)) if rng.random() < 0.6) or (0,)
+    dtype = str(rng.choice(["float32", "float64"]))
+    made = [
+        monoid.arg_extreme(True, dtype, dtype), monoid.moments(dtype, "float64", "float64"),
+        monoid.log_sum_exp(dtype, "float64", "float64"), monoid.truth("or", dtype),
+        monoid.extreme("min", dtype, dtype, dtype), monoid.total("add", dtype, "float64", dtype),
+        monoid.recurrence(dtype, "float64", "float64"),
+    ]  # fmt: skip
+    chosen = [made[i] for i in sorted(rng.choice(len(made), 3, replace=False))]
+    b = Builder([dtype, dtype])
+    values = [b.input(0), b.input(1), b.input(0) * b.input(1)]
+    taken = [values[int(i)] for m in chosen for i in rng.integers(0, 3, len(m.elements))]
+    fold = Fold(b.program(taken), tuple(chosen))
+    order = rng.permutation(len(sizes))
+    x = (rng.normal(size=[sizes[d] for d in order]) / 2).astype(dtype).transpose(np.argsort(order))
+    y = np.broadcast_to(rng.normal(size=sizes[-1:]).astype(dtype) / 2, sizes)
+    nest = reduction_nest(fold, sizes, axes, described([x, y]), [])
+    wanted = nest.evaluate(x, y)
+    outs = [np.full_like(v, 7) for v in wanted]
+    nest = reduction_nest(fold, sizes, axes, described([x, y]), described(outs))
+    block_of(nest).run([x, y, *outs])
+    for found, result in zip(outs, wanted, strict=True):
+        np.testing.assert_allclose(found, result, rtol=2e-5, atol=2e-5)
+
+
+def described(arrays):
+    return [(a.dtype.name, a.strides) for a in arrays]
+
+
+def test_moments_of_numbers_far_from_zero(rng):
+    x = (1e4 + rng.normal(size=(3, 5000))).astype("float32")
+    fold = Fold(
+        Builder(["float32"]).program([Builder(["float32"]).input(0)]),
+        (monoid.moments("float32", "float32", "float32"),),
+    )
+    outs = [np.empty(3, "float32"), np.empty(3, "float32")]
+    block_of(reduction_nest(fold, x.shape, (1,), described([x]), described(outs))).run([x, *outs])
+    np.testing.assert_allclose(outs[0], x.mean(1, dtype="float64"), rtol=1e-7)
+    np.testing.assert_allclose(outs[1], x.var(1, dtype="float64"), rtol=1e-3)
+
+
+def test_far_offsets():
+    """Element numbers and offsets beyond 2**31, in memory that is touched in one page in many."""
+    n = (1 << 31) + 5
+    x = np.zeros(n, "int8")
+    x[n - 2] = 1
+    out = np.zeros((), "int64")
+    fold = reduction_fold(ArgMax((0,)), ("int8",), "int64", True)
+    block_of(reduction_nest(fold, x.shape, (0,), described([x]), described([out]))).run([x, out])
+    assert out == n - 2
+
+
+def test_schedules():
+    """Lanes are neighbours in memory; short rows are lines; few results are cut into chunks."""
+
+    def shape(sizes, axes):
+        x, out = np.empty(sizes, "float32"), np.empty((1,) * len(sizes), "int64")
+        fold = reduction_fold(ArgMax(axes), ("float32",), "int32", True)
+        nest = reduction_nest(fold, sizes, axes, described([x]), described([out])).merged()
+        schedule, words = scheduled(nest, 2)
+        return schedule.shape, words["C"]
+
+    assert shape((4096, 512), (0,))[0] == "columns"
+    assert shape((4096, 512), (1,)) == ("lanes", 1)
+    assert shape((4096, 10), (1,)) == ("lines", 1)
+    assert shape((1 << 20,), (0,)) == ("lanes", 64)
+
+
+def test_a_function_runs_it_with_its_producer(rng):
+    x = T.fmatrix("x")
+    f = symdnn.function([x], T.argmax(T.tanh(x * 2), axis=1), mode=symdnn.Mode(target="cpu"))
+    data = rng.normal(size=(40, 400)).astype("float32") / 9
+    np.testing.assert_array_equal(f(data), np.argmax(np.tanh(data * 2), axis=1))
+    assert "llvm.nest" in str(f.lowering_report())
+    assert [type(n.op).__name__ for n in f.stages.fgraph.toposort()] == ["FusedReduce"]
