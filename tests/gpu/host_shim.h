@@ -13,6 +13,7 @@
 #define __host__
 #define __shared__ static
 #define __forceinline__ inline
+#define __noinline__
 #define __grid_constant__
 #define __restrict__
 #define __launch_bounds__(...)

@@ -33,24 +33,30 @@ class StridedBlock:
             words[at] = id(a)
         self._function(words)
 
-    def native(self) -> FastCall:
-        """The call without Python."""
-        return FastCall.of(self._function, self._words, self._at, keep=self._keep)
+    def native(self, reads: int, unread: int) -> FastCall:
+        """The call without Python, where ``unread`` inputs come after the first ``reads``."""
+        at = (*self._at[:reads], *[-1] * unread, *self._at[reads:])
+        return FastCall.of(self._function, self._words, at, keep=self._keep)
 
 
 class StridedLaunch(CpuLaunch):
     """``launch(inputs, outputs)`` with a cache of blocks by the operands' strides.
 
-    ``make(inputs, outputs)`` makes the block for operands with the strides of these.
+    ``make(inputs, outputs)`` makes the block for operands with the strides of these. Of the inputs
+    only the first ``reads`` are given to it, all if it is None.
     """
 
-    def __init__(self, make: Callable[[Sequence[Any], Sequence[Any]], StridedBlock]) -> None:
-        self._make = make
+    def __init__(
+        self,
+        make: Callable[[Sequence[Array], Sequence[Array]], StridedBlock],
+        reads: int | None = None,
+    ) -> None:
+        self._make, self._reads = make, reads
         self._blocks: dict[Any, StridedBlock] = {}
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute every output."""
-        self._block(inputs, outputs).run([*inputs, *outputs])
+        self._block(inputs, outputs).run([*inputs[: self._reads], *outputs])
 
     def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Queue the compilation of the code for operands with these strides."""
@@ -58,9 +64,11 @@ class StridedLaunch(CpuLaunch):
 
     def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall:
         """For operands with these strides."""
-        return self._block(inputs, outputs).native()
+        reads = len(inputs[: self._reads])
+        return self._block(inputs, outputs).native(reads, len(inputs) - reads)
 
     def _block(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock:
+        inputs = inputs[: self._reads]
         key = tuple([a.strides for a in (*inputs, *outputs)])
         block = self._blocks.get(key)
         if block is None:

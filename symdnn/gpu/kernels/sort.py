@@ -25,6 +25,15 @@ from symdnn.ops.core.dtype import is_narrow_float
 __all__ = ["SortKernel", "KERNELS", "sort_bytes", "sorted_lines"]
 
 _THREADS, _TILE_ELEMENTS = 256, 1024
+#: Top-k: bytes and elements of an access, elements of a thread in a tile, tiles of a chunk at
+#: least, blocks that keep a large device busy.
+_ACCESS_BYTES, _MAX_ACCESS_ELEMENTS, _BEST_ELEMENTS, _CHUNK_TILES, _TARGET_BLOCKS = (
+    16,
+    8,
+    16,
+    2,
+    528,
+)
 
 
 def key_dtype(dtype: str) -> str:
@@ -102,8 +111,41 @@ def _buffers(elements: int, key: str, at: int) -> tuple[Pointer, ...]:
     return tuple(Pointer(WORKSPACE, place) for place in places)
 
 
+def _best(x: View, axis: int, values: View, indices: View, largest: bool) -> list[KernelLaunch]:
+    """The first elements of a sort along ``axis``, without one: lines are read once."""
+    length, kept = x.shape[axis], values.shape[axis]
+    sizes, steps = lines_of([x, values, indices], axis)
+    lines = prod(sizes)
+    vec = max(1, min(_ACCESS_BYTES // x.itemsize, _MAX_ACCESS_ELEMENTS))
+    apart = [s for s, n in zip(steps[0], sizes) if n > 1]
+    near = x.steps[axis] == 1 and length % vec == 0 and x.aligned_to(vec * x.itemsize)
+    if not near or any(s % vec for s in apart):
+        vec = 1
+    deep = max(2, _BEST_ELEMENTS // vec) if vec > 1 else _BEST_ELEMENTS
+    tile = _THREADS * vec * min(deep, 4)
+    chunks = max(1, min(_TARGET_BLOCKS // lines, length // (_CHUNK_TILES * tile)))
+    part = -(-length // (chunks * tile)) * tile
+    chunks = -(-length // part)
+    source = specialised(
+        "lines.cuh", "top_k.cu", T=CTYPES[x.dtype], I=CTYPES[indices.dtype], VEC=vec,
+        KEY="u64" if x.itemsize == 8 else "u32", THREADS=_THREADS, DEEP=min(deep, 4), D=len(sizes),
+        LARGEST=int(largest), COUNT=count_type([x]),
+    )  # fmt: skip
+    keys = Pointer(WORKSPACE, 0)
+    order = Pointer(WORKSPACE, _padded(lines * chunks * kept * (8 if x.itemsize == 8 else 4)))
+    parameters = (
+        x.pointer, values.pointer, indices.pointer, keys, order, lines, length, kept, chunks, part,
+        x.steps[axis], values.steps[axis], indices.steps[axis], *sizes, *steps[0], *steps[1],
+        *steps[2],
+    )  # fmt: skip
+    found = [KernelLaunch(source, "top_k", (lines * chunks,), (_THREADS,), parameters)]
+    if chunks > 1:
+        found.append(KernelLaunch(source, "second", (lines,), (_THREADS,), parameters))
+    return found
+
+
 class SortKernel(CudaKernel[Sort | ArgSort | TopK]):
-    """A merge sort; top-k writes its first elements."""
+    """A merge sort; top-k of a few of many elements needs none."""
 
     name = "cuda.sort"
     dtypes = frozenset(CTYPES)
@@ -130,6 +172,9 @@ class SortKernel(CudaKernel[Sort | ArgSort | TopK]):
         x = inputs[0]
         if isinstance(op, TopK):
             values, indices = outputs
+            length, kept = x.shape[op.axis], values.shape[op.axis]
+            if length > _TILE_ELEMENTS and kept <= _THREADS and values.size:
+                return _best(x, op.axis, values, indices, inputs[1] > 0)
             return sorted_lines(x, op.axis, values, indices, largest=inputs[1] > 0)
         if isinstance(op, Sort):
             return sorted_lines(x, op.axis, outputs[0], None)

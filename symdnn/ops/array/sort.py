@@ -36,7 +36,7 @@ class Sort(Op):
         return _with_axis(self, x, self.axis)
 
     def reference(self, x: Array) -> Array:
-        return np.sort(x, axis=self.axis, kind="stable")
+        return np.sort(_ordered(x), axis=self.axis, kind="stable").astype(x.dtype, copy=False)
 
     def shapes(
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
@@ -65,7 +65,8 @@ class ArgSort(Op):
         return _with_axis(self, x, self.axis).with_dtype("int64")
 
     def reference(self, x: Array) -> Array:
-        return np.argsort(x, axis=self.axis, kind="stable").astype(np.int64, copy=False)
+        found = np.argsort(_ordered(x), axis=self.axis, kind="stable")
+        return found.astype(np.int64, copy=False)
 
     def shapes(
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
@@ -77,6 +78,11 @@ class ArgSort(Op):
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
+
+
+def _ordered(x: Array) -> Array:
+    """Numbers that NumPy sorts with NaN last, which it does not do for bfloat16."""
+    return x.astype(np.float32) if x.dtype.name == "bfloat16" else x
 
 
 def _with_axis(op: Op, x: TensorType, axis: int) -> TensorType:
@@ -148,6 +154,7 @@ class TopK(MultiOp):
     def reference(self, x: Array, k: Array) -> tuple[Array, ...]:
         count, n = int(k), x.shape[self.axis]
         self._check(abs(count), n)
+        x, whole = _ordered(x), x
         if count < 0:
             order = np.argsort(x, axis=self.axis, kind="stable")
         else:
@@ -155,7 +162,7 @@ class TopK(MultiOp):
             back = np.argsort(np.flip(x, self.axis), axis=self.axis, kind="stable")
             order = n - 1 - np.flip(back, self.axis)
         best = np.take(order, np.arange(abs(count)), axis=self.axis)
-        values = np.take_along_axis(x, best, axis=self.axis)
+        values = np.take_along_axis(whole, best, axis=self.axis)
         return values, best.astype(TensorType(self.index_dtype).numpy)
 
     def shapes(

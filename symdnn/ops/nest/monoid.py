@@ -18,8 +18,8 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
 
 __all__ = [
-    "Monoid", "arg_extreme", "beats", "extreme", "log_sum_exp", "lowest", "moments", "recurrence",
-    "total", "truth",
+    "Monoid", "arg_extreme", "beats", "extreme", "log_sum_exp", "lowest", "moments", "ranks_before",
+    "recurrence", "total", "truth",
 ]  # fmt: skip
 
 
@@ -173,6 +173,14 @@ def beats(b: Builder, y: Scalar, x: Scalar, largest: bool) -> Scalar:
     if not TensorType(x.dtype).is_float:
         return better
     return b.call("and", better, b.call("eq", x, x))
+
+
+def ranks_before(b: Builder, y: Scalar, x: Scalar, largest: bool) -> Scalar:
+    """Whether ``y`` comes before ``x`` in a sorted line: a NaN is larger than all, ties never."""
+    if largest:
+        return beats(b, y, x, True)
+    better = b.call("not", b.call("le", x, y))
+    return b.call("and", better, b.call("eq", y, y)) if TensorType(x.dtype).is_float else better
 
 
 @lru_cache(maxsize=256)

@@ -336,6 +336,24 @@ def test_sort_of_lines():
     compare(SORT, ArgSort(0), x.transpose(1, 2, 0)[::-1])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8", "uint16", "int64"])
+@pytest.mark.parametrize("k", [1, 50, -50, 256])
+def test_topk_of_long_lines(k, dtype):
+    x = dense(rng.standard_normal((2, 5000)) * 40).astype(numpy_dtype(dtype))
+    if dtype.startswith(("f", "b")):
+        x[0, [7, 4000]], x[1, ::9], x[0, 1], x[0, 9] = np.nan, 0.0, -0.0, -np.inf
+    assert compare(SORT, TopK(1, "int64"), dense(x), np.int64(k))[0] == "top_k"
+    compare(SORT, TopK(0, "int32"), dense(x).T[::-1], np.int64(k))
+
+
+def test_topk_of_lines_in_order_and_of_chunks():
+    """All that comes is better than what is kept; candidates of chunks meet."""
+    x = dense(np.arange(40_000, dtype="float32").reshape(1, -1))
+    assert compare(SORT, TopK(1), x, np.int64(20)) == ["top_k", "second"]
+    compare(SORT, TopK(1), x, np.int64(-20))
+    compare(SORT, TopK(1), dense(np.zeros((1, 3001), "float16")), np.int64(200))
+
+
 @pytest.mark.parametrize("k", [1, 7, -7])
 def test_topk_of_ties_and_nan(k):
     x = dense(rng.integers(0, 5, (3, 1500)).astype(np.float16))
