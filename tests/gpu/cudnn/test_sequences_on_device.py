@@ -248,14 +248,16 @@ def test_reductions(word, shape, axis, dtype, prefer, kernel):
 @pytest.mark.parametrize(
     ("shape", "axis"), [((5, 7), (1,)), ((3, 4, 5), (0, 2)), ((2, 300), (1,)), ((6, 5), (0, 1))]
 )
-def test_indices_of_extremes(word, shape, axis):
-    assert_agree(
-        lambda x: list(
-            G.GpuDnnReduction(word, axis, "float32" if x.type.dtype == "float32" else "float64",
-                              x.type.dtype, True)(x)
-        ),
-        [distinct(*shape)], "float32", ("cudnn.reduction",), wrt=[],
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("prefer", "kernel"), [("cudnn", "cudnn.reduction"), ("own", "cuda.reduce")]
+)
+def test_indices_of_extremes(word, shape, axis, prefer, kernel):
+    def build(x):
+        acc = "float32" if x.type.dtype == "float32" else "float64"
+        return list(G.GpuDnnReduction(word, axis, acc, x.type.dtype, True)(x))
+
+    with config.change_flags({"gpu.prefer": prefer}):
+        assert_agree(build, [distinct(*shape)], "float32", (kernel,), wrt=[])
 
 
 def test_the_first_of_equal_extremes_is_found():
