@@ -65,7 +65,8 @@ ROOMS = {
         {"conv"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
-        {"precompile", "program", "updates"}, {"nanguard", "plan"}, {"execute", "modes", "report"},
+        {"precompile", "program", "updates"}, {"plan"}, {"execute", "report"}, {"nanguard"},
+        {"modes"},
         {"call", "shared"}, {"function"}, {"evaluation"},
     ],
     "nn": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from symdnn.compile.execute.executor import Executor
 from symdnn.compile.execute.targets import Devices
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.plan.stages import Stages
-from symdnn.compile.program.mode import Mode, Watch, Watches
+from symdnn.compile.program.mode import Mode, OnHost, Watch, Watches
 from symdnn.compile.program.placing import program_of
 from symdnn.compile.program.program import Program
 from symdnn.compile.report.dnn_report import DnnReport, dnn_report
@@ -30,7 +30,7 @@ from symdnn.compile.report.report import (
 )
 from symdnn.compile.report.verbose import print_new_plans
 from symdnn.config import config
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, NanDetected, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
@@ -112,7 +112,8 @@ class Function:
             slot.changes = any(slot.default is s.storage for s in self.updated)
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
         self.executor_or_none: Executor | None = None
-        plain = not self._copied and not self._watched and profile is None
+        self._guarded = stages.mode.guard is not None
+        plain = not (self._copied or self._watched or self._guarded) and profile is None
         self._fast: Calls | None = fast_calls(self) if plain else None
         self._attempt = None if self._fast is None else self._fast.attempt
         self._one = signature.structure.kind == "one"
@@ -149,10 +150,8 @@ class Function:
                 values[v] = v.storage.on(executor.devices.home(v).memory)
             if self._named:
                 self._named.check(values)
-            if self._watched or self.profile is not None:
-                results = self._run_watched(executor, values)
-            else:
-                results = executor.run(values)
+            run = self._run_guarded if self._guarded else self._run_watched
+            results = run(executor, values)
             if config.dnn.verbose:
                 self._printed_plans = print_new_plans(
                     self.name, self.stages, self.plans(), self._printed_plans
@@ -169,14 +168,25 @@ class Function:
         ]
 
     def _run_watched(self, executor: Executor, values: dict[Variable, Any]) -> list[Any]:
+        if not self._watched and self.profile is None:
+            return executor.run(values)
         to_host = executor.runtime.to_host
-        watch = self.stages.mode.watch(self.stages, _OnHost(dict(values), to_host))
+        watch = self.stages.mode.watch(self.stages, OnHost(dict(values), to_host))
         watches: list[Watch] = [] if watch is None else [watch]
         if self.profile is not None:
             watches.append(self.profile.watch())
         watcher = Watches(watches)
         results = executor.run(values, watcher)
         watcher.finish([to_host(r) for r in results])
+        return results
+
+    def _run_guarded(self, executor: Executor, values: dict[Variable, Any]) -> list[Any]:
+        before = dict(values)
+        try:
+            results = self._run_watched(executor, values)
+            executor.runtime.settle()  # before anything else is done with faulty values
+        except NanDetected as error:
+            return self.stages.mode.run_again(self.stages, executor.devices, before, error)
         return results
 
     def update(self, new_values: Sequence[Any]) -> None:
@@ -356,22 +366,6 @@ class Function:
 def _read_by_device_only(fgraph: FunctionGraph, v: Variable) -> bool:
     """Whether no node on the host reads the elements of an input."""
     return all(n is not None and isinstance(n.op, GpuFromHost | ShapeI) for n, _ in fgraph.users(v))
-
-
-class _OnHost(Mapping[Variable, Any]):
-    """The values of a call as arrays on the host, copied there when they are read."""
-
-    def __init__(self, values: Mapping[Variable, Any], to_host: Callable[[Any], Any]) -> None:
-        self._values, self._to_host = values, to_host
-
-    def __getitem__(self, v: Variable) -> Any:
-        return self._to_host(self._values[v])
-
-    def __iter__(self) -> Iterator[Variable]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 def _must_copy(program: Program, count: int) -> list[int]:

@@ -322,6 +322,8 @@ class UpdateTargets:
         while self.end > 0 and isinstance(nodes[self.end - 1].op, HostFromGpu):
             self.end -= 1
         self.safe_from = self.end
+        if spec.segment.guard is not None:
+            return  # the check of a new value may fail
         while self.safe_from > 0 and self._cannot_fail(nodes[self.safe_from - 1]):
             self.safe_from -= 1
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from typing import Any
 
 from symdnn.config import config
-from symdnn.errors import OptionError
+from symdnn.errors import NanDetected, OptionError
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.target import Target
+from symdnn.graph.values.guard import ValueGuard
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.words import check_words
 from symdnn.opt.engine import Observer
 from symdnn.opt.phases import Selection
 
-__all__ = ["Audit", "Mode", "Watch", "Watches"]
+__all__ = ["Audit", "Mode", "OnHost", "Watch", "Watches"]
 
 _ALL_LEVELS = frozenset({"fast_run", "fast_compile"})
 _LEVELS_OF_OPTIMIZER: dict[str, frozenset[str]] = {
@@ -125,6 +126,11 @@ class Mode:
 
     # -- overridden by modes that check -------------------------------------------------------
 
+    @property
+    def guard(self) -> ValueGuard | None:
+        """What kernels' results are checked for in each call; None for no checks."""
+        return None
+
     def audit(self, fgraph: FunctionGraph, target: Target) -> Audit | None:
         """The audit of the rewriting of ``fgraph`` for ``target``; None for none."""
         return None
@@ -135,6 +141,31 @@ class Mode:
         ``values`` are arrays on the host, read when they are accessed.
         """
         return None
+
+    def run_again(
+        self, stages: Any, devices: Any, values: Mapping[Variable, Any], error: NanDetected
+    ) -> list[Any]:
+        """The outputs of a call in which the :attr:`guard` found a fault; may raise another error.
+
+        ``devices`` are the function's runtimes, ``values`` what the call began with.
+        """
+        raise error
+
+
+class OnHost(Mapping[Variable, Any]):
+    """The values of a call as arrays on the host, copied there when they are read."""
+
+    def __init__(self, values: Mapping[Variable, Any], to_host: Callable[[Any], Any]) -> None:
+        self._values, self._to_host = values, to_host
+
+    def __getitem__(self, v: Variable) -> Any:
+        return self._to_host(self._values[v])
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 class Watches(Watch):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from symdnn.compile.program.capabilities import places_of
 from symdnn.compile.program.late_updates import with_updates
 from symdnn.compile.program.mode import Mode
 from symdnn.compile.program.parameter_cache import cacheable_values
-from symdnn.compile.program.program import Program, Segment
+from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.compile.program.schedule import schedule
 from symdnn.config import config
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.target import Target
-from symdnn.graph.variable import Apply
+from symdnn.graph.values.guard import ValueGuard
+from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.fuse.transfer import Places
 
 __all__ = ["Placing", "program_of"]
@@ -68,17 +70,38 @@ class _OnHost:
 def program_of(fgraph: FunctionGraph, target: Target, mode: Mode) -> Program:
     """The program of a rewritten graph for its target.
 
-    A mode that watches calls gets no parameter cache, so that it sees all nodes in each call.
+    A mode that watches calls or guards values gets no parameter cache, so that it sees all nodes in
+    each call.
     """
     placing = _OnHost() if target.place == HOST else Placing(fgraph, target)
-    watched = type(mode).watch is not Mode.watch
+    guard = mode.guard
+    watched = type(mode).watch is not Mode.watch or guard is not None
     kept = None if watched or not config.keep_prepared else _kept(fgraph, target, placing)
     program = schedule(fgraph.outputs, placing, () if kept is None else kept.outputs)
     if kept is not None:
         inputs = dict.fromkeys(v for v in program.inputs if v not in kept.outputs)
         inputs.update(dict.fromkeys((*kept.inputs, *kept.sources)))
         program = replace(program, regions=(kept, *program.regions), inputs=tuple(inputs))
-    return with_updates(program, fgraph.updates, target)
+    program = with_updates(program, fgraph.updates, target)
+    return program if guard is None else _guarded(program, guard, program.inputs)
+
+
+def _guarded(program: Program, guard: ValueGuard, inputs: Sequence[Variable] = ()) -> Program:
+    """``program`` with a guard of all segments, which check ``inputs`` where these first enter."""
+    regions: list[Region] = []
+    left = dict.fromkeys(inputs)
+    for region in program.regions:
+        if isinstance(region, Loop):
+            regions.append(replace(region, body=_guarded(region.body, guard)))
+        elif isinstance(region, If):
+            then, orelse = _guarded(region.then, guard), _guarded(region.orelse, guard)
+            regions.append(replace(region, then=then, orelse=orelse))
+        else:
+            watched = tuple(v for v in region.inputs if v in left)
+            for v in watched:
+                del left[v]
+            regions.append(replace(region, guard=guard, watched=watched))
+    return replace(program, regions=tuple(regions))
 
 
 def _kept(fgraph: FunctionGraph, target: Target, placing: Placing | _OnHost) -> Segment | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from symdnn.graph.place import HOST, Place
+from symdnn.graph.values.guard import ValueGuard
 from symdnn.graph.variable import Apply, Variable
 
 __all__ = ["If", "Loop", "Program", "Region", "Segment"]
@@ -20,7 +21,9 @@ class Segment:
     and the values of ``dims``. ``updates`` are pairs of a new value and the shared variable to
     which the segment itself may write it (:mod:`symdnn.compile.program.late_updates`). A ``kept``
     segment runs only if a shared variable that it reads has changed
-    (:mod:`symdnn.compile.program.parameter_cache`).
+    (:mod:`symdnn.compile.program.parameter_cache`). With a ``guard`` a run raises
+    :class:`~symdnn.errors.NanDetected` at the first step of which a result has a fault, or before
+    the steps where one of the inputs ``watched`` has.
     """
 
     host: tuple[Apply, ...]
@@ -34,6 +37,8 @@ class Segment:
     capture: bool = True
     updates: tuple[tuple[Variable, Variable], ...] = ()
     kept: bool = False
+    guard: ValueGuard | None = None
+    watched: tuple[Variable, ...] = ()
 
 
 @dataclass(frozen=True)

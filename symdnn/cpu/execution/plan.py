@@ -13,6 +13,7 @@ from symdnn.config import config
 from symdnn.cpu.execution import tier_up
 from symdnn.cpu.execution.arena import Arenas
 from symdnn.cpu.execution.fastcall_groups import FastCallGroups
+from symdnn.cpu.execution.guard import with_checks
 from symdnn.cpu.execution.output_buffers import OutputBuffers, PersistentOutputBuffers
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, StepFunction
 from symdnn.cpu.execution.tier_up import HOT_CALLS
@@ -94,7 +95,10 @@ class CpuPlan(BoundPlan):
         self.parallel_requests = threads.parallel_requests()
         self.workspaces.clear()
         self.fewer.clear()
-        self.steps = [s for n in self.spec.segment.nodes if (s := self._step(n)) is not None]
+        segment = self.spec.segment
+        self.steps = [s for n in segment.nodes if (s := self._step(n)) is not None]
+        if segment.guard is not None:
+            self.steps = with_checks(self.steps, segment.watched, self.index, segment.guard)
         #: Functions of all steps: with spans that need no Python, and with each step called from
         #: Python. None until the second run.
         self.step_function: StepFunction | None = None
@@ -363,8 +367,9 @@ class CpuPlan(BoundPlan):
         try:
             for step in self.steps:
                 inputs = [values[i] for i in step.inputs]
-                if watcher is not None:
-                    watcher(step.node, inputs, None)
+                told = watcher if step.node.outputs else None  # not of checks
+                if told is not None:
+                    told(step.node, inputs, None)
                 if step.by_view:
                     values[step.outputs[0]] = step.launch(*inputs)[0]
                 else:
@@ -373,8 +378,8 @@ class CpuPlan(BoundPlan):
                     if results is not None:
                         for o, result in zip(step.outputs, results):
                             values[o] = result
-                if watcher is not None:
-                    watcher(step.node, inputs, [values[o] for o in step.outputs])
+                if told is not None:
+                    told(step.node, inputs, [values[o] for o in step.outputs])
         except Exception as error:
             if step is not None:
                 error.add_note(describe_failure(step.node, [values[i] for i in step.inputs]))

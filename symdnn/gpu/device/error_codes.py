@@ -5,7 +5,8 @@ The error word is ``int32[4]`` in device memory: code, node, value, limit.
 
 from __future__ import annotations
 
-from symdnn.errors import AssertionFailed, DataError, IndexOutOfRange, SymdnnError
+from symdnn.errors import AssertionFailed, DataError, IndexOutOfRange, NanDetected, SymdnnError
+from symdnn.graph.values.guard import FAULT
 
 __all__ = ["TICKETS_AT", "TICKET_COUNT", "exception_of"]
 
@@ -26,4 +27,6 @@ def exception_of(code: int, value: int, limit: int) -> SymdnnError:
         return DataError(f"no integer in [{value}, {limit}) (low, high)")
     if code == 5:
         return DataError("weights must be >= 0, and enough of each row > 0")
+    if code == 6:
+        return NanDetected(FAULT)
     return SymdnnError(f"a kernel reported error {code} (value {value}, limit {limit})")

@@ -84,7 +84,7 @@ class BoundSteps:
         """Enqueue some of the steps, with a call of ``watcher`` before and after each."""
         for step in steps:
             try:
-                if watcher is None:
+                if watcher is None or not step.node.outputs:  # a check
                     step.run(step.node, values)
                 else:
                     run_watched(self.operands, step, values, watcher)

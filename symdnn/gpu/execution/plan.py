@@ -13,9 +13,10 @@ from symdnn.gpu.codegen.launches import view_of
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.device.memory import PendingCopy
-from symdnn.gpu.execution.batched_casts import batched_run, with_batched_casts
+from symdnn.gpu.execution.batched_casts import batched_run, cast_groups, with_batched_casts
 from symdnn.gpu.execution.batched_updates import copy_all, update_launches
 from symdnn.gpu.execution.bound_steps import BoundSteps
+from symdnn.gpu.execution.guard import with_checks
 from symdnn.gpu.execution.operands import Device, Operands, Step, Values
 from symdnn.gpu.execution.plan_constants import PlanConstants
 from symdnn.gpu.execution.replay import Replay
@@ -183,6 +184,9 @@ class CudaPlan(BoundPlan):
         head = [Step(n, self.runs[n]) for n in nodes[:start]]
         kept = [n for n in nodes[start:end] if n not in last_nodes]
         middle = with_batched_casts(self.operands, self.runs, kept)
+        if self.spec.segment.guard is not None:
+            groups = [g for _, g in cast_groups(self.spec, self.memory, kept)]
+            middle = with_checks(self.operands, middle, groups, [s.node for s in head])
         updates = [
             Step(
                 group[0],
@@ -285,11 +289,15 @@ class CudaPlan(BoundPlan):
         values = self.steps.values(entering, separate)
         self.steps.allocate_results(values, targets)
         if separate:
-            steps = [Step(n, self.runs[n]) for n in self.nodes if n in self.runs]
-            self.steps.run(steps, values, watcher)
+            self.steps.run(self._separate_steps(), values, watcher)
         else:
             self._run_in_order(values)
         return self._results(values)
+
+    def _separate_steps(self) -> list[Step]:
+        """All steps one by one."""
+        steps = [Step(n, self.runs[n]) for n in self.nodes if n in self.runs]
+        return steps if self.spec.segment.guard is None else with_checks(self.operands, steps)
 
     def _run_in_order(self, values: Values) -> None:
         """Run head, middle and updates, then the copies to the host.

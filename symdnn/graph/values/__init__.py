@@ -1,1 +1,1 @@
-"""What values live in: storages, strides, borrowed and foreign arrays."""
+"""What values live in: storages, strides, borrowed and foreign arrays; which of them are faulty."""

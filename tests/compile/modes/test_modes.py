@@ -256,7 +256,6 @@ def test_nan_guard_keeps_shared_variables_as_they_were():
     assert w.get_value() == 1
 
 
-@pytest.mark.cpu
 def test_nan_guard_can_warn():
     x = T.dvector("x")
     f = symdnn.function([x], T.log(x), mode=NanGuardMode())
@@ -265,6 +264,16 @@ def test_nan_guard_can_warn():
         pytest.warns(RuntimeWarning, match="Log contains NaN"),
     ):
         assert np.isnan(f([-1.0])).all()
+
+
+def test_nan_guard_and_profile(capsys):
+    x = T.dvector("x")
+    f = symdnn.function([x], T.log(x) * 2, mode=NanGuardMode(), profile=True)
+    assert f([1.0]) == 0
+    assert "check" not in f.profile.summary()
+    with pytest.raises(NanDetected, match="Log contains NaN"):
+        f([-1.0])
+    capsys.readouterr()
 
 
 # -- MonitorMode -----------------------------------------------------------------------------------

@@ -98,7 +98,10 @@ template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T,
 
 // -- errors on data: the first one stays; nothing is read or written outside ----------------------
 
-enum { INDEX_ERROR = 1, ASSERT_ERROR = 2, LABEL_ERROR = 3, RANGE_ERROR = 4, WEIGHT_ERROR = 5 };
+enum {
+  INDEX_ERROR = 1, ASSERT_ERROR = 2, LABEL_ERROR = 3, RANGE_ERROR = 4, WEIGHT_ERROR = 5,
+  VALUE_ERROR = 6
+};
 
 INLINE i32 clamp32(i64 x) {
   return x > 2147483647ll ? 2147483647 : x < -2147483647ll ? -2147483647 : (i32)x;

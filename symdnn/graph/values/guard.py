@@ -1,0 +1,120 @@
+"""Guarded runs: which bits of a floating value count as a fault, and the node of a check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.op import Op
+from symdnn.graph.origin import NO_HINTS, NOWHERE
+from symdnn.graph.type import TensorType, Type, numpy_dtype
+from symdnn.graph.variable import Apply, Variable
+
+__all__ = ["BIG_MAGNITUDE", "FAULT", "FaultCheck", "Range", "ValueGuard"]
+
+#: The magnitude above which a value counts as big.
+BIG_MAGNITUDE = 1e10
+#: What a check says that finds a fault, whose kind it does not know.
+FAULT = "there is a NaN, an infinity or a very large value"
+#: Values whose bits without the sign are ``first`` to ``first + count - 1``.
+Range = tuple[int, int]
+_PARTS = {"complex64": "float32", "complex128": "float64"}
+_FRACTION_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
+
+
+@dataclass(frozen=True)
+class ValueGuard:
+    """Which floating values are faults: NaN, infinities, magnitudes above :data:`BIG_MAGNITUDE`.
+
+    Of a complex number both parts are checked. Integers, bools and opaque values have no faults.
+    """
+
+    nan: bool = True
+    inf: bool = True
+    big: bool = True
+
+    def watches(self, type_: Type) -> bool:
+        """Whether values of a type are checked."""
+        return isinstance(type_, TensorType) and bool(self.ranges(type_.dtype))
+
+    def ranges(self, dtype: str) -> tuple[Range, ...]:
+        """The faults of a dtype, in ascending order; ranges that touch are one."""
+        return _ranges(self, part_dtype(dtype))
+
+    def is_faulty(self, value: Any) -> bool:
+        """Whether an array has a fault, by NumPy."""
+        a = np.ascontiguousarray(value)
+        part = part_dtype(a.dtype.name)
+        bits = a.reshape(-1).view(f"u{numpy_dtype(part).itemsize}")
+        magnitude = bits & bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
+        kind = bits.dtype.type
+        with np.errstate(over="ignore"):
+            return any(
+                bool((magnitude - kind(first) < kind(count)).any())
+                for first, count in self.ranges(a.dtype.name)
+            )
+
+    def node(self, v: Variable) -> Apply:
+        """The node of the check of ``v``, with the origin of the node that makes it."""
+        made_by = v.owner
+        text = f"the check of {v if made_by is None else made_by.op}"
+        origin = NOWHERE if made_by is None else made_by.origin
+        return Apply(FaultCheck(text), [v], [], origin, NO_HINTS, (0,))
+
+    def checked(self, node: Apply) -> list[Variable]:
+        """The outputs of a node that a guarded run checks: not those with an input's elements."""
+        same = node.op.views
+        return [v for v in node.outputs if v.index not in same and self.watches(v.type)]
+
+
+@dataclass(frozen=True)
+class FaultCheck(Op):
+    """The check of a value in a plan: it has no result. It is in no graph."""
+
+    text: str
+
+    def output_types(self, inputs: Sequence[Type]) -> tuple[Type, ...]:
+        """None."""
+        return ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def part_dtype(dtype: str) -> str:
+    """The dtype itself; of a complex one that of its parts."""
+    return _PARTS.get(dtype, dtype)
+
+
+@cache
+def _ranges(guard: ValueGuard, dtype: str) -> tuple[Range, ...]:
+    fraction = _FRACTION_BITS.get(dtype)
+    if fraction is None:
+        return ()
+    width = 8 * numpy_dtype(dtype).itemsize
+    infinity = ((1 << (width - 1 - fraction)) - 1) << fraction
+    big = min(_first_above(BIG_MAGNITUDE, dtype), infinity)
+    wanted = [
+        (big, infinity, guard.big), (infinity, infinity + 1, guard.inf),
+        (infinity + 1, 1 << (width - 1), guard.nan),
+    ]  # fmt: skip
+    found: list[Range] = []
+    for low, high, on in wanted:
+        if not on or low == high:
+            continue
+        if found and sum(found[-1]) == low:
+            low = found.pop()[0]
+        found.append((low, high - low))
+    return tuple(found)
+
+
+def _first_above(limit: float, dtype: str) -> int:
+    """The bits of the smallest value of ``dtype`` above ``limit``."""
+    with np.errstate(over="ignore"):
+        nearest = np.asarray(limit).astype(numpy_dtype(dtype))
+    bits = int(nearest.view(f"u{nearest.itemsize}"))
+    return bits if float(nearest) > limit else bits + 1
