@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from symdnn.cpu.ir.builder import first_task
 from symdnn.cpu.ir.loops_ir import ACCESS, THREADS, data_of, interleaved, next_task, word
-from symdnn.cpu.ir.source_ir import first_task
 
 __all__ = ["ARRAY", "CHUNK_ELEMENTS", "ELEMENTS", "FLAG", "fault_check_ir"]
 
