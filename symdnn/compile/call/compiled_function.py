@@ -117,6 +117,7 @@ class Function:
         self._fast: Calls | None = fast_calls(self) if plain else None
         self._attempt = None if self._fast is None else self._fast.attempt
         self._one = signature.structure.kind == "one"
+        self._profiled_ids: list[int] = []  # of the plans whose kernels the profile knows
         self._printed_plans: list[Plan] = []  # the plans that ``dnn.verbose`` has printed
 
     def _repr_html_(self) -> str:
@@ -178,6 +179,9 @@ class Function:
         watcher = Watches(watches)
         results = executor.run(values, watcher)
         watcher.finish([to_host(r) for r in results])
+        if self.profile is not None and (ids := list(map(id, self.plans()))) != self._profiled_ids:
+            self._profiled_ids = ids
+            self.profile.name_kernels(self.plans())
         return results
 
     def _run_guarded(self, executor: Executor, values: dict[Variable, Any]) -> list[Any]:
@@ -314,6 +318,7 @@ class Function:
         """
         runtime = None if self.executor_or_none is None else self.executor_or_none.runtime
         self.executor_or_none = None
+        self._profiled_ids = []
         if self._fast is not None:
             self._fast.entries.clear()
         if runtime is not None:

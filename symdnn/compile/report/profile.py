@@ -5,11 +5,14 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.mode import Watch
+from symdnn.compile.report import profile_files
 from symdnn.config import config
 from symdnn.graph.variable import Apply
 from symdnn.opt.engine import RewriteProfile
@@ -19,12 +22,18 @@ __all__ = ["FunctionProfile", "NodeProfile"]
 
 @dataclass
 class NodeProfile:
-    """The cost of one node: calls, seconds in all of them, bytes read and written."""
+    """The cost of one node: calls, seconds in all of them, bytes read and written.
+
+    ``kernel`` runs it, with the ``algorithm`` that a library chose; ``|`` stands between those of
+    several plans.
+    """
 
     node: Apply
     calls: int = 0
     seconds: float = 0.0
     bytes_moved: int = 0
+    kernel: str = ""
+    algorithm: str = ""
 
 
 @dataclass
@@ -41,6 +50,9 @@ class FunctionProfile:
     nodes: dict[Apply, NodeProfile] = field(default_factory=dict)
     rewrites: RewriteProfile | None = None
     shown: bool = False
+    #: The steps of the last call in order: node, start after that of the call, duration (seconds).
+    timeline: list[tuple[Apply, float, float]] = field(default_factory=list)
+    last_seconds: float = 0.0
 
     @classmethod
     def of(cls, wanted: object, name: str, rewrites: RewriteProfile) -> FunctionProfile | None:
@@ -62,6 +74,30 @@ class FunctionProfile:
         """A watch that measures one call."""
         return _Timer(self)
 
+    def name_kernels(self, plans: Iterable[Plan]) -> None:
+        """Note which kernels, and which algorithms of libraries, run the nodes in ``plans``."""
+        found: dict[Apply, tuple[dict[str, None], dict[str, None]]] = {}
+        for plan in plans:
+            spec = plan.specialised
+            for node, choice in spec.choices.items():
+                if node in self.nodes:
+                    kernels, algorithms = found.setdefault(node, ({}, {}))
+                    kernels[choice.kernel.name] = None
+                    use = choice.kernel.library_use(spec.call(node))
+                    algorithms.update({use.used: None} if use is not None else {})
+        for node, (kernels, algorithms) in found.items():
+            entry = self.nodes[node]
+            entry.kernel, entry.algorithm = " | ".join(kernels), " | ".join(algorithms)
+
+    def save(self, path: str | Path) -> None:
+        """Write the profile to a file, in the format that the end of its name says.
+
+        ``.json``: a row for each node. ``.trace.json``: the last call for Chrome's tracing and
+        Perfetto. ``.folded``: stacks for a flame graph. ``.txt``: the table. Raises
+        :class:`~symdnn.errors.OptionError` for another name, and ``OSError``.
+        """
+        profile_files.write(self, path)
+
     def summary(self, file: Any = None, limit: int = 20) -> str:
         """The table, most expensive ops first; printed to ``file`` (default: standard error)."""
         text = self.text(limit)
@@ -82,7 +118,9 @@ class FunctionProfile:
         lines.append(f"{'% time':>7} {'ms':>10} {'us/call':>9} {'calls':>7} {'MB':>9}  node")
         slowest = sorted(self.nodes.values(), key=lambda n: -n.seconds)[:limit]
         for n in slowest:
-            where = f"{n.node.op}  {n.node.origin}"
+            by = f" by {n.kernel}" if n.kernel else ""
+            by += f" ({n.algorithm})" if n.algorithm else ""
+            where = f"{n.node.op}{by}  {n.node.origin}"
             lines.append(_row(where, n.calls, n.seconds, n.bytes_moved, inside))
         if config.profile_memory:
             lines += ["bytes read and written by each call of a node:"]
@@ -115,6 +153,7 @@ def _row(what: str, calls: int, seconds: float, moved: int, total: float) -> str
 class _Timer(Watch):
     def __init__(self, profile: FunctionProfile) -> None:
         self.profile = profile
+        self.steps: list[tuple[Apply, float, float]] = []
         self.start = self.begin = time.perf_counter()
 
     def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
@@ -127,11 +166,14 @@ class _Timer(Watch):
             entry = self.profile.nodes[node] = NodeProfile(node)
         entry.calls += 1
         entry.seconds += now - self.begin
+        self.steps.append((node, self.begin - self.start, now - self.begin))
         entry.bytes_moved += sum(getattr(a, "nbytes", 0) for a in (*inputs, *outputs))
 
     def finish(self, results: Sequence[Any]) -> None:
         self.profile.calls += 1
-        self.profile.seconds += time.perf_counter() - self.start
+        self.profile.last_seconds = time.perf_counter() - self.start
+        self.profile.seconds += self.profile.last_seconds
+        self.profile.timeline = self.steps
 
 
 _profiles_at_exit: list[FunctionProfile] = []
