@@ -12,6 +12,7 @@ Write an expression, differentiate it, compile it, call it::
 from symdnn import gradient, printing, rewrites, tensor, tuning
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
 from symdnn.compile.call.arguments import In, Out
+from symdnn.compile.dlpack import as_dlpack, from_dlpack
 from symdnn.compile.evaluation import evaluate
 from symdnn.compile.function import Function, function
 from symdnn.compile.modes.debug import DebugMode
@@ -38,7 +39,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
     "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
-    "clone", "config", "dprint", "evaluate", "foldl", "foldr", "function", "grad", "gradient",
-    "hessian", "ifelse", "jacobian", "load", "map", "pp", "printing", "reduce", "rewrites", "save",
-    "saved_op", "scan", "shared", "subgraph_grad", "tensor", "tuning", "until", "verify_grad",
+    "as_dlpack", "clone", "config", "dprint", "evaluate", "foldl", "foldr", "from_dlpack",
+    "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "load", "map", "pp",
+    "printing", "reduce", "rewrites", "save", "saved_op", "scan", "shared", "subgraph_grad",
+    "tensor", "tuning", "until", "verify_grad",
 ]  # fmt: skip

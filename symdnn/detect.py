@@ -12,8 +12,8 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from symdnn.config import config
@@ -22,10 +22,12 @@ FOUND = "found"
 ABSENT = "not there"
 LOADED = "loaded in this process"
 
+#: The versions of CUDA whose libraries symdnn can use, the newest first.
+CUDA_MAJORS = (13, 12)
 CUDNN = ("libcudnn.so.9",)
 CUDA_DRIVER = ("libcuda.so.1",)
-NVRTC = ("libnvrtc.so.13", "libnvrtc.so.12")
-CUBLASLT = ("libcublasLt.so.13", "libcublasLt.so.12")
+NVRTC = tuple(f"libnvrtc.so.{n}" for n in CUDA_MAJORS)
+CUBLASLT = tuple(f"libcublasLt.so.{n}" for n in CUDA_MAJORS)
 ONEDNN = ("libdnnl.so.3",)
 # Folders of NVIDIA's wheels, of CUDA 13 and before.
 _WHEELS: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -82,6 +84,11 @@ def gpu_seems_there() -> bool:
     return any(os.path.exists(sign) for sign in _SIGNS)
 
 
+def container_asks_for_gpus(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this is a container of an image that asks for GPUs, as NVIDIA's images do."""
+    return environment.get("NVIDIA_VISIBLE_DEVICES", "") not in ("", "void", "none")
+
+
 _SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
 
@@ -91,7 +98,8 @@ _SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 def cudnn_candidates(
     environment: Mapping[str, str] = os.environ, wheel_folders: Iterable[Path] = ()
 ) -> list[Candidate]:
-    """Places of cuDNN 9: mapped already, flags, ``CUDNN_PATH``, wheels, CUDA, paths, loader.
+    """Places of cuDNN 9: mapped already, flags, ``CUDNN_PATH``, wheels, PyTorch's, this Python's,
+    CUDA, paths, loader.
 
     ``wheel_folders`` are further folders of wheels, which cuda-pathfinder knows.
     """
@@ -102,6 +110,8 @@ def cudnn_candidates(
         *_own_place("CUDNN_PATH", environment.get("CUDNN_PATH", "")),
         *wheels,
         *(("cuda-pathfinder", f) for f in wheel_folders if f.resolve() not in known),
+        *_torch_places(),
+        *_environment_places(),
         *_cuda_places(environment),
         *_path_places(environment, "LD_LIBRARY_PATH", "LIBRARY_PATH"),
     ]
@@ -132,15 +142,30 @@ def mapped_cudnn() -> list[Candidate]:
 
 
 def cuda_library_candidates(
-    names: tuple[str, ...], environment: Mapping[str, str] = os.environ
+    names: tuple[str, ...],
+    environment: Mapping[str, str] = os.environ,
+    majors: Sequence[int] = CUDA_MAJORS,
 ) -> list[Candidate]:
-    """Places of one of CUDA's libraries, ``NVRTC`` or ``CUBLASLT``."""
+    """Places of one of CUDA's libraries, ``NVRTC`` or ``CUBLASLT``; only ``majors`` are to be used.
+
+    A library of another CUDA is listed with that as its state.
+    """
     places = [
         *_wheel_places(*_WHEELS[names]),
+        *_environment_places(),
         *_cuda_places(environment),
         *_path_places(environment, "LD_LIBRARY_PATH", "LIBRARY_PATH"),
     ]
-    return [*_mapped(names), *_in_places(names, places), *_by_loader(names)]
+    every = [*_mapped(names), *_in_places(names, places), *_by_loader(names)]
+    return [_of_majors(c, majors) for c in every]
+
+
+def _of_majors(candidate: Candidate, majors: Sequence[int]) -> Candidate:
+    number = re.search(r"\.so\.(\d+)", Path(candidate.path).name)
+    if not candidate.found or not number or int(number[1]) in majors:
+        return candidate
+    wanted = " or ".join(map(str, majors))
+    return replace(candidate, state=f"there, of CUDA {number[1]}, and CUDA {wanted} is wanted")
 
 
 def cuda_driver_candidates(environment: Mapping[str, str] = os.environ) -> list[Candidate]:
@@ -153,7 +178,7 @@ def onednn_candidates(environment: Mapping[str, str] = os.environ) -> list[Candi
     """Places of oneDNN 3: flag, this Python's environment (wheels), conda, paths, loader."""
     flag = _file_or_folder("flag onednn.library_path", config.onednn.library_path, ONEDNN)
     places = [
-        ("Python environment", Path(sys.prefix) / "lib"),
+        *_environment_places(),
         *_root_places("CONDA_PREFIX", environment.get("CONDA_PREFIX", ""), "lib"),
         *_path_places(environment, "LD_LIBRARY_PATH"),
     ]
@@ -189,6 +214,19 @@ def _wheel_places(*packages: str) -> Places:
             folder = Path(root) / "nvidia" / package / "lib"
             if index == 0 or folder.is_dir():  # name one place where a wheel would put it
                 yield "Python wheel", folder
+
+
+def _torch_places() -> Places:
+    """PyTorch's own folder, where its builds without NVIDIA's wheels put cuDNN."""
+    for root in _wheel_roots():
+        folder = Path(root) / "torch" / "lib"
+        if (folder / CUDNN[0]).exists():
+            yield "PyTorch", folder
+
+
+def _environment_places() -> Places:
+    """The libraries of this Python's environment: conda's, and wheels that put theirs there."""
+    yield "Python environment", Path(sys.prefix) / "lib"
 
 
 def _wheel_roots() -> list[str]:

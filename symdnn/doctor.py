@@ -24,8 +24,7 @@ from symdnn.cpu.onednn import library as libdnnl
 from symdnn.detect import Candidate
 from symdnn.disk import trust
 from symdnn.errors import CudnnError, CudnnNotFound, SymdnnError
-from symdnn.gpu.binding import cudnn_library, frontend
-from symdnn.gpu.binding.libcuda import driver
+from symdnn.gpu.binding import cuda_version, cudnn_library, frontend, libcuda
 from symdnn.tuning import blocked
 
 _REQUIRED_PACKAGES = (
@@ -38,7 +37,6 @@ _REQUIRED_PACKAGES = (
     "platformdirs",
     "rich",
 )
-_CUDA_BY_PIP = "pip install 'symdnn[cuda]', or pip install -e '.[cuda]' in a checkout of symdnn"
 _CUDA_BY_SCRIPT = (
     "make cuda, or tools/install_cuda.sh, in a checkout of symdnn builds it, with g++ and NVIDIA's "
     "wheels; or conda install -c conda-forge pycuda"
@@ -86,6 +84,7 @@ class Diagnosis:
     cache_state: str
     cuda_packages: dict[str, str]
     kernel_driver: str
+    driver_problem: str  # why packages for CUDA do not fit the driver; "" where they do
     gpus: str
     cudnn_wanted: bool
     runtime_wanted: str  # the flag gpu.runtime
@@ -112,6 +111,7 @@ class Diagnosis:
     def missing_for_cuda(self) -> list[str]:
         """The missing parts of the CUDA target, in words; empty if it has all files it needs."""
         driver = [] if self.kernel_driver else ["NVIDIA's kernel driver: no /proc/driver/nvidia"]
+        driver += [self.driver_problem] if self.driver_problem else []
         libraries = [
             f"{lib.name}, needed for {lib.needed_for}: {lib.problem or lib.how_to_get}"
             for lib in self.cuda_libraries
@@ -121,7 +121,7 @@ class Diagnosis:
             n for n in self.cuda_packages if n not in _OPTIONAL_PACKAGES or n == self.runtime_wanted
         ]
         packages = [
-            f"the Python package {name}: {_CUDA_BY_SCRIPT if name == 'pycuda' else _CUDA_BY_PIP}"
+            f"the Python package {name}: {_CUDA_BY_SCRIPT if name == 'pycuda' else _cuda_by_pip()}"
             for name in needed
             if not self.cuda_packages[name]
         ]
@@ -150,7 +150,8 @@ def diagnose() -> Diagnosis:
         cache_state=_folder_state(Path(config.base_compiledir)),
         cuda_packages={name: _version(name) for name in _CUDA_PACKAGES},
         kernel_driver=_kernel_driver(),
-        gpus=str(driver()),
+        driver_problem=cuda_version.bindings_problem(libcuda.version()),
+        gpus=str(libcuda.driver()),
         cudnn_wanted=str(config.dnn.enabled) == "True",
         runtime_wanted=str(config.gpu.runtime),
         graph_api_problem=frontend.unavailable(),
@@ -211,8 +212,13 @@ def _onednn() -> Library:
     )
 
 
+def _cuda_by_pip() -> str:
+    name = cuda_version.extra()
+    return f"pip install 'symdnn[{name}]', or pip install -e '.[{name}]' in a checkout of symdnn"
+
+
 def _cuda_libraries() -> list[Library]:
-    wheel = f"{_CUDA_BY_PIP}, or set the flag"
+    wheel = f"{_cuda_by_pip()}, or set the flag"
     return [
         Library(
             "CUDA driver",
@@ -224,13 +230,13 @@ def _cuda_libraries() -> list[Library]:
             "NVRTC",
             "kernels that symdnn generates",
             f"{wheel} cuda.root",
-            detect.cuda_library_candidates(detect.NVRTC),
+            detect.cuda_library_candidates(detect.NVRTC, majors=cuda_version.nvrtc_majors()),
         ),
         Library(
             "cuBLASLt",
             "matrix products on a GPU",
             f"{wheel} cuda.root",
-            detect.cuda_library_candidates(detect.CUBLASLT),
+            detect.cuda_library_candidates(detect.CUBLASLT, majors=cuda_version.served()),
         ),
         _cudnn(f"{wheel} dnn.library_path"),
     ]

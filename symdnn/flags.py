@@ -239,7 +239,8 @@ _GENERAL = [
             "numpy2: of their dtype, as in NumPy 2; custom: Theano's rule, an int of the smallest "
             "dtype that holds it, a float of floatX; numpy+floatX: that, and a float64 that no "
             "operand has becomes floatX.", affects=CODE),
-    _choice("warn_float64", _REACT, "What an input or an op of type float64 does when it is made."),
+    _choice("warn_float64", _REACT, "What an input, a shared variable or an op of type float64 "
+            "does when it is made."),
     _choice("assert_no_cpu_op", _REACT, "What an op that runs on the CPU does in a function for "
             "the GPU."),
     _choice("assert_lowered", "ignore warn raise", "What an op does for which the target has no "
@@ -338,9 +339,10 @@ _CUDA = [
     _choice("dnn.rnn.algo", "standard persist_static persist_dynamic persist_static_small_h guess "
             "time_once", "Algorithm of cuDNN's recurrent nets; all but standard are checked "
             "against it before they are used.", affects=CODE),
-    _choice("dnn.conv.precision", "as_input_f32 as_input float16 float32 float64", "The type in "
-            "which cuDNN's convolution accumulates; as_input_f32: that of the input, but float32 "
-            "for 16-bit types.", affects=CODE),
+    _choice("dnn.conv.precision", "as_input_f32 as_input tf32 float16 float32 float64", "The type "
+            "in which cuDNN's convolution accumulates; as_input_f32: that of the input, but "
+            "float32 for 16-bit types; tf32: so, and float32 inputs may be rounded to TF32, as "
+            "with dnn.conv.allow_tf32 for convolutions alone.", affects=CODE),
     _bool("dnn.conv.allow_tf32", False, "Let float32 convolutions and matrix products of the "
           "CUDA target round their inputs to TF32.", affects=CODE),
     Flag("dnn.conv.workspace_limit", "bytes", 0, "Most workspace for one convolution of cuDNN; "

@@ -46,6 +46,7 @@ def test_cudnn_is_searched_in_the_documented_order(tmp_path):
         "flag dnn.base_path",
         "CUDNN_PATH",
         "Python wheel",
+        "Python environment",
         "CUDA_ROOT",
         "LD_LIBRARY_PATH",
         "LIBRARY_PATH",
@@ -95,6 +96,17 @@ def test_cuda_libraries_in_wheels_and_roots(tmp_path, monkeypatch):
     assert lt == Candidate("CUDA_HOME", str(root), FOUND)
 
 
+def test_a_library_of_another_cuda_is_passed_over(tmp_path, monkeypatch):
+    folder = tmp_path / "both"
+    library(folder, "libcublasLt.so.13")
+    older = library(folder, "libcublasLt.so.12")
+    environment = {"LD_LIBRARY_PATH": str(folder)}
+    tried = detect.cuda_library_candidates(detect.CUBLASLT, environment, majors=[12])
+    assert detect.first_found(tried) == Candidate("LD_LIBRARY_PATH", str(older), FOUND)
+    passed = next(c for c in tried if c.path == str(folder / "libcublasLt.so.13"))
+    assert passed.state == "there, of CUDA 13, and CUDA 12 is wanted"
+
+
 def test_cuda_driver_and_loader(tmp_path, monkeypatch):
     there = library(tmp_path, "libcuda.so.1")
     monkeypatch.setattr(detect, "_loader_cache", lambda: {"libcuda.so.1": str(there)})
@@ -119,7 +131,8 @@ def test_a_flag_may_name_the_file_of_cudnn(tmp_path):
 def test_cuda_pathfinder_comes_after_our_own_look(tmp_path):
     there = library(tmp_path, "libcudnn.so.9")
     candidates = detect.cudnn_candidates({"CUDA_ROOT": "/c"}, [tmp_path])
-    assert sources(candidates)[:3] == ["Python wheel", "cuda-pathfinder", "CUDA_ROOT"]
+    order = ["Python wheel", "cuda-pathfinder", "Python environment", "CUDA_ROOT"]
+    assert sources(candidates)[:4] == order
     assert detect.first_found(candidates) == Candidate("cuda-pathfinder", str(there), FOUND)
 
 

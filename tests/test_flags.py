@@ -58,6 +58,15 @@ def test_warn_float64() -> None:
             warnings.simplefilter("error")
             T.exp(d)  # that d is float64 was said already
             T.exp(T.fvector("f"))
+        with pytest.warns(UserWarning, match=r"(?s)the shared variable w: .*test_flags.py"):
+            symdnn.shared(np.zeros(2), "w")
+        with pytest.warns(UserWarning, match="a shared variable: wanted no float64"):
+            symdnn.shared(0.5)  # a Python float
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            symdnn.shared(np.zeros(2, "float32"))
+    with config.change_flags(warn_float64="raise"), pytest.raises(TypeMismatch, match="shared"):
+        symdnn.shared([1.0])
     with config.change_flags(warn_float64="raise"), pytest.raises(TypeMismatch, match="float64"):
         T.fvector("f") * T.lscalar("n")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.compile.execute.targets import Devices, resolve_target
 from symdnn.errors import InputError
+from symdnn.graph.float64 import report_float64_shared
 from symdnn.graph.names.dim import SizeOrName
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike
@@ -51,7 +52,9 @@ def shared(
     named = TensorType(dtype) if dtype else None
     if interop.is_on_device(value):
         static = shape if shape is not None else broadcastable
-        return Shared.on_device(value, name, static, borrow, named.dtype if named else None)
+        made = Shared.on_device(value, name, static, borrow, named.dtype if named else None)
+        report_float64_shared(made)
+        return made
     wanted = named.numpy if named else None
     given = array_from(value, f"shared {name or ''}".strip())
     try:
@@ -63,7 +66,9 @@ def shared(
     except (TypeError, ValueError) as error:
         raise InputError(f"shared: wanted an array of numbers, got {value!r:.80}") from error
     type_.check_value_shape(array.shape, f"shared {name or ''}".strip())
-    return Shared(type_, Storage(array, borrow=borrow and array is value), name)
+    made = Shared(type_, Storage(array, borrow=borrow and array is value), name)
+    report_float64_shared(made)
+    return made
 
 
 class _Targets:

@@ -18,6 +18,7 @@ from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.device.context import context
+from symdnn.ops.nn.conv_words import allows_tf32
 from symdnn.ops.vendor.gpudnn_conv import compute_precision
 from symdnn.tuning.attempts import Attempt
 
@@ -106,8 +107,8 @@ def conv(
     """A convolution for :func:`algorithms`.
 
     ``input`` is (N, C, sizes) and ``filter`` (K, C / groups, sizes) for any ``layout``.
-    ``direction`` is ``fwd``, ``bwd_data`` or ``bwd_filter``. ``tf32=None`` means the flag
-    ``dnn.conv.allow_tf32``. ``flip`` mirrors the filters.
+    ``direction`` is ``fwd``, ``bwd_data`` or ``bwd_filter``. ``tf32=None`` means the flags
+    ``dnn.conv.allow_tf32`` and ``dnn.conv.precision``. ``flip`` mirrors the filters.
 
     >>> conv((64, 128, 112, 112), (128, 128, 7, 7), pad=3).y
     (64, 128, 112, 112)
@@ -136,7 +137,7 @@ def conv(
         direction=direction, dtype=dtype, x=x, w=w, y=(x[0], w[0], *sizes), padding=p, stride=s,
         dilation=d, groups=groups, flip=flip,
         compute=compute_precision(str(config.dnn.conv.precision), dtype),
-        allow_tf32=bool(config.dnn.conv.allow_tf32) if tf32 is None else tf32,
+        allow_tf32=allows_tf32() if tf32 is None else tf32,
         wanted="time_once", workspace_limit=int(config.dnn.conv.workspace_limit),
         deterministic=config.deterministic == "more", on_unsupported="raise", layout=layout,
     )  # fmt: skip

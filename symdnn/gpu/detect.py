@@ -13,7 +13,7 @@ from functools import lru_cache
 from symdnn.config import config
 from symdnn.detect import cuda_driver_candidates
 from symdnn.errors import CudnnError, GpuNotFound, OptionError
-from symdnn.gpu.binding import cudnn_library
+from symdnn.gpu.binding import cuda_version, cudnn_library
 from symdnn.gpu.binding.libcuda import Device, driver
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.target import Target
@@ -158,7 +158,7 @@ def cuda_target(index: int = 0) -> Target:
 
 
 def _usable(index: int) -> Device:
-    """The device. Raises ``GpuNotFound`` if it does not exist or is too old."""
+    """The device. Raises ``GpuNotFound`` if it does not exist, or it or its driver is too old."""
     found = driver()
     if found.problem:
         raise GpuNotFound(f"no GPU: {found.problem}")
@@ -168,6 +168,8 @@ def _usable(index: int) -> Device:
     if device.compute_capability < MINIMUM_COMPUTE_CAPABILITY:
         have, need = (".".join(map(str, c)) for c in _capabilities(device))
         raise GpuNotFound(f"cuda{index}, {device.name}: compute capability {have}, needs {need}")
+    if problem := cuda_version.bindings_problem(found.version):
+        raise GpuNotFound(f"cuda{index}, {device.name}: {problem}")
     return device
 
 

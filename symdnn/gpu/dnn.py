@@ -360,7 +360,7 @@ def dnn_pool(img: Any, ws: Any, stride: Any = None, mode: str = "max", pad: Any 
     if not isinstance(x.type, TensorType) or x.type.ndim not in (4, 5) or not x.type.is_float:
         raise TypeMismatch("dnn_pool", "a float tensor of 4 or 5 dimensions", x.type)
     ndim = x.type.ndim - 2
-    word = "sum" if mode == "sum" else POOL_MODES.get(mode, mode)
+    word = POOL_MODES.get(mode, mode)
     if any(map(is_symbolic, (ws, stride, pad))):
         words = (ws, 1 if stride is None else stride, 0 if pad is None else pad)
         return pool_by_size(x, *words, word, ndim)

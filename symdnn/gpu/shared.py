@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError
+from symdnn.graph.float64 import report_float64_shared
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.interop import is_on_device
 from symdnn.graph.values.storage import Storage
@@ -44,4 +45,6 @@ def gpuarray_shared_constructor(
         raise InputError(f"gpuarray_shared_constructor: wanted an array, got {value!r:.80}")
     type_ = TensorType(value.dtype, broadcastable or (None,) * value.ndim)
     type_.check_value_shape(value.shape, f"shared {name or ''}".strip())
-    return Shared(type_, Storage(value, borrow=borrow), name)
+    made = Shared(type_, Storage(value, borrow=borrow), name)
+    report_float64_shared(made)
+    return made

@@ -10,9 +10,9 @@ from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.origin import Origin, make_origin
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply
+from symdnn.graph.variable import Apply, Shared
 
-__all__ = ["report_float64_input", "report_float64_node"]
+__all__ = ["report_float64_input", "report_float64_node", "report_float64_shared"]
 
 
 def report_float64_node(node: Apply) -> None:
@@ -27,11 +27,18 @@ def report_float64_input(name: str | None) -> None:
     _report(f"the variable {name}" if name else "a variable", "float64", make_origin())
 
 
+def report_float64_shared(made: Shared) -> None:
+    """Do what the flag says about a shared variable, if it is float64."""
+    if config.warn_float64 != "ignore" and _is_double(made.type):
+        name = f"the shared variable {made.name}" if made.name else "a shared variable"
+        _report(name, "float64", make_origin(), 4)
+
+
 def _is_double(type_: object) -> bool:
     return isinstance(type_, TensorType) and type_.dtype == "float64"
 
 
-def _report(what: str, got: object, origin: Origin) -> None:
+def _report(what: str, got: object, origin: Origin, level: int = 5) -> None:
     error = TypeMismatch(what, "no float64 (flag warn_float64)", got, "Cast to float32")
     text = f"{error}. It was made here:\n{origin.text()}"
     if config.warn_float64 == "raise":
@@ -40,4 +47,4 @@ def _report(what: str, got: object, origin: Origin) -> None:
         print(text)
         breakpoint()
     else:
-        warnings.warn(text, UserWarning, stacklevel=5)
+        warnings.warn(text, UserWarning, stacklevel=level)

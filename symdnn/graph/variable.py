@@ -267,6 +267,22 @@ class Shared(Variable):
             return self.storage.get(borrow=borrow)
         return self.storage.get(borrow=borrow, internal=True, home=home(self.type))
 
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's type of device and its index, of the memory that :meth:`__dlpack__` gives."""
+        device: tuple[int, int] = self.storage.export(home(self.type)).__dlpack_device__()
+        return device
+
+    def __dlpack__(self, **words: Any) -> Any:
+        """A DLPack capsule of the value's own memory, so that other libraries have it in place.
+
+        It is what ``get_value(borrow=True, return_internal_type=True)`` gives: what they write
+        changes the variable. ``words`` are those of the array API standard (``stream``,
+        ``max_version``, ``dl_device``, ``copy``).
+
+        Raises ``BufferError`` for what can't be exported.
+        """
+        return self.storage.export(home(self.type)).__dlpack__(**words)
+
     def set_value(self, new_value: Any, borrow: bool = False) -> None:
         """Replace the value; dtype and ndim must stay, static dimensions too.
 

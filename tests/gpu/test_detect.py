@@ -5,7 +5,7 @@ import pytest
 from symdnn.config import config
 from symdnn.errors import CudnnNotFound
 from symdnn.gpu import detect as gpu
-from symdnn.gpu.binding import cudnn_library
+from symdnn.gpu.binding import cuda_version, cudnn_library
 from symdnn.gpu.binding.libcuda import Device, Driver
 from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
 
@@ -61,6 +61,18 @@ def test_all_is_well(real_cudnn):  # noqa: F811
 def test_a_device_that_can_t_be_used(name, message, real_cudnn):  # noqa: F811
     assert not gpu.dnn_available(name)
     assert message in gpu.dnn_available.msg
+
+
+def test_a_driver_that_is_older_than_the_python_packages(monkeypatch, real_cudnn):  # noqa: F811
+    monkeypatch.setattr(gpu, "driver", lambda: Driver((12, 4), (H200,), ""))
+    monkeypatch.setattr(cuda_version, "_bindings_major", lambda: 13)
+    assert not gpu.dnn_available()
+    assert gpu.dnn_available.msg == (
+        "cuda0, H200: the driver serves CUDA 12.4, and cuda-bindings is of CUDA 13: update the "
+        "driver, or pip install 'symdnn[cuda12]'"
+    )
+    monkeypatch.setattr(cuda_version, "_bindings_major", lambda: 12)
+    assert gpu.dnn_available()
 
 
 @pytest.mark.usefixtures("no_gpu")

@@ -121,6 +121,12 @@ POOL = [pool(m) for m in G.POOL_MODES] + [
         lambda x: loop_pool(x, (2, 2, 2), (2, 1, 1), (1, 0, 1), "average_exc_pad"),
     ),
     OpCase(
+        "gpudnn_pool_borders", (G.GpuDnnPool,),
+        lambda x: G.GpuDnnPool("sum", ignore_border=False)(x, (3, 2), (2, 2), (0, 0)),
+        (normal(1, 2, 6, 5),),
+        lambda x: loop_pool(x, (3, 2), (2, 2), (0, 0), "sum", ignore_border=False),
+    ),
+    OpCase(
         "gpudnn_pool_grad_max", (G.GpuDnnPoolGrad,), max_pool_grad,
         (distinct(1, 3, 5, 4), normal(1, 3, 2, 3)),
         lambda x, dy: loop_max_grad(x[0], dy[0], (3, 2), (2, 1))[None],

@@ -10,7 +10,7 @@ from typing import Any
 
 from symdnn.compile.plan.specialise import Oracle, TableOracle
 from symdnn.config import config
-from symdnn.detect import gpu_seems_there
+from symdnn.detect import container_asks_for_gpus, gpu_seems_there
 from symdnn.graph.kernel import load_by
 from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.runtime import Runtime
@@ -139,14 +139,17 @@ class Devices:
 
 
 def _print_why_not() -> None:
-    """Print once to stderr why ``device=auto`` uses the CPU although there is a GPU."""
-    if "auto" in _printed or not gpu_seems_there():
+    """Print once to stderr why ``device=auto`` uses the CPU where a GPU was to be expected."""
+    here = "there is a GPU" if gpu_seems_there() else ""
+    if not here and container_asks_for_gpus():
+        here = "this container is of an image for GPUs (start it with --gpus all)"
+    if "auto" in _printed or not here:
         return
     _printed.add("auto")
     reason = _detect().why_passed_over(_missing_packages())
     if reason:
         print(
-            f"symdnn: there is a GPU, and device=auto uses the CPU: {reason}. `symdnn doctor` says "
+            f"symdnn: {here}, and device=auto uses the CPU: {reason}. `symdnn doctor` says "
             "more; device=cpu silences this",
             file=sys.stderr,
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from symdnn.config import config
 from symdnn.detect import (
+    CUDA_MAJORS,
     CUDNN,
     LOADED,
     Candidate,
@@ -22,6 +23,7 @@ from symdnn.detect import (
     mapped_cudnn,
 )
 from symdnn.errors import CudnnMixed, CudnnNotFound, CudnnVersionError
+from symdnn.gpu.binding import cuda_version
 from symdnn.gpu.binding.libcudnn_version import VERSION
 
 __all__ = ["CudnnLibrary", "MINIMUM", "TESTED", "library", "listing", "search", "table_version"]
@@ -33,9 +35,6 @@ TESTED = ((9, 0, 0), (9, 1, 0), (9, 14, 0), (9, 19, 0), (9, 28, 0))
 _REQUIRED_PARTS = ("graph", "ops", "cnn", "adv")
 _VERSION_CHECKS = ("Graph", "Ops", "Cnn", "Adv")
 _FLAGS = ("dnn.library_path", "dnn.bin_path", "dnn.base_path", "cuda.root")
-_ADVICE = (
-    "pip install nvidia-cudnn-cu13, or set the flag dnn.library_path or CUDNN_PATH to its folder"
-)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,8 @@ def library() -> CudnnLibrary:
 def search(environment: Mapping[str, str] = os.environ) -> list[Candidate]:
     """Every place in order, with its problem if it has one; the first one found is to be loaded."""
     candidates = cudnn_candidates(environment, _pathfinder_folders())
-    return [_whole(c) if c.found and c.source != LOADED else c for c in candidates]
+    whole = [_whole(c) if c.found and c.source != LOADED else c for c in candidates]
+    return _served_first(whole)
 
 
 def listing(tried: list[Candidate] | tuple[Candidate, ...]) -> str:
@@ -104,6 +104,22 @@ def _whole(candidate: Candidate) -> Candidate:
         return candidate
     where = f"{_folder(path)} lacks {', '.join(missing)}"
     return replace(candidate, state=f"incomplete: {where}")
+
+
+def _served_first(candidates: list[Candidate]) -> list[Candidate]:
+    """The candidates; those before the first that the driver serves say why they are not it."""
+    checked, majors = list(candidates), cuda_version.served()
+    if CUDA_MAJORS[0] in majors:
+        return checked
+    for index, candidate in enumerate(checked):
+        if not candidate.found:
+            continue
+        built = cuda_version.built_for(candidate.path)
+        if built is None or built in majors or candidate.source == LOADED:
+            break
+        state = f"built for CUDA {built}, and the driver serves CUDA {max(majors)}"
+        checked[index] = replace(candidate, state=state)
+    return checked
 
 
 def _folder(path: Path) -> Path:
@@ -146,7 +162,7 @@ def _load(candidates: list[Candidate]) -> CudnnLibrary:
             return _open(candidate, tried)
         except OSError as error:
             tried[index] = replace(candidate, state=f"can't be loaded: {error}")
-    text = f"cuDNN 9 was not found. Tried in this order:\n{listing(tried)}\n{_ADVICE}"
+    text = f"cuDNN 9 was not found. Tried in this order:\n{listing(tried)}\n{_advice()}"
     raise CudnnNotFound(text, tried)
 
 
@@ -214,6 +230,11 @@ def _real_folder(path: str) -> Path:
     return _folder(Path(path)).resolve()
 
 
+def _advice() -> str:
+    wheel = f"nvidia-cudnn-cu{max(cuda_version.served(), default=CUDA_MAJORS[-1])}"
+    return f"pip install {wheel}, or set the flag dnn.library_path or CUDNN_PATH to its folder"
+
+
 def _version(cdll: ctypes.CDLL, candidate: Candidate) -> tuple[int, int, int]:
     cdll.cudnnGetVersion.restype = ctypes.c_size_t
     number = int(cdll.cudnnGetVersion())
@@ -224,7 +245,7 @@ def _version(cdll: ctypes.CDLL, candidate: Candidate) -> tuple[int, int, int]:
     if version < MINIMUM or version[0] != MINIMUM[0]:
         raise CudnnVersionError(
             f"{shown}: symdnn needs cuDNN {'.'.join(map(str, MINIMUM))} or a newer 9; its table "
-            f"of functions was made from cuDNN {table_version()}. {_ADVICE}"
+            f"of functions was made from cuDNN {table_version()}. {_advice()}"
         )
     for part in _VERSION_CHECKS:
         check = getattr(cdll, f"cudnn{part}VersionCheck", None)

@@ -12,6 +12,7 @@ from typing import Any
 
 from symdnn.detect import CUBLASLT, cuda_library_candidates, first_found
 from symdnn.errors import SymdnnError
+from symdnn.gpu.binding import cuda_version
 
 __all__ = [
     "ALGORITHM", "COMPUTE", "CUDA_TYPE", "EPILOGUE", "LAYOUT", "MATMUL", "PREFERENCE", "Algorithm",
@@ -87,7 +88,7 @@ class Heuristic(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL:
     """The library; raises :class:`CublasError` naming every place that was tried."""
-    tried = cuda_library_candidates(CUBLASLT)
+    tried = cuda_library_candidates(CUBLASLT, majors=cuda_version.served())
     found = first_found(tried)
     if found is None:
         places = "\n".join(f"  {c.path} ({c.source}): {c.state}" for c in tried)

@@ -9,7 +9,7 @@ from typing import Any
 
 from symdnn.detect import ABSENT, CUDA_DRIVER, cuda_driver_candidates, first_found
 
-__all__ = ["Device", "Driver", "driver", "library"]
+__all__ = ["Device", "Driver", "driver", "library", "version"]
 
 _COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 
@@ -53,17 +53,25 @@ def driver() -> Driver:
         candidates = cuda_driver_candidates()
         wrong = [f"{c.path}: {c.state}" for c in candidates if c.state != ABSENT]
         return Driver(None, (), f"NVIDIA's driver can't be loaded: {'; '.join(wrong) or error}")
-    version = _version(lib)
     status = lib.cuInit(0)
     if status:
-        return Driver(version, (), f"the driver does not start: {_error_name(lib, status)}")
+        return Driver(version(), (), f"the driver does not start: {_error_name(lib, status)}")
     count = ctypes.c_int()
     lib.cuDeviceGetCount(ctypes.byref(count))
     devices = tuple(_device(lib, index) for index in range(count.value))
-    return Driver(version, devices, "" if devices else "the driver knows no GPU")
+    return Driver(version(), devices, "" if devices else "the driver knows no GPU")
 
 
-def _version(lib: Any) -> tuple[int, int]:
+@cache
+def version() -> tuple[int, int] | None:
+    """The newest CUDA that the driver serves, such as (12, 8); None without a driver.
+
+    It does not start the driver. (``cuDriverGetVersion``)
+    """
+    try:
+        lib = library()
+    except OSError:
+        return None
     number = ctypes.c_int()
     lib.cuDriverGetVersion(ctypes.byref(number))
     return number.value // 1000, number.value % 1000 // 10

@@ -56,6 +56,7 @@ from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.graph.kernel import Alternative, Call, Row
 from symdnn.graph.library_use import Fallback, LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
+from symdnn.ops.nn.conv_words import allows_tf32
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
 from symdnn.tuning import fallbacks
 from symdnn.tuning.division import Division
@@ -104,7 +105,7 @@ def signature(call: Call) -> ConvSignature:
         direction=op.direction, dtype=dtype, x=x, w=w, y=y,
         padding=(0,) * len(lead) + before, stride=lead + tuple(op.stride),
         dilation=lead + tuple(op.dilation), groups=op.groups, flip=op.flip,
-        compute=accumulation(call), allow_tf32=bool(config.dnn.conv.allow_tf32),
+        compute=accumulation(call), allow_tf32=allows_tf32(call.hints.precision),
         wanted="",
         workspace_limit=int(config.dnn.conv.workspace_limit) if limit is None else limit,
         deterministic=config.deterministic == "more",

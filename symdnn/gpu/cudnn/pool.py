@@ -61,6 +61,12 @@ def too_large(*types: Any) -> str | None:
     return None if max_rows(*(t.shape for t in types)) else "an image of 2**31 elements or more"
 
 
+def _beyond(call: Call, image: Any) -> str | None:
+    op: Any = call.op
+    reason: str | None = op.beyond_cudnn(image.shape)
+    return reason
+
+
 @dataclass(frozen=True)
 class PoolKernel(CudnnKernel):
     """``cudnnPoolingForward``."""
@@ -70,8 +76,8 @@ class PoolKernel(CudnnKernel):
     layouts = ANY_LAYOUT
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """Samples that are too large."""
-        return too_large(call.inputs[0])
+        """Windows that are cut off, sums, and samples that are too large."""
+        return _beyond(call, call.inputs[0]) or too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
         """The window and the operand."""
@@ -125,8 +131,8 @@ class PoolGradKernel(CudnnKernel[GpuDnnPoolGrad]):
         return super().refuses_types(call)
 
     def refuses_sizes(self, call: Call[GpuDnnPoolGrad]) -> str | None:
-        """Samples that are too large."""
-        return too_large(call.outputs[0])
+        """Windows that are cut off, sums, and samples that are too large."""
+        return _beyond(call, call.outputs[0]) or too_large(call.outputs[0])
 
     def details(self, call: Call[GpuDnnPoolGrad]) -> str:
         """The window and the operand."""

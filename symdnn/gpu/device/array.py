@@ -27,7 +27,8 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 class RawArray:
     """``ptr`` is a device address, ``strides`` are in bytes, ``dtype`` a name of ``TensorType``.
 
-    ``owner`` keeps the memory alive, unless the array is in the arena.
+    ``owner`` keeps the memory alive, unless the array is in the arena. ``read_only`` memory of
+    another library is read, and never becomes that of a shared variable.
     """
 
     ptr: int
@@ -35,6 +36,7 @@ class RawArray:
     dtype: str
     strides: tuple[int, ...] = ()
     owner: Any = field(default=None, compare=False, repr=False)
+    read_only: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.strides) != len(self.shape):

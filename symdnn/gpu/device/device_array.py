@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.dlpack import CUDA, to_dlpack
 from symdnn.graph.type import numpy_dtype
+from symdnn.graph.values.dlpack import CPU, CUDA, Described, HostExport, capsule_of
 
 __all__ = ["DeviceArray", "raw_of"]
 
@@ -127,16 +127,20 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule of version 0, which any ``max_version`` allows.
+        """A DLPack capsule, of version 1 where ``max_version`` allows it, else of version 0.
 
         ``stream`` is the consumer's stream, which will wait for the values: a ``CUstream`` as an
         int; 1 or None is the legacy default stream, 2 the thread's default stream, -1 none.
-        Raises ``ValueError`` for 0, which the standard leaves undefined, and ``BufferError`` for
-        another device or a copy.
+        ``dl_device=(1, 0)``, the host, gives a copy there unless ``copy=False``.
+        Raises ``ValueError`` for stream 0, which the standard leaves undefined, and ``BufferError``
+        for another device or a copy on this one.
         """
         here = self.__dlpack_device__()
-        if dl_device is not None and tuple(map(int, dl_device)) != here:
-            raise BufferError(f"the array is on {here}, not on {tuple(dl_device)}: get() copies it")
+        there = here if dl_device is None else tuple(map(int, dl_device))
+        if there == (CPU, 0) and copy is not False:
+            return HostExport(self.get()).__dlpack__(max_version=max_version)
+        if there != here:
+            raise BufferError(f"the array is on {here}, not on {there}: get() copies it")
         if copy:
             raise BufferError("DLPack gives out the memory itself: get() copies it")
         wanted = _LEGACY_STREAM if stream is None else int(stream)
@@ -146,4 +150,9 @@ class DeviceArray:
         with context.current():
             if wanted not in (_NO_WAIT, context.stream):
                 context.make_wait(wanted)
-            return to_dlpack(self._array, context.index, self)
+            array = self._array
+            return capsule_of(
+                Described(array.ptr, array.shape, array.dtype, array.strides, here,
+                          array.read_only, self),
+                max_version,
+            )  # fmt: skip

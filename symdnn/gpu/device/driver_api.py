@@ -30,8 +30,8 @@ __all__ = [
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 _NO_BINDINGS = (
-    "the Python package cuda-bindings is missing: pip install 'symdnn[cuda]', or pip install -e "
-    "'.[cuda]' in a checkout (docs/gpu.md, Installing)"
+    "the Python package cuda-bindings is missing: pip install 'symdnn[cuda]' (symdnn[cuda12] for a "
+    "driver of CUDA 12), or pip install -e '.[cuda]' in a checkout (docs/gpu.md, Installing)"
 )
 _NO_PYCUDA = (
     "PyCUDA is missing, which gpu.runtime=pycuda asks for. tools/install_cuda.sh builds it, with "

@@ -15,11 +15,11 @@ from symdnn.errors import InputError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.device_array import raw_of
-from symdnn.gpu.device.dlpack import from_dlpack
 from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
+from symdnn.graph.values.dlpack import describe, request
 
-__all__ = ["device_array", "from_interface"]
+__all__ = ["device_array", "from_dlpack", "from_interface"]
 
 _OTHER_CONTEXT = (
     "symdnn uses the device's primary context. With PyCUDA import pycuda.autoprimaryctx, not "
@@ -39,7 +39,7 @@ def device_array(value: Any, ctx: Context, what: str) -> RawArray:
         return own
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:
-        array = from_dlpack(value.__dlpack__(stream=ctx.stream), what)
+        array = from_dlpack(request(value, stream=ctx.stream), what)
     else:
         array = from_interface(interface, value, what)
         ctx.wait_for(interface.get("stream"))
@@ -59,7 +59,16 @@ def from_interface(interface: Mapping[str, Any], owner: Any, what: str) -> RawAr
     shape = tuple(int(n) for n in interface["shape"])
     strides = interface.get("strides")
     at = () if strides is None else tuple(int(s) for s in strides)
-    return RawArray(int(interface["data"][0] or 0), shape, dtype, at, owner)
+    address, read_only = interface["data"]
+    return RawArray(int(address or 0), shape, dtype, at, owner, bool(read_only))
+
+
+def from_dlpack(capsule: Any, what: str) -> RawArray:
+    """The array that a DLPack capsule describes; the capsule keeps its memory alive."""
+    found = describe(capsule, what)
+    return RawArray(
+        found.ptr, found.shape, found.dtype, found.strides, found.owner, found.read_only
+    )
 
 
 def _dtype_name(typestr: str, what: str) -> str:

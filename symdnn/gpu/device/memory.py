@@ -14,6 +14,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
 from symdnn.gpu.device.capture import Queue
 from symdnn.gpu.device.context import Context
+from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.device.driver_api import bindings, checked
 from symdnn.gpu.device.pool import HostBlock, Pool
 from symdnn.graph.type import TensorType
@@ -103,6 +104,12 @@ class CudaMemory:
         with self.context.current():
             self.before_reading()
             return self.context.for_users(buffer, self)
+
+    def export(self, buffer: RawArray) -> DeviceArray:
+        """The buffer itself, as an array with ``__dlpack__``, which PyCUDA's has not."""
+        with self.context.current():
+            self.before_reading()
+        return DeviceArray(buffer, self)
 
     @contextlib.contextmanager
     def keeping(self, staging: bool = False) -> Iterator[list[Any]]:

@@ -44,9 +44,14 @@ class PlacedArray:
         return target
 
     def itself(self) -> RawArray | None:
-        """The array, if it is contiguous and has our alignment; else None."""
+        """The array, if it is contiguous, has our alignment and may be written; else None."""
         array = self._array
-        return array if array.contiguous and array.ptr % ALIGNMENT == 0 else None
+        lies_well = array.contiguous and array.ptr % ALIGNMENT == 0
+        return array if lies_well and not array.read_only else None
+
+    def shown(self) -> Any:
+        """PyCUDA's ``GPUArray``, or a :class:`~symdnn.gpu.DeviceArray`."""
+        return self.memory.lend(self._array)
 
 
 def place(value: Any, what: str) -> PlacedArray:

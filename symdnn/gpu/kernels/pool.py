@@ -17,13 +17,13 @@ from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_f
 from symdnn.gpu.kernels.softmax import alignment_of, prefers_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.vendor.gpudnn import GpuDnnPool, GpuDnnPoolGrad
+from symdnn.ops.vendor.gpudnn_pool import POOL_MODES, GpuDnnPool, GpuDnnPoolGrad
 
 __all__ = ["PoolGradKernel", "PoolKernel", "KERNELS"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _MODES = {"max": 0, "max_deterministic": 0, "average_inc_pad": 1, "average": 1,
-          "average_exc_pad": 2}  # fmt: skip
+          "average_exc_pad": 2, "sum": 3}  # fmt: skip
 _THREADS = 256
 #: Outputs of a thread where windows overlap.
 _NCHW_THREAD_ROWS, _NHWC_THREAD_ROWS, _NHWC_THREAD_COLUMNS = 2, 4, 1
@@ -57,9 +57,11 @@ def _pool_sizes(op: Any, x: Sequence[int], y: Sequence[int]) -> _PoolSizes:
 
 
 def _macros(op: Any, dtype: str) -> dict[str, object]:
+    # Without padding every mean is of what is inside, as windows that are cut off need it.
+    mode = op.mode if op.ignore_border else POOL_MODES[op.mode].replace("inc", "exc")
     found: dict[str, object] = {
         "T": CTYPES[dtype], "A": "double" if dtype == "float64" else "float",
-        "MODE": _MODES[op.mode],
+        "MODE": _MODES[mode],
     }  # fmt: skip
     one = 3 - len(op.ws)
     for word, values, none in (("W", op.ws, 1), ("S", op.stride, 1), ("P", op.pad, 0)):
@@ -86,6 +88,9 @@ class _Pooling(CudaKernel):
         sizes = [t.shape for t in floats]
         if not any(None in s for s in sizes) and max(map(prod, sizes)) >= 2**31:
             return "2**31 elements or more"
+        image: Any = call.outputs[0] if isinstance(op, GpuDnnPoolGrad) else call.inputs[0]
+        if call.has_sizes and op.beyond_cudnn(image.shape):
+            return None
         return prefers_cudnn(call)
 
 

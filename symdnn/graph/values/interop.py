@@ -11,23 +11,26 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.type import TensorType
+from symdnn.graph.values.dlpack import CUDA, CUDA_MANAGED
 from symdnn.graph.values.storage import DeviceMemory, Placed
 from symdnn.graph.values.value import check_shape
 
 __all__ = ["Targets", "check_as", "home", "install", "is_on_device", "place", "place_as"]
 
-_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
+_ON_CARDS = (CUDA, CUDA_MANAGED)
 
 
 def is_on_device(value: object) -> bool:
     """Whether a value says of itself that its memory is on a GPU."""
     if isinstance(value, np.ndarray | np.generic | float | int | list | tuple):
         return False
+    if hasattr(value, "owner") and hasattr(value, "type"):  # a shared variable is no value
+        return False
     if getattr(value, "__cuda_array_interface__", None) is not None:
         return True
     device = getattr(value, "__dlpack_device__", None)
     try:
-        return device is not None and int(device()[0]) in _DLPACK_CUDA
+        return device is not None and int(device()[0]) in _ON_CARDS
     except Exception:  # other people's code; making an array of the value will say what is wrong
         return False
 

@@ -10,6 +10,7 @@ import numpy as np
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.borrow import Given, Lent
+from symdnn.graph.values.dlpack import HostExport
 
 __all__ = ["DeviceMemory", "Placed", "Storage", "changes", "note_writes", "writes"]
 
@@ -67,6 +68,9 @@ class DeviceMemory(Protocol):
     def lend(self, buffer: Any) -> Any:
         """The buffer itself as an array that users know."""
 
+    def export(self, buffer: Any) -> Any:
+        """The buffer itself as an object with ``__dlpack__``."""
+
 
 class Placed(Protocol):
     """An array that another library keeps on a device."""
@@ -88,6 +92,9 @@ class Placed(Protocol):
 
     def itself(self) -> Any:
         """The array as a buffer, without a copy; None where it does not lie as buffers do."""
+
+    def shown(self) -> Any:
+        """The array as one that users know, without a copy."""
 
 
 class Storage:
@@ -188,14 +195,25 @@ class Storage:
         as stale whenever the value is there. The device is one that has a copy, else ``home``;
         without either it is the host.
         """
-        if internal and (self._devices or home is not None):
-            memory = next(iter(self._devices.values()))[0] if self._devices else home
-            assert memory is not None
-            buffer = self.on(memory)
-            self.written(memory.place)
-            self._lent = memory.place
-            return memory.lend(buffer)
+        if internal and (memory := self._first_memory(home)):
+            return memory.lend(self._inside(memory))
         return self._hand_out() if borrow else self.host().copy()
+
+    def export(self, home: DeviceMemory | None = None) -> Any:
+        """The value's own memory as an object with ``__dlpack__``, as :meth:`get` gives it
+        with ``borrow`` and ``internal``."""
+        memory = self._first_memory(home)
+        return memory.export(self._inside(memory)) if memory else HostExport(self._hand_out())
+
+    def _first_memory(self, home: DeviceMemory | None) -> DeviceMemory | None:
+        return next(iter(self._devices.values()))[0] if self._devices else home
+
+    def _inside(self, memory: DeviceMemory) -> Any:
+        """The buffer on a device for a user, who may write to it at any time."""
+        buffer = self.on(memory)
+        self.written(memory.place)
+        self._lent = memory.place
+        return buffer
 
     def set(self, array: Array, borrow: bool = False) -> None:
         """Replace the value; every other copy becomes stale."""

@@ -12,6 +12,7 @@ from symdnn.config import config
 from symdnn.errors import ArgumentShapeMismatch, InputError, NumberOutOfRange
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import DtypeLike
+from symdnn.graph.values.dlpack import as_numpy_view
 
 __all__ = ["array_from", "as_numpy", "check_shape", "constant_array", "number_array"]
 
@@ -61,8 +62,10 @@ def array_from(value: Any, what: str) -> Array:
     try:
         value = _of_torch(value)
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-            return np.from_dlpack(value)
+            return as_numpy_view(value, what)
         return np.asarray(value)
+    except InputError:
+        raise
     except Exception as error:  # the protocols are other people's code
         kind = type(value).__name__
         raise InputError(f"{what}: no array can be made of this {kind}: {error}") from error

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from symdnn.config import config
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv
+from symdnn.ops.nn.conv_words import allows_tf32
 from symdnn.ops.vendor.gpudnn_conv import (
     DnnConvolution,
     GpuDnnConv,
@@ -106,7 +106,7 @@ def _graph_api_is_better(dtype: str) -> bool:
     They neither scale a result nor add to one. Elementwise kernels and the epilogues of the forward
     convolution do that.
     """
-    tf32 = dtype == "float32" and bool(config.dnn.conv.allow_tf32)
+    tf32 = dtype == "float32" and allows_tf32()
     return tf32 or is_narrow_float(dtype)
 
 

@@ -46,22 +46,11 @@ __all__ = ["LOWERINGS", "RULES"]
 # -- pooling --------------------------------------------------------------------------------------
 
 
-def _whole_windows(op: Any, sizes: Sequence[int | None]) -> bool:
-    """Whether the windows tile the input exactly, so that none is cut off at the border."""
-    return all(
-        n is not None and n >= w and (n - w) % s == 0 and s <= w
-        for n, w, s in zip(sizes, op.ws, op.stride, strict=True)
-    )
-
-
 def pool_refuses(node: Apply, context: Context) -> str | None:
-    """Only 1 to 3 pooled dimensions, of floats, with borders ignored."""
+    """Only 1 to 3 pooled dimensions, of floats."""
     op: Any = node.op
     if op.ndim > 3:
         return f"cuDNN pools over at most 3 dimensions, not {op.ndim}"
-    sizes = op.static if isinstance(op, AveragePoolGrad) else node.inputs[0].type.shape[-op.ndim :]
-    if not op.ignore_border and not _whole_windows(op, sizes):
-        return "cuDNN has no ignore_border=False: it would drop the windows that are cut off"
     return dtype_reason(context.target, node.outputs[0].type.dtype, GpuDnnPool)
 
 
@@ -69,13 +58,19 @@ def _mode(node: Apply, context: Context) -> str:
     op: Any = node.op
     if op.mode == "max" and (context.deterministic or node.hints.algo_fwd == "deterministic"):
         return "max_deterministic"
-    return "average_inc_pad" if op.mode == "sum" else str(op.mode)
+    return "average_inc_pad" if _is_scaled_mean(op) else str(op.mode)
+
+
+def _is_scaled_mean(op: Any) -> bool:
+    """Whether a sum is cuDNN's mean times the window's size: so it is for whole windows."""
+    return bool(op.mode == "sum" and op.ignore_border)
 
 
 def _pool_fields(op: Any) -> dict[str, Any]:
+    border = {"ignore_border": op.ignore_border}
     if op.ndim > 1:
-        return {"ws": op.ws, "stride": op.stride, "pad": op.pad}
-    return {"ws": (1, *op.ws), "stride": (1, *op.stride), "pad": (0, *op.pad)}
+        return {"ws": op.ws, "stride": op.stride, "pad": op.pad, **border}
+    return {"ws": (1, *op.ws), "stride": (1, *op.stride), "pad": (0, *op.pad), **border}
 
 
 def _as_ncx(v: Variable, ndim: int) -> Variable:
@@ -111,7 +106,7 @@ def pool(node: Apply, context: Context) -> Variable:
     (x,) = node.inputs
     low = GpuDnnPool(_mode(node, context), **_pool_fields(op))
     y = _from_ncx(low(_as_ncx(x, op.ndim)), x, op.ndim)
-    return y * constant(_window_elements(op), dtype=x.type.dtype) if op.mode == "sum" else y
+    return y * constant(_window_elements(op), dtype=x.type.dtype) if _is_scaled_mean(op) else y
 
 
 @BACKEND.lowering("local_gpua_pool_dnn_grad_stride", MaxPoolGrad, refuses=pool_refuses)
@@ -132,7 +127,7 @@ def average_pool_grad(node: Apply, context: Context) -> Variable:
     low = GpuDnnPoolGrad(_mode(node, context), **_pool_fields(op), static=(*one, *op.static))
     dx = low(_as_ncx(dy, op.ndim), *map(as_dim, one), *dims)
     dx = _from_ncx(dx, dy, op.ndim)
-    return dx * constant(_window_elements(op), dtype=dy.type.dtype) if op.mode == "sum" else dx
+    return dx * constant(_window_elements(op), dtype=dy.type.dtype) if _is_scaled_mean(op) else dx
 
 
 # -- softmax --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import ArgumentError, NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, known
 from symdnn.graph.operators import operator
@@ -19,7 +20,7 @@ from symdnn.ops.core.shape import specify_type
 from symdnn.ops.nn.conv import Pad, resolved_padding
 
 __all__ = [
-    "border_padding", "float_operands", "input_shape_by_any_name",
+    "allows_tf32", "border_padding", "float_operands", "input_shape_by_any_name",
     "settled_padding", "static_ints", "static_size", "with_sizes",
 ]  # fmt: skip
 
@@ -141,3 +142,12 @@ def input_shape_by_any_name(
     if shape is not None:
         raise ArgumentError(f"{name}: image_shape is the old name of input_shape; give one of them")
     return image_shape
+
+
+def allows_tf32(precision: str | None = None) -> bool:
+    """Whether float32 convolutions may round their inputs to TF32, by a hint's or the flags' word.
+
+    ``precision`` is that of a node's hints; None means the flag ``dnn.conv.precision``.
+    """
+    wanted = str(config.dnn.conv.precision) if precision is None else precision
+    return wanted == "tf32" or bool(config.dnn.conv.allow_tf32)

@@ -49,7 +49,7 @@ def compute_precision(precision: str, dtype: str) -> str:
 
     ``precision`` is a value of the flag ``dnn.conv.precision``.
     """
-    if precision == "as_input_f32":
+    if precision in ("as_input_f32", "tf32"):
         return "float32" if is_narrow_float(dtype) else dtype
     return dtype if precision == "as_input" else precision
 

@@ -13,18 +13,19 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.nn.conv_words import static_ints
-from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
+from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool, pool_size
 from symdnn.ops.vendor.gpudnn_base import DnnBase
 
 __all__ = ["POOL_MODES", "GpuDnnPool", "GpuDnnPoolBase", "GpuDnnPoolDesc", "GpuDnnPoolGrad"]
 
-#: cuDNN's modes by Theano's names -> the neutral op's mode.
+#: cuDNN's modes by Theano's names -> the neutral op's mode. cuDNN has no ``sum``; our kernels do.
 POOL_MODES = {
     "max": "max",
     "max_deterministic": "max",
     "average_inc_pad": "average_inc_pad",
     "average_exc_pad": "average_exc_pad",
     "average": "average_inc_pad",
+    "sum": "sum",
 }
 
 
@@ -43,9 +44,10 @@ class GpuDnnPoolDesc:
 
 @dataclass(frozen=True)
 class GpuDnnPoolBase(DnnBase):
-    """Base of pooling and its gradient. Incomplete windows at the border are ignored; a NaN stays.
+    """Base of pooling and its gradient. A NaN stays.
 
-    With ``layout="NHWC"`` activations are (N, \\*sizes, C).
+    With ``ignore_border=False`` windows that the border cuts off count too, which cuDNN does not
+    do: our own kernels run them. With ``layout="NHWC"`` activations are (N, \\*sizes, C).
     """
 
     abstract: ClassVar[bool] = True
@@ -56,6 +58,7 @@ class GpuDnnPoolBase(DnnBase):
     stride: tuple[int, ...] = field(default=(), kw_only=True)
     pad: tuple[int, ...] = field(default=(), kw_only=True)
     layout: str = field(default="NCHW", kw_only=True)
+    ignore_border: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.mode not in POOL_MODES:
@@ -64,7 +67,18 @@ class GpuDnnPoolBase(DnnBase):
     @property
     def settings(self) -> tuple[Any, ...]:
         """The fields of the neutral op, in its order."""
-        return self.ws, self.stride, self.pad, POOL_MODES[self.mode], True
+        return self.ws, self.stride, self.pad, POOL_MODES[self.mode], self.ignore_border
+
+    def beyond_cudnn(self, shape: Sequence[int]) -> str | None:
+        """Why cuDNN has no such pooling of an array of this shape, else None."""
+        if self.mode == "sum":
+            return "cuDNN has no pooling by sums"
+        if self.ignore_border:
+            return None
+        sizes = shape[1:-1] if self.layout == "NHWC" else shape[2:]
+        windows = list(zip(sizes, self.ws, self.stride, self.pad, strict=True))
+        whole = all(pool_size(*w, True) == pool_size(*w, False) for w in windows)
+        return None if whole else "cuDNN drops the windows that the border cuts off"
 
     def infer(self, *inputs: TensorType) -> Any:
         x = inputs[0]

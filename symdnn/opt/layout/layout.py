@@ -34,6 +34,7 @@ from symdnn.ops.nn.channels_last import (
     moved_axis,
 )
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.nn.conv_words import allows_tf32
 from symdnn.opt.layout.layout_cut import FlowNetwork
 from symdnn.opt.layout.layout_follow import in_nhwc, is_filter, may_have_nhwc, reads_strided
 from symdnn.opt.layout.layout_sizes import GuessedSizes
@@ -136,9 +137,7 @@ def _has_tensor_cores(dtype: str, target: Target) -> bool:
     capability = target.compute_capability or (0, 0)
     if dtype == "float16":
         return capability >= (7, 0)
-    return capability >= (8, 0) and (
-        dtype == "bfloat16" or (dtype == "float32" and bool(config.dnn.conv.allow_tf32))
-    )
+    return capability >= (8, 0) and (dtype == "bfloat16" or (dtype == "float32" and allows_tf32()))
 
 
 # -- nodes that get NHWC --------------------------------------------------------------------------

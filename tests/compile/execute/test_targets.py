@@ -48,14 +48,16 @@ def test_auto_is_the_gpu_when_all_is_there(monkeypatch: pytest.MonkeyPatch) -> N
         assert targets.resolve_target() == Target("cuda", 1)
 
 
-@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("there", ["nothing", "card", "container"])
 @pytest.mark.parametrize("missing", [[], ["pycuda"]])
 def test_a_gpu_that_is_passed_over_is_one_line(
-    there: bool, missing: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+    there: str, missing: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(targets, "_printed", set())
     monkeypatch.setattr(targets, "_missing_packages", lambda: missing)
-    monkeypatch.setattr(targets, "gpu_seems_there", lambda: there)
+    monkeypatch.setattr(targets, "gpu_seems_there", lambda: there == "card")
+    wants = "all" if there == "container" else "void"
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", wants)
     old = replace(gpu_detect.driver(), devices=(), problem="the driver is too old")
     monkeypatch.setattr(gpu_detect, "driver", lambda: old)
     with config.change_flags(device="cpu"):
@@ -66,7 +68,8 @@ def test_a_gpu_that_is_passed_over_is_one_line(
             assert targets.resolve_target().kind == "cpu"
     said = capsys.readouterr().err.splitlines()
     why = "the Python package pycuda is not installed" if missing else "the driver is too old"
-    assert len(said) == there
+    assert len(said) == (there != "nothing")
+    assert all(("start it with --gpus all" in s) == (there == "container") for s in said)
     assert all(f"device=auto uses the CPU: {why}" in s.replace("no GPU: ", "") for s in said)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,8 @@ from symdnn import detect
 from symdnn.config import config
 from symdnn.detect import ABSENT, FOUND, Candidate
 from symdnn.gpu.binding import cudnn_library
+from tests.gpu.small_cudnn import PARTS
 from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
-
-PARTS = ("graph", "ops", "cnn", "adv", "heuristic")
 
 # A process without cuDNN that forks for each case. Nothing is found but what the test has put
 # somewhere; what the case prints comes back as one line of JSON.
@@ -26,7 +24,7 @@ from symdnn.config import config
 from symdnn.errors import CudnnError
 from symdnn.gpu import libcudnn, detect as gpu
 from symdnn.gpu.binding import cudnn_library
-detect._wheel_roots = lambda: []
+detect._wheel_roots = detect._environment_places = lambda: []
 detect._by_loader = lambda names: []
 cudnn_library._pathfinder_folders = lambda: []
 
@@ -69,43 +67,13 @@ def run():
         server.stdin.close()
 
 
-@pytest.fixture(scope="module")
-def build(tmp_path_factory):
-    """Makes cuDNNs that can be loaded and know their version, and nothing else."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if not compiler:
-        pytest.skip("no C compiler here")
-    folder = tmp_path_factory.mktemp("objects")
-
-    def shared(text, name):
-        source = folder / f"{name}.c"
-        source.write_text(text, encoding="utf-8")
-        command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{name}", str(source), "-o"]
-        subprocess.run([*command, str(folder / name)], check=True)
-
-    for part in PARTS:
-        shared(f"int {part}_of_this = 1;", f"libcudnn_{part}.so.9")
-
-    def put(into: Path, version=92800, check=0, parts=PARTS):
-        into.mkdir(parents=True, exist_ok=True)
-        checks = "".join(
-            f"int cudnn{p.capitalize()}VersionCheck(void) {{ return {check}; }}\n" for p in PARTS
-        )
-        shared(f"unsigned long cudnnGetVersion(void) {{ return {version}; }}\n{checks}", "main")
-        shutil.copy(folder / "main", into / "libcudnn.so.9")
-        for part in parts:
-            shutil.copy(folder / f"libcudnn_{part}.so.9", into)
-        return into
-
-    return put
-
-
 # --- search: nothing is loaded --------------------------------------------------------------------
 
 
 @pytest.fixture
 def alone(monkeypatch):
     monkeypatch.setattr(detect, "_wheel_roots", list)
+    monkeypatch.setattr(detect, "_environment_places", list)
     monkeypatch.setattr(detect, "_by_loader", lambda names: [])
     monkeypatch.setattr(cudnn_library, "cudnn_candidates", detect.cudnn_candidates)
     monkeypatch.setattr(detect, "mapped_cudnn", list)
@@ -263,7 +231,7 @@ def test_another_version_is_refused(run, build, tmp_path, version, check, messag
 def test_a_function_that_is_absent_names_both_versions(run, build, tmp_path):
     build(tmp_path, 90100)
     code = """
-print(len(libcudnn.absent()) == len(libcudnn.FUNCTIONS) - 5)
+print(len(libcudnn.absent()) == len(libcudnn.FUNCTIONS) - 6)
 try:
     libcudnn.cudnnCreateTensorDescriptor()
 except CudnnError as error:
@@ -282,6 +250,35 @@ libcudnn.cudnnGetVersion()
 print(len(detect.mapped_cudnn()))
 """
     assert run(code, LD_LIBRARY_PATH=str(tmp_path)) == "[]\n1\n"
+
+
+# --- the CUDA that the driver serves --------------------------------------------------------------
+
+DRIVER = """
+from symdnn.gpu.binding import libcuda
+libcuda.version = lambda: {version}
+attempt()
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "taken"),
+    [((13, 0), "thirteen"), ((13, 2), "thirteen"), ((12, 4), "twelve"), (None, "thirteen")],
+)
+def test_a_cudnn_that_the_driver_does_not_serve_is_passed_over(
+    run, build, tmp_path, version, taken
+):
+    folders = build(tmp_path / "thirteen"), build(tmp_path / "twelve", cuda=12090)
+    path = f"{folders[0]}:{folders[1]}"
+    out = run(DRIVER.format(version=version), LD_LIBRARY_PATH=path)
+    assert out.splitlines()[0].endswith(f"{tmp_path / taken}/libcudnn.so.9 (LD_LIBRARY_PATH)")
+
+
+def test_the_error_names_the_wheel_that_the_driver_serves(run, build, tmp_path):
+    build(tmp_path)
+    out = run(DRIVER.format(version=(12, 4)), LD_LIBRARY_PATH=str(tmp_path))
+    assert "libcudnn.so.9: built for CUDA 13, and the driver serves CUDA 12\n" in out
+    assert "pip install nvidia-cudnn-cu12" in out
 
 
 # --- the real one ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from symdnn.gpu.conv.algorithm import DIRECTIONS, UnsupportedAlgorithm
 from symdnn.graph.origin import Hints
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.nn.lrn import local_response_normalization
-from symdnn.ops.nn.pool import Pool
+from symdnn.ops.nn.pool import Pool, pool_2d
 from symdnn.ops.nn.softmax import logsoftmax, softmax
 from symdnn.ops.vendor import gpudnn as G
 from tests.gpu.agreement import (
@@ -226,12 +226,22 @@ POOLS = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("mode", [*G.POOL_MODES, "sum"])
+@pytest.mark.parametrize("mode", list(G.POOL_MODES))
 @pytest.mark.parametrize("how", POOLS)
 def test_dnn_pool(how, mode, dtype):
     assert_agree(
         lambda x: dnn.dnn_pool(x, mode=mode, **how), [distinct(2, 3, 9, 8)], dtype,
         ("cudnn.pool", "cudnn.pool_grad"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", ["max", "average_inc_pad", "average_exc_pad", "sum"])
+@pytest.mark.parametrize("how", [{"ws": (2, 2)}, {"ws": (3, 2), "stride": (2, 2)}])
+def test_windows_that_the_border_cuts_off(how, mode, dtype, prefer):
+    assert_agree(
+        lambda x: pool_2d(x, mode=mode, ignore_border=False, **how), [distinct(2, 3, 9, 7)], dtype,
+        ("cuda.pool", "cuda.pool_grad"),
     )  # fmt: skip
 
 

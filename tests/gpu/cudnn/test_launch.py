@@ -11,6 +11,7 @@ import pytest
 from symdnn.config import config
 from symdnn.gpu import registry
 from symdnn.graph.kernel import kernels_for
+from symdnn.graph.origin import Hints
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.vendor import gpudnn as G
 from tests.gpu.fake_cudnn import HANDLE, WORKSPACE, arrays_of, conv, inputs_of, refusal, run
@@ -84,9 +85,12 @@ def test_precision_of_convolution(fake, dtype, precision, compute, math):
     assert (how.compute, how.math) == (compute, math)
 
 
-def test_tf32_is_a_choice(fake):
-    with config.change_flags({"dnn.conv.allow_tf32": True}):
-        run(fake, conv())
+@pytest.mark.parametrize(
+    "flags", [{"dnn.conv.allow_tf32": True}, {"dnn.conv.precision": "tf32"}, {}]
+)
+def test_tf32_is_a_choice(fake, flags):
+    with config.change_flags(flags):
+        run(fake, conv(hints=Hints(precision=None if flags else "tf32")))
     assert fake.only("cudnnConvolutionForward")[6].math == "DEFAULT_MATH"
 
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from symdnn.gpu import DeviceArray
-from symdnn.gpu.device import dlpack
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.dlpack import from_dlpack, to_dlpack
-from symdnn.gpu.device.interop import device_array
+from symdnn.gpu.device.interop import device_array, from_dlpack
 from symdnn.graph.type import numpy_dtype
+from symdnn.graph.values import dlpack
 from symdnn.graph.values.interop import is_on_device
 from tests.gpu.emulator import AVAILABLE
 from tests.gpu.fake_device import FakeRuntime
@@ -130,7 +129,7 @@ def test_dlpack_says_where_it_is(rt, version):
 @pytest.mark.parametrize(
     ("asked", "error", "says"),
     [
-        ({"dl_device": (1, 0)}, BufferError, r"on \(2, 0\), not on \(1, 0\)"),
+        ({"dl_device": (1, 0), "copy": False}, BufferError, r"on \(2, 0\), not on \(1, 0\)"),
         ({"dl_device": (2, 1)}, BufferError, "get"),
         ({"copy": True}, BufferError, "get"),
         ({"stream": 0}, ValueError, "stream 0"),
@@ -147,6 +146,28 @@ def test_what_dlpack_does_not_do(rt, asked, error, says):
 
 class Owner:
     """Something that dies."""
+
+
+def to_dlpack(array, index, owner, **words):
+    at = array.ptr, array.shape, array.dtype, array.strides, (dlpack.CUDA, index)
+    return dlpack.capsule_of(dlpack.Described(*at, array.read_only, owner), **words)
+
+
+def test_a_copy_on_the_host(rt):
+    value = np.arange(3, dtype="float32")
+    for version in (None, (1, 0)):
+        capsule = array_of(rt, value).__dlpack__(dl_device=(1, 0), max_version=version)
+        found = dlpack.describe(capsule, "x")
+        assert (found.device, found.shape) == ((dlpack.CPU, 0), (3,))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_version_1_says_what_may_not_be_written(read_only):
+    raw = RawArray(4096, (3,), "float32", read_only=read_only)
+    assert from_dlpack(to_dlpack(raw, 0, None, max_version=(1, 0)), "x").read_only == read_only
+    if read_only:
+        with pytest.raises(BufferError, match="read-only"):
+            to_dlpack(raw, 0, None)
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "int64", "complex128"])

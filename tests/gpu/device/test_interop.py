@@ -11,8 +11,7 @@ from symdnn import In, Mode, Out
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.gpu import gpuarray_shared_constructor
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.dlpack import from_dlpack
-from symdnn.gpu.device.interop import from_interface
+from symdnn.gpu.device.interop import from_dlpack, from_interface
 from symdnn.graph.place import Place
 from symdnn.graph.values import interop
 from symdnn.graph.values.interop import is_on_device

@@ -15,6 +15,7 @@ from symdnn.config import config
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.gpu.device.driver_api import bindings, checked
 from symdnn.graph.type import numpy_dtype
+from symdnn.graph.values import dlpack
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -393,6 +394,28 @@ def test_dlpack_takes_arrays_to_other_libraries(arrays, library, dtype):
     value = np.arange(30).reshape(5, 6).astype(numpy_dtype(dtype))
     taken = other.from_dlpack(arrays.to_gpu(value))  # which nobody else has
     close((taken * 2).sum(1).tolist(), value.astype("f8").sum(1) * 2, 1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "int64"])
+def test_dlpack_of_the_gpu_both_ways(arrays, dtype):
+    if arrays.of_pycuda:
+        pytest.skip("PyCUDA's arrays have no DLPack")
+    value = np.arange(30).reshape(5, 6).astype(numpy_dtype(dtype))
+    seen = symdnn.from_dlpack(OnlyDLPack(arrays.to_gpu(value)))
+    assert isinstance(seen, arrays.Array)
+    np.testing.assert_array_equal(seen.get(), value)
+    with config.change_flags(**CUDA):
+        w = symdnn.shared(value)
+        x = T.TensorType(dtype, (None, None))("x")
+        same = symdnn.function([x], T.eq(x, w))
+        assert same(OnlyDLPack(seen)).all()
+        assert w.__dlpack_device__() == seen.__dlpack_device__()
+        inside = symdnn.from_dlpack(w)
+        assert inside.ptr == w.get_value(borrow=True, return_internal_type=True).ptr
+        w.set_value(np.zeros_like(value))
+        assert not inside.get().astype("float32").any()
+    capsule = inside.__dlpack__(dl_device=(1, 0), max_version=(1, 0))  # a copy on the host
+    assert dlpack.describe(capsule, "x").device == (1, 0)
 
 
 def test_a_pointer_to_nothing_is_refused(card):

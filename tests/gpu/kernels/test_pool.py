@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from symdnn.config import config
 from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.cudnn.pool import PoolKernel as CudnnPool
 from symdnn.gpu.kernels.pool import PoolGradKernel, PoolKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
@@ -27,6 +30,14 @@ WINDOWS = [
     ((9, 24), (3, 3), (1, 1), (1, 1)),
     ((8, 32), (5, 3), (1, 4), (2, 1)),
 ]
+#: Without ``ignore_border``, windows that the border cuts off, as a whole row or column of them.
+CUT = [
+    ((7, 5), (2, 2), (2, 2)),
+    ((8, 16), (3, 3), (2, 2)),
+    ((2, 9), (4, 3), (4, 4)),  # one window, larger than the image; gaps between windows
+    ((3, 5, 7), (2, 2, 2), (2, 1, 2)),
+    ((6, 8), (2, 2), (2, 2)),  # none is cut
+]
 needs_gpp = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
 
 
@@ -42,9 +53,9 @@ def grad_call(op, dtype, shape, pooled):
     return Call(op, (TensorType(dtype, pooled), *sizes), (TensorType(dtype, shape),), NO_HINTS)
 
 
-def pair(mode, layout, window, channels=8):
+def pair(mode, layout, window, channels=8, whole=True):
     sizes, ws, stride, pad = window
-    words = {"ws": ws, "stride": stride, "pad": pad, "layout": layout}
+    words = {"ws": ws, "stride": stride, "pad": pad, "layout": layout, "ignore_border": whole}
     shape = (2, 3, *sizes) if layout == "NCHW" else (2, *sizes, channels)
     static = () if mode == "max" else tuple(sizes)
     return G.GpuDnnPool(mode, **words), G.GpuDnnPoolGrad(mode, **words, static=static), shape
@@ -56,8 +67,22 @@ def pair(mode, layout, window, channels=8):
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_pooling_and_its_gradient(dtype, window, layout, mode):
+    check(dtype, mode, window[0], pair(mode, layout, window))
+
+
+@needs_gpp
+@pytest.mark.parametrize("mode", [*MODES, "sum"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("window", CUT, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_windows_that_the_border_cuts_off(dtype, window, layout, mode):
+    around = (0,) * len(window[1])
+    check(dtype, mode, window[0], pair(mode, layout, (*window, around), whole=False))
+
+
+def check(dtype, mode, sizes, ops):
     rng = np.random.default_rng(7)
-    op, gradient, shape = pair(mode, layout, window)
+    op, gradient, shape = ops
     x = rng.integers(-2, 3, shape).astype(numpy_dtype(dtype))  # with many ties
     if mode == "max":
         x.reshape(-1)[::29] = np.nan
@@ -66,7 +91,7 @@ def test_pooling_and_its_gradient(dtype, window, layout, mode):
     (got,), _ = emulator.run(POOL, call_of(op, (dtype, shape)), [dense(x)])
     np.testing.assert_allclose(np.float64(got), np.float64(y), rtol=tol, atol=tol)
     dy = rng.integers(-3, 4, y.shape).astype(y.dtype)
-    arrays = [x, y, dy] if mode == "max" else [dy, *map(np.asarray, window[0])]
+    arrays = [x, y, dy] if mode == "max" else [dy, *map(np.asarray, sizes)]
     given = [dense(a) if a.ndim else a for a in arrays]
     (got,), _ = emulator.run(GRAD, grad_call(gradient, dtype, shape, y.shape), given)
     (want,) = gradient.compute(*arrays)
@@ -81,6 +106,17 @@ def test_the_flag_and_large_windows():
         assert POOL.refuses(call) == "gpu.prefer=cudnn"
     op, _, shape = pair("max", "NCHW", ((20, 20), (9, 9), (1, 1), (0, 0)))
     assert "window" in (POOL.refuses(call_of(op, ("float32", shape))) or "")
+
+
+@pytest.mark.parametrize(("sizes", "cut"), [((7, 6), True), ((8, 6), False)])
+def test_cudnn_is_left_out_where_it_would_drop_windows(sizes, cut):
+    call = call_of(pair("max", "NCHW", (sizes, (2, 2), (2, 2), (0, 0)), whole=False)[0],
+                   ("float32", (2, 3, *sizes)))  # fmt: skip
+    assert ("border cuts off" in (CudnnPool().refuses(call) or "")) == cut
+    with config.change_flags(**{"gpu.prefer": "cudnn"}):
+        assert POOL.refuses(call) == (None if cut else "gpu.prefer=cudnn")
+    assert "sums" in (CudnnPool().refuses(call_of(replace(call.op, mode="sum"),
+                                                  ("float32", (2, 3, *sizes)))) or "")  # fmt: skip
 
 
 def test_nothing_to_pool():

@@ -135,6 +135,9 @@ CASES = [
     pooled("mean_exc", "average_exc_pad", pad=(1, 2)),
     pooled("sum", "sum", stride=(1, 2)),
     pooled("many_leading", "max", x=draw(2, 2, 3, 5, 6)),
+    pooled("borders", "max", ignore_border=False),
+    pooled("borders_mean", "average_inc_pad", ignore_border=False),
+    pooled("borders_sum", "sum", ignore_border=False, stride=(1, 2)),
     pooled("few_leading", "average_inc_pad", x=draw(5, 6)),
     Case("pool_1d", lambda x: pool.pool_1d(x, 2, True), (draw(2, 3, 7),), POOL, MAX_RULES),
     Case("pool_1d_sum", lambda x: pool.pool_1d(x, 2, True, mode="sum"), (draw(7),), POOL,
@@ -232,7 +235,6 @@ def bn(epsilon=1e-3, axes="spatial", factor=0.1, shape=(1, 4, 1, 1), output=0):
 
 
 MISSES = [
-    ("borders", lambda x: pool.pool_2d(x, (3, 2), False), IMAGES, "ignore_border=False"),
     ("pool_ints", lambda x: pool.pool_2d(x, (2, 2), True), IMAGES.astype("int32"), "int32"),
     ("pool_4d", lambda x: pool.pool_nd("p", 4, x, 2, True, None, 0, "max"), IMAGES, "at most 3"),
     ("epsilon", bn(1e-6), IMAGES, "epsilon 1e-06 is less"),
@@ -270,13 +272,6 @@ def test_near_misses_stay_and_say_why(build, x, reason):
     fgraph = rewritten([v, *others], [out])
     assert names(fgraph) == []
     assert [r for r in reasons(fgraph) if re.search(reason, r)], reasons(fgraph)
-
-
-def test_windows_that_end_at_the_border_are_lowered():
-    x = T.TensorType("float32", (None, 3, 8, 6))()
-    assert names(rewritten([x], [pool.pool_2d(x, (2, 2))])) == ["GpuDnnPool"]
-    assert names(rewritten([x], [pool.pool_2d(x, (2, 2), stride=(2, 1))])) == ["GpuDnnPool"]
-    assert names(rewritten([x], [pool.pool_2d(x, (3, 2))])) == []
 
 
 # -- settings that are read once ------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // What pooling kernels share. Windows of WD by WH by WW elements (images have WD = 1), strides SD,
-// SH, SW, padding PD, PH, PW. MODE 0: maximum, 1: mean with padding, 2: mean without. T is the
+// SH, SW, padding PD, PH, PW. MODE 0: maximum, 1: mean with padding, 2: mean without, 3: sum. T is the
 // stored type, A that of the work.
 
 struct Sizes { i64 d, h, w; };
@@ -58,6 +58,7 @@ INLINE i32 inside(i32 first, i32 window, i64 size) {
 }
 // How many elements the window at (d, h, w) divides by.
 INLINE A elements_of(const Sizes& size, i32 d, i32 h, i32 w) {
+  if (MODE == 3) return (A)1;
   if (MODE != 2) return (A)(WD * WH * WW);
   return (A)(inside(d * SD - PD, WD, size.d) * inside(h * SH - PH, WH, size.h) *
              inside(w * SW - PW, WW, size.w));
