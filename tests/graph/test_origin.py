@@ -15,7 +15,7 @@ from symdnn.graph.origin import Hints, hinted
         ("algo_fwd", "fastest"),
         ("algo_bwd_data", True),
         ("algo_bwd_filter", 1.5),
-        ("precision", "tf32"),
+        ("precision", "fp8"),
         ("algo", "persist"),
         ("algo", 1),
     ],
@@ -28,7 +28,7 @@ def test_a_wrong_word_is_named_with_those_that_are_right(name, value):
 def test_what_flags_take_and_numbers_are_hints():
     hints = Hints(
         backend="of my own", algo_fwd="time_once", algo_bwd_data=np.int64(1), algo="guess",
-        precision="float32",
+        precision="tf32",
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(hints)) == hints
     # A node and its gradients share hints, so a word of one direction may stand with another.

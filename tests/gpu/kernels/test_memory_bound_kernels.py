@@ -284,7 +284,15 @@ def test_cudnn_reductions_run_on_our_kernel(word, dtype):
         close(got, want, dtype, 3)
 
 
-def test_indices_are_left_to_cudnn():
-    op = G.GpuDnnReduction("maximum", (1,), "float32", "float32", True)
-    call = concrete(op, [np.zeros((2, 3), np.float32)])
-    assert "indices" in (reduce_kernels.DnnReductionKernel().refuses(call) or "")
+@pytest.mark.parametrize("word", ["maximum", "minimum"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_cudnn_reductions_with_indices_run_on_our_kernel(word, dtype):
+    kernel, rng = reduce_kernels.DnnReductionKernel(), new_rng()
+    for shape, axes in (((40, 12), (0,)), ((3, 5, 8), (0, 2)), ((9, 7), (1,))):
+        x = drawn(rng, shape, dtype)
+        op = G.GpuDnnReduction(word, axes, "float32" if dtype == "float16" else dtype, dtype, True)
+        call = concrete(op, [x])
+        assert kernel.refuses(call) is None
+        got, _ = emulator.run(kernel, call, [dense(x)])
+        for mine, want in zip(got, op.compute(x), strict=True):
+            np.testing.assert_array_equal(mine, want)
