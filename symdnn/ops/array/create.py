@@ -1,4 +1,4 @@
-"""Arrays made of nothing but a shape: zeros, ranges, identity and triangular matrices."""
+"""Arrays that depend on sizes alone: zeros, ranges, identity and triangular matrices."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _nonzero_step(op: Op | str, step: int) -> int:
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DtypeLike | None = None) -> Variable:
     """Values from ``start`` (0 when only one argument is given) up to ``stop``, without it.
 
-    Ints, floats and scalars, symbolic or not. Integers give int64 unless ``dtype`` says otherwise.
+    The arguments are ints, floats and scalars, symbolic or not. Integers give int64 by default.
     """
     if stop is None:
         start, stop = 0, start
@@ -329,7 +329,7 @@ def _alloc_diag(x: Variable, n: Any, m: Any, offset: int) -> Variable:
 
 
 def diagonal(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
-    """The diagonal over two axes, which go; it becomes the last dimension. A view."""
+    """The diagonal over two axes, which it replaces by a new last dimension. A view."""
     v = as_variable(a)
     if v.type.ndim < 2:
         raise NdimMismatch("diagonal", "a tensor of at least 2 dimensions", v.type)

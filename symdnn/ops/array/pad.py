@@ -96,7 +96,7 @@ class Pad(Op):
 
 
 def _inside(x: Variable, widths: Sequence[Variable]) -> tuple[slice, ...]:
-    """Where ``x`` lies in the padded tensor."""
+    """The slices of ``x`` in the padded tensor."""
 
     def end(low: Variable, d: int) -> Any:
         low_number, n = static_dim(low), x.type.shape[d]
@@ -132,7 +132,7 @@ def pad(
 
 
 def known_or(width: Any) -> int | None:
-    """The width when it is a number."""
+    """The width if it is a number."""
     return known(width) if isinstance(width, int | Variable) else int(width)
 
 

@@ -1,4 +1,4 @@
-"""Picking elements by value or index: take, choose, compress, one-hot, counting."""
+"""Selecting elements by value or index: take, choose, compress, one-hot, counting."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _along(arr: Variable, indices: Variable, axis: int) -> tuple[Variable | None
 def take_along_axis(arr: Any, indices: TensorLike, axis: int | None = -1) -> Variable:
     """``arr`` at ``indices`` along ``axis``, matched position by position in the other axes.
 
-    ``indices`` has the ndim of ``arr``; static 1s broadcast. What argsort and argtopk return fits.
+    ``indices`` has the ndim of ``arr``, as the results of argsort and argtopk; static 1s broadcast.
     """
     v, i = as_variable(arr), as_variable(indices)
     if axis is None:

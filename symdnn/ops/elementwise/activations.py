@@ -1,4 +1,4 @@
-"""Activation functions. Those whose stability or kernels matter are ops, the others composed."""
+"""Activation functions: ops if stability or a kernel needs one, else composed of other ops."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _relu(x: Array) -> Array | Scalar:
 def _slope_of_relu(x: Variable, like_x: Variable) -> Variable:
     """0 below 0, 1 above; at 0 what the flag says while the gradient is taken.
 
-    With ``zero`` any ``like_x`` does that is above 0 where ``x`` is, such as relu's result.
+    With the flag ``zero`` it uses ``like_x``, which is above 0 where ``x`` is: relu's result.
     """
     if str(config.relu_grad_at_0) == "zero":
         return cast(gt(like_x, 0), x.type.dtype)
@@ -165,7 +165,7 @@ class Gelu(FloatElemwise):
 
 @dataclass(frozen=True)
 class GeluSlope(FloatElemwise):
-    """The derivative of :class:`Gelu`: the probability below ``x`` and ``x`` times the density."""
+    """The derivative of :class:`Gelu`: the probability below ``x`` plus ``x`` times the density."""
 
     function = gelu_slope_of
     kinds: ClassVar[str] = "bif"
@@ -297,7 +297,7 @@ def _as_slope(alpha: TensorLike, x: Variable) -> TensorLike:
     if isinstance(alpha, float | int) and not isinstance(alpha, bool | np.generic):
         if x.type.is_float:
             return like(alpha, x)
-        if isinstance(alpha, float) and x.type.is_discrete:  # exact beside a wide int, too
+        if isinstance(alpha, float) and x.type.is_discrete:  # exact with a wide int, too
             return constant(alpha, dtype=upcast(x.type.dtype, str(config.floatX)))
     return alpha
 
