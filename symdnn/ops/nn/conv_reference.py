@@ -1,8 +1,8 @@
-"""Convolution and its two gradients by NumPy: windows are laid out as columns, BLAS does the rest.
+"""Convolution and its two gradients by NumPy: im2col and GEMM.
 
-Arrays are ``x`` (N, C, spatial...), ``w`` (O, C/groups, kernel...) and ``y`` (N, O, out...).
-Everything is cross-correlation here; the ops flip ``w`` around it. Memory is bounded: samples are
-taken in chunks.
+Arrays are ``x`` (N, C, spatial...), ``w`` (O, C/groups, filter...) and ``y`` (N, O, out...).
+All functions are cross-correlations; the ops mirror ``w``. Memory is bounded, since a chunk of
+samples is computed at a time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from symdnn.graph.typing import Array
 
 __all__ = ["Geometry", "conv", "conv_grad_input", "conv_grad_weight"]
 
-# Elements of the column matrix that are held at a time (64 MiB of float32).
+# The most elements of a chunk's column matrix (64 MiB of float32).
 _CHUNK_ELEMENTS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """How windows lie on the input, in numbers."""
+    """Strides, padding and the like of the windows, in numbers."""
 
     padding: tuple[tuple[int, int], ...]
     stride: tuple[int, ...]
@@ -33,7 +33,7 @@ class Geometry:
     groups: int
 
     def taps(self, kernel: Sequence[int], out: Sequence[int]) -> Iterator[tuple[Any, Any]]:
-        """Each position in the kernel, with the slices of the padded input that it meets."""
+        """Each tap of the filter, with the slices of the padded input that it multiplies."""
         for tap in np.ndindex(*kernel):
             yield (
                 tap,

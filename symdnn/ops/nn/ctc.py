@@ -33,8 +33,8 @@ class CTCLoss(MultiOp):
     ``activations`` (T, N, C) are unnormalised scores, ``labels`` (N, L) integers of 1 .. C-1
     (negative ones are padding), ``input_lengths`` (N) the frames of each sequence. Class 0 is the
     blank. ``costs`` (N) are ``-log p(labels)``, ``gradients`` (T, N, C) those of the costs with
-    respect to the activations, 0 beyond each sequence. Labels that cannot fit into the frames
-    cost infinity and have a gradient of 0.
+    respect to the activations, 0 after the end of each sequence. If the labels do not fit into the
+    frames, the cost is infinite and the gradient 0.
     """
 
     def infer(
@@ -107,7 +107,7 @@ def ctc_loss(activations: Array, labels: Array, lengths: Array) -> tuple[Any, An
     states, skip, count = extended_labels(labels)
     frames = np.arange(a.shape[0])[:, None] < lengths  # (T, N)
     emit = np.take_along_axis(logp, np.broadcast_to(states, (a.shape[0], *states.shape)), 2)
-    with np.errstate(all="ignore"):  # log(0) and inf - inf are meant
+    with np.errstate(all="ignore"):  # log(0) and inf - inf are intended
         alpha = forward_variables(emit, skip, frames)
         beta = backward_variables(emit, skip, frames, count, lengths)
         final = alpha_at_end(alpha, count)
@@ -124,7 +124,7 @@ def ctc_loss(activations: Array, labels: Array, lengths: Array) -> tuple[Any, An
 def extended_labels(labels: Array) -> tuple[Any, Any, Any]:
     """(classes of the states (N, 2 L + 1), may a state be reached from two before, states used).
 
-    Padding is dropped wherever it stands; unused states at the end are blanks.
+    Padding is dropped at any position; unused states at the end are blanks.
     """
     n, width = labels.shape
     order = np.argsort(labels < 0, axis=1, kind="stable")

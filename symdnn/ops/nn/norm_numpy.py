@@ -1,4 +1,4 @@
-"""Normalisation in NumPy: what the references of batch and layer norm have in common."""
+"""Normalisation in NumPy: common parts of the references of batch and layer norm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def work(*arrays: Any) -> list[Array]:
 
 
 def count(shape: tuple[int, ...], axes: Axes) -> int:
-    """How many elements are normalised together."""
+    """The number of elements of a statistic."""
     return int(np.prod([shape[a] for a in axes], dtype=np.int64))
 
 
