@@ -60,14 +60,14 @@ def _missing(v: Variable) -> Variable:
 def nansum(
     a: TensorLike, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False
 ) -> Variable:
-    """The sum over ``axis`` of what is not NaN (0 of nothing)."""
+    """The sum over ``axis`` of the elements that are not NaN (0 without any)."""
     return sum_of(_filled(as_variable(a), 0), axis, dtype, keepdims)
 
 
 def nanprod(
     a: TensorLike, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False
 ) -> Variable:
-    """The product over ``axis`` of what is not NaN (1 of nothing)."""
+    """The product over ``axis`` of the elements that are not NaN (1 without any)."""
     return prod(_filled(as_variable(a), 1), axis, dtype, keepdims)
 
 
@@ -161,7 +161,7 @@ def _last(v: Variable, axes: tuple[int, ...]) -> Variable:
 
 
 def _never_empty(ordered: Variable) -> Variable:
-    """With a NaN behind the last elements, unless there are some for sure."""
+    """``v`` with a NaN appended to the last axis, unless it is known not to be empty."""
     if ordered.type.shape[-1]:
         return ordered
     edge = alloc(like(np.nan, ordered), *dims_of(ordered)[:-1], 1)
@@ -172,7 +172,7 @@ def quantile(a: TensorLike, q: Any, axis: AxisLike = None, keepdims: bool = Fals
     """Quantiles over ``axis``, in proportion between the two nearest elements (NumPy's "linear").
 
     ``q``, a number or an array of them in [0, 1], symbolic or not, gives the leading dimensions of
-    the result. NaN where an element is NaN, and of no elements. Differentiable in ``a``.
+    the result. It is NaN if an element is NaN, and without elements. Differentiable in ``a``.
 
     >>> quantile(np.array([1.0, 2, 4, 8]), [0, 0.5, 0.75]).eval().tolist()
     [1.0, 3.0, 5.0]
@@ -231,11 +231,11 @@ def histogram(
     weights: TensorLike | None = None,
     density: bool = False,
 ) -> tuple[Variable, Variable]:
-    """(how many elements each bin has, the edges of the bins), as ``numpy.histogram``.
+    """(the number of elements in each bin, the edges of the bins), as ``numpy.histogram``.
 
     ``bins`` is a number or increasing edges; ``range=(low, high)`` is that of the data by default.
-    A bin has its left edge, the last one both. ``weights`` are summed instead of ones; ``density``
-    divides by the total and the widths.
+    A bin contains its left edge, the last one both edges. ``weights`` are summed instead of ones;
+    ``density`` divides by the total and the widths.
     """
     v = cast(flatten(as_variable(a), 1), "float64")
     edges = cast(_edges(v, bins, range), "float64")
