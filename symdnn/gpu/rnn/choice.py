@@ -135,7 +135,7 @@ def _fastest(net: RNNSignature, lengths: bool, tried: _Try) -> Choice:
 class _RNNQuestion(Question[str]):
     """The fastest of cuDNN's algorithms for a signature."""
 
-    family = "recurrent net"
+    family = "recurrent network"
 
     def __init__(self, net: RNNSignature, lengths: bool, tried: _Try) -> None:
         self.net, self.lengths, self.tried = net, lengths, tried

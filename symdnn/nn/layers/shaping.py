@@ -40,7 +40,7 @@ class Identity(Module):
 
 
 class Contiguous(Identity):
-    """The input: where an array lies is the compiler's choice."""
+    """The input: the compiler chooses the memory layout."""
 
 
 # -- reshaping -----------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Flatten(Module):
             raise TypeMismatch("Flatten", wanted, x.type)
         first, last = self.start_dim % ndim, self.end_dim % ndim
         if first > last:
-            raise InputError(f"Flatten: start_dim={first} lies behind end_dim={last}")
+            raise InputError(f"Flatten: start_dim={first} is after end_dim={last}")
         shape = (*dims[:first], product(dims[first : last + 1]), *dims[last + 1 :])
         return x.reshape(shape)
 
