@@ -235,10 +235,10 @@ _GENERAL = [
     _bool("print_test_value", False, "The repr of a variable shows its test value."),
     _choice("deterministic", "default more", "more: only kernels that give the same bits each "
             "time.", affects=CODE),
-    _choice("cast_policy", "numpy2 custom numpy+floatX", "What a Python number is beside arrays. "
-            "numpy2: of their dtype, as in NumPy 2; custom: Theano's rule, an int of the smallest "
-            "dtype that holds it, a float of floatX; numpy+floatX: that, and a float64 that no "
-            "operand has becomes floatX.", affects=CODE),
+    _choice("cast_policy", "numpy2 custom numpy+floatX", "The dtype of a Python number in ops with "
+            "arrays. numpy2: theirs, as in NumPy 2; custom: Theano's rule, the smallest dtype for "
+            "an int, floatX for a float; numpy+floatX: as custom, and a float64 result of "
+            "operands that are not float64 becomes floatX.", affects=CODE),
     _choice("warn_float64", _REACT, "What an input, a shared variable or an op of type float64 "
             "does when it is made."),
     _choice("assert_no_cpu_op", _REACT, "What an op that runs on the CPU does in a function for "
@@ -343,8 +343,8 @@ _CUDA = [
             "in which cuDNN's convolution accumulates; as_input_f32: that of the input, but "
             "float32 for 16-bit types; tf32: so, and float32 inputs may be rounded to TF32, as "
             "with dnn.conv.allow_tf32 for convolutions alone.", affects=CODE),
-    _bool("dnn.conv.allow_tf32", False, "Let float32 convolutions and matrix products of the "
-          "CUDA target round their inputs to TF32.", affects=CODE),
+    _bool("dnn.conv.allow_tf32", False, "Let float32 convolutions and GEMMs of the CUDA target "
+          "round their inputs to TF32.", affects=CODE),
     Flag("dnn.conv.workspace_limit", "bytes", 0, "Most workspace for one convolution of cuDNN; "
          "0: as much as is free.", minimum=0, affects=CODE),
     _bool("dnn.verbose", False, "Print, on the standard error, the kernels of each new plan of a "

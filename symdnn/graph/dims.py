@@ -63,7 +63,7 @@ class Size(Variable):
 
 
 def known(d: Dim | None) -> int | None:
-    """The size when it is a number already (None is an unknown one)."""
+    """The size if it is known as a number, else None."""
     if isinstance(d, Constant):
         return int(d.data)
     return None if d is None or isinstance(d, Variable) else int(d)

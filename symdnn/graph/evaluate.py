@@ -94,7 +94,7 @@ def _in_detail(node: Apply, inputs: Sequence[Any]) -> str:
 
 
 def _contents(value: object) -> str:
-    """Strides and small values of an array; of what has not been computed, that."""
+    """Strides and small values of an array; the reason if it has not been computed."""
     if isinstance(value, Uncomputed):
         return f", {value.why}"
     if not isinstance(value, np.ndarray | np.generic):

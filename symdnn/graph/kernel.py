@@ -28,8 +28,8 @@ __all__ = [
 
 #: What a target computes on: an array of NumPy's, or of a device.
 BufferT = TypeVar("BufferT")
-#: Runs a bound kernel on (input buffers, output buffers). A buffer is None where size or content is
-#: the kernel's own; then it returns all outputs.
+#: Runs a bound kernel on (input buffers, output buffers). An output buffer is None if the kernel
+#: itself makes that output; then it returns all outputs.
 Launch = Callable[[Sequence[BufferT], Sequence[BufferT]], Sequence[BufferT] | None]
 
 #: Values -> a number that changes when the value does; None if changes can't be detected.
@@ -138,7 +138,7 @@ class Alternative:
     error: float = 0.0
 
 
-#: Of a kernel that nothing is known of.
+#: The traits of a kernel of which nothing is known.
 FOREIGN = Traits("foreign", runs_user_code=True)
 
 

@@ -30,7 +30,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Vars = Sequence[Variable]
 Grads = Sequence[Variable | None]  # gradients, tangents: None where there is none
 Host = Mapping[int, Dim]  # input index -> value of a host input
-Axes = Sequence[int | None]  # 0 for what has an entry for each lane, None for what all lanes share
+Axes = Sequence[int | None]  # 0: an entry for each lane; None: one value for all lanes
 Batched = tuple[Vars, Axes] | None  # outputs with their axes; None: a loop
 
 

@@ -140,9 +140,9 @@ class TensorMethods:
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: TensorLike, **options: Any) -> Any:
-        # What Python's operators on ndarrays end in; np.exp(x) is refused with advice.
-        if method == "__call__" and ufunc.__name__ in _OF_UFUNC:
-            return _apply(_OF_UFUNC[ufunc.__name__], *inputs)
+        # Python's operators on ndarrays call this; np.exp(x) is refused with advice.
+        if method == "__call__" and ufunc.__name__ in _OPERATOR_OF_UFUNC:
+            return _apply(_OPERATOR_OF_UFUNC[ufunc.__name__], *inputs)
         if ufunc.__name__ in ("equal", "not_equal"):
             return ufunc.__name__ == "not_equal"  # == is identity
         raise _of_numpy(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
@@ -363,7 +363,7 @@ class TensorMethods:
         return _apply("compress", condition, self, axis)
 
     def searchsorted(self, v: TensorLike, side: str = "left", sorter: Any = None) -> Variable:
-        """Where the elements of ``v`` belong in this sorted vector."""
+        """The indices at which the elements of ``v`` keep this sorted vector sorted."""
         return _apply("searchsorted", self, v, side, sorter)
 
     def nonzero(self, return_matrix: bool = False) -> Any:

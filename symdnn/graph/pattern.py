@@ -241,7 +241,7 @@ Makers = tuple[type | None, ...]
 
 
 def makers(node: Apply) -> Makers:
-    """What makes each input of ``node``."""
+    """The maker of each input of ``node``."""
     return tuple([
         type(v.owner.op) if v.owner is not None else Constant if isinstance(v, Constant) else None
         for v in node.inputs

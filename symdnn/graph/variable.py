@@ -230,7 +230,7 @@ class Shared(Variable):
 
     @property
     def default_update(self) -> Variable | None:
-        """The next value that functions which read this variable write back; None for none."""
+        """The next value, which functions that read this variable write back; None for none."""
         return self._default_update
 
     @default_update.setter
@@ -407,7 +407,7 @@ def constant(
 
 
 def as_variable(value: Any, name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
-    """``value`` itself when it is a variable, else a constant.
+    """``value`` itself if it is a variable, else a constant.
 
     A list or tuple that holds variables is stacked (``T.stack``).
     """

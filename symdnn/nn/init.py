@@ -55,7 +55,7 @@ def skipped() -> Iterator[None]:
 
 
 def first_value(initial: Initialiser, shape: Sequence[int], dtype: str) -> Array:
-    """The array that a parameter begins with, which nothing else holds."""
+    """The initial array of a parameter, which has no other owner."""
     if _state["skipped"]:
         return np.zeros(tuple(shape), dtype)  # no page of it is touched before it is written
     return np.array(initial(tuple(shape), generator()), dtype)
@@ -96,7 +96,7 @@ def uniform(bound: float = 0.01) -> Initialiser:
 
 
 def torch_uniform(shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Uniform within 1 / sqrt(fan-in): what Torch7's and PyTorch's layers begin with."""
+    """Uniform within 1 / sqrt(fan-in), as in Torch7's and PyTorch's layers."""
     bound = 1 / math.sqrt(max(1, fans(shape)[0]))
     return rng.uniform(-bound, bound, shape)
 

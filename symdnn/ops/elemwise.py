@@ -135,7 +135,7 @@ class Elemwise(Op):
         raise NonDifferentiable(f"{self} has no gradient")
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
-        """Gradients as if all operands had the output's shape; None where there is none."""
+        """Gradients for operands of the output's shape; None for an operand without one."""
         if self.arity != 1:
             raise NonDifferentiable(f"{self} has no gradient")
         return [cotangent * conjugate(self.slope(inputs[0], output))]
@@ -191,12 +191,12 @@ def conjugate(v: TensorLike) -> Any:
 
 
 def like(value: TensorLike, v: Variable) -> Constant:
-    """A scalar constant of the dtype of ``v``, so that it takes part without upcasting."""
+    """A scalar constant of the dtype of ``v``, which causes no upcast."""
     return constant(value, dtype=v.type.dtype)
 
 
 def as_computed(inputs: Vars, output: Variable) -> list[Variable]:
-    """The operands in the result's dtype: what the function is computed in, its slope is, too.
+    """The operands in the result's dtype, for slopes in the dtype of the function.
 
     Without it ``log`` of an int8 operand next to a float64 one would be computed in ``floatX``, and
     its square would wrap around.
@@ -228,7 +228,7 @@ class FloatElemwise(Elemwise):
 
 
 def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = None) -> Variable:
-    """Apply ``op`` to variables, numbers or arrays, padded on the left to one ndim."""
+    """Apply ``op`` to variables, numbers or arrays, with leading dimensions added to one ndim."""
     if any(isinstance(v, Pattern) for v in operands):
         return op(*operands)
     variables = [as_variable(v) for v in operands]
@@ -250,7 +250,7 @@ def pad_left(v: Variable, ndim: int) -> Variable:
 
 
 def broadcast_static(op: Op, types: Sequence[TensorType]) -> tuple[int | None, ...]:
-    """Static shape of the result; raises :class:`ShapeMismatch` where known sizes clash."""
+    """Static shape of the result; raises :class:`ShapeMismatch` if known sizes differ."""
     shapes = [t.shape for t in types]
     if shapes and shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
@@ -268,7 +268,7 @@ def broadcast_static(op: Op, types: Sequence[TensorType]) -> tuple[int | None, .
 
 
 def broadcast_dims(op: Op, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
-    """Shape of the result; only what is statically 1 broadcasts."""
+    """Shape of the result; only dimensions that are statically 1 broadcast."""
     return tuple(
         _broadcast_axis(op, types, shapes, axis) for axis in range(types[0].ndim if types else 0)
     )

@@ -96,7 +96,7 @@ def _chosen(net: RNNSignature, lengths: bool, wish: str, device: int) -> Choice:
         others = (tried(w, False) for w in ALGORITHMS if w not in works)
         error.add_note("\n".join(["  Tried:", *(f"    {_shown(a)}" for a in others)]))
         raise with_version(error)
-    return Choice(ALGORITHMS[wish], "as asked for; its result was checked against standard")
+    return Choice(ALGORITHMS[wish], "the user's choice; its result was checked against standard")
 
 
 _Try = Callable[[str, bool], Attempt[str]]

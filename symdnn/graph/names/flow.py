@@ -41,7 +41,7 @@ def with_names(op: Op, inputs: Sequence[Variable], types: tuple[Type, ...]) -> t
 
 
 def name_of(size: object) -> Dim | None:
-    """The name of a size such as ``x.shape[0]``; None where it has none."""
+    """The name of a size such as ``x.shape[0]``; None if it has none."""
     node = size.owner if isinstance(size, Variable) else None
     if node is None or node.op.size_of is None or node.inputs[0].type.names is None:
         return None

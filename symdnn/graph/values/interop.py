@@ -21,7 +21,7 @@ _ON_CARDS = (CUDA, CUDA_MANAGED)
 
 
 def is_on_device(value: object) -> bool:
-    """Whether a value says of itself that its memory is on a GPU."""
+    """Whether the memory of a value is on a GPU, by its array interfaces."""
     if isinstance(value, np.ndarray | np.generic | float | int | list | tuple):
         return False
     if hasattr(value, "owner") and hasattr(value, "type"):  # a shared variable is no value
@@ -31,7 +31,7 @@ def is_on_device(value: object) -> bool:
     device = getattr(value, "__dlpack_device__", None)
     try:
         return device is not None and int(device()[0]) in _ON_CARDS
-    except Exception:  # other people's code; making an array of the value will say what is wrong
+    except Exception:  # another library's code; making an array of the value raises a better error
         return False
 
 

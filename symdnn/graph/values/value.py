@@ -66,7 +66,7 @@ def array_from(value: Any, what: str) -> Array:
         return np.asarray(value)
     except InputError:
         raise
-    except Exception as error:  # the protocols are other people's code
+    except Exception as error:  # the protocols are code of other libraries
         kind = type(value).__name__
         raise InputError(f"{what}: no array can be made of this {kind}: {error}") from error
 

@@ -85,7 +85,7 @@ class View(Module):
         return x.reshape((*shape, *self.sizes))
 
     def _lead(self, x: Variable, dims: Sequence[Dim]) -> tuple[Dim, ...]:
-        """What stands in front of ``sizes``: nothing or the size of the batch."""
+        """The sizes before ``sizes``: none, or the size of the batch."""
         if self.numInputDims is not None:
             before = dims[: max(0, x.type.ndim - self.numInputDims)]
             return (product(before),) if before else ()

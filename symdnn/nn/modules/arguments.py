@@ -81,7 +81,7 @@ def _shown(x: object) -> str:
 
 
 def as_batch(module: Module, x: Any, ndim: int, wanted: str) -> tuple[Variable, Restore]:
-    """``x`` with ``ndim`` dimensions, the first a batch, and what undoes it for the output.
+    """``x`` with ``ndim`` dimensions, the first a batch, and the :data:`Restore` of its outputs.
 
     An input of one dimension less is a single example.
     """

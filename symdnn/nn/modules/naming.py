@@ -32,7 +32,7 @@ def name_variables(root: Any) -> None:
 
 
 def name_part(root: Module, path: str, part: Any) -> None:
-    """The same for a module or a variable alone, which is now at ``path`` in ``root``."""
+    """Name a single module or variable, which is now at ``path`` in ``root``."""
     if isinstance(part, Shared):
         _name(part, path, path, root, {id(root)})
     else:

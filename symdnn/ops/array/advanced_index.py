@@ -212,7 +212,7 @@ class AdvancedIncSubtensor(Increment):
 
 
 def scatter_add(rows: Array, arrays: Sequence[Array], values: Array) -> None:
-    """Add ``values`` to ``rows[arrays]`` in place; what hits one row twice accumulates.
+    """Add ``values`` to ``rows[arrays]`` in place; several values for one row accumulate.
 
     ``arrays`` are int64 arrays of one shape, within bounds; ``values`` has that shape followed by
     the dimensions of ``rows`` after the indexed ones. Narrow floats are summed in float32.

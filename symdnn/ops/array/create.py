@@ -57,7 +57,7 @@ def ones(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
 
 
 def empty(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
-    """An array whose content the caller does not care about: zeros here."""
+    """An array of unspecified content: zeros here."""
     return zeros(shape, dtype)
 
 
@@ -73,7 +73,7 @@ def full_like(a: TensorLike, fill_value: TensorLike, dtype: DtypeLike | None = N
 
 
 def empty_like(a: TensorLike, dtype: DtypeLike | None = None) -> Variable:
-    """An array of the shape of ``a`` whose content does not matter: zeros here."""
+    """An array of the shape of ``a`` and of unspecified content: zeros here."""
     return zeros_like(a, dtype)
 
 
@@ -180,7 +180,7 @@ def linspace(
 
 
 def _of_number(value: TensorLike) -> str | None:
-    """A Python number counts as exactly as can be."""
+    """A Python number as a constant that is not rounded to ``floatX``."""
     return "float64" if isinstance(value, int | float) else None
 
 

@@ -46,7 +46,7 @@ class AlongAxis(Op):
         return [tuple(shapes[0])]
 
     def _forwards(self, x: Array) -> Array:
-        """A view that runs forwards along its first dimension; its own inverse but for the move."""
+        """A view of ``x`` with the axis first, reversed if the op runs backwards."""
         moved = np.moveaxis(x, self.axis, 0)
         return moved[::-1] if self.reverse else moved
 

@@ -153,7 +153,7 @@ def _pairs(pad_width: Any, ndim: int) -> list[tuple[Any, Any]]:
 
 
 def _source(size: Variable, low: int, high: int, mode: str) -> Variable:
-    """Which element of a dimension each padded position repeats."""
+    """For each padded position the index of the element of ``x`` that it repeats."""
     n: Dim = int(size.data) if isinstance(size, Constant) else size
     position = arange(-1 * as_dim(low), n + as_dim(high))
     if mode == "edge":

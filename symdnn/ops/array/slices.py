@@ -138,7 +138,7 @@ def _is_negative(bound: Dim) -> bool:
 
 
 def _wrap(bound: Dim, size: Dim) -> Dim:
-    """A bound counted from the front."""
+    """A bound counted from the start."""
     if is_size(bound):
         return bound
     if _is_negative(bound):

@@ -328,7 +328,7 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> TensorLike:
-    """The different elements of ``x`` in ascending order, and what else is asked for (a tuple)."""
+    """The different elements of ``x`` in ascending order; a tuple if further outputs are wanted."""
     return Unique(return_index, return_inverse, return_counts)(as_variable(x))
 
 

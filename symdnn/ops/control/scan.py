@@ -219,7 +219,7 @@ class Scan(InnerGraphOp):
         return tuple(run_loop(self, inputs, lambda given, _: self.inner.compute(given)))
 
     def empty_shapes(self, inputs: Sequence[Array]) -> list[tuple[int, ...]]:
-        """Shapes of the entries collected when there was no step to learn them from."""
+        """Shapes of the collected entries for a loop without steps."""
         host = {i: int(inputs[i]) for i in self.host_inputs}
         found = self._collected_shapes(self.split([a.shape for a in inputs]), host)
         types = [self.inner.output_types[i] for i in self._collected_inside()]

@@ -157,7 +157,7 @@ class _History:
         self.arrays.put(self.target(t), value)
 
     def results(self, done: int) -> list[Array]:
-        """All values, and the last one in memory of its own."""
+        """All values, and the last one in its own memory."""
         last = self.depth + done
         return [self.buffer[:last], self.arrays.fresh(self.buffer[last - 1, ...])]
 

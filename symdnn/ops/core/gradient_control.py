@@ -207,7 +207,7 @@ def _print(op: Print, value: Array) -> None:
 
 
 def disconnected_grad(x: TensorLike) -> Variable:
-    """``x`` cut off from gradients: as if it were an input that nobody asked about."""
+    """``x`` as a constant for gradients: they do not pass it on to what ``x`` depends on."""
     return DisconnectedGrad()(x)
 
 

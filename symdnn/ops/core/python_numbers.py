@@ -30,7 +30,7 @@ _cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
 def settled(
     variables: Sequence[Variable], first: int = 0, compared: bool = False
 ) -> list[Variable]:
-    """Operands with the Python numbers among them as constants of the dtype that they take.
+    """Operands with each Python number as a constant of the dtype that it takes.
 
     The operands from ``first`` on share a dtype. If they are ``compared``, an int may be out of the
     dtype's range; else :class:`~symdnn.errors.NumberOutOfRange` is raised for it.
@@ -103,7 +103,7 @@ def _data(number: Any, dtype: str, compared: bool) -> Array:
 
 
 def _beyond(number: int) -> Array:
-    """An int that no integer dtype holds, for comparisons with those."""
+    """A stand-in for an int that no integer dtype can hold, in comparisons with integers."""
     return np.asarray(np.inf if number > 0 else -np.inf)
 
 

@@ -65,7 +65,7 @@ class ScalarProgram:
         return tuple(self.dtype_of(v) for v in self.outputs)
 
     def evaluate(self, *inputs: Array) -> list[Array]:
-        """The results for arrays that broadcast, by NumPy; an instruction at a time."""
+        """The results for arrays that broadcast, by NumPy, one instruction after the other."""
         values: list[Any] = list(inputs)
         with np.errstate(all="ignore"):
             for step in self.body:
@@ -136,7 +136,7 @@ def _scipy(name: str) -> Callable[..., Any]:
 
 
 def gelu_of(x: Array) -> Any:
-    """x times the normal distribution's probability below x; -0 of -inf, as it tends to."""
+    """x times the normal distribution's probability below x; for -inf its limit, -0."""
     return np.maximum(x, x.dtype.type(-50)) * _scipy("ndtr")(x)
 
 

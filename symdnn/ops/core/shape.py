@@ -227,7 +227,7 @@ class Reshape(Op):
             if None not in self.static:
                 return x.with_shape(self._resolve(x.shape, self.static))  # type: ignore[arg-type]
             total, rest = product(x.shape), product(sizes)  # type: ignore[arg-type]
-            # Only one entry is open: it is what is left, whether it comes as -1 or as the size.
+            # Only one entry is unknown: it follows from the number of elements, -1 or not.
             if rest and total % rest == 0:
                 shape = [total // rest if d is None else d for d in self.static]
         return x.with_shape(shape)

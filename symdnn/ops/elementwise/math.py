@@ -131,7 +131,7 @@ class Log10(FloatElemwise):
 
 
 def _log1p(z: Array) -> Array:
-    """Of complex numbers; near 0 without NumPy's cancellation."""
+    """``log(1 + x)`` of complex numbers, without the cancellation of NumPy's near 0."""
     x, y = np.real(z).astype(np.float64), np.imag(z).astype(np.float64)
     near = np.hypot(x, y) < 0.5
     size = np.log1p(np.where(near, x * (2 + x) + y * y, 0)) / 2

@@ -170,7 +170,7 @@ class OfOrder(SpecialFunction):
         return [cotangent * OrderSlope(self)(n, x), to_point]
 
     def step(self, n: Array) -> Array:
-        """A step in the order by which the function varies little."""
+        """The step in the order of :class:`OrderSlope`, by which the function changes little."""
         return np.full(n.shape, 0.1)
 
 
@@ -202,7 +202,7 @@ class OrderSlope(SpecialFunction):
 
 
 def _polygamma(n: Any, x: Any) -> Array:
-    """SciPy's, which steps from ``x`` up to 9: far below 0 by reflection, as NIST's DLMF 5.15.6."""
+    """SciPy's, by recurrence from ``x`` up to 9; far below 0 by reflection (NIST's DLMF 5.15.6)."""
     n, x = np.broadcast_arrays(np.asarray(n, np.float64), np.asarray(x, np.float64))
     far = (x < _REFLECTED_BELOW) & (n > 0)
     y = np.asarray(_stepped(n, np.where(far, 1.0, x)))
@@ -362,7 +362,7 @@ def erfcx(x: Any) -> Variable:
 
 
 def log_erfc(x: TensorLike) -> Variable:
-    """``log(erfc(x))``, right where ``erfc(x)`` itself is rounded to 0, and so is its gradient."""
+    """``log(erfc(x))``, exact also where ``erfc(x)`` is rounded to 0, with its gradient."""
     return apply_elemwise(LogErfc(), x)
 
 

@@ -165,7 +165,7 @@ def tensordot(
 def batched_tensordot(
     x: TensorLike, y: TensorLike, axes: int | Sequence[int | Sequence[int]] = 2
 ) -> Variable:
-    """:func:`tensordot` for each index of the first dimension, which both share.
+    """:func:`tensordot` for each index of the first dimension, which is the batch.
 
     Axes are numbered with the batch as 0, so a list of them contains no 0. A number pairs the last
     dimensions of ``x`` with the first ones of ``y`` after the batch.

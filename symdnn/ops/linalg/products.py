@@ -60,7 +60,7 @@ def _static_product(op: Any, types: Sequence[TensorType]) -> TensorType:
 
 
 def _product(x: Array, y: Array) -> Array:
-    """NumPy's matmul; the 16-bit floats are multiplied and summed in float32."""
+    """NumPy's matmul; 16-bit floats are multiplied and summed in float32."""
     if is_narrow_float(x.dtype.name):
         wide = np.matmul(x.astype(np.float32), y.astype(np.float32))
         return np.asarray(wide).astype(x.dtype)

@@ -55,7 +55,7 @@ class Normalise(Op):
         return ()
 
     def check(self, x: TensorType, *parameters: TensorType, names: str) -> None:
-        """A float input, and parameters of its ndim in the parameter dtype."""
+        """Raise unless the input is float and parameters have its ndim and the right dtype."""
         if not isinstance(x, TensorType) or not x.is_float:
             raise TypeMismatch(self, "a float input", x)
         if not self.axes or any(not 0 <= a < x.ndim for a in self.axes):

@@ -57,7 +57,7 @@ def first_shape(shape: Sequence[DimT]) -> tuple[DimT, ...]:
 
 
 def is_image(type_: TensorType) -> bool:
-    """Whether values of this type have an order of dimensions that a layout changes."""
+    """Whether a layout changes the order of this type's dimensions."""
     return isinstance(type_, TensorType) and type_.ndim >= 4
 
 
@@ -113,7 +113,7 @@ class ChannelsLast(Op):
         return self.op.run_time_inputs
 
     def __call__(self, *inputs: Any, **words: Any) -> Variable:
-        """``op`` on the inputs in its own order, the results in this one."""
+        """``op`` on transposed inputs, with its results transposed back."""
         out = self.op(*_all_first(inputs), **words)
         return _all_last([out])[0] if isinstance(out, Variable) else tuple(_all_last(out))
 

@@ -43,7 +43,7 @@ LanePlace = tuple[int, bool, int, bool]
 
 
 def resolved_padding(mode: Pad, k: SizeT, dilation: int) -> tuple[SizeT, SizeT]:
-    """Padding before and after, in numbers: ``'half'`` and ``'full'`` ask the kernel's size."""
+    """Padding before and after, in numbers; for ``'half'`` and ``'full'`` by the filter's size."""
     if not isinstance(mode, str):
         return mode
     reach = (k - 1) * dilation if dilation != 1 else k - 1
@@ -139,7 +139,7 @@ class _ConvFamily(Op):
         )  # fmt: skip
 
     def out_sizes(self, x: Sequence[Dim | None], w: Sequence[Dim | None]) -> list[Any]:
-        """Spatial sizes of ``y`` from the shapes of ``x`` and ``w``; None where one is None."""
+        """Spatial sizes of ``y`` from the shapes of ``x`` and ``w``; None for unknown ones."""
         sizes: list[Dim | None] = []
         for i in range(self.ndim):
             n, k = x[2 + i], w[2 + i]
@@ -167,7 +167,7 @@ class _ConvFamily(Op):
     def _check_output(
         self, x: Sequence[Dim | None], w: Sequence[Dim | None], dy: Sequence[Dim | None]
     ) -> None:
-        """The gradient's shape must be that of the output of ``x`` and ``w``."""
+        """Raise unless the gradient has the shape of the output of ``x`` and ``w``."""
         self._check_channels(x, w)
         # Only numbers can be compared, so symbolic sizes are not computed.
         numbers = [[known_or_none(d) for d in shape] for shape in (x, w)]
@@ -189,7 +189,7 @@ class _ConvFamily(Op):
         )
 
     def _mirrored(self, w: Array) -> Array:
-        """``w`` as cross-correlation wants it."""
+        """``w`` for cross-correlation: mirrored with ``flip``."""
         return (
             w[(slice(None), slice(None), *[slice(None, None, -1)] * self.ndim)]
             if (self.flip)
@@ -229,7 +229,7 @@ class _ConvFamily(Op):
 
 
 def known_or_none(d: Dim | None) -> int | None:
-    """The size where it is a number (None stays None)."""
+    """The size if it is a number, else None."""
     return None if d is None else known(d)
 
 

@@ -153,7 +153,7 @@ def get_conv_shape_1axis(
     subsample: int,
     dilation: int = 1,
 ) -> Dim | None:
-    """Size of one dimension of the output; None where an input is None."""
+    """Size of one dimension of the output; None if an argument is None."""
     if image_shape is None or kernel_shape is None:
         return None
     (mode,) = border_padding(border_mode if isinstance(border_mode, str) else [border_mode], 1)
@@ -165,7 +165,7 @@ def get_conv_output_shape(
     subsample: PerAxis,
     filter_dilation: PerAxis = 1,
 ) -> tuple[Dim | None, ...]:  # fmt: skip
-    """Shape of the output of a convolution; None where it is unknown.
+    """Shape of the output of a convolution, with None for each unknown size.
 
     >>> get_conv_output_shape((None, 3, 28, 28), (8, 3, 5, 5), "valid", (2, 2))
     (None, 8, 12, 12)
@@ -198,7 +198,7 @@ def get_conv_gradinputs_shape(
     subsample: PerAxis,
     filter_dilation: PerAxis = 1, num_groups: int = 1,
 ) -> tuple[Dim | None, ...]:  # fmt: skip
-    """Shape of the input of a convolution; None where several fit (a stride beyond 1)."""
+    """Shape of the input of a convolution; None for a size that is ambiguous (a stride above 1)."""
     name = "get_conv_gradinputs_shape"
     ndim, strides = _whole_strides(name, kernel_shape, top_shape, subsample)
     modes = border_padding(border_mode, ndim)
@@ -219,7 +219,7 @@ def get_conv_gradweights_shape(
     subsample: PerAxis,
     filter_dilation: PerAxis = 1, num_groups: int = 1,
 ) -> tuple[Dim | None, ...]:  # fmt: skip
-    """Shape of the kernels of a convolution; None where several fit (a stride beyond 1)."""
+    """Shape of the filters of a convolution; None for an ambiguous size (a stride above 1)."""
     name = "get_conv_gradweights_shape"
     ndim, strides = _whole_strides(name, image_shape, top_shape, subsample)
     modes = border_padding(border_mode, ndim)

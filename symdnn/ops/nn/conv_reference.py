@@ -45,7 +45,7 @@ class Geometry:
 
 
 def _windows(x: Array, kernel: Sequence[int], g: Geometry) -> Array:
-    """A view (N, C, \\*out, \\*kernel) of the padded input."""
+    """A view (N, C, \\*out, \\*filter) of the padded input."""
     if any(p for pair in g.padding for p in pair):
         x = np.pad(x, ((0, 0), (0, 0), *g.padding))
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, g.dilation, strict=True))
@@ -77,7 +77,7 @@ def conv(x: Any, w: Any, g: Geometry) -> Array:
 
 
 def conv_grad_input(w: Any, dy: Any, spatial: Sequence[int], g: Geometry) -> Array:
-    """The transpose of :func:`conv` in ``x``: what each input pixel gave to ``dy``."""
+    """The transpose of :func:`conv` in ``x``: the gradient of ``x`` from ``dy``."""
     kernel, out = w.shape[2:], dy.shape[2:]
     batch, outs, points = len(dy), len(w), prod(out)
     channels, depth = w.shape[1] * g.groups, w.shape[1] * prod(kernel)
@@ -95,7 +95,7 @@ def conv_grad_input(w: Any, dy: Any, spatial: Sequence[int], g: Geometry) -> Arr
 
 
 def conv_grad_weight(x: Any, dy: Any, kernel: Sequence[int], g: Geometry) -> Array:
-    """The transpose of :func:`conv` in ``w``."""
+    """The transpose of :func:`conv` in ``w``: the gradient of ``w`` from ``dy``."""
     view, ndim = _windows(x, kernel, g), len(kernel)
     batch, channels = x.shape[:2]
     outs, points = dy.shape[1], prod(dy.shape[2:])

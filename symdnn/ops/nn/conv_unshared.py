@@ -53,8 +53,8 @@ class Options:
         return self.operand(value, self.ndim + 2, "images (batch, channels, spatial)")
 
     def filters(self, value: TensorLike) -> Variable:
-        """(out, output positions..., channels / groups, kernel...)."""
-        what = "unshared filters (out, output positions, channels / groups, kernel)"
+        """(out, output positions..., channels / groups, spatial...)."""
+        what = "unshared filters (out, output positions, channels / groups, spatial)"
         return self.operand(value, 2 * self.ndim + 2, what)
 
     def build(self, x: Variable, w: Variable) -> Variable:

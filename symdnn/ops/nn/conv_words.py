@@ -32,7 +32,7 @@ _IGNORED_KEYWORDS = frozenset({
 
 
 def static_ints(what: str, value: object, ndim: int) -> tuple[int, ...]:
-    """``value`` (an int, a sequence or a constant) as ``ndim`` ints; an int serves all of them."""
+    """``value`` (an int, a sequence or a constant) as ``ndim`` ints; one int is repeated."""
     if isinstance(value, Variable):
         if not isinstance(value, Constant):
             raise TypeMismatch(what, f"{ndim} constants", f"the symbolic {value.type}")

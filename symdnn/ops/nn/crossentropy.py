@@ -71,7 +71,7 @@ class LabelOp(Op):
     def check_types(
         self, scores: TensorType, labels: TensorType, *, per_row: TensorType | None = None
     ) -> None:
-        """Float scores, integer labels (and row values) without the class axis."""
+        """Raise unless scores are float, labels integer, and row values lack the class axis."""
         check_axis(self, scores, self.axis)
         if not isinstance(labels, TensorType) or not labels.is_integer:
             raise TypeMismatch(

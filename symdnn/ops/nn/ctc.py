@@ -100,7 +100,7 @@ class CTCLoss(MultiOp):
 
 
 def ctc_loss(activations: Array, labels: Array, lengths: Array) -> tuple[Any, Any]:
-    """Costs and gradients, vectorised over the batch; one step per frame each way."""
+    """Costs and gradients, vectorised over the batch; a loop over the frames in each direction."""
     a = activations.astype(np.float64)
     shifted = a - a.max(2, keepdims=True)
     logp = shifted - np.log(np.exp(shifted).sum(2, keepdims=True))
@@ -122,7 +122,7 @@ def ctc_loss(activations: Array, labels: Array, lengths: Array) -> tuple[Any, An
 
 
 def extended_labels(labels: Array) -> tuple[Any, Any, Any]:
-    """(classes of the states (N, 2 L + 1), may a state be reached from two before, states used).
+    """(class of each state (N, 2 L + 1), whether it is reachable from two before, states used).
 
     Padding is dropped at any position; unused states at the end are blanks.
     """
@@ -145,7 +145,7 @@ def _log_add(*terms: Array) -> Array:
 
 
 def _moved(v: Array, by: int) -> Array:
-    """States shifted by ``by`` (towards the end where positive), -inf coming in."""
+    """States shifted by ``by``, towards the end if positive; new entries are -inf."""
     out = np.full_like(v, _NEVER)
     if by > 0:
         out[:, by:] = v[:, :-by]
@@ -155,7 +155,7 @@ def _moved(v: Array, by: int) -> Array:
 
 
 def forward_variables(emit: Array, skip: Array, frames: Array) -> Array:
-    """Log probability of all beginnings that end in each state; kept beyond the last frame."""
+    """Log probability of all prefixes that end in each state; constant after the last frame."""
     alpha = np.full(emit.shape, _NEVER)
     if not len(emit):
         return alpha
@@ -171,7 +171,7 @@ def forward_variables(emit: Array, skip: Array, frames: Array) -> Array:
 def backward_variables(
     emit: Array, skip: Array, frames: Array, count: Array, lengths: Array
 ) -> Array:
-    """Log probability of all ends after each state (its own frame not counted)."""
+    """Log probability of all suffixes after each state, without its own frame."""
     beta = np.full(emit.shape, _NEVER)
     index = np.arange(emit.shape[2])
     last = (index == count[:, None] - 1) | (index == count[:, None] - 2)
@@ -192,7 +192,7 @@ def backward_variables(
 
 
 def alpha_at_end(alpha: Array, count: Array) -> Any:
-    """Log probability of the whole labelling: the last blank or the last label."""
+    """Log probability of the whole labelling, which ends in the last blank or the last label."""
     if not len(alpha):
         return np.full(count.shape, _NEVER)
     rows = np.arange(len(count))

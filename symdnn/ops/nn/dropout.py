@@ -31,7 +31,7 @@ __all__ = ["Dropout", "DropoutGrad", "dropout", "spatial_dropout"]
 
 
 def scaled_where(mask: Array, x: Array, rate: Any, scale: bool) -> Array:
-    """``x / (1 - rate)`` (or ``x``) where the mask holds, else 0, in the dtype of ``x``."""
+    """``x / (1 - rate)`` (or ``x``) where the mask is true, else 0, in the dtype of ``x``."""
     v = x.astype(np.float32) if is_narrow_float(x.dtype.name) else x
     keep = v.dtype.type(1) - v.dtype.type(rate)
     kept = v / keep if scale and keep else v

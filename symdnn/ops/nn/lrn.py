@@ -69,7 +69,7 @@ class LRNOp(Op):
         return [agreed_shape(self, "operands", shapes)]
 
     def base(self, x: Array) -> Array:
-        """``k + alpha / n * window sum of squares`` in float64, where differences are safe."""
+        """``k + alpha / n * window sum of squares``, in float64 against cancellation."""
         before, after = (self.n - 1) // 2, self.n // 2
         squares = window_sum(x.astype(np.float64) ** 2, before, after, self.axis)
         return self.k + self.alpha / self.n * squares

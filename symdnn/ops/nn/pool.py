@@ -103,7 +103,7 @@ class _PoolFamily(Op):
         return self.ws, self.stride, self.pad, self.mode, self.ignore_border
 
     def out_shape(self, x: Sequence[Dim | None]) -> tuple[Any, ...]:
-        """Shape of the pooled ``x``; unknown (None) sizes stay so."""
+        """Shape of the pooled ``x``; unknown sizes stay None."""
         lead = len(x) - self.ndim
         rest = zip(x[lead:], self.ws, self.stride, self.pad, strict=True)
         return (

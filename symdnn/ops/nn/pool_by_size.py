@@ -116,7 +116,7 @@ def _pool_axis(
 
 
 def _lowest(x: Variable) -> float:
-    """The value that is no larger than any of the dtype of ``x``."""
+    """The smallest value of the dtype of ``x``."""
     dtype = x.type.numpy
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf if dtype.kind == "f" else 0
 

@@ -42,7 +42,7 @@ class Axis:
         return slice(tap, tap + self.stride * (self.out - 1) + 1 if self.out else 0, self.stride)
 
     def counts(self, with_padding: bool) -> Array:
-        """How many elements each window holds (padding counted or not); at least 1."""
+        """The number of elements of each window (with padding or without); at least 1."""
         first = np.arange(self.out) * self.stride - self.pad
         end = np.minimum(first + self.ws, self.n + (self.pad if with_padding else 0))
         start = first if with_padding else np.maximum(first, 0)
@@ -92,7 +92,7 @@ def sum_pool(x: Any, axes: Sequence[Axis]) -> Any:
 
 
 def mean_weights(axes: Sequence[Axis], with_padding: bool) -> Array:
-    """How many elements each window holds, as an array that broadcasts over leading dimensions."""
+    """The number of elements of each window, an array that broadcasts over leading dimensions."""
     total = np.ones((), np.float64)
     for a in axes:
         total = total[..., None] * a.counts(with_padding)

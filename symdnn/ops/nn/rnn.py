@@ -117,7 +117,7 @@ class RNNOp(MultiOp):
             same_dim(self, pair, "one length for each sequence", tuple(shapes["lengths"]))
 
     def wide(self, *arrays: Any) -> list[Array | None]:
-        """Arrays to compute with: float16 and bfloat16 as float32."""
+        """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
         narrow = [a is not None and is_narrow_float(a.dtype.name) for a in arrays]
         return [a.astype(np.float32) if n else a for a, n in zip(arrays, narrow, strict=True)]
 
@@ -365,7 +365,7 @@ class RNNBlock:
         return rnn_params.views(self._host(w), self.layout, self._features(input_size))
 
     def pack_params(self, parts: Any, input_size: int | Sequence[int]) -> Array | None:
-        """The vector (an array) made of parts: the inverse of both.
+        """The vector (an array) of given parts: the inverse of both methods.
 
         ``parts`` has for each layer the list of :meth:`split_params`, or is a mapping as the result
         of :meth:`named_params`.

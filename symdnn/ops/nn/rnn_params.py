@@ -105,7 +105,7 @@ class RNNShape:
         return self.hidden_size * self.directions
 
     def inputs_of(self, layer: int, input_size: SizeT) -> SizeT | int:
-        """Columns of the input matrices of a layer; 0 where they are skipped."""
+        """Columns of the input matrices of a layer; 0 if it has none."""
         if layer > 0:
             return self.output_size
         return 0 if self.input_mode == "skip" else input_size
@@ -160,7 +160,7 @@ def views(w: Any, shape: RNNShape, input_size: int) -> dict[str, Any]:
 
 
 def check_length(w: Array, shape: RNNShape, input_size: int) -> None:
-    """Raise ValueError unless ``w`` is a vector of the right length."""
+    """Raise :class:`OptionError` unless ``w`` is a vector of the right length."""
     wanted = int(shape.size(input_size))
     if w.shape != (wanted,):
         raise OptionError(
@@ -191,7 +191,7 @@ def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Array]:
 
 
 def pack(parts: Any, shape: RNNShape, input_size: int, dtype: DtypeLike) -> Array:
-    """The vector made of ``parts``: a mapping from names, or a list of :func:`pairs` lists."""
+    """The vector of ``parts``: a mapping from names, or a list of :func:`pairs` lists."""
     w = np.zeros(shape.size(input_size), dtype)
     if isinstance(parts, Mapping):
         _pack_named(w, parts, shape, input_size)

@@ -67,7 +67,7 @@ def blocks(w: Any, shape: RNNShape, input_size: int) -> list[Block]:
 
 
 def active_steps(lengths: Array | None, steps: int) -> Array | None:
-    """(T, B, 1) flags of the steps that lie within each sequence; None when all do."""
+    """(T, B, 1) flags of the steps within each sequence; None if all are."""
     if lengths is None:
         return None
     return (np.arange(steps)[:, None] < lengths)[..., None]
@@ -111,12 +111,12 @@ def _order(steps: int, direction: int) -> Sequence[int]:
 
 
 def flat_product(x: Array, m: Array) -> Array:
-    """``x @ m`` over all steps and sequences as one matrix product."""
+    """``x @ m`` over all steps and sequences as one GEMM."""
     return (x.reshape(-1, x.shape[2]) @ m).reshape(*x.shape[:2], m.shape[1])
 
 
 def project(block: Block, x: Array, gates: int) -> Any:
-    """All input projections at once, (T, B, G H); a skipped input feeds every gate as it is."""
+    """All input projections at once, (T, B, G H); without input matrices every gate reads x."""
     if block.w.shape[1] == 0:
         return np.concatenate([x] * gates, axis=2) + block.bw
     return flat_product(x, block.w.T) + block.bw
@@ -216,7 +216,7 @@ def rnn_backward(
 
 
 def _accumulate(grad: Block, block: Block, run: Run, inputs: Array, recurrent: Array) -> Any:
-    """Write the gradients of the parameters; the gradient of the layer's input."""
+    """Write the gradients of the parameters; returns the gradient of the layer's input."""
     rows, size = block.r.shape
     flat_in, flat_rec = inputs.reshape(-1, rows), recurrent.reshape(-1, rows)
     grad.r[...] = flat_rec.T @ run.before.reshape(-1, size)

@@ -39,7 +39,7 @@ def check_axis(op: Op, x: TensorType, axis: int) -> None:
 
 
 def wide(*arrays: Array) -> list[Array]:
-    """Arrays to compute with: float16 and bfloat16 as float32, the rest as they are."""
+    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
@@ -174,7 +174,7 @@ def softmax(c: TensorLike, axis: int | None = None, *, hints: Hints | None = Non
 
 
 def logsoftmax(c: TensorLike, axis: int | None = None, *, hints: Hints | None = None) -> Variable:
-    """Logarithm of the softmax, computed stably; ``axis`` as in :func:`softmax`."""
+    """Logarithm of the softmax in a stable form; ``axis`` as in :func:`softmax`."""
     return _along(LogSoftmax, c, axis, hints)
 
 

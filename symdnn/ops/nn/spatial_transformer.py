@@ -38,7 +38,7 @@ __all__ = [
 
 
 def wide(*arrays: Array) -> list[Array]:
-    """Arrays to compute with: float16 and bfloat16 as float32."""
+    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
@@ -203,7 +203,7 @@ class TransformerSampler(Op):
 
 
 def check_sampler(op: Op, image: TensorType, grid: TensorType) -> None:
-    """An image (N, C, H, W) and a grid (N, H', W', 2) of one dtype."""
+    """Raise unless these are an image (N, C, H, W) and a grid (N, H', W', 2) of one dtype."""
     need(op, image, 4, "an image (N, C, H, W)")
     need(op, grid, 4, "a grid (N, H, W, 2)", (2,))
     if image.dtype != grid.dtype:

@@ -72,7 +72,7 @@ def bilinear_upsampling(
 
 
 def _ratios(ratio: Any, frac_ratio: object) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How often rows and columns are stretched, and which of the results are kept."""
+    """The factors by which rows and columns are stretched, and the steps of kept pixels."""
     pairs = (ratio, 1) if frac_ratio is None else frac_ratio
     if (
         isinstance(pairs, list | tuple)

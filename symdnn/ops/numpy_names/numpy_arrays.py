@@ -37,7 +37,7 @@ __all__ = [
 
 
 def dstack(tensors: Sequence[TensorLike]) -> Variable:
-    """Tensors one behind the other: along axis 2, which vectors and matrices get."""
+    """Tensors stacked along axis 2, which vectors and matrices get as a new one."""
     return concatenate([_deep(v) for v in _all(tensors)], axis=2)
 
 
@@ -54,7 +54,7 @@ def _deep(v: Variable) -> Variable:
 
 
 def column_stack(tensors: Sequence[TensorLike]) -> Variable:
-    """Vectors as the columns of a matrix, beside matrices."""
+    """Vectors (as columns) and matrices side by side in a matrix."""
     vs = _all(tensors)
     return concatenate([v.dimshuffle(0, "x") if v.type.ndim == 1 else v for v in vs], axis=1)
 

@@ -63,7 +63,7 @@ def softmax(x: TensorLike, axis: int = -1) -> Variable:
 
 
 def log_softmax(x: TensorLike, axis: int = -1) -> Variable:
-    """The logarithm of :func:`softmax`, exact where that underflows."""
+    """The logarithm of :func:`softmax`, exact also where that underflows."""
     v = _floating(x)
     return along.logsoftmax(v, normal_axis("log_softmax", axis, v.type.ndim))
 
@@ -88,7 +88,7 @@ def lerp(start: TensorLike, end: TensorLike, weight: TensorLike) -> Variable:
 
 
 def hypot(x: TensorLike, y: TensorLike) -> Variable:
-    """``sqrt(x^2 + y^2)``, without overflow on the way."""
+    """``sqrt(x^2 + y^2)``, without overflow of the squares."""
     a, b = map(absolute, _two_floating(x, y))
     big, small = maximum(a, b), minimum(a, b)
     plain = eq(big, 0) | isinf(big)

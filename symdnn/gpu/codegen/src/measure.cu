@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(256) spoil(T* y, i64 count) {
   for (i64 n = global_thread(); n < count; n += thread_count()) y[n] = convert<T>(__int_as_float(0x7fc00000));
 }
 #else
-// Adds to out: the sum of (a - b)^2, that of b^2; and takes the largest |a - b|. NaN stays NaN.
+// Adds the sums of (a - b)^2 and of b^2 to out, and finds the largest |a - b|. NaN stays NaN.
 // Infinity has no error where b is beyond the range of T.
 extern "C" __global__ void __launch_bounds__(256)
     difference(const T* a, const WIDE* b, i64 count, i64 channels, i64 inner, i64 last,

@@ -94,9 +94,9 @@ template <class T> struct LogSumExp {
   }
 };
 
-// Mean and variance in one pass. Elements are counted from a shift, so that a large mean costs no
-// digits: begin() makes it the first of them and says how many will come. settle() moves it to about
-// their mean, and what is merged is moved to the shift of what it is merged into.
+// Mean and variance in one pass. A shift is subtracted from the elements, so that a large mean costs
+// no digits. begin() sets it to the first element and gets the number of elements. settle() moves it
+// to about their mean. A state that is merged is moved to the shift of the other one.
 template <class T> struct Moments {
   T shift, first, second;
   u32 count;
