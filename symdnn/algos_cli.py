@@ -39,7 +39,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--groups", type=int, default=1, help="groups of channels (1)")
     dtypes = ("float32", "float16", "bfloat16", "float64")
     parser.add_argument("--dtype", choices=dtypes, default="float32", help="of all three arrays")
-    layouts, how = ("NCHW", "NHWC"), "how they lie in memory; --input is in the order N,C,H,W"
+    layouts, how = ("NCHW", "NHWC"), "memory layout; --input is in the order N,C,H,W"
     parser.add_argument("--layout", choices=layouts, default="NCHW", help=how)
     directions = ("fwd", "bwd_data", "bwd_filter")
     parser.add_argument(

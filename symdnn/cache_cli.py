@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     found = None if inside is None else inside.parent
     print(f"folder  {store.base()}")
     if found is None:
-        print("        is not used, and nothing stands in for it")
+        print("        can't be used, so nothing is kept on disk")
         return 0
     if found != store.base():
         print(f"        is not used; {found} is")

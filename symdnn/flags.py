@@ -199,10 +199,10 @@ _GENERAL = [
             "of Python floats in an expression.", affects=CODE),
     Flag("device", "device", "auto", "Where functions run. auto: a CUDA GPU if cuDNN is found, "
          "else the CPU.", affects=CODE),
-    _choice("performance", "default max", "max: as fast as it can be. Algorithms are measured at "
-            "the first call, float32 convolutions and matrix products of a GPU round their inputs "
-            "to TF32 and have channels last, and the gradient of relu at exactly 0 is 0. A flag "
-            "that is set by itself goes before.", presets={"max": _FASTEST}),
+    _choice("performance", "default max", "max: all flags for speed. Algorithms are measured at "
+            "the first call, float32 convolutions and GEMMs of a GPU round their inputs to TF32 "
+            "and use NHWC (channels last), and the gradient of relu at exactly 0 is 0. A flag "
+            "that is set explicitly has precedence.", presets={"max": _FASTEST}),
     _choice("relu_grad_at_0", "half zero", "The gradient of relu at exactly 0, when a gradient is "
             "taken. half: 0.5, as in Theano; zero: 0, as in PyTorch and JAX, which needs only "
             "relu's result."),
@@ -231,14 +231,14 @@ _GENERAL = [
     _bool("profile_optimizer", False, "Add the times of compiling and of the slowest rewrites "
           "to the profile."),
     _choice("compute_test_value", "off ignore warn raise pdb", "Evaluate `tag.test_value` of "
-            "the inputs while a graph is built; the value says what a missing one does."),
+            "the inputs while a graph is built; the value is the reaction to a missing one."),
     _bool("print_test_value", False, "The repr of a variable shows its test value."),
     _choice("deterministic", "default more", "more: only kernels that give the same bits each "
             "time.", affects=CODE),
-    _choice("cast_policy", "numpy2 custom numpy+floatX", "What a Python number is beside arrays. "
-            "numpy2: of their dtype, as in NumPy 2; custom: Theano's rule, an int of the smallest "
-            "dtype that holds it, a float of floatX; numpy+floatX: that, and a float64 that no "
-            "operand has becomes floatX.", affects=CODE),
+    _choice("cast_policy", "numpy2 custom numpy+floatX", "The dtype of a Python number in ops with "
+            "arrays. numpy2: theirs, as in NumPy 2; custom: Theano's rule, the smallest dtype for "
+            "an int, floatX for a float; numpy+floatX: as custom, and a float64 result of "
+            "operands that are not float64 becomes floatX.", affects=CODE),
     _choice("warn_float64", _REACT, "What an input, a shared variable or an op of type float64 "
             "does when it is made."),
     _choice("assert_no_cpu_op", _REACT, "What an op that runs on the CPU does in a function for "
@@ -247,21 +247,21 @@ _GENERAL = [
             "kernel of its own."),
     _int("plan_cache_size", 64, "How many plans, one for each set of input shapes, a function "
          "keeps.", affects=""),
-    _bool("keep_prepared", True, "What depends on parameters alone (kernels scaled by a batch "
-          "norm, cast, or in another order) is computed when they have changed, not at each call.",
+    _bool("keep_prepared", True, "Values that depend on parameters alone (filters scaled by a "
+          "batch norm, cast, or in another layout) are computed when these change, not per call.",
           affects=CODE),
     Flag("plan_cache_bytes", "bytes", 1 << 30, "Most memory that the plans of one segment of a "
          "function keep for themselves, besides the arena that all share; 0: no limit.",
          minimum=0),
-    Flag("base_compiledir", "str", _default_cache_folder, "Folder of what is kept on disk "
-         "between runs: compiled kernels, measured choices.", fixed=True),
-    Flag("base_compiledir_bytes", "bytes", 2 << 30, "Most that all this may take on disk: what was "
-         "used longest ago is removed; 0: no limit.", minimum=0),
+    Flag("base_compiledir", "str", _default_cache_folder, "Folder of the cache on disk: compiled "
+         "kernels and measured choices.", fixed=True),
+    Flag("base_compiledir_bytes", "bytes", 2 << 30, "Most disk space of the cache. The least "
+         "recently used entries are removed; 0: no limit.", minimum=0),
     Flag("load_limit_bytes", "bytes", 1 << 30, "Most that a file of weights may unpack to, where "
          "that is more than 16 times its own size; 0: no limit.", minimum=0),
     _int("unittests.rseed", 666, "Seed of verify_grad where none is given."),
     _choice("amp", "off bf16 fp16", "Mixed precision: the 16-bit type in which the CUDA target "
-            "stores and multiplies what allows it.", affects=CODE),
+            "stores and multiplies values that permit it.", affects=CODE),
     Flag("amp_loss_scale", "float", 0.0, "The factor of LossScale, for amp=fp16; 0: it is found, "
          "and adapted.", minimum=0),
 ]  # fmt: skip
@@ -302,21 +302,21 @@ _CUDA = [
             "the GPU are its GPUArray, without it symdnn.gpu.DeviceArray."),
     _choice("gpu.graph", "auto off", "Whether the CUDA target captures plans into CUDA graphs.",
             affects=CODE),
-    _choice("gpu.layout", "auto nchw nhwc", "How images lie inside programs for a GPU. auto: with "
-            "channels last where tensor cores convolve (16-bit types, or float32 with "
-            "dnn.conv.allow_tf32); nchw: never; nhwc: wherever it can be.", affects=CODE),
-    _choice("gpu.epilogue", "auto off", "Whether the CUDA target lets products and convolutions "
-            "of NVIDIA's libraries do what follows them: add a bias, apply an activation.",
+    _choice("gpu.layout", "auto nchw nhwc", "Layout of activations in programs for a GPU. auto: "
+            "NHWC (channels last) for convolutions on tensor cores (16-bit types, or float32 with "
+            "dnn.conv.allow_tf32); nchw: never NHWC; nhwc: NHWC where possible.", affects=CODE),
+    _choice("gpu.epilogue", "auto off", "Whether the CUDA target fuses a bias, a residual and an "
+            "activation function into GEMMs and convolutions of NVIDIA's libraries.",
             affects=CODE),
     _choice("gpu.fold_batch_norm", "auto off", "Whether the CUDA target folds normalisation by "
-            "given statistics into the kernels of the convolution before it.", affects=CODE),
-    _choice("gpu.gemm.algo", "guess time", "How an algorithm for a matrix product is chosen. "
-            "guess: by cuBLASLt's heuristics; time: by measuring its first few.", affects=CODE),
+            "given statistics into the filters of the convolution before it.", affects=CODE),
+    _choice("gpu.gemm.algo", "guess time", "How an algorithm for a GEMM is chosen. guess: by "
+            "cuBLASLt's heuristics; time: by measuring the first few.", affects=CODE),
     _choice("gpu.relu_grad_at_0", "half zero", "The old name of relu_grad_at_0.",
             sets=("relu_grad_at_0",), old=True),
-    _choice("gpu.prefer", "own cudnn", "Which goes first where both take an operation that is "
-            "bound by memory (softmax, pooling, batch norm, reductions): a generated kernel, or "
-            "cuDNN's. A hint backend=\"cudnn\" goes before.", affects=CODE),
+    _choice("gpu.prefer", "own cudnn", "Which kernel is preferred for memory-bound operations "
+            "(softmax, pooling, batch norm, reductions): a generated one, or cuDNN's. A hint "
+            "backend=\"cudnn\" has precedence.", affects=CODE),
     Flag("gpu.memory_limit", "bytes", 0, "Most memory that the CUDA target takes; 0: all that is "
          "free.", minimum=0),
     _choice("dnn.enabled", "auto True False no_check", "Use of cuDNN. auto: if found; True: "
@@ -337,24 +337,24 @@ _CUDA = [
             "Sets dnn.conv.algo_bwd_data and dnn.conv.algo_bwd_filter at once.",
             sets=("dnn.conv.algo_bwd_data", "dnn.conv.algo_bwd_filter")),
     _choice("dnn.rnn.algo", "standard persist_static persist_dynamic persist_static_small_h guess "
-            "time_once", "Algorithm of cuDNN's recurrent nets; all but standard are checked "
+            "time_once", "Algorithm of cuDNN's recurrent networks; all but standard are checked "
             "against it before they are used.", affects=CODE),
     _choice("dnn.conv.precision", "as_input_f32 as_input tf32 float16 float32 float64", "The type "
             "in which cuDNN's convolution accumulates; as_input_f32: that of the input, but "
             "float32 for 16-bit types; tf32: so, and float32 inputs may be rounded to TF32, as "
             "with dnn.conv.allow_tf32 for convolutions alone.", affects=CODE),
-    _bool("dnn.conv.allow_tf32", False, "Let float32 convolutions and matrix products of the "
-          "CUDA target round their inputs to TF32.", affects=CODE),
+    _bool("dnn.conv.allow_tf32", False, "Let float32 convolutions and GEMMs of the CUDA target "
+          "round their inputs to TF32.", affects=CODE),
     Flag("dnn.conv.workspace_limit", "bytes", 0, "Most workspace for one convolution of cuDNN; "
          "0: as much as is free.", minimum=0, affects=CODE),
-    _bool("dnn.verbose", False, "Print, on the standard error, what the nodes of each new plan of "
-          "a function became, and which algorithms the libraries chose."),
+    _bool("dnn.verbose", False, "Print, on the standard error, the kernels of each new plan of a "
+          "function, and the algorithms that the libraries chose."),
     _choice("dnn.batch_norm", "auto cudnn fused", "Batch normalisation in training on a GPU. auto: "
-            "taken apart where its elementwise half has something to be fused with, and by "
-            "kernels as gpu.prefer says; cudnn: by cuDNN's, one operation; fused: always taken "
-            "apart.", affects=CODE),
-    _choice("dnn.conv.on_unsupported", "raise fallback", "What an algorithm does that cuDNN "
-            "refuses for the shapes at hand.", affects=CODE),
+            "split into statistics and an elementwise op if that can be fused with others, and by "
+            "kernels as gpu.prefer says; cudnn: by one kernel of cuDNN; fused: always split.",
+            affects=CODE),
+    _choice("dnn.conv.on_unsupported", "raise fallback", "The reaction to an algorithm that cuDNN "
+            "refuses for the given shapes.", affects=CODE),
     _str("dnn.conv.overrides", "Algorithms by the name of a layer, such as conv3*=fft_tiling; "
          "head:bwd_data=deterministic. A name is the hint's, the filter's, or the path of its "
          "module. A file by f.dnn_report().save(path) gives the algorithms of that report.",
@@ -450,7 +450,7 @@ WITHOUT_MEANING: dict[str, str] = {
                   "experimental.local_alloc_elemwise experimental.local_alloc_elemwise_assert"),
     **_no_meaning("The memory of a function is planned when it first meets a shape.",
                   "allow_gc scan.allow_gc scan.allow_output_prealloc"),
-    **_no_meaning("symdnn.dprint shows a loop and what is in it.", "scan.debug"),
+    **_no_meaning("symdnn.dprint shows a loop with its step.", "scan.debug"),
     **_no_meaning("A shape that does not fit is an error.", "on_shape_error"),
     **_no_meaning("The sizes that a convolution is given are always checked.",
                   "conv.assert_shape"),

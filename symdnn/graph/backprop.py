@@ -1,4 +1,4 @@
-"""The reverse sweep (vjp) and the forward sweep (jvp). They know only the contract of an op."""
+"""The sweeps of reverse mode (vjp) and forward mode (jvp), which use only the contract of an op."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def backprop(
 ) -> list[Variable | None]:
     """Gradients with respect to ``wrt``, given those of some outputs.
 
-    None for a variable on which no output depends in a differentiable way. The sweep stops at
-    those of ``consider_constant``: they have gradients, what they are made of has none by them.
+    The gradient is None for a variable on which no output depends in a differentiable way. The
+    sweep ends at the variables of ``consider_constant``: they have gradients, but pass none on to
+    their inputs.
     """
     constants = set(consider_constant)
     total: dict[Variable, list[Variable]] = {v: [c] for v, c in cotangents.items()}
@@ -110,7 +111,7 @@ def nodes_between(
 
 
 def zeros_for(outputs: Sequence[Variable], cotangents: Sequence[Variable | None]) -> list[Variable]:
-    """Cotangents with zeros in place of the absent ones, for an op that wants all of them."""
+    """The cotangents with zeros in place of None, for an op that needs all of them."""
     return [
         operator("zeros_like")(o) if c is None else c
         for o, c in zip(outputs, cotangents, strict=True)
@@ -120,7 +121,7 @@ def zeros_for(outputs: Sequence[Variable], cotangents: Sequence[Variable | None]
 def forward_sweep(
     tangents: Mapping[Variable, Variable], outputs: Sequence[Variable]
 ) -> list[Variable | None]:
-    """Tangents of ``outputs`` given those of some variables (None: does not vary)."""
+    """Tangents of ``outputs``, given those of some variables; None for one that is constant."""
     known: dict[Variable, Variable | None] = dict(tangents)
     for node in nodes_between(outputs, tangents):
         incoming = [known.get(v) for v in node.inputs]
@@ -164,7 +165,7 @@ def _dummy(output: Variable) -> Variable | None:
     t = output.type
     if not isinstance(t, TensorType) or not t.is_differentiable:
         return None
-    # Its value does not matter (the vjp is linear), but shapes may be read off it.
+    # Its value does not matter (the vjp is linear), but a vjp may read its shape.
     return operator("zeros_like")(output)
 
 

@@ -1,4 +1,4 @@
-"""What a well-formed graph is. Run between phases in tests and in debug mode."""
+"""Checks that a graph is well formed: between phases, in tests and in debug mode."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["check_graph"]
 
 def check_graph(fgraph: FunctionGraph) -> None:
     """Raise :class:`GraphError` unless clients, nodes and order of ``fgraph`` agree."""
-    _check_cycles(fgraph)  # first: a walk over a cycle does not end
+    _check_cycles(fgraph)  # first, since other walks would not end in a cycle
     order = fgraph.toposort()
     if set(order) != set(fgraph.nodes):
-        raise GraphError("the graph's table of nodes is not the set of nodes it needs")
+        raise GraphError("the graph's table of nodes differs from the nodes that its outputs need")
     for node in order:
         _check_node(fgraph, node)
     for i, v in enumerate(fgraph.outputs):
@@ -45,7 +45,7 @@ def _check_cycles(fgraph: FunctionGraph) -> None:
 
 
 def _cycle_among(nodes: Iterable[Apply]) -> str:
-    """The ops of one cycle among ``nodes``, which have some."""
+    """The ops of one cycle among ``nodes``, which contain at least one."""
     import networkx
 
     edges = [(v.owner, n) for n in nodes for v in n.inputs if v.owner is not None]

@@ -22,8 +22,8 @@ def clone(
     """``output`` (a variable, a list or a dict of them) with variables replaced.
 
     ``replace`` maps variables to expressions; with ``strict`` a replacement must have the type
-    of what it replaces. ``share_inputs=False`` gives the copy inputs of its own; a shared
-    variable's copy keeps the same storage. ``copy_inputs`` is the old name of ``share_inputs``.
+    of its variable. With ``share_inputs=False`` the copy has new inputs; the copy of a shared
+    variable has the same storage. ``copy_inputs`` is the old name of ``share_inputs``.
     """
     share_inputs = share_inputs if copy_inputs is None else copy_inputs
     pairs = dict(replace.items() if isinstance(replace, Mapping) else replace or ())

@@ -1,6 +1,6 @@
 """Arithmetic on dimensions that are ints at plan time and symbols while the graph is rewritten.
 
-An op states its shape rule once (:meth:`Op.shapes`); with ints it gives the plan's shapes, with
+An op has one shape rule (:meth:`Op.shapes`). With ints it returns the shapes of a plan, with
 integer scalar variables the graph that computes them.
 """
 
@@ -52,8 +52,7 @@ SizeT = TypeVar("SizeT", int, Dim)
 class Size(Variable):
     """A symbol for an unknown size, with or without a name (``dim``).
 
-    Shape rules are asked with it where names follow from them
-    (:mod:`symdnn.graph.names.flow`).
+    Shape rules are called with such symbols to propagate names (:mod:`symdnn.graph.names.flow`).
     """
 
     __slots__ = ("dim",)
@@ -64,14 +63,14 @@ class Size(Variable):
 
 
 def known(d: Dim | None) -> int | None:
-    """The size when it is a number already (None is an unknown one)."""
+    """The size if it is known as a number, else None."""
     if isinstance(d, Constant):
         return int(d.data)
     return None if d is None or isinstance(d, Variable) else int(d)
 
 
 def normal_axis(op: str, axis: Any, ndim: int) -> int:
-    """``axis`` counted from the front; raises :class:`AxisError` when it does not exist."""
+    """``axis`` as a number from 0; raises :class:`AxisError` if there is no such axis."""
     given = axis.data if isinstance(axis, Constant) else axis
     try:
         number = index(given)
@@ -83,14 +82,14 @@ def normal_axis(op: str, axis: Any, ndim: int) -> int:
 
 
 def is_size(d: Dim) -> bool:
-    """Whether a dimension is a size, so not negative, without its value."""
+    """Whether a dimension is known to be a size, and so not negative, whatever its value."""
     if (number := known(d)) is not None:
         return number >= 0
     return isinstance(d, Size) or (d.owner is not None and d.owner.op.size_of is not None)  # type: ignore[union-attr]
 
 
 def at_least_zero(d: Dim) -> Dim:
-    """``max(d, 0)``, which is ``d`` when it is a size."""
+    """``max(d, 0)``, which is ``d`` itself for a size."""
     return d if is_size(d) else dim_max(d, 0)
 
 
@@ -138,7 +137,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def quotient(total: Sequence[Dim], parts: Sequence[Dim]) -> Dim:
-    """The product of ``total`` divided by that of ``parts``; what both have is left out."""
+    """The product of ``total`` divided by that of ``parts``; common factors cancel."""
     above, below = ([d for d in dims if known(d) is None] for dims in (total, parts))
     for d in below.copy():
         if d in above:
@@ -151,9 +150,10 @@ def quotient(total: Sequence[Dim], parts: Sequence[Dim]) -> Dim:
 
 
 def common(dims: Sequence[Dim | None]) -> Dim | None:
-    """The one size that ``dims`` are: a number, else a named one, else the first that is not None.
+    """The one size of ``dims``, which are equal: a number, else one with a name, else the first
+    that is not None.
 
-    None where they are not one: two numbers, or two names.
+    None if they differ: two numbers, or two names.
     """
     number: int | None = None
     named: Size | None = None
@@ -172,7 +172,7 @@ def common(dims: Sequence[Dim | None]) -> Dim | None:
 
 
 def one_size(dims: Sequence[Dim]) -> Dim:
-    """:func:`common` of dimensions that are declared to be one: with the names of all."""
+    """:func:`common` for dimensions that are declared to be equal: it has the names of all."""
     names = [d.dim for d in dims if isinstance(d, Size) and d.dim is not None]
     return Size(named.merged(names)) if len(names) > 1 else common(dims)  # type: ignore[return-value]
 
@@ -186,12 +186,12 @@ def same_dim(op: Op, dims: Sequence[Dim], wanted: str, got: object, do: str = ""
 
 
 def names_advice(dims: Sequence[Dim | None]) -> str:
-    """What to do where ``dims`` should be equal and have different names; "" where they don't."""
+    """The advice of an error about ``dims`` with different names; empty if they have none."""
     found = dict.fromkeys(d.dim for d in dims if isinstance(d, Size) and d.dim is not None)
     if len(found) < 2:
         return ""
     return (
-        f"The sizes {' and '.join(map(str, found))} have different names. Where they are one size, "
+        f"The sizes {' and '.join(map(str, found))} have different names. If they are equal, "
         "declare it: T.specify_shape(x, sizes) with y.shape[i] for the size of x, or "
         f"symdnn.{named.merged(found)!r} in the type of one of them"
     )

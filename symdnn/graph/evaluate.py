@@ -1,7 +1,7 @@
 """The reference interpreter: each node by its op's NumPy reference, in order.
 
-Slow and simple on purpose. It is what constants are folded with, what gradients and kernels are
-checked against, and what ``DebugMode`` believes.
+It is slow and simple on purpose. Constant folding uses it, and gradients, kernels and ``DebugMode``
+are checked against it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def evaluate(outputs: Sequence[Variable], values: Mapping[Variable, Any]) -> lis
 def evaluator(
     outputs: Sequence[Variable], given: Iterable[Variable]
 ) -> Callable[[Mapping[Variable, Any]], list[Any]]:
-    """:func:`evaluate` for values of ``given`` that come later, and as often as they come."""
+    """A function of the values of ``given`` that computes ``outputs``; the graph is sorted once."""
     order = toposort(outputs, blockers=given)
 
     def run(values: Mapping[Variable, Any]) -> list[Array]:
@@ -51,7 +51,7 @@ def evaluate_node(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _results(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """:func:`evaluate_node` where NumPy is told already not to warn."""
+    """:func:`evaluate_node` for callers that have switched off NumPy's warnings."""
     try:
         results = node.op.compute(*inputs)
         return tuple([_conform(v, r) for v, r in zip(node.outputs, results, strict=True)])
@@ -62,7 +62,7 @@ def _results(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Uncomputed:
-    """In place of an array of which only dtype and shape are known."""
+    """A stand-in for an array of which only dtype and shape are known."""
 
     dtype: Any
     shape: tuple[int | None, ...]
@@ -70,10 +70,10 @@ class Uncomputed:
 
 
 def describe_failure(node: Apply, inputs: Sequence[Any]) -> str:
-    """What a failing node was and where the user made it, for ``add_note``.
+    """A description of a failing node with the user's line, for ``add_note``.
 
-    With the flag ``exception_verbosity=high`` also its graph, and strides and values of its
-    inputs.
+    With the flag ``exception_verbosity=high`` it has the node's graph, and strides and values of
+    its inputs, too.
     """
     shown = ", ".join(_describe(v) for v in inputs)
     where = node.origin.text()
@@ -94,7 +94,7 @@ def _in_detail(node: Apply, inputs: Sequence[Any]) -> str:
 
 
 def _contents(value: object) -> str:
-    """Strides and small values of an array; of what has not been computed, that."""
+    """Strides and small values of an array; the reason if it has not been computed."""
     if isinstance(value, Uncomputed):
         return f", {value.why}"
     if not isinstance(value, np.ndarray | np.generic):

@@ -1,7 +1,7 @@
 """A function's graph: a private copy of the user's expression that rewrites may change.
 
-Equal nodes (same op, inputs and hints) are one node at all times, so merging of equal subgraphs
-is a property of the graph and not a rewrite.
+Equal nodes (same op, inputs and hints) are one node at all times. So common subexpressions are
+merged by the graph itself, not by a rewrite.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Client = tuple[Apply | None, int]  # (node, index of its input), or (None, index
 
 
 class FunctionGraph:
-    """Inputs, outputs, and who uses what.
+    """Inputs, outputs, and for each variable the nodes that read it.
 
     ``inputs`` are the function's arguments in order; shared variables and constants are leaves of
     their own. ``outputs`` may be replaced by rewrites, ``inputs`` never.
     """
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a drawing, or where it would be large a tree."""
+        """The graph in a notebook: a drawing, or a tree for a large one."""
         return str(operator("repr_html")(self))
 
     def __init__(
@@ -40,7 +40,7 @@ class FunctionGraph:
         replace: Mapping[Variable, Variable] | None = None,
         merge: bool = True,
     ) -> None:
-        """Copy the graph of ``outputs``; ``replace`` maps variables to what stands for them."""
+        """Copy the graph of ``outputs``; ``replace`` maps variables to their replacements."""
         own = {v: v.clone() for v in inputs}
         memo = clone_graph(outputs, {**(replace or {}), **own})
         self.merge = merge
@@ -49,15 +49,15 @@ class FunctionGraph:
         self.clients: dict[Variable, dict[Client, None]] = {}
         self.nodes: dict[Apply, None] = {}
         self.on_new_node: list[Callable[[Apply], None]] = []
-        #: Told of a node that stays although one of its outputs lost a reader.
+        #: Called with each node that stays although one of its outputs lost a reader.
         self.on_fewer_readers: list[Callable[[Apply], None]] = []
         #: Outputs that are new values of shared variables: index -> the variable.
         self.updates: dict[int, Shared] = {}
-        #: Outputs that the caller takes where they were made, by index.
+        #: Indices of outputs that the caller takes in the device's memory, without a copy.
         self.lent: frozenset[int] = frozenset()
         #: The variable of the user's graph -> its copy here when the graph was made.
         self.original: dict[Variable, Variable] = {}
-        #: What :meth:`toposort` found, until something changes.
+        #: The result of :meth:`toposort`, until the graph changes.
         self._order: list[Apply] | None = None
         self._known: dict[Any, Apply] = {}
         self._constants: dict[Any, Constant] = {}
@@ -107,7 +107,7 @@ class FunctionGraph:
         return [v for v in leaves(self.outputs) if isinstance(v, Shared)]
 
     def users(self, v: Variable) -> list[Client]:
-        """Who reads ``v``: ``(node, index)``, or ``(None, index)`` for an output of the graph."""
+        """Readers of ``v``: ``(node, index)``, or ``(None, index)`` for an output of the graph."""
         return list(self.clients.get(v, ()))
 
     def is_output(self, v: Variable) -> bool:
@@ -121,9 +121,9 @@ class FunctionGraph:
     # -- changing -----------------------------------------------------------------------------
 
     def replace(self, old: Variable, new: Variable, reason: str = "") -> None:
-        """Let everyone who reads ``old`` read ``new``.
+        """Let all readers of ``old`` read ``new``.
 
-        Raises :class:`RewriteError` where dtype, ndim or a broadcastable dimension would change.
+        Raises :class:`RewriteError` if dtype, ndim or a broadcastable dimension would change.
         """
         self._replace_all([(old, new)], reason)
 
@@ -161,7 +161,7 @@ class FunctionGraph:
             if new.name is None and new.owner is not None:
                 new.name = old.name
             for client in list(self.clients.get(old, ())):
-                if client[0] not in made:  # what stands for ``old`` may itself read ``old``
+                if client[0] not in made:  # the replacement of ``old`` may itself read ``old``
                     pending += self._redirect(client, old, new)
             suspects += [old, new]
         self._prune(suspects)
@@ -186,7 +186,7 @@ class FunctionGraph:
         return []
 
     def _import(self, v: Variable) -> tuple[Variable, set[Apply | None]]:
-        """Adopt the new nodes above ``v``; what ``v`` is here after merging, and those nodes."""
+        """Add the new nodes that ``v`` needs; returns ``v`` after merging, and those nodes."""
         if v.owner is None or v.owner in self.nodes:
             return self._settled(v, {}), set()
         merged: dict[Variable, Variable] = {}
@@ -215,8 +215,8 @@ class FunctionGraph:
     def _key(self, node: Apply) -> Any:
         inputs = node.inputs
         if len(inputs) == 2 and getattr(node.op, "commutative", False):
-            # ``2 * x`` and ``x * 2`` stay two nodes: a rewrite turns one into the other, and must
-            # not be handed back what it replaces.
+            # ``2 * x`` and ``x * 2`` stay two nodes: a rewrite turns one into the other, and its
+            # result must not be merged with the node that it replaces.
             alike = isinstance(inputs[0], Constant) == isinstance(inputs[1], Constant)
             inputs = inputs[::-1] if alike and id(inputs[0]) > id(inputs[1]) else inputs
         return (node.op, inputs, None if node.hints is NO_HINTS else node.hints)

@@ -1,5 +1,7 @@
-"""What is done where float64 appears (flag ``warn_float64``): on a GPU it is slow, and often
-comes from an integer or a NumPy number that was not meant to raise the type of all that follows.
+"""Reports of float64 in a graph (flag ``warn_float64``).
+
+On a GPU float64 is slow. It often comes from an integer or a NumPy number by which all following
+values become float64 unintentionally.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ __all__ = ["report_float64_input", "report_float64_node", "report_float64_shared
 
 
 def report_float64_node(node: Apply) -> None:
-    """Do what the flag says if ``node`` makes float64 of inputs that are not."""
+    """Report ``node`` as the flag says if it makes float64 of inputs of other dtypes."""
     made = any(_is_double(v.type) for v in node.outputs)
     if made and not all(_is_double(v.type) for v in node.inputs):
         _report(str(node.op), [v.type for v in node.inputs], node.origin)
 
 
 def report_float64_input(name: str | None) -> None:
-    """Do what the flag says about an input that is float64."""
+    """Report an input of dtype float64 as the flag says."""
     _report(f"the variable {name}" if name else "a variable", "float64", make_origin())
 
 

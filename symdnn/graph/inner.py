@@ -1,4 +1,4 @@
-"""A graph inside of an op: what one step of a scan computes, or what an ``OpFromGraph`` stands for.
+"""A graph inside of an op, such as a step of a scan or the definition of an ``OpFromGraph``.
 
 It compares, hashes and pickles by its structure, so that it can be a field of a frozen op.
 """
@@ -23,10 +23,10 @@ __all__ = ["InnerGraph", "InnerGraphOp"]
 class InnerGraph:
     """``outputs`` as a function of ``inputs``: a private copy that never changes.
 
-    Equal subgraphs are merged. Two of them are equal when their nodes, constants and input types
+    Equal subgraphs are merged. Two inner graphs are equal if their nodes, constants and input types
     are; names and the user's lines do not count.
 
-    Raises :class:`~symdnn.errors.GraphError` where a shared variable is read that is no input, and
+    Raises :class:`~symdnn.errors.GraphError` if it reads a shared variable that is no input, and
     :class:`~symdnn.errors.MissingInputError` for other free variables.
     """
 
@@ -36,7 +36,8 @@ class InnerGraph:
 
     def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None:
         fgraph = FunctionGraph(inputs, outputs)
-        # What it is applied to has names of its own, and the shape rules carry those through.
+        # Names of sizes are dropped here. The shape rules carry those of the variables that it is
+        # applied to.
         for v in fgraph.variables:
             if v.type.names is not None:
                 v.type = v.type.with_names(None)
@@ -50,7 +51,7 @@ class InnerGraph:
         self.inputs, self.outputs, self.nodes = tuple(inputs), tuple(outputs), tuple(nodes)
         self._key = _structure(self.inputs, self.nodes, self.outputs)
         self._hash = hash(self._key)
-        #: Whether an op inside is so.
+        #: The effects of the ops inside.
         self.host_callback = any(n.op.host_callback for n in nodes)
         self.unmergeable = any(n.op.unmergeable for n in nodes)
         self.ordered = any(n.op.ordered for n in nodes)
@@ -68,7 +69,7 @@ class InnerGraph:
     def apply(self, inputs: Sequence[Variable], within: Written = ()) -> list[Variable]:
         """The outputs as an expression of ``inputs``, node by node.
 
-        ``within`` says when the node was written that they stand for.
+        ``within`` is the order number of the node that the outputs replace.
         """
         given = dict(zip(self.inputs, inputs, strict=True))
         memo = clone_graph(self.outputs, given, within=within)

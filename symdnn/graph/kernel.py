@@ -1,8 +1,8 @@
 """The kernel contract, and the table (op type, target kind) -> kernels that can run it.
 
-Kernels enter the table when ``compile`` loads their target, never when ``opt`` runs. A target's are
-one ordered tuple (``symdnn/cpu/registry.py``, ``symdnn/gpu/registry.py``), which ``symdnn kernels``
-prints.
+Kernels enter the table when ``compile`` loads their target, never when ``opt`` runs. The kernels of
+a target are one ordered tuple (``symdnn/cpu/registry.py``, ``symdnn/gpu/registry.py``), which
+``symdnn kernels`` prints.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = [
 
 #: What a target computes on: an array of NumPy's, or of a device.
 BufferT = TypeVar("BufferT")
-#: Runs a bound kernel on (input buffers, output buffers). A buffer is None where size or content is
-#: the kernel's own; then it returns all outputs.
+#: Runs a bound kernel on (input buffers, output buffers). An output buffer is None if the kernel
+#: itself makes that output; then it returns all outputs.
 Launch = Callable[[Sequence[BufferT], Sequence[BufferT]], Sequence[BufferT] | None]
 
-#: Values -> a number that changes when the value does; None where that can't be told.
+#: Values -> a number that changes when the value does; None if changes can't be detected.
 Versions = Mapping["Variable", Callable[[], "int | None"]]
 
 
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
 
 
 def sized(*types: Type) -> tuple[SizedType, ...]:
-    """Types of a plan as a :class:`Call` has them; nothing is done to them."""
+    """The types of a plan, typed as those of a :class:`Call`; they are not changed."""
     return cast("tuple[SizedType, ...]", types)
 
 
 @dataclass(frozen=True)
 class Call(Generic[OpT]):
-    """One node at a plan's shapes: what an oracle is asked about and a kernel is bound to.
+    """One node at a plan's shapes: the subject of an oracle's answers, and of a bound kernel.
 
-    The types are those of the plan, with all sizes; a kernel that is asked before there is a plan
-    (:attr:`has_sizes`) finds None among them. An op may have inputs or outputs of
+    The types are those of the plan, with all sizes. Before there is a plan, sizes may be None
+    (:attr:`has_sizes` is False). An op may have inputs or outputs of
     :class:`~symdnn.graph.type.OpaqueType`, which have no dtype and no shape.
 
-    ``node`` is the node itself, where there is one: a choice may be kept for all its shapes.
-    ``versions`` tell of values that are computed before and kept whether they have changed. Both
-    are no part of what makes two calls equal.
+    ``node`` is the node itself, if there is one: a choice may be kept for all its shapes.
+    ``versions`` say whether values that were computed earlier and kept have changed. Neither counts
+    in the comparison of two calls.
     """
 
     op: OpT
@@ -81,12 +81,12 @@ class Call(Generic[OpT]):
 
 @dataclass(frozen=True)
 class Traits:
-    """What a plan has to know of a kernel whatever the call: each kernel class has ``traits``.
+    """Properties of a kernel that do not depend on the call: each kernel class has ``traits``.
 
-    ``backend`` is whose kernel it is, the word of a hint's ``backend``: ``"numpy"``, ``"llvm"``
-    (compiled here), ``"cuda"`` (CUDA C of ours), or a library: ``"onednn"``, ``"cudnn"``,
-    ``"cublaslt"``. ``asks_threads``: it asks at :meth:`Kernel.bind` how many threads it gets, or
-    runs alone. ``runs_user_code``: it may run what a user wrote, or call BLAS.
+    ``backend`` is the word of a hint's ``backend``: ``"numpy"``, ``"llvm"`` (compiled here),
+    ``"cuda"`` (CUDA C of symdnn), or a library: ``"onednn"``, ``"cudnn"``, ``"cublaslt"``.
+    ``asks_threads``: :meth:`Kernel.bind` reads how many threads it gets, or it runs on one.
+    ``runs_user_code``: it may run a user's code, or call BLAS.
 
     >>> from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
     >>> ElementwiseKernel.traits.threaded, ElementwiseKernel.traits.closed
@@ -99,7 +99,7 @@ class Traits:
 
     @property
     def vendor(self) -> bool:
-        """Whether it is a library of layers; products of matrices are BLAS's for everybody."""
+        """Whether it is a vendor's library of layers (BLAS does not count)."""
         return self.backend in ("cudnn", "onednn")
 
     @property
@@ -109,7 +109,7 @@ class Traits:
 
     @property
     def closed(self) -> bool:
-        """Whether it runs nothing of a user's, and no BLAS."""
+        """Whether it runs no user's code and no BLAS."""
         return not self.runs_user_code
 
     @property
@@ -138,34 +138,34 @@ class Alternative:
     error: float = 0.0
 
 
-#: Of a kernel that nothing is known of.
+#: The traits of a kernel of which nothing is known.
 FOREIGN = Traits("foreign", runs_user_code=True)
 
 
 class Kernel(Generic[OpT]):
     """One way to run an op on one target; ``Kernel[Conv]`` runs calls of :class:`Conv`.
 
-    A kernel has a ``name``, ``traits``, :meth:`refuses` and :meth:`bind`; all else has a default
-    that suits most. What it answers follows from the call and from flags alone.
+    A kernel has a ``name``, ``traits``, :meth:`refuses` and :meth:`bind`; all other methods have
+    defaults. Its answers depend on the call and on flags alone.
     """
 
-    #: What reports call it, such as ``numpy.im2col`` or ``cudnn.fft_tiling``.
+    #: Its name in reports, such as ``numpy.im2col`` or ``cudnn.fft_tiling``.
     name: str = ""
     traits: Traits = FOREIGN
-    #: Inputs that have to be contiguous (True: all of them): a plan on a GPU copies others before.
+    #: Inputs that have to be contiguous (True: all): a plan on a GPU copies strided ones first.
     contiguous_inputs: bool | frozenset[int] = False
 
     def refuses(self, call: Call[OpT]) -> str | None:
-        """Why it cannot run this call; None when it can.
+        """The reason why it cannot run this call; None if it can.
 
-        It is asked when nodes are placed, for the types of a graph, and again for the shapes of a
-        plan. Where ``call.has_sizes`` is False, sizes may be None: reasons that need them are left
+        It is called when nodes are placed, for the types of a graph, and again for the shapes of a
+        plan. If ``call.has_sizes`` is False, sizes may be None: reasons that need them are left
         out.
         """
         return None
 
     def settled(self, call: Call[OpT]) -> Kernel[OpT]:
-        """The kernel with its own choices made for this call, such as an algorithm."""
+        """The kernel with its choices for this call made, such as an algorithm."""
         return self
 
     def workspace_bytes(self, call: Call[OpT]) -> int:
@@ -187,12 +187,12 @@ class Kernel(Generic[OpT]):
         return self._defines("alternatives")
 
     def bind(self, call: Call[OpT]) -> Any:
-        """The launch (:data:`Launch`; on a GPU an environment comes first), with everything settled
-        that does not depend on data."""
+        """The launch (:data:`Launch`; on a GPU its first argument is an environment), with
+        everything computed that does not depend on data."""
         raise NotImplementedError(f"kernel {self.name} has no bind(call)")
 
     def _defines(self, method: str) -> bool:
-        """Whether it has a method of its own for a default here."""
+        """Whether its class overrides a method of this one."""
         return getattr(type(self), method) is not getattr(Kernel, method)
 
     # -- what plans ask besides ---------------------------------------------------------------
@@ -203,24 +203,24 @@ class Kernel(Generic[OpT]):
         return self._defines("begin")
 
     def begin(self, call: Call[OpT]) -> None:
-        """Have code compiled that serves all shapes: a function with this node is being made."""
+        """Start to compile code that serves all shapes, while a function with this node is made."""
 
     def fuses(self, op: Op) -> bool:
-        """Whether a fused op is worth making for it; a CPU's is asked."""
+        """Whether fusion should make this fused op; only kernels of a CPU are asked."""
         return False
 
     def accepts(self, index: int, array: Any) -> bool:
-        """Whether it reads an input of a GPU where it is; else it gets a contiguous copy."""
+        """Whether it reads this strided input on a GPU; else it gets a contiguous copy."""
         which = self.contiguous_inputs
         return bool(array.contiguous) or not (which if isinstance(which, bool) else index in which)
 
     @property
     def reads_any_layout(self) -> bool:
-        """Whether :meth:`accepts` never says no."""
+        """Whether :meth:`accepts` is always true."""
         return not self._defines("accepts") and self.contiguous_inputs is False
 
     def capturable(self, call: Call[OpT]) -> bool:
-        """Whether a launch on a GPU depends on nothing that the host reads at each call."""
+        """Whether a CUDA graph may record its launch: the host reads nothing in each call."""
         return True
 
     def writes_updates(self, call: Call[OpT]) -> bool:
@@ -229,7 +229,7 @@ class Kernel(Generic[OpT]):
         return False
 
     def never_fails(self, call: Call[OpT]) -> bool:
-        """Whether it finds no fault with any data."""
+        """Whether it raises no error for any data."""
         return self.writes_updates(call)
 
     def bind_guarded(self, call: Call[OpT]) -> Any:
@@ -243,12 +243,12 @@ class Kernel(Generic[OpT]):
         return str(call)
 
     def library_use(self, call: Call[OpT]) -> LibraryUse | None:
-        """What a vendor's library runs for the call; None where there was nothing to choose."""
+        """The call's row in ``f.dnn_report()``; None if there was nothing to choose."""
         return None
 
 
 class _OutsideKernel(Kernel):
-    """A kernel of somebody else's, of any class that has ``name``, ``refuses`` and ``bind``."""
+    """A user's kernel, an object of any class with ``name``, ``refuses`` and ``bind``."""
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self.name = kernel, str(kernel.name)
@@ -261,7 +261,7 @@ class _OutsideKernel(Kernel):
         return hasattr(self._kernel, method)
 
     def refuses(self, call: Call) -> str | None:
-        """The kernel's own reason. Without sizes it may compare with None: that says nothing."""
+        """The kernel's own reason. Without sizes it may fail on a None, which is no reason."""
         try:
             return cast("str | None", self._kernel.refuses(call))
         except TypeError:
@@ -272,7 +272,7 @@ class _OutsideKernel(Kernel):
 
 # -- the table ------------------------------------------------------------------------------------
 
-#: Rows of a module: ops, and the kernels that they have in order of preference.
+#: A row of the table: ops, and their kernels in order of preference.
 Row = tuple[tuple[type[Op], ...], tuple[Kernel, ...]]
 
 _table: dict[tuple[type[Op], str], list[Kernel]] = {}
@@ -281,12 +281,12 @@ _loaders: list[Callable[[str], None]] = []
 
 
 def load_by(load: Callable[[str], None]) -> None:
-    """How the kernels of a kind of target are entered: ``compile`` says it, which loads targets."""
+    """Set the function that loads the kernels of a kind of target; ``compile`` calls this."""
     _loaders[:] = [load]
 
 
 def enter(target_kind: str, rows: Iterable[Row]) -> None:
-    """Add rows, each behind what the table has for its ops."""
+    """Add rows, each after the kernels that the table has for its ops."""
     for ops, kernels in rows:
         for op in ops:
             for kernel in kernels:
@@ -304,9 +304,10 @@ def register_kernel(
     """Add a kernel of an op to a target: a :class:`Kernel`, or any object with ``name``,
     ``refuses(call)`` and ``bind(call)``.
 
-    Order is preference: it comes last, or ``before`` or ``after`` the kernel of that name. The
-    target's own kernels are loaded first. Raises :class:`~symdnn.errors.SymdnnError` for a second
-    kernel of one name, and where there is no kernel of the name that is given.
+    The order is the order of preference: the kernel comes last, or ``before`` or ``after`` the
+    kernel of that name. The target's own kernels are loaded first. Raises
+    :class:`~symdnn.errors.SymdnnError` for a second kernel of one name, and for a ``before`` or
+    ``after`` that is no kernel's name.
     """
     for load in _loaders:
         load(target_kind)
@@ -332,7 +333,7 @@ def _insert(
 
 def _place(names: list[str], before: str | None, after: str | None, whose: str) -> int:
     if before is not None and after is not None:
-        raise SymdnnError("register_kernel: before and after are given, one at most is wanted")
+        raise SymdnnError("register_kernel: wanted before or after, got both; give one of them")
     wanted = before if before is not None else str(after)
     if wanted not in names:
         known = ", ".join(names) or "none"
@@ -341,7 +342,7 @@ def _place(names: list[str], before: str | None, after: str | None, whose: str) 
 
 
 def register_default_kernel(target_kind: str, kernel: Kernel) -> None:
-    """The kernel for ops that have no other on this target."""
+    """Set the kernel of a target for ops that have no other."""
     if target_kind in _default:
         raise SymdnnError(f"target {target_kind} has a default kernel already")
     _default[target_kind] = kernel

@@ -1,4 +1,4 @@
-"""What a vendor's library was asked for one node, and what it runs: a row of ``f.dnn_report()``."""
+"""A row of ``f.dnn_report()``: the user's choice for one node, and what a vendor's library runs."""
 
 from __future__ import annotations
 

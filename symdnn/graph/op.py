@@ -30,24 +30,24 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Vars = Sequence[Variable]
 Grads = Sequence[Variable | None]  # gradients, tangents: None where there is none
 Host = Mapping[int, Dim]  # input index -> value of a host input
-Axes = Sequence[int | None]  # 0 for what has an entry for each lane, None for what all lanes share
+Axes = Sequence[int | None]  # 0: an entry for each lane; None: one value for all lanes
 Batched = tuple[Vars, Axes] | None  # outputs with their axes; None: a loop
 
 
 class Op:
     """An operation with one output. Subclasses are frozen dataclasses.
 
-    A subclass gives :meth:`infer` and :meth:`reference`, and where it has a gradient
-    :meth:`vjp`; the rest has defaults.
+    A subclass defines :meth:`infer` and :meth:`reference`, and :meth:`vjp` if it has a gradient;
+    the rest has defaults.
     """
 
-    #: Set (in the class itself) by bases that are no op of their own.
+    #: Set (in the class itself) by base classes that are no ops themselves.
     abstract: ClassVar[bool] = False
     #: Whether the result has no truth value in Python (``x < y``).
     is_comparison: ClassVar[bool] = False
-    #: Whether of constants it gives a constant, computed once and for all: no draw, no lazy choice.
+    #: Whether constant folding may compute it; not for random draws and lazy choices.
     folds: ClassVar[bool] = True
-    #: Whether its kernels draw random numbers of their own: the reference has others.
+    #: Whether its kernels draw random numbers, which differ from those of the reference.
     private_draws: ClassVar[bool] = False
     #: Whether no element of a real floating result is below 0 (NaN is possible).
     nonnegative: ClassVar[bool] = False
@@ -64,17 +64,17 @@ class Op:
 
     @property
     def host_callback(self) -> bool:
-        """Whether running it calls a user's Python on the host, so that no graph can record it."""
+        """Whether it calls a user's Python code on the host, which no CUDA graph can record."""
         return False
 
     @property
     def unmergeable(self) -> bool:
-        """Whether it runs once for each time it was written: not merged, folded or kept."""
+        """Whether equal nodes each run, in every call: never merged, folded or kept."""
         return False
 
     @property
     def ordered(self) -> bool:
-        """Whether it runs before all ordered ops written after it; it is unmergeable as well."""
+        """Whether it runs before all ordered ops written later; it is then unmergeable, too."""
         return False
 
     # -- what it computes ---------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Op:
         raise NotImplementedError(f"{type(self).__name__}.infer")
 
     def reference(self, *inputs: Any, **params: Any) -> Any:
-        """The result by NumPy: the truth that every kernel is tested against."""
+        """The result by NumPy, which every kernel is tested against."""
         raise NotEvaluable(f"{self} has no reference")
 
     def shapes(
@@ -94,8 +94,8 @@ class Op:
 
         ``types`` are the static types of the inputs, ``shapes`` their shapes, ``host`` the values
         of the host inputs. Dimensions are ints when a plan is made and integer scalar variables
-        when shapes are rewritten, so write them with :mod:`symdnn.graph.dims`. None means: not
-        known from shapes. The default asks :meth:`infer`, which needs ints.
+        when shapes are rewritten, so compute them with :mod:`symdnn.graph.dims`. None means that
+        shapes do not determine the result. The default calls :meth:`infer`, which needs ints.
         """
         if not all(isinstance(d, int | np.integer) for s in shapes for d in s):
             return None
@@ -110,29 +110,29 @@ class Op:
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         """Gradient with respect to each input, given that of each output.
 
-        An entry of the result is None where the output does not depend on the input in a
-        differentiable way. A cotangent is None where that output is not used (never all): an op
+        An entry of the result is None if the output does not depend on the input in a
+        differentiable way. A cotangent is None if that output is not used (never all): an op
         with several outputs takes ``cotangents: Grads``.
         """
         raise NonDifferentiable(f"{self} has no gradient")
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        """Tangent of each output, given that of each input (None: does not vary).
+        """Tangent of each output, given that of each input (None: it is constant).
 
-        Returning None (the default) lets :func:`symdnn.autodiff.Rop` use the vjp twice.
+        With None (the default) :func:`symdnn.autodiff.Rop` applies the vjp twice instead.
         """
         return None
 
     # -- many calls at once -------------------------------------------------------------------
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        """A batch of calls (lanes) as one: outputs and their axes, or None: in a loop.
+        """A batch of calls (lanes) as one: the outputs and their axes, or None for a loop.
 
-        Where an entry of ``axes`` is 0 (of one at least), the input has one more dimension in
-        front, with an entry for each lane; where it is None, the input is the same for all lanes.
-        The outputs say so too. Static sizes of the entries are those of a single call. The default
-        leaves it to a loop (:func:`symdnn.ops.control.batching.batch_graph`);
-        :mod:`symdnn.ops.core.lanes` has what answers are made of.
+        If an entry of ``axes`` is 0, the input has an additional first dimension with an entry for
+        each lane; if it is None, the input is the same for all lanes. At least one entry is 0. The
+        axes of the outputs mean the same. The entries have the static sizes of a single call. The
+        default leaves the batch to a loop (:func:`symdnn.ops.control.batching.batch_graph`);
+        :mod:`symdnn.ops.core.lanes` has helpers for overriding it.
         """
         return None
 
@@ -140,7 +140,7 @@ class Op:
 
     @property
     def size_of(self) -> int | None:
-        """The dimension of its input whose size it gives; None for all other ops."""
+        """The dimension of its input whose size it returns; None for all other ops."""
         return None
 
     # -- what a schedule may do with it -------------------------------------------------------
@@ -152,17 +152,17 @@ class Op:
 
     @property
     def run_time_inputs(self) -> tuple[int, ...]:
-        """Host inputs whose values matter beyond the shapes that they give (a slice's start)."""
+        """Host inputs that determine more than shapes, such as a slice's start."""
         return self.host_inputs
 
     @property
     def views(self) -> Mapping[int, int]:
-        """Output -> input of which it is a view: the same memory, seen in another way."""
+        """Output -> input of which it is a view: the same memory with another shape or strides."""
         return {}
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        """Output -> inputs whose buffer it may be written into while they are read."""
+        """Output -> inputs whose buffers it may overwrite while they are read."""
         return {}
 
     # -- in files -----------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Op:
     def typed(self, inputs: Sequence[Variable]) -> tuple[Type, ...]:
         """Types of the outputs, with the names of sizes that follow from those of ``inputs``.
 
-        Raises ``TypeMismatch``, and ``ShapeMismatch`` where sizes of two names have to be equal.
+        Raises ``TypeMismatch``, and ``ShapeMismatch`` if sizes that must be equal differ in name.
         """
         return with_names(self, inputs, self.output_types([v.type for v in inputs]))
 
@@ -221,7 +221,7 @@ class Op:
     ) -> Variable:
         """Apply to variables (or numbers, arrays); the output variable, or a tuple of them.
 
-        Of patterns it makes a :class:`~symdnn.graph.pattern.Pattern`.
+        Applied to patterns it makes a :class:`~symdnn.graph.pattern.Pattern`.
         """
         if any([isinstance(i, Pattern) for i in inputs]) or holds_pattern(self):
             return cast(Variable, Pattern(self, inputs))

@@ -1,4 +1,4 @@
-"""The one table behind ``+``, ``.sum()``, ...: what the methods of a variable do.
+"""The table of builders behind the methods of a variable: ``+``, ``.sum()``, ...
 
 ``graph`` knows no op. The package ``symdnn.ops`` installs its builders here once, and
 :mod:`symdnn.compile` installs ``evaluate``; the methods of :class:`TensorMethods` look them up.
@@ -55,7 +55,7 @@ def _apply(name: str, *args: Any, **options: Any) -> Variable:
 
 
 #: Ufuncs that are operators of Python: the name of the builder.
-_OF_UFUNC = {
+_OPERATOR_OF_UFUNC = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "true_div",
     "true_divide": "true_div", "floor_divide": "int_div", "remainder": "mod", "power": "pow",
     "matmul": "matmul", "bitwise_and": "and_", "bitwise_or": "or_", "bitwise_xor": "xor",
@@ -63,7 +63,7 @@ _OF_UFUNC = {
     "greater": "gt", "greater_equal": "ge",
 }  # fmt: skip
 
-#: Functions of NumPy that have another name in ``symdnn.tensor``.
+#: NumPy's functions that have another name in ``symdnn.tensor``.
 _OTHER_NAMES = {
     "absolute": "abs", "amax": "max", "amin": "min", "around": "round", "add.reduce": "sum",
     "multiply.reduce": "prod", "maximum.reduce": "max", "minimum.reduce": "min",
@@ -72,31 +72,31 @@ _OTHER_NAMES = {
     "logical_and.reduce": "all", "logical_or.reduce": "any",
 }  # fmt: skip
 
-_IN_A_CALL = "a variable has a value in a call only: symdnn.function([inputs], x)(...) or x.eval()"
+_NO_VALUE = "a variable has a value in a call only: symdnn.function([inputs], x)(...) or x.eval()"
 
-#: Attributes of NumPy's arrays and PyTorch's tensors, and what does it here.
-_ELSEWHERE = {
+#: Attributes of NumPy's arrays and PyTorch's tensors, with the advice what to use instead.
+_ADVICE_BY_ATTRIBUTE = {
     "view": "x.reshape((-1, n)) is another shape, x.astype(dtype) another dtype",
     "permute": "x.dimshuffle(0, 2, 1) reorders dimensions, as x.transpose(0, 2, 1) does",
     "unsqueeze": "x[:, None] and T.expand_dims(x, axis) insert a dimension",
     "expand": "T.broadcast_to(x, shape) does that",
     "expand_as": "T.broadcast_to(x, y.shape) does that",
-    "contiguous": "layouts are the compiler's",
+    "contiguous": "the compiler chooses layouts",
     "numel": "x.size is the number of elements",
     "dim": "x.ndim is the number of dimensions",
     "nelement": "x.size is the number of elements",
     "t": "x.T is the transpose",
     "mT": "T.matrix_transpose(x) does that",
-    "item": _IN_A_CALL,
-    "numpy": _IN_A_CALL,
-    "tolist": _IN_A_CALL,
+    "item": _NO_VALUE,
+    "numpy": _NO_VALUE,
+    "tolist": _NO_VALUE,
     "cpu": "functions return NumPy arrays; the flag device says where they run",
     "cuda": "the flag device=cuda says where functions run",
     "to": "x.astype(dtype) is another dtype; the flag device says where functions run",
     "detach": "symdnn.gradient.disconnected_grad(x) does that",
     "backward": "symdnn.grad(cost, x) is the gradient",
     "grad": "symdnn.grad(cost, x) is the gradient",
-    "requires_grad": "name what you differentiate by: symdnn.grad(cost, x)",
+    "requires_grad": "symdnn.grad(cost, x) takes the variables to differentiate by",
     "float": "x.astype('float32') does that",
     "double": "x.astype('float64') does that",
     "half": "x.astype('float16') does that",
@@ -105,8 +105,8 @@ _ELSEWHERE = {
     "int": "x.astype('int32') does that",
     "bool": "x.astype('bool') does that",
     "type_as": "x.astype(y.dtype) does that",
-    "matmul": "x @ y and T.dot(x, y) are products",
-    "mm": "x @ y and T.dot(x, y) are products",
+    "matmul": "x @ y and T.dot(x, y) are matrix products",
+    "mm": "x @ y and T.dot(x, y) are matrix products",
     "bmm": "T.batched_dot(x, y) does that",
     "masked_fill": "T.switch(mask, value, x) does that",
     "gather": "T.take_along_axis(x, index, axis) does that",
@@ -121,13 +121,13 @@ _ELSEWHERE = {
     "argwhere": "T.argwhere(x) does that",
     "softmax": "T.softmax(x, axis) does that",
     "nbytes": "sizes are known in a call only; x.size is symbolic",
-    "strides": "layouts are the compiler's",
+    "strides": "the compiler chooses layouts",
     "flat": "x.flatten() is a vector of the elements",
 }
 
 
 def _of_numpy(name: str) -> SymbolicValueError:
-    """NumPy's function was called on a variable; the error names that of ``symdnn.tensor``."""
+    """The error of NumPy's function of a variable, which names that of ``symdnn.tensor``."""
     ours = _OTHER_NAMES.get(name, name)
     known = sys.modules.get("symdnn.tensor")
     do = f"use T.{ours} of symdnn.tensor" if hasattr(known, ours) else "symdnn.tensor has no such"
@@ -140,9 +140,9 @@ class TensorMethods:
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: TensorLike, **options: Any) -> Any:
-        # What Python's operators on ndarrays end in; np.exp(x) is refused with advice.
-        if method == "__call__" and ufunc.__name__ in _OF_UFUNC:
-            return _apply(_OF_UFUNC[ufunc.__name__], *inputs)
+        # Python's operators on ndarrays call this; np.exp(x) is refused with advice.
+        if method == "__call__" and ufunc.__name__ in _OPERATOR_OF_UFUNC:
+            return _apply(_OPERATOR_OF_UFUNC[ufunc.__name__], *inputs)
         if ufunc.__name__ in ("equal", "not_equal"):
             return ufunc.__name__ == "not_equal"  # == is identity
         raise _of_numpy(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
@@ -153,7 +153,7 @@ class TensorMethods:
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
         def __getattr__(self, name: str) -> Any:
-            hint = _ELSEWHERE.get(name)
+            hint = _ADVICE_BY_ATTRIBUTE.get(name)
             words = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(f"{words}; {hint}" if hint else words, name=name, obj=self)
 
@@ -363,7 +363,7 @@ class TensorMethods:
         return _apply("compress", condition, self, axis)
 
     def searchsorted(self, v: TensorLike, side: str = "left", sorter: Any = None) -> Variable:
-        """Where the elements of ``v`` belong in this sorted vector."""
+        """The indices at which the elements of ``v`` keep this sorted vector sorted."""
         return _apply("searchsorted", self, v, side, sorter)
 
     def nonzero(self, return_matrix: bool = False) -> Any:
@@ -486,9 +486,9 @@ class TensorMethods:
         return _apply("choose", self, choices, mode)
 
     def get_scalar_constant_value(self) -> Any:
-        """The number that this variable is for certain; else ``NotScalarConstantError``."""
+        """The number that this variable is known to be; else ``NotScalarConstantError``."""
         return operator("get_scalar_constant_value")(self)
 
     def eval(self, inputs_to_values: Mapping[Any, Any] | None = None) -> Any:
-        """The value, compiled and computed now, with these values for the inputs."""
+        """The value, compiled and computed now, for these values of the inputs."""
         return operator("evaluate")(self, dict(inputs_to_values or {}))

@@ -25,7 +25,7 @@ __all__ = [
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _Frames = tuple[tuple[CodeType, int], ...]
 
-#: What a hint may be. One node's ``algo_*`` may be a word of another direction, which it inherits.
+#: The values of hints. An ``algo_*`` may be a word of another direction: gradients inherit it.
 _ALGORITHMS = dict.fromkeys(
     word for d in ("fwd", "bwd_data", "bwd_filter") for word in FLAGS[f"dnn.conv.algo_{d}"].choices
 )
@@ -40,7 +40,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Hints:
-    """Choices for one node that are no part of what it computes.
+    """Choices for one node that do not change what it computes.
 
     ``name`` labels the node in reports; the ``algo_*`` values are those of the flags
     ``dnn.conv.algo_*``, ``algo`` is one of ``dnn.rnn.algo``; ``workspace_limit`` is in bytes.
@@ -90,7 +90,7 @@ class Origin:
 
     @classmethod
     def of_several(cls, parts: Sequence[tuple[str, Origin]]) -> Origin:
-        """That of a node made of several: it stands where the last one was made."""
+        """The origin of a node made of several: its lines are those of the last one."""
         flat: list[tuple[str, Origin]] = []
         for name, origin in parts:
             flat += origin.parts or [(name, Origin(origin._frames))]
@@ -134,8 +134,8 @@ class Origin:
 NOWHERE = Origin(())
 _limit = config.reader("traceback.limit")
 
-#: When a node was written, compared with other nodes of its graph: a number that grows; of a node
-#: of an inner graph that was put in place of one, that node's and then its own.
+#: The position of a node in the order in which nodes of its graph were written: a growing number. A
+#: node of an inner graph that replaced a node has that node's number, and then its own.
 Written = tuple[int, ...]
 
 _Inherited = tuple[Origin | None, Hints, Written | None]
@@ -146,7 +146,7 @@ _numbers = count()
 class inherit:
     """Nodes made inside take this origin and these hints (rewrites, gradients).
 
-    What stands for another node is also ``written`` when that was; other nodes are new.
+    With ``written`` they take the order number of the node that they replace; other nodes are new.
     """
 
     __slots__ = ("_given", "_token")
@@ -163,7 +163,7 @@ class inherit:
 
 @contextlib.contextmanager
 def inheriting() -> Iterator[Callable[[Origin, Hints, Written], None]]:
-    """:class:`inherit` for one node after the other: a function says what is inherited next."""
+    """:class:`inherit` for several nodes in turn, each begun by a call of the function it gives."""
     token = _inherited.set(_inherited.get())
 
     def take_after(origin: Origin, hints: Hints, written: Written) -> None:
@@ -177,10 +177,10 @@ def inheriting() -> Iterator[Callable[[Origin, Hints, Written], None]]:
 
 @contextlib.contextmanager
 def hinted(hints: Hints) -> Iterator[None]:
-    """Nodes made inside take these hints where none are given; each keeps its own origin.
+    """Nodes made inside take these hints if they get none; each has its own origin.
 
-    Inside of another such block, or of a rewrite, the origin stays what it is there and the hints
-    are these alone.
+    Inside of another such block, or of a rewrite, the origin is inherited as before, and these
+    hints replace the others.
     """
     inherited = _inherited.get()
     origin, written = (inherited[0], inherited[2]) if inherited else (None, None)
@@ -192,19 +192,19 @@ def hinted(hints: Hints) -> Iterator[None]:
 
 
 def current_hints() -> Hints:
-    """The hints that a node made now gets when none are given."""
+    """The hints of a node that is made now without any."""
     inherited = _inherited.get()
     return inherited[1] if inherited else NO_HINTS
 
 
 def is_inherited() -> bool:
-    """Whether a node made now stands for another one, whose origin it takes."""
+    """Whether a node that is made now replaces another one, whose origin it takes."""
     inherited = _inherited.get()
     return inherited is not None and inherited[0] is not None
 
 
 def make_written() -> Written:
-    """When a node made now was written: what is inherited, else now."""
+    """The order number of a node that is made now: the inherited one, else a new one."""
     inherited = _inherited.get()
     if inherited is not None and inherited[2] is not None:
         return inherited[2]

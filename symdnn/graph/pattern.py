@@ -127,11 +127,11 @@ class Match:
             raise AttributeError(f"the pattern has no variable {name!r}") from None
 
     def mark(self) -> tuple[int, int]:
-        """How much was found; to go back to before an alternative is tried."""
+        """The state before an alternative is tried, for :meth:`back_to`."""
         return len(self.variables), len(self.params)
 
     def back_to(self, mark: tuple[int, int]) -> None:
-        """Forget what was found since."""
+        """Forget what was matched since ``mark``."""
         variables, params = mark
         while len(self.variables) > variables:
             self.variables.popitem()
@@ -139,7 +139,7 @@ class Match:
             self.params.popitem()
 
 
-#: Whether a variable is an instance of a pattern; fills what is found, or leaves it as it was.
+#: Whether a variable is an instance of a pattern; adds to the match, or leaves it as it was.
 Matcher = Callable[[Variable, Match], bool]
 
 
@@ -149,7 +149,7 @@ def match(pattern: Any, variable: Variable, found: Match) -> bool:
 
 
 def matcher(pattern: Any) -> Matcher:
-    """:func:`match` for one pattern, which is taken apart once."""
+    """:func:`match` for one pattern, which is analysed once."""
     if not isinstance(pattern, Pattern):
         return lambda variable, found: is_filled_with(variable, pattern)
     if pattern.matcher is None:
@@ -236,12 +236,12 @@ def _same_parameters(wanted: Sequence[tuple[str, Any]], op: Op, found: Match) ->
     return True
 
 
-#: What makes each input of a node: the type of an op, :class:`Constant`, or None for other leaves.
+#: The maker of each input of a node: a type of op, :class:`Constant`, or None for other leaves.
 Makers = tuple[type | None, ...]
 
 
 def makers(node: Apply) -> Makers:
-    """What makes each input of ``node``."""
+    """The maker of each input of ``node``."""
     return tuple([
         type(v.owner.op) if v.owner is not None else Constant if isinstance(v, Constant) else None
         for v in node.inputs
@@ -249,7 +249,7 @@ def makers(node: Apply) -> Makers:
 
 
 def may_match(pattern: Pattern) -> Callable[[Makers], bool]:
-    """A quick look whether a node of the pattern's op may be an instance: what makes its inputs."""
+    """A quick test of the makers of a node's inputs: whether the node may match the pattern."""
     needs = [(k, kinds) for k, q in enumerate(pattern.inputs) if (kinds := _made_by(q)) is not None]
     count = len(pattern.inputs)
     turned = [(count - 1 - k, kinds) for k, kinds in needs]
@@ -264,7 +264,7 @@ def may_match(pattern: Pattern) -> Callable[[Makers], bool]:
 
 
 def _made_by(pattern: Any) -> frozenset[type] | None:
-    """The ops, or :class:`Constant`, that a pattern wants of a variable; None for any."""
+    """The makers of a variable that can match the pattern; None for any."""
     if isinstance(pattern, ConstPattern | int | float):
         return frozenset({Constant})
     if isinstance(pattern, PatternVar):
@@ -291,7 +291,7 @@ def is_filled_with(variable: Variable, value: float) -> bool:
     """Whether ``variable`` is a constant all of whose elements equal ``value`` (and has some)."""
     if not isinstance(variable, Constant) or variable.data.size == 0:
         return False
-    if variable.exact is not None:  # not what 16 bits made of it
+    if variable.exact is not None:  # the number before it was rounded to 16 bits
         return variable.exact == value
     if variable.data.flat[0] != value:
         return False

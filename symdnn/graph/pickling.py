@@ -1,8 +1,8 @@
-"""Pickles of graphs that need no deep recursion, whatever the depth of the graph.
+"""Pickles graphs of any depth without deep recursion.
 
 A pickler descends from a variable to its node, from there to the node's inputs, and so on: a deep
-graph would exhaust the stack. So the first variable that is met writes all nodes above it first,
-inputs before users; each node then finds what it needs in the pickler's memo.
+graph would exhaust the stack. So the first variable writes all nodes above it first, inputs before
+users; each node then finds its inputs in the pickler's memo.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Nodes(list[Any]):
 
 
 class _End:
-    """Written last; writing it says that the writer is done."""
+    """The last item: when it is written, all nodes have been."""
 
     def __reduce__(self) -> tuple[object, ...]:
         _state.writer = None
@@ -64,7 +64,7 @@ class _End:
 def is_writing() -> bool:
     """Whether the nodes above the variable being pickled have been written already."""
     writer = getattr(_state, "writer", None)
-    # A weak reference: a pickler that failed half way takes its writer with it.
+    # A weak reference: after a failure the pickler and its list of nodes go together.
     return writer is not None and writer() is not None
 
 

@@ -1,4 +1,4 @@
-"""Where values lie and nodes run: a device of this process, by kind and index."""
+"""The place of values and nodes: a device of this process, by kind and index."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["HOST", "Place", "check_one_gpu"]
 
 
 class Place(NamedTuple):
-    """A device. Kernels are looked up by its ``kind``; storages, segments and plans know the whole.
+    """A device. Kernels are looked up by its ``kind``; storages, segments and plans have the place.
 
-    A tuple, since each call looks storages up by it.
+    It is a tuple, since each call looks storages up by it, which has to be fast.
 
     >>> print(Place("cuda", 1), Place.parse("cuda"), HOST)
     cuda1 cuda0 cpu
@@ -44,7 +44,7 @@ HOST = Place("cpu")
 
 
 def check_one_gpu(own: Place, other: Place, what: str) -> None:
-    """Raise :class:`~symdnn.errors.OptionError` where a function at ``own`` needs another GPU."""
+    """Raise :class:`~symdnn.errors.OptionError` if a function at ``own`` needs another GPU."""
     if HOST not in (own, other) and own != other:
         raise OptionError(
             f"{what} is on {other}, the function on {own}, and a function runs on one GPU. Compile "

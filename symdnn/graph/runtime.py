@@ -1,4 +1,4 @@
-"""What a target's runtime gives to ``compile``: storages' memory, and plans bound to a device."""
+"""The interface of a target's runtime: memory for storages, and plans bound to a device."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["BoundPlan", "Runtime", "Watcher", "garbage"]
 
 
 class Watcher:
-    """Told around each node of a watched run; all that it sees is on the host."""
+    """Called before and after each node of a watched run, with arrays on the host."""
 
-    #: Whether a device's kernels are to find garbage where they write.
+    #: Whether output buffers on a device are filled with garbage before kernels write them.
     garbage = False
 
     def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
@@ -26,7 +26,7 @@ class Watcher:
 
 
 def garbage(shape: Sequence[int], dtype: Any) -> Any:
-    """An array of what nobody would compute: very large numbers, or True."""
+    """An array of values that are unlikely as results: very large numbers, or True."""
     raw = np.full(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, 0x7F, np.uint8)
     if dtype == np.bool_:
         raw[:] = 1
@@ -36,9 +36,9 @@ def garbage(shape: Sequence[int], dtype: Any) -> Any:
 class BoundPlan:
     """A plan at real addresses. Running it is: copy in, launch, copy out."""
 
-    #: Whether it runs no code of a user's and no BLAS.
+    #: Whether it runs no user's code and no BLAS.
     closed: bool = False
-    #: The captured graph that runs it, where there is one.
+    #: The captured graph that runs it, if there is one.
     replay: Any = None
 
     @property
@@ -48,11 +48,11 @@ class BoundPlan:
 
     @property
     def capture_state(self) -> str:
-        """Whether it is a captured graph, or why it is none; empty on a device without graphs."""
+        """Whether it is captured, or the reason why not; empty on a device without CUDA graphs."""
         return ""
 
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
-        """Values that leave, given those that enter, in the order of the segment."""
+        """The segment's outputs, given its inputs, both in the segment's order."""
         raise NotImplementedError
 
     def become_hot(self) -> None:
@@ -64,11 +64,11 @@ class Runtime:
 
     #: Its :class:`~symdnn.graph.values.storage.DeviceMemory`.
     memory: Any
-    #: ``adopt(value, what)`` takes an array that lies on the device; None: there are no such.
+    #: ``adopt(value, what)`` takes an array on the device; None if there are no such arrays.
     adopt: Callable[..., Any] | None = None
 
     def settle(self) -> None:
-        """Wait for what was enqueued, and raise what kernels found wrong."""
+        """Wait for enqueued work, and raise the errors that kernels reported."""
 
     def trim(self) -> None:
         """Give memory back to the system that nothing uses: here, of the C library's heap."""
@@ -77,7 +77,7 @@ class Runtime:
             trim(ctypes.c_size_t(0))
 
     def memory_use(self) -> Any:
-        """What symdnn has taken of a device with memory of its own; None for the host."""
+        """symdnn's use of the device's own memory; None for the host."""
         return None
 
     def bind(self, specialised: Any, memory_plan: Any) -> BoundPlan:
@@ -85,7 +85,7 @@ class Runtime:
         raise NotImplementedError
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """Calls on one device, one at a time."""
+        """A context for a call: calls on one device exclude each other."""
         raise NotImplementedError
 
     def to_host(self, value: Any) -> Any:
@@ -93,7 +93,7 @@ class Runtime:
         raise NotImplementedError
 
     def lend(self, value: Any) -> Any:
-        """A value where it is, as an array that users know."""
+        """A value in its place, without a copy, as an array of a type for users."""
         raise NotImplementedError
 
     def fresh(self, value: Any) -> Any:
@@ -101,15 +101,15 @@ class Runtime:
         raise NotImplementedError
 
     def placed(self, v: Any) -> Any:
-        """A constant where values of its type are kept."""
+        """The value of a constant in the memory for values of its type."""
         raise NotImplementedError
 
     def loop_arrays(self) -> Any:
-        """What a loop's buffers are (:class:`symdnn.ops.control.scan_loop.LoopArrays`)."""
+        """The maker of a loop's buffers (:class:`symdnn.ops.control.scan_loop.LoopArrays`)."""
         raise NotImplementedError
 
     def loop_graphs(self) -> Any:
-        """What runs a whole loop as one launch where it can; None on a device without graphs."""
+        """The runner of whole loops as one launch; None on a device without CUDA graphs."""
         raise NotImplementedError
 
     def update(self, pairs: Sequence[tuple[Storage, Any]]) -> None:
@@ -117,5 +117,5 @@ class Runtime:
         raise NotImplementedError
 
     def facts(self) -> Mapping[str, Any]:
-        """What reports print of the device."""
+        """Facts about the device for reports."""
         raise NotImplementedError

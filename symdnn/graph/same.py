@@ -12,13 +12,13 @@ __all__ = ["equal_computations", "is_same_graph"]
 
 
 class _Numbers:
-    """A number for each computation: equal ones, found in whichever graph, share it."""
+    """A number for each computation: equal ones have the same number, in any graph."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
 
     def of(self, outputs: Sequence[Variable], given: Mapping[Variable, Any]) -> list[int]:
-        """The numbers of ``outputs``; ``given`` says which inputs stand for what."""
+        """The numbers of ``outputs``; ``given`` maps inputs to their replacements."""
         found = {v: self._number(("given", what)) for v, what in given.items()}
         for node in toposort(outputs, found):
             inputs = tuple(self._leaf_or(found, v) for v in node.inputs)
@@ -41,7 +41,7 @@ def equal_computations(
     in_xs: Iterable[Variable] | None = None,
     in_ys: Iterable[Variable] | None = None,
 ) -> bool:
-    """Whether ``xs`` are computed as ``ys`` are, when each of ``in_xs`` stands for one of
+    """Whether ``xs`` are computed as ``ys`` are, if each of ``in_xs`` corresponds to one of
     ``in_ys``. Any other input must be the same variable or an equal constant.
     """
     given_xs, given_ys = list(in_xs or ()), list(in_ys or ())
@@ -61,7 +61,7 @@ def is_same_graph(
 ) -> bool:
     """Whether two variables are the same computation, where ``givens`` pairs some inputs.
 
-    ``debug`` is accepted for Theano's sake.
+    ``debug`` is accepted for compatibility with Theano.
     """
     pairs = dict(givens or {})
     both = {v: i for i, pair in enumerate(pairs.items()) for v in pair}

@@ -1,7 +1,7 @@
-"""A kernel that runs a call as one of another op, or in another layout: the one adapter there is.
+"""The adapter kernel: it runs a call as a call of another op, or in another layout.
 
-A library's op means what an op of no library means. Where the library refuses a plan's shapes, or a
-kernel of ours is faster, the kernels of that other op run.
+A library's op has the meaning of a neutral op. If the library refuses a plan's shapes, or another
+kernel is faster, a kernel of the neutral op runs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["Substitute"]
 
 @dataclass(frozen=True)
 class Substitute(Kernel):
-    """Runs ``rewritten(call)`` by the first of ``kernels`` that takes it.
+    """Runs ``rewritten(call)`` by the first of ``kernels`` that does not refuse it.
 
-    ``rewritten`` gives the call that runs, on the same operands, or in words why there is none.
-    Without ``kernels`` they are those of the other op on ``target_kind``. With ``lends_name`` a
-    report calls it by the name of the kernel that runs.
+    ``rewritten`` returns the call to run, on the same operands, or the reason in words why there is
+    none. The default ``kernels`` are those of the other op on ``target_kind``. With ``lends_name``
+    reports name the kernel that runs.
     """
 
     rewritten: Callable[[Call], Call | str]
@@ -36,7 +36,7 @@ class Substitute(Kernel):
         return self.kernels or tuple(kernels_for(type(inner.op), self.target_kind))
 
     def refuses(self, call: Call) -> str | None:
-        """Why there is no other call, or what all kernels refuse in it."""
+        """The reason why there is no other call, or why all kernels refuse it."""
         inner = self.rewritten(call)
         if isinstance(inner, str):
             return inner
@@ -52,7 +52,7 @@ class Substitute(Kernel):
         return inner, next(k for k in self._candidates(inner) if k.refuses(inner) is None)
 
     def settled(self, call: Call) -> Substitute:
-        """With the one kernel that runs, its own choices made."""
+        """The substitute with only the kernel that runs, whose choices are made."""
         inner, kernel = self.taken(call)
         own = kernel.settled(inner)
         name = own.name if self.lends_name else self.name
@@ -64,16 +64,16 @@ class Substitute(Kernel):
         return kernel.capturable(inner)
 
     def workspace_bytes(self, call: Call) -> int:
-        """What the kernel needs."""
+        """The workspace of the kernel that runs."""
         inner, kernel = self.taken(call)
         return kernel.workspace_bytes(inner)
 
     def bind(self, call: Call) -> Any:
-        """The kernel's launch."""
+        """The launch of the kernel that runs."""
         inner, kernel = self.taken(call)
         return kernel.bind(inner)
 
     def details(self, call: Call) -> str:
-        """Those of the kernel that runs."""
+        """The details of the kernel that runs."""
         inner, kernel = self.taken(call)
         return kernel.details(inner)

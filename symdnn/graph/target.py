@@ -1,4 +1,4 @@
-"""A target as plain facts: what ``opt`` may know of a machine. Detection fills it in elsewhere."""
+"""A target as plain facts: all that ``opt`` knows of a machine. Detection is elsewhere."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["Libraries", "Target", "Version"]
 
 #: A library's version.
 Version = tuple[int, ...]
-#: Of an argument that was not given.
-_UNSAID: Any = object()
+#: The default of arguments that may be None.
+_NOT_GIVEN: Any = object()
 
 
 class Libraries(Mapping[str, Version]):
@@ -69,7 +69,7 @@ class Target:
     isa: str | None = None
     threads: int = 1
     memory_bytes: int | None = None
-    #: Why a library is absent, as detection found it: printed where one is asked for.
+    #: The reasons why libraries are absent, for errors about nodes that demand one.
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __init__(
@@ -77,8 +77,8 @@ class Target:
         kind: str = "cpu",
         index: int = 0,
         compute_capability: tuple[int, int] | None = None,
-        cudnn: Version | None = _UNSAID,
-        onednn: Version | None = _UNSAID,
+        cudnn: Version | None = _NOT_GIVEN,
+        onednn: Version | None = _NOT_GIVEN,
         isa: str | None = None,
         threads: int = 1,
         memory_bytes: int | None = None,
@@ -88,7 +88,7 @@ class Target:
         **versions: Version | None,
     ) -> None:
         named = {"cudnn": cudnn, "onednn": onednn, **versions}
-        known = {**(libraries or {}), **{k: v for k, v in named.items() if v is not _UNSAID}}
+        known = {**(libraries or {}), **{k: v for k, v in named.items() if v is not _NOT_GIVEN}}
         given = (kind, index, compute_capability, Libraries(known), isa, threads, memory_bytes)
         for f, value in zip(fields(self), (*given, tuple(notes)), strict=True):
             object.__setattr__(self, f.name, value)

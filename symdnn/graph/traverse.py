@@ -18,7 +18,7 @@ __all__ = [
 def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Apply]:
     """Nodes that ``outputs`` need, inputs first; the walk stops at ``blockers``.
 
-    Ordered effects (:attr:`Op.ordered`) come as they were written.
+    Ordered effects (:attr:`Op.ordered`) are in the order in which they were written.
     """
     # A set or a dict is looked up as it is: copying it at each call would make walks quadratic.
     blocked = blockers if isinstance(blockers, Mapping | AbstractSet) else set(blockers)
@@ -49,10 +49,10 @@ def written_order(
     ordered: Collection[Apply],
     needs: Callable[[Apply], Iterable[Apply]] = _makers,
 ) -> list[Apply]:
-    """``ordered`` nodes as they were written, as far as nodes that need each other allow it.
+    """``ordered`` nodes in the order in which they were written, as far as their inputs allow it.
 
-    ``order`` is a topological order of all nodes. Data goes first: by ``givens`` a node may need
-    what was written after it.
+    ``order`` is a topological order of all nodes. Inputs have precedence: by ``givens`` a node may
+    need one that was written later.
     """
     inside = {n: i for i, n in enumerate(order)}
     users: dict[Apply, list[Apply]] = {}
@@ -61,7 +61,7 @@ def written_order(
         for maker in {m: None for m in needs(node) if m in inside}:
             users.setdefault(maker, []).append(node)
             missing[node] += 1
-    # What has no effect sorts first, so that the next effect is chosen among all that can be next.
+    # Nodes without effects come first, so that the next effect is chosen among all that are ready.
     keys = {n: (n.written if n in ordered else (), inside[n]) for n in order}
     ready = [keys[n] for n in order if not missing[n]]
     heapify(ready)
@@ -107,7 +107,7 @@ def in_written_order(
 def needs_more_effects(values: Iterable[Variable], node: Apply) -> bool:
     """Whether ``values`` need an ordered effect that ``node`` does not.
 
-    A rewrite that lets ``node`` wait for them could turn the order of effects round.
+    A rewrite that makes ``node`` depend on them could reverse the order of effects.
     """
     own = {v for n in toposort(node.inputs) for v in n.outputs}
     return any(n.op.ordered for n in toposort(values, own))
@@ -174,7 +174,7 @@ def graph_inputs(outputs: Iterable[Variable], blockers: Iterable[Variable] = ())
 
 
 def free_inputs(outputs: Iterable[Variable]) -> list[Variable]:
-    """The inputs that have no value of their own: neither constants nor shared variables."""
+    """The inputs that are neither constants nor shared variables."""
     return [v for v in leaves(outputs) if not isinstance(v, Constant | Shared)]
 
 
@@ -186,10 +186,10 @@ def clone_graph(
 ) -> dict[Variable, Variable]:
     """Copy the graph of ``outputs`` with some variables replaced.
 
-    ``replace`` maps variables (inputs or intermediate ones) to what stands for them; other leaves
-    go through ``leaf``. The result maps each old variable to its new one. Types are inferred anew
-    only below a replacement of another type. ``within`` says when the node was written that all of
-    this stands for.
+    ``replace`` maps variables (inputs or intermediate ones) to their replacements; other leaves are
+    mapped by ``leaf``. The result maps each old variable to its new one. Types are inferred anew
+    only below a replacement of another type. ``within`` is the order number of the node that the
+    copy replaces.
     """
     memo: dict[Variable, Variable] = dict(replace)
 
@@ -210,8 +210,8 @@ def clone_graph(
 
 
 def copy_node(node: Apply, inputs: Sequence[Variable]) -> Apply:
-    """The same node on other inputs; types are inferred anew only where those of inputs differ,
-    or the names of their sizes."""
+    """The same node on other inputs; types are inferred anew only if types or names of sizes of the
+    inputs differ."""
     pairs = zip(node.inputs, inputs)
     if any(a.type != b.type or a.type.names != b.type.names for a, b in pairs):
         return node.clone_with(inputs)
@@ -237,14 +237,14 @@ def substituted(
     return [memo.get(v, v) for v in outputs]
 
 
-#: How many views and casts may lie between a parameter and what reads it.
-_MOST_STEPS = 16
+#: The most views and casts between a parameter and its reader that are followed.
+_MAX_VIEWS_AND_CASTS = 16
 
 
 def parameter_name(v: Variable) -> str:
-    """The name of the shared variable that ``v`` is, shows or is cast from; empty where it is
-    none, or has no name."""
-    for _ in range(_MOST_STEPS):
+    """The name of the shared variable that ``v`` is, is a view of or is cast from; empty if there
+    is none or it has no name."""
+    for _ in range(_MAX_VIEWS_AND_CASTS):
         if isinstance(v, Shared):
             return str(v.name or "")
         if v.owner is None or len(v.owner.inputs) != 1:

@@ -28,7 +28,7 @@ _NAMES = {dtype: name for name, dtype in _NUMPY.items()}
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """``dtype.name``, which NumPy puts together anew each time."""
+    """``dtype.name``, from a table, since NumPy builds the string at each access."""
     return _NAMES.get(dtype) or dtype.name
 
 
@@ -37,8 +37,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return _NUMPY[name]
 
 
-class _Kept:
-    """A property of what never changes, computed once."""
+class _ComputedOnce:
+    """A property that is computed once, since its object never changes."""
 
     def __init__(self, compute: Callable[[Any], Any]) -> None:
         self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
@@ -46,7 +46,7 @@ class _Kept:
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
         if owner is None:
             return self
-        # From now on the entry of the instance is found, and this is not asked again.
+        # The instance's own entry hides this property from now on.
         value = owner.__dict__[self.name] = self.compute(owner)
         return value
 
@@ -54,20 +54,20 @@ class _Kept:
 if TYPE_CHECKING:
     kept = property
 else:
-    kept = _Kept
+    kept = _ComputedOnce
 
 
 class Type:
-    """What is known of a variable before any value exists."""
+    """The static knowledge about a variable, before any value exists."""
 
-    #: Whether it is an integer or a bool without axes: sizes, bounds, counts and conditions, which
-    #: stay on the host, wherever the rest is.
+    #: Whether it is an integer or bool scalar, such as a size, bound, count or condition. These
+    #: stay on the host, whatever the device.
     is_integer_scalar: Any = False
-    #: Names of the sizes; None where there are none.
+    #: Names of the sizes; None if there are none.
     names: Any = None
 
     def accepts(self, other: Type) -> bool:
-        """Whether a variable of type ``other`` may stand where this type is wanted."""
+        """Whether a variable of type ``other`` may be used for one of this type."""
         return self == other
 
     def agrees_in_names(self, other: Type) -> bool:
@@ -79,8 +79,8 @@ class Type:
 class OpaqueType(Type):
     """Bytes that belong to a kernel (an RNN's reserve space, a dropout mask).
 
-    No dtype or shape; the size is stated by the chosen kernel at plan time, and the value never
-    leaves its device. ``tag`` joins the forward and backward op that share it.
+    It has no dtype and no shape. The chosen kernel gives its size when a plan is made, and the
+    value never leaves its device. ``tag`` identifies the forward and the backward op that share it.
     """
 
     tag: str
@@ -93,13 +93,13 @@ class OpaqueType(Type):
 class TensorType(Type):
     """A dense array: ``dtype`` (one of :data:`DTYPES`) and ``shape`` (``None`` where unknown).
 
-    As in Theano, ``TensorType("float32", (False, True))`` gives broadcast flags instead of sizes
+    As in Theano, ``TensorType("float32", (False, True))`` has broadcast flags instead of sizes
     (``True`` is a static 1), and calling a type makes a variable of it. ``name`` is accepted for
-    Theano's sake; ``dtype="floatX"`` is the flag's.
+    compatibility with Theano; ``dtype="floatX"`` is the value of that flag.
 
-    A size that is unknown may have a name, a string or a :class:`~symdnn.Dim`: ``("batch", 784)``
-    has the ``shape`` ``(None, 784)`` and the ``names`` ``(Dim("batch"), None)``. Names are no part
-    of equality.
+    An unknown size may have a name, a string or a :class:`~symdnn.Dim`: ``("batch", 784)`` has the
+    ``shape`` ``(None, 784)`` and the ``names`` ``(Dim("batch"), None)``. Names do not count in
+    comparisons.
     """
 
     dtype: str
@@ -136,7 +136,7 @@ class TensorType(Type):
 
     @kept
     def is_integer_scalar(self) -> bool:
-        """Whether it is an integer or a bool without axes: such values stay on the host."""
+        """Whether it is an integer or bool scalar: such values stay on the host."""
         return not self.shape and self.is_discrete
 
     @kept
@@ -188,7 +188,7 @@ class TensorType(Type):
         return TensorType(dtype, self.shape).with_names(self.names)
 
     def with_names(self, names: Iterable[Dim | None] | None) -> TensorType:
-        """The same dtype and shape with these names, or none; sizes that are known need none."""
+        """The same dtype and shape with these names, or none; known sizes lose theirs."""
         if names is None and self.names is None:
             return self
         pairs = zip(self.shape, names or self.shape)
@@ -232,7 +232,7 @@ class TensorType(Type):
         return f"({inner},)" if self.ndim == 1 else f"({inner})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # Without what is kept.
+        # Without the values of computed properties.
         return {"dtype": self.dtype, "shape": self.shape, "names": self.names}
 
     def __call__(self, name: Any = None) -> Any:

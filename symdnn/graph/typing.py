@@ -1,7 +1,7 @@
-"""Names for what signatures say: arrays, dtypes, sizes, axes, and what becomes a variable.
+"""Types of arguments for signatures: arrays, dtypes, sizes, axes, and values for variables.
 
-They are read by people and by checkers of types, never when the program runs: an alias with a
-variable in it is a string.
+They are for readers and type checkers, and are never used when the program runs: an alias that
+contains a variable is a string.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from symdnn.graph.variable import Variable
 
     #: The op of a node, a call, a kernel or a rewrite: ``Apply[Conv]``; any op where none is named.
-    #: Tables hold those of all ops, and see to it that each is asked about its own only.
+    #: Tables hold kernels of all ops, and call each of them for its own op only.
     OpT = TypeVar("OpT", bound=Op, covariant=True, default=Op)
 else:
     from typing import TypeVar
@@ -30,21 +30,21 @@ __all__ = [
     "ShapeLike", "StaticShape", "TensorLike",
 ]  # fmt: skip
 
-#: An array of NumPy's, of any dtype and shape.
+#: A NumPy array of any dtype and shape.
 Array = np.ndarray[Any, np.dtype[Any]]
-#: A function of arrays that gives an array: one of NumPy's, or written as these are.
+#: A function from arrays to an array: NumPy's, or one of the same form.
 NumpyFunction = Callable[..., Array]
-#: A number of Python's or NumPy's.
+#: A number of Python or NumPy.
 Scalar: TypeAlias = "bool | int | float | complex | np.number[Any] | np.bool_"
 #: What :func:`~symdnn.graph.variable.as_variable` takes: a variable, an array, a number, or a list.
 TensorLike: TypeAlias = "Variable | Array | Scalar | Sequence[TensorLike]"
-#: What says a dtype: its name (``"floatX"`` too), NumPy's object for it, or a scalar type.
+#: A dtype: its name (``"floatX"`` too), NumPy's object for it, or a scalar type.
 DtypeLike: TypeAlias = "str | np.dtype[Any] | type[np.generic] | type[complex]"
 #: One axis or several; negative ones count from the end, None stands for all.
 AxisLike: TypeAlias = "int | Sequence[int] | None"
-#: Sizes of a tensor: int scalars, variables among them, or a vector; a single one is a vector's.
+#: The shape of a tensor: sizes as ints or variables, or a vector of them; one size is a vector's.
 ShapeLike: TypeAlias = "int | Variable | Array | Sequence[int | Variable]"
-#: Sizes of a tensor as far as they are known; None, or None among them, where they are not.
+#: The known part of a tensor's shape: None for each unknown size, or for the whole.
 StaticShape: TypeAlias = "Sequence[int | Variable | None] | None"
 #: A number for each spatial axis, or one for all of them: strides, windows, dilations.
 PerAxis: TypeAlias = "int | Sequence[int]"

@@ -34,8 +34,8 @@ __all__ = ["Apply", "Constant", "Shared", "Variable", "as_variable", "constant"]
 class Variable(TensorMethods, ElementwiseMethods):
     """A symbolic value: an input, or output ``index`` of the node ``owner``.
 
-    ``type`` says what is known before any value exists. Variables compare by identity, so they
-    are keys of dicts; a comparison such as ``x < 1`` is symbolic and has no truth value.
+    ``type`` is its static type. Variables compare by identity, so they can be keys of dicts; a
+    comparison such as ``x < 1`` is symbolic and has no truth value.
     """
 
     __slots__ = ("__weakref__", "_evaluated", "_tag", "index", "name", "owner", "type")
@@ -47,7 +47,7 @@ class Variable(TensorMethods, ElementwiseMethods):
         owner: Apply | None = None,
         index: int | None = None,
     ) -> None:
-        # Its few readers ask whether a type is opaque where it may be one.
+        # The few places that may meet an opaque type test for it.
         self.type: TensorType = type  # type: ignore[assignment]
         self.name = name
         self.owner = owner
@@ -120,7 +120,7 @@ class Variable(TensorMethods, ElementwiseMethods):
         return str(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the formula and the type."""
+        """The variable in a notebook: formula and type."""
         return str(operator("repr_html")(self))
 
     def __copy__(self) -> Variable:
@@ -140,9 +140,9 @@ class Variable(TensorMethods, ElementwiseMethods):
 class Constant(Variable):
     """A value known when the graph is built. ``data`` is a read-only array.
 
-    ``exact`` is the number that a float16 or bfloat16 of one element was rounded from: a fused
-    chain, which computes in float32, takes that. ``number`` is the Python number that it stands
-    for, if nobody has given it a dtype: beside arrays it takes theirs.
+    ``exact`` is the number before it was rounded to a float16 or bfloat16 of one element: fused
+    elementwise chains, which compute in float32, use it. ``number`` is the Python number if no
+    dtype was given: with arrays it takes their dtype.
     """
 
     __slots__ = ("_key", "data", "exact", "number", "read_of")
@@ -163,11 +163,11 @@ class Constant(Variable):
         self.exact = exact if narrow else None
         self.number = number
         self._key: tuple[Any, ...] | None = None
-        #: The variable of whose type this is a size; a function that needs it reads that variable.
+        #: The variable whose type has this size; a function with this constant needs the variable.
         self.read_of: Variable | None = None
 
     def reading(self, v: Variable) -> Constant:
-        """This constant, told that it was read off the type of ``v``."""
+        """This constant, marked as a size of the type of ``v``."""
         self.read_of = v
         return self
 
@@ -177,13 +177,13 @@ class Constant(Variable):
         return self.data
 
     def key(self) -> tuple[Any, ...]:
-        """Equal for constants of equal type and equal bytes."""
+        """A key that is equal for constants of equal type and equal bytes."""
         if self._key is None:
             self._key = (self.type, self.data.tobytes(), self.exact)
         return self._key
 
     def settled(self) -> Constant:
-        """This constant with the dtype that it has: what a node reads is no bare number."""
+        """This constant with a fixed dtype, as an input of a node."""
         if self.number is None:
             return self
         made = Constant(self.data, self.name, self.exact)
@@ -217,8 +217,8 @@ class Constant(Variable):
 class Shared(Variable):
     """A variable with a value of its own that functions read and update.
 
-    The value lives in ``storage``; ``default_update`` is an expression that functions which read
-    this variable write back unless told otherwise.
+    The value is in ``storage``. ``default_update`` is an expression that functions which read this
+    variable write back, unless their arguments say otherwise.
     """
 
     __slots__ = ("_default_update", "storage")
@@ -230,7 +230,7 @@ class Shared(Variable):
 
     @property
     def default_update(self) -> Variable | None:
-        """The next value that functions which read this variable write back; None for none."""
+        """The next value, which functions that read this variable write back; None for none."""
         return self._default_update
 
     @default_update.setter
@@ -246,9 +246,9 @@ class Shared(Variable):
         cls, value: Any, name: str | None = None, static: Any = None, borrow: bool = False,
         dtype: str | None = None,
     ) -> Shared:  # fmt: skip
-        """A variable whose value is an array on a device, which stays there.
+        """A variable whose value is an array on a device and stays there.
 
-        ``static`` are dimensions as ``TensorType`` has them, ``dtype`` what the array must have.
+        ``static`` are dimensions as in ``TensorType``, ``dtype`` the wanted dtype of the array.
         """
         what = f"shared {name or ''}".strip()
         made = place(value, what)
@@ -257,11 +257,11 @@ class Shared(Variable):
         return cls(type_, Storage.placed(made, borrow), name)
 
     def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
-        """The value: a copy, or with ``borrow`` on the CPU the very array that functions use.
+        """The value: a copy, or with ``borrow`` on the CPU the array itself that functions use.
 
-        With ``return_internal_type`` a variable whose value is on a GPU, or belongs there by the
-        flag ``device``, gives its memory there, without a copy, as a ``GPUArray`` of PyCUDA's, or
-        where that is not installed as a ``symdnn.gpu.DeviceArray``.
+        With ``return_internal_type`` the result is the memory on the GPU, without a copy, if the
+        value is there or belongs there by the flag ``device``: PyCUDA's ``GPUArray``, or without
+        PyCUDA a ``symdnn.gpu.DeviceArray``.
         """
         if not return_internal_type:
             return self.storage.get(borrow=borrow)
@@ -286,7 +286,7 @@ class Shared(Variable):
     def set_value(self, new_value: Any, borrow: bool = False) -> None:
         """Replace the value; dtype and ndim must stay, static dimensions too.
 
-        An array on a GPU (PyCUDA's ``GPUArray``, and what has ``__cuda_array_interface__`` or
+        An array on a GPU (PyCUDA's ``GPUArray``, or any with ``__cuda_array_interface__`` or
         ``__dlpack__``) is copied there; with ``borrow`` its memory becomes the variable's.
 
         Raises :class:`~symdnn.errors.InputError` for another dtype or ndim, or for an array of
@@ -308,7 +308,7 @@ class Shared(Variable):
         return self.storage
 
     def clone(self, name: str | None = None) -> Variable:
-        """Another shared variable on the same storage."""
+        """Another shared variable with the same storage."""
         other = Shared(self.type, self.storage, name or self.name)
         other.default_update = self.default_update
         other._tag = copy.copy(self._tag)
@@ -319,7 +319,7 @@ class Shared(Variable):
 
     def __deepcopy__(self, memo: dict[int, object]) -> Variable:
         other = Shared(self.type, copy.deepcopy(self.storage, memo), self.name)
-        memo[id(self)] = other  # before the update, which may read this variable
+        memo[id(self)] = other  # first, since the update may read this variable
         other.default_update = copy.deepcopy(self.default_update, memo)
         other._tag = copy.deepcopy(self._tag, memo)
         return other
@@ -392,7 +392,7 @@ def constant(
 ) -> Constant:
     """A constant variable.
 
-    A Python number gets the dtype of the arrays that it meets; alone an int is int64, a float
+    A Python number gets the dtype of the arrays in the same op; alone an int is int64, a float
     ``floatX`` (with ``cast_policy=custom``, Theano's rule: the smallest integer dtype that holds
     it, and ``floatX``). An array keeps its dtype; ``ndim`` adds leading dimensions of size 1.
     """
@@ -407,7 +407,7 @@ def constant(
 
 
 def as_variable(value: Any, name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
-    """``value`` itself when it is a variable, else a constant.
+    """``value`` itself if it is a variable, else a constant.
 
     A list or tuple that holds variables is stacked (``T.stack``).
     """

@@ -6,10 +6,10 @@
     nn.convert(net, "cudnn")
     nn.cudnn.benchmark = True
 
-A backend says what the ops of a module may lower to: ``auto`` what symdnn finds best, ``nn`` no
-vendor's library, ``cudnn`` that of NVIDIA's GPUs, ``onednn`` that of CPUs. It is a hint, and acts
-on the expressions that are built after it was set. A function for another target runs all the same:
-``cudnn`` means nothing on a CPU.
+A backend is the library to which the ops of a module may be lowered: ``auto`` symdnn's choice,
+``nn`` no vendor's library, ``cudnn`` the library for NVIDIA's GPUs, ``onednn`` that for CPUs. It is
+a hint for expressions that are built after it was set. A function for another target ignores it:
+``cudnn`` has no effect on a CPU.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _BOTH = (
     SoftMax, Recurrent,
 )  # fmt: skip
 
-#: The modules that a vendor's library has; those derived of them count too.
+#: The modules for which a vendor's library has ops; subclasses count, too.
 CONVERTIBLE: dict[str, tuple[type[Module], ...]] = {
     "cudnn": (
         *_BOTH, ReLU, ClippedReLU, Tanh, Sigmoid, ELU, SpatialCrossMapLRN, LogSoftMax,
         SpatialSoftMax, SpatialLogSoftMax, VolumetricSoftMax, VolumetricLogSoftMax, CTCCriterion,
-        # As in cudnn.torch; here one kernel of our own does both of their steps.
+        # As in cudnn.torch; here one kernel of symdnn does both of their steps.
         SpatialCrossEntropyCriterion, VolumetricCrossEntropyCriterion,
     ),
     "onednn": (*_BOTH, LogSoftMax, LayerNorm, Linear, Bilinear, MM),
@@ -87,19 +87,19 @@ def convert(
     fastest: bool | None = None,
     required: bool = False,
 ) -> Module:
-    """Let all modules of ``net`` that ``backend`` has lower to it; returns ``net``, changed.
+    """Set the backend of all modules of ``net`` that it supports; returns ``net``.
 
     ``backend`` is ``"auto"``, ``"nn"``, ``"cudnn"``, ``"onednn"``, or :data:`cudnn`, or the module
-    ``symdnn.nn``. Nothing is copied: parameters stay the variables they are. ``exclude(module)`` is
-    asked for every module inside, containers too; those for which it answers yes stay as they are,
-    what is inside of them is asked for by itself. A module that another library had and ``backend``
-    has not goes back to ``"auto"``. A class of one's own says that a library has its ops by
+    ``symdnn.nn``. Nothing is copied: parameters remain the same variables. ``exclude(module)`` is
+    called for every module inside, also for containers. If it is true, that module is not changed,
+    but modules inside of it may be. A module with another library's backend that ``backend`` does
+    not support gets ``"auto"``. A user's class declares libraries for its ops by
     ``vendors = ("cudnn", "onednn")``.
 
     ``benchmark`` and ``fastest`` set the mode of this network's convolutions, as their methods of
-    these names do. With ``required`` a machine without the library is an error that lists where it
-    was looked for: :class:`~symdnn.errors.CudnnRequired`, for oneDNN
-    :class:`~symdnn.cpu.onednn.library.OnednnNotFound`. Without it, functions run by what is there.
+    these names do. With ``required`` a missing library is an error that lists the paths that were
+    searched: :class:`~symdnn.errors.CudnnRequired`, for oneDNN
+    :class:`~symdnn.cpu.onednn.library.OnednnNotFound`. Otherwise functions run by other kernels.
     """
     name = _backend_name(backend)
     if not isinstance(net, Module):
@@ -127,9 +127,10 @@ def _backend_name(backend: object) -> str:
 
 
 def _has(backend: str, module: Module, excluded: set[int]) -> bool:
-    """Whether the backend is one for this module.
+    """Whether the backend supports this module.
 
-    ``nn`` is for all, but modules inside inherit it, so not where one of them was left out.
+    ``nn`` supports all. But modules inside inherit it, so a module with an excluded one inside does
+    not get it.
     """
     if backend == "nn":
         return not any(id(m) in excluded for _, m in module.named_modules())
@@ -158,7 +159,7 @@ def _require(backend: str) -> None:
         library.library()
 
 
-#: What the modes set, and what each of them is while a mode is on.
+#: The flags that the modes set.
 _ALGORITHMS = ("dnn.conv.algo_fwd", "dnn.conv.algo_bwd_data", "dnn.conv.algo_bwd_filter")
 _LIMIT = "dnn.conv.workspace_limit"
 
@@ -166,15 +167,15 @@ _LIMIT = "dnn.conv.workspace_limit"
 class Cudnn:
     """``nn.cudnn``: cudnn.torch's global modes, and its modules, as attributes.
 
-    ``benchmark = True`` measures all algorithms of a convolution for each shape that comes and
-    takes the fastest; ``fastest = True`` takes cuDNN's first guess, whatever memory it wants. Both
-    set the flags ``dnn.conv.algo_*`` (and ``dnn.conv.workspace_limit``) for functions that are
-    compiled from then on, and ``False`` brings them back to what they were; of both, ``benchmark``
-    chooses. ``verbose = True`` is the flag ``dnn.verbose``: each new plan of a function says on the
-    standard error what its nodes became and which algorithms were chosen.
+    ``benchmark = True`` measures all algorithms of a convolution for each new shape and takes the
+    fastest; ``fastest = True`` takes cuDNN's first guess, with any workspace. Both set the flags
+    ``dnn.conv.algo_*`` (and ``dnn.conv.workspace_limit``) for functions that are compiled later,
+    and ``False`` restores the flags. If both are true, ``benchmark`` has precedence.
+    ``verbose = True`` is the flag ``dnn.verbose``: for each new plan of a function the kernels of
+    its nodes and the chosen algorithms are printed to the standard error.
 
-    ``cudnn.SpatialConvolution(...)`` makes the module of that name with the backend ``cudnn``, for
-    each that cuDNN has.
+    ``cudnn.SpatialConvolution(...)`` makes the module of that name with the backend ``cudnn``;
+    there is such a function for each module that cuDNN supports.
     """
 
     def __init__(self) -> None:
@@ -201,7 +202,7 @@ class Cudnn:
 
     @property
     def verbose(self) -> bool:
-        """Whether new plans print what they became: the flag ``dnn.verbose``."""
+        """Whether new plans print their kernels: the flag ``dnn.verbose``."""
         return bool(config.dnn.verbose)
 
     @verbose.setter
@@ -209,7 +210,7 @@ class Cudnn:
         config.dnn.verbose = bool(value)
 
     def _set(self, mode: str, value: bool) -> None:
-        """Bring the flags to what the modes say."""
+        """Set the flags by the modes."""
         for name, setting in self._before.items():
             config.restore(name, setting)
         self._modes[mode] = bool(value)
@@ -250,7 +251,7 @@ class Cudnn:
 
 
 def _modules() -> dict[str, type[Module]]:
-    """The classes that cuDNN has, by name."""
+    """The classes that cuDNN supports, by name."""
     found: dict[str, type[Module]] = {}
 
     def add(kind: type[Module]) -> None:

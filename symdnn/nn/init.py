@@ -1,6 +1,6 @@
-"""Initial values of parameters: functions ``(shape, rng) -> array``, and the seed of them all.
+"""Initial values of parameters: functions ``(shape, rng) -> array``, and their common seed.
 
-Kernels are (out, in, ...): a convolution's fan-in is in x window, its fan-out out x window. Dense
+Filters are (out, in, ...): a convolution's fan-in is in x window, its fan-out out x window. Dense
 weights are (out, in), as in Torch.
 """
 
@@ -27,19 +27,19 @@ _state: dict[str, Any] = {"generator": np.random.default_rng(), "skipped": False
 
 
 def seed(number: int | None) -> None:
-    """Start the numbers over that new modules draw; None: from the operating system."""
+    """Seed the random numbers of new modules; None: from the operating system."""
     _state["generator"] = np.random.default_rng(number)
 
 
 def generator() -> np.random.Generator:
-    """Where new modules draw initial values, and seeds of dropout, from."""
+    """The generator of new modules' initial values and of dropout's seeds."""
     made: np.random.Generator = _state["generator"]
     return made
 
 
 @contextmanager
 def skipped() -> Iterator[None]:
-    """Modules made inside begin with zeros, at once: for weights that will be loaded anyway.
+    """A block in which new modules have zeros as initial values, for weights that are loaded later.
 
     >>> from symdnn import nn
     >>> with nn.init.skipped():
@@ -55,7 +55,7 @@ def skipped() -> Iterator[None]:
 
 
 def first_value(initial: Initialiser, shape: Sequence[int], dtype: str) -> Array:
-    """The array that a parameter begins with, which nothing else holds."""
+    """The initial array of a parameter, which has no other owner."""
     if _state["skipped"]:
         return np.zeros(tuple(shape), dtype)  # no page of it is touched before it is written
     return np.array(initial(tuple(shape), generator()), dtype)
@@ -96,7 +96,7 @@ def uniform(bound: float = 0.01) -> Initialiser:
 
 
 def torch_uniform(shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Uniform within 1 / sqrt(fan-in): what Torch7's and PyTorch's layers begin with."""
+    """Uniform within 1 / sqrt(fan-in), as in Torch7's and PyTorch's layers."""
     bound = 1 / math.sqrt(max(1, fans(shape)[0]))
     return rng.uniform(-bound, bound, shape)
 

@@ -1,4 +1,4 @@
-"""What can be computed: every op with its types, gradient and NumPy reference.
+"""The neutral ops: every op with its types, gradient and NumPy reference.
 
 Importing this package installs the operators behind ``+``, ``.sum()``, ... once.
 """

@@ -1,4 +1,4 @@
-"""The base of elementwise ops, and the builder that lines up their operands.
+"""The base of elementwise ops, and the builder that aligns their operands.
 
 Operands have equal ndim: :func:`apply_elemwise` adds leading dimensions of static size 1. Only a
 static 1 broadcasts; unknown dimensions must be equal when a plan is made.
@@ -42,9 +42,8 @@ __all__ = [
 class Elemwise(Op):
     """An op that works on each element; ``function`` is its NumPy ufunc (or a vectorised stand-in).
 
-    A subclass gives ``function`` and :meth:`slope` (one operand) or :meth:`scalar_vjp` (several),
-    written as if the operands had equal shapes; broadcasting, ``jvp``, types and shapes are done
-    here.
+    A subclass defines ``function`` and :meth:`slope` (one operand) or :meth:`scalar_vjp` (several),
+    for operands of equal shapes; broadcasting, ``jvp``, types and shapes are handled here.
 
     The gradient of a real cost C with respect to a complex ``z = x + iy`` is ``dC/dx + i dC/dy``:
     the vjp is the adjoint under the inner product ``Re(conj(a) b)``, so a holomorphic ``f`` gives
@@ -55,13 +54,13 @@ class Elemwise(Op):
     function: ClassVar[Any] = None
     #: Whether the operands may be exchanged.
     commutative: ClassVar[bool] = False
-    #: How many operands.
+    #: The number of operands.
     arity: ClassVar[int] = 1
-    #: Which operands are taken: b(ool), i(nteger), f(loat), c(omplex).
+    #: Kinds of dtypes of the operands: b(ool), i(nteger), f(loat), c(omplex).
     kinds: ClassVar[str] = "bifc"
-    #: What to do about an operand that is not taken.
+    #: The advice of the error about an operand of another kind.
     advice: ClassVar[str] = ""
-    #: The first of the operands whose dtypes make the result's.
+    #: The index of the first operand whose dtype matters for the result's.
     first: ClassVar[int] = 0
 
     def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
@@ -75,10 +74,10 @@ class Elemwise(Op):
         return super().make_node(*variables, hints=hints)
 
     def operand_dtype(self, *dtypes: str) -> str | None:
-        """What the flags of now have operands cast to; None where they have no say.
+        """The dtype to which the present flags cast the operands; None if they do not.
 
-        Without flags the dtypes of a node follow from its inputs': they stay right when it is
-        compiled under other flags.
+        After these casts a node's dtypes follow from its inputs alone, so that they remain valid
+        when it is compiled under other flags.
         """
         wanted = upcast(*dtypes)
         return None if self.is_comparison or wanted == promote(*dtypes) else wanted
@@ -110,7 +109,7 @@ class Elemwise(Op):
         dtype = self.out_dtype(*[t.dtype for t in inputs])
         for t in inputs:
             if t.shape == shape and t.dtype == dtype:
-                return t  # one object for equal types: what is kept with it is found again
+                return t  # one object for equal types, which keeps its computed properties
         return TensorType(dtype, shape)
 
     def reference(self, *inputs: Array) -> Array:
@@ -136,7 +135,7 @@ class Elemwise(Op):
         raise NonDifferentiable(f"{self} has no gradient")
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
-        """Gradients as if all operands had the output's shape; None where there is none."""
+        """Gradients for operands of the output's shape; None for an operand without one."""
         if self.arity != 1:
             raise NonDifferentiable(f"{self} has no gradient")
         return [cotangent * conjugate(self.slope(inputs[0], output))]
@@ -171,7 +170,7 @@ class Elemwise(Op):
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         wide = [same_for_all(v) if a is None else v for v, a in zip(inputs, axes)]
-        return Op.make_node(self, *wide).outputs, [0]  # no flag of now has a say
+        return Op.make_node(self, *wide).outputs, [0]  # without casts by the present flags
 
 
 _KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
@@ -192,14 +191,15 @@ def conjugate(v: TensorLike) -> Any:
 
 
 def like(value: TensorLike, v: Variable) -> Constant:
-    """A scalar constant of the dtype of ``v``, so that it takes part without upcasting."""
+    """A scalar constant of the dtype of ``v``, which causes no upcast."""
     return constant(value, dtype=v.type.dtype)
 
 
 def as_computed(inputs: Vars, output: Variable) -> list[Variable]:
-    """The operands in the result's dtype: what the function is computed in, its slope is, too.
+    """The operands in the result's dtype, for slopes in the dtype of the function.
 
-    ``log`` of an int8 beside a float64 would be rounded to ``floatX``, its square wrap around.
+    Without it ``log`` of an int8 operand next to a float64 one would be computed in ``floatX``, and
+    its square would wrap around.
     """
     return [v.astype(output.type.dtype) for v in inputs]
 
@@ -228,7 +228,7 @@ class FloatElemwise(Elemwise):
 
 
 def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = None) -> Variable:
-    """Apply ``op`` to variables, numbers or arrays, padded on the left to one ndim."""
+    """Apply ``op`` to variables, numbers or arrays, with leading dimensions added to one ndim."""
     if any(isinstance(v, Pattern) for v in operands):
         return op(*operands)
     variables = [as_variable(v) for v in operands]
@@ -250,7 +250,7 @@ def pad_left(v: Variable, ndim: int) -> Variable:
 
 
 def broadcast_static(op: Op, types: Sequence[TensorType]) -> tuple[int | None, ...]:
-    """Static shape of the result; raises :class:`ShapeMismatch` where known sizes clash."""
+    """Static shape of the result; raises :class:`ShapeMismatch` if known sizes differ."""
     shapes = [t.shape for t in types]
     if shapes and shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
@@ -268,7 +268,7 @@ def broadcast_static(op: Op, types: Sequence[TensorType]) -> tuple[int | None, .
 
 
 def broadcast_dims(op: Op, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
-    """Shape of the result; only what is statically 1 broadcasts."""
+    """Shape of the result; only dimensions that are statically 1 broadcast."""
     return tuple(
         _broadcast_axis(op, types, shapes, axis) for axis in range(types[0].ndim if types else 0)
     )
@@ -280,12 +280,12 @@ def _broadcast_axis(op: Op, types: Sequence[TensorType], shapes: Sequence[Shape]
         return 1
     found = common(wide)
     if found is None:
-        advice = names_advice(wide) or "Give operands that agree"
+        advice = names_advice(wide) or "Use operands of equal sizes"
         if 1 in map(known, wide):
             advice = (
                 "A dimension of unknown size turned out to be 1, and only a dimension that is "
                 f"statically 1 broadcasts: declare it with T.addbroadcast(x, {axis}) or "
-                "T.patternbroadcast, or give shared(..., broadcastable=...)"
+                "T.patternbroadcast, or use shared(..., broadcastable=...)"
             )
         raise ShapeMismatch(
             op, f"equal sizes in dimension {axis}", f"shapes {[tuple(s) for s in shapes]}", advice

@@ -1,7 +1,7 @@
 """``T``: tensors and the functions on them, under Theano's names (and NumPy's). Defines no op.
 
-Each module of this package is a face of one family; this one gathers them, and has the parts
-that are reached by name: ``T.nnet``, ``T.signal``, ``T.extra_ops``.
+Each module of this package has the public functions of one family. This one collects them, and the
+submodules ``T.nnet``, ``T.signal`` and ``T.extra_ops``.
 """
 
 from symdnn.autodiff import Lop as Lop

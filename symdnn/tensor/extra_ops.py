@@ -1,4 +1,4 @@
-"""``T.extra_ops``: functions that programs reach under this name, a face like the others."""
+"""``T.extra_ops``: functions under Theano's module path, which defines no op."""
 
 from symdnn.ops.array.cumulative import cumprod, cumsum
 from symdnn.ops.array.join import repeat

@@ -1,4 +1,4 @@
-"""What NumPy and PyTorch have and Theano has not: statistics, ways to cut and stack, and so on."""
+"""Functions of NumPy and PyTorch that Theano lacks: statistics, splitting and stacking, ..."""
 
 from symdnn.ops.array.join import concatenate
 from symdnn.ops.elementwise.math import arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh

@@ -1,4 +1,4 @@
-"""What is known of a variable before it runs, lists of dtypes, and grids of numbers."""
+"""Static values of variables, lists of dtypes, and grids of numbers."""
 
 from symdnn.ops.array.grids import (
     atleast_1d,

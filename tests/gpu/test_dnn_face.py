@@ -341,7 +341,7 @@ def test_batch_normalization_refuses():
         dnn.dnn_batch_normalization_test(x, g, g, g, g, mode="channels")
 
 
-# -- recurrent nets, spatial transformer, dropout -------------------------------------------------
+# -- recurrent networks, spatial transformer, dropout ---------------------------------------------
 
 
 def test_the_documented_rnn_example():

@@ -60,7 +60,7 @@ def test_beta_needs_something_to_add():
     assert dnn._dnn_conv(x, w).owner.op == dnn.dnn_conv(x, w).owner.op
 
 
-# -- recurrent nets as descriptors ----------------------------------------------------------------
+# -- recurrent networks as descriptors ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["rnn_relu", "lstm", "gru"])

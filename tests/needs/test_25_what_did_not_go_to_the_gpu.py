@@ -90,7 +90,7 @@ def test_a_float64_input_by_mistake_is_named() -> None:
         f(np.full((2, 2), 0.1))
     features = T.dmatrix("features")
     g = function([features, x], T.dot(features, x), mode=Mode(target="cuda:sm_90"))
-    assert "products and convolutions: 1 of float64" in str(g.lowering_report())
+    assert "GEMMs and convolutions: 1 of float64" in str(g.lowering_report())
 
 
 @pytest.mark.gpu

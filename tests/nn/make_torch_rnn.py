@@ -1,4 +1,4 @@
-"""Outputs and gradients of PyTorch's recurrent nets, kept in torch_rnn.npz.
+"""Outputs and gradients of PyTorch's recurrent networks, kept in torch_rnn.npz.
 
     python -m tests.nn.make_torch_rnn
 

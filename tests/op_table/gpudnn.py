@@ -331,7 +331,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-# -- recurrent nets -------------------------------------------------------------------------------
+# -- recurrent networks ---------------------------------------------------------------------------
 
 
 def rnn(mode, direction, lengths=False, keeps_reserve=True):

@@ -70,6 +70,6 @@ class NamedSizes:
         each = ", ".join(f"{p.text} has {n} in axis {p.axis}" for p, n in zip(places, sizes))
         return (
             f"{self.function_name}: wanted one size {dim}, got {sorted(set(sizes))}: {each}. "
-            "Give arrays that agree; a size that may be another needs a name of its own, and one "
-            "that broadcasts is 1 in the type"
+            "Pass arrays of equal sizes. A size that may differ needs another name; one that "
+            "broadcasts is 1 in the type"
         )

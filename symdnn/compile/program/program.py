@@ -101,7 +101,7 @@ class Program:
         lines = []
         for i, region in enumerate(self.regions):
             if isinstance(region, Segment):
-                kept = ", run when what they read has changed" if region.kept else ""
+                kept = ", run when their inputs have changed" if region.kept else ""
                 lines.append(f"{pad}segment {i}: {len(region.nodes)} nodes{kept}")
                 lines += [f"{pad}  host {n}" for n in region.host]
                 lines += [f"{pad}  {n.op}" for n in region.nodes]

@@ -79,7 +79,7 @@ class DepthwiseKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
         return LibraryUse(
             str(config.cpu.compile), "depthwise", "symdnn", "llvm", 0, True, "float32",
             why="vectors of channels, more of them in registers than oneDNN's" if _is_nhwc(call.op)
-            else "planes are convolved as they lie, where oneDNN would change the order",
+            else "planes are convolved in NCHW, which oneDNN would reorder",
         )  # fmt: skip
 
     def bind(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> Launch[Array]:
@@ -143,9 +143,9 @@ def _nhwc_refusal(call: Call, x: Sequence[int], w: Sequence[int], y: Sequence[in
         return "with channels last it is for one result of each channel"
     vectors = x[1] // WIDTH // threads.allowed()
     if isinstance(op, OneDnnConvGradW) and prod(w[2:]) <= 9 and vectors < _MIN_VECTORS_PER_THREAD:
-        return "oneDNN reads few channels that lie together as fast"
+        return "oneDNN is as fast for few contiguous channels"
     if prod(w) > _MAX_NHWC_WEIGHTS or prod(op.op.stride) > _MAX_NHWC_STRIDES:
-        return "with channels last it is for fewer weights or shorter strides"
+        return "in NHWC it is for fewer weights or smaller strides"
     return None
 
 

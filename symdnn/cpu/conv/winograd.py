@@ -109,7 +109,7 @@ class WinogradKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
         tile = f"{7 - ConvSizes(call).kernel[0]}x{7 - ConvSizes(call).kernel[0]}"
         return LibraryUse(
             str(config.cpu.winograd), "winograd", "symdnn", "llvm", self.workspace_bytes(call),
-            True, "float32", why=f"tiles of {tile} results take fewer products",
+            True, "float32", why=f"tiles of {tile} results take fewer multiplications",
         )  # fmt: skip
 
     def bind(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> Launch[Array]:

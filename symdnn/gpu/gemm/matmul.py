@@ -72,7 +72,7 @@ class MatmulKernel(Kernel):
     def refuses(self, call: Call) -> str | None:
         """Dtypes other than floats and complex numbers."""
         dtype = call.inputs[0].dtype
-        return None if dtype in CUDA_TYPE else f"cuBLASLt has no product of {dtype}"
+        return None if dtype in CUDA_TYPE else f"cuBLASLt has no GEMM for {dtype}"
 
     def workspace_bytes(self, call: Call) -> int:
         """The workspace limit with room for alignment, or the workspace of unfused kernels."""

@@ -96,7 +96,7 @@ def _chosen(net: RNNSignature, lengths: bool, wish: str, device: int) -> Choice:
         others = (tried(w, False) for w in ALGORITHMS if w not in works)
         error.add_note("\n".join(["  Tried:", *(f"    {_shown(a)}" for a in others)]))
         raise with_version(error)
-    return Choice(ALGORITHMS[wish], "as asked for; its result was checked against standard")
+    return Choice(ALGORITHMS[wish], "the user's choice; its result was checked against standard")
 
 
 _Try = Callable[[str, bool], Attempt[str]]
@@ -135,7 +135,7 @@ def _fastest(net: RNNSignature, lengths: bool, tried: _Try) -> Choice:
 class _RNNQuestion(Question[str]):
     """The fastest of cuDNN's algorithms for a signature."""
 
-    family = "recurrent net"
+    family = "recurrent network"
 
     def __init__(self, net: RNNSignature, lengths: bool, tried: _Try) -> None:
         self.net, self.lengths, self.tried = net, lengths, tried

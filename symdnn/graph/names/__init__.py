@@ -1,1 +1,1 @@
-"""Names of sizes that are known in a call only, and how they follow from node to node."""
+"""Names of sizes that are known in a call only, and their propagation through the graph."""

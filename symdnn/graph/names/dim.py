@@ -14,10 +14,10 @@ __all__ = ["Dim", "SizeOrName", "merged", "one_for_each"]
 class Dim:
     """The name of a size: ``Dim("batch")``, or of one size that has several: ``Dim("b", "n")``.
 
-    It stands in a shape where no number is known, as the plain string does. Sizes agree where they
-    have a name in common. Two of one name are equal, wherever they were made.
+    It takes the place of an unknown size in a shape, as a plain string does. Sizes agree if they
+    have a name in common. Two objects with the same names are equal.
 
-    Raises :class:`~symdnn.errors.InputError` for what is no identifier of Python.
+    Raises :class:`~symdnn.errors.InputError` for a name that is no Python identifier.
     """
 
     names: tuple[str, ...]
@@ -44,12 +44,12 @@ SizeOrName = int | bool | str | Dim | None
 
 
 def merged(dims: Iterable[Dim]) -> Dim:
-    """One size with the names of all."""
+    """One size with the names of all of ``dims``."""
     return Dim(*(n for d in dims for n in d.names))
 
 
 def one_for_each(dims: Iterable[Dim]) -> list[Dim]:
-    """The sizes that ``dims`` are names of, each with all its names."""
+    """The different sizes among ``dims``, each with all its names."""
     found: list[Dim] = []
     for d in dims:
         same = [f for f in found if f.agrees(d)]

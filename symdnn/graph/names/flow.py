@@ -1,8 +1,8 @@
-"""How names of sizes follow from the inputs of a node to its outputs.
+"""Propagation of the names of sizes from the inputs of a node to its outputs.
 
-An op's shape rule (:meth:`~symdnn.graph.op.Op.shapes`) is asked with a symbol for each unknown
-size, one symbol for all sizes of one name. A size of an output that is a symbol has its name; two
-names in sizes that the rule wants equal are an error of the rule's.
+An op's shape rule (:meth:`~symdnn.graph.op.Op.shapes`) is called with a symbol for each unknown
+size, one symbol for all sizes of one name. A size of an output that is such a symbol has its name.
+If the rule demands that two sizes are equal and their names differ, the rule raises an error.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["name_of", "with_names"]
 
 
 def with_names(op: Op, inputs: Sequence[Variable], types: tuple[Type, ...]) -> tuple[Type, ...]:
-    """``types`` of the outputs with the names that follow from those of ``inputs``, no others.
+    """``types`` of the outputs with the names that follow from those of ``inputs``, and no others.
 
-    Raises :class:`~symdnn.errors.ShapeMismatch` where sizes of two names have to be equal. What
-    stands for another node (a rewrite, a gradient) is not asked that: its sizes were equal there.
+    Raises :class:`~symdnn.errors.ShapeMismatch` if sizes with different names have to be equal.
+    Nodes that replace others (rewrites, gradients) are not checked: the user's node was.
     """
     names = [n for v in inputs for n in v.type.names or (name_of(v),) if n is not None]
     if not names:
@@ -41,7 +41,7 @@ def with_names(op: Op, inputs: Sequence[Variable], types: tuple[Type, ...]) -> t
 
 
 def name_of(size: object) -> Dim | None:
-    """The name of a size such as ``x.shape[0]``; None where it has none."""
+    """The name of a size such as ``x.shape[0]``; None if it has none."""
     node = size.owner if isinstance(size, Variable) else None
     if node is None or node.op.size_of is None or node.inputs[0].type.names is None:
         return None

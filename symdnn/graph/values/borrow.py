@@ -1,9 +1,9 @@
-"""Memory of a shared variable in the hands of a user: whether anybody still has it.
+"""Detects whether a user still holds an array that shares a shared variable's memory.
 
-As long as someone has an array of it, that may be written at any time. NumPy's views keep alive
-what they are views of, so it can be told when the last one is gone: of what is lent out, by a weak
-reference to an object that every view has as its base; of an array that a user gave, by the number
-of references to it. An address alone (``a.ctypes.data``) keeps nothing alive.
+As long as somebody has such an array, the memory may be written at any time. NumPy's views keep
+their base alive, so one can detect when the last of them is gone. For memory that was lent out
+there is a weak reference to an object that is the base of all views. For a user's array the number
+of references to it is compared. An address alone (``a.ctypes.data``) keeps nothing alive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 class _Base:
-    """What NumPy takes an array's memory from, and keeps as the base of all its views."""
+    """An object with an array's memory that is the base of all NumPy views of it."""
 
     __slots__ = ("__array_interface__", "__weakref__", "array")
 
@@ -29,14 +29,14 @@ class _Base:
         self.__array_interface__ = array.__array_interface__
 
     def view(self) -> Array:
-        """The array, as one that refers to this object."""
+        """The array, with this object as its base."""
         seen = np.asarray(self)
-        # Dtypes that NumPy does not know by itself (bfloat16) come out as bytes.
+        # NumPy reads dtypes that are not its own (bfloat16) as bytes.
         return seen if seen.dtype == self.array.dtype else seen.view(self.array.dtype)
 
 
 class Lent:
-    """Views of an array of ours."""
+    """Views of an array of symdnn."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -44,7 +44,7 @@ class Lent:
         self._last: weakref.ref[Array] | None = None
 
     def array(self) -> Array:
-        """The view that a user gets; the same one while it lives."""
+        """The user's view: the same object as long as somebody has it."""
         last = self._last() if self._last is not None else None
         if last is None:
             base = self._base() if self._base is not None else None
@@ -60,7 +60,7 @@ class Lent:
 
 
 class Given:
-    """An array of a user's, whose memory is used: ``inside`` is what to use it by."""
+    """A user's array whose memory symdnn uses, by its view ``inside``."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -83,5 +83,5 @@ class _Probe(Given):
         return getrefcount(self._array)
 
 
-#: References to an array that only its :class:`Given` has; how an interpreter counts is its own.
+#: The reference count of an array that only its :class:`Given` has, in this interpreter.
 _UNHELD = _Probe(np.zeros(1)).count()

@@ -1,6 +1,6 @@
-"""Arrays that other libraries keep on a device, as values of shared variables.
+"""Arrays of other libraries on a device as values of shared variables.
 
-This layer knows of no target: one that does is put in by :func:`install`.
+This layer knows no targets: the layer that loads them calls :func:`install`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ON_CARDS = (CUDA, CUDA_MANAGED)
 
 
 def is_on_device(value: object) -> bool:
-    """Whether a value says of itself that its memory is on a GPU."""
+    """Whether the memory of a value is on a GPU, by its array interfaces."""
     if isinstance(value, np.ndarray | np.generic | float | int | list | tuple):
         return False
     if hasattr(value, "owner") and hasattr(value, "type"):  # a shared variable is no value
@@ -31,28 +31,29 @@ def is_on_device(value: object) -> bool:
     device = getattr(value, "__dlpack_device__", None)
     try:
         return device is not None and int(device()[0]) in _ON_CARDS
-    except Exception:  # other people's code; making an array of the value will say what is wrong
+    except Exception:  # another library's code; making an array of the value raises a better error
         return False
 
 
 class Targets(Protocol):
-    """What is asked of the layer that loads targets."""
+    """The interface of the layer that loads targets."""
 
     def place(self, value: Any, what: str) -> Placed:
-        """An array on a device, with the memory that functions there use.
+        """An array on a device as a value, with the device's memory.
 
-        Raises :class:`~symdnn.errors.InputError` for memory that they can't use, naming ``what``.
+        Raises :class:`~symdnn.errors.InputError`, which names ``what``, for memory that functions
+        can't use.
         """
 
     def home(self, type_: Any) -> DeviceMemory | None:
-        """Where functions keep a shared variable of this type; None is the host."""
+        """The memory in which functions keep a shared variable of this type; None for the host."""
 
 
 _targets: list[Targets] = []
 
 
 def install(targets: Targets) -> None:
-    """Put in what knows the targets; once."""
+    """Set the layer that knows the targets; called once."""
     assert not _targets
     _targets.append(targets)
 
@@ -68,7 +69,7 @@ def home(type_: Any) -> DeviceMemory | None:
 
 
 def place_as(value: Any, type_: TensorType, what: str) -> Placed:
-    """The same for a variable of ``type_``.
+    """:func:`place` for a variable of ``type_``.
 
     Raises :class:`~symdnn.errors.InputError` for another dtype and
     :class:`~symdnn.errors.DimensionMismatch` for another shape.
@@ -79,7 +80,7 @@ def place_as(value: Any, type_: TensorType, what: str) -> Placed:
 
 
 def check_as(array: Any, type_: TensorType, what: str) -> None:
-    """Raise where an array on a device is not of ``type_``."""
+    """Raise unless an array on a device has the dtype and shape of ``type_``."""
     if array.dtype != type_.dtype:
         raise InputError(
             f"{what}: wanted {type_}, got {array.dtype}{array.shape} on a GPU, where "

@@ -1,4 +1,4 @@
-"""The value of a shared variable: one owner, copies on devices, moved on use."""
+"""The value of a shared variable, with copies on devices that are updated on use."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _writes = [0]
 
 
 def changes() -> int:
-    """A number that grows when any storage gets, or moves, a buffer, or a copy becomes stale.
+    """A number that grows when any storage gets or replaces a buffer, or a copy becomes stale.
 
-    While it stays, every copy that was up to date still is, and lies where it lay; values may have
-    been written in place where their only valid copy is.
+    While it stays the same, every valid copy remains valid at its address; values may have been
+    written in place in their only valid copy.
     """
     return _changes[0]
 
@@ -37,13 +37,13 @@ def _changed() -> None:
 def writes() -> int:
     """A number that grows when any storage gets a value, or lends memory that a user may write.
 
-    While it stays, no :attr:`Storage.version` has changed.
+    While it stays the same, no :attr:`Storage.version` changes.
     """
     return _writes[0]
 
 
 def note_writes(counter: list[int]) -> None:
-    """Tell that all storages that ``counter`` stands for were written (:meth:`Storage.counts`)."""
+    """Note a write to all storages that count by ``counter`` (:meth:`Storage.counts`)."""
     counter[0] += 1
     _writes[0] = next(_count)
 
@@ -54,7 +54,7 @@ def _new_version() -> int:
 
 
 class DeviceMemory(Protocol):
-    """What a target gives so that storages can keep copies on its device."""
+    """The interface of a target by which storages keep copies on its device."""
 
     #: The device; storages key their copies by it.
     place: Place
@@ -66,14 +66,14 @@ class DeviceMemory(Protocol):
         """A fresh host array with the buffer's content."""
 
     def lend(self, buffer: Any) -> Any:
-        """The buffer itself as an array that users know."""
+        """The buffer itself as an array of a type for users."""
 
     def export(self, buffer: Any) -> Any:
         """The buffer itself as an object with ``__dlpack__``."""
 
 
 class Placed(Protocol):
-    """An array that another library keeps on a device."""
+    """An array of another library on a device."""
 
     @property
     def memory(self) -> DeviceMemory:
@@ -91,17 +91,17 @@ class Placed(Protocol):
         """Its content in the buffer ``into`` (a new one when None); the buffer."""
 
     def itself(self) -> Any:
-        """The array as a buffer, without a copy; None where it does not lie as buffers do."""
+        """The array as a buffer, without a copy; None if its layout is not that of buffers."""
 
     def shown(self) -> Any:
         """The array as one that users know, without a copy."""
 
 
 class Storage:
-    """Holds one array. Addresses are stable: a value of the same shape goes to the same buffer.
+    """Holds one array. Addresses are stable: values of the same shape go to the same buffer.
 
-    ``generation`` grows whenever a buffer is replaced (another shape, or a borrowed array), so
-    plans that were bound to the old buffer can tell.
+    ``generation`` grows whenever a buffer is replaced (another shape, or a borrowed array), by
+    which plans detect that they were bound to an old buffer.
     """
 
     def __init__(self, array: Array, borrow: bool = False) -> None:
@@ -111,48 +111,48 @@ class Storage:
         self._counters: list[list[int]] = []
         self._devices: dict[Place, tuple[DeviceMemory, Any]] = {}
         self._valid: set[Place] = {HOST}
-        #: The device whose buffer a user has, and may write to at any time.
+        #: The device whose buffer a user holds and may write at any time.
         self._lent: Place | None = None
 
     @classmethod
     def placed(cls, placed: Placed, borrow: bool = False) -> Storage:
-        """One whose value is on a device; see :meth:`take`."""
+        """A storage whose value is on a device; see :meth:`take`."""
         storage = cls(np.empty(placed.shape, numpy_dtype(placed.dtype)), borrow=True)
         storage.take(placed, borrow)
         return storage
 
     @property
     def version(self) -> int | None:
-        """A number that changes whenever the value does; None where that can't be told.
+        """A number that changes whenever the value does; None if changes can't be detected.
 
-        It can't while a user has an array of it (``borrow=True``) and may write to that.
+        They can't while a user holds an array of the memory (``borrow=True``) and may write it.
         """
         return self.version_on(HOST)
 
     def version_on(self, place: Place) -> int | None:
-        """:attr:`version` of what functions at ``place`` read.
+        """:attr:`version` of the value that functions at ``place`` read.
 
-        They see what a user writes to the host's array only after ``set_value``.
+        They see a user's writes to the host's array only after ``set_value``.
         """
         if self._lent or (place == HOST and self._outside and not self._back()):
             return None
         return self._version + sum([c[0] for c in self._counters])
 
     def is_lent_off(self, place: Place) -> bool:
-        """Whether the value is in memory of another device that a user has: it may be written at
-        any time, and :func:`changes` does not tell."""
+        """Whether the value is in memory of another device that a user holds: it may be written at
+        any time, which :func:`changes` does not count."""
         return self._lent is not None and self._lent != place and self._lent in self._valid
 
     def counts(self, counter: list[int]) -> None:
-        """Let ``counter[0]``, which may only grow, count changes of the value too.
+        """Let ``counter[0]``, which may only grow, count writes of the value too.
 
-        A function that writes many storages in each call tells so with one number.
+        So a function that writes many storages in each call notes them by one number.
         """
         if all(c is not counter for c in self._counters):
             self._counters.append(counter)
 
     def _keep(self, array: Array, borrow: bool) -> None:
-        """Use ``array`` (with ``borrow``, where it lies as it should) or a copy."""
+        """Use a copy of ``array``, or with ``borrow`` its memory if the layout permits it."""
         self._face: Given | Lent
         if borrow and array.flags.writeable and array.flags.c_contiguous:
             self._face = Given(array)
@@ -160,18 +160,18 @@ class Storage:
         else:
             self._host = np.array(array, order="C", copy=True)
             self._face = Lent(self._host)
-        #: Whether a user had the host's array when that was last looked at.
+        #: Whether a user held the host's array at the last check.
         self._outside = isinstance(self._face, Given)
 
     def _hand_out(self) -> Array:
-        """The host's array for a user, who may write to it at any time."""
+        """The host's array for a user, who may write it at any time."""
         self.host()
         if not self._outside:
             self._outside, _writes[0] = True, next(_count)
         return self._face.array()
 
     def _back(self) -> bool:
-        """Whether nobody has the host's array any more; it may have been written."""
+        """Whether no user holds the host's array any more; it may have been written."""
         if not self._face.held:
             self._outside, self._version = False, _new_version()
         return not self._outside
@@ -189,11 +189,11 @@ class Storage:
     def get(
         self, borrow: bool = False, internal: bool = False, home: DeviceMemory | None = None
     ) -> Any:
-        """The value: a copy unless ``borrow``; ``internal`` gives the memory on a device itself.
+        """The value: a copy unless ``borrow``; with ``internal`` the memory on a device itself.
 
-        That may be written through the array that is given, so from then on the host's copy counts
-        as stale whenever the value is there. The device is one that has a copy, else ``home``;
-        without either it is the host.
+        A user may write the device's memory through that array, so from then on the host's copy
+        counts as stale while the value is there. The device is one with a copy, else ``home``, else
+        the host.
         """
         if internal and (memory := self._first_memory(home)):
             return memory.lend(self._inside(memory))
@@ -229,9 +229,9 @@ class Storage:
         _changed()
 
     def take(self, placed: Placed, borrow: bool = False) -> None:
-        """Replace the value by one that is on a device, and leave it there.
+        """Replace the value by one on a device, and leave it there.
 
-        With ``borrow`` that array's memory becomes the variable's, where it can.
+        With ``borrow`` the array's memory becomes the variable's, if possible.
         """
         memory, same = placed.memory, placed.shape == self.shape
         lent = placed.itself() if borrow else None
@@ -254,7 +254,7 @@ class Storage:
         return placed.shape == self.shape and placed.memory.place in self._devices
 
     def host(self) -> Array:
-        """The host copy, brought up to date."""
+        """The host's copy, updated first if it is stale."""
         if HOST not in self._valid or self._lent in self._valid:
             newest = self._lent if self._lent in self._valid else next(iter(self._valid))
             memory, buffer = self._devices[newest]
@@ -264,7 +264,7 @@ class Storage:
         return self._host
 
     def on(self, memory: DeviceMemory) -> Any:
-        """The buffer on ``memory``'s device, brought up to date."""
+        """The buffer on ``memory``'s device, updated first if it is stale."""
         place = memory.place
         if place == HOST:
             return self.host()
@@ -278,7 +278,7 @@ class Storage:
         return self._devices[place][1]
 
     def written(self, place: Place) -> None:
-        """Tell that a function wrote the copy at ``place``: the others are stale."""
+        """Note that a function wrote the copy at ``place``: all others are stale."""
         self._version = _new_version()
         if self._valid != {place}:
             self._valid = {place}

@@ -1,4 +1,4 @@
-"""Shapes and strides of operands that are met together, element by element."""
+"""Shapes and strides of operands that a loop reads together, element by element."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ __all__ = ["merged"]
 def merged(
     shape: Sequence[int], steps: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Sizes and strides with neighbouring dimensions merged where no operand can tell.
+    """Sizes and strides with neighbouring dimensions merged if all operands' strides permit it.
 
-    ``steps`` are each operand's strides, of one unit. Dimensions of size 1 go; one always stays.
+    ``steps`` are the strides of each operand, in one unit. Dimensions of size 1 are dropped; one
+    dimension always stays.
     """
     sizes: list[int] = []
     found: list[list[int]] = [[] for _ in steps]

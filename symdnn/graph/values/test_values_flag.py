@@ -1,6 +1,6 @@
 """Test values: each node is evaluated as it is made (flag ``compute_test_value``).
 
-``x.tag.test_value = array`` gives an input one; what is built on it then fails at the user's own
+``x.tag.test_value = array`` sets that of an input. A faulty expression then fails at the user's own
 line, not when a function runs.
 """
 
@@ -27,8 +27,8 @@ __all__ = ["attach_test_values", "entry_of", "only_outside"]
 def attach_test_values(node: Apply) -> None:
     """Give the outputs of ``node`` test values, computed from those of its inputs.
 
-    An input without one: nothing is computed, and the flag says whether that is a warning or an
-    error. Raises whatever the op raises on these values.
+    If an input has none, nothing is computed, and the flag decides between a warning and an error.
+    Raises the errors of the op's reference on these values.
     """
     missing = [v for v in node.inputs if not _has_value(v)]
     if missing:
@@ -40,9 +40,9 @@ def attach_test_values(node: Apply) -> None:
 
 @contextmanager
 def only_outside(node: Apply) -> Iterator[list[Variable | None]]:
-    """While derivatives of ``node`` are built: nodes in a graph inside of its op need no values.
+    """A block in which derivatives of ``node`` are built: nodes of its inner graph need no values.
 
-    What is put into the list that this gives gets test values at the end.
+    Variables that are put into the list of the block get test values at its end.
     """
     found: list[Variable | None] = []
     if str(config.compute_test_value) == "off" or not hasattr(node.op, "inner"):
@@ -56,9 +56,9 @@ def only_outside(node: Apply) -> Iterator[list[Variable | None]]:
 
 
 def entry_of(inside: Variable, outside: Variable, place: int | None = None) -> None:
-    """Give a variable of a loop's step the test value of what it stands for.
+    """Give a variable of a loop's step the test value of the outer variable that it stands for.
 
-    ``place`` says which entry of ``outside`` that is (None: all of it); of no entries, zeros.
+    ``place`` is the index of the entry of ``outside`` (None: the whole). Without entries it is 0s.
     """
     if str(config.compute_test_value) == "off" or not _has_value(outside):
         return

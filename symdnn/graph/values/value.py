@@ -1,4 +1,4 @@
-"""From the user's values to arrays: constants by Theano's casting rules, inputs by type."""
+"""Converts a user's values to arrays: constants by Theano's casting rules, inputs by type."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _array(value: Any, dtype: Any = None) -> Array:
         if type(value) in (int, float) and dtype is not None and dtype.kind in "fV":
             with np.errstate(all="ignore"):
                 return np.asarray(float(value)).astype(dtype)
-        if isinstance(value, _PYTHONS) and not _holds_masked(value):
-            return np.asarray(value, dtype)  # which looks whether numbers fit
+        if isinstance(value, _PYTHON_TYPES) and not _holds_masked(value):
+            return np.asarray(value, dtype)  # it checks whether the numbers fit
         return np.asarray(array_from(value, "constant"), dtype)
     except OverflowError as error:
         raise NumberOutOfRange(f"{value} is out of the range of {dtype}") from error
@@ -49,14 +49,14 @@ def _array(value: Any, dtype: Any = None) -> Array:
 
 
 def array_from(value: Any, what: str) -> Array:
-    """The array of a list, or of what gives its numbers by NumPy's protocol, by DLPack or by the
-    buffer protocol; of a tensor of PyTorch too that has a gradient or is of type bfloat16.
+    """The array of a list, or of an object with NumPy's protocol, DLPack or the buffer protocol;
+    also of a PyTorch tensor that has a gradient or is bfloat16.
 
-    Raises :class:`~symdnn.errors.InputError`, naming ``what``, for what gives none, and for masked
-    arrays: their mask would be lost.
+    Raises :class:`~symdnn.errors.InputError`, which names ``what``, for other objects, and for
+    masked arrays, since their mask would be lost.
     """
     if isinstance(value, np.ma.MaskedArray) or _holds_masked(value):
-        raise InputError(f"{what}: a masked array, whose mask would be lost; give x.filled(number)")
+        raise InputError(f"{what}: a masked array would lose its mask; pass x.filled(number)")
     if isinstance(value, np.ndarray):
         return value
     try:
@@ -66,7 +66,7 @@ def array_from(value: Any, what: str) -> Array:
         return np.asarray(value)
     except InputError:
         raise
-    except Exception as error:  # the protocols are other people's code
+    except Exception as error:  # the protocols are code of other libraries
         kind = type(value).__name__
         raise InputError(f"{what}: no array can be made of this {kind}: {error}") from error
 
@@ -79,7 +79,7 @@ def _holds_masked(value: Any) -> bool:
 
 
 def _of_torch(value: Any) -> Any:
-    """Of a tensor of PyTorch one without what NumPy lacks; anything else as it is."""
+    """A PyTorch tensor as one that NumPy can read; any other value unchanged."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not isinstance(value, getattr(torch, "Tensor", ())):
         return value
@@ -93,12 +93,12 @@ def _of_torch(value: Any) -> Any:
     return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
 
 
-#: Numbers of Python's, and lists of them: their types say nothing of what the user meant.
-_PYTHONS = (bool, int, float, complex, list, tuple, range)
+#: Python's numbers and lists of them, whose types do not express a wish for a dtype.
+_PYTHON_TYPES = (bool, int, float, complex, list, tuple, range)
 
 
 def number_array(value: complex) -> Array:
-    """The array of a Python number alone.
+    """The array of a Python number by itself.
 
     With ``cast_policy=numpy2`` ints are int64 and floats ``floatX``; else ints are as small as
     fits (Theano's rule), and floats ``floatX`` (float32 where that is exact).
@@ -106,7 +106,7 @@ def number_array(value: complex) -> Array:
     weak = config.cast_policy == "numpy2"
     if isinstance(value, int):
         if weak and not -(2**63) <= value < 2**64:
-            return np.asarray(float(value))  # beside floats it is a number like others
+            return np.asarray(float(value))  # with floats it is a number like others
         return np.asarray(value, _int_dtype(value)) if weak else _smallest_int(value)
     if isinstance(value, float):
         return np.asarray(value, config.floatX) if weak else _autocast_float(value)
@@ -147,9 +147,9 @@ def as_numpy(
 ) -> Array:
     """``value`` as an array of ``type_``, without loss of precision.
 
-    Python numbers and lists convert. An array, of whichever library, converts where no information
-    is lost (int8 to float32, float32 to float64); ``allow_downcast=True`` permits loss, ``None``
-    permits a Python float (not an array) into ``floatX``, ``strict=True`` refuses every conversion.
+    Python numbers and lists are converted. An array of any library is converted if no information
+    is lost (int8 to float32, float32 to float64). ``allow_downcast=True`` permits loss, ``None``
+    permits a Python float (not an array) for ``floatX``, ``strict=True`` refuses every conversion.
 
     Raises :class:`~symdnn.errors.InputError` (dtype) or
     :class:`~symdnn.errors.ArgumentShapeMismatch` (ndim, static shape); both name ``what``.
@@ -187,8 +187,8 @@ def _convert(value: Any, type_: TensorType, what: str, allow_downcast: bool | No
     array = array_from(value, f"{what}: wanted {type_}")
     if array.dtype.kind in "OUSmM":
         raise InputError(f"{what}: wanted {type_}, got {_describe(value)}")
-    if not isinstance(value, _PYTHONS):
-        value = array  # whoever made it chose its dtype
+    if not isinstance(value, _PYTHON_TYPES):
+        value = array  # its dtype was chosen by the library that made it
     if type_.is_discrete and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InputError(
             f"{what}: wanted {type_}, got {_describe(value)} with NaN or infinities, which no "

@@ -1,4 +1,4 @@
-"""Keras's weights into networks: kernels with channels last, dense ones (in, out), its gates."""
+"""Keras's weights into networks: filters with channels last, dense weights (in, out), its gates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["load_groups", "load_keras", "modules_of", "named_for", "wanted_by"]
 
 Array = np.ndarray[Any, Any]
 Group = dict[str, Array]
-#: Keras's names of what normalisation has.
+#: Keras's names of the variables of normalisation.
 NORMS = {
     "gamma": "weight", "beta": "bias", "moving_mean": "running_mean",
     "moving_variance": "running_var",
@@ -64,7 +64,7 @@ def load_keras(
     Keras's normalisation has an eps of 1e-3 unless told otherwise; it is no weight: give it to
     the module.
 
-    Returns what became of each name; every weight of the network must be found. Raises
+    Returns the result for each name; every weight of the network must be found. Raises
     :class:`~symdnn.errors.InputError` naming every problem, and changes nothing then.
     """
     found = read_weights(source)
@@ -204,7 +204,7 @@ def _bias(group: Group) -> Array | None:
 
 
 def _whole(module: Module, values: Mapping[str, Array | None], rest: Group) -> Parts:
-    """Values for all weights of a module; Keras leaves out what is 1, 0 or absent."""
+    """Values for all weights of a module; Keras omits constant ones (1 or 0)."""
     own = {n: v for _, m, n, v in own_names(module) if m is module}
     given = {n: np.asarray(v) for n, v in values.items() if v is not None}
     if unknown := [*rest, *(n for n in given if n not in own)]:
@@ -218,7 +218,7 @@ def _whole(module: Module, values: Mapping[str, Array | None], rest: Group) -> P
 
 
 def _kernel(module: Any, group: Group) -> Array:
-    """A kernel with its window first, (..., in, out), as it lies here."""
+    """The filter of Keras's kernel (window..., in, out), in the layout of ``module``."""
     depthwise = "depthwise_kernel" in group
     kernel = _taken(group, "kernel", "depthwise_kernel")
     n = module.ndim
@@ -288,7 +288,7 @@ def _gates(module: Recurrent, group: Group) -> dict[str, Callable[[str], Array]]
 
 
 def _two_biases(bias: Array | None, mode: str, count: int) -> Array:
-    """The biases of input and recurrent products, (2, gates * hidden)."""
+    """The biases of the input and recurrent matrix products, (2, gates * hidden)."""
     if bias is None:
         return np.zeros((2, count))
     if mode == "gru" and bias.ndim == 1:

@@ -38,7 +38,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of every name when weights were loaded.
+    """The result of loading weights: what happened to every name.
 
     ``loaded``: names of the source that were taken. ``unmatched``: names of the source that the
     network has no place for. ``missing``: names of the network that the source lacks. ``ignored``:

@@ -64,7 +64,7 @@ def load_torch(
 
 
 def to_torch(net: Module) -> dict[str, Array]:
-    """The network's weights under PyTorch's names: copies, recurrent ones apart.
+    """Copies of the network's weights under PyTorch's names, with separate recurrent weights.
 
     ``symdnn.io.save_parameters("net.safetensors", nn.to_torch(net))`` makes a file that
     ``safetensors.torch.load_file`` reads; ``model.load_state_dict`` takes its contents.

@@ -72,7 +72,7 @@ def _window(i: Dim, n: Dim, m: int) -> tuple[Any, Any]:
 
 
 def _average_axis(x: Variable, axis: int, m: int) -> Variable:
-    """A product with the matrix of windows, (n, m)."""
+    """A matrix product with the matrix of windows, (n, m)."""
     dtype, n = x.type.dtype, dims_of(x)[axis]
     if m == 1:
         return mean(x, axis=axis, keepdims=True)

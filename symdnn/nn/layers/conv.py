@@ -1,7 +1,7 @@
 """Convolutions: spatial, volumetric and temporal, and their transposes.
 
 Arguments by position are Torch7's: width before height, and time before both. Tuples, by keyword
-only, are in the order of the axes: ``kernel_size=(kH, kW)``. Kernels are not mirrored
+only, are in the order of the axes: ``kernel_size=(kH, kW)``. Filters are not mirrored
 (cross-correlation), as in Torch7, PyTorch and cuDNN.
 """
 
@@ -48,7 +48,7 @@ _INPUTS = {
 
 
 class _Convolution(ConvolutionModes, Module):
-    """What all of them share: sizes in the order of the axes, a weight and a bias."""
+    """Their base class: sizes in the order of the axes, a weight and a bias."""
 
     weight: Shared
     #: None with ``bias=False``.
@@ -119,7 +119,7 @@ class _Convolution(ConvolutionModes, Module):
     # -- printing ---------------------------------------------------------------------------------
 
     def _numbers(self) -> list[str]:
-        """Strides, padding, ...: each group as it stands behind the kernel, width first."""
+        """Strides, padding, ... in the order in which they are printed, width first."""
         padding = self.padding
         padded = isinstance(padding, str) or any(padding)
         shown = []
@@ -146,7 +146,7 @@ def _torch_order(numbers: tuple[int, ...], between: str = ",") -> str:
 def _padding(what: str, given: tuple[int | None, ...], keyword: Any) -> tuple[int, ...] | str:
     if isinstance(keyword, str) and keyword == "same":
         if any(v is not None for v in given):
-            raise InputError(f"{what}: given by position and by keyword; give one of them")
+            raise InputError(f"{what}: wanted it by position or by keyword, got both")
         return "same"
     return sizes(what, len(given), given, keyword, 0)
 
@@ -247,7 +247,7 @@ class VolumetricConvolution(_Convolution):
 
 
 class _Temporal(_Convolution):
-    """What convolutions of sequences share: where the features stand."""
+    """The base of convolutions of sequences, with the axis of the features."""
 
     ndim = 1
     channels_first: bool
@@ -325,7 +325,7 @@ class _FullConvolution(_Convolution):
     def _numbers(self) -> list[str]:
         more = [_torch_order(self.adjust)] if any(self.adjust) else []
         shown = super()._numbers()
-        if more and len(shown) < 2:  # what stands behind the padding needs it in front
+        if more and len(shown) < 2:  # arguments after the padding are printed with it
             shown = [_torch_order(self.stride), _torch_order(tuple(self.padding))]  # type: ignore[arg-type]
         return [*shown, *more]
 

@@ -53,7 +53,7 @@ class _Windows:
         return dim_max((self.count - 1) * self.step + self.size - self.n - 2 * self.pad, 0)
 
     def elements(self, with_padding: bool, dtype: str) -> Variable:
-        """How many elements each window counts; what lies behind the padding never counts."""
+        """The number of elements of each window, without those after the padding."""
         symbolic = isinstance(self.n, Variable)
         starts: Any = (arange if symbolic else np.arange)(self.count) * self.step - self.pad
         low: Any = minimum if symbolic else np.minimum
@@ -66,7 +66,7 @@ class _Windows:
 
 
 class _Pooling(Module):
-    """What all of them share. Sizes are in the order of the axes: (T,) H, W."""
+    """Their base class. Sizes are in the order of the axes: (T,) H, W."""
 
     ndim: ClassVar[int]
     average: ClassVar[bool] = False
@@ -211,7 +211,7 @@ class _TemporalPooling(_Pooling):
 
 
 class _Averages(_Pooling):
-    """The choice of what an average is divided by."""
+    """The choice of an average's divisor."""
 
     average = True
 

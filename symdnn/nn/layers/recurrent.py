@@ -1,4 +1,4 @@
-"""Recurrent nets of several layers: cudnn.torch's modules, in one and in two directions.
+"""Recurrent networks of several layers: cudnn.torch's modules, in one and in two directions.
 
 Sequences are (seqLength, batch, inputDim), or (batch, seqLength, inputDim) with ``batchFirst``; a
 single sequence is (seqLength, inputDim). All parameters are one vector, in cuDNN's own layout
@@ -37,27 +37,27 @@ __all__ = [
 
 Initial = Callable[[Sequence[int], np.random.Generator], Any]
 
-#: cuDNN's names of the input modes beside ours.
+#: The input modes by symdnn's and cuDNN's names.
 _INPUT_MODES = {
     "linear": "linear", "CUDNN_LINEAR_INPUT": "linear", "skip": "skip", "CUDNN_SKIP_INPUT": "skip",
 }  # fmt: skip
 
 
 class Recurrent(Module):
-    """Base of the recurrent nets: ``numberOfLayers`` layers of ``outputDim`` units.
+    """Base of the recurrent networks: ``numberOfLayers`` layers of ``outputDim`` units.
 
     ``rnn(x)`` is the output of the last layer at every step, (seqLength, batch, outputDim), both
-    directions one behind the other (2 outputDim) in a bidirectional net. ``rnn(x, lengths)`` ends
-    sequences early: ``lengths`` is an integer vector, one for each sequence in any order; beyond
-    its end the output is 0. ``rnn(x, lengths, hx, cx)`` starts from given states, (numberOfLayers x
-    directions, batch, outputDim), in place of zeros; each may be None. :meth:`states` gives the
-    last states too; with ``returnStates`` a call gives ``[y, hy]``, for an LSTM ``[y, hy, cy]``.
+    directions concatenated (2 outputDim) in a bidirectional network. In ``rnn(x, lengths)`` the
+    integer vector ``lengths`` has the length of each sequence, in any order; after its end the
+    output is 0. ``rnn(x, lengths, hx, cx)`` starts from given states, (numberOfLayers x directions,
+    batch, outputDim), in place of zeros; each may be None. :meth:`states` returns the last states,
+    too; with ``returnStates`` a call returns ``[y, hy]``, for an LSTM ``[y, hy, cy]``.
 
     ``dropout`` is the rate between the layers in training, ``seed`` that of its masks.
-    ``inputMode="skip"`` lets the input enter the first layer's gates as it is (inputDim must be
-    outputDim). ``weight_init``, ``recurrent_init`` and ``bias_init`` draw each gate's matrix or
-    vector of initial values; left out, all are uniform within 1 / sqrt(outputDim), as Torch7's and
-    PyTorch's are.
+    With ``inputMode="skip"`` the first layer's gates add the input without a matrix (inputDim must
+    be outputDim). ``weight_init``, ``recurrent_init`` and ``bias_init`` draw each gate's matrix or
+    vector of initial values. By default all are uniform within 1 / sqrt(outputDim), as in Torch7
+    and PyTorch.
     """
 
     rnn_mode: ClassVar[str] = ""
@@ -103,7 +103,7 @@ class Recurrent(Module):
             raise InputError(f"{name}: seed={seed!r}; wanted an int, 0 or more")
         self.returnStates = bool(returnStates)
         self._seed = int(init.generator().integers(2**31)) if seed is None else seed
-        # What a user sets may be shared, and is no parameter of this module.
+        # A value that a user sets may be shared, and is no parameter of this module.
         self._lent = Lent({})
         kind = str(config.floatX) if dtype is None else dtype
         self._block = self._made_block(kind)
@@ -131,12 +131,12 @@ class Recurrent(Module):
 
     @property
     def layout(self) -> RNNShape:
-        """What decides where each part lies in the vector."""
+        """The parameters of the vector's layout."""
         return self._block.layout
 
     @property
     def directions(self) -> int:
-        """1, or 2 for a bidirectional net."""
+        """1, or 2 for a bidirectional network."""
         return self.layout.directions
 
     @property
@@ -344,7 +344,8 @@ class LSTM(Recurrent):
 class GRU(Recurrent):
     """Gated recurrent units: ``h' = (1 - z) n + z h``, ``n = tanh(W x + bW + r (R h + bR))``.
 
-    The reset gate stands before the recurrent bias is added, as in cuDNN and PyTorch. (cudnn.GRU)
+    The reset gate multiplies after the recurrent bias is added, as in cuDNN and PyTorch.
+    (cudnn.GRU)
     """
 
     rnn_mode = "gru"

@@ -40,7 +40,7 @@ class Identity(Module):
 
 
 class Contiguous(Identity):
-    """The input: where an array lies is the compiler's choice."""
+    """The input: the compiler chooses the memory layout."""
 
 
 # -- reshaping -----------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class View(Module):
         return x.reshape((*shape, *self.sizes))
 
     def _lead(self, x: Variable, dims: Sequence[Dim]) -> tuple[Dim, ...]:
-        """What stands in front of ``sizes``: nothing or the size of the batch."""
+        """The sizes before ``sizes``: none, or the size of the batch."""
         if self.numInputDims is not None:
             before = dims[: max(0, x.type.ndim - self.numInputDims)]
             return (product(before),) if before else ()
@@ -144,7 +144,7 @@ class Flatten(Module):
             raise TypeMismatch("Flatten", wanted, x.type)
         first, last = self.start_dim % ndim, self.end_dim % ndim
         if first > last:
-            raise InputError(f"Flatten: start_dim={first} lies behind end_dim={last}")
+            raise InputError(f"Flatten: start_dim={first} is after end_dim={last}")
         shape = (*dims[:first], product(dims[first : last + 1]), *dims[last + 1 :])
         return x.reshape(shape)
 

@@ -55,7 +55,7 @@ class _Pad(Module):
         options = {"constant_values": self.value} if self.mode == "constant" else {}
         return pad(x, widths, mode=self.mode, **options)
 
-    #: What stands around, where that is a number.
+    #: The value of the padding, if it is constant.
     value: float = 0.0
 
     def describe(self) -> str:
@@ -334,7 +334,7 @@ class RMSNorm(Module):
         return f"({'x'.join(map(str, self.normalized_shape))})"
 
 
-# -- one step of a recurrent net -----------------------------------------------------------------
+# -- one step of a recurrent network -------------------------------------------------------------
 
 
 class _Cell(Module):

@@ -1,7 +1,7 @@
 """Known networks as modules, with the names and the numbers of parameters that were published.
 
 Functions, such as ``nn.models.resnet50(classes=10)``; the names of parameters are torchvision's
-where it has the network, so :func:`symdnn.nn.load_torch` takes its state dicts as they are.
+where it has the network, so :func:`symdnn.nn.load_torch` takes its state dicts unchanged.
 """
 
 from symdnn.nn.models.alexnet import alexnet, alexnet_grouped

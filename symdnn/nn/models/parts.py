@@ -1,4 +1,4 @@
-"""What the known networks have in common: named stages, convolution with normalisation, heads."""
+"""Common parts of the known networks: named stages, convolution with normalisation, heads."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Residual(Module):
             )
 
     def body(self, x: Any) -> Any:
-        """What is added to the input."""
+        """The residual, which is added to the input."""
         raise NotImplementedError
 
     def forward(self, x: Variable) -> Any:
@@ -107,7 +107,7 @@ class ResNet(Module):
         self.fc = Linear(inputs, classes)
 
     def features(self, x: Any) -> Any:
-        """What the head sees before averaging: (N, features, height / 32, width / 32)."""
+        """The head's input before averaging: (N, features, height / 32, width / 32)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for name, module in self.children().items():
             x = module(x) if name.startswith("layer") else x

@@ -19,7 +19,7 @@ DEPTH = 4
 
 
 class Up(Module):
-    """Twice the size and half the features, joined with what the way down left at this size."""
+    """Twice the size and half the features, joined with the encoder's features of this size."""
 
     def __init__(self, inputs: int, batch_norm: bool) -> None:
         self.up = SpatialFullConvolution(inputs, inputs // 2, 2, 2, 2, 2)

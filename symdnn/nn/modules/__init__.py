@@ -1,1 +1,1 @@
-"""What a module is: parameters, state, names, summaries."""
+"""The base of modules: parameters, state, names, summaries."""

@@ -1,4 +1,4 @@
-"""What the layers ask of their arguments and inputs: sizes per dimension, batches, dtypes."""
+"""Checks of layers' arguments and inputs: sizes for each dimension, batches, dtypes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Restore", "as_batch", "positive", "sizes", "tensor_input", "warn"]
 
-#: What gives an output the dimensions of its input.
+#: A function that gives an output the dimensions of its input.
 Restore = Callable[[Variable], Variable]
 
 
@@ -27,13 +27,13 @@ def sizes(
 ) -> tuple[int, ...]:
     """``ndim`` ints, (T,) H, W: ``given`` by position, or ``keyword``, an int or a tuple of them.
 
-    ``given`` counts as given where an entry is not None; ``default`` fills what is missing.
-    Raises :class:`~symdnn.errors.InputError` for both at once, neither, or what are no ints.
+    ``given`` is used if an entry is not None; ``default`` replaces missing entries. Raises
+    :class:`~symdnn.errors.InputError` for both at once, for neither, and for other types than ints.
     """
     some = any(v is not None for v in given)
     if keyword is not None:
         if some:
-            raise InputError(f"{what}: given by position and by keyword; give one of them")
+            raise InputError(f"{what}: wanted it by position or by keyword, got both")
         single = isinstance(keyword, Variable | str) or np.ndim(keyword) == 0
         entries = [keyword] * ndim if single else list(keyword)
     else:
@@ -81,7 +81,7 @@ def _shown(x: object) -> str:
 
 
 def as_batch(module: Module, x: Any, ndim: int, wanted: str) -> tuple[Variable, Restore]:
-    """``x`` with ``ndim`` dimensions, the first a batch, and what undoes it for the output.
+    """``x`` with ``ndim`` dimensions, the first a batch, and the :data:`Restore` of its outputs.
 
     An input of one dimension less is a single example.
     """

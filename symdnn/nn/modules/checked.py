@@ -1,7 +1,7 @@
-"""Arguments against their annotations: a wrong type is an error that names argument, wanted, got.
+"""Checks arguments against their annotations; errors name argument, wanted type and value.
 
-The words that annotations here consist of are :data:`KINDS`; what is not among them takes anything,
-and is checked by the function itself.
+Annotations consist of the words in :data:`KINDS`. For any other annotation the function itself
+checks the argument.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def checked(function: F) -> F:
-    """A function that checks its arguments first."""
+    """The function with a check of its arguments before each call."""
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> Any:
@@ -88,9 +88,9 @@ def checked(function: F) -> F:
 def check_arguments(
     what: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Raise :class:`~symdnn.errors.InputError` for an argument that is of none of the kinds.
+    """Raise :class:`~symdnn.errors.InputError` for an argument of none of the annotated kinds.
 
-    Arguments that do not fit the signature are left to Python.
+    For arguments that do not fit the signature Python raises the error.
     """
     signature, kinds = _kinds_of(function)
     try:
@@ -159,7 +159,7 @@ def _kinds_of(
 
 
 def _words(annotation: Any) -> Iterable[str]:
-    """``float | None`` as its two words; brackets behind one are passed over."""
+    """``float | None`` as its two words, without brackets after a word."""
     if not isinstance(annotation, str):
         return [getattr(annotation, "__name__", "Any")] if annotation is not None else ["None"]
     flat = annotation

@@ -1,4 +1,4 @@
-"""Tables that a notebook shows of summaries and histories."""
+"""HTML tables of summaries and histories, for notebooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["html_table"]
 def html_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], caption: str, indent: Sequence[int]
 ) -> str:
-    """An HTML table; ``indent`` are the levels by which the rows' first cells are moved right."""
+    """An HTML table; ``indent`` are the levels of indentation of the rows' first cells."""
     head = "".join(f"<th>{escape(h)}</th>" for h in headings)
     body = []
     for row, level in zip(rows, indent, strict=True):

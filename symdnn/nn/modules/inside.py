@@ -1,8 +1,8 @@
-"""What a module holds: modules and variables among its attributes, at any depth of containers.
+"""Finds the modules and variables in a module's attributes, at any depth of containers.
 
-Dicts, lists, tuples and deques are looked into, also inside of each other, each time that something
-is asked for: so what is appended later is found too. An entry's name is the attribute, then the
-keys and indices on the way to it: ``heads.a``, ``blocks.0.1``.
+Nested dicts, lists, tuples and deques are searched at each use, so entries that are appended later
+are found, too. An entry's name is the attribute, then the keys and indices that lead to it:
+``heads.a``, ``blocks.0.1``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Lent", "found_in", "replaced"]
 
 _ROWS = (list, tuple, deque, UserList)
-#: What lists are often long of: passed over at once.
+#: Types of the entries of long lists, which are skipped quickly.
 _PLAIN = (str, int, float, type(None))
 
 
 class Lent:
-    """A value that a module uses and does not own: what is in it is no part of the module."""
+    """A value that a module uses and does not own: its modules are no part of the module."""
 
     __slots__ = ("value",)
 
@@ -39,7 +39,7 @@ def found_in(
     """Names and values of class ``wanted`` in these attributes of ``owner``, in their order.
 
     Entries of the attribute ``unnamed`` go by their own keys. Raises
-    :class:`~symdnn.errors.InputError` for a set that holds one: it has no order, so no names.
+    :class:`~symdnn.errors.InputError` for a set with such values, which would have no names.
     """
     for attribute, value in attributes.items():
         if isinstance(value, wanted):
@@ -51,7 +51,7 @@ def found_in(
 
 
 def _entries(where: str, start: str, holder: Any, wanted: Any) -> Iterator[tuple[str, Any]]:
-    """Depth first, without recursion; a container inside of itself is entered once."""
+    """The entries depth first, without recursion; a container inside of itself is entered once."""
     stack: list[tuple[str, Any]] = [(start, holder)]
     entered: set[int] = set()
     while stack:
@@ -78,9 +78,9 @@ def _may_hold(value: object, wanted: Any) -> bool:
 
 
 def replaced(value: Any, change: Callable[[Any], Any], entered: set[int] | None = None) -> Any:
-    """``value`` with ``change`` applied to it or to what it holds.
+    """``value`` with ``change`` applied to it or to its entries.
 
-    Lists and dicts stay the objects that they are, and tuples are made anew.
+    Lists and dicts are changed in place, and tuples are replaced.
     """
     entered = set() if entered is None else entered
     if not isinstance(value, (*_ROWS, Mapping)):

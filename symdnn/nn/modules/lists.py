@@ -1,7 +1,7 @@
-"""Lists and dicts of modules and of parameters, which are modules themselves: PyTorch's.
+"""PyTorch's lists and dicts of modules and of parameters, which are modules themselves.
 
-A plain list or dict does as well: a module finds what its attributes hold. These print as a part of
-the network, and refuse what is none.
+Plain lists and dicts serve, too, since a module searches its attributes. These classes are printed
+as a part of the network, and refuse entries of other types.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList"]
 
 
 class _Held(Module):
-    """Base: entries in ``held``, each checked when it comes."""
+    """Base: entries in ``held``, each checked when it is added."""
 
     unnamed = "held"
     held: Any
 
     def forward(self, *inputs: Any) -> Any:
         raise InputError(
-            f"{type(self).__name__} only holds what is in it and computes nothing; call its entries"
+            f"{type(self).__name__} is a container and computes nothing; call its entries"
         )
 
     def _checked(self, value: object) -> Module:
@@ -53,7 +53,7 @@ class _Held(Module):
 class ModuleList(_Held):
     """A list of modules, which is part of the network that it is an attribute of.
 
-    It has what Python's lists have, and slices of it are lists of modules. (PyTorch's ModuleList.)
+    It has the methods of Python's lists; its slices are lists of modules. (PyTorch's ModuleList.)
 
     >>> ModuleList([Module(), Module()])
     nn.ModuleList {
@@ -79,13 +79,13 @@ class ModuleList(_Held):
         return self
 
     def insert(self, index: int, entry: Any) -> ModuleList:
-        """Add an entry in front of number ``index``; returns the list."""
+        """Add an entry before the entry ``index``; returns the list."""
         self.held.insert(index, self._checked(entry))
         self._changed()
         return self
 
     def pop(self, index: int = -1) -> Any:
-        """Take an entry out; returns it."""
+        """Remove an entry; returns it."""
         entry = self.held.pop(index)
         self._changed()
         return entry
@@ -113,7 +113,7 @@ class ModuleList(_Held):
 class ModuleDict(_Held):
     """Modules by name, a part of the network that it is an attribute of.
 
-    It has what Python's dicts have, in the order of insertion; names are strings without dots.
+    It has the methods of Python's dicts and their order; names are strings without dots.
     (PyTorch's ModuleDict.)
     """
 
@@ -122,7 +122,7 @@ class ModuleDict(_Held):
         self.update({} if entries is None else entries)
 
     def update(self, entries: Any) -> None:
-        """Take entries in, of a mapping or of pairs (name, entry)."""
+        """Add or replace entries, from a mapping or from pairs (name, entry)."""
         try:
             pairs = dict(entries.items() if hasattr(entries, "items") else entries)
         except (TypeError, ValueError):
@@ -141,11 +141,11 @@ class ModuleDict(_Held):
         return name
 
     def pop(self, name: str) -> Any:
-        """Take an entry out; returns it."""
+        """Remove an entry; returns it."""
         return self.held.pop(name)
 
     def clear(self) -> None:
-        """Take all entries out."""
+        """Remove all entries."""
         self.held.clear()
 
     def keys(self) -> KeysView[str]:
@@ -181,7 +181,7 @@ class ModuleDict(_Held):
 
 
 class _Parameters:
-    """Entries that are shared variables; arrays become some."""
+    """Base of containers of shared variables; arrays become shared variables."""
 
     def _checked(self, value: Any) -> Any:
         if isinstance(value, Shared):
@@ -212,7 +212,7 @@ class ParameterDict(_Parameters, ModuleDict):
     """
 
     def setdefault(self, name: str, default: Any) -> Any:
-        """The entry of this name, which is ``default`` where there was none."""
+        """The entry of this name; ``default`` is added if there is none."""
         if name not in self.held:
             self[name] = default
         return self.held[name]

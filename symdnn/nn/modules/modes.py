@@ -1,4 +1,4 @@
-"""How convolution modules choose cuDNN's algorithms: the methods of cudnn.torch's modules."""
+"""The choice of cuDNN's algorithms in convolution modules: cudnn.torch's methods."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from symdnn.graph.origin import NO_HINTS, Hints
 
 __all__ = ["BENCHMARK", "FASTEST", "ConvolutionModes"]
 
-#: What ``benchmark`` asks for: all algorithms are measured, for each shape.
+#: The algorithm of ``benchmark``: all algorithms are measured, for each shape.
 BENCHMARK = "time_on_shape_change"
-#: What ``fastest`` asks for: cuDNN's first guess, for each shape, whatever memory it wants.
+#: The algorithm of ``fastest``: cuDNN's first guess, for each shape, with any workspace.
 FASTEST = "guess_on_shape_change"
 
 _DIRECTIONS = {"fmode": "fwd", "bdmode": "bwd_data", "bwmode": "bwd_filter"}
@@ -24,9 +24,9 @@ _ENUMS = {"fmode": "Fwd", "bdmode": "BwdData", "bwmode": "BwdFilter"}
 class ConvolutionModes:
     """``fastest``, ``benchmark``, ``setMode`` and ``resetMode``, for a module with ``hints``.
 
-    All of them set the module's ``hints``, which the flags ``dnn.conv.algo_*`` give way to. What
-    was set by :meth:`setMode` goes before ``benchmark``, and that before ``fastest``. They act on
-    expressions that are built afterwards.
+    All of them set the module's ``hints``, which have precedence over the flags
+    ``dnn.conv.algo_*``. :meth:`setMode` has precedence over ``benchmark``, and that over
+    ``fastest``. They affect expressions that are built afterwards.
     """
 
     hints: Hints = NO_HINTS
@@ -42,7 +42,7 @@ class ConvolutionModes:
         return self._choose()
 
     def benchmark(self, mode: bool = True) -> Any:
-        """Measure all algorithms for each shape that comes, and take the fastest."""
+        """Measure all algorithms for each new shape, and take the fastest."""
         self.benchmark_mode = bool(mode)
         return self._choose()
 
@@ -65,7 +65,7 @@ class ConvolutionModes:
         return self._choose()
 
     def _choose(self) -> Any:
-        """Bring the hints up to date with the modes."""
+        """Set the hints by the modes."""
         searched = BENCHMARK if self.benchmark_mode else FASTEST if self.fastest_mode else None
         algos: dict[str, Any] = {
             f"algo_{direction}": searched if getattr(self, mode) is None else getattr(self, mode)
@@ -80,7 +80,7 @@ class ConvolutionModes:
         from symdnn.gpu.binding import libcudnn_table
 
         enum: Any = getattr(libcudnn_table, f"cudnnConvolution{_ENUMS[mode]}Algo_t")
-        count = len(enum) - 1  # its last one counts the others
+        count = len(enum) - 1  # its last value is the number of the others
         words = FLAGS[f"dnn.conv.algo_{_DIRECTIONS[mode]}"].choices
         if isinstance(value, str) and value in words:
             return value

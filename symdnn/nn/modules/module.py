@@ -1,4 +1,4 @@
-"""The base of all layers: named parameters, children, modes, and what its ops lower to."""
+"""The base of all layers: named parameters, children, modes, and the backend of its ops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "BACKENDS", "Module", "ModuleCall", "random_states", "state_updates", "symbolic", "watched",
 ]  # fmt: skip
 
-#: What a module's ops may lower to. ``auto``: what symdnn finds best; ``nn``: no vendor's library.
+#: Libraries of a module's ops. ``auto``: symdnn's choice; ``nn``: no vendor's library.
 BACKENDS = ("auto", "nn", "cudnn", "onednn")
 
 
@@ -44,8 +44,8 @@ class Module(State):
     defines :meth:`forward`. All of it is plain Python: parameters are shared variables, and calling
     a module twice shares them. They are named by their path in the network, ``layer1.conv.weight``.
 
-    ``training`` says which expression the next call builds (dropout, batch statistics); it never
-    changes an expression that exists. ``backend`` is one of :data:`BACKENDS`.
+    ``training`` decides which expression the next call builds (with dropout and batch statistics or
+    without); it never changes an existing expression. ``backend`` is one of :data:`BACKENDS`.
     """
 
     #: The class's name in a printed tree, without the backend; None: the class's own.
@@ -59,7 +59,7 @@ class Module(State):
     hints: Hints = NO_HINTS
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse arguments of wrong types, for the layers of this package."""
+        """Check the types of arguments, for the layers of this package."""
         if cls.__module__.startswith("symdnn.nn.") and (args or kwargs):
             check_arguments(cls.__name__, cls.__init__, (None, *args), kwargs)
         return super().__new__(cls)
@@ -139,10 +139,10 @@ class Module(State):
     def children(self) -> dict[str, Module]:
         """The modules directly inside, by the name under which their parameters are saved.
 
-        They are the attributes that are modules, and what lists, tuples and dicts of any nesting
-        hold (``layers.0``, ``heads.a.1``). One that is there twice has both names.
+        They are the modules among the attributes, and in nested lists, tuples and dicts
+        (``layers.0``, ``heads.a.1``). A module that occurs twice has both names.
 
-        Raises :class:`~symdnn.errors.InputError` where two would have one name.
+        Raises :class:`~symdnn.errors.InputError` if two would have one name.
         """
         return self._by_name(found_in(self, vars(self), self.unnamed, Module))
 
@@ -156,7 +156,7 @@ class Module(State):
             if named.setdefault(name, value) is not value:
                 what = "modules" if isinstance(value, Module) else "variables"
                 raise InputError(
-                    f"{type(self).__name__}: two {what} are named {name!r}; give one another key"
+                    f"{type(self).__name__}: two {what} are named {name!r}; rename the key of one"
                 )
         return named
 
@@ -193,7 +193,7 @@ class Module(State):
         return list(self.named_parameters().values())
 
     def named_buffers(self) -> dict[str, Shared]:
-        """What is saved beside the parameters: running statistics."""
+        """The saved variables that are not trained: running statistics."""
         return dict(self._shared(buffers=True))
 
     # -- modes -------------------------------------------------------------------------------
@@ -233,12 +233,12 @@ class Module(State):
 
     @property
     def title(self) -> str:
-        """``nn.ReLU``, ``cudnn.ReLU``: how the module is named in a tree."""
+        """The module's name in a tree: ``nn.ReLU``, ``cudnn.ReLU``."""
         prefix = "nn" if self.backend == "auto" else self.backend
         return f"{prefix}.{self.kind or type(self).__name__}"
 
     def describe(self) -> str:
-        """The arguments behind the title in a printed tree, such as ``(3 -> 96, 11x11, 3,3)``."""
+        """The arguments after the title in a printed tree, such as ``(3 -> 96, 11x11, 3,3)``."""
         return ""
 
     def __repr__(self) -> str:
@@ -271,13 +271,13 @@ class ModuleCall:
 
 
 class _Watch:
-    """Tells a function of each call of a module, when it ends."""
+    """Calls a function at the end of each call of a module."""
 
     def __init__(self, told: Callable[[ModuleCall], Any]) -> None:
         self.told, self.depth, self.begun = told, 0, 0
 
     def forward(self, module: Module, given: Sequence[Any]) -> Any:
-        """What the module's own ``forward`` gives."""
+        """The results of the module's own ``forward``."""
         index, depth = self.begun, self.depth
         self.begun, self.depth = index + 1, depth + 1
         output = module.forward(*given)
@@ -287,13 +287,13 @@ class _Watch:
 
 
 _watch: ContextVar[_Watch | None] = ContextVar("watch", default=None)
-#: Whether a module is being called: those that it calls are parts of it, and have their names.
+#: Whether a module is being called: the modules that it calls are parts of it and have names.
 _calling: ContextVar[bool] = ContextVar("calling", default=False)
 
 
 @contextmanager
 def watched(told: Callable[[ModuleCall], Any]) -> Iterator[None]:
-    """Inside, ``told(call)`` hears of every call of a module as it ends."""
+    """A block in which ``told(call)`` is called at the end of every call of a module."""
     token = _watch.set(_Watch(told))
     try:
         yield
@@ -314,7 +314,7 @@ def state_updates(*outputs: Variable | None) -> list[tuple[Shared, Variable]]:
 def random_states(*outputs: Variable | None) -> list[Shared]:
     """The states of random numbers (dropout's) that these expressions draw from, in their order.
 
-    Functions advance them by themselves; who saves and restores their values repeats the numbers.
+    Functions advance them automatically. To repeat the numbers, save their values and restore them.
     """
     found = ancestors([o for o in outputs if o is not None])
     return [v for v in found if isinstance(v, Shared) and v.default_update is not None]

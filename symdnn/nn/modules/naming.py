@@ -1,12 +1,12 @@
 """Names of a network's variables: the path of the module and the attribute, ``layer1.conv.weight``.
 
-A variable has its name as soon as it is part of a module, and a longer one when that module becomes
-part of another. What is appended to a list later is named when the network is next used. The
-largest network that a variable was named in keeps it: a call of a part alone changes no name. A
-name that the user gave stays.
+A variable gets its name when it becomes part of a module, and a longer one when that module becomes
+part of another. Entries that are appended to a list later get names when the network is used next.
+A variable keeps its name in the largest network: a call of a part alone changes no name. A user's
+name is kept.
 
-The variable's tag remembers ``path``, the name that was given, and ``attribute``, its last part:
-files of lists of variables go by that.
+The variable's tag has ``path``, the name given here, and ``attribute``, its last part, which is the
+name in files of lists of variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["local_name", "name_part", "name_variables"]
 
-#: The network that gave a variable its name. Copies and pickles have the name alone.
+#: The network that gave a variable its name. Copies and pickles only have the name.
 _roots: weakref.WeakKeyDictionary[Shared, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 
 
@@ -32,7 +32,7 @@ def name_variables(root: Any) -> None:
 
 
 def name_part(root: Module, path: str, part: Any) -> None:
-    """The same for a module or a variable alone, which is now at ``path`` in ``root``."""
+    """Name a single module or variable, which is now at ``path`` in ``root``."""
     if isinstance(part, Shared):
         _name(part, path, path, root, {id(root)})
     else:
@@ -70,7 +70,7 @@ def _name(v: Shared, attribute: str, path: str, root: Module, inside: Collection
 
 
 def _gives_way(v: Shared, path: str, inside: Collection[int]) -> bool:
-    """Whether a name that was given gives way to ``path``."""
+    """Whether ``path`` replaces an earlier name."""
     known = _roots.get(v)
     holder = None if known is None else known()
     if holder is not None:

@@ -19,14 +19,14 @@ __all__ = ["State", "set_values"]
 
 
 class State:
-    """What a module can do with the values of its shared variables; :class:`Module` has it."""
+    """Methods of :class:`Module` for the values of its shared variables."""
 
     def named_parameters(self) -> dict[str, Shared]:
         """The trained variables by name."""
         raise NotImplementedError
 
     def named_buffers(self) -> dict[str, Shared]:
-        """What is saved beside the parameters."""
+        """The saved variables that are not trained."""
         raise NotImplementedError
 
     def named_modules(self, prefix: str = "") -> Any:
@@ -41,10 +41,10 @@ class State:
         return {name: np.array(v.get_value()) for name, v in named.items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Self:
-        """Take values by name: all of them or, where one does not fit, none.
+        """Set values by name: all of them, or none if one does not fit.
 
         ``strict`` refuses names that are missing or unknown. Raises
-        :class:`~symdnn.errors.InputError` naming what does not fit.
+        :class:`~symdnn.errors.InputError`, which names the values that do not fit.
         """
         named = {**self.named_parameters(), **self.named_buffers()}
         set_values(f"{type(self).__name__}.load_state_dict", named, state, strict)
@@ -61,9 +61,9 @@ class State:
         return self
 
     def load(self, path: PathLike, strict: bool = True) -> Self:
-        """Take the values of a file that :meth:`save` wrote; returns the module.
+        """Set the values from a file of :meth:`save`; returns the module.
 
-        Raises :class:`~symdnn.errors.InputError` where names or shapes differ,
+        Raises :class:`~symdnn.errors.InputError` if names or shapes differ,
         :class:`~symdnn.errors.FileFormatError` for a damaged file; then nothing is changed.
         """
         return self.load_state_dict(load_parameters(path), strict)
@@ -71,7 +71,7 @@ class State:
     # -- copies and dtypes -----------------------------------------------------------------------
 
     def clone(self, *names: str) -> Self:
-        """A copy with variables and values of its own.
+        """A copy with new variables.
 
         Parameters and buffers of these ``names`` ("weight", "bias") remain those of the original,
         as in Torch7: both are trained then.
@@ -88,7 +88,7 @@ class State:
         raise NotImplementedError
 
     def _replace(self, new: Mapping[Shared, Shared]) -> None:
-        """Put other variables into the places of some."""
+        """Replace some variables by others."""
 
         def change(v: Any) -> Any:
             return new.get(v, v) if isinstance(v, Shared) else v
@@ -98,14 +98,14 @@ class State:
                 setattr(self, name, changed)
 
     def convert_dtype(self, dtype: str) -> str:
-        """The dtype that this module's own variables get where ``dtype`` is asked for."""
+        """The dtype of this module's own variables in ``astype(dtype)``."""
         return dtype
 
     def astype(self, dtype: str) -> Self:
-        """Let all float parameters and buffers have this dtype; returns the module.
+        """Convert all float parameters and buffers to this dtype; returns the module.
 
-        They become new variables: expressions that were built before keep the old ones. Scales
-        and statistics of normalisation stay float32 where ``dtype`` has 16 bits.
+        They become new variables: expressions that were built before keep the old ones. Scales and
+        statistics of normalisation stay float32 if ``dtype`` has 16 bits.
         """
         if not TensorType(dtype).is_float:
             raise InputError(f"{type(self).__name__}.astype: wanted a float dtype, got {dtype!r}")
@@ -150,12 +150,12 @@ def set_values(
     *,
     exact: bool = False,
 ) -> None:
-    """Give each variable the value of its name: all of them or, where one does not fit, none.
+    """Set each variable to the value of its name: all of them, or none if one does not fit.
 
-    ``strict`` refuses names that are missing or unknown, which are passed over else. Values take
+    ``strict`` refuses missing and unknown names, which are ignored otherwise. Values are cast to
     the variables' dtypes, or with ``exact`` must have them. Raises
-    :class:`~symdnn.errors.InputError` that begins with ``what`` and names the first eight of what
-    does not fit.
+    :class:`~symdnn.errors.InputError`, which begins with ``what`` and names the first eight values
+    that do not fit.
     """
     problems = [f"{n} is missing" for n in named if strict and n not in values]
     problems += [f"{n} is unknown" for n in values if strict and n not in named]

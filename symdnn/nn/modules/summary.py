@@ -1,4 +1,4 @@
-"""What a network is made of: a row for each module, with shapes, parameters and operations."""
+"""A network's summary: a row for each module, with shapes, parameters and operations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Row", "Summary", "flops", "summary"]
 
 @dataclass(frozen=True)
 class Row:
-    """One call of a module: its name in the network, how deep it lies, and what it makes.
+    """One call of a module: its name in the network, its depth, and its output.
 
     ``parameters`` and ``flops`` are those of all modules inside as well.
     """
@@ -46,8 +46,8 @@ _HEADINGS = ("module", "output", "parameters", "FLOPs")
 class Summary:
     """Rows in the order of the network; the first is the network. ``print`` shows a table.
 
-    ``flops`` are 2 x the multiply-adds of convolutions, products and recurrent nets, of one pass
-    forward in evaluation. ``parameter_bytes`` is the memory of parameters.
+    ``flops`` are 2 x the multiply-adds of convolutions, GEMMs and recurrent networks, for one
+    forward pass in evaluation. ``parameter_bytes`` is the memory of parameters.
     """
 
     rows: tuple[Row, ...]
@@ -74,7 +74,7 @@ class Summary:
         return out.getvalue() + "\n".join(self._totals())
 
     def _cells(self) -> Iterator[tuple[str, str, str, str]]:
-        """Of each row the label, whose path begins at the row around it, and the numbers."""
+        """The cells of each row: the label, with a path from the row around it, and the numbers."""
         around: list[str] = []
         for row in self.rows:
             del around[row.depth :]
@@ -91,7 +91,7 @@ class Summary:
         ]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The summary in a notebook: an HTML table."""
         caption = f"input {', '.join(self.inputs)}; {'; '.join(self._totals())}"
         return html_table(_HEADINGS, self._cells(), caption, [row.depth for row in self.rows])
 
@@ -104,16 +104,16 @@ class Summary:
 def summary(module: Module, *inputs: Any, dtype: str | None = None) -> Summary:
     """A :class:`Summary` of a network for inputs of these shapes.
 
-    ``inputs`` are tuples of ints, the batch first (symbolic variables may stand for them);
-    ``dtype`` is that of the tuples, floatX unless given. Nothing is compiled or computed. Raises
-    what calling the module raises where a shape does not fit.
+    ``inputs`` are tuples of ints, the batch first, or symbolic variables; ``dtype`` is that of the
+    inputs given as tuples, by default floatX. Nothing is compiled or computed. If a shape does not
+    fit, calling the module raises its error.
 
     >>> from symdnn import nn
     >>> nn.summary(nn.Linear(20, 10), (4, 20)).flops
     1600
     """
     if not inputs:
-        raise InputError("summary: give the shape of the input, such as (1, 3, 224, 224)")
+        raise InputError("summary: wanted an input's shape, such as (1, 3, 224, 224); got none")
     given = [_input(v, dtype) for v in inputs]
     calls: list[ModuleCall] = []
     modes = [(m, m.training) for _, m in module.named_modules()]
@@ -147,7 +147,7 @@ def _input(value: Any, dtype: str | None) -> Variable:
 
 
 def _rows(root: Module, calls: Sequence[ModuleCall]) -> Iterator[Row]:
-    """Calls in the order in which they began; they are told of as they end."""
+    """Calls in the order in which they began; they were recorded when they ended."""
     names = {id(m): name for name, m in root.named_modules()}
     for call in sorted(calls, key=lambda c: c.index):
         yield Row(
@@ -184,10 +184,10 @@ def _shape(value: object) -> str:
 
 
 def flops(outputs: Sequence[Variable], inputs: Sequence[Variable] = ()) -> int:
-    """2 x the multiply-adds of convolutions, products and recurrent nets between the two.
+    """2 x the multiply-adds of convolutions, GEMMs and recurrent networks between the two.
 
-    The graph above ``inputs`` does not count. Raises
-    :class:`~symdnn.errors.InputError` where a size is not known.
+    The graph before ``inputs`` does not count. Raises
+    :class:`~symdnn.errors.InputError` for an unknown size.
     """
     seen: set[Apply] = set()
     known = set(inputs)
@@ -206,7 +206,7 @@ def flops(outputs: Sequence[Variable], inputs: Sequence[Variable] = ()) -> int:
 
 def _size(node: Apply, shape: Sequence[int | None]) -> int:
     if any(n is None for n in shape):
-        raise InputError(f"flops: {node.op} has operands of unknown size; give all sizes")
+        raise InputError(f"flops: wanted static sizes, but {node.op} has operands of unknown size")
     return math.prod(n for n in shape if n is not None)
 
 

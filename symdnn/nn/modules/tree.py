@@ -13,8 +13,8 @@ __all__ = ["tree"]
 def tree(module: Module) -> str:
     """The module's title and, for one with children, a line for each, indented by two spaces.
 
-    Modules in a row have ``[input -> (0) -> ... -> output]`` on top, those side by side a fork.
-    They are called as their parameters are in files: by their attribute, or counted from 0.
+    Modules in sequence have ``[input -> (0) -> ... -> output]`` first, parallel ones a fork. Their
+    names are those of their parameters in files: the attribute, or a number from 0.
     """
     title = f"{module.title}{module.describe()}"
     children = module.children()

@@ -1,4 +1,4 @@
-"""Adam and what came of it: averages of the gradients and of their squares."""
+"""Adam and its variants: averages of the gradients and of their squares."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def adamax(
     loss: Variable | None, params: Any, lr: Number = 2e-3, *, betas: Betas = (0.9, 0.999),
     eps: float = 1e-8, weight_decay: float = 0.0, **common: Unpack[Common],
 ) -> Updates:  # fmt: skip
-    """Adam by the largest gradient, which fades, in place of the squares (Kingma and Ba 2015).
+    """Adam with a decaying maximum of the gradients in place of squares (Kingma and Ba 2015).
 
     PyTorch's ``Adamax``.
     """

@@ -75,7 +75,7 @@ def ema(
     given = updates if isinstance(updates, Updates) else Updates(as_pairs(updates, "updates"))
     news = dict(given)
     named = flat_parameters(name, params, {}, {})
-    # The optimiser has told of those that the loss does not use: they stay as they are.
+    # The optimiser has warned of parameters that the loss does not use, which stay the same.
     found = [p for p in named if p.variable not in given.unused]
     if missing := [p.name for p in found if p.variable not in news]:
         raise InputError(f"{name}: the updates change no {', '.join(missing)}")

@@ -1,4 +1,4 @@
-"""What all optimisers share: parameter groups, gradients, state, and the list of updates.
+"""The base of all optimisers: parameter groups, gradients, state, and the list of updates.
 
 An optimiser is a rule for one parameter, a function of a :class:`Step`: it asks for the old value,
 the gradient and its own state, sets the state's next values, and returns the new parameter.
@@ -59,7 +59,7 @@ class Updates(list[tuple[Shared, Variable]]):
         more: Mapping[str, Shared] = getattr(other, "state", {})
         if twice := sorted(set(self.state) & set(more)):
             raise InputError(
-                f"Updates: {', '.join(twice)} in both; tell the optimisers apart by name="
+                f"Updates: {', '.join(twice)} in both; give the optimisers different name="
             )
         unused = self.unused | getattr(other, "unused", frozenset())
         return Updates([*self, *other], {**self.state, **more}, unused)
@@ -69,7 +69,7 @@ class Updates(list[tuple[Shared, Variable]]):
         return {name: np.array(v.get_value()) for name, v in self.state.items()}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> Updates:
-        """Take the values that :meth:`state_dict` gave: all, or none where one does not fit.
+        """Set the values of :meth:`state_dict`: all, or none if one does not fit.
 
         Raises :class:`~symdnn.errors.InputError` naming what is missing, unknown or of another
         shape.

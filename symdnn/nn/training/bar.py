@@ -1,4 +1,4 @@
-"""A progress bar for people who watch, on a terminal or in a notebook; else nothing."""
+"""A progress bar on a terminal or in a notebook; elsewhere none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Bar", "bar"]
 
 
 class Bar:
-    """Shows nothing: what ``fit`` has where nobody looks."""
+    """The bar without output, for runs without a terminal or notebook."""
 
     def start(self, epoch: int, epochs: int, batches: int | None, done: int) -> None:
         """An epoch (from 1) begins, or goes on after ``done`` batches."""

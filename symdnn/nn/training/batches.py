@@ -1,4 +1,4 @@
-"""Batches of arrays, in an order that follows from a seed, the epoch and nothing else."""
+"""Batches of arrays, in an order that depends on a seed and the epoch alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from symdnn.nn.modules.checked import checked
 
 __all__ = ["Batches", "Transform", "batches"]
 
-#: From a batch, and random numbers for it, to the batch that is handed out.
+#: A function of a batch and a generator that returns the batch to use (augmentation).
 Transform = Callable[[Any, np.random.Generator], Any]
 
 _ORDER, _TRANSFORM = 0, 1

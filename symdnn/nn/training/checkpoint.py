@@ -1,4 +1,4 @@
-"""All that a training needs to go on as if it had never stopped, in one safetensors file.
+"""The complete state of a training, to be resumed exactly, in one safetensors file.
 
 Arrays are named ``net/...``, ``optimiser/...``, ``random/...``, ``best/...``; the header, JSON, has
 counters, the order of the data, the history. The file appears complete or not at all.

@@ -1,13 +1,14 @@
-"""``fit``: a net, a criterion, an optimiser and data, from the first epoch to the last.
+"""``fit``: trains a network with a criterion, an optimiser and data for a number of epochs.
 
-It is a convenience over what anybody can write with ``symdnn.function``: it compiles a function
-for a step and one for measuring, and calls them. Its options:
+It is a convenience: it compiles a function for a step and one for measuring by ``symdnn.function``,
+and calls them. Its options:
 
 ``lr``
-    the learning rate: a number or a function of the step (:mod:`symdnn.nn.schedule`); without it
-    the optimiser's own. A ``Plateau`` is told of the measure that is watched.
+    the learning rate: a number or a function of the step (:mod:`symdnn.nn.schedule`); by default
+    the optimiser's. A ``Plateau`` observes the ``monitor``.
 ``params``
-    what is trained, where that is not all of the net: variables or groups, as for an optimiser.
+    the trained parameters, by default those of the network: variables or groups, as for an
+    optimiser.
 ``validation``, ``metrics``
     data to measure on after each epoch; further measures by name: functions
     ``(output, target) -> scalar``, a :class:`~symdnn.nn.training.metrics.Metric`, or the words

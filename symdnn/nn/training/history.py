@@ -1,4 +1,4 @@
-"""What a training measured, epoch by epoch."""
+"""The measures of a training, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class History:
         return "\n".join([*lines, *(text_of(row) for row in self.rows)])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a row for each epoch."""
+        """The history in a notebook: a table with a row for each epoch."""
         names = list(dict.fromkeys(name for row in self.rows for name in numbers_of(row)))
         shown = [[_cell(numbers_of(row).get(name, "")) for name in names] for row in self.rows]
         caption = f"{len(self)} epochs, best {self.best_epoch}, stopped: {self.stopped or 'no'}"

@@ -38,6 +38,6 @@ class Interrupts:
         self._asked = True
 
     def check(self) -> None:
-        """Raise ``KeyboardInterrupt`` where one was asked for."""
+        """Raise ``KeyboardInterrupt`` if Ctrl-C was pressed."""
         if self._asked:
             raise KeyboardInterrupt

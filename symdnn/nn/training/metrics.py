@@ -1,4 +1,4 @@
-"""What is measured beside the loss: expressions of a batch, and how batches are put together."""
+"""Metrics besides the loss: expressions of a batch, and how their values are combined."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Metric:
         self.expression, self.kind = expression, kind
 
     def outputs(self, output: Any, targets: Any) -> list[Variable]:
-        """What a function has to compute for it."""
+        """The expressions that a function computes for it."""
         found = self.expression(output, *targets)
         values = list(found) if self.kind == "ratio" else [found]
         for v in values:
@@ -69,7 +69,7 @@ class Metric:
         return values
 
     def start(self) -> Any:
-        """What is known before the first batch: [0, 0], or 0."""
+        """The state before the first batch: [0, 0], or 0."""
         return 0 if self.kind == "sum" else [0.0, 0.0]
 
     def add(self, state: Any, values: Sequence[Array], size: int) -> Any:

@@ -1,4 +1,5 @@
-"""An iterator run ahead in a thread of its own; its arrays go to the GPU where there is one."""
+"""Prefetching: an iterator runs in its own thread, which copies arrays to the GPU if there is
+one."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ __all__ = ["Prefetch", "prefetch"]
 
 _Stage = Callable[[int, Any], Any]
 
-#: Threads that run, and how they are told to stop.
+#: The running threads, with the events that stop them.
 _running: dict[threading.Thread, queue.SimpleQueue[int | None]] = {}
 _SECONDS_AT_EXIT = 5.0
 

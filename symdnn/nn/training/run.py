@@ -25,7 +25,7 @@ __all__ = ["Run", "Settings", "Watch", "measured"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``fit`` was told of the loop."""
+    """The options of ``fit`` for the loop."""
 
     epochs: int
     schedule: Schedule | None
@@ -161,7 +161,7 @@ class Run:
     # -- the end of an epoch -----------------------------------------------------------------
 
     def finish_epoch(self) -> None:
-        """Measure, note, keep what is best, tell the callbacks, save."""
+        """Measure, record, keep the best values, call the callbacks, save."""
         row = {"epoch": self.epoch + 1, "step": self.step, **self.sums.results()}
         if not math.isnan(self.rate):
             row["rate"] = self.rate

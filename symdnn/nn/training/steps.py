@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Problem:
-    """A net, what it is trained for, and the variables of a batch."""
+    """A network, its loss and metrics, and the variables of a batch."""
 
     net: Module
     criterion: Callable[..., Any]
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Steps:
-    """What a training calls, and all that it changes besides the net."""
+    """The functions of a training, and all variables that they change besides the network's."""
 
     train: Function
     evaluate: Function
@@ -132,7 +132,7 @@ def _variables(params: Any) -> Iterator[Variable]:
 
 
 def _random(functions: Iterable[Function], net: Module, updates: Updates) -> dict[str, Shared]:
-    """Variables that are updated and belong to neither the net nor the optimiser, in order."""
+    """Updated variables that are neither the network's nor the optimiser's, in order."""
     known = {*net.named_parameters().values(), *net.named_buffers().values()}
     known |= {*updates.state.values(), *(v for v, _ in updates)}
     found = dict.fromkeys(v for f in functions for v in f.updated if v not in known)

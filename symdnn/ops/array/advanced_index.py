@@ -51,7 +51,7 @@ class AdvancedSubtensor(Op):
 
     @property
     def arrays(self) -> tuple[int, ...]:
-        """Places of the index arrays in ``index``."""
+        """Positions of the index arrays in ``index``."""
         return tuple(k for k, e in enumerate(self.index) if e == "a")
 
     @property
@@ -160,11 +160,11 @@ class AdvancedSubtensor(Op):
 
 @dataclass(frozen=True)
 class AdvancedIncSubtensor(Increment):
-    """``x`` with ``y`` added to (or put in place of) the elements that index arrays pick.
+    """``x`` with ``y`` added to, or assigned to, the elements that index arrays select.
 
     Inputs: ``x``, ``y`` (of the part's ndim and the dtype of ``x``), then as for
-    :class:`AdvancedSubtensor`. Where an index comes twice, increments accumulate; of values set,
-    the last one stays.
+    :class:`AdvancedSubtensor`. For an index that occurs twice increments accumulate, and of
+    assigned values the last one stays.
     """
 
     def getter(self) -> AdvancedSubtensor:
@@ -177,7 +177,7 @@ class AdvancedIncSubtensor(Increment):
         if self.set_instead_of_inc:
             out[index] = y
             return out
-        # All entries but the arrays first, as a view; then array k indexes dimension k of it.
+        # First a view by all entries but the arrays; then array k indexes its dimension k.
         view = out[tuple(slice(None) if e == "a" else i for e, i in zip(self.index, index))]
         places = get.arrays
         arrays = np.broadcast_arrays(*(index[k] for k in places))
@@ -212,7 +212,7 @@ class AdvancedIncSubtensor(Increment):
 
 
 def scatter_add(rows: Array, arrays: Sequence[Array], values: Array) -> None:
-    """Add ``values`` to ``rows[arrays]`` in place; what hits one row twice accumulates.
+    """Add ``values`` to ``rows[arrays]`` in place; several values for one row accumulate.
 
     ``arrays`` are int64 arrays of one shape, within bounds; ``values`` has that shape followed by
     the dimensions of ``rows`` after the indexed ones. Narrow floats are summed in float32.

@@ -1,4 +1,4 @@
-"""Where the largest or smallest element is."""
+"""Indices of largest and smallest elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ArgExtreme", "ArgMax", "ArgMin", "argmax", "argmin", "max_and_argmax
 class ArgExtreme(Reduce):
     """Base of argmax and argmin: an int64 index into the elements over ``axes`` in C order.
 
-    The first one counts where several are equal, and the first NaN where there is one.
+    Of several equal elements it is the first one, and with a NaN the first NaN.
     """
 
     abstract: ClassVar[bool] = True

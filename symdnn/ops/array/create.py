@@ -1,4 +1,4 @@
-"""Arrays made of nothing but a shape: zeros, ranges, identity and triangular matrices."""
+"""Arrays that depend on sizes alone: zeros, ranges, identity and triangular matrices."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ones(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
 
 
 def empty(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
-    """An array whose content the caller does not care about: zeros here."""
+    """An array of unspecified content: zeros here."""
     return zeros(shape, dtype)
 
 
@@ -73,7 +73,7 @@ def full_like(a: TensorLike, fill_value: TensorLike, dtype: DtypeLike | None = N
 
 
 def empty_like(a: TensorLike, dtype: DtypeLike | None = None) -> Variable:
-    """An array of the shape of ``a`` whose content does not matter: zeros here."""
+    """An array of the shape of ``a`` and of unspecified content: zeros here."""
     return zeros_like(a, dtype)
 
 
@@ -131,7 +131,7 @@ def _nonzero_step(op: Op | str, step: int) -> int:
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DtypeLike | None = None) -> Variable:
     """Values from ``start`` (0 when only one argument is given) up to ``stop``, without it.
 
-    Ints, floats and scalars, symbolic or not. Integers give int64 unless ``dtype`` says otherwise.
+    The arguments are ints, floats and scalars, symbolic or not. Integers give int64 by default.
     """
     if stop is None:
         start, stop = 0, start
@@ -180,7 +180,7 @@ def linspace(
 
 
 def _of_number(value: TensorLike) -> str | None:
-    """A Python number counts as exactly as can be."""
+    """A Python number as a constant that is not rounded to ``floatX``."""
     return "float64" if isinstance(value, int | float) else None
 
 
@@ -329,7 +329,7 @@ def _alloc_diag(x: Variable, n: Any, m: Any, offset: int) -> Variable:
 
 
 def diagonal(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
-    """The diagonal over two axes, which go; it becomes the last dimension. A view."""
+    """The diagonal over two axes, which it replaces by a new last dimension. A view."""
     v = as_variable(a)
     if v.type.ndim < 2:
         raise NdimMismatch("diagonal", "a tensor of at least 2 dimensions", v.type)

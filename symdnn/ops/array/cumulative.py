@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along an axis, and what their gradients are made of."""
+"""Running sums, products and extremes along an axis, and the ops of their gradients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AlongAxis(Op):
         return [tuple(shapes[0])]
 
     def _forwards(self, x: Array) -> Array:
-        """A view that runs forwards along its first dimension; its own inverse but for the move."""
+        """A view of ``x`` with the axis first, reversed if the op runs backwards."""
         moved = np.moveaxis(x, self.axis, 0)
         return moved[::-1] if self.reverse else moved
 
@@ -58,7 +58,7 @@ class AlongAxis(Op):
 
 
 def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """As sums: float32 is added up in float64."""
+    """The accumulator's dtype, as for sums: float64 for float32."""
     work = accumulator(dtype.name)[1]
     return np.dtype("float64" if work == "float32" else work)
 
@@ -87,7 +87,7 @@ class CumSum(AlongAxis):
 class CumProd(AlongAxis):
     """``y[k] = x[0] * ... * x[k]``; without ``x[k]`` itself when ``exclusive``.
 
-    Its gradient divides by nothing, so it is right also where elements are 0.
+    Its gradient has no division, so it is right also where elements are 0.
     """
 
     exclusive: bool = False
@@ -138,7 +138,7 @@ class CumExtreme(AlongAxis):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x,), (y,), (dy,) = inputs, outputs, cotangents
         eq, back = operator("eq"), not self.reverse
-        # An element has the sum of the cotangents for as long as it is the extreme.
+        # An element gets the sum of the cotangents of all positions at which it is the extreme.
         stays = eq(Shift(self.axis, back)(y), y).astype(dy.type.dtype)
         sums = LinearRecurrence(self.axis, back)(stays, dy)
         return [operator("switch")(eq(x, y), sums, like(0, dy))]

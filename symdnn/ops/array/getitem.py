@@ -1,4 +1,4 @@
-"""``x[...]`` by NumPy's rules, and ``set_subtensor`` / ``inc_subtensor`` of what it gave."""
+"""``x[...]`` by NumPy's rules, and ``set_subtensor`` / ``inc_subtensor`` of the result."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _advanced(v: Variable, items: Sequence[Any]) -> Variable:
     if left < 0:
         raise _too_many(v, v.type.ndim - left)
     entries: list[Any] = ["x" if i is None else i for i in items] + [slice(None)] * left
-    # Beside an array an integer counts as an array, too.
+    # With an array in the index, an integer counts as an array, too.
     arrays = [as_variable(e) for e in entries if isinstance(e, int | Variable)]
     ndim = max(a.type.ndim for a in arrays)
     pattern, bounds = encode(["a" if isinstance(e, int | Variable) else e for e in entries])
@@ -129,16 +129,16 @@ def _advanced(v: Variable, items: Sequence[Any]) -> Variable:
 
 
 def _apart(taken: Variable, items: Sequence[Any], gap: int | None) -> Variable:
-    """Dimensions of index arrays go first where an Ellipsis for no dimension parts the arrays.
+    """Moves dimensions of index arrays to the front if an empty Ellipsis separates the arrays.
 
-    What ``taken`` has is right for the same index without that Ellipsis.
+    ``taken`` is the result of the same index without the Ellipsis, which stands for no dimension.
     """
     at = [k for k, i in enumerate(items) if isinstance(i, int | Variable)]
     beside = at[-1] - at[0] == len(at) - 1
     if gap is None or not beside or not at[0] < gap <= at[-1]:
         return taken
     depth = max(i.type.ndim for i in items if isinstance(i, Variable))
-    arrays = range(at[0], at[0] + depth)  # before them stand slices and None alone
+    arrays = range(at[0], at[0] + depth)  # only slices and None are before them
     rest = [d for d in range(taken.type.ndim) if d not in arrays]
     return dimshuffle(taken, [*arrays, *rest])
 
@@ -146,7 +146,7 @@ def _apart(taken: Variable, items: Sequence[Any], gap: int | None) -> Variable:
 def _items(v: Variable, index: tuple[Any, ...]) -> tuple[list[Any], int | None]:
     """The index with Ellipsis and masks expanded: None, ints, slices and integer variables.
 
-    Beside it the place before which an Ellipsis stood that stands for no dimension.
+    The second result is the position of an Ellipsis that stands for no dimension.
     """
     classified = [_classify(i) for i in index]
     dots = [k for k, i in enumerate(classified) if i is Ellipsis]
@@ -216,11 +216,11 @@ def _mask(v: Variable, mask: Variable, axis: int) -> list[Variable]:
 def set_subtensor(
     x: TensorLike, y: TensorLike, inplace: bool = False, tolerate_inplace_aliasing: bool = False
 ) -> Variable:
-    """The tensor of which ``x`` is an indexed part, with ``y`` in place of that part.
+    """The tensor of which ``x`` is an indexed part, with ``y`` assigned to that part.
 
     ``set_subtensor(r[10:], 5)``; ``x`` may also be a dimshuffle or reshape of an indexed part.
-    ``y`` broadcasts by its static 1s; its dtype must fit that of ``x``. The last two arguments
-    are Theano's and change nothing: what is computed in place is decided when compiling.
+    ``y`` broadcasts by its static 1s; its dtype must fit that of ``x``. The last two arguments are
+    Theano's and have no effect: the compiler decides what is computed in place.
     """
     return _written(as_variable(x), y, set_instead_of_inc=True)
 
@@ -235,8 +235,8 @@ def inc_subtensor(
 ) -> Variable:
     """The tensor of which ``x`` is an indexed part, with ``y`` added to that part.
 
-    An element that an index array names twice gets both increments (``ignore_duplicates`` only
-    permits to lose one, and changes nothing). Otherwise as :func:`set_subtensor`.
+    An element that occurs twice in an index array gets both increments (``ignore_duplicates`` would
+    permit to lose one, and has no effect). Otherwise as :func:`set_subtensor`.
     """
     return _written(as_variable(x), y, set_instead_of_inc)
 
@@ -269,7 +269,7 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
 
 
 def _value_for(x: Variable, y: TensorLike) -> Variable:
-    """``y`` as a variable of the dtype and ndim of ``x``: digits may be lost, kinds may not."""
+    """``y`` in the dtype and ndim of ``x``: a cast may round, but not change the kind."""
     if isinstance(y, int | float) and not isinstance(y, bool) and not x.type.is_discrete:
         y = constant(y, dtype=x.type.dtype)
     _, value = settled([x, as_variable(y)])

@@ -65,7 +65,7 @@ def inverse_permutation(perm: TensorLike) -> Variable:
 
 
 def permute_row_elements(x: TensorLike, y: TensorLike, inverse: int = 0) -> Variable:
-    """Each row of ``x`` in the order of the same row of ``y`` (one row serves all of them)."""
+    """Each row of ``x`` permuted by the same row of ``y``, or by its only row."""
     rows, order = as_variable(x), as_variable(y)
     ndim = max(rows.type.ndim, order.type.ndim)
     order = inverse_permutation(order) if inverse else order

@@ -135,7 +135,7 @@ def encode(entries: Sequence[Any]) -> tuple[IndexPattern, list[Variable]]:
             triple = tuple(None if b is None else bound(b) for b in (e.start, e.stop, e.step))
             if triple[2] == 0:
                 raise IndexOutOfRange("an index: the step of a slice cannot be 0")
-            # A step of 1 and a start of 0 say nothing: one spelling, so that equal ops merge.
+            # A step of 1 and a start of 0 are defaults: they become None, so that equal ops merge.
             start, stop, step = triple[0], triple[1], None if triple[2] == 1 else triple[2]
             ahead = step is None or (isinstance(step, int) and step > 0)
             return (None if start == 0 and ahead else start, stop, step)
@@ -146,14 +146,14 @@ def encode(entries: Sequence[Any]) -> tuple[IndexPattern, list[Variable]]:
 
 @dataclass(frozen=True)
 class Increment(Op):
-    """Base of the ops that add ``y`` to a part of ``x`` (or set it), leaving ``x`` as it is."""
+    """Base of the ops that add ``y`` to a part of ``x`` or assign it, in a new array."""
 
     abstract: ClassVar[bool] = True
     index: IndexPattern
     set_instead_of_inc: bool = False
 
     def getter(self) -> Op:
-        """The op that reads the part which this one writes."""
+        """The op that reads the part that this one writes."""
         raise NotImplementedError
 
     @property
@@ -213,7 +213,7 @@ class Increment(Op):
 
 @dataclass(frozen=True)
 class IncSubtensor(Increment):
-    """``x`` with ``y`` added to (or put in place of) ``x[index]``.
+    """``x`` with ``y`` added to, or assigned to, ``x[index]``.
 
     Inputs: ``x``, ``y`` (the dtype of ``x``, the ndim of the part; static 1s broadcast), then the
     symbolic ints and bounds as for :class:`Subtensor`.

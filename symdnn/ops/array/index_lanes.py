@@ -1,4 +1,4 @@
-"""Indexing in each lane of a batch, with an index of its own: what it is as one index."""
+"""Batched indexing: different indices in each lane as one index over all lanes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["AdvancedLanes", "ByLane", "by_lane"]
 
 @dataclass(frozen=True)
 class ByLane:
-    """A basic index in two steps: ``static`` with its ``bounds``, then integers by lane.
+    """A basic index in two steps: ``static`` with its ``bounds``, then integers for each lane.
 
-    ``chosen`` has for each dimension that the first step leaves an integer for each lane, or None.
+    ``chosen`` has for each dimension of the first step's result an integer for each lane, or None.
     """
 
     static: IndexPattern
@@ -28,7 +28,7 @@ class ByLane:
     chosen: tuple[Variable | None, ...]
 
     def of(self, part: Variable, lanes: Dim, lead: bool) -> Variable:
-        """The second step, of a ``part`` that has the lanes in front itself where ``lead``."""
+        """The second step; with ``lead`` the lanes are the first dimension of ``part``."""
         own = [operator("arange")(lanes)] if lead else []
         picked = (slice(None) if c is None else c for c in self.chosen)
         found: Variable = operator("getitem")(part, (*own, *picked))
@@ -41,7 +41,7 @@ class ByLane:
 
 
 def by_lane(index: IndexPattern, bounds: Sequence[Variable], axes: Axes) -> ByLane | None:
-    """A basic index some of whose integers differ by lane; None where bounds of slices do."""
+    """A basic index whose integers may differ by lane; None if bounds of slices differ."""
     given = iter(zip(bounds, axes, strict=True))
     static: list[Any] = []
     kept: list[Variable] = []
@@ -66,7 +66,7 @@ def _numbers(entry: Any) -> tuple[Any, ...]:
 class AdvancedLanes:
     """An index of arrays over all lanes: ``index`` with ``arrays``.
 
-    ``order`` brings what it gives to the order of one lane's, with the lanes in front.
+    ``order`` permutes the result's dimensions to those of one lane, after that of the lanes.
     """
 
     index: IndexPattern
@@ -75,14 +75,14 @@ class AdvancedLanes:
 
     @property
     def back(self) -> tuple[int, ...]:
-        """From the order of one lane's to that of the index."""
+        """The inverse permutation: from the dimensions of one lane to those of the index."""
         return tuple(sorted(range(len(self.order)), key=self.order.__getitem__))
 
     @classmethod
     def of(
         cls, index: IndexPattern, arrays: Sequence[Variable], axes: Axes, lead: bool, lanes: Dim
     ) -> AdvancedLanes:
-        """``lead`` says whether what is indexed has the lanes in front itself."""
+        """``lead``: the lanes are the first dimension of the indexed array."""
         places = [k for k, e in enumerate(index) if e == "a"]
         beside = places == list(range(places[0], places[-1] + 1))
         rest = len(index) - len(places)

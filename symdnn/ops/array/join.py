@@ -113,14 +113,14 @@ def join(axis: Any, *tensors: TensorLike) -> Variable:
 def _join_along(axis: Variable, vs: Sequence[Variable]) -> Variable:
     """:func:`join` along an axis that is known in a call only.
 
-    What lies before the axis becomes one dimension, the axis and what follows another: joined
-    along that, the elements are in the order of the result.
+    The dimensions before the axis become one, the axis and those after it another. Joined along the
+    second, the elements are in the order of the result.
     """
     ndim = vs[0].type.ndim
     if any(v.type.ndim != ndim for v in vs):
         raise NdimMismatch("join", f"tensors of {ndim} dimension(s)", [v.type for v in vs])
     where, eq = operator("switch"), operator("eq")
-    axis = constant(np.arange(ndim))[axis]  # an IndexError in the call for one that is not there
+    axis = constant(np.arange(ndim))[axis]  # an invalid axis raises IndexError in the call
     first, sizes = dims_of(vs[0]), [dims_of(v) for v in vs]
     flat = []
     for v, own in zip(vs, sizes):
@@ -151,7 +151,7 @@ def _tensors(what: str, tensors: TensorLike | Sequence[TensorLike]) -> list[Vari
 def stack(*arrays: Any, axis: int = 0, tensors: Sequence[Any] | None = None) -> Variable:
     """Tensors of one shape along a new dimension ``axis``: ``stack([a, b])`` or ``stack(a, b)``.
 
-    Scalars give a vector. ``tensors=[a, b]`` is another way to give them.
+    Scalars give a vector. ``tensors=[a, b]`` is another way to pass them.
     """
     items: Any = arrays if tensors is None else tensors
     if arrays and isinstance(arrays[0], list | tuple):
@@ -276,9 +276,10 @@ def split(
 def tile(x: TensorLike, reps: Any, ndim: int | None = None) -> Variable:
     """``x`` repeated ``reps`` times in each dimension (an int, a sequence, or a vector).
 
-    As NumPy's: the shorter of ``x.shape`` and ``reps`` is extended by ones in front; ``ndim``
-    gives the number of dimensions (at least those), or the length of a symbolic ``reps``: without
-    it that has one entry for each dimension of ``x``, which is checked in a call.
+    As in NumPy, the shorter of ``x.shape`` and ``reps`` is extended by leading ones. ``ndim`` is
+    the number of dimensions of the result, if larger, or the length of a symbolic ``reps``. Without
+    ``ndim`` a symbolic ``reps`` has one entry for each dimension of ``x``, which is checked in a
+    call.
     """
     v = as_variable(x)
     if isinstance(reps, Variable) and reps.type.ndim == 1 and ndim is None:
@@ -388,7 +389,7 @@ def _repeat_each(v: Variable, count: Variable, axis: int) -> Variable:
 
 @dataclass(frozen=True)
 class Roll(Op):
-    """``x`` moved round by ``shift`` (an integer scalar) along ``axis``."""
+    """``x`` shifted cyclically by ``shift`` (an integer scalar) along ``axis``."""
 
     axis: int
 
@@ -431,7 +432,7 @@ class Roll(Op):
 
 
 def roll(x: TensorLike, shift: Any, axis: AxisLike = None) -> Variable:
-    """Elements moved round by ``shift`` along ``axis`` (of the flattened ``x`` when None).
+    """Elements shifted cyclically by ``shift`` along ``axis`` (of the flattened ``x`` when None).
 
     ``shift`` may be symbolic; a sequence of axes takes one shift or as many.
     """

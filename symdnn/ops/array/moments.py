@@ -1,4 +1,4 @@
-"""Mean, variance and standard deviation, composed of sums."""
+"""Mean, variance and standard deviation as expressions of sums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def mean(
     """Mean over ``axis``: of ints and bools float64, else in the dtype of ``input``.
 
     float16 is summed and divided in float32 and stored as float16. ``dtype`` is the result's,
-    ``acc_dtype`` the accumulator's; ``op`` is accepted for Theano's sake. Of no elements it is NaN.
+    ``acc_dtype`` the accumulator's; ``op`` is accepted for compatibility with Theano. Without
+    elements it is NaN.
     """
     v = as_variable(input)
     axes = normal_axes(axis, v.type.ndim, "mean")
@@ -58,8 +59,8 @@ def var(
 ) -> Variable:
     """Variance over ``axis``: the squares of the differences from the mean, over ``n - ddof``.
 
-    Dtypes as in :func:`mean`; of complex numbers it is real. ``corrected`` takes off what rounding
-    left in the mean of the differences (the corrected two-pass algorithm; Chan, Golub, LeVeque
+    Dtypes as in :func:`mean`; for complex numbers it is real. ``corrected`` subtracts the rounding
+    error in the mean of the differences (the corrected two-pass algorithm; Chan, Golub, LeVeque
     1983).
     """
     v = as_variable(input)

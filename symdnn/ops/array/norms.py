@@ -19,8 +19,8 @@ __all__ = ["norm"]
 def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The L-norm over ``axis`` (None: of all elements), ``sum(|x|^L)^(1/L)``.
 
-    ``L`` is a number: 0 counts what is not zero, ``inf`` and ``-inf`` give the largest and
-    smallest modulus. The gradient of the 2-norm at 0 is 0.
+    ``L`` is a number: 0 counts the elements that are not zero, ``inf`` and ``-inf`` give the
+    largest and smallest modulus. The gradient of the 2-norm at 0 is 0.
     """
     v = as_variable(x)
     if v.type.is_discrete:
@@ -39,7 +39,7 @@ def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = Fals
 
 
 def _root(squares: Variable) -> Variable:
-    # The slope of sqrt at 0 is infinite: the root of 1 is taken there and thrown away.
+    # The slope of sqrt at 0 is infinite: there the root of 1 is taken and not used.
     zero = eq(squares, 0)
     return switch(zero, like(0, squares), sqrt(switch(zero, like(1, squares), squares)))
 

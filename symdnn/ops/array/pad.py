@@ -96,7 +96,7 @@ class Pad(Op):
 
 
 def _inside(x: Variable, widths: Sequence[Variable]) -> tuple[slice, ...]:
-    """Where ``x`` lies in the padded tensor."""
+    """The slices of ``x`` in the padded tensor."""
 
     def end(low: Variable, d: int) -> Any:
         low_number, n = static_dim(low), x.type.shape[d]
@@ -132,7 +132,7 @@ def pad(
 
 
 def known_or(width: Any) -> int | None:
-    """The width when it is a number."""
+    """The width if it is a number."""
     return known(width) if isinstance(width, int | Variable) else int(width)
 
 
@@ -153,7 +153,7 @@ def _pairs(pad_width: Any, ndim: int) -> list[tuple[Any, Any]]:
 
 
 def _source(size: Variable, low: int, high: int, mode: str) -> Variable:
-    """Which element of a dimension each padded position repeats."""
+    """For each padded position the index of the element of ``x`` that it repeats."""
     n: Dim = int(size.data) if isinstance(size, Constant) else size
     position = arange(-1 * as_dim(low), n + as_dim(high))
     if mode == "edge":

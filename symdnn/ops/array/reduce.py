@@ -48,22 +48,22 @@ def normal_axes(axis: TensorLike | None, ndim: int, op: str = "a reduction") -> 
 class Reduce(Op):
     """Base of reductions: ``axes`` disappear, or stay as size 1 with ``keepdims``.
 
-    What rewrites may do with a reduction it says itself, by the facts below; a new one that says
-    nothing is left as it is where they would matter.
+    The attributes below say which rewrites are valid for a reduction; with their defaults none of
+    these rewrites is applied.
     """
 
     abstract: ClassVar[bool] = True
-    #: Whether no elements at all have no result (an extreme).
+    #: Whether it needs at least one element, as an extreme does.
     needs_elements: ClassVar[bool] = False
-    #: Whether elements may be visited in any order: not where the result is a place among them.
+    #: Whether the order of elements does not matter, as it does for an index.
     any_order: ClassVar[bool] = False
-    #: Whether a single element gives itself, as :meth:`of_one` says.
+    #: Whether the reduction of a single element is :meth:`of_one`.
     keeps_one: ClassVar[bool] = False
-    #: Whether reducing over some axes and then over others is reducing over all of them.
+    #: Whether reductions over some axes and then over others equal one over all of them.
     in_parts: ClassVar[bool] = False
     #: Whether repeated elements change nothing.
     idempotent: ClassVar[bool] = False
-    #: Which operands are taken: b(ool), i(nteger), f(loat), c(omplex).
+    #: Kinds of dtypes of the operand: b(ool), i(nteger), f(loat), c(omplex).
     kinds: ClassVar[str] = "bifc"
 
     axes: tuple[int, ...]
@@ -74,7 +74,7 @@ class Reduce(Op):
         return dtype
 
     def of_one(self, x: Variable) -> Variable:
-        """The reduction of ``x`` over dimensions of one element, which ``x`` has no more."""
+        """The reduction of one element; ``x`` already lacks the reduced dimensions, of size 1."""
         return x.astype(self.out_dtype(x.type.dtype))
 
     def infer(self, x: TensorType) -> TensorType:
@@ -101,11 +101,11 @@ class Reduce(Op):
                 self,
                 f"at least one element along the axes {self.axes}",
                 f"an input of shape {tuple(shape)}",
-                "Of no elements there is no extreme; test the size first",
+                "No elements have no extreme; test the size first",
             )
 
     def expand(self, reduced: Variable, ndim: int) -> Variable:
-        """A reduced variable with its axes back as size 1."""
+        """A reduced variable with its axes inserted again as size 1."""
         if self.keepdims:
             return reduced
         kept = iter(range(ndim - len(self.axes)))
@@ -259,21 +259,21 @@ class Truth(Reduce):
 
 @dataclass(frozen=True)
 class AllTrue(Truth):
-    """Whether every element over ``axes`` is true (not zero); true of none."""
+    """Whether every element over ``axes`` is true (not zero); true without elements."""
 
     function: ClassVar[Any] = np.all
 
 
 @dataclass(frozen=True)
 class AnyTrue(Truth):
-    """Whether some element over ``axes`` is true (not zero); false of none."""
+    """Whether some element over ``axes`` is true (not zero); false without elements."""
 
     function: ClassVar[Any] = np.any
 
 
 @dataclass(frozen=True)
 class LogSumExp(Reduce):
-    """``log(sum(exp(x)))`` over ``axes`` without overflow; ``-inf`` of none."""
+    """``log(sum(exp(x)))`` over ``axes`` without overflow; ``-inf`` without elements."""
 
     any_order: ClassVar[bool] = True
     keeps_one: ClassVar[bool] = True
@@ -323,8 +323,8 @@ def sum(
 ) -> Variable:
     """Sum over ``axis`` (an int, several, or None: all).
 
-    Ints are summed as int64 (unsigned: uint64), float16 and bfloat16 in float32; ``acc_dtype``
-    and ``dtype`` say otherwise for the accumulator and the result.
+    By default ints are summed as int64 (unsigned: uint64), float16 and bfloat16 in float32;
+    ``acc_dtype`` and ``dtype`` choose the accumulator's and the result's dtype.
     """
     v = as_variable(input)
     out, acc = _dtypes(v, dtype, acc_dtype, "sum")
@@ -351,7 +351,7 @@ def prod(
 
 
 def max(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """The largest element over ``axis``; NaN where there is one. Every tie gets the gradient.
+    """The largest element over ``axis``, or NaN if there is one. Every tie gets the gradient.
 
     Raises :class:`~symdnn.errors.ShapeMismatch` for an axis of size 0.
     """

@@ -1,4 +1,4 @@
-"""Arithmetic on index patterns: how they are stored in an op, and the lengths they give.
+"""Arithmetic on index patterns: their form in an op, and the lengths of the results.
 
 A pattern is a tuple with one entry per dimension: an int, a slice ``(start, stop, step)`` of ints
 and None, ``"a"`` (an index array) or ``"x"`` (a new dimension). An int or a bound that is symbolic
@@ -41,7 +41,7 @@ def is_integer(entry: Entry) -> bool:
 
 
 def symbolic_count(pattern: IndexPattern) -> int:
-    """How many ints and bounds are symbolic."""
+    """The number of symbolic ints and bounds."""
     return sum(e.count("?") if isinstance(e, tuple) else e == "?" for e in pattern)
 
 
@@ -84,7 +84,7 @@ def static_length(size: int | None, entry: Any) -> int | None:
 def slice_length(size: Dim, start: Any, stop: Any, step: Any) -> Dim:
     """The length of ``slice(start, stop, step)`` of a dimension, clamped as Python does.
 
-    Bounds are ints, integer scalars or None. Ints give an int; what is known of the rest
+    Bounds are ints, integer scalars or None. Ints give an int; static knowledge about scalars
     simplifies the expression.
     """
     numbers = [None if b is None else known(b) for b in (size, start, stop, step)]
@@ -107,7 +107,7 @@ def _forward(size: Dim, start: Dim | None, stop: Dim | None, step: Dim) -> Dim:
         return _steps(size, step)
     if stop is None and (k := known(first)) is not None and k < 0:
         return _steps(dim_min(size, -k), step)  # the last k elements
-    # The first element needs no upper clamp: beyond the end the difference is negative anyway.
+    # The start needs no upper clamp: after the end the difference is negative anyway.
     low = at_least_zero(_wrap(first, size))
     high = size if stop is None else _wrap(stop, size)
     if not (stop is None or _is_negative(stop)):
@@ -138,7 +138,7 @@ def _is_negative(bound: Dim) -> bool:
 
 
 def _wrap(bound: Dim, size: Dim) -> Dim:
-    """A bound counted from the front."""
+    """A bound counted from the start."""
     if is_size(bound):
         return bound
     if _is_negative(bound):
@@ -147,7 +147,7 @@ def _wrap(bound: Dim, size: Dim) -> Dim:
 
 
 def pattern_text(pattern: IndexPattern) -> str:
-    """As one writes it between brackets: ``0, 1:?, ::2``; an index array is ``a``."""
+    """The pattern as written between brackets: ``0, 1:?, ::2``; an index array is ``a``."""
     names = {"a": "a", "x": "None", "?": "?"}
     return ", ".join(
         _slice_text(e) if isinstance(e, tuple) else names.get(e, str(e)) for e in pattern

@@ -158,7 +158,7 @@ class TopK(MultiOp):
         if count < 0:
             order = np.argsort(x, axis=self.axis, kind="stable")
         else:
-            # Backwards twice, so that equal elements come in the order of their indices.
+            # Reversed twice, so that equal elements are in the order of their indices.
             back = np.argsort(np.flip(x, self.axis), axis=self.axis, kind="stable")
             order = n - 1 - np.flip(back, self.axis)
         best = np.take(order, np.arange(abs(count)), axis=self.axis)
@@ -199,7 +199,7 @@ def topk_and_argtopk(
 ) -> tuple[Variable, Variable]:
     """The ``kth`` largest elements along ``axis`` (smallest if negative) and their indices.
 
-    They come sorted, the best first, whatever ``sorted`` says. ``kth`` is an int or an integer
+    They are sorted, the best first, for any value of ``sorted``. ``kth`` is an int or an integer
     scalar; 0, or more than there are, raises :class:`ShapeMismatch`.
     """
     v = as_variable(x)
@@ -236,7 +236,7 @@ def argtopk(
 
 @dataclass(frozen=True)
 class SearchSorted(Op):
-    """Where each element of ``v`` would go in the sorted vector ``x``; int64.
+    """The int64 index at which each element of ``v`` would be inserted in the sorted vector ``x``.
 
     ``side`` ``"left"`` is before equal elements, ``"right"`` after them.
     """
@@ -267,7 +267,7 @@ class SearchSorted(Op):
 def searchsorted(
     x: TensorLike, v: TensorLike, side: str = "left", sorter: TensorLike | None = None
 ) -> Variable:
-    """Where elements of ``v`` go in the sorted vector ``x`` (sorted by ``sorter`` if given)."""
+    """Indices at which elements of ``v`` keep the vector ``x`` sorted (by ``sorter`` if given)."""
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side={side!r}: wanted 'left' or 'right'")
     table, values = as_variable(x), as_variable(v)
@@ -282,9 +282,9 @@ def searchsorted(
 class Unique(MultiOp):
     """The different elements of ``x``, flattened and sorted; their number depends on the data.
 
-    Then, as asked for: int64 indices of their first places, the indices that rebuild the
-    flattened ``x``, and how often each occurs. Called directly it returns what was asked for,
-    as Theano's op does.
+    Further outputs, by the op's fields: int64 indices of their first occurrences, the indices that
+    rebuild the flattened ``x``, and the counts. Called directly it returns these outputs, as
+    Theano's op does.
     """
 
     return_index: bool = False
@@ -328,7 +328,7 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> TensorLike:
-    """The different elements of ``x`` in ascending order, and what else is asked for (a tuple)."""
+    """The different elements of ``x`` in ascending order; a tuple if further outputs are wanted."""
     return Unique(return_index, return_inverse, return_counts)(as_variable(x))
 
 

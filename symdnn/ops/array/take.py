@@ -1,4 +1,4 @@
-"""Picking elements by value or index: take, choose, compress, one-hot, counting."""
+"""Selecting elements by value or index: take, choose, compress, one-hot, counting."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _in_range(what: str, index: Variable, size: Variable, mode: str) -> Variable
 
 
 def _grid(sizes: Sequence[Variable], skip: int) -> list[Variable | None]:
-    """For each axis its numbers, shaped to broadcast; None in the place ``skip``."""
+    """For each axis its indices, shaped to broadcast; None for the axis ``skip``."""
     ndim = len(sizes)
     return [
         None if d == skip else dimshuffle(arange(n), ["x"] * d + [0] + ["x"] * (ndim - 1 - d))
@@ -78,7 +78,7 @@ def _along(arr: Variable, indices: Variable, axis: int) -> tuple[Variable | None
 def take_along_axis(arr: Any, indices: TensorLike, axis: int | None = -1) -> Variable:
     """``arr`` at ``indices`` along ``axis``, matched position by position in the other axes.
 
-    ``indices`` has the ndim of ``arr``; static 1s broadcast. What argsort and argtopk return fits.
+    ``indices`` has the ndim of ``arr``, as the results of argsort and argtopk; static 1s broadcast.
     """
     v, i = as_variable(arr), as_variable(indices)
     if axis is None:
@@ -90,7 +90,7 @@ def take_along_axis(arr: Any, indices: TensorLike, axis: int | None = -1) -> Var
 def put_along_axis(
     arr: TensorLike, indices: TensorLike, values: TensorLike, axis: int, add: bool = False
 ) -> Variable:
-    """``arr`` with ``values`` put (or added) where :func:`take_along_axis` would read."""
+    """``arr`` with ``values`` assigned or added to the elements of :func:`take_along_axis`."""
     part = take_along_axis(arr, indices, axis)
     return (inc_subtensor if add else set_subtensor)(part, values)
 
@@ -133,7 +133,7 @@ def compress(condition: TensorLike, x: TensorLike, axis: int | None = None) -> V
 
 
 def flatnonzero(a: TensorLike) -> Variable:
-    """Indices in the flattened ``a`` of the elements that are not zero (data decides how many)."""
+    """Indices in the flattened ``a`` of the elements that are not zero; their number is data."""
     return nonzero(flatten(a, 1))[0]  # type: ignore[no-any-return]
 
 

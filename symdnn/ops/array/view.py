@@ -132,7 +132,7 @@ def atleast_nd(x: TensorLike, n: int = 1, left: bool = True) -> Variable:
     return (shape_padleft if left else shape_padright)(v, max(0, n - v.type.ndim))
 
 
-# -- what is known of the dimensions --------------------------------------------------------------
+# -- static sizes of dimensions -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def patternbroadcast(x: TensorLike, broadcastable: Sequence[bool]) -> Variable:
 
 @dataclass(frozen=True)
 class SpecifyShape(Op):
-    """``x``, checked to have the shape given by the integer scalars after it. A view."""
+    """``x`` with a check that it has the shape given by the integer scalars after it. A view."""
 
     static: tuple[int | None, ...]
 
@@ -254,10 +254,10 @@ def specify_shape(
 ) -> Variable:
     """``x`` whose shape is declared: ints, integer scalars, None for any size, or a vector.
 
-    ``specify_shape(x, (y.shape[0], None))`` declares two sizes equal, those of two names too: the
-    result's size has both.
+    ``specify_shape(x, (y.shape[0], None))`` declares that two sizes are equal; if they have
+    different names, the result's size has both.
 
-    Raises :class:`ShapeMismatch` where it is another, when the function runs at the latest.
+    Raises :class:`ShapeMismatch` for another shape, when the function runs at the latest.
     """
     v = as_variable(x)
     entries = [d if d is None else as_dim(d) for d in shape_entries(shape, v.type.ndim)]
@@ -272,7 +272,7 @@ def specify_shape(
 
 @dataclass(frozen=True)
 class Copy(Op):
-    """The same value in memory of its own."""
+    """The same value in its own memory."""
 
     def infer(self, x: TensorType) -> TensorType:
         return x
@@ -321,7 +321,7 @@ def flatten(x: TensorLike, ndim: int | None = None, outdim: int | None = None) -
     if wanted == v.type.ndim:
         return v
     dims = dims_of(v)
-    # The product, not -1: what is left for -1 is undecided when another size is 0.
+    # The product, not -1, which is undetermined if another size is 0.
     last = product(dims[wanted - 1 :]) if wanted > 1 or v.type.is_static else -1
     return reshape(v, (*dims[: wanted - 1], last))
 

@@ -1,1 +1,1 @@
-"""Conditions, loops, graphs as ops."""
+"""Conditions, loops, and graphs as ops."""

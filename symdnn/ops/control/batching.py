@@ -1,9 +1,9 @@
-"""A batch of calls of a whole graph as one graph: each node by its own answer, else in a loop.
+"""A batch of calls of a whole graph as one graph: each node by its op's batching rule or by a loop.
 
-:func:`batch_graph` walks from the outputs to the inputs that differ from lane to lane (one call of
-the batch is a lane) and asks each op that depends on them, :meth:`~symdnn.graph.op.Op.batch`. What
-no lane changes stays as it is and is computed once for all. An op without an answer runs in a loop
-over the lanes: a :class:`~symdnn.ops.control.scan.Scan`, whose name is ``batch of`` the op.
+A lane is one call of the batch. :func:`batch_graph` walks from the outputs to the inputs that
+differ between lanes, and calls :meth:`~symdnn.graph.op.Op.batch` of each op that depends on them.
+Nodes that are equal for all lanes are kept and computed once. An op without a batching rule runs in
+a loop over the lanes: a :class:`~symdnn.ops.control.scan.Scan`, whose name is ``batch of`` the op.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Operand", "batch_call", "batch_graph", "batch_node", "batch_scan"]
 
 @dataclass(frozen=True)
 class Operand:
-    """What stands for a variable: with an entry for each lane in front, or the same for all."""
+    """The batched form of a variable: with a first dimension of lanes, or equal for all."""
 
     value: Variable
     stacked: bool
@@ -42,7 +42,7 @@ class Operand:
 
     @property
     def broadcastable(self) -> tuple[bool, ...]:
-        """Which dimensions of an entry are statically 1."""
+        """The dimensions of an entry that are statically 1."""
         return tuple(self.value.type.broadcastable[self.stacked :])
 
 
@@ -50,14 +50,14 @@ Known = Mapping[Variable, Operand]
 
 
 def batch_graph(outputs: Sequence[Variable], known: Known) -> list[Operand]:
-    """What stands for ``outputs`` where ``known`` operands stand for some variables.
+    """The batched forms of ``outputs``, given the ``known`` ones of some variables.
 
-    ``known`` are inputs of the graph or variables in between. Results that do not depend on stacked
-    ones are the same for all lanes. What stands for a node has its hints, the user's line, and its
-    place in the order of effects.
+    The variables in ``known`` are inputs of the graph or intermediate ones. Results that do not
+    depend on stacked ones are the same for all lanes. New nodes have the hints of the node that
+    they replace, the user's line, and its position in the order of effects.
 
-    Raises :class:`~symdnn.errors.ShapeMismatch` where numbers of lanes are known and differ, and in
-    a call where lanes of a loop have results of different shapes (as ``nonzero`` may).
+    Raises :class:`~symdnn.errors.ShapeMismatch` if known numbers of lanes differ, and in a call if
+    lanes of a loop have results of different shapes (as ``nonzero`` may).
     """
     found = _of_one_length(known)
     for node in toposort(outputs, blockers=known):
@@ -69,19 +69,19 @@ def batch_graph(outputs: Sequence[Variable], known: Known) -> list[Operand]:
 
 
 def _of_one_length(known: Known) -> dict[Variable, Operand]:
-    """Operands that all know how many lanes there are, if one does: a 1 would broadcast else."""
+    """Operands with a static number of lanes, if one has it: else a 1 would broadcast."""
     stacked = [o for o in known.values() if o.stacked and isinstance(o.value.type, TensorType)]
     lengths = [n for o in stacked if (n := o.value.type.shape[0]) is not None]
     if not lengths:
         return dict(known)
     if len(set(lengths)) > 1:
         given = [str(o.value.type) for o in stacked]
-        raise ShapeMismatch("a batch", "operands with one number of lanes in front", given)
+        raise ShapeMismatch("a batch", "operands with equal first dimensions (lanes)", given)
     return {v: _as_known(o, (lengths[0],)) if o in stacked else o for v, o in known.items()}
 
 
 def batch_node(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """What stands for the outputs of ``node``, by the answer of its op; None where it says loop."""
+    """The batched outputs of ``node`` by its op's rule; None if it needs a loop."""
     values = [o.value for o in operands]
     if not any(o.stacked for o in operands):
         same = all(a is b for a, b in zip(values, node.inputs, strict=True))
@@ -91,7 +91,7 @@ def batch_node(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None
         return None
     pairs = list(zip(node.outputs, *answer, strict=True))
     if any(getattr(v.type, "dtype", "") != getattr(x.type, "dtype", "") for v, x, _ in pairs):
-        return None  # made under flags by which other dtypes meet in another one
+        return None  # the flags have changed since the node was made, and give another dtype
     made = [(v, Operand(x, a is not None)) for v, x, a in pairs]
     return [
         _as_known(o, (*[None] * o.stacked, *v.type.shape)) if isinstance(v.type, TensorType) else o
@@ -100,7 +100,7 @@ def batch_node(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None
 
 
 def _as_known(o: Operand, static: Sequence[int | None]) -> Operand:
-    """``o`` with static sizes of its first dimensions, that are known otherwise."""
+    """``o`` with static sizes of its first dimensions that other types have."""
     own = o.value.type
     wanted = own.with_shape((*static, *[None] * (own.ndim - len(static))))
     return Operand(specify_type(o.value, wanted), o.stacked)
@@ -112,8 +112,8 @@ def _as_known(o: Operand, static: Sequence[int | None]) -> Operand:
 def _looped(node: Apply, operands: Sequence[Operand], found: Known) -> list[Operand]:
     """The node in a loop over the lanes.
 
-    What is no tensor (the reserve of a recurrent net) is a matter of two kernels: it cannot be
-    collected, nor go into a loop. Who reads it has the node that makes it in its own loop, so its
+    Opaque values, such as the reserve of a recurrent network, belong to two kernels: a loop can
+    neither collect nor read them. So a loop that reads one contains the node that makes it, and the
     operand here is never read.
     """
     makers = {node}
@@ -160,14 +160,14 @@ def _stack(o: Operand, lanes: Dim) -> Variable:
 
 
 def _swapped(v: Variable) -> Variable:
-    """The lanes and the steps of a loop change places."""
+    """Exchange the dimensions of lanes and of steps."""
     return v.dimshuffle(1, 0, *range(2, v.type.ndim))
 
 
 def batch_scan(op: Scan, inputs: Sequence[Variable], axes: Axes) -> Batched:
-    """:meth:`Op.batch` of a loop: one loop, of which each step does all lanes.
+    """:meth:`Op.batch` of a loop: one loop whose steps compute all lanes.
 
-    None where lanes have numbers of steps of their own, or end on conditions of their own.
+    None if the lanes differ in their number of steps or in the condition that ends the loop.
     """
     given = op.split(axes)
     if given.steps is not None:
@@ -177,7 +177,7 @@ def batch_scan(op: Scan, inputs: Sequence[Variable], axes: Axes) -> Batched:
     states = [a is not None for a in given.initials]
     fixed = [v for (v, _), a in zip(parts.sequences, given.sequences) if a is not None]
     fixed += [v for (v, _), a in zip(parts.others, given.others) if a is not None]
-    while True:  # a state that meets a stacked value is stacked itself, and may meet others
+    while True:  # a state that depends on a stacked value is stacked, and others may depend on it
         own = [v for s, wide in zip(parts.states, states) if wide for v in s.inside]
         inside = {v: _with_lanes(v, lanes) for v in (*fixed, *own)}
         known = {v: Operand(x, True) for v, x in inside.items()}
@@ -206,7 +206,7 @@ def batch_scan(op: Scan, inputs: Sequence[Variable], axes: Axes) -> Batched:
 
 
 def _results(op: Scan, built: Built, states: Sequence[bool], collected: Sequence[bool]) -> Batched:
-    """Outputs in the order of the op's, the lanes in front."""
+    """Outputs in the op's order, with the lanes as first dimension."""
     out: list[tuple[Variable, bool]] = []
     for c, history, last, wide in zip(op.states, built.histories, built.last, states):
         if history is not None and c.history:
@@ -220,7 +220,7 @@ def _results(op: Scan, built: Built, states: Sequence[bool], collected: Sequence
 def batch_call(op: OpFromGraph, inputs: Sequence[Variable], axes: Axes) -> Batched:
     """:meth:`Op.batch` of an op from a graph: an op from the batched graph.
 
-    Gradients that the user gave are those of the lanes.
+    Gradients that the user defined are applied in each lane.
     """
     lanes = lanes_of(inputs, axes)
     inside, results = op.inner.open()
@@ -239,7 +239,7 @@ def batch_call(op: OpFromGraph, inputs: Sequence[Variable], axes: Axes) -> Batch
 
 @dataclass(frozen=True)
 class _Lop:
-    """The gradient of a batched ``op``: that of each lane, added up for what all lanes share."""
+    """The gradient of a batched ``op``: in each lane, summed for operands that all lanes share."""
 
     op: OpFromGraph
     axes: tuple[int | None, ...]
@@ -271,7 +271,7 @@ class _Lop:
 
 @dataclass(frozen=True)
 class _Rop:
-    """The tangents of a batched ``op``: those of each lane."""
+    """The tangents of a batched ``op``, in each lane."""
 
     op: OpFromGraph
     axes: tuple[int | None, ...]

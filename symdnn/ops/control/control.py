@@ -24,7 +24,7 @@ class IfElse(MultiOp):
     """``count`` values of one branch or of the other; only the branch taken is computed.
 
     Inputs: a scalar condition, then the values of the true branch, then those of the false one.
-    The reference gets both branches computed; the schedule makes it lazy.
+    The reference reads both branches; only the schedule makes it lazy.
     """
 
     folds: ClassVar[bool] = False
@@ -101,13 +101,13 @@ class IfElse(MultiOp):
 
 
 def _chosen(holds: Variable, a: Variable, b: Variable) -> Variable:
-    """Of each lane the branch that it takes: both are computed."""
+    """The branch taken in each lane; both are computed."""
     wide = holds.dimshuffle(0, *["x"] * (a.type.ndim - 1))
     return operator("switch")(wide, a, b)
 
 
 def _zeros(values: Sequence[Variable], cotangents: Sequence[Variable]) -> list[Variable]:
-    """Zeros of the shapes of ``values``, a branch that is not taken, as it may have others."""
+    """Zeros of the shapes of ``values``, for the branch that is not taken."""
     return [
         operator("zeros_like")(c if v.type.is_static and v.type == c.type else v, c.type.dtype)
         for v, c in zip(values, cotangents, strict=True)

@@ -1,4 +1,4 @@
-"""``OpFromGraph``: an expression as an op of its own."""
+"""``OpFromGraph``: an expression as one op."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ Override = Callable[[Vars, Vars, Vars], Any]
 class OpFromGraph(InnerGraphOp):
     """``outputs`` as a function of ``inputs``, as one op (Theano's ``OpFromGraph``).
 
-    Calling it with variables in place of ``inputs`` gives the outputs: a variable when there is
-    one, else a list. Shared variables in the expression become inputs by themselves. With
-    ``inline`` the graph is put in place of the node before anything is rewritten; without, after
-    the rewrites that simplify, each side on its own.
+    Calling it with variables in place of ``inputs`` returns the outputs: a variable if there is
+    one, else a list. Shared variables in the expression become inputs automatically. With
+    ``inline`` the graph replaces the node before all rewrites. Otherwise it does after the
+    simplifying rewrites, which run on the graph and on its surroundings separately.
 
-    ``grad_overrides(inputs, cotangents)`` or ``lop_overrides(inputs, outputs, cotangents)`` give
-    the gradients instead of the graph's own, ``rop_overrides(inputs, tangents)`` the tangents; a
-    list has one such function (or ``"default"``, or None: no gradient) per input, for ``rop`` per
-    output.
+    ``grad_overrides(inputs, cotangents)`` or ``lop_overrides(inputs, outputs, cotangents)`` replace
+    the graph's own gradients, ``rop_overrides(inputs, tangents)`` its tangents. A list has one such
+    function (or ``"default"``, or None: no gradient) for each input, for ``rop`` for each output.
     """
 
     inner: InnerGraph
@@ -59,7 +58,7 @@ class OpFromGraph(InnerGraphOp):
             if not isinstance(v, Variable) or isinstance(v, Shared):
                 raise TypeMismatch("OpFromGraph", "variables that are not shared as inputs", v)
         if lop_overrides != "default" and grad_overrides != "default":
-            raise OptionError("OpFromGraph: give lop_overrides or grad_overrides, not both")
+            raise OptionError("OpFromGraph: wanted lop_overrides or grad_overrides, got both")
         results = [as_variable(o) for o in outputs]
         shared = [v for v in leaves(results, inputs) if isinstance(v, Shared)]
         inside: dict[Variable, Variable] = {v: v.type(v.name) for v in shared}
@@ -92,7 +91,7 @@ class OpFromGraph(InnerGraphOp):
         outputs = list(self.make_node(*inputs, *self.closures, hints=hints).outputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    # -- what it computes -----------------------------------------------------------------------
+    # -- its value ------------------------------------------------------------------------------
 
     def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         for i, (wanted, got) in enumerate(zip(self.inner.input_types, inputs, strict=True)):
@@ -152,7 +151,7 @@ class OpFromGraph(InnerGraphOp):
         rop = self.overrides[2]
         if rop == "default":
             if self.overrides[:2] != ("default", "default"):
-                return None  # the vjp that was given decides
+                return None  # the user's vjp is used
             return self._own_jvp(inputs, tangents)
         found = _overridden(rop, len(outputs), lambda f: f(list(inputs), list(tangents)))
         if any(isinstance(t, str) for t in found):
@@ -183,7 +182,7 @@ def _frozen(overrides: Any) -> tuple[Any, ...]:
 
 
 def _overridden(given: Any, count: int, call: Callable[[Any], Any]) -> list[Any]:
-    """What overrides give, one entry each; the string ``"default"`` where there is none."""
+    """The results of overrides, one entry each; the string ``"default"`` without an override."""
     if isinstance(given, tuple):
         if len(given) != count:
             raise TypeMismatch("OpFromGraph", f"{count} overrides", f"{len(given)} of them")

@@ -1,4 +1,4 @@
-"""``Scan``: a graph run once per step over sequences, with values carried from step to step."""
+"""``Scan``: a loop over sequences whose step is a graph, with values carried between steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Carry", "Scan", "Split"]
 class Carry:
     """A recurrent value. ``taps`` are the earlier values that a step reads (-1: the last one).
 
-    With ``history`` all its values are an output, the initial ones included; without, the last.
+    With ``history`` its output has all values, with the initial ones; without, the last value.
     """
 
     taps: tuple[int, ...]
@@ -30,13 +30,13 @@ class Carry:
 
     @property
     def depth(self) -> int:
-        """How many initial values it needs."""
+        """The number of initial values."""
         return -min(self.taps)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Anything that comes one per input of a scan (variables, types, arrays), by role."""
+    """Variables, types or arrays of a scan's inputs, by role."""
 
     steps: Any
     sequences: Sequence[Any]
@@ -48,17 +48,17 @@ class Split:
 class Scan(InnerGraphOp):
     """Runs ``inner`` once per step.
 
-    Inputs: the number of steps (an integer scalar); sequences, of that length, of which step ``t``
-    reads entry ``t``; for each state its initial values ``(depth, ...)``, oldest first; and what
-    every step reads as it is. Inner inputs: an entry of each sequence, each state's taps, the rest.
-    Inner outputs: each state's next value, what is collected step by step, with ``until`` the
-    condition that ends the loop after its step.
+    Inputs: the number of steps (an integer scalar); sequences of that length, of which step ``t``
+    reads entry ``t``; for each state its initial values ``(depth, ...)``, oldest first; and
+    non-sequences, which every step reads whole. Inner inputs: an entry of each sequence, each
+    state's taps, the non-sequences. Inner outputs: each state's next value, the collected values,
+    with ``until`` the condition that ends the loop after its step.
 
     Outputs: for each state, with ``history``, all values ``(depth + steps, ...)``, and always the
-    last one; then what was collected ``(steps, ...)``; with ``until`` the number of steps done.
-    ``steps`` is that number where it is static, ``truncate`` how many steps a gradient goes back
-    (-1: all). No step at all is legal and gives empty results, unless ``least`` asks for some.
-    (Theano's ``Scan``.)
+    last one; then the collected values ``(steps, ...)``; with ``until`` the number of steps done.
+    ``steps`` is the number of steps if it is static, ``truncate`` the number of steps that a
+    gradient goes back (-1: all). A loop without steps has empty results, unless ``least`` demands a
+    number of steps. (Theano's ``Scan``.)
     """
 
     inner: InnerGraph
@@ -70,16 +70,16 @@ class Scan(InnerGraphOp):
     name: str | None = None
     least: int = 0
 
-    # -- who is who ---------------------------------------------------------------------------
+    # -- roles of inputs and outputs ----------------------------------------------------------
 
     @property
     def collected(self) -> int:
-        """How many outputs are collected step by step."""
+        """The number of outputs that are collected step by step."""
         return len(self.inner.outputs) - len(self.states) - self.until
 
     @property
     def taps(self) -> int:
-        """How many inner inputs are values of states."""
+        """The number of inner inputs that are values of states."""
         return sum(len(c.taps) for c in self.states)
 
     def split(self, inputs: Sequence[Any]) -> Split:
@@ -98,7 +98,7 @@ class Scan(InnerGraphOp):
         return Split(None, inputs[: self.sequences], taps, inputs[a:])
 
     def places(self) -> list[tuple[int | None, int]]:
-        """For each state the numbers of its two outputs: (history or None, last)."""
+        """For each state the indices of its two outputs: (history or None, last)."""
         found, i = [], 0
         for c in self.states:
             found.append((i if c.history else None, i + c.history))
@@ -107,7 +107,7 @@ class Scan(InnerGraphOp):
 
     @property
     def first_collected(self) -> int:
-        """The number of the first output that is collected step by step."""
+        """The index of the first output that is collected step by step."""
         return len(self.states) + sum(c.history for c in self.states)
 
     @property
@@ -197,7 +197,7 @@ class Scan(InnerGraphOp):
         if n is not None and n < 0:
             raise ShapeMismatch(self, "a number of steps that is not negative", n)
         if n is not None and n < self.least:
-            raise IndexOutOfRange(f"{self}: the last value is asked for, and there was no step")
+            raise IndexOutOfRange(f"{self}: wanted the last value, but there was no step")
         for i, s in enumerate(shapes.sequences):
             same_dim(self, (s[0], steps), f"sequence {i} of {steps} steps", f"{s[0]} of them")
         for i, (c, s) in enumerate(zip(self.states, shapes.initials, strict=True)):
@@ -210,7 +210,7 @@ class Scan(InnerGraphOp):
                 )
 
     def with_inner(self, inner: InnerGraph) -> Scan:
-        """The same loop with another step of the same meaning."""
+        """The same loop with another, equivalent step."""
         return replace(self, inner=inner)
 
     # -- running and differentiating ----------------------------------------------------------
@@ -219,7 +219,7 @@ class Scan(InnerGraphOp):
         return tuple(run_loop(self, inputs, lambda given, _: self.inner.compute(given)))
 
     def empty_shapes(self, inputs: Sequence[Array]) -> list[tuple[int, ...]]:
-        """Shapes of the entries collected when there was no step to learn them from."""
+        """Shapes of the collected entries for a loop without steps."""
         host = {i: int(inputs[i]) for i in self.host_inputs}
         found = self._collected_shapes(self.split([a.shape for a in inputs]), host)
         types = [self.inner.output_types[i] for i in self._collected_inside()]

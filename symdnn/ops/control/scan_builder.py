@@ -24,9 +24,9 @@ __all__ = ["OrderedUpdates", "foldl", "foldr", "map", "reduce", "scan", "until"]
 
 
 class OrderedUpdates(OrderedDict[Any, Any]):
-    """Updates of shared variables, in order; what ``function(updates=...)`` takes.
+    """Updates of shared variables in order, for ``function(updates=...)``.
 
-    Adding two of them that disagree about a variable raises ``KeyError``.
+    The sum of two that have different updates of a variable raises ``KeyError``.
     """
 
     def __add__(self, other: Any) -> OrderedUpdates:
@@ -39,7 +39,7 @@ class OrderedUpdates(OrderedDict[Any, Any]):
 
 
 class until:
-    """Returned by a step function: the loop ends after the step whose ``condition`` is true."""
+    """A result of a step function: the loop ends after the step whose ``condition`` is true."""
 
     def __init__(self, condition: TensorLike) -> None:
         self.condition = as_variable(condition)
@@ -64,25 +64,25 @@ def scan(
 ) -> tuple[Any, OrderedUpdates]:
     """Apply ``fn`` step by step (Theano's ``scan``): ``(outputs, updates)``.
 
-    ``fn`` is called once, with variables for: an entry of each of ``sequences`` (a variable, or
-    ``dict(input=, taps=[0])``), the earlier values of each recurrent output, and
-    ``non_sequences`` as they are. ``outputs_info`` says for each output: None (it is only
-    collected), the initial value, or ``dict(initial=, taps=[-1])`` with as many initial values
-    along the first dimension as the deepest tap reaches back. ``fn`` returns outputs, updates
+    ``fn`` is called once. Its arguments are an entry of each of ``sequences`` (a variable, or
+    ``dict(input=, taps=[0])``), the earlier values of each recurrent output, and ``non_sequences``.
+    ``outputs_info`` has for each output None (it is only collected), the initial value, or
+    ``dict(initial=, taps=[-1])`` with as many initial values along the first dimension as the
+    deepest tap reaches back. ``fn`` returns outputs, updates
     of shared variables and :class:`until`, in any of ``outputs``, ``(outputs, updates)``,
     ``(outputs, until)``, ``(outputs, updates, until)``.
 
-    The number of steps is ``n_steps``, else the length of the shortest sequence; with
-    ``n_steps`` a shorter sequence is an error. No step at all gives empty results.
-    ``go_backwards`` reads sequences from their end. A gradient goes back
-    ``truncate_gradient`` steps (-1: all). Outer and shared variables that ``fn`` uses
-    need not be declared, unless ``strict``. A variable that draws random numbers inside of ``fn``,
-    or of whose drawing ``fn`` uses the result without getting it by ``non_sequences``, draws anew
-    at every step.
+    The number of steps is ``n_steps``, else the length of the shortest sequence; with ``n_steps`` a
+    shorter sequence is an error. A loop without steps has empty results. ``go_backwards`` reads
+    sequences from their end. A gradient goes back ``truncate_gradient`` steps (-1: all). Outer and
+    shared variables that ``fn`` uses need not be declared, unless ``strict``. Random variables are
+    drawn anew in every step, if ``fn`` draws them, or uses them without getting them by
+    ``non_sequences``.
 
-    One output comes as a variable, several (or with ``return_list``) as a list. ``updates`` must be
-    handed to ``function``. ``mode``, ``profile`` and ``allow_gc`` are accepted for Theano's sake.
-    Raises :class:`~symdnn.errors.TypeMismatch` naming the output whose next value does not fit.
+    ``outputs`` is a variable for one output, else (or with ``return_list``) a list. ``updates``
+    must be passed to ``function``. ``mode``, ``profile`` and ``allow_gc`` are accepted for
+    compatibility with Theano. Raises :class:`~symdnn.errors.TypeMismatch`, which names the output,
+    for a next value of another type.
     """
     tracer = _Tracer(str(name or getattr(fn, "__name__", "fn")))
     tracer.add_sequences(_listed(sequences), go_backwards)
@@ -107,7 +107,7 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-# -- what a step function returned ----------------------------------------------------------------
+# -- results of a step function -------------------------------------------------------------------
 
 
 @dataclass
@@ -163,7 +163,7 @@ def _is_pairs(part: object) -> bool:
 
 
 class _Tracer:
-    """Inner variables for the step function, and what stands for them outside."""
+    """Inner variables for the step function, with the outer variables that they stand for."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -213,7 +213,7 @@ class _Tracer:
             return as_dim(n_steps)
         if not self.sequences:
             raise SymdnnError(
-                "scan: neither n_steps nor a sequence says how many steps there are; give one"
+                "scan: wanted n_steps or a sequence for the number of steps, got neither"
             )
         lengths: dict[Any, Any] = {}
         for _, x in self.sequences:
@@ -226,12 +226,12 @@ class _Tracer:
     def parts(
         self, step: _Step, arguments: Sequence[Variable], given: Sequence[Variable], strict: bool
     ) -> Parts:
-        """The parts of the scan: the step's graph, cut where it is the same at every step."""
+        """The parts of the scan: the step's graph, without nodes that are equal in every step."""
         infos = self.infos or [None] * len(step.outputs)
         if len(infos) != len(step.outputs):
             raise SymdnnError(
                 f"scan: {self.label} returned {len(step.outputs)} output(s), outputs_info has "
-                f"{len(infos)}; give None for an output that does not feed back"
+                f"{len(infos)}; use None for an output that is not recurrent"
             )
         self.infos = infos
         states = []
@@ -282,7 +282,7 @@ class _Tracer:
 
 
 def _of_each_step(v: Variable, steps: Variable) -> Variable:
-    """``v``, whose first size is that of the steps: a sum less a part of it has lost its name."""
+    """``v`` with the name of the number of steps, which was lost by a sum and a difference."""
     if (name := name_of(steps)) is not None:
         v.type = v.type.with_names((name, *(v.type.names or (None,) * v.type.ndim)[1:]))
     return v
@@ -293,7 +293,7 @@ def _tap_name(x: Variable, tap: int) -> str | None:
 
 
 def _state(number: int, given: TensorLike, taps: tuple[int, ...]) -> State:
-    """A recurrent output; its ``next`` is put in once the step function was called."""
+    """A recurrent output; its ``next`` is set after the step function was called."""
     label = f"output {number}"
     if not taps or any(t >= 0 for t in taps):
         raise TypeMismatch(f"scan: {label}", "negative taps (-1: the value before)", taps)
@@ -333,7 +333,7 @@ def _add_default_updates(step: _Step, blockers: Sequence[Variable]) -> None:
 
 
 def _add_statistics(step: _Step) -> set[Variable]:
-    """The statistics that the step updates by the way, unless its function says how."""
+    """Add updates of statistics (batch normalisation) in the step, unless its function has them."""
     found = statistics_updates([*step.outputs, *step.updates.values()])
     added = {v: new for v, new in found.items() if v not in step.updates}
     step.updates.update(added)
@@ -341,9 +341,9 @@ def _add_statistics(step: _Step) -> set[Variable]:
 
 
 def _invariant(outputs: Sequence[Variable], varying: set[Variable]) -> list[Variable]:
-    """What the step's graph takes from outside: variables that are the same at every step.
+    """The outer variables of the step's graph, which are equal in every step.
 
-    Bytes of a kernel (an RNN's reserve) are not handed in: the step makes them anew.
+    Opaque values (an RNN's reserve) are not among them: the step computes them again.
     """
     changing = set(varying)
     taken: dict[Variable, None] = {}

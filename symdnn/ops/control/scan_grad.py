@@ -1,8 +1,8 @@
-"""The gradient of a scan: another scan, over the same steps backwards.
+"""The gradient of a scan: another scan over the same steps in reverse order.
 
-Step ``t`` of it reads what step ``t`` of the forward loop read, and the cotangents of what that
-step gave. It carries, for each state, the cotangents that later steps sent to values still to come
-(as many as the deepest tap reaches back), and a sum for each non-sequence.
+Its step ``t`` reads the inputs of the forward loop's step ``t`` and the cotangents of that step's
+outputs. It carries, for each state, the cotangents from later steps of values that it has not
+reached yet (as many as the deepest tap reaches back), and a sum for each non-sequence.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def scan_vjp(
 
 @dataclass
 class _Incoming:
-    """Cotangents of a state, and the inner variables by which a backward step sees them.
+    """Cotangents of a state, and the inner variables by which a backward step reads them.
 
-    ``initial`` is that of its initial values, ``entries`` of those of the steps, ``last`` of the
-    last one alone.
-    ``pending[k]`` is what later steps sent to the value ``k`` steps before the one at hand.
+    ``initial`` is that of its initial values, ``entries`` those of the steps, ``last`` that of the
+    last value alone. ``pending[k]`` is the sum from later steps for the value ``k`` steps before
+    this one.
     """
 
     initial: Maybe
@@ -50,7 +50,7 @@ class _Incoming:
 
 
 def _incoming(history: Maybe, last: Maybe, depth: int) -> _Incoming:
-    """Cotangents of a state from those of its outputs; none where they are zero for certain."""
+    """Cotangents of a state from those of its outputs; None if they are known to be zero."""
     if history is None:
         return _Incoming(None, None, last, depth)
     if (found := _of_last(history)) is not None:
@@ -61,7 +61,7 @@ def _incoming(history: Maybe, last: Maybe, depth: int) -> _Incoming:
 
 
 def _of_last(v: Variable) -> Maybe:
-    """``g`` where ``v`` is the gradient of ``history[k:][-1]``: zeros with ``g`` at the end."""
+    """``g`` if ``v`` is the gradient of ``history[k:][-1]``: zeros with ``g`` at the end."""
     node = v.owner
     while node is not None and isinstance(node.op, IncSubtensor) and _is_zero(node.inputs[0]):
         first, *rest = node.op.index
@@ -76,7 +76,7 @@ def _of_last(v: Variable) -> Maybe:
 
 
 def _of_steps(v: Variable, depth: int) -> Maybe:
-    """``g`` where ``v`` is the gradient of ``history[depth:]``: zeros for the initial values."""
+    """``g`` if ``v`` is the gradient of ``history[depth:]``: zeros for the initial values."""
     node = v.owner
     if node is None or not isinstance(node.op, IncSubtensor) or not _is_zero(node.inputs[0]):
         return None
@@ -129,7 +129,7 @@ class _Backward:
     # -- one step ------------------------------------------------------------------------------
 
     def _reach(self) -> set[int]:
-        """States that the cost depends on, through other states and steps too."""
+        """States that the cost depends on, also through other states and steps."""
         reached = {
             i for i, s in enumerate(self.states) if s.entries is not None or s.last is not None
         }
@@ -172,7 +172,7 @@ class _Backward:
     # -- the backward scan ---------------------------------------------------------------------
 
     def gradients(self) -> list[Maybe]:
-        """Build the backward scan and read the gradients off it."""
+        """Build the backward scan; returns the gradients."""
         parts = Parts(self.steps, name=f"grad_of_{self.op.name or 'scan'}")
         order = sorted(self.reached)
         for i in order:
@@ -190,7 +190,7 @@ class _Backward:
         return self._collect(parts.build(), order, summed, passed)
 
     def _known_results(self, parts: Parts) -> list[tuple[Variable, Variable]]:
-        """Results of forward steps that ``parts`` would compute again: they become sequences."""
+        """Make sequences of results of forward steps that ``parts`` would compute again."""
         results = [(v, self.outputs[i]) for i, v in enumerate(self.forward.collected, self.first)]
         for c, (h, _), s in zip(self.op.states, self.op.places(), self.forward.states, strict=True):
             if h is not None:
@@ -212,7 +212,7 @@ class _Backward:
         return found
 
     def _pending_states(self, i: int) -> list[State]:
-        """The carried cotangents of state ``i``: each step they move on by one value."""
+        """The carried cotangents of state ``i``, which each step shifts by one value."""
         incoming, forward = self.states[i], self.forward.states[i]
         zeros = operator("zeros_like")(forward.initial[:1])
         found = []
@@ -228,14 +228,14 @@ class _Backward:
             if k + 1 < incoming.depth:
                 terms.insert(0, incoming.pending[k + 1])
             new = sum(terms[1:], terms[0]) if terms else operator("zeros_like")(inside)
-            # Its history is what a second gradient needs; without readers it is dropped.
+            # A second gradient needs its history, which is dropped if nothing reads it.
             found.append(
                 State((-1,), [inside], initial, new, True, f"the gradient of {forward.label}")
             )
         return found
 
     def _backward_sequences(self, read: set[Variable]) -> list[tuple[Variable, Variable]]:
-        """Inner variables that the steps read, each with its sequence backwards."""
+        """Inner variables that the steps read, each with its reversed sequence."""
         pairs = [(v, x) for v, x in self.forward.sequences if v in read]
         histories = None
         for i, s in enumerate(self.forward.states):
@@ -251,7 +251,7 @@ class _Backward:
         return [(v, self._backwards(x)) for v, x in pairs if v in read]
 
     def _histories(self) -> list[Variable]:
-        """All values of each state; a scan that did not keep them is run as one that does."""
+        """All values of each state; a scan without a history is applied again with one."""
         if all(c.history for c in self.op.states):
             outputs, places = self.outputs, self.op.places()
         else:
@@ -265,7 +265,7 @@ class _Backward:
             return x[::-1]
         return x[self.done - self.steps : self.done][::-1]
 
-    # -- what it gives -------------------------------------------------------------------------
+    # -- its results ---------------------------------------------------------------------------
 
     def _collect(
         self,
@@ -295,7 +295,7 @@ class _Backward:
         rows = [p.dimshuffle("x", *range(p.type.ndim)) for p in reversed(pending)]
         total = rows[0] if len(rows) == 1 else operator("join")(0, *rows)
         if self.op.truncate >= 0:
-            # What lies before the steps that the gradient goes back counts as constant.
+            # Earlier steps than the gradient goes back count as constant.
             whole = operator("eq")(self.steps, self.done)
             total = operator("switch")(whole, total, operator("zeros_like")(total))
         initial = self.states[i].initial

@@ -1,4 +1,4 @@
-"""The loop that a scan describes; what a step does, and what arrays are, are arguments."""
+"""Runs the loop of a scan, for any function of a step and any arrays."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopArrays", "NumpyArrays", "run_loop"]
 
-#: Inner inputs and, for arrays written ahead, where states and what is collected may be put
-#: (None: anywhere) -> inner outputs, once per step.
+#: A step: inner inputs, and for arrays with ``ahead`` the memory for states and collected values
+#: (None: any) -> inner outputs.
 StepFunction = Callable[[list[Any], list[Any]], Sequence[Any]]
-#: Steps for which a loop of unknown length reserves room at first.
-_FIRST_ROOM = 64
+#: The number of steps for which a loop of unknown length allocates memory at first.
+_FIRST_CAPACITY_STEPS = 64
 
 
 class LoopArrays(Protocol):
-    """Arrays of a device: ``x[i, ...]`` and ``x[:n]`` are views, and they have ``shape``.
+    """The arrays of a device: ``x[i, ...]`` and ``x[:n]`` are views, and they have ``shape``.
 
-    ``ahead``: a step is told where its results will be kept, so that it can make them there.
+    With ``ahead`` a step gets the memory in which its results are kept, and may write them there.
     """
 
     ahead: bool
@@ -69,7 +69,7 @@ def run_loop(
     given = op.split(inputs)
     n = int(given.steps)
     op.check_lengths(n, op.split([getattr(a, "shape", ()) for a in inputs]))
-    room = min(n, _FIRST_ROOM) if op.until else n
+    room = min(n, _FIRST_CAPACITY_STEPS) if op.until else n
     states = [
         (_History if c.history else _Recent)(op, i, c, initial, room, arrays)
         for i, (c, initial) in enumerate(zip(op.states, given.initials, strict=True))
@@ -96,7 +96,7 @@ def run_loop(
 
 
 class _Recent:
-    """A state of which only the last values are kept."""
+    """A state whose last values alone are kept."""
 
     def __init__(
         self, op: Scan, number: int, carry: Carry, initial: Array, room: int, arrays: LoopArrays
@@ -112,7 +112,7 @@ class _Recent:
         return lambda t: self.values[tap]
 
     def target(self, t: int) -> None:
-        """The value may be anywhere."""
+        """None: the value may be in any memory."""
 
     def put(self, t: int, value: Array) -> None:
         """Take the value of step ``t``."""
@@ -122,7 +122,7 @@ class _Recent:
         del self.values[0]
 
     def results(self, done: int) -> list[Any]:
-        """The last value, in memory of its own."""
+        """The last value, in its own memory."""
         return [self.arrays.fresh(self.values[-1])]
 
 
@@ -145,7 +145,7 @@ class _History:
         return lambda t: self.buffer[t + offset, ...]
 
     def target(self, t: int) -> Any:
-        """Where the value of step ``t`` will be."""
+        """The memory for the value of step ``t``."""
         if t + self.depth == self.buffer.shape[0]:
             self.buffer = _grown(self.buffer, self.arrays)
         return self.buffer[t + self.depth, ...]
@@ -157,13 +157,13 @@ class _History:
         self.arrays.put(self.target(t), value)
 
     def results(self, done: int) -> list[Array]:
-        """All values, and the last one in memory of its own."""
+        """All values, and the last one in its own memory."""
         last = self.depth + done
         return [self.buffer[:last], self.arrays.fresh(self.buffer[last - 1, ...])]
 
 
 class _Collected:
-    """What is collected step by step; the first step tells its shape."""
+    """An output that is collected step by step; its shape is that of the first step."""
 
     def __init__(self, op: Scan, number: int, room: int, arrays: LoopArrays) -> None:
         self.op, self.number, self.room, self.arrays = op, number, room, arrays
@@ -171,7 +171,7 @@ class _Collected:
         self.shape: tuple[int, ...] = ()
 
     def target(self, t: int) -> Any:
-        """Where the value of step ``t`` will be; None before the first."""
+        """The memory for the value of step ``t``; None before the first step."""
         if self.buffer is None:
             return None
         if t == self.buffer.shape[0]:
@@ -188,7 +188,7 @@ class _Collected:
         self.arrays.put(self.target(t), value)
 
     def result(self, done: int, empty: tuple[int, ...]) -> Any:
-        """The entries of all steps; without any, nothing of shape ``(0, *empty)``."""
+        """The entries of all steps; without steps an empty array of shape ``(0, *empty)``."""
         if self.buffer is None:
             type_: Any = self.op.inner.output_types[len(self.op.states) + self.number]
             return self.arrays.empty((0, *empty), type_.dtype)

@@ -1,4 +1,4 @@
-"""A scan taken apart: inner variables beside what they stand for, to build or change a ``Scan``."""
+"""The parts of a scan, by which a ``Scan`` is built or changed: inner and outer variables."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Pair = tuple[Variable, Variable]
 class State:
     """A recurrent value: inner variables of its ``taps``, ``initial`` values, inner ``next`` value.
 
-    ``label`` is what errors call it; the dtype of a ``flexible`` one (a Python number) is that of
-    its next value.
+    ``label`` is its name in errors. A ``flexible`` one (a Python number) takes the next one's
+    dtype.
     """
 
     taps: tuple[int, ...]
@@ -50,7 +50,7 @@ class Built:
 
 @dataclass
 class Parts:
-    """What a scan is made of. Pairs are (inner variable, what it stands for)."""
+    """The parts of a scan. Pairs are (inner variable, outer variable)."""
 
     steps: Any
     sequences: list[Pair] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Parts:
 
     @classmethod
     def of(cls, op: Scan, inputs: Sequence[Variable]) -> Parts:
-        """The parts of a scan on ``inputs``, with inner variables of their own."""
+        """The parts of a scan on ``inputs``, with new inner variables."""
         variables, outputs = op.inner.open()
         inside, outside = op.split_inner(variables), op.split(inputs)
         count = len(op.states)
@@ -92,7 +92,7 @@ class Parts:
         return [*(s.next for s in self.states), *self.collected, *condition]
 
     def build(self, hints: Hints | None = None) -> Built:
-        """Apply the scan: what no step reads is left out, types of states are settled."""
+        """Apply the scan, without inputs that no step reads; the types of states are determined."""
         self._settle_types()
         self._drop_unread()
         inputs = [
@@ -122,7 +122,7 @@ class Parts:
         self.sequences = [p for p in self.sequences if p[0] in read]
         self.others = [p for p in self.others if p[0] in read]
 
-    # -- types of states: the initial value's and the next value's must be one ------------------
+    # -- types of states: the initial value and the next value must have one type ---------------
 
     def _settle_types(self) -> None:
         while wider := [(s, t) for s in self.states if (t := _wider(s)) is not None]:
@@ -136,7 +136,7 @@ class Parts:
             self.substitute(replace)
 
     def substitute(self, replace: Mapping[Variable, Variable]) -> None:
-        """Put other inner variables in the place of some."""
+        """Replace some inner variables by others."""
         memo = clone_graph(self.inner_outputs(), replace)
         for s in self.states:
             s.next = memo[s.next]
@@ -145,7 +145,7 @@ class Parts:
 
 
 def _wider(s: State) -> TensorType | None:
-    """The type with fewer static sizes that a state needs; None when its type is settled."""
+    """The type with fewer static sizes that a state needs; None if its type fits."""
     old, new = s.inside[0].type, s.next.type
     if s.flexible and old.dtype != new.dtype and old.ndim == new.ndim:
         return old.with_dtype(new.dtype)
@@ -169,7 +169,7 @@ def _mismatch(s: State, do: str = "") -> StateMismatch:
     advice = do or (
         f"Cast the result of the function, .astype({old.dtype!r}), or start from {new.dtype}"
         if old.ndim == new.ndim
-        else "Each step must give what the initial value is, without the dimension of steps"
+        else "Each step must return the type of the initial value, without the dimension of steps"
     )
     return StateMismatch(
         f"scan: {s.label}", f"a next value of the type of the initial one, {old}", new, advice

@@ -1,8 +1,8 @@
-"""Updates of statistics that an expression computed on its way, as batch normalisation does.
+"""Updates of statistics that an expression computes, as in batch normalisation.
 
-A layer notes them in ``tag.state_updates`` of its output: ``(variable, new value)``, or
-``(variable, new value, share)`` where the new value is ``share`` times the old one and something
-that does not depend on it. ``tag.state_order`` is the number of the call that made them.
+A layer stores them in ``tag.state_updates`` of its output: ``(variable, new value)``, or
+``(variable, new value, share)`` if the new value is ``share`` times the old one plus a term that
+does not depend on it. ``tag.state_order`` is the number of the layer's call.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def note_order(output: object) -> None:
 def statistics_updates(outputs: Iterable[Variable]) -> dict[Shared, Variable]:
     """The new value of each variable that these expressions update.
 
-    Where several calls update one variable, each starts from what the one before it left, in the
-    order of the calls. Raises :class:`~symdnn.errors.InputError` for what an ``OpFromGraph``
-    computes inside, from where no new value comes out.
+    If several calls update one variable, each continues from the value of the one before it, in the
+    order of the calls. Raises :class:`~symdnn.errors.InputError` for statistics inside of an
+    ``OpFromGraph``, whose new values are no outputs.
     """
     outputs = list(outputs)
     _check_inside(toposort(outputs))
@@ -77,7 +77,7 @@ def _in_order(variables: Sequence[Variable]) -> list[tuple[Shared, Variable, flo
 
 
 def _of_copy(v: Variable, new: Variable) -> Variable:
-    """``new`` of the node of ``v``, where that is a copy of the one that was noted."""
+    """``new`` for the node of ``v``, if that is a copy of the layer's node."""
     nodes = toposort([new])
     if v.owner is None or v.owner in nodes:
         return new
@@ -89,9 +89,9 @@ def _of_copy(v: Variable, new: Variable) -> Variable:
 
 
 def _after(target: Shared, before: Variable, new: Variable, share: float | None) -> Variable:
-    """``new`` as it is where the variable had the value ``before``."""
+    """``new`` for a variable whose value was ``before``."""
     if share is not None:
-        # Nothing of the layer is computed again, as it would be in a copy of its graph.
+        # The value is corrected, since a copy of the layer's graph would compute it again.
         return new + cast(np.asarray(share), new.type.dtype) * (before - target)
     replace: Mapping[Variable, Variable] = {target: before}
     return clone_graph([new], replace)[new]

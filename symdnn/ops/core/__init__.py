@@ -1,1 +1,1 @@
-"""What all ops need: dtypes, shapes, constants, scalar programs, barriers of gradients."""
+"""The basis of all ops: dtypes, shapes, constants, scalar programs, barriers of gradients."""

@@ -1,4 +1,4 @@
-"""The gradient of an op by writing the op out in simpler ones: for second derivatives."""
+"""The gradient of an op from its expression in simpler ops: used for second derivatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a variable is for certain, before anything runs: a number, or the length of a vector."""
+"""Static values of variables: a number, or the length of a vector."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _KEEP_THE_ELEMENTS = (Alloc, DimShuffle, Reshape, SpecifyType)
 
 
 def get_scalar_constant_value(v: TensorLike) -> Any:
-    """The number that all elements of ``v`` are for certain, as a 0-d array.
+    """The number that all elements of ``v`` are known to equal, as a 0-d array.
 
-    Raises :class:`~symdnn.errors.NotScalarConstantError` where that is not known.
+    Raises :class:`~symdnn.errors.NotScalarConstantError` if they are not known to.
 
     >>> get_scalar_constant_value(as_variable(2) + 3)
     array(5)
@@ -42,7 +42,7 @@ def get_scalar_constant_value(v: TensorLike) -> Any:
 
 
 def _static_size(v: Variable) -> int | None:
-    """The dimension that ``v`` reads, where a type says it."""
+    """The static value of a size that ``v`` reads, if a type has it."""
     if v.owner is None or not isinstance(v.owner.op, ShapeI):
         return None
     size = v.owner.inputs[0].type.shape[v.owner.op.axis]
@@ -50,13 +50,13 @@ def _static_size(v: Variable) -> int | None:
 
 
 def get_vector_length(v: TensorLike) -> int:
-    """The number of elements of a vector whose length its type says, such as ``x.shape``."""
+    """The number of elements of a vector of static length, such as ``x.shape``."""
     vector = as_variable(v)
     if vector.type.ndim != 1:
         raise NdimMismatch("get_vector_length", "a vector", vector.type)
     (length,) = vector.type.shape
     if length is None:
-        raise OptionError(f"get_vector_length: the type of {vector} does not say its length")
+        raise OptionError(f"get_vector_length: wanted a vector of static length, got {vector.type}")
     return int(length)
 
 

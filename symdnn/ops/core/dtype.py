@@ -15,10 +15,10 @@ _cast_policy = config.reader("cast_policy")
 
 
 def upcast(*dtypes: str) -> str:
-    """The dtype that arithmetic on these dtypes gives, by the flags of now.
+    """The dtype of arithmetic on these dtypes, by the present flags.
 
     NumPy's promotion (float32 with int32 is float64, with int8 float32). With
-    ``cast_policy=numpy+floatX`` a float64 that no input asked for becomes ``floatX``.
+    ``cast_policy=numpy+floatX`` float64 becomes ``floatX`` if no input is float64.
     """
     result = promote(*dtypes)
     if _cast_policy() == "numpy+floatX" and result == "float64" and "float64" not in dtypes:
@@ -27,10 +27,10 @@ def upcast(*dtypes: str) -> str:
 
 
 def float_of(*dtypes: str) -> str:
-    """:func:`upcast`, and a discrete result becomes floating (what ``exp`` of an int gives).
+    """:func:`upcast` with a discrete result made floating, as for ``exp`` of an int.
 
-    With ``cast_policy=numpy2`` it becomes ``floatX``, with ``custom`` Theano's: float32 of at most
-    16 bits, else float64.
+    With ``cast_policy=numpy2`` it becomes ``floatX``. With ``custom`` it is as in Theano: float32
+    for dtypes of at most 16 bits, else float64.
     """
     common = upcast(*dtypes)
     if _wide(common):
@@ -42,7 +42,7 @@ def float_of(*dtypes: str) -> str:
 
 
 def number_of(*dtypes: str) -> str:
-    """:func:`promote`, and a bool result becomes int8 (what ``%`` of two bools gives)."""
+    """:func:`promote` with a bool result made int8, as for ``%`` of two bools."""
     result = promote(*dtypes)
     return "int8" if result == "bool" else result
 
@@ -57,13 +57,13 @@ def accumulator(dtype: str) -> tuple[str, str]:
 
 
 def is_narrow_float(dtype: str) -> bool:
-    """float16 or bfloat16: stored so, computed in float32."""
+    """Whether it is float16 or bfloat16: dtypes of storage, which are computed in float32."""
     return dtype in ("float16", "bfloat16")
 
 
 @cache
 def promote(*dtypes: str) -> str:
-    """NumPy's promotion, with bfloat16 beside float16 as float32; no flag changes it."""
+    """NumPy's promotion; bfloat16 with float16 is float32. No flag changes it."""
     names = set(dtypes)
     if names == {"float16", "bfloat16"}:
         return "float32"

@@ -1,4 +1,4 @@
-"""Identities that change what the gradient sees, and checks and prints on the way."""
+"""Identities that change the gradient, check the value or print it."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Identity(Op):
 
 @dataclass(frozen=True)
 class Opaque(Identity):
-    """``x`` itself, through which no rewrite that comes before a gradient looks."""
+    """``x`` itself; rewrites that run before gradients are taken do not look through it."""
 
 
 @dataclass(frozen=True)
 class DisconnectedGrad(Identity):
-    """``x``, on which nothing depends as far as gradients go (Theano's ``disconnected_grad``)."""
+    """``x`` as a constant for gradients (Theano's ``disconnected_grad``)."""
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
@@ -95,7 +95,7 @@ class ZeroGrad(Identity):
 
 @dataclass(frozen=True)
 class UndefinedGrad(Identity):
-    """``x`` whose gradient raises when asked for (Theano's ``undefined_grad``)."""
+    """``x`` whose gradient raises an error when it is taken (Theano's ``undefined_grad``)."""
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         raise NonDifferentiable(f"the gradient through {inputs[0]} was declared undefined")
@@ -115,7 +115,7 @@ class GradClip(Identity):
         return [cotangents[0].clip(self.lower, self.upper)]
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        raise NonDifferentiable("grad_clip has a reverse mode only")
+        raise NonDifferentiable("grad_clip has no forward mode (Rop); use grad")
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class GradScale(Identity):
 
 @dataclass(frozen=True)
 class Assert(Identity):
-    """The first input; raises :class:`AssertionFailed` when a condition among the rest is false.
+    """The first input; raises :class:`AssertionFailed` if one of the others, conditions, is false.
 
     Theano's ``tensor.opt.Assert`` and ``raise_op.Assert``.
 
@@ -168,7 +168,7 @@ _PORTABLE_ATTRS = {
 
 @dataclass(frozen=True)
 class Print(Identity):
-    """``x``; when it runs, ``message`` and ``attrs`` of the value are printed (Theano's ``Print``).
+    """``x``; each run prints ``message`` and ``attrs`` of the value (Theano's ``Print``).
 
     ``attrs`` are names of attributes or methods of the array (``"shape"``, ``"__str__"``,
     ``"mean"``); ``function(op, array)`` replaces the printing.
@@ -207,7 +207,7 @@ def _print(op: Print, value: Array) -> None:
 
 
 def disconnected_grad(x: TensorLike) -> Variable:
-    """``x`` cut off from gradients: as if it were an input that nobody asked about."""
+    """``x`` as a constant for gradients: they do not pass it on to what ``x`` depends on."""
     return DisconnectedGrad()(x)
 
 

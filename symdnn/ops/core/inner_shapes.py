@@ -1,4 +1,4 @@
-"""Shapes of what an inner graph computes, from the shapes of its inputs."""
+"""Shapes of an inner graph's outputs from the shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["inner_shapes", "scalars_for_shapes"]
 
 @lru_cache(maxsize=512)
 def scalars_for_shapes(inner: InnerGraph, outputs: tuple[int, ...]) -> tuple[int, ...]:
-    """Which inputs are integer scalars whose values the shapes of these outputs depend on."""
+    """Indices of the inputs, integer scalars, whose values determine shapes of these outputs."""
     _, values = _needs(inner, [inner.outputs[i] for i in outputs])
     return tuple(i for i, v in enumerate(inner.inputs) if v in values and v.type.is_integer_scalar)
 
@@ -30,10 +30,10 @@ def inner_shapes(
     shapes: Sequence[Shape],
     values: Mapping[int, Any],
 ) -> list[Shape | None]:
-    """Shapes of some outputs; None where the data decides.
+    """Shapes of some outputs; None for a shape that depends on data.
 
-    ``shapes`` are those of the inputs, ``values`` integer scalars among them. With ints the result
-    is made of ints, with integer scalars it is symbolic.
+    ``shapes`` are those of the inputs, ``values`` are those of integer scalars among them. For ints
+    the result has ints, for integer scalars it is symbolic.
     """
     wanted = [inner.outputs[i] for i in outputs]
     known = _Known(inner, shapes, values)

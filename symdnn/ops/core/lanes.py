@@ -1,4 +1,4 @@
-"""A batch of calls as one: what the answers of :meth:`~symdnn.graph.op.Op.batch` are made of.
+"""Batches of calls: helpers for methods :meth:`~symdnn.graph.op.Op.batch` of ops.
 
 A lane is one call of the batch. A stacked operand has an entry for each lane along dimension 0.
 """
@@ -26,7 +26,7 @@ def sizes_of(x: Variable) -> list[Dim]:
 
 
 def lanes_of(inputs: Vars, axes: Axes) -> Dim:
-    """How many lanes there are: an int where some operand says so, else an integer scalar."""
+    """The number of lanes: an int if a type has it, else an integer scalar."""
     found = [v for v, a in zip(inputs, axes, strict=True) if a is not None]
     tensors = [v for v in found if isinstance(v.type, TensorType)]
     known = [v.type.shape[0] for v in tensors if v.type.shape[0] is not None]
@@ -34,14 +34,14 @@ def lanes_of(inputs: Vars, axes: Axes) -> Dim:
 
 
 def same_for_all(v: Variable) -> Variable:
-    """``v`` with a dimension of size 1 in front, which broadcasts over the lanes."""
+    """``v`` with a new first dimension of size 1, which broadcasts over the lanes."""
     if isinstance(v, Constant):
         return v.reshaped((1, *v.data.shape))
     return operator("dimshuffle")(v, ["x", *range(v.type.ndim)])
 
 
 def spread(v: Variable, lanes: Dim) -> Variable:
-    """``v``, which is the same for all lanes, repeated for each."""
+    """``v``, which all lanes share, repeated for each lane."""
     return operator("alloc")(v, lanes, *sizes_of(v))
 
 
@@ -51,9 +51,9 @@ def stacked(v: Variable, axis: int | None, lanes: Dim) -> Variable:
 
 
 def on_lanes(op: Op, inputs: Vars, axes: Axes, same: Collection[int] = ()) -> Batched:
-    """``op`` on operands that all have an entry for each lane, as all its results do.
+    """``op`` on stacked operands, with stacked results.
 
-    Its host inputs and the inputs ``same`` must be the same for all lanes, else it is a loop.
+    Its host inputs and the inputs ``same`` must be equal for all lanes, else it is a loop.
     """
     fixed = {*op.host_inputs, *same}
     if any(axes[i] is not None for i in fixed):
@@ -73,7 +73,7 @@ def on_lanes(op: Op, inputs: Vars, axes: Axes, same: Collection[int] = ()) -> Ba
 def fold(v: Variable, at: int, parts: int = 1) -> Variable:
     """A stacked ``v`` with the lanes joined into dimension ``at`` of the entries.
 
-    They are the outer index of that dimension; of ``parts`` equal parts of it, inside of each.
+    The lane is the outer index of that dimension, or of each of its ``parts`` equal parts.
     """
     lanes, *dims = sizes_of(v)
     size = dims[at]
@@ -87,7 +87,7 @@ def fold(v: Variable, at: int, parts: int = 1) -> Variable:
 
 
 def unfold(y: Variable, at: int, lanes: Dim, size: Dim, parts: int = 1) -> Variable:
-    """The stack whose lanes :func:`fold` would join into dimension ``at``, of ``size`` in each."""
+    """The inverse of :func:`fold`: a stack whose lanes have ``size`` in dimension ``at``."""
     dims = sizes_of(y)
     middle = [parts, lanes, size // parts] if parts > 1 else [lanes, size]
     split = operator("reshape")(y, [*dims[:at], *middle, *dims[at + 1 :]])
@@ -102,11 +102,11 @@ def unfold(y: Variable, at: int, lanes: Dim, size: Dim, parts: int = 1) -> Varia
 def on_folded(
     op: Op, inputs: Vars, axes: Axes, places: Sequence[int | None], outs: Sequence[int | None]
 ) -> Batched:
-    """``op``, whose examples do not meet, on those of all lanes at once.
+    """``op``, which treats each example separately, on the examples of all lanes at once.
 
-    ``places`` and ``outs`` say which dimension of each input and output counts the examples. An
-    input without one must be the same for all lanes, else it is a loop; a tensor without one among
-    the outputs is the same for all.
+    ``places`` and ``outs`` are the dimensions of inputs and outputs that count the examples. An
+    input without one must be the same for all lanes, else it is a loop. An output without one is
+    the same for all lanes.
     """
     if any(a is not None and p is None for a, p in zip(axes, places, strict=True)):
         return None

@@ -1,4 +1,4 @@
-"""Scalars as a vector."""
+"""A vector of scalars."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["MakeVector", "make_vector"]
 
 @dataclass(frozen=True)
 class MakeVector(Op):
-    """Scalars of one dtype as a vector (what ``stack`` of scalars gives)."""
+    """A vector of scalars of one dtype; ``stack`` of scalars makes it."""
 
     dtype: str
 

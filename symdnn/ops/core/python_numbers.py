@@ -1,8 +1,8 @@
-"""What a Python number becomes beside arrays: NumPy 2's rule (flag ``cast_policy``).
+"""The dtypes of Python numbers in ops with arrays: NumPy 2's rule (flag ``cast_policy``).
 
-A Python number has no dtype of its own. Beside arrays it takes theirs, or where its kind does not
-fit in there (a float beside ints) that kind's dtype of the flag ``floatX``. Of arrays and NumPy
-scalars the dtype counts.
+A Python number has no dtype. In an op with arrays it takes theirs. If its kind does not fit (a
+float with ints), it takes the dtype of its kind by the flag ``floatX``. Arrays and NumPy scalars
+keep their dtype.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
 def settled(
     variables: Sequence[Variable], first: int = 0, compared: bool = False
 ) -> list[Variable]:
-    """Operands with the Python numbers among them as constants of the dtype that they take.
+    """Operands with each Python number as a constant of the dtype that it takes.
 
-    Those from ``first`` on share their dtype. What is ``compared`` may be out of the arrays' range.
-    Raises :class:`~symdnn.errors.NumberOutOfRange` for another int that their dtype cannot hold.
+    The operands from ``first`` on share a dtype. If they are ``compared``, an int may be out of the
+    dtype's range; else :class:`~symdnn.errors.NumberOutOfRange` is raised for it.
     """
     rest = variables[first:]
     numbers = [v for v in rest if isinstance(v, Constant) and v.number is not None]
@@ -52,14 +52,14 @@ def settled(
 
 
 def alike(variables: Sequence[Variable]) -> list[Variable]:
-    """Variables of their common dtype, Python numbers as above: what is joined or stacked."""
+    """Variables in their common dtype, for joining and stacking; numbers as in :func:`settled`."""
     vs = settled(variables)
     dtype = upcast(*(v.type.dtype for v in vs))
     return [v if v.type.dtype == dtype else operator("cast")(v, dtype) for v in vs]
 
 
 def target(dtypes: Sequence[str], kinds: set[type]) -> str:
-    """The dtype that Python numbers of some kinds take beside arrays of these dtypes."""
+    """The dtype that Python numbers of some kinds take in ops with arrays of these dtypes."""
     floating = str(_floatx())
     wide = "complex128" if floating == "float64" else "complex64"
     if not dtypes:
@@ -74,7 +74,7 @@ def target(dtypes: Sequence[str], kinds: set[type]) -> str:
 
 
 def _as(v: Variable, dtype: str, kinds: set[type], compared: bool) -> Variable:
-    """A number as a constant of a dtype; ints and bools beside floats as those."""
+    """A number as a constant of a dtype; ints and bools in ops with floats become floats."""
     if not isinstance(v, Constant) or v.number is None:
         ints = v.type.is_discrete and kinds != {int} and not compared
         return operator("cast")(v, dtype) if ints and v.type.dtype != dtype else v
@@ -89,7 +89,7 @@ def _data(number: Any, dtype: str, compared: bool) -> Array:
         try:
             with np.errstate(all="ignore"):
                 return np.asarray(number).astype(t.numpy)
-        except TypeError:  # an int that no dtype of NumPy's holds
+        except TypeError:  # an int that no NumPy dtype can hold
             return np.asarray(float(number)).astype(t.numpy)
     info = np.iinfo(t.numpy)
     if info.min <= number <= info.max:
@@ -98,12 +98,12 @@ def _data(number: Any, dtype: str, compared: bool) -> Array:
         return number_array(number) if -(2**63) <= number < 2**64 else _beyond(number)
     raise NumberOutOfRange(
         f"the Python int {number} is out of the range of {dtype}; "
-        f"cast the array, or give a NumPy scalar such as np.int64({number})"
+        f"cast the array, or pass a NumPy scalar such as np.int64({number})"
     )
 
 
 def _beyond(number: int) -> Array:
-    """An int that no integer dtype holds, for comparisons with those."""
+    """A stand-in for an int that no integer dtype can hold, in comparisons with integers."""
     return np.asarray(np.inf if number > 0 else -np.inf)
 
 
@@ -111,16 +111,16 @@ _warned: list[str] = []
 
 
 def _warn_of_lost_digits(numbers: Sequence[Constant], dtypes: Sequence[str]) -> None:
-    """Say once where float64 meets a Python float of which ``floatX`` has kept a part."""
+    """Warn once of a Python float in an op with float64 that ``floatX`` has rounded."""
     if _warned or config.cast_policy != "custom" or not {"float64", "complex128"} & set(dtypes):
         return
     for v in numbers:
         if isinstance(v.number, float) and float(v.data.reshape(-1)[0]) != v.number == v.number:
             _warned.append(str(v.number))
             warnings.warn(
-                f"the Python float {v.number} beside float64 is rounded to {v.type.dtype}, which "
-                "cast_policy=custom takes for Python floats (the flag floatX): set floatX=float64, "
-                "cast_policy=numpy2, or write np.float64(...). This is said once",
+                f"the Python float {v.number} in an op with float64 is rounded to {v.type.dtype}, "
+                "since cast_policy=custom gives Python floats the dtype floatX. Set floatX=float64 "
+                "or cast_policy=numpy2, or write np.float64(...). This warning is given once",
                 UserWarning,
                 stacklevel=2,
             )

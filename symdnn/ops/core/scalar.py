@@ -1,13 +1,13 @@
-"""Scalar programs: what an elementwise op computes from one element of each operand.
+"""Scalar programs: the computation of an elementwise op for one element of each operand.
 
 A program is plain data in single-assignment form: values 0 .. n-1 are the inputs, each instruction
-adds one. It has one meaning, :meth:`ScalarProgram.evaluate` by NumPy, and is printed as source for
-a device elsewhere (CUDA C in ``gpu``). Every instruction works in one dtype: conversions are
-instructions of their own, and float16 and bfloat16 are only ever stored and converted.
+adds one. :meth:`ScalarProgram.evaluate` defines it by NumPy; code for a device is printed elsewhere
+(CUDA C in ``gpu``). Every instruction works in one dtype: conversions are separate instructions,
+and float16 and bfloat16 are only stored and converted.
 
-A chain of ops of 16 bits is computed in float32 and rounded where it is stored: what an op rounds
-its result by (:data:`RESULT`) is left out where the next one widens it again. Only what decides or
-jumps, such as a comparison, sees the number as it is stored (:data:`STORED`).
+A chain of 16-bit ops is computed in float32 and rounded when it is stored. The cast by which an op
+rounds its result (:data:`RESULT`) is dropped if the next op widens it again. Only comparisons and
+functions with jumps read the rounded number (:data:`STORED`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: Kinds of casts: one that rounds an op's result to 16 bits, one that must see it so rounded.
+#: Kinds of casts: one that rounds an op's result to 16 bits, and one whose operand must be rounded.
 RESULT, STORED = "result", "stored"
 
 
@@ -36,8 +36,8 @@ RESULT, STORED = "result", "stored"
 class Instruction:
     """One step: ``name`` of :data:`FUNCTIONS`, or ``const``, ``cast``, ``select``.
 
-    ``value`` is the exact text of a constant: 0.0 and -0.0 differ in it, and NaN equals itself. Of
-    a cast it is its kind: empty for the user's own, :data:`RESULT` or :data:`STORED`.
+    ``value`` is the exact text of a constant: 0.0 and -0.0 differ in it, and NaN equals itself. For
+    a cast it is the kind: empty for a user's cast, :data:`RESULT` or :data:`STORED`.
     """
 
     name: str
@@ -65,7 +65,7 @@ class ScalarProgram:
         return tuple(self.dtype_of(v) for v in self.outputs)
 
     def evaluate(self, *inputs: Array) -> list[Array]:
-        """The results for arrays that broadcast, by NumPy; an instruction at a time."""
+        """The results for arrays that broadcast, by NumPy, one instruction after the other."""
         values: list[Any] = list(inputs)
         with np.errstate(all="ignore"):
             for step in self.body:
@@ -74,7 +74,7 @@ class ScalarProgram:
 
     @property
     def cost(self) -> int:
-        """About how many additions it takes."""
+        """The estimated cost in additions."""
         return sum(FUNCTIONS[s.name].cost if s.name in FUNCTIONS else 1 for s in self.body)
 
     @property
@@ -83,7 +83,7 @@ class ScalarProgram:
         return frozenset(step.name for step in self.body)
 
     def __str__(self) -> str:
-        """As formulas of the inputs ``a``, ``b``, ...; a value used twice gets a name."""
+        """Formulas of the inputs ``a``, ``b``, ...; a value that is used twice gets a name."""
         return _Text(self).text()
 
 
@@ -117,7 +117,7 @@ def number_of_text(text: str, dtype: str) -> Array:
 
 @dataclass(frozen=True)
 class Function:
-    """What an instruction computes; ``floats`` alone, or also ints; ``cost`` in additions."""
+    """The function of an instruction, for ``floats`` only or also ints; ``cost`` in additions."""
 
     function: Callable[..., Any]
     arity: int = 1
@@ -136,7 +136,7 @@ def _scipy(name: str) -> Callable[..., Any]:
 
 
 def gelu_of(x: Array) -> Any:
-    """x times the normal distribution's probability below x; -0 of -inf, as it tends to."""
+    """x times the normal distribution's probability below x; for -inf its limit, -0."""
     return np.maximum(x, x.dtype.type(-50)) * _scipy("ndtr")(x)
 
 
@@ -151,7 +151,7 @@ def _float_functions(cost: int, **functions: Any) -> dict[str, Function]:
     return {name: Function(f, 1, True, False, cost) for name, f in functions.items()}
 
 
-#: Every instruction by name. Comparisons and tests give bool, the others the dtype of operands.
+#: Every instruction by name. Comparisons and tests return bool, the others the operands' dtype.
 FUNCTIONS: dict[str, Function] = {
     "add": Function(np.add, 2),
     "sub": Function(np.subtract, 2),
@@ -197,7 +197,7 @@ FUNCTIONS: dict[str, Function] = {
     "iv": Function(_scipy("iv"), 2, floats=True, cost=200),
 }  # fmt: skip
 
-#: Instructions that NumPy and SciPy alone have: no program with one of them is printed.
+#: Instructions for NumPy and SciPy only: no code is printed for a program with one of them.
 REFERENCE_ONLY = frozenset({"jv", "iv"})
 
 
@@ -288,9 +288,9 @@ class Builder:
         return self._emit(name, args, "bool" if known.truth else first.dtype)
 
     def cast(self, x: Scalar, dtype: str, kind: str = "") -> Scalar:
-        """A conversion; going to a wider dtype and back is nothing.
+        """A conversion; a cast to a wider dtype and back is dropped.
 
-        Neither is going to 16 bits and back for a :data:`RESULT`, if this cast is not
+        A :data:`RESULT` cast to 16 bits and back is dropped, too, if this cast is not
         :data:`STORED`.
         """
         if x.dtype == dtype:
@@ -311,7 +311,7 @@ class Builder:
         return self._emit("cast", [x], dtype, "" if plain else kind)
 
     def select(self, condition: Scalar, yes: Any, no: Any) -> Scalar:
-        """``yes`` where the bool holds, else ``no``; one of them is a value, not a number."""
+        """``yes`` if ``condition`` is true, else ``no``; at least one of the two is a value."""
         typed = yes if isinstance(yes, Scalar) else no
         a, b = typed.like(yes), typed.like(no)
         if condition.dtype != "bool" or a.dtype != b.dtype:
@@ -389,7 +389,7 @@ def holds(wide: str, narrow: str) -> bool:
 
 
 def identity_program(dtype: str) -> ScalarProgram:
-    """What a copy computes."""
+    """The program of a copy."""
     return ScalarProgram((dtype,), (), (0,))
 
 
@@ -403,7 +403,7 @@ _INFIX = {
 
 
 class _Text:
-    """A program as text: values used once are written where they are used."""
+    """A program as text, with values that are used once inlined."""
 
     def __init__(self, program: ScalarProgram) -> None:
         self.program = program

@@ -1,4 +1,4 @@
-"""Ops that move dimensions about or make arrays of a given shape."""
+"""Ops that rearrange dimensions or make arrays of a given shape."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def dimshuffle(x: TensorLike, pattern: Sequence[int | str]) -> Variable:
 
 @dataclass(frozen=True)
 class ShapeI(Op):
-    """The size of one dimension, an int64 scalar. Reads no data."""
+    """The size of one dimension, an int64 scalar. It reads no data."""
 
     axis: int
 
@@ -137,7 +137,7 @@ class ShapeI(Op):
 
 
 def shape_i(x: TensorLike, axis: int) -> Variable:
-    """The size of dimension ``axis``: a constant where it is static."""
+    """The size of dimension ``axis``: a constant if it is static."""
     v = as_variable(x)
     where = normal_axis("shape_i", axis, v.type.ndim)
     size = v.type.shape[where]
@@ -148,7 +148,7 @@ def shape_i(x: TensorLike, axis: int) -> Variable:
 
 @dataclass(frozen=True)
 class ShapeVector(Op):
-    """The shape as an int64 vector (Theano's ``Shape``). Reads no data."""
+    """The shape as an int64 vector (Theano's ``Shape``). It reads no data."""
 
     def infer(self, x: TensorType) -> TensorType:
         return TensorType("int64", (x.ndim,))
@@ -169,7 +169,7 @@ class ShapeVector(Op):
 
 
 def shape(x: TensorLike) -> Variable:
-    """The shape of ``x`` as an int64 vector; ``shape(x)[i]`` is the size alone."""
+    """The shape of ``x`` as an int64 vector; ``shape(x)[i]`` becomes the size of one dimension."""
     return ShapeVector()(as_variable(x))
 
 
@@ -188,7 +188,7 @@ def dims_of(x: Variable) -> tuple[Any, ...]:
 def as_dim(value: TensorLike) -> Variable:
     """A dimension, bound or count as an int64 scalar variable; refuses other types."""
     if isinstance(value, str | named.Dim):
-        do = "Take the size of a variable that has it, such as x.shape[0]"
+        do = "Use the size of a variable with that name, such as x.shape[0]"
         raise TypeMismatch("a dimension", "an integer scalar", f"the name {value!r}", do)
     v = as_variable(value)
     if not v.type.is_integer_scalar:
@@ -207,7 +207,7 @@ def static_dim(v: Variable) -> int | None:
 class Reshape(Op):
     """The same elements, in C order, in the shape given by the integer scalars after ``x``.
 
-    One of them may be -1 (as a constant or at run time): what is left for that dimension.
+    One of them may be -1 (as a constant or at run time): it follows from the number of elements.
     """
 
     static: tuple[int | None, ...]
@@ -227,7 +227,7 @@ class Reshape(Op):
             if None not in self.static:
                 return x.with_shape(self._resolve(x.shape, self.static))  # type: ignore[arg-type]
             total, rest = product(x.shape), product(sizes)  # type: ignore[arg-type]
-            # Only one entry is open: it is what is left, whether it comes as -1 or as the size.
+            # Only one entry is unknown: it follows from the number of elements, -1 or not.
             if rest and total % rest == 0:
                 shape = [total // rest if d is None else d for d in self.static]
         return x.with_shape(shape)
@@ -252,7 +252,7 @@ class Reshape(Op):
         if -1 in self.static:
             rest = quotient(shapes[0], [d for d, s in zip(new, self.static) if s != -1])
             return [tuple(rest if s == -1 else d for s, d in zip(self.static, new))]
-        # An entry that is no size for certain may turn out to be -1, and the product negative.
+        # An entry that is not known to be a size may turn out to be -1, and the product negative.
         left = product(shapes[0]) // (product(new) * -1)
         return [tuple(d if is_size(d) else dim_where(d < 0, left, d) for d in new)]
 
@@ -397,7 +397,7 @@ class Alloc(Op):
 def alloc(value: TensorLike, *shape: Any) -> Variable:
     """``value`` broadcast to ``shape`` (ints or integer scalars), as a new array.
 
-    As everywhere only a dimension that is statically 1 broadcasts.
+    As in all ops, only a dimension that is statically 1 broadcasts.
     """
     v = as_variable(value)
     if len(shape) == 1:
@@ -409,8 +409,8 @@ def alloc(value: TensorLike, *shape: Any) -> Variable:
 def fill(like: TensorLike, value: TensorLike) -> Variable:
     """``value`` in the shape of ``like`` (Theano's ``fill(a, b)``: the dtype is that of ``b``).
 
-    Where ``value`` has more dimensions, or is wider in one that is statically 1 in ``like``, the
-    result is as wide: the shape to which both broadcast.
+    The result has the shape to which both broadcast: ``value`` may have more dimensions than
+    ``like``, or a larger size in a dimension that is statically 1 in ``like``.
     """
     model, v = as_variable(like), as_variable(value)
     lead = v.type.ndim - model.type.ndim
@@ -423,20 +423,20 @@ def fill(like: TensorLike, value: TensorLike) -> Variable:
 
 
 def zeros_like(x: TensorLike, dtype: DtypeLike | None = None, opt: bool = False) -> Variable:
-    """Zeros in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
+    """Zeros in the shape of ``x``, in its dtype or ``dtype``; Theano's ``opt`` has no effect."""
     v = as_variable(x)
     return fill(v, constant(0, dtype=dtype or v.type.dtype).reading(v))
 
 
 def ones_like(x: TensorLike, dtype: DtypeLike | None = None, opt: bool = False) -> Variable:
-    """Ones in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
+    """Ones in the shape of ``x``, in its dtype or ``dtype``; Theano's ``opt`` has no effect."""
     v = as_variable(x)
     return fill(v, constant(1, dtype=dtype or v.type.dtype).reading(v))
 
 
 @dataclass(frozen=True)
 class SpecifyType(Op):
-    """``x``, known to have these static dimensions; checked when a plan is made. A view."""
+    """``x`` declared to have these static dimensions; checked when a plan is made. A view."""
 
     static: tuple[int | None, ...]
 
@@ -478,7 +478,7 @@ class SpecifyType(Op):
 
 
 def specify_type(x: Variable, type_: TensorType) -> Variable:
-    """``x`` with the static dimensions of ``type_`` (a no-op where they are known already)."""
+    """``x`` with the static dimensions of ``type_``; ``x`` itself if it has them already."""
     if all(b is None or a == b for a, b in zip(x.type.shape, type_.shape)):
         return x
     return SpecifyType(type_.shape)(x)

@@ -1,1 +1,1 @@
-"""Functions of each element."""
+"""Elementwise ops."""

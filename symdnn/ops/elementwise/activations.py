@@ -1,4 +1,4 @@
-"""Activation functions. Those whose stability or kernels matter are ops, the others composed."""
+"""Activation functions: ops if stability or a kernel needs one, else composed of other ops."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Sigmoid(FloatElemwise):
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
-        return y * sigmoid(-x)  # 1 - y, of a y that may have been rounded to 1
+        return y * sigmoid(-x)  # sigmoid(-x) is 1 - y, exact even if y was rounded to 1
 
 
 def _softplus(x: Array) -> Array | Scalar:
@@ -83,9 +83,9 @@ def _relu(x: Array) -> Array | Scalar:
 
 
 def _slope_of_relu(x: Variable, like_x: Variable) -> Variable:
-    """0 below 0, 1 above; at 0 what the flag says while the gradient is taken.
+    """0 below 0, 1 above; at 0 the flag's value when the gradient is taken.
 
-    With ``zero`` any ``like_x`` does that is above 0 where ``x`` is, such as relu's result.
+    With the flag ``zero`` it uses ``like_x``, which is above 0 where ``x`` is: relu's result.
     """
     if str(config.relu_grad_at_0) == "zero":
         return cast(gt(like_x, 0), x.type.dtype)
@@ -104,7 +104,7 @@ class Relu(Elemwise):
     kinds: ClassVar[str] = "bif"
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
-        # The result is kept anyway; what goes into relu need not be.
+        # The result is kept for the gradient anyway; the input need not be.
         return [cotangent * _slope_of_relu(inputs[0], output)]
 
 
@@ -165,13 +165,13 @@ class Gelu(FloatElemwise):
 
 @dataclass(frozen=True)
 class GeluSlope(FloatElemwise):
-    """The derivative of :class:`Gelu`: the probability below ``x`` and ``x`` times the density."""
+    """The derivative of :class:`Gelu`: the probability below ``x`` plus ``x`` times the density."""
 
     function = gelu_slope_of
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
-        square = minimum(sqr(x), 3000)  # where exp is 0, and 2 - x * x shall be finite
+        square = minimum(sqr(x), 3000)  # keeps 2 - x * x finite where exp is 0
         return like(1 / sqrt(2 * pi), y) * exp(like(-0.5, y) * square) * (like(2, y) - square)
 
 
@@ -208,13 +208,13 @@ def log_sigmoid(x: TensorLike) -> Variable:
 
 
 def hard_sigmoid(x: TensorLike) -> Variable:
-    """``0.2 x + 0.5`` limited to ``[0, 1]``: a sigmoid of straight lines."""
+    """``0.2 x + 0.5`` limited to ``[0, 1]``: a piecewise linear sigmoid."""
     v = _inexact(x)
     return clip(v * like(0.2, v) + like(0.5, v), like(0, v), like(1, v))
 
 
 def ultra_fast_sigmoid(x: TensorLike) -> Variable:
-    """A sigmoid approximated without exp, to about 0.03 (Theano's pieces)."""
+    """A sigmoid approximated without exp, to about 0.03, by Theano's piecewise formula."""
     v = _inexact(x)
     half = abs(v) * like(0.5, v)
     curve = like(1.5, v) * half / (1 + half)
@@ -297,7 +297,7 @@ def _as_slope(alpha: TensorLike, x: Variable) -> TensorLike:
     if isinstance(alpha, float | int) and not isinstance(alpha, bool | np.generic):
         if x.type.is_float:
             return like(alpha, x)
-        if isinstance(alpha, float) and x.type.is_discrete:  # exact beside a wide int, too
+        if isinstance(alpha, float) and x.type.is_discrete:  # exact with a wide int, too
             return constant(alpha, dtype=upcast(x.type.dtype, str(config.floatX)))
     return alpha
 

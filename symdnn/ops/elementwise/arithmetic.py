@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Add(Elemwise):
-    """``x + y``; of bools their or."""
+    """``x + y``; for bools it is their or."""
 
     function = np.add
     commutative: ClassVar[bool] = True
@@ -60,7 +60,7 @@ class Sub(Elemwise):
         return number_of(*dtypes)
 
     def reference(self, *inputs: Array) -> Array:
-        # NumPy refuses the difference of two bools; here it is the int8 one.
+        # NumPy refuses the difference of two bools; here it is an int8.
         if all(a.dtype == np.bool_ for a in inputs):
             inputs = tuple(a.astype(np.int8) for a in inputs)
         return super().reference(*inputs)
@@ -71,7 +71,7 @@ class Sub(Elemwise):
 
 @dataclass(frozen=True)
 class Mul(Elemwise):
-    """``x * y``; of bools their and."""
+    """``x * y``; for bools it is their and."""
 
     function = np.multiply
     commutative: ClassVar[bool] = True
@@ -176,7 +176,7 @@ class Neg(Elemwise):
 
     function = np.negative
     kinds: ClassVar[str] = "ifc"
-    advice: ClassVar[str] = "Of a bool, take invert (~x), or cast it to an integer dtype"
+    advice: ClassVar[str] = "For a bool use invert (~x), or cast it to an integer dtype"
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [-cotangent]
@@ -280,8 +280,8 @@ def _clip(x: Array, low: Array, high: Array) -> Array:
 class Clip(Elemwise):
     """``x`` limited to ``[low, high]``; gradients pass at the edges.
 
-    The lower bound is tested first, as in Theano, so where the bounds cross the result is ``low``
-    below ``low`` and ``high`` elsewhere.
+    The lower bound is tested first, as in Theano: if ``low > high``, the result is ``low`` below
+    ``low`` and ``high`` elsewhere.
     """
 
     function = _clip
@@ -299,7 +299,7 @@ class Clip(Elemwise):
 
 @dataclass(frozen=True)
 class Cast(Elemwise):
-    """The same values in another dtype; of a complex ``x`` the real part where that is real."""
+    """The same values in another dtype; from a complex to a real dtype the real part."""
 
     dtype: str
 
@@ -342,7 +342,7 @@ def mul(x: TensorLike, *more: Any) -> Variable:
 def _together(op: Elemwise, x: Any, more: Sequence[Any]) -> Variable:
     parts = list(accumulate(more, partial(apply_elemwise, op), initial=x))
     narrower = len(more) > 1 and any(p.type.dtype != parts[-1].type.dtype for p in parts[1:-1])
-    if narrower:  # it would round, or wrap around, on the way
+    if narrower:  # partial results in a narrower dtype would be rounded or wrap around
         dtype = parts[-1].type.dtype
         return _together(op, cast(x, dtype), [cast(v, dtype) for v in more])
     return parts[-1] if more else as_variable(x)
@@ -431,7 +431,7 @@ def smallest(*args: TensorLike) -> Variable:
 
 def _folded(pick: Any, args: tuple[TensorLike, ...]) -> Variable:
     if not args:
-        raise ArgumentError("largest, smallest: give at least one operand")
+        raise ArgumentError("largest, smallest: wanted at least one operand, got none")
     result = as_variable(args[0])
     for other in args[1:]:
         result = pick(result, other)
@@ -451,11 +451,11 @@ def clip(x: Any, min: Any, max: Any) -> Variable:
 
 
 def cast(x: TensorLike, dtype: DtypeLike) -> Variable:
-    """``x`` in another dtype; ``"floatX"`` is the flag's. ``x`` itself when it has it already."""
+    """``x`` in another dtype (``"floatX"``: the flag's), or ``x`` itself if it has this dtype."""
     v = as_variable(x)
     name = TensorType(dtype).dtype
     if isinstance(v, Constant) and isinstance(v.number, int | float) and TensorType(name).is_float:
-        return constant(v.number, v.name, v.type.ndim, name)  # of the number itself
+        return constant(v.number, v.name, v.type.ndim, name)  # of the number before any rounding
     return v if v.type.dtype == name else Cast(name)(v)
 
 

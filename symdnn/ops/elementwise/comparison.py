@@ -1,5 +1,7 @@
-"""Comparison, logic and bitwise ops, and the choice between two operands. None has a gradient but
-the choice (:class:`Switch`)."""
+"""Comparisons, logical and bitwise ops, and the choice :class:`Switch`.
+
+Only the choice has a gradient.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ class Neq(Compare):
 
 @dataclass(frozen=True)
 class FloatTest(Compare):
-    """Base of the tests of one float operand (true or false of every int)."""
+    """Base of the tests of one float operand; for ints the result is constant."""
 
     abstract: ClassVar[bool] = True
     arity: ClassVar[int] = 1
@@ -118,7 +120,7 @@ class IsFinite(FloatTest):
 
 @dataclass(frozen=True)
 class Bitwise(Elemwise):
-    """Base of bitwise ops on ints; on bools they are the logical ones."""
+    """Base of bitwise ops on ints, which are logical ops on bools."""
 
     abstract: ClassVar[bool] = True
     arity: ClassVar[int] = 2
@@ -163,7 +165,7 @@ class Xor(Bitwise):
 
 @dataclass(frozen=True)
 class Invert(Bitwise):
-    """``~x``: every bit turned, or the logical not of a bool."""
+    """``~x``: every bit inverted, or the logical not of a bool."""
 
     function = np.invert
     arity: ClassVar[int] = 1

@@ -95,7 +95,7 @@ def _complex(a: Any, b: Any) -> Any:
 
 @dataclass(frozen=True)
 class Complex(Elemwise):
-    """``a + ib`` of two reals: complex64 of what fits float32, else complex128."""
+    """``a + ib`` of two reals: complex64 if both fit in float32, else complex128."""
 
     function = _complex
     arity: ClassVar[int] = 2
@@ -157,7 +157,7 @@ def complex(real: TensorLike, imag: TensorLike) -> Variable:
 
 
 def complex_from_polar(abs: TensorLike, angle: TensorLike) -> Variable:
-    """The complex number of this modulus and angle; of ints that of float64."""
+    """The complex number of this modulus and angle; ints are computed in float64."""
     r, t = settled([as_variable(abs), as_variable(angle)])
     if r.type.is_discrete and t.type.is_discrete:
         r, t = r.astype("float64"), t.astype("float64")

@@ -131,7 +131,7 @@ class Log10(FloatElemwise):
 
 
 def _log1p(z: Array) -> Array:
-    """Of complex numbers; near 0 without NumPy's cancellation."""
+    """``log(1 + x)`` of complex numbers, without the cancellation of NumPy's near 0."""
     x, y = np.real(z).astype(np.float64), np.imag(z).astype(np.float64)
     near = np.hypot(x, y) < 0.5
     size = np.log1p(np.where(near, x * (2 + x) + y * y, 0)) / 2
@@ -305,7 +305,7 @@ class ArcTan2(FloatElemwise):
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         y, x = as_computed(inputs, output)
-        # Squares may be 0 or infinite; which scale is taken has no influence.
+        # Scaled, since squares may become 0 or infinite; the result does not depend on the scale.
         larger = disconnected_grad(maximum(abs(x), abs(y)))
         x, y = x / larger, y / larger
         scaled = cotangent / larger / (sqr(x) + sqr(y))
@@ -323,7 +323,7 @@ class LogAddExp(FloatElemwise):
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
-        # Two probabilities of 0 share the gradient, though -inf - -inf is no number.
+        # Two probabilities of 0 share the gradient, although -inf - -inf is NaN.
         no_number = eq(x, y) & isinf(x)
         share = operator("sigmoid")(switch(no_number, like(0, output), x - y))
         return [cotangent * share, cotangent * (1 - share)]

@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Rounding(Elemwise):
-    """Base of the ways to round a real number to a whole one, in the same dtype."""
+    """Base of the ops that round a real number to a whole one, in the same dtype."""
 
     abstract: ClassVar[bool] = True
     kinds: ClassVar[str] = "f"

@@ -1,6 +1,6 @@
-"""What each elementwise op computes of one element: the one table from op class to scalar program.
+"""The table from classes of elementwise ops to their scalar programs.
 
-An op whose operands or result are complex has none, nor has an integer power that may fail.
+Ops with complex operands or results have none, nor have integer powers that may fail.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Meaning:
 
 
 def meaning(op: Elemwise, dtypes: tuple[str, ...]) -> ScalarProgram | None:
-    """The program of ``op`` on operands of these dtypes; None where it has none.
+    """The program of ``op`` on operands of these dtypes; None if it has none.
 
-    Operands are brought to the dtype that the reference computes in (float16 and bfloat16 as
-    float32), the result to the op's. In a chain of 16 bits only what :data:`DECIDES`, or is the
-    user's own cast, rounds in between.
+    Operands are cast to the dtype that the reference computes in (float16 and bfloat16 to float32),
+    the result to the op's dtype. In a chain of 16-bit ops only a user's cast and the operands of
+    :data:`DECIDES` are rounded in between.
     """
-    # The dtype of a result may depend on flags, so they are part of what is remembered.
+    # The dtype of a result may depend on flags, so they are part of the cache's key.
     return _meaning(op, dtypes, str(_floatx()), str(_cast_policy()))
 
 
@@ -69,7 +69,7 @@ def _meaning(op: Elemwise, dtypes: tuple[str, ...], *flags: str) -> ScalarProgra
 
 
 def _may_fail(dtypes: Sequence[str]) -> bool:
-    """An integer to a signed integer power: NumPy refuses negative ones when it meets them."""
+    """Whether it is a power of an integer and a signed one: NumPy refuses negative exponents."""
     signed = dtypes[1] != "bool" and not dtypes[1].startswith("u")
     return signed and all(TensorType(d).is_discrete for d in dtypes)
 
@@ -200,7 +200,7 @@ def _log_half_erfc(x: Scalar) -> Scalar:
 
 
 def _erfcx_slope(x: Scalar) -> Scalar:
-    """In float64, since its terms cancel."""
+    """Computed in float64, since its terms cancel."""
     wide = x.cast("float64")
     far = wide.call("max", FAR)
     total = far.like(0.0)
@@ -230,7 +230,7 @@ def _simple(**names: type[Elemwise]) -> dict[type[Elemwise], Meaning]:
     return {op: Meaning(_instruction(name.rstrip("_"))) for name, op in names.items()}
 
 
-#: Ops with tests, and those that jump: of 16 bits they see the numbers that are stored.
+#: Ops with comparisons or jumps: of 16-bit operands they read the rounded numbers.
 DECIDES = (
     cmp.IsNan, cmp.IsInf, cmp.IsFinite, ar.Sgn, ar.IntDiv, ar.Mod, act.Step,
     rnd.Floor, rnd.Ceil, rnd.Trunc, rnd.RoundHalfToEven, rnd.RoundHalfAwayFromZero,

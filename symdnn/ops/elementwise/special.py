@@ -1,4 +1,4 @@
-"""Special functions: error functions, gamma and its kin, Bessel functions, ``x log y``.
+"""Special functions: error functions, gamma functions, Bessel functions, ``x log y``.
 
 The references are SciPy's (``scipy.special``). Ints give ``floatX``.
 """
@@ -89,7 +89,7 @@ class ErfcxSlope(SpecialFunction):
 
 @dataclass(frozen=True)
 class LogErfc(SpecialFunction):
-    """``log(erfc(x))``, which goes on where ``erfc(x)`` is 0."""
+    """``log(erfc(x))``, exact also where ``erfc(x)`` is rounded to 0."""
 
     function = log_erfc_of
 
@@ -170,7 +170,7 @@ class OfOrder(SpecialFunction):
         return [cotangent * OrderSlope(self)(n, x), to_point]
 
     def step(self, n: Array) -> Array:
-        """A step in the order by which the function varies little."""
+        """The step in the order of :class:`OrderSlope`, by which the function changes little."""
         return np.full(n.shape, 0.1)
 
 
@@ -202,9 +202,9 @@ class OrderSlope(SpecialFunction):
 
 
 def _polygamma(n: Any, x: Any) -> Array:
-    """SciPy's, which steps from ``x`` up to 9: far below 0 by reflection, as NIST's DLMF 5.15.6."""
+    """SciPy's, by recurrence from ``x`` up to 9; far below 0 by reflection (NIST's DLMF 5.15.6)."""
     n, x = np.broadcast_arrays(np.asarray(n, np.float64), np.asarray(x, np.float64))
-    far = (x < _FAR) & (n > 0)
+    far = (x < _REFLECTED_BELOW) & (n > 0)
     y = np.asarray(_stepped(n, np.where(far, 1.0, x)))
     with np.errstate(all="ignore"):
         for order in np.unique(n[far]):
@@ -213,13 +213,14 @@ def _polygamma(n: Any, x: Any) -> Array:
     return y
 
 
-_FAR, _LAST = -1000.0, 170
+#: Below this ``x`` the reflection is used. For larger orders the factorial overflows.
+_REFLECTED_BELOW, _MAX_REFLECTED_ORDER = -1000.0, 170
 _stepped = scipy_function("polygamma")
 
 
 def _reflected(n: int, x: Any) -> Array:
     to_pole = x - np.round(x)
-    if n > _LAST:  # the factorial of the order alone overflows
+    if n > _MAX_REFLECTED_ORDER:  # the factorial of the order alone overflows
         return np.where((to_pole > 0) & (n % 2 == 0), -np.inf, np.inf)
     angle = np.pi * to_pole
     slope = np.polynomial.Polynomial([0, 1])  # of the cotangent, as a polynomial in it
@@ -361,7 +362,7 @@ def erfcx(x: Any) -> Variable:
 
 
 def log_erfc(x: TensorLike) -> Variable:
-    """``log(erfc(x))``, right where ``erfc(x)`` itself is rounded to 0, and so is its gradient."""
+    """``log(erfc(x))``, exact also where ``erfc(x)`` is rounded to 0, with its gradient."""
     return apply_elemwise(LogErfc(), x)
 
 

@@ -1,4 +1,4 @@
-"""NumPy's values of special functions that SciPy has not, to full precision."""
+"""References of special functions that SciPy lacks, to full precision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scipy_function(name: str) -> Any:
     return function
 
 
-#: How many terms of the slope's asymptotic series are used, and from where on.
+#: The number of terms of the slope's asymptotic series, and the ``x`` from which it is used.
 TERMS, FAR = 14, 9.0
 
 
@@ -48,7 +48,7 @@ def log_erfc_of(x: Any) -> Any:
 
 
 def log_half_erfc_of(x: Any) -> Any:
-    """``log(erfc(x) / 2)`` of arrays: below 0 from what is left to 1."""
+    """``log(erfc(x) / 2)`` of arrays: below 0 by ``log1p`` of the difference from 1."""
     low, high = np.minimum(x, x.dtype.type(0)), np.maximum(x, x.dtype.type(0))
     half = x.dtype.type(0.5)
     near = np.log1p(-half * scipy_function("erfc")(-low))

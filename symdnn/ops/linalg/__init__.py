@@ -1,1 +1,1 @@
-"""Products of matrices and einsum."""
+"""Matrix products and einsum."""

@@ -1,8 +1,9 @@
-"""Products of matrices and vectors, and everything that is a product after a reshape.
+"""Products of matrices and vectors, and functions that become matrix products by a reshape.
 
-Two ops do the work, so that a target needs two kernels: ``Dot`` (vectors and matrices) and
+There are two ops, so that a target needs two kernels: ``Dot`` (vectors and matrices) and
 ``BatchedDot`` (stacks of matrices), both in :mod:`symdnn.ops.linalg.products`. ``dot`` of more
-dimensions, ``tensordot``, ``matmul`` and ``einsum`` move dimensions (views) and reshape around it.
+dimensions, ``tensordot``, ``matmul`` and ``einsum`` are these two with transpositions and
+reshapes.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ def factors(name: str, *values: TensorLike) -> list[Variable]:
 def dot(a: TensorLike, b: TensorLike) -> Variable:
     """Product of ``a`` and ``b`` by Theano's rules for any number of dimensions.
 
-    A scalar multiplies; vectors and matrices give the matrix product; beyond that the last
-    dimension of ``a`` is summed with the last but one of ``b`` (its only one when it is a
+    A scalar multiplies; vectors and matrices give the matrix product. With more dimensions, the
+    last dimension of ``a`` is summed with the last but one of ``b`` (its only one if it is a
     vector). The dtype is the upcast of both, also for ints.
 
-    Raises :class:`~symdnn.errors.ShapeMismatch` naming both shapes.
+    Raises :class:`~symdnn.errors.ShapeMismatch`, which names both shapes.
     """
     x, y = factors("dot", a, b)
     if x.type.ndim == 0 or y.type.ndim == 0:
@@ -75,7 +76,7 @@ def matmul(a: TensorLike, b: TensorLike) -> Variable:
 
 
 def _stacked_matmul(x: Variable, y: Variable) -> Variable:
-    """Matrix product where ``y``, perhaps ``x`` too, has leading dimensions."""
+    """Matrix product of ``x`` and ``y`` with leading dimensions, at least of ``y``."""
     lead = max(x.type.ndim, y.type.ndim) - 2
     if all(d == 1 for d in y.type.shape[:-2]) and y.type.ndim <= x.type.ndim:
         plain = y.dimshuffle(y.type.ndim - 2, y.type.ndim - 1)
@@ -132,7 +133,7 @@ def join_dims(v: Variable, groups: Sequence[Sequence[int]]) -> Variable:
 
 
 def split_dims(v: Variable, dims: Sequence[Dim], counts: Sequence[int]) -> Variable:
-    """``v`` reshaped to ``dims``; dimension ``i`` of it is split into ``counts[i]`` of them."""
+    """``v`` reshaped to ``dims``; its dimension ``i`` is split into ``counts[i]`` of these."""
     if all(c == 1 for c in counts if c) and v.type.ndim == len(dims):
         return v
     return v.reshape(list(dims))
@@ -164,10 +165,10 @@ def tensordot(
 def batched_tensordot(
     x: TensorLike, y: TensorLike, axes: int | Sequence[int | Sequence[int]] = 2
 ) -> Variable:
-    """:func:`tensordot` for each index of the first dimension, which both share.
+    """:func:`tensordot` for each index of the first dimension, which is the batch.
 
-    Axes count that first dimension, so a list of them holds no 0; a number takes the last ones
-    of ``x`` with the first ones of ``y`` after the shared one.
+    Axes are numbered with the batch as 0, so a list of them contains no 0. A number pairs the last
+    dimensions of ``x`` with the first ones of ``y`` after the batch.
     """
     a, b = factors("batched_tensordot", x, y)
     left, right = _contracted_axes("batched_tensordot", a, b, axes, batch=1)
@@ -185,7 +186,7 @@ def _batched_contract(
     summed: tuple[list[int], list[int]],
     rest: tuple[list[int], list[int]],
 ) -> Variable:
-    """Contract ``summed``; the result is the shared dimensions, the rest of a, the rest of b."""
+    """Contract ``summed``; the result has the batch, the rest of a, the rest of b."""
     dims_a, dims_b = dims_of(a), dims_of(b)
     a3 = _three(join_dims(a, [batch_a, rest[0], summed[0]]), bool(rest[0]), bool(summed[0]))
     b3 = _three(join_dims(b, [batch_b, summed[1], rest[1]]), bool(summed[1]), bool(rest[1]))
@@ -201,7 +202,7 @@ def _batched_contract(
 
 
 def _three(v: Variable, second: bool, third: bool) -> Variable:
-    """``v`` with a dimension of size 1 where its second or third group was empty."""
+    """``v`` with a dimension of size 1 for its second or third group, if that is empty."""
     rest = iter(range(1, v.type.ndim))
     return v.dimshuffle(0, next(rest) if second else "x", next(rest) if third else "x")
 
@@ -227,7 +228,7 @@ def _matched(
 def _contracted_axes(
     name: str, x: Variable, y: Variable, axes: int | Sequence[int | Sequence[int]], batch: int
 ) -> tuple[list[int], list[int]]:
-    """The dimensions of ``x`` and ``y`` that ``axes`` pairs, as non-negative ints."""
+    """The pairs of dimensions of ``x`` and ``y`` in ``axes``, as non-negative ints."""
     nx, ny = x.type.ndim, y.type.ndim
     if isinstance(axes, int | np.integer):
         count = int(axes)
@@ -262,8 +263,8 @@ def _normal(name: str, axes: Sequence[int], v: Variable, batch: int) -> list[int
 def batched_dot(a: TensorLike, b: TensorLike) -> Variable:
     """Product of ``a[i]`` and ``b[i]`` for each ``i``: stacks of matrices, vectors or scalars.
 
-    As in Theano: with a vector operand its elements scale the other's items; with more than
-    three dimensions the last of ``a`` is summed with the last but one of ``b``.
+    As in Theano, the elements of a vector operand scale the items of the other. With more than
+    three dimensions, the last of ``a`` is summed with the last but one of ``b``.
     """
     x, y = factors("batched_dot", a, b)
     if x.type.ndim == 0 or y.type.ndim == 0:

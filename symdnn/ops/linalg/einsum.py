@@ -1,4 +1,4 @@
-"""Einstein summation, lowered to products of matrices as it is built.
+"""Einstein summation, which builds matrix products.
 
 The order of contractions is opt_einsum's; each pairwise step becomes a
 :class:`~symdnn.ops.linalg.dot.Dot` or :class:`~symdnn.ops.linalg.dot.BatchedDot` between views, or
@@ -19,8 +19,8 @@ from symdnn.ops.linalg.dot import _batched_contract, _matched, factors, tensordo
 
 __all__ = ["einsum"]
 
-# What an unknown size counts for when the order of contractions is chosen.
-_GUESS = 64
+# The size assumed for an unknown dimension when the order of contractions is chosen.
+_ASSUMED_SIZE = 64
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Term:
         axes = [i for i, c in enumerate(self.letters) if c not in wanted]
         if not axes:
             return self
-        # The sum of ints must not widen: a product of int32 matrices is int32.
+        # The sum keeps the dtype of ints: a product of int32 matrices is int32.
         total = self.v.sum(axis=axes, dtype=self.v.type.dtype)
         return _Term(total, "".join(c for c in self.letters if c in wanted))
 
@@ -94,7 +94,7 @@ def _parse(subscripts: str, variables: Sequence[Variable]) -> tuple[list[str], s
 
 
 def _diagonal(term: _Term) -> _Term:
-    """A letter that stands twice in one operand: its diagonal."""
+    """The diagonal over a letter that occurs twice in one operand."""
     for c in dict.fromkeys(term.letters):
         while term.letters.count(c) > 1:
             first = term.letters.index(c)
@@ -137,7 +137,7 @@ def _path(
         return [(0, 1), *((0, n) for n in range(len(terms) - 2, 0, -1))]
     import opt_einsum
 
-    number = {c: _GUESS if n is None else n for c, n in sizes.items()}
+    number = {c: _ASSUMED_SIZE if n is None else n for c, n in sizes.items()}
     equation = f"{','.join(t.letters for t in terms)}->{output}"
     shapes = [tuple(number[c] for c in t.letters) for t in terms]
     method = "auto" if optimize is True else optimize

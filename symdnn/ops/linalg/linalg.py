@@ -1,4 +1,4 @@
-"""Linear algebra made of products: ``matrix_dot``, ``kron``."""
+"""Linear algebra by matrix products: ``matrix_dot``, ``kron``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def matrix_dot(*args: Variable) -> Variable:
 def kron(a: TensorLike, b: TensorLike) -> Variable:
     """Kronecker product: each element of ``a`` times ``b``, laid out in blocks.
 
-    Any ranks, as in NumPy: the operand with fewer dimensions gets leading ones of size 1.
+    For any ranks, as in NumPy: the operand with fewer dimensions gets leading ones of size 1.
     (Theano's ``slinalg.kron``.)
     """
     x, y = factors("kron", a, b)
@@ -38,7 +38,7 @@ def kron(a: TensorLike, b: TensorLike) -> Variable:
 
 
 def _interleaved(v: Variable, ndim: int, odd: int) -> Variable:
-    """``v`` in the even (or odd) ones of ``2 * ndim`` dimensions."""
+    """``v`` with a new dimension of size 1 after (or before) each of its dimensions."""
     missing = ndim - v.type.ndim
     own: list[int | str] = [i - missing if i >= missing else "x" for i in range(ndim)]
     pattern: list[int | str] = []

@@ -1,4 +1,4 @@
-"""The two products that a target has kernels for, and a check of their operands' sizes."""
+"""The two ops of matrix products, and a check of their operands' sizes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _text(shape: Shape) -> str:
 
 
 def _static_product(op: Any, types: Sequence[TensorType]) -> TensorType:
-    """The output's type by the op's own shape rule; unknown sizes stay unknown."""
+    """The output's type by the op's shape rule; unknown sizes stay unknown."""
     for i, j in op.contracted(types):
         sizes = {types[0].shape[i], types[1].shape[j]} - {None}
         if len(sizes) > 1:
@@ -60,7 +60,7 @@ def _static_product(op: Any, types: Sequence[TensorType]) -> TensorType:
 
 
 def _product(x: Array, y: Array) -> Array:
-    """NumPy's matmul; the 16-bit floats are multiplied and summed in float32."""
+    """NumPy's matmul; 16-bit floats are multiplied and summed in float32."""
     if is_narrow_float(x.dtype.name):
         wide = np.matmul(x.astype(np.float32), y.astype(np.float32))
         return np.asarray(wide).astype(x.dtype)
@@ -203,13 +203,13 @@ class BatchedDot(Op):
             return [unfold(self(fold(x, 1), y), 1, lanes, sizes_of(x)[2])], [0]
         one = x.type.shape[1] == 1, y.type.shape[1] == 1
         length = sizes_of(y if one[0] else x)[1]
-        if one[0] != one[1]:  # the one matrix of a lane serves its whole stack
+        if one[0] != one[1]:  # the one matrix of a lane multiplies its whole stack
             x, y = (_repeated(v, length) if o else v for v, o in zip((x, y), one))
         return [unfold(self(fold(x, 0), fold(y, 0)), 0, lanes, length)], [0]
 
 
 def _unstack(g: Variable, like: Variable) -> Variable:
-    """``g`` summed over the stack when ``like`` is the one matrix that served it."""
+    """``g`` summed over the stack if ``like`` is one matrix, which was broadcast over it."""
     if like.type.shape[0] == 1 and g.type.shape[0] != 1:
         return g.sum(axis=0, keepdims=True)
     return unbroadcast(g, like)
@@ -217,10 +217,10 @@ def _unstack(g: Variable, like: Variable) -> Variable:
 
 @dataclass(frozen=True)
 class MatchSizes(Op):
-    """``x``, checked to agree with ``y`` in the sizes of pairs of dimensions. A view of ``x``.
+    """``x`` with a check that pairs of dimensions of ``x`` and ``y`` have equal sizes. A view.
 
-    Only the shape of ``y`` is read. Contractions over several dimensions need it: after their
-    reshape (2, 3) would match (3, 2).
+    It reads only the shape of ``y``. Contractions over several dimensions need the check, since
+    after their reshape (2, 3) would match (3, 2).
     """
 
     pairs: tuple[tuple[int, int], ...]

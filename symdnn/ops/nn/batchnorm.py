@@ -1,8 +1,8 @@
 """Batch normalisation: training, its gradient, and inference with given statistics.
 
-``axes`` are those that are normalised over. Parameters and statistics have the ndim of the input
-and are 1 on these axes. Their dtype is that of the input, float32 where the input is float16 or
-bfloat16 (cuDNN's rule). The source is Ioffe and Szegedy 2015; the functions are
+Statistics are over ``axes``. Parameters and statistics have the ndim of the input and size 1 on
+these axes. Their dtype is that of the input, or float32 if the input is float16 or bfloat16
+(cuDNN's rule). The source is Ioffe and Szegedy 2015; the functions are
 ``cudnnBatchNormalizationForwardTraining``, ``...Backward`` and ``...ForwardInference``.
 """
 
@@ -36,14 +36,14 @@ def parameter_dtype(dtype: str) -> str:
 
 
 def element_count(x: Variable, axes: Sequence[int], dtype: str) -> Any:
-    """How many elements are normalised together, as a float scalar."""
+    """The number of elements of a statistic, as a float scalar."""
     m = product(dims_of(x)[a] for a in axes)
     return np.asarray(m, dtype) if isinstance(m, int) else m.astype(dtype)
 
 
 @dataclass(frozen=True)
 class Normalise(Op):
-    """Base of the ops here: checks of types and shapes, sums over axes."""
+    """Base of these ops: checks of types and shapes, sums over axes."""
 
     abstract: ClassVar[bool] = True
     axes: tuple[int, ...]
@@ -55,7 +55,7 @@ class Normalise(Op):
         return ()
 
     def check(self, x: TensorType, *parameters: TensorType, names: str) -> None:
-        """A float input, and parameters of its ndim in the parameter dtype."""
+        """Raise unless the input is float and parameters have its ndim and the right dtype."""
         if not isinstance(x, TensorType) or not x.is_float:
             raise TypeMismatch(self, "a float input", x)
         if not self.axes or any(not 0 <= a < x.ndim for a in self.axes):
@@ -120,7 +120,7 @@ class NormalisedOutput(Normalise):
         return [tuple(x), self.kept(x), self.kept(x)]
 
     def grad_op(self) -> Any:
-        """The op that gives the gradients through y."""
+        """The op of the gradients through y."""
         raise NotImplementedError
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -144,7 +144,7 @@ class NormalisedOutput(Normalise):
         dmean: Variable | None,
         dinvstd: Variable | None,
     ) -> Variable | None:
-        """Gradient of x where the statistics themselves are used further on."""
+        """Gradient of x through the statistics, which other nodes read."""
         if dmean is None and dinvstd is None:
             return None
         m = element_count(x, self.axes, invstd.type.dtype)
@@ -371,6 +371,6 @@ class BatchNormInference(Normalise):
             -total(scaled),
             total(scaled * centred) * r * r * np.asarray(-0.5, r.type.dtype),
         )
-        # A parameter may have one value where its axis is not summed over.
+        # A parameter may have size 1 on an axis that is not summed over.
         own = [unbroadcast(g, p) for g, p in zip(grads, inputs[1:], strict=True)]
         return [scaled.astype(x.type.dtype), *own]

@@ -1,8 +1,8 @@
-"""Images whose channels are the last dimension: what an op means on them, said once.
+"""Ops on activations in the layout NHWC (channels last), for all ops in one place.
 
-A convolution, a pooling or a normalisation is written for (N, C, \\*sizes). Which order lies in
-memory is a choice of the target; :class:`ChannelsLast` gives the same op on (N, \\*sizes, C).
-Everything of four dimensions or more changes its order, kernels too: (K, \\*sizes, C).
+A convolution, a pooling or a normalisation is written for (N, C, \\*sizes). The layout in memory is
+a choice of the target: :class:`ChannelsLast` is the same op on (N, \\*sizes, C). It changes the
+layout of all tensors of four or more dimensions, of filters too: (K, \\*sizes, C).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "last_order", "last_shape", "moved_axis",
 ]  # fmt: skip
 
-#: What the field ``layout`` of an op may be; the words stand for volumes (NCDHW, NDHWC) too.
+#: The values of an op's field ``layout``; they are used for volumes (NCDHW, NDHWC), too.
 LAYOUTS = ("NCHW", "NHWC")
 
 
@@ -42,7 +42,7 @@ def first_order(ndim: int) -> tuple[int, ...]:
 
 
 def moved_axis(axis: int, ndim: int) -> int:
-    """Where dimension ``axis`` of (N, C, \\*sizes) is in (N, \\*sizes, C)."""
+    """The position in (N, \\*sizes, C) of dimension ``axis`` of (N, C, \\*sizes)."""
     return last_order(ndim).index(axis)
 
 
@@ -57,12 +57,12 @@ def first_shape(shape: Sequence[DimT]) -> tuple[DimT, ...]:
 
 
 def is_image(type_: TensorType) -> bool:
-    """Whether values of this type have an order of dimensions that a layout changes."""
+    """Whether a layout changes the order of this type's dimensions."""
     return isinstance(type_, TensorType) and type_.ndim >= 4
 
 
 def in_layout(op: Op, layout: str) -> Op:
-    """``op`` on arrays of this layout; raises ``ValueError`` for an unknown one."""
+    """``op`` on arrays of this layout; raises :class:`OptionError` for an unknown one."""
     if layout not in LAYOUTS:
         raise OptionError(f"layout={layout!r}: wanted one of {', '.join(LAYOUTS)}")
     return op if layout == "NCHW" else ChannelsLast(op)
@@ -70,8 +70,8 @@ def in_layout(op: Op, layout: str) -> Op:
 
 @dataclass(frozen=True)
 class ChannelsLast(Op):
-    """The meaning of ``op`` where images have their channels last. It is never a node itself:
-    applied to variables it gives ``op`` between two changes of the order."""
+    """``op`` on activations in NHWC. It is never a node itself: applied to variables it makes
+    ``op`` between two transpositions."""
 
     abstract: ClassVar[bool] = True
     op: Op
@@ -113,7 +113,7 @@ class ChannelsLast(Op):
         return self.op.run_time_inputs
 
     def __call__(self, *inputs: Any, **words: Any) -> Variable:
-        """``op`` on the inputs in its own order, the results in this one."""
+        """``op`` on transposed inputs, with its results transposed back."""
         out = self.op(*_all_first(inputs), **words)
         return _all_last([out])[0] if isinstance(out, Variable) else tuple(_all_last(out))
 
@@ -150,8 +150,10 @@ def _ordered(v: Any, order: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reorder(Op):
-    """The dimensions of ``x`` in another order, in memory of their own: what a change of the layout
-    costs. (A :class:`~symdnn.ops.core.shape.DimShuffle` is a view of the same memory.)"""
+    """``x`` copied to another layout: its dimensions in another order, in new memory.
+
+    A :class:`~symdnn.ops.core.shape.DimShuffle` is a view of the same memory instead.
+    """
 
     order: tuple[int, ...]
 

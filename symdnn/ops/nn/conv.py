@@ -1,9 +1,9 @@
 """Convolution in one, two or three dimensions, and its two gradients.
 
-One family: :class:`Conv`, :class:`ConvGradInput`, :class:`ConvGradWeight`. Each is bilinear, and
-the derivatives of each are the other two, so gradients of any order stay in the family.
+The ops are :class:`Conv`, :class:`ConvGradInput` and :class:`ConvGradWeight`. Each is bilinear, and
+its derivatives are the other two, so these ops have gradients of any order.
 
-Layouts are ``x`` (batch, channels, \\*spatial), ``w`` (out channels, channels / groups, \\*kernel),
+Layouts are ``x`` (batch, channels, \\*spatial), ``w`` (out channels, channels / groups, \\*filter),
 ``y`` (batch, out channels, \\*out). cuDNN calls the three forward, backward data and backward
 filter.
 """
@@ -34,7 +34,8 @@ from symdnn.ops.nn.conv_reference import Geometry
 __all__ = ["Conv", "ConvGradInput", "ConvGradWeight", "conv_size", "resolved_padding"]
 
 Pad = tuple[int, int] | str
-#: (dimension of the operand, does it have all groups; that of the output, does it have them)
+#: The dimension of an operand that takes the lanes, and whether it holds all groups; the same of
+#: the output.
 LanePlace = tuple[int, bool, int, bool]
 
 
@@ -42,7 +43,7 @@ LanePlace = tuple[int, bool, int, bool]
 
 
 def resolved_padding(mode: Pad, k: SizeT, dilation: int) -> tuple[SizeT, SizeT]:
-    """Padding before and after, in numbers: ``'half'`` and ``'full'`` ask the kernel's size."""
+    """Padding before and after, in numbers; for ``'half'`` and ``'full'`` by the filter's size."""
     if not isinstance(mode, str):
         return mode
     reach = (k - 1) * dilation if dilation != 1 else k - 1
@@ -64,15 +65,15 @@ def _text(shape: Sequence[Dim | None]) -> str:
     return f"({', '.join('?' if d is None else str(d) for d in shape)})"
 
 
-# -- what the three have in common --------------------------------------------------------------
+# -- the base of the three ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _ConvFamily(Op):
     """Fields of the three ops; the number of spatial dimensions is the length of ``stride``.
 
-    ``padding`` has per dimension a pair ``(before, after)``, or ``'half'`` / ``'full'`` where the
-    kernel's size is not known when the graph is built. With ``flip`` the kernel is mirrored
+    ``padding`` has a pair ``(before, after)`` for each dimension, or ``'half'`` / ``'full'`` if the
+    filter's size is not known when the graph is built. With ``flip`` the filter is mirrored
     (Theano's ``filter_flip=True``, a convolution proper), without it this is cross-correlation.
     """
 
@@ -82,9 +83,9 @@ class _ConvFamily(Op):
     dilation: tuple[int, ...]
     groups: int = 1
     flip: bool = False
-    #: Where lanes go that only the first operand has, and that only the second one has.
+    #: The places of lanes that only the first operand has, and of those that only the second has.
     lane_places: ClassVar[tuple[LanePlace, LanePlace]]
-    #: Where lanes that both have go, as groups: dimensions of the operands and of the output.
+    #: Lanes of both operands become groups, in these dimensions of the operands and of the output.
     lane_groups: ClassVar[tuple[int, int, int]]
 
     def __post_init__(self) -> None:
@@ -138,7 +139,7 @@ class _ConvFamily(Op):
         )  # fmt: skip
 
     def out_sizes(self, x: Sequence[Dim | None], w: Sequence[Dim | None]) -> list[Any]:
-        """Spatial sizes of ``y`` from the shapes of ``x`` and ``w``; None where one is None."""
+        """Spatial sizes of ``y`` from the shapes of ``x`` and ``w``; None for unknown ones."""
         sizes: list[Dim | None] = []
         for i in range(self.ndim):
             n, k = x[2 + i], w[2 + i]
@@ -158,17 +159,17 @@ class _ConvFamily(Op):
         span = (k - 1) * self.dilation[i] + 1
         if k < 1 or n + before + after < span:
             raise ShapeMismatch(
-                self, f"a kernel of at least 1 and, dilated, at most the padded input in spatial "
+                self, f"a filter of at least 1 and, dilated, at most the padded input in spatial "
                 f"dimension {i} (span {span}, input {n} + {before} + {after})",
-                self._shown(x, w), "Pad more (border_mode) or use a smaller kernel",
+                self._shown(x, w), "Pad more (border_mode) or use a smaller filter",
             )  # fmt: skip
 
     def _check_output(
         self, x: Sequence[Dim | None], w: Sequence[Dim | None], dy: Sequence[Dim | None]
     ) -> None:
-        """The gradient's shape must be that of the output of ``x`` and ``w``."""
+        """Raise unless the gradient has the shape of the output of ``x`` and ``w``."""
         self._check_channels(x, w)
-        # Only numbers can be compared: sizes that are none would be worked out for nothing.
+        # Only numbers can be compared, so symbolic sizes are not computed.
         numbers = [[known_or_none(d) for d in shape] for shape in (x, w)]
         wanted = [numbers[0][0], numbers[1][0], *self.out_sizes(*numbers)]
         for a, b in zip(wanted, map(known_or_none, dy), strict=True):
@@ -188,7 +189,7 @@ class _ConvFamily(Op):
         )
 
     def _mirrored(self, w: Array) -> Array:
-        """``w`` as cross-correlation wants it."""
+        """``w`` for cross-correlation: mirrored with ``flip``."""
         return (
             w[(slice(None), slice(None), *[slice(None, None, -1)] * self.ndim)]
             if (self.flip)
@@ -204,14 +205,14 @@ class _ConvFamily(Op):
         return [terms[0] if len(terms) == 1 else terms[0] + terms[1]]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        """Lanes are more images, more output channels, or where both operands differ, groups."""
+        """Lanes become more images or more output channels; if both operands have lanes, groups."""
         dims, lanes = inputs[2:], lanes_of(inputs, axes)
         if any(a is not None for a in axes[2:]):
             return None
         if axes[0] is None or axes[1] is None:
             return [self._one_differs(inputs, int(axes[0] is None), lanes)], [0]
         if not isinstance(lanes, int) or lanes == 0:
-            return None  # how many groups there are is known when the graph is built
+            return None  # the number of groups must be known when the graph is built
         a, b, out = self.lane_groups
         op = replace(self, groups=lanes * self.groups)
         y = op(fold(inputs[0], a), fold(inputs[1], b), *dims)
@@ -228,7 +229,7 @@ class _ConvFamily(Op):
 
 
 def known_or_none(d: Dim | None) -> int | None:
-    """The size where it is a number (None stays None)."""
+    """The size if it is a number, else None."""
     return None if d is None else known(d)
 
 
@@ -241,7 +242,7 @@ def _widen(*arrays: Array) -> list[Array]:
 
 @dataclass(frozen=True)
 class Conv(_ConvFamily):
-    """Convolution of ``x`` with the kernels ``w``. (cudnnConvolutionForward; AbstractConv.)"""
+    """Convolution of ``x`` with the filters ``w``. (cudnnConvolutionForward; AbstractConv.)"""
 
     lane_places: ClassVar[Any] = ((0, False, 0, False), (0, True, 1, True))
     lane_groups: ClassVar[Any] = (1, 0, 1)
@@ -269,7 +270,7 @@ class Conv(_ConvFamily):
         (x, w), (dy,) = inputs, cotangents
         dw = grad_weight(self, x, dy, dims_of(w)[2:])
         if (name := parameter_name(w)) and dw.name is None:
-            dw.name = f"{name}.grad"  # by which reports and overrides know the layer
+            dw.name = f"{name}.grad"  # by this name reports and overrides find the layer
         return [grad_input(self, w, dy, dims_of(x)[2:]), dw]
 
 
@@ -277,9 +278,9 @@ class Conv(_ConvFamily):
 class ConvGradInput(_ConvFamily):
     """Gradient of :class:`Conv` in ``x`` from ``w``, ``dy`` and the spatial sizes of ``x``.
 
-    Also transposed convolution. ``static`` holds the sizes that are known when the graph is built.
-    Raises :class:`~symdnn.errors.ShapeMismatch` where ``x`` of those sizes would not give ``dy``.
-    (cudnnConvolutionBackwardData; AbstractConv_gradInputs.)
+    It is also the transposed convolution. ``static`` has the sizes that are known when the graph is
+    built. Raises :class:`~symdnn.errors.ShapeMismatch` if ``x`` of these sizes would not give
+    ``dy``. (cudnnConvolutionBackwardData; AbstractConv_gradInputs.)
     """
 
     lane_places: ClassVar[Any] = ((1, False, 1, True), (0, False, 0, False))
@@ -324,9 +325,9 @@ class ConvGradInput(_ConvFamily):
 
 @dataclass(frozen=True)
 class ConvGradWeight(_ConvFamily):
-    """Gradient of :class:`Conv` in ``w`` from ``x``, ``dy`` and the kernel's spatial sizes.
+    """Gradient of :class:`Conv` in ``w`` from ``x``, ``dy`` and the filter's spatial sizes.
 
-    ``static`` holds the sizes that are known when the graph is built.
+    ``static`` has the sizes that are known when the graph is built.
     (cudnnConvolutionBackwardFilter; AbstractConv_gradWeights.)
     """
 
@@ -382,7 +383,7 @@ def grad_input(
 def grad_weight(
     op: _ConvFamily, x: Variable, dy: Variable, kernel: Sequence[Dim], hints: Hints | None = None
 ) -> Variable:
-    """:class:`ConvGradWeight` with the settings of ``op`` for a kernel of these sizes."""
+    """:class:`ConvGradWeight` with the settings of ``op`` for a filter of these sizes."""
     dims = [as_dim(d) for d in kernel]
     static = tuple(static_dim(d) for d in dims)
     out: Variable = ConvGradWeight(*op.settings, static)(x, dy, *dims, hints=hints)

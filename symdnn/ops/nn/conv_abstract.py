@@ -1,7 +1,7 @@
-"""Theano's abstract convolutions: objects that hold the options and are called with variables.
+"""Theano's abstract convolutions: objects with the options, which are called with variables.
 
-They are no ops of their own: a call gives the op of :mod:`symdnn.ops.nn.conv`. With them stand
-Theano's functions on the shapes of convolutions.
+They are no ops: a call makes the op of :mod:`symdnn.ops.nn.conv`. This module has Theano's
+functions on the shapes of convolutions, too.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _GradWeights(_Abstract):
         self, img: TensorLike, topgrad: TensorLike, shape: Any, add_assert_shape: bool = True,
         *, hints: Hints | None = None,
     ) -> Variable:  # fmt: skip
-        """The gradient in kernels of the spatial sizes ``shape``, always checked."""
+        """The gradient in filters of the spatial sizes ``shape``, always checked."""
         if self.unshared:
             return unshared_grad_weights(self._unshared(), img, topgrad, shape, self.imshp)
         return conv_grad_wrt_weights(
@@ -102,7 +102,7 @@ class _GradWeights(_Abstract):
 
 
 def _joined(known: Any, shape: Any, op: _Abstract) -> Any:
-    """A whole shape from the known one and the spatial sizes given at the call."""
+    """A whole shape from the known one and the spatial sizes of the call."""
     if known is None or shape is None:
         return shape if shape is not None else known
     ndim = op.convdim
@@ -153,7 +153,7 @@ def get_conv_shape_1axis(
     subsample: int,
     dilation: int = 1,
 ) -> Dim | None:
-    """Size of one dimension of the output; None where an input is None."""
+    """Size of one dimension of the output; None if an argument is None."""
     if image_shape is None or kernel_shape is None:
         return None
     (mode,) = border_padding(border_mode if isinstance(border_mode, str) else [border_mode], 1)
@@ -165,7 +165,7 @@ def get_conv_output_shape(
     subsample: PerAxis,
     filter_dilation: PerAxis = 1,
 ) -> tuple[Dim | None, ...]:  # fmt: skip
-    """Shape of the output of a convolution; None where it is unknown.
+    """Shape of the output of a convolution, with None for each unknown size.
 
     >>> get_conv_output_shape((None, 3, 28, 28), (8, 3, 5, 5), "valid", (2, 2))
     (None, 8, 12, 12)
@@ -198,7 +198,7 @@ def get_conv_gradinputs_shape(
     subsample: PerAxis,
     filter_dilation: PerAxis = 1, num_groups: int = 1,
 ) -> tuple[Dim | None, ...]:  # fmt: skip
-    """Shape of the input of a convolution; None where several fit (a stride beyond 1)."""
+    """Shape of the input of a convolution; None for a size that is ambiguous (a stride above 1)."""
     name = "get_conv_gradinputs_shape"
     ndim, strides = _whole_strides(name, kernel_shape, top_shape, subsample)
     modes = border_padding(border_mode, ndim)
@@ -219,7 +219,7 @@ def get_conv_gradweights_shape(
     subsample: PerAxis,
     filter_dilation: PerAxis = 1, num_groups: int = 1,
 ) -> tuple[Dim | None, ...]:  # fmt: skip
-    """Shape of the kernels of a convolution; None where several fit (a stride beyond 1)."""
+    """Shape of the filters of a convolution; None for an ambiguous size (a stride above 1)."""
     name = "get_conv_gradweights_shape"
     ndim, strides = _whole_strides(name, image_shape, top_shape, subsample)
     modes = border_padding(border_mode, ndim)
@@ -243,7 +243,7 @@ def check_conv_gradinputs_shape(
     image_shape: Sequence[int], kernel_shape: Sequence[int], output_shape: Sequence[int | None],
     border_mode: BorderMode, subsample: PerAxis, filter_dilation: PerAxis = 1,
 ) -> bool:  # fmt: skip
-    """Whether a convolution of these shapes gives ``output_shape``, where sizes are known."""
+    """Whether a convolution of these shapes may give ``output_shape``; None fits any size."""
     found = get_conv_output_shape(
         image_shape, kernel_shape, border_mode, subsample, filter_dilation
     )

@@ -1,6 +1,6 @@
-"""Builders of convolutions, under Theano's names and with Theano's words.
+"""Builders of convolutions, with Theano's names and arguments.
 
-The words are translated once, by :mod:`symdnn.ops.nn.conv_words`: ``border_mode`` to padding,
+The arguments are translated by :mod:`symdnn.ops.nn.conv_words`: ``border_mode`` to padding,
 ``subsample`` to stride, ``filter_dilation`` to dilation, ``num_groups`` to groups,
 ``filter_flip`` to flip.
 """
@@ -54,7 +54,7 @@ def conv_nd(
     num_groups: int,
     hints: Hints | None,
 ) -> Variable:  # fmt: skip
-    """Convolution over ``ndim`` spatial dimensions: what ``conv1d``, ``2d``, ``3d`` share."""
+    """Convolution over ``ndim`` spatial dimensions, for ``conv1d``, ``conv2d`` and ``conv3d``."""
     x, w = float_operands(name, ndim, input, filters)
     x = with_sizes(f"{name}: input_shape", x, input_shape)
     w = with_sizes(f"{name}: filter_shape", w, filter_shape)
@@ -113,7 +113,7 @@ def conv_grad_wrt_weights(
     num_groups: int,
     hints: Hints | None,
 ) -> Variable:  # fmt: skip
-    """Gradient in the kernels over ``ndim`` spatial dimensions; the last entries of
+    """Gradient in the filters over ``ndim`` spatial dimensions; the last entries of
     ``filter_shape`` are their spatial sizes.
     """
     x, dy = float_operands(name, ndim, input, output_grad)
@@ -121,7 +121,7 @@ def conv_grad_wrt_weights(
     entries = _shape_entries(filter_shape, ndim)
     kernel = entries[-ndim:]
     if len(kernel) != ndim or any(k is None for k in kernel):
-        raise NdimMismatch(name, "the kernel's spatial sizes in filter_shape", repr(filter_shape))
+        raise NdimMismatch(name, "the filter's spatial sizes in filter_shape", repr(filter_shape))
     op = _op(name, ndim, [static_size(k) for k in kernel], border_mode, subsample,
              filter_dilation, num_groups, filter_flip)  # fmt: skip
     dw = grad_weight(op, x, dy, kernel, hints)
@@ -167,18 +167,18 @@ def conv2d(
 
     ``filters`` is (out channels, channels / num_groups, rows, columns); they are mirrored unless
     ``filter_flip=False`` (which gives cross-correlation). ``border_mode`` is ``'valid'`` (no
-    padding), ``'half'`` (half the kernel, so odd kernels keep the size), ``'full'``, an int, or
+    padding), ``'half'`` (half the filter, so odd filters keep the size), ``'full'``, an int, or
     an int or a pair ``(before, after)`` per dimension; padding is with zeros. ``subsample`` is
-    the stride. ``input_shape`` and ``filter_shape`` say what sizes are known (None where not)
-    and are checked. ``hints`` are choices for this node (algorithm, precision), no part of what
+    the stride. ``input_shape`` and ``filter_shape`` declare sizes (None for unknown ones), which
+    are checked. ``hints`` are choices for this node (algorithm, precision) that do not change what
     it computes. The dtype is the upcast of both, which must be a float.
 
     Raises :class:`~symdnn.errors.TypeMismatch` for a wrong ndim or an int dtype,
-    :class:`~symdnn.errors.ShapeMismatch` for channels or kernels that do not fit.
+    :class:`~symdnn.errors.ShapeMismatch` for channels or filters that do not fit.
     (Theano's ``nnet.conv2d``.)
 
-    With ``unshared`` each position of the output has filters of its own, and ``filters`` is (out
-    channels, out rows, out columns, channels / num_groups, rows, columns).
+    With ``unshared`` (locally connected) each position of the output has its own filters, and
+    ``filters`` is (out channels, out rows, out columns, channels / num_groups, rows, columns).
 
     >>> from symdnn.graph.type import TensorType
     >>> x, w = TensorType("float32", (None, 3, 28, 28))("x"), TensorType("float32", (8, 3, 5, 5))()
@@ -302,7 +302,7 @@ def conv3d_grad_wrt_weights(
     )  # fmt: skip
 
 
-# -- made of those --------------------------------------------------------------------------------
+# -- composed of these ----------------------------------------------------------------------------
 
 
 def conv1d_transpose(
@@ -323,7 +323,7 @@ def conv2d_transpose(
     filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False,
     *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
-    """Transposed convolution: the gradient of :func:`conv2d` in its input, as a layer of its own.
+    """Transposed convolution: the gradient of :func:`conv2d` in its input, as a layer.
 
     ``input`` (batch, in, rows, columns) and ``filters`` (in, out / num_groups, rows, columns) give
     (batch, out, \\*output_shape[2:]); ``input_dilation`` is the stride of the convolution that is
@@ -359,7 +359,7 @@ def causal_conv1d(
     num_groups: int = 1,
     unshared: bool = False, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
-    """Convolution over time that sees no future: all padding is on the left.
+    """Causal convolution: no output depends on later inputs, since all padding is on the left.
 
     ``filters`` (out, channels, width) must have a known width (``filter_shape`` may give it).
     """
@@ -369,7 +369,7 @@ def causal_conv1d(
         width = static_size(filter_shape[-1]) or width
     if width is None:
         raise TypeMismatch("causal_conv1d", "filters of known width", "an unknown one",
-                           "Give filter_shape=(None, None, width)")  # fmt: skip
+                           "Pass filter_shape=(None, None, width)")  # fmt: skip
     (dilation,) = static_ints("causal_conv1d: filter_dilation", filter_dilation, 1)
     pad = (((width - 1) * dilation, 0),)
     if unshared:
@@ -386,7 +386,7 @@ def separable_conv2d(
     subsample: PerAxis = (1, 1),
     filter_flip: bool = True, filter_dilation: PerAxis = (1, 1), *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
-    """A convolution of each of ``num_channels`` channels on its own, then a pointwise one."""
+    """A depthwise convolution of ``num_channels`` channels, then a pointwise one."""
     deep = conv2d(input, depthwise_filters, input_shape, depthwise_filter_shape, border_mode,
                   subsample, filter_flip, None, filter_dilation, num_channels,
                   hints=hints)  # fmt: skip
@@ -409,8 +409,8 @@ def signal_conv2d(
 ) -> Variable:  # fmt: skip
     """Each image convolved with each filter: ``theano.tensor.signal.conv.conv2d``.
 
-    ``input`` is an image or a stack (n, rows, columns), ``filters`` likewise (k, rows, columns);
-    the result has a dimension for each stack: (n, k, rows, columns).
+    ``input`` is an image or a stack (n, rows, columns), ``filters`` a filter or a stack (k, rows,
+    columns). The result has a dimension for each stack: (n, k, rows, columns).
     """
     x, w = as_variable(input), as_variable(filters)
     if x.type.ndim not in (2, 3) or w.type.ndim not in (2, 3):

@@ -1,8 +1,8 @@
-"""Convolution and its two gradients by NumPy: windows are laid out as columns, BLAS does the rest.
+"""Convolution and its two gradients by NumPy: im2col and GEMM.
 
-Arrays are ``x`` (N, C, spatial...), ``w`` (O, C/groups, kernel...) and ``y`` (N, O, out...).
-Everything is cross-correlation here; the ops flip ``w`` around it. Memory is bounded: samples are
-taken in chunks.
+Arrays are ``x`` (N, C, spatial...), ``w`` (O, C/groups, filter...) and ``y`` (N, O, out...).
+All functions are cross-correlations; the ops mirror ``w``. Memory is bounded, since a chunk of
+samples is computed at a time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from symdnn.graph.typing import Array
 
 __all__ = ["Geometry", "conv", "conv_grad_input", "conv_grad_weight"]
 
-# Elements of the column matrix that are held at a time (64 MiB of float32).
+# The most elements of a chunk's column matrix (64 MiB of float32).
 _CHUNK_ELEMENTS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """How windows lie on the input, in numbers."""
+    """Strides, padding and the like of the windows, in numbers."""
 
     padding: tuple[tuple[int, int], ...]
     stride: tuple[int, ...]
@@ -33,7 +33,7 @@ class Geometry:
     groups: int
 
     def taps(self, kernel: Sequence[int], out: Sequence[int]) -> Iterator[tuple[Any, Any]]:
-        """Each position in the kernel, with the slices of the padded input that it meets."""
+        """Each tap of the filter, with the slices of the padded input that it multiplies."""
         for tap in np.ndindex(*kernel):
             yield (
                 tap,
@@ -45,7 +45,7 @@ class Geometry:
 
 
 def _windows(x: Array, kernel: Sequence[int], g: Geometry) -> Array:
-    """A view (N, C, \\*out, \\*kernel) of the padded input."""
+    """A view (N, C, \\*out, \\*filter) of the padded input."""
     if any(p for pair in g.padding for p in pair):
         x = np.pad(x, ((0, 0), (0, 0), *g.padding))
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, g.dilation, strict=True))
@@ -77,7 +77,7 @@ def conv(x: Any, w: Any, g: Geometry) -> Array:
 
 
 def conv_grad_input(w: Any, dy: Any, spatial: Sequence[int], g: Geometry) -> Array:
-    """The transpose of :func:`conv` in ``x``: what each input pixel gave to ``dy``."""
+    """The transpose of :func:`conv` in ``x``: the gradient of ``x`` from ``dy``."""
     kernel, out = w.shape[2:], dy.shape[2:]
     batch, outs, points = len(dy), len(w), prod(out)
     channels, depth = w.shape[1] * g.groups, w.shape[1] * prod(kernel)
@@ -95,7 +95,7 @@ def conv_grad_input(w: Any, dy: Any, spatial: Sequence[int], g: Geometry) -> Arr
 
 
 def conv_grad_weight(x: Any, dy: Any, kernel: Sequence[int], g: Geometry) -> Array:
-    """The transpose of :func:`conv` in ``w``."""
+    """The transpose of :func:`conv` in ``w``: the gradient of ``w`` from ``dy``."""
     view, ndim = _windows(x, kernel, g), len(kernel)
     batch, channels = x.shape[:2]
     outs, points = dy.shape[1], prod(dy.shape[2:])

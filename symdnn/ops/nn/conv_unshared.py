@@ -1,6 +1,6 @@
-"""Unshared convolution: each position of the output has filters of its own (locally connected).
+"""Unshared convolution (locally connected): each position of the output has its own filters.
 
-Theano's layout of the filters: (out channels, output positions..., channels / groups, kernel...).
+Theano's layout of the filters: (out channels, output positions..., channels / groups, spatial...).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Options:
         self.dilation = static_ints(f"{name}: filter_dilation", filter_dilation, ndim)
 
     def operand(self, value: TensorLike, ndim: int, what: str) -> Variable:
-        """A float variable of so many dimensions."""
+        """``value`` as a float variable of ``ndim`` dimensions."""
         v = as_variable(value)
         if not isinstance(v.type, TensorType) or v.type.ndim != ndim:
             raise NdimMismatch(self.name, f"{what}, of {ndim} dimensions", v.type)
@@ -53,8 +53,8 @@ class Options:
         return self.operand(value, self.ndim + 2, "images (batch, channels, spatial)")
 
     def filters(self, value: TensorLike) -> Variable:
-        """(out, output positions..., channels / groups, kernel...)."""
-        what = "unshared filters (out, output positions, channels / groups, kernel)"
+        """(out, output positions..., channels / groups, spatial...)."""
+        what = "unshared filters (out, output positions, channels / groups, spatial)"
         return self.operand(value, 2 * self.ndim + 2, what)
 
     def build(self, x: Variable, w: Variable) -> Variable:
@@ -67,7 +67,7 @@ class Options:
         return self._product(windows, w)
 
     def _cut(self, x: Variable, i: int, kernel: Any) -> Variable:
-        """Windows of spatial dimension ``i``: it becomes two, place and offset."""
+        """Windows of spatial dimension ``i``, which becomes two: position and offset."""
         axis = 2 + 2 * i
         step, apart = self.stride[i], self.dilation[i]
         count = (dims_of(x)[axis] - (kernel - 1) * apart - 1) // step + 1
@@ -130,7 +130,7 @@ def unshared_grad_weights(
     filter_shape: StaticShape,
     input_shape: StaticShape = None,
 ) -> Variable:
-    """The gradient in the filters, whose kernel sizes ``filter_shape`` ends with."""
+    """The gradient in the filters, whose spatial sizes ``filter_shape`` ends with."""
     x, dy = _one_dtype(options.images(input), options.images(output_grad))
     x = with_sizes(f"{options.name}: input_shape", x, input_shape)
     kernel = _last(options, "filter_shape", filter_shape)

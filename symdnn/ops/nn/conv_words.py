@@ -1,4 +1,4 @@
-"""Theano's words for a convolution, in ours: sizes, padding, strides, old keywords."""
+"""Translates Theano's arguments of convolutions: sizes, padding, strides, old keywords."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = [
     "settled_padding", "static_ints", "static_size", "with_sizes",
 ]  # fmt: skip
 
-# Keywords of Theano's first convolution: they chose among C loops and mean nothing any more.
-_FORGOTTEN = frozenset({
+# Keywords of Theano's first convolution, which chose among C loops and have no meaning any more.
+_IGNORED_KEYWORDS = frozenset({
     "imshp", "kshp", "nkern", "bsize", "dx", "dy", "unroll_batch", "unroll_kern", "unroll_patch",
     "openmp", "version", "verbose", "direction_hint",
 })  # fmt: skip
 
 
 def static_ints(what: str, value: object, ndim: int) -> tuple[int, ...]:
-    """``value`` (an int, a sequence or a constant) as ``ndim`` ints; an int serves all of them."""
+    """``value`` (an int, a sequence or a constant) as ``ndim`` ints; one int is repeated."""
     if isinstance(value, Variable):
         if not isinstance(value, Constant):
             raise TypeMismatch(what, f"{ndim} constants", f"the symbolic {value.type}")
@@ -80,7 +80,7 @@ def _one_border(entry: Any) -> Pad:
 def settled_padding(
     padding: tuple[Pad, ...], kernel: Sequence[Dim | None], dilation: Sequence[int]
 ) -> tuple[Pad, ...]:
-    """Padding with 'half' and 'full' in numbers where the kernel's size is known."""
+    """Padding with 'half' and 'full' as numbers if the filter's size is known."""
     out: list[Pad] = []
     for mode, k, d in zip(padding, kernel, dilation, strict=True):
         size = None if k is None else known(k)
@@ -106,7 +106,7 @@ def float_operands(name: str, ndim: int, *values: TensorLike) -> list[Variable]:
 
 
 def with_sizes(name: str, v: Variable, shape: Any) -> Variable:
-    """``v`` known (and, when it runs, checked) to have the sizes that ``shape`` gives."""
+    """``v`` declared to have the sizes of ``shape``, which are checked in a call."""
     if shape is None:
         return v
     sizes = [static_size(d) for d in shape]
@@ -114,7 +114,7 @@ def with_sizes(name: str, v: Variable, shape: Any) -> Variable:
         raise NdimMismatch(name, f"{v.type.ndim} sizes", repr(tuple(shape)))
     for known_size, said in zip(v.type.shape, sizes, strict=True):
         if None not in (known_size, said) and known_size != said:
-            raise ShapeMismatch(name, f"the shape {tuple(shape)} that was given", str(v.type))
+            raise ShapeMismatch(name, f"the declared shape {tuple(shape)}", str(v.type))
     return specify_type(v, TensorType(v.type.dtype, sizes))
 
 
@@ -128,8 +128,8 @@ def static_size(d: Dim | None) -> int | None:
 def input_shape_by_any_name(
     name: str, shape: object, image_shape: StaticShape, kwargs: dict[str, Any]
 ) -> Any:
-    """``input_shape`` from its old name; warns of keywords without meaning, refuses unknown."""
-    unknown = set(kwargs) - _FORGOTTEN
+    """``input_shape`` by either name; warns of keywords without meaning, refuses unknown ones."""
+    unknown = set(kwargs) - _IGNORED_KEYWORDS
     if unknown:
         raise ArgumentError(f"{name}() got unexpected keyword arguments {sorted(unknown)}")
     if kwargs:

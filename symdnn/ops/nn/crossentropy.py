@@ -1,7 +1,7 @@
 """Cross-entropy losses: of distributions, of integer labels, fused with softmax.
 
 A label is the index of a class along ``axis``; labels have the shape of the scores without that
-axis. One outside of the classes raises :class:`~symdnn.errors.IndexOutOfRange`.
+axis. A label that is no class raises :class:`~symdnn.errors.IndexOutOfRange`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LabelOp(Op):
     def check_types(
         self, scores: TensorType, labels: TensorType, *, per_row: TensorType | None = None
     ) -> None:
-        """Float scores, integer labels (and row values) without the class axis."""
+        """Raise unless scores are float, labels integer, and row values lack the class axis."""
         check_axis(self, scores, self.axis)
         if not isinstance(labels, TensorType) or not labels.is_integer:
             raise TypeMismatch(
@@ -118,7 +118,7 @@ class LabelOp(Op):
         return out
 
     def expand(self, per_row: Variable) -> Variable:
-        """One value per row with the class axis back as size 1."""
+        """One value per row with the class axis inserted again as size 1."""
         order: list[int | str] = list(range(per_row.type.ndim))
         order.insert(self.axis, "x")
         return per_row.dimshuffle(order)
@@ -128,7 +128,7 @@ class LabelOp(Op):
 
 
 class _OfRows(LabelOp):
-    """One value per row, made of scores and labels."""
+    """Base of ops from scores and labels to one value per row."""
 
     abstract: ClassVar[bool] = True
 
@@ -143,7 +143,7 @@ class _OfRows(LabelOp):
 
 
 class _GradOfRows(LabelOp):
-    """The gradient in the scores, made of one value per row, scores and labels."""
+    """Base of the gradients in the scores, from one value per row, scores and labels."""
 
     abstract: ClassVar[bool] = True
 
@@ -253,8 +253,8 @@ class CrossentropyCategorical1HotGrad(_GradOfRows):
 class SoftmaxCrossentropy(LabelOp, MultiOp):
     """(negative log-likelihood per row, log-softmax) of logits and integer labels.
 
-    Stable: no probability is ever rounded to 0 before its logarithm is taken. The second output
-    is what the gradient needs; ``-log(softmax(x))[labels]`` and
+    Stable: no probability is rounded to 0 before its logarithm is taken. The gradient needs the
+    second output. ``-log(softmax(x))[labels]`` and
     ``categorical_crossentropy(softmax(x), labels)`` become this op.
     """
 
@@ -328,7 +328,7 @@ def categorical_crossentropy(coding_dist: TensorLike, true_dist: TensorLike) -> 
     """Cross-entropy between predicted probabilities and the truth, one value per row.
 
     ``true_dist`` is a distribution per row (the ndim of ``coding_dist``), or one integer label
-    per row (one dimension less). The classes lie on the last axis.
+    per row (one dimension less). The classes are the last axis.
     """
     p, t = as_variable(coding_dist), as_variable(true_dist)
     if t.type.ndim == p.type.ndim:
@@ -372,9 +372,9 @@ def crossentropy_softmax_argmax_1hot_with_bias(
 
 
 def confusion_matrix(actual: TensorLike, pred: TensorLike) -> list[Variable]:
-    """[counts, labels]: how often an example of label i (row) was taken for label j (column).
+    """[counts, labels]: the number of examples of label i (row) predicted as label j (column).
 
-    ``labels`` are those that occur, in ascending order.
+    ``labels`` are the labels that occur, in ascending order.
     """
     truth, guess = as_variable(actual), as_variable(pred)
     labels = operator("unique")(operator("join")(0, truth, guess))
@@ -419,7 +419,7 @@ def binary_crossentropy(output: TensorLike, target: TensorLike) -> Variable:
 
 
 def sigmoid_binary_crossentropy(output: TensorLike, target: TensorLike) -> Variable:
-    """Binary cross-entropy of ``sigmoid(output)``, computed stably from ``output`` itself."""
+    """Binary cross-entropy of ``sigmoid(output)``, in a stable form of ``output`` itself."""
     x, t = settled([as_variable(output), as_variable(target)])
     dtype = float_of(x.type.dtype, t.type.dtype)  # -x and 1 - t of small ints would wrap around
     x, t = cast(x, dtype), cast(t, dtype)
@@ -441,8 +441,9 @@ def h_softmax(
     """Two-level softmax: output ``o`` is number ``o % n_outputs_per_class`` of its class.
 
     ``x`` (batch, d), ``W1`` (d, n_classes), ``b1`` (n_classes), ``W2`` (n_classes, d,
-    n_outputs_per_class), ``b2`` (n_classes, n_outputs_per_class). With integer ``target`` (batch)
-    the probability of each row's target, else those of all ``n_outputs``: (batch, n_outputs).
+    n_outputs_per_class), ``b2`` (n_classes, n_outputs_per_class). The result has the probability of
+    each row's integer ``target`` (batch), or without ``target`` of all ``n_outputs``: (batch,
+    n_outputs).
     """
     v, w2, bias = as_variable(x), as_variable(W2), as_variable(b2)
     classes = softmax(operator("dot")(v, W1) + as_variable(b1))

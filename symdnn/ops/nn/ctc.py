@@ -33,8 +33,8 @@ class CTCLoss(MultiOp):
     ``activations`` (T, N, C) are unnormalised scores, ``labels`` (N, L) integers of 1 .. C-1
     (negative ones are padding), ``input_lengths`` (N) the frames of each sequence. Class 0 is the
     blank. ``costs`` (N) are ``-log p(labels)``, ``gradients`` (T, N, C) those of the costs with
-    respect to the activations, 0 beyond each sequence. Labels that cannot fit into the frames
-    cost infinity and have a gradient of 0.
+    respect to the activations, 0 after the end of each sequence. If the labels do not fit into the
+    frames, the cost is infinite and the gradient 0.
     """
 
     def infer(
@@ -100,14 +100,14 @@ class CTCLoss(MultiOp):
 
 
 def ctc_loss(activations: Array, labels: Array, lengths: Array) -> tuple[Any, Any]:
-    """Costs and gradients, vectorised over the batch; one step per frame each way."""
+    """Costs and gradients, vectorised over the batch; a loop over the frames in each direction."""
     a = activations.astype(np.float64)
     shifted = a - a.max(2, keepdims=True)
     logp = shifted - np.log(np.exp(shifted).sum(2, keepdims=True))
     states, skip, count = extended_labels(labels)
     frames = np.arange(a.shape[0])[:, None] < lengths  # (T, N)
     emit = np.take_along_axis(logp, np.broadcast_to(states, (a.shape[0], *states.shape)), 2)
-    with np.errstate(all="ignore"):  # log(0) and inf - inf are meant
+    with np.errstate(all="ignore"):  # log(0) and inf - inf are intended
         alpha = forward_variables(emit, skip, frames)
         beta = backward_variables(emit, skip, frames, count, lengths)
         final = alpha_at_end(alpha, count)
@@ -122,9 +122,9 @@ def ctc_loss(activations: Array, labels: Array, lengths: Array) -> tuple[Any, An
 
 
 def extended_labels(labels: Array) -> tuple[Any, Any, Any]:
-    """(classes of the states (N, 2 L + 1), may a state be reached from two before, states used).
+    """(class of each state (N, 2 L + 1), whether it is reachable from two before, states used).
 
-    Padding is dropped wherever it stands; unused states at the end are blanks.
+    Padding is dropped at any position; unused states at the end are blanks.
     """
     n, width = labels.shape
     order = np.argsort(labels < 0, axis=1, kind="stable")
@@ -145,7 +145,7 @@ def _log_add(*terms: Array) -> Array:
 
 
 def _moved(v: Array, by: int) -> Array:
-    """States shifted by ``by`` (towards the end where positive), -inf coming in."""
+    """States shifted by ``by``, towards the end if positive; new entries are -inf."""
     out = np.full_like(v, _NEVER)
     if by > 0:
         out[:, by:] = v[:, :-by]
@@ -155,7 +155,7 @@ def _moved(v: Array, by: int) -> Array:
 
 
 def forward_variables(emit: Array, skip: Array, frames: Array) -> Array:
-    """Log probability of all beginnings that end in each state; kept beyond the last frame."""
+    """Log probability of all prefixes that end in each state; constant after the last frame."""
     alpha = np.full(emit.shape, _NEVER)
     if not len(emit):
         return alpha
@@ -171,7 +171,7 @@ def forward_variables(emit: Array, skip: Array, frames: Array) -> Array:
 def backward_variables(
     emit: Array, skip: Array, frames: Array, count: Array, lengths: Array
 ) -> Array:
-    """Log probability of all ends after each state (its own frame not counted)."""
+    """Log probability of all suffixes after each state, without its own frame."""
     beta = np.full(emit.shape, _NEVER)
     index = np.arange(emit.shape[2])
     last = (index == count[:, None] - 1) | (index == count[:, None] - 2)
@@ -192,7 +192,7 @@ def backward_variables(
 
 
 def alpha_at_end(alpha: Array, count: Array) -> Any:
-    """Log probability of the whole labelling: the last blank or the last label."""
+    """Log probability of the whole labelling, which ends in the last blank or the last label."""
     if not len(alpha):
         return np.full(count.shape, _NEVER)
     rows = np.arange(len(count))

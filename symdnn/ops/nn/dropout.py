@@ -31,7 +31,7 @@ __all__ = ["Dropout", "DropoutGrad", "dropout", "spatial_dropout"]
 
 
 def scaled_where(mask: Array, x: Array, rate: Any, scale: bool) -> Array:
-    """``x / (1 - rate)`` (or ``x``) where the mask holds, else 0, in the dtype of ``x``."""
+    """``x / (1 - rate)`` (or ``x``) where the mask is true, else 0, in the dtype of ``x``."""
     v = x.astype(np.float32) if is_narrow_float(x.dtype.name) else x
     keep = v.dtype.type(1) - v.dtype.type(rate)
     kept = v / keep if scale and keep else v
@@ -45,8 +45,8 @@ class Dropout(MultiOp):
     ``mask`` is bool and has size 1 on the axes in ``shared``, where it broadcasts over ``x``; its
     element ``e`` is whether word ``counter + e`` of the stream is less than
     ``(1 - rate) * 2**32``, as in :class:`~symdnn.ops.random.random.RandomBernoulli`. ``y`` is x
-    where the mask holds, times ``1 / (1 - rate)`` with ``scale``, and 0 elsewhere. A rate of 0
-    keeps everything, a rate of 1 nothing. Srivastava et al. 2014.
+    where the mask is true, times ``1 / (1 - rate)`` with ``scale``, and 0 elsewhere. A rate of 0
+    keeps all elements, a rate of 1 none. Srivastava et al. 2014.
     """
 
     folds: ClassVar[bool] = False
@@ -83,7 +83,7 @@ class Dropout(MultiOp):
         return [None, None if dy is None else DropoutGrad(self.scale)(dy, mask, rate), None]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        """The draw of a lane is what one call would draw after those of the lanes before it."""
+        """A lane draws the numbers that follow those of the lanes before it."""
         state, x, rate = inputs
         if axes[0] is not None:
             return None
@@ -99,7 +99,7 @@ class Dropout(MultiOp):
 
 @dataclass(frozen=True)
 class DropoutGrad(Op):
-    """``dy`` where the mask holds, times ``1 / (1 - rate)`` with ``scale``, else 0."""
+    """``dy`` where the mask is true, times ``1 / (1 - rate)`` with ``scale``, else 0."""
 
     scale: bool = True
 
@@ -157,9 +157,9 @@ def dropout(
     """``x`` with elements set to 0 with probability ``p``, the others divided by ``1 - p``.
 
     ``stream`` is a :class:`RandomStream`, or a seed for a new one. ``p`` and ``train`` may be
-    symbolic scalars; where ``train`` is false, ``x`` is returned as it is. ``scale=False`` leaves
-    the scaling out. ``shared`` names axes along which one decision holds for all elements.
-    ``return_mask`` gives ``(y, mask)``, the mask bool and of size 1 on ``shared``.
+    symbolic scalars; if ``train`` is false, the result is ``x``. ``scale=False`` omits the scaling.
+    ``shared`` are axes along which all elements share one decision. With ``return_mask`` the result
+    is ``(y, mask)``, where the mask is bool and has size 1 on ``shared``.
     """
     v = as_variable(x)
     source = stream if isinstance(stream, RandomStream) else RandomStream(stream)

@@ -2,7 +2,7 @@
 
     y[c] = x[c] * (k + alpha / n * sum of x[j]**2 over the window of c) ** -beta
 
-The window of channel c are the n channels c - (n - 1) // 2 .. c + n // 2, as far as they exist.
+The window of channel c has the existing ones of the n channels c - (n - 1) // 2 .. c + n // 2.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def window_sum(v: Array, before: int, after: int, axis: int = 1) -> Array:
 class LRNOp(Op):
     """Base of both: ``n`` channels in a window, ``alpha``, ``beta`` and ``k`` of the formula.
 
-    ``axis`` is the dimension that channels are: another than 1 where images have them last.
+    ``axis`` is the dimension of the channels: 1, or the last one in NHWC.
     """
 
     abstract: ClassVar[bool] = True
@@ -69,7 +69,7 @@ class LRNOp(Op):
         return [agreed_shape(self, "operands", shapes)]
 
     def base(self, x: Array) -> Array:
-        """``k + alpha / n * window sum of squares`` in float64, where differences are safe."""
+        """``k + alpha / n * window sum of squares``, in float64 against cancellation."""
         before, after = (self.n - 1) // 2, self.n // 2
         squares = window_sum(x.astype(np.float64) ** 2, before, after, self.axis)
         return self.k + self.alpha / self.n * squares
@@ -94,7 +94,7 @@ class LRN(LRNOp):
 class LRNGrad(LRNOp):
     """The gradient of x from x, y and dy (``cudnnLRNCrossChannelBackward``).
 
-    ``dy s**-beta - 2 alpha beta / n * x * (sum of dy y / s over the windows that hold c)``.
+    ``dy s**-beta - 2 alpha beta / n * x * (sum of dy y / s over the windows that contain c)``.
     """
 
     def reference(self, x: Array, y: Array, dy: Array) -> Array:
@@ -109,10 +109,10 @@ class LRNGrad(LRNOp):
         return vjp_of_expression(self.written_out, inputs, cotangents[0])
 
     def written_out(self, x: Variable, y: Variable, dy: Variable) -> Variable:
-        """This op in simpler ones."""
+        """This op as an expression in simpler ops."""
         if self.axis != 1:
             order = list(range(x.type.ndim))
-            order[1], order[self.axis] = self.axis, 1  # two dimensions change places, here and back
+            order[1], order[self.axis] = self.axis, 1  # exchanges two dimensions; its own inverse
             moved = [dimshuffle(v, order) for v in (x, y, dy)]
             return dimshuffle(replace(self, axis=1).written_out(*moved), order)
         before, after = (self.n - 1) // 2, self.n // 2
@@ -129,7 +129,7 @@ class LRNGrad(LRNOp):
 
 @dataclass(frozen=True)
 class ChannelSum(Op):
-    """Sums over the channels c - ``before`` .. c + ``after`` (axis 1) that exist."""
+    """Sums over the existing ones of the channels c - ``before`` .. c + ``after`` (axis 1)."""
 
     before: int
     after: int
@@ -166,7 +166,8 @@ def local_response_normalization(
     *,
     hints: Hints | None = None,
 ) -> Variable:
-    """Normalise (N, C, ...) across ``n`` neighbouring channels; the formula is this module's.
+    """Normalise (N, C, ...) across ``n`` neighbouring channels, by the formula
+    ``x * (k + alpha / n * sum of squares) ** -beta``.
 
     ``alpha`` is divided by ``n`` as in cuDNN (and PyTorch); Caffe's WITHIN_CHANNEL does not exist.
     """

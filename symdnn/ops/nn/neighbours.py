@@ -27,15 +27,15 @@ def images2neibs(
     neib_step: ShapeLike | None = None,
     mode: str = "valid",
 ) -> Variable:
-    """Every patch of every image as a row, channels one after the other.
+    """Every patch of every image as a row of a matrix, one channel after the other.
 
     ``ten4`` is (batch, channels, rows, columns), ``neib_shape`` the size of a patch, ``neib_step``
     their distance (default: the size). ``mode`` is ``'valid'`` (patches must fit exactly),
-    ``'ignore_borders'`` (what fills no patch is dropped), ``'wrap_centered'`` (a patch around every
-    step, images continued periodically), ``'half'`` or ``'full'`` (zeros around the image first).
+    ``'ignore_borders'`` (incomplete patches are dropped), ``'wrap_centered'`` (a patch around every
+    step, with periodic images), ``'half'`` or ``'full'`` (images are padded with zeros first).
     The result has ``neib_shape[0] * neib_shape[1]`` columns.
 
-    Raises :class:`~symdnn.errors.ShapeMismatch` where patches do not fit a known size.
+    Raises :class:`~symdnn.errors.ShapeMismatch` if patches do not fit a known size.
     """
     x = as_variable(ten4)
     if not isinstance(x.type, TensorType) or x.type.ndim != 4:
@@ -58,7 +58,7 @@ def images2neibs(
 
 
 def _count(n: Dim, k: int, s: int, mode: str, x: Variable) -> Dim:
-    """How many patches fit along one dimension."""
+    """The number of patches that fit along one dimension."""
     size = known(n)
     if size is not None:
         exact = mode != "valid" or (size - k) % s == 0
@@ -72,7 +72,7 @@ def _count(n: Dim, k: int, s: int, mode: str, x: Variable) -> Dim:
 
 
 def _tiles(x: Variable, counts: Sequence[Dim], size: Sequence[int]) -> Variable:
-    """Patches side by side: a view."""
+    """Patches without overlap or gaps: a view."""
     n, c = dims_of(x)[:2]
     return x.reshape([n, c, counts[0], size[0], counts[1], size[1]])
 
@@ -100,10 +100,10 @@ def _index(n: Dim, count: Dim, k: int, s: int, mode: str) -> Variable:
 def neibs2images(
     neibs: TensorLike, neib_shape: Any, original_shape: Any, mode: str = "valid"
 ) -> Variable:
-    """The images that :func:`images2neibs` cut into patches side by side.
+    """The inverse of :func:`images2neibs` for patches without overlap or gaps.
 
     ``original_shape`` is (batch, channels, rows, columns), ints or integer scalars. With
-    ``mode='ignore_borders'`` what was dropped comes back as zeros.
+    ``mode='ignore_borders'`` the pixels that were dropped are zeros.
     """
     v = as_variable(neibs)
     if v.type.ndim != 2:

@@ -1,4 +1,4 @@
-"""Normalisation in NumPy: what the references of batch and layer norm have in common."""
+"""Normalisation in NumPy: common parts of the references of batch and layer norm."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Axes = tuple[int, ...]
 
 
 def work(*arrays: Any) -> list[Array]:
-    """Arrays to compute with: float16 and bfloat16 as float32, the rest as they are."""
+    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
 def count(shape: tuple[int, ...], axes: Axes) -> int:
-    """How many elements are normalised together."""
+    """The number of elements of a statistic."""
     return int(np.prod([shape[a] for a in axes], dtype=np.int64))
 
 
@@ -47,7 +47,7 @@ def sum_to(x: Array, shape: tuple[int, ...]) -> Array:
 def normalise_grad(
     x: Any, dy: Any, gamma: Array, mean: Array, invstd: Array, axes: Axes
 ) -> tuple[Array, ...]:
-    """Gradients of the normalisation, statistics included, with respect to x, gamma and beta."""
+    """Gradients with respect to x (also through the statistics), gamma and beta."""
     m = x.dtype.type(count(x.shape, axes))
     xhat = (x - mean) * invstd
     g = dy * gamma

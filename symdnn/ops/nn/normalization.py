@@ -35,7 +35,7 @@ __all__ = [
 
 
 def norm_axes(axes: Any, ndim: int, what: str) -> tuple[int, ...]:
-    """``"per-activation"``, ``"spatial"``, an int or ints as sorted axes; ValueError otherwise."""
+    """``"per-activation"``, ``"spatial"``, an int or ints as sorted axes; else OptionError."""
     if isinstance(axes, str):
         if axes not in ("per-activation", "spatial"):
             raise OptionError(f"{what}: axes={axes!r}; wanted 'per-activation', 'spatial' or ints")
@@ -48,9 +48,10 @@ def norm_axes(axes: Any, ndim: int, what: str) -> tuple[int, ...]:
 
 
 def _inputs(x: TensorLike, *parameters: Any) -> tuple[Variable, list[Variable]]:
-    """The input and its parameters in the dtypes that the ops want.
+    """The input and its parameters in the dtypes of the ops.
 
-    Common upcast as in Theano; a float16 or bfloat16 input stays so and takes float32 parameters.
+    They are upcast to a common dtype as in Theano; but with a float16 or bfloat16 input the
+    parameters are float32.
     """
     v, ps = as_variable(x), [as_variable(p) for p in parameters]
     if not isinstance(v.type, TensorType) or v.type.ndim == 0:
@@ -61,7 +62,7 @@ def _inputs(x: TensorLike, *parameters: Any) -> tuple[Variable, list[Variable]]:
 
 
 def _parameter(p: Variable, ndim: int, axes: Sequence[int], what: str) -> Variable:
-    """``p`` with ``ndim`` dimensions, statically 1 on ``axes`` (which may have been dropped)."""
+    """``p`` with ``ndim`` dimensions, statically 1 on ``axes``, which it may lack."""
     if p.type.ndim == ndim - len(axes) and p.type.ndim != ndim:
         left = iter(range(p.type.ndim))
         return p.dimshuffle(["x" if i in axes else next(left) for i in range(ndim)])
@@ -75,7 +76,7 @@ def _parameter(p: Variable, ndim: int, axes: Sequence[int], what: str) -> Variab
 
 
 def _number(value: Any) -> float | None:
-    """A Python float when ``value`` is one or a constant scalar."""
+    """``value`` as a Python float if it is one or a constant scalar."""
     if isinstance(value, Constant):
         return float(value.data)
     return None if isinstance(value, Variable) else float(value)
@@ -97,14 +98,14 @@ def batch_normalization_train(
 
     ``axes``: ``"per-activation"`` (axis 0), ``"spatial"`` (all but axis 1), or any ints.
     ``gamma`` and ``beta`` have the ndim of ``inputs`` (1 on the axes) or lack these axes.
-    Returns ``(out, mean, invstd)``, the statistics with the ndim of ``gamma``, and with both
-    running arrays also the new ones: ``old * (1 - f) + new * f``, the variance unbiased
-    (``m / (m - 1)``); these keep the type of the old ones, so that they can be updates.
+    Returns ``(out, mean, invstd)``, the statistics with the ndim of ``gamma``. With both running
+    arrays it also returns the new ones, ``old * (1 - f) + new * f``, with the unbiased variance
+    (``m / (m - 1)``). They have the type of the old ones, so that they can be updates.
     ``epsilon`` is a number or a symbolic scalar.
     """
     what = "batch_normalization_train"
     if (running_mean is None) != (running_var is None):
-        raise OptionError(f"{what}: give both running_mean and running_var, or neither")
+        raise OptionError(f"{what}: wanted both running_mean and running_var, or neither; got one")
     old = [as_variable(r) for r in (running_mean, running_var) if r is not None]
     x, ps = _inputs(inputs, gamma, beta, *old)
     ax = norm_axes(axes, x.type.ndim, what)
@@ -112,7 +113,7 @@ def batch_normalization_train(
     ps = [_parameter(p, x.type.ndim, ax, what) for p in ps]
     if old:
         factor = _number(running_average_factor)
-        # A Python number must not pass through floatX: 0.1 would lose digits in float64.
+        # A Python number is not rounded to floatX first: 0.1 would lose digits in float64.
         given = running_average_factor if factor is None else np.asarray(factor)
         ps.insert(2, cast(as_variable(given), ps[0].type.dtype))
     number = _number(epsilon)
@@ -141,7 +142,7 @@ def _like(new: Variable, old: Variable, axes: Sequence[int]) -> Variable:
 def _composed_train(
     x: Variable, parameters: Sequence[Variable], axes: Sequence[int], epsilon: Any
 ) -> list[Variable]:
-    """The same in elementary ops, for an epsilon that is known only when it runs."""
+    """Batch normalisation in elementary ops, for a symbolic epsilon."""
     gamma, beta, *running = parameters
     dtype = gamma.type.dtype
     m = element_count(x, axes, dtype)
@@ -201,8 +202,8 @@ def batch_normalization(
 ) -> Variable:
     """``(x - mean) * (gamma / std) + beta`` with given mean and standard deviation.
 
-    Theano's older function: everything broadcasts as it stands, and both values of ``mode``
-    (``"low_mem"``, ``"high_mem"``) mean the same here.
+    This is Theano's older function: its arguments must broadcast without changes, and both values
+    of ``mode`` (``"low_mem"``, ``"high_mem"``) mean the same here.
     """
     if mode not in ("low_mem", "high_mem"):
         raise OptionError(f"batch_normalization: mode={mode!r}; wanted 'low_mem' or 'high_mem'")
@@ -283,7 +284,7 @@ def instance_norm(
 
 def _pair(what: str, gamma: Any, beta: Any) -> list[Variable]:
     if (gamma is None) != (beta is None):
-        raise OptionError(f"{what}: give both gamma and beta, or neither")
+        raise OptionError(f"{what}: wanted both gamma and beta, or neither; got one")
     return [] if gamma is None else [gamma, beta]
 
 

@@ -1,8 +1,8 @@
 """Pooling over the last one, two or three dimensions, and its gradients of first and second order.
 
-:class:`Pool` is differentiated by :class:`MaxPoolGrad` (which needs the maxima) or
-:class:`AveragePoolGrad` (which needs no data, so nothing is kept for it). Both are linear in what
-comes from above, so second order is :class:`MaxPoolGradGrad` and :class:`Pool` again.
+The gradient of :class:`Pool` is :class:`MaxPoolGrad`, which reads the maxima, or
+:class:`AveragePoolGrad`, which needs no data of the forward pass. Both are linear in their
+cotangent, so the gradients of second order are :class:`MaxPoolGradGrad` and :class:`Pool` again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OTHER_NAMES = {"max_deterministic": "max", "average": "average_inc_pad"}
 
 
 def pool_size(n: Dim, ws: int, stride: int, pad: int, ignore_border: bool) -> Dim:
-    """How many windows a dimension of size ``n`` has.
+    """The number of windows in a dimension of size ``n``.
 
     With ``ignore_border`` only whole windows count; without it every element is in a window (if
     the stride leaves no gaps) and the last window may be cut off.
@@ -60,7 +60,7 @@ def pool_size(n: Dim, ws: int, stride: int, pad: int, ignore_border: bool) -> Di
     return dim_min(dim_max(ceil_div(n - ws, stride), 0) + 1, n)
 
 
-# -- what the ops have in common ------------------------------------------------------------------
+# -- the base of the ops --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _PoolFamily(Op):
         return self.ws, self.stride, self.pad, self.mode, self.ignore_border
 
     def out_shape(self, x: Sequence[Dim | None]) -> tuple[Any, ...]:
-        """Shape of the pooled ``x``; unknown (None) sizes stay so."""
+        """Shape of the pooled ``x``; unknown sizes stay None."""
         lead = len(x) - self.ndim
         rest = zip(x[lead:], self.ws, self.stride, self.pad, strict=True)
         return (
@@ -155,7 +155,7 @@ def _widen(*arrays: Array) -> list[Array]:
 
 @dataclass(frozen=True)
 class Pool(_PoolFamily):
-    """One number for each window of ``x``; leading dimensions, of any number, stay.
+    """One number for each window of ``x``; any number of leading dimensions is kept.
 
     A NaN in a window gives NaN. (cudnnPoolingForward; Theano's ``Pool``.)
     """
@@ -332,10 +332,10 @@ def pool_nd(
     mode: str, ds: PerAxis | None = None, st: Any = None, padding: BorderMode | None = None,
     hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
-    """Pooling over the last ``ndim`` dimensions: what ``pool_1d``, ``2d``, ``3d`` share."""
+    """Pooling over the last ``ndim`` dimensions, for ``pool_1d``, ``pool_2d`` and ``pool_3d``."""
     ws = _one_of(name, "ws", ws, "ds", ds)
     if ws is None:
-        raise ArgumentError(f"{name}: give the window's size, ws")
+        raise ArgumentError(f"{name}: wanted the window's size, ws; got none")
     stride = _one_of(name, "stride", stride, "st", st)
     pad = padding if padding is not None else pad
     x = as_variable(input)
@@ -376,13 +376,13 @@ def pool_2d(
 ) -> Variable:  # fmt: skip
     """Pooling of the last two dimensions of ``input`` in windows ``ws``, ``stride`` apart.
 
-    ``stride`` is ``ws`` when not given, an int serves both dimensions. ``ignore_border=True``
-    drops the elements that fill no whole window; otherwise (None means False) the last windows are
-    cut off. ``mode`` is ``'max'``, ``'sum'``, ``'average_inc_pad'`` or ``'average_exc_pad'``.
-    ``pad`` is on both sides, needs ``ignore_border=True`` and must be smaller than ``ws``.
-    Sizes may be symbolic (integer scalars, or vectors), which is slower; then what does not fit
-    raises in a call. ``ds``, ``st`` and ``padding`` are Theano's old names.
-    The gradient of a maximum goes to every tie. Raises ``ValueError`` for options that do not fit.
+    ``stride`` defaults to ``ws``; an int is used for both dimensions. With ``ignore_border=True``
+    incomplete windows at the end are dropped; otherwise (None means False) they are kept. ``mode``
+    is ``'max'``, ``'sum'``, ``'average_inc_pad'`` or ``'average_exc_pad'``. ``pad`` is on both
+    sides, needs ``ignore_border=True`` and must be smaller than ``ws``. Sizes may be symbolic
+    (integer scalars, or vectors), which is slower, and wrong ones raise an error in a call. ``ds``,
+    ``st`` and ``padding`` are Theano's old names. The gradient of a maximum goes to every tie.
+    Raises ``ValueError`` for options that do not fit.
 
     >>> from symdnn.graph.type import TensorType
     >>> x = TensorType("float32", (None, 3, 7, 7))("x")
@@ -408,7 +408,7 @@ def max_pool_2d_same_size(
 ) -> Variable:  # fmt: skip
     """``input`` with every element set to zero that is not the largest of its patch.
 
-    Patches do not overlap; elements that fill no whole patch become zero too.
+    Patches do not overlap; elements of incomplete patches become zero, too.
     """
     x, size = as_variable(input), static_ints("max_pool_2d_same_size: patch_size", patch_size, 2)
     y = pool_2d(x, size, ignore_border=True, hints=hints)

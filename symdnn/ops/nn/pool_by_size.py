@@ -1,7 +1,7 @@
-"""Pooling in windows whose size, step or padding are values of the program.
+"""Pooling with a symbolic window, stride or padding.
 
-One dimension after the other: the elements of each window are taken side by side, and reduced.
-That is slower than :class:`~symdnn.ops.nn.pool.Pool`, whose windows are known to the compiler.
+For one dimension after the other it gathers the elements of each window and reduces them. That is
+slower than :class:`~symdnn.ops.nn.pool.Pool`, whose windows are static.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def pool_by_size(
 ) -> Variable:
     """Pooling of the last ``ndim`` dimensions.
 
-    With ``ignore_border`` whole windows only, else the last ones are cut off (and ``pad`` is 0).
+    With ``ignore_border`` incomplete windows are dropped; without it ``pad`` must be 0.
     ``ws``, ``stride`` and ``pad`` are integers, vectors of ``ndim`` integers, or sequences, any of
     them symbolic. ``mode`` is one of :class:`~symdnn.ops.nn.pool.Pool`'s. The gradient of a maximum
     goes to every tie.
@@ -72,7 +72,7 @@ def _entries(name: str, value: TensorLike, ndim: int) -> list[Variable]:
 def _checked(
     x: Variable, size: Variable, step: Variable, pad: Variable, ignore_border: bool
 ) -> Variable:
-    """``x``; what :class:`~symdnn.ops.nn.pool.Pool` refuses raises AssertionFailed in a call."""
+    """``x``; options that :class:`Pool` refuses raise AssertionFailed in a call."""
     conditions = [size >= 1, step >= 1, pad >= 0, pad < size]
     if not ignore_border:
         conditions.append(eq(pad, 0))
@@ -84,7 +84,7 @@ def _checked(
 
 
 def _windows(n: Any, size: Variable, step: Variable, ignore_border: bool) -> Variable:
-    """How many windows ``n`` elements have; see :func:`~symdnn.ops.nn.pool.pool_size`."""
+    """The number of windows of ``n`` elements, as :func:`~symdnn.ops.nn.pool.pool_size`."""
     if ignore_border:
         return maximum((n - size) // step + 1, 0)
     apart = (n + step - 1) // step
@@ -116,7 +116,7 @@ def _pool_axis(
 
 
 def _lowest(x: Variable) -> float:
-    """The value that is no larger than any of the dtype of ``x``."""
+    """The smallest value of the dtype of ``x``."""
     dtype = x.type.numpy
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf if dtype.kind == "f" else 0
 

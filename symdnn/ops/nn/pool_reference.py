@@ -1,7 +1,7 @@
-"""Pooling and its gradients by NumPy: loops over the positions in a window, never over pixels.
+"""Pooling and its gradients by NumPy: Python loops over the positions in a window only.
 
-The last ``len(axes)`` dimensions are pooled. Maxima and sums are taken one dimension after the
-other, so a window of 7 by 7 costs 14 steps.
+The last ``len(axes)`` dimensions are pooled. Maxima and sums are computed for one dimension after
+the other, so a window of 7x7 takes 14 steps.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class Axis:
 
     @property
     def length(self) -> int:
-        """Size with padding, so that no window reaches beyond."""
+        """The padded size, which contains all windows."""
         return max(self.pad + self.n, (self.out - 1) * self.stride + self.ws)
 
     @property
     def sides(self) -> tuple[int, int]:
-        """How much is added before and after."""
+        """The elements added before and after."""
         return self.pad, self.length - self.pad - self.n
 
     def at(self, tap: int) -> slice:
-        """The elements that are at position ``tap`` of their windows."""
+        """The elements at position ``tap`` of all windows."""
         return slice(tap, tap + self.stride * (self.out - 1) + 1 if self.out else 0, self.stride)
 
     def counts(self, with_padding: bool) -> Array:
-        """How many elements each window holds (padding counted or not); at least 1."""
+        """The number of elements of each window (with padding or without); at least 1."""
         first = np.arange(self.out) * self.stride - self.pad
         end = np.minimum(first + self.ws, self.n + (self.pad if with_padding else 0))
         start = first if with_padding else np.maximum(first, 0)
@@ -82,7 +82,7 @@ def _windowed(x: Any, axes: Sequence[Axis], combine: Any) -> Any:
 
 
 def max_pool(x: Any, axes: Sequence[Axis]) -> Any:
-    """The largest element of each window; NaN where it holds one."""
+    """The largest element of each window; NaN if it contains one."""
     return _windowed(_padded(x, axes, _lowest(x.dtype)), axes, np.maximum)
 
 
@@ -92,7 +92,7 @@ def sum_pool(x: Any, axes: Sequence[Axis]) -> Any:
 
 
 def mean_weights(axes: Sequence[Axis], with_padding: bool) -> Array:
-    """How many elements each window holds, as an array that broadcasts over leading dimensions."""
+    """The number of elements of each window, an array that broadcasts over leading dimensions."""
     total = np.ones((), np.float64)
     for a in axes:
         total = total[..., None] * a.counts(with_padding)

@@ -1,4 +1,4 @@
-"""Recurrent nets of several layers in one op, and :class:`RNNBlock`, their user's face.
+"""Recurrent networks of several layers as one op, and the users' class :class:`RNNBlock`.
 
 The cells are ::
 
@@ -100,7 +100,7 @@ class RNNOp(MultiOp):
             raise TypeMismatch(self, "lengths an integer vector", given["lengths"])
 
     def check_shapes(self, shapes: dict[str, Shape]) -> None:
-        """Raise :class:`ShapeMismatch` where sizes do not fit each other."""
+        """Raise :class:`ShapeMismatch` if sizes do not fit each other."""
         layout, (_, batch, features) = self.layout, shapes["x"]
         if self.input_mode == "skip":
             want = f"{self.hidden_size} input features, the hidden size (input_mode='skip')"
@@ -117,7 +117,7 @@ class RNNOp(MultiOp):
             same_dim(self, pair, "one length for each sequence", tuple(shapes["lengths"]))
 
     def wide(self, *arrays: Any) -> list[Array | None]:
-        """Arrays to compute with: float16 and bfloat16 as float32."""
+        """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
         narrow = [a is not None and is_narrow_float(a.dtype.name) for a in arrays]
         return [a.astype(np.float32) if n else a for a, n in zip(arrays, narrow, strict=True)]
 
@@ -138,10 +138,10 @@ class RNNForward(RNNOp):
     """(y, hy, [cy], [next state], reserve) of (w, x, hx, [cx], [lengths], [state]).
 
     x is (time, batch, input), hx and cx (layers * directions, batch, hidden), y (time, batch,
-    directions * hidden), forward direction first. With lengths, y is 0 beyond each sequence's
-    end, hy and cy are its last states, and the backward direction starts at its last element.
-    ``reserve`` is what :class:`RNNGrad` needs; without ``keeps_reserve`` (the inference form, which
-    rewriting chooses where no gradient reads it) there is none.
+    directions * hidden), forward direction first. With lengths, y is 0 after each sequence's end,
+    hy and cy are its last states, and the backward direction starts at its last element.
+    ``reserve`` is data for :class:`RNNGrad`. Without ``keeps_reserve`` there is none: rewriting
+    chooses this form for inference, if no gradient reads the reserve.
     """
 
     keeps_reserve: bool = True
@@ -212,7 +212,7 @@ class RNNForward(RNNOp):
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         if self.random:
-            return None  # which numbers are a lane's depends on its state and the whole of x
+            return None  # the numbers that a lane draws depend on its state and on all of x
         places = [None, 1, 1, *[1] * self.has_cell, *[0] * self.lengths]
         outs = [1, 1, *[1] * self.has_cell, *[None] * self.keeps_reserve]
         return on_folded(self, inputs, axes, places, outs)
@@ -254,7 +254,7 @@ class RNNGrad(RNNOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         raise NonDifferentiable(
             f"{self}: second derivatives of an RNN block do not exist (nor does its Rop). "
-            "Write the net with scan where they are needed"
+            "If you need them, write the network with scan"
         )
 
 
@@ -270,10 +270,10 @@ def rnn_with_reserve(
     *,
     hints: Hints | None = None,
 ) -> list[Variable]:
-    """[y, hy, [cy], reserve] of the op; ``applied`` is the op itself or what it lowers to.
+    """[y, hy, [cy], reserve] of the op; ``applied`` is the op itself or its lowered form.
 
-    Where dropout needs one, it draws from a new state of ``stream``. Raises ``TypeMismatch`` for
-    ``cx`` without an LSTM, and for an LSTM without ``cx``.
+    Dropout, if any, draws from a new state of ``stream``. Raises ``TypeMismatch`` for ``cx``
+    without an LSTM, and for an LSTM without ``cx``.
     """
     if (cx is not None) != op.has_cell:
         raise TypeMismatch(op, "cx for an LSTM, and only for it", "cx" if op.has_cell else cx)
@@ -291,13 +291,14 @@ def rnn_with_reserve(
 
 
 class RNNBlock:
-    """A recurrent net of several layers whose parameters are one flat vector.
+    """A recurrent network of several layers whose parameters are one flat vector.
 
     ``rnn_mode``: ``"rnn_relu"``, ``"rnn_tanh"``, ``"lstm"``, ``"gru"``; ``input_mode``:
-    ``"linear"``, or ``"skip"`` (the input has the hidden size and enters the gates as it is);
-    ``direction_mode``: ``"unidirectional"``, ``"bidirectional"``. ``dropout`` is the rate between
-    layers, drawn from ``stream`` (a :class:`RandomStream` or a seed). ``context_name`` is taken
-    for Theano's sake. The layout of the vector is cuDNN's (:mod:`symdnn.ops.nn.rnn_params`).
+    ``"linear"``, or ``"skip"`` (the input has the hidden size and is added to the gates without a
+    matrix); ``direction_mode``: ``"unidirectional"``, ``"bidirectional"``. ``dropout`` is the rate
+    between layers, drawn from ``stream`` (a :class:`RandomStream` or a seed). ``context_name`` is
+    accepted for compatibility with Theano. The layout of the vector is cuDNN's
+    (:mod:`symdnn.ops.nn.rnn_params`).
     """
 
     def __init__(
@@ -344,7 +345,7 @@ class RNNBlock:
         if w.type.ndim != 1:
             raise ArgumentError(f"split_params: wanted a shared vector, got {w.type}")
         value = w.storage.host()
-        # The views may be written to, so copies on devices are stale from here on.
+        # The views may be written, so copies on devices are stale from now on.
         w.storage.written(HOST)
         return value
 
@@ -353,8 +354,8 @@ class RNNBlock:
 
         Input parts by gate, then recurrent ones: reset, update, new memory for a GRU; input,
         forget, new memory, output for an LSTM. Matrices are (inputs, hidden). In a bidirectional
-        net layers 2 i and 2 i + 1 are the two directions of layer i. Writing (``p[:] = ...``)
-        changes ``w``; take fresh views after a function on a GPU has updated it.
+        network layers 2 i and 2 i + 1 are the two directions of layer i. Writing (``p[:] = ...``)
+        changes ``w``; make new views after a function on a GPU has updated it.
         """
         value = self._host(w)
         return rnn_params.pairs(value, self.layout, layer, self._features(input_size))
@@ -364,10 +365,10 @@ class RNNBlock:
         return rnn_params.views(self._host(w), self.layout, self._features(input_size))
 
     def pack_params(self, parts: Any, input_size: int | Sequence[int]) -> Array | None:
-        """The vector (an array) made of parts: the inverse of both.
+        """The vector (an array) of given parts: the inverse of both methods.
 
-        ``parts`` is a list with the list of :meth:`split_params` for each layer, or a mapping as
-        :meth:`named_params` gives it.
+        ``parts`` has for each layer the list of :meth:`split_params`, or is a mapping as the result
+        of :meth:`named_params`.
         """
         dtype = TensorType(self.dtype).numpy
         return rnn_params.pack(parts, self.layout, self._features(input_size), dtype)
@@ -386,7 +387,7 @@ class RNNBlock:
         """[y, hy], or [y, hy, cy] for an LSTM.
 
         ``x`` is (time, batch, input); ``hx`` and ``cx`` are (layers * directions, batch, hidden).
-        ``lengths`` (an integer vector, one for each sequence, in any order) ends sequences early.
+        ``lengths`` (an integer vector, in any order) are the lengths of the sequences.
         ``train=False`` switches dropout off. Differentiable with respect to w, x, hx and cx.
         """
         s = self.layout

@@ -1,10 +1,10 @@
 """The layout of an RNN's parameters: one flat vector, cuDNN's own.
 
-For each layer, and in it each direction (forward, then backward), stand all weight matrices: the
-input ones in the order of the gates, then the recurrent ones. After the matrices of all layers
-stand all biases in the same order. Matrices are row-major, (hidden, inputs). Gates are i, f, g, o
-for an LSTM and r, z, n for a GRU (cuDNN's linLayerID order, which is PyTorch's too). The first
-layer has no input matrices when its input is skipped; its input biases remain.
+The vector has all weight matrices first, for each layer and in it for each direction (forward, then
+backward): the input matrices in the order of the gates, then the recurrent ones. All biases follow
+in the same order. Matrices are row-major, (hidden, inputs). Gates are i, f, g, o for an LSTM and r,
+z, n for a GRU (cuDNN's linLayerID order, which is PyTorch's, too). With ``input_mode="skip"`` the
+first layer has no input matrices, but input biases.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DIRECTION_MODES = ("unidirectional", "bidirectional")
 
 @dataclass(frozen=True)
 class RNNPart:
-    """One matrix or bias: where it lies in the vector, and what it is.
+    """One matrix or bias: its offset in the vector, its kind, layer, direction and gate.
 
     ``kind`` is ``"W"`` (input matrix), ``"R"`` (recurrent matrix), ``"bW"`` or ``"bR"`` (their
     biases); ``direction`` is 0 (forward) or 1 (backward).
@@ -62,7 +62,7 @@ class RNNPart:
 
 @dataclass(frozen=True)
 class RNNShape:
-    """What decides the layout: the mode, the sizes, and the modes of input and direction."""
+    """The parameters of the layout: the mode, the sizes, and the modes of input and direction."""
 
     rnn_mode: str
     hidden_size: int
@@ -71,7 +71,7 @@ class RNNShape:
     direction_mode: str = "unidirectional"
 
     def check(self) -> None:
-        """Raise ValueError naming the argument that has no such value."""
+        """Raise :class:`OptionError`, which names the argument, for a wrong value."""
         for what, value, allowed in (
             ("rnn_mode", self.rnn_mode, tuple(GATES)),
             ("input_mode", self.input_mode, INPUT_MODES),
@@ -91,7 +91,7 @@ class RNNShape:
 
     @property
     def directions(self) -> int:
-        """1, or 2 for a bidirectional net."""
+        """1, or 2 for a bidirectional network."""
         return 1 + (self.direction_mode == "bidirectional")
 
     @property
@@ -105,7 +105,7 @@ class RNNShape:
         return self.hidden_size * self.directions
 
     def inputs_of(self, layer: int, input_size: SizeT) -> SizeT | int:
-        """Columns of the input matrices of a layer; 0 where they are skipped."""
+        """Columns of the input matrices of a layer; 0 if it has none."""
         if layer > 0:
             return self.output_size
         return 0 if self.input_mode == "skip" else input_size
@@ -160,7 +160,7 @@ def views(w: Any, shape: RNNShape, input_size: int) -> dict[str, Any]:
 
 
 def check_length(w: Array, shape: RNNShape, input_size: int) -> None:
-    """Raise ValueError unless ``w`` is a vector of the right length."""
+    """Raise :class:`OptionError` unless ``w`` is a vector of the right length."""
     wanted = int(shape.size(input_size))
     if w.shape != (wanted,):
         raise OptionError(
@@ -172,8 +172,8 @@ def check_length(w: Array, shape: RNNShape, input_size: int) -> None:
 def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Array]:
     """[W, b, W, b, ...] of pseudo-layer ``layer`` (2 l, 2 l + 1 when bidirectional), as views.
 
-    Input parts in the order of the gates, then recurrent ones; matrices transposed, so (inputs,
-    hidden) in Fortran order. A skipped input matrix is an empty (0, hidden) view.
+    Input parts in the order of the gates, then recurrent ones. Matrices are transposed, so (inputs,
+    hidden) in Fortran order. A missing input matrix is an empty (0, hidden) view.
     """
     count = shape.num_layers * shape.directions
     if not 0 <= layer < count:
@@ -191,7 +191,7 @@ def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Array]:
 
 
 def pack(parts: Any, shape: RNNShape, input_size: int, dtype: DtypeLike) -> Array:
-    """The vector made of ``parts``: a mapping from names, or a list of :func:`pairs` lists."""
+    """The vector of ``parts``: a mapping from names, or a list of :func:`pairs` lists."""
     w = np.zeros(shape.size(input_size), dtype)
     if isinstance(parts, Mapping):
         _pack_named(w, parts, shape, input_size)

@@ -1,7 +1,7 @@
-"""Recurrent nets in NumPy: forward, and backpropagation through time.
+"""Recurrent networks in NumPy: forward, and backpropagation through time.
 
-The loop runs over time; each step is one matrix product over the batch, and all input projections
-of a layer are one product. What the backward pass needs is kept in an :class:`RNNReserve`.
+The loop runs over time; each step is one GEMM over the batch, and all input projections of a layer
+are one GEMM. An :class:`RNNReserve` keeps data for the backward pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Block:
 
 @dataclass
 class Run:
-    """What one layer and direction keeps of its forward pass, all indexed by time first."""
+    """The data kept of one layer and direction's forward pass; the first index is time."""
 
     x: Any
     gates: Any  # activated, (T, B, G H)
@@ -42,7 +42,7 @@ class Run:
 
 @dataclass
 class RNNReserve:
-    """Everything the backward pass needs, one :class:`Run` for each layer and direction."""
+    """Data for the backward pass: one :class:`Run` for each layer and direction."""
 
     runs: list[Run] = field(default_factory=list)
     masks: list[Any] = field(default_factory=list)
@@ -67,7 +67,7 @@ def blocks(w: Any, shape: RNNShape, input_size: int) -> list[Block]:
 
 
 def active_steps(lengths: Array | None, steps: int) -> Array | None:
-    """(T, B, 1) flags of the steps that lie within each sequence; None when all do."""
+    """(T, B, 1) flags of the steps within each sequence; None if all are."""
     if lengths is None:
         return None
     return (np.arange(steps)[:, None] < lengths)[..., None]
@@ -82,7 +82,7 @@ def rnn_forward(
     lengths: Array | None,
     masks: Sequence[Any],
 ) -> tuple[Any, Any, Any, RNNReserve]:
-    """(y, hy, cy or None, reserve). ``masks`` multiply what enters the layers after the first."""
+    """(y, hy, cy or None, reserve). ``masks`` multiply the inputs of the layers after the first."""
     active = active_steps(lengths, x.shape[0])
     params = blocks(w, shape, x.shape[2])
     hy, cy = hx.copy(), None if cx is None else cx.copy()
@@ -111,12 +111,12 @@ def _order(steps: int, direction: int) -> Sequence[int]:
 
 
 def flat_product(x: Array, m: Array) -> Array:
-    """``x @ m`` over all steps and sequences as one matrix product."""
+    """``x @ m`` over all steps and sequences as one GEMM."""
     return (x.reshape(-1, x.shape[2]) @ m).reshape(*x.shape[:2], m.shape[1])
 
 
 def project(block: Block, x: Array, gates: int) -> Any:
-    """All input projections at once, (T, B, G H); a skipped input feeds every gate as it is."""
+    """All input projections at once, (T, B, G H); without input matrices every gate reads x."""
     if block.w.shape[1] == 0:
         return np.concatenate([x] * gates, axis=2) + block.bw
     return flat_product(x, block.w.T) + block.bw
@@ -216,7 +216,7 @@ def rnn_backward(
 
 
 def _accumulate(grad: Block, block: Block, run: Run, inputs: Array, recurrent: Array) -> Any:
-    """Write the gradients of the parameters; the gradient of the layer's input."""
+    """Write the gradients of the parameters; returns the gradient of the layer's input."""
     rows, size = block.r.shape
     flat_in, flat_rec = inputs.reshape(-1, rows), recurrent.reshape(-1, rows)
     grad.r[...] = flat_rec.T @ run.before.reshape(-1, size)
@@ -238,7 +238,7 @@ def _back(
     active: Any,
     order: Sequence[int],
 ) -> tuple[Any, Any, Any, Any]:
-    """Through time: gradients of the gates' inputs and recurrent inputs, dhx, dcx."""
+    """The loop through time: gradients of the gates' inputs and recurrent inputs, dhx, dcx."""
     inputs = np.zeros_like(run.gates)
     recurrent = np.zeros_like(run.gates) if mode == "gru" else inputs
     for t in order:

@@ -39,7 +39,7 @@ def check_axis(op: Op, x: TensorType, axis: int) -> None:
 
 
 def wide(*arrays: Array) -> list[Array]:
-    """Arrays to compute with: float16 and bfloat16 as float32, the rest as they are."""
+    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
@@ -53,9 +53,9 @@ def agreed_shape(op: Op, what: str, shapes: Sequence[Shape]) -> Shape:
 
 @dataclass(frozen=True)
 class AlongAxis(Op):
-    """Base of the ops here: the result has the type of the first operand.
+    """Base of these ops: the result has the type of the first operand.
 
-    Each works along ``axis`` alone, on operands of one shape: rewrites may add dimensions to all.
+    Each computes along ``axis`` only, on operands of one shape: rewrites may add dimensions to all.
     """
 
     abstract: ClassVar[bool] = True
@@ -166,15 +166,15 @@ class LogSoftmaxGrad(AlongAxis):
 def softmax(c: TensorLike, axis: int | None = None, *, hints: Hints | None = None) -> Variable:
     """Softmax of a float tensor.
 
-    With ``axis=None`` as Theano has it: a vector gives a row of shape (1, n), a matrix is
-    normalised over axis 1; more dimensions over the last. An explicit ``axis`` (negative ones
-    count from the end) keeps the shape, also of a vector.
+    ``axis=None`` is Theano's rule: a vector becomes a row of shape (1, n), a matrix is normalised
+    over axis 1, more dimensions over the last. An explicit ``axis`` (negative ones count from the
+    end) keeps the shape, also of a vector.
     """
     return _along(Softmax, c, axis, hints)
 
 
 def logsoftmax(c: TensorLike, axis: int | None = None, *, hints: Hints | None = None) -> Variable:
-    """Logarithm of the softmax, computed stably; ``axis`` as in :func:`softmax`."""
+    """Logarithm of the softmax in a stable form; ``axis`` as in :func:`softmax`."""
     return _along(LogSoftmax, c, axis, hints)
 
 

@@ -38,7 +38,7 @@ __all__ = [
 
 
 def wide(*arrays: Array) -> list[Array]:
-    """Arrays to compute with: float16 and bfloat16 as float32."""
+    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
@@ -132,7 +132,7 @@ class TransformerGridGrad(Op):
 
 
 class Corners:
-    """The four pixels around each grid point, and its place between them."""
+    """The four pixels around each grid point, and its position between them."""
 
     def __init__(self, image: Array, grid: Array) -> None:
         self.image = image
@@ -149,7 +149,7 @@ class Corners:
         limit = float(max(height, width) + 2)
         for below in (0, 1):
             for right in (0, 1):
-                # A huge or NaN coordinate must not overflow the integer it becomes.
+                # A huge or NaN coordinate must not overflow when it is cast to an integer.
                 spot = np.nan_to_num(np.clip(self.floor, -limit, limit), nan=-limit)
                 column = spot[..., 0].astype(np.int64) + right
                 row = spot[..., 1].astype(np.int64) + below
@@ -203,7 +203,7 @@ class TransformerSampler(Op):
 
 
 def check_sampler(op: Op, image: TensorType, grid: TensorType) -> None:
-    """An image (N, C, H, W) and a grid (N, H', W', 2) of one dtype."""
+    """Raise unless these are an image (N, C, H, W) and a grid (N, H', W', 2) of one dtype."""
     need(op, image, 4, "an image (N, C, H, W)")
     need(op, grid, 4, "a grid (N, H, W, 2)", (2,))
     if image.dtype != grid.dtype:
@@ -302,7 +302,7 @@ def transformer_sampler(image: TensorLike, grid: TensorLike) -> Variable:
 def spatial_transformer(
     img: TensorLike, theta: TensorLike, scale_width: float = 1, scale_height: float = 1
 ) -> Variable:
-    """``img`` (N, C, H, W) seen through affine matrices ``theta`` (N, 2, 3).
+    """``img`` (N, C, H, W) transformed by affine matrices ``theta`` (N, 2, 3).
 
     The output has ``ceil(H * scale_height)`` rows and ``ceil(W * scale_width)`` columns.
     Differentiable with respect to both.
@@ -315,10 +315,10 @@ def spatial_transformer(
 
 
 def _scaled(size: Dim, scale: float) -> Dim:
-    # An exact fraction: 30 * 0.1 rows are 3, whatever the rounding of 0.1.
+    # An exact fraction: 30 * 0.1 rows are 3, although 0.1 is rounded.
     part = Fraction(scale).limit_denominator(10**6)
     if part <= 0:
-        raise OptionError(f"spatial_transformer: a scale must be positive, got {scale}")
+        raise OptionError(f"spatial_transformer: wanted a positive scale, got {scale}")
     return ceil_div(size * part.numerator, part.denominator)
 
 

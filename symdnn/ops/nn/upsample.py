@@ -1,4 +1,4 @@
-"""Bilinear upsampling, as a transposed convolution with a triangular kernel."""
+"""Bilinear upsampling, as a transposed convolution with a triangular filter."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ def bilinear_upsampling(
 ) -> Variable:  # fmt: skip
     """Images (batch, channels, rows, columns) made ``ratio`` times larger by linear interpolation.
 
-    The pixel ``i`` of the result is at ``(i - (ratio - 1) // 2) / ratio`` of the input's, whose
-    edges are continued. ``use_1D_kernel`` interpolates rows and columns one after the other (the
+    Pixel ``i`` of the result is at position ``(i - (ratio - 1) // 2) / ratio`` of the input, whose
+    edges are repeated. ``use_1D_kernel`` interpolates rows and columns one after the other (the
     same values, less work). ``frac_ratio=(p, q)``, or a pair of these for rows and columns, makes
-    them ``p / q`` times larger: every ``q``-th pixel of what is ``p`` times larger.
+    images ``p / q`` times larger: it takes every ``q``-th pixel of images that are ``p`` times
+    larger.
     """
     up, down = _ratios(ratio, frac_ratio)
     (x,) = float_operands("bilinear_upsampling", 2, input)
@@ -71,7 +72,7 @@ def bilinear_upsampling(
 
 
 def _ratios(ratio: Any, frac_ratio: object) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How often rows and columns are stretched, and which of the results are kept."""
+    """The factors by which rows and columns are stretched, and the steps of kept pixels."""
     pairs = (ratio, 1) if frac_ratio is None else frac_ratio
     if (
         isinstance(pairs, list | tuple)
@@ -91,7 +92,7 @@ def _ratios(ratio: Any, frac_ratio: object) -> tuple[tuple[int, int], tuple[int,
 
 
 def _continued(planes: Variable, axis: int) -> Variable:
-    """Planes with their outermost rows (``axis`` 2) or columns (3) doubled."""
+    """Planes with their outermost rows (``axis`` 2) or columns (3) repeated once."""
     first, last = ((slice(None),) * axis + (s,) for s in (slice(0, 1), slice(-1, None)))
     return operator("join")(axis, planes[first], planes, planes[last])
 
@@ -99,7 +100,7 @@ def _continued(planes: Variable, axis: int) -> Variable:
 def _stretch(
     planes: Variable, kernel: Array, out: tuple[Dim, Dim], ratio: tuple[int, int]
 ) -> Variable:
-    """Transposed convolution that drops what lies before the first and after the last pixel."""
+    """Transposed convolution, without the results before the first and after the last pixel."""
     pads = [0 if r == 1 else 2 * r - (r - 1) // 2 - 1 for r in ratio]
     return conv2d_grad_wrt_inputs(
         planes, kernel[None, None], (None, 1, *out), border_mode=pads, subsample=ratio

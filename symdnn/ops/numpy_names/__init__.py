@@ -1,1 +1,1 @@
-"""NumPy's functions, composed of ops."""
+"""Functions of NumPy and PyTorch, composed of ops."""

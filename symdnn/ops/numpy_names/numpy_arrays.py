@@ -1,4 +1,4 @@
-"""NumPy's and PyTorch's ways to cut, stack and index arrays, written in those that there are."""
+"""Functions of NumPy and PyTorch that split, stack and index arrays, composed of ops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def dstack(tensors: Sequence[TensorLike]) -> Variable:
-    """Tensors one behind the other: along axis 2, which vectors and matrices get."""
+    """Tensors stacked along axis 2, which vectors and matrices get as a new one."""
     return concatenate([_deep(v) for v in _all(tensors)], axis=2)
 
 
@@ -48,13 +48,13 @@ def _all(tensors: Sequence[TensorLike]) -> list[Variable]:
 
 
 def _deep(v: Variable) -> Variable:
-    """``v`` with three dimensions, those that it has the first of a stack."""
+    """``v`` with three dimensions: a vector is a row, a matrix gets a last dimension of size 1."""
     patterns: dict[int, list[Any]] = {0: ["x", "x", "x"], 1: ["x", 0, "x"], 2: [0, 1, "x"]}
     return v.dimshuffle(patterns[v.type.ndim]) if v.type.ndim in patterns else v
 
 
 def column_stack(tensors: Sequence[TensorLike]) -> Variable:
-    """Vectors as the columns of a matrix, beside matrices."""
+    """Vectors (as columns) and matrices side by side in a matrix."""
     vs = _all(tensors)
     return concatenate([v.dimshuffle(0, "x") if v.type.ndim == 1 else v for v in vs], axis=1)
 
@@ -73,7 +73,7 @@ def append(arr: TensorLike, values: TensorLike, axis: int | None = None) -> Vari
     return concatenate(parts, axis)
 
 
-# -- cutting ---------------------------------------------------------------------------------------
+# -- splitting -------------------------------------------------------------------------------------
 
 
 def _cut(v: Variable, bounds: Sequence[TensorLike | None], axis: int) -> list[Variable]:
@@ -118,7 +118,7 @@ def dsplit(x: TensorLike, indices_or_sections: TensorLike) -> list[Variable]:
 def chunk(x: TensorLike, chunks: int, axis: int = 0) -> list[Variable]:
     """``x`` cut along ``axis`` into ``chunks`` parts, all but the last of one size (PyTorch's).
 
-    PyTorch gives fewer parts where the size does not suffice; here the last ones are empty then.
+    If the size does not suffice, PyTorch returns fewer parts; here the last ones are empty.
     """
     v = as_variable(x)
     where = normal_axis("chunk", axis, v.type.ndim)
@@ -163,7 +163,7 @@ def flipud(m: TensorLike) -> Variable:
 
 
 def rot90(m: TensorLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable:
-    """``m`` turned ``k`` times by 90 degrees, from the first of ``axes`` towards the second."""
+    """``m`` rotated ``k`` times by 90 degrees, from the first of ``axes`` towards the second."""
     v = as_variable(m)
     both = list(axes) if isinstance(axes, list | tuple) else [axes]
     chosen = [normal_axis("rot90", x, v.type.ndim) for x in both]

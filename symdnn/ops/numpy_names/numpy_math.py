@@ -1,4 +1,4 @@
-"""NumPy's and PyTorch's functions on elements and vectors, written in those that there are."""
+"""Functions of NumPy and PyTorch on elements and vectors, composed of ops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _floating(x: TensorLike) -> Variable:
 
 
 def _two_floating(x: TensorLike, y: TensorLike) -> tuple[Variable, Variable]:
-    """Both in the dtype that they have in common: an int64 beside a float64 keeps its digits."""
+    """Both in their common dtype: an int64 with a float64 keeps its digits."""
     a, b = as_variable(x), as_variable(y)
     dtype = float_of(a.type.dtype, b.type.dtype)
     return cast(a, dtype), cast(b, dtype)
@@ -63,7 +63,7 @@ def softmax(x: TensorLike, axis: int = -1) -> Variable:
 
 
 def log_softmax(x: TensorLike, axis: int = -1) -> Variable:
-    """The logarithm of :func:`softmax`, exact where that underflows."""
+    """The logarithm of :func:`softmax`, exact also where that underflows."""
     v = _floating(x)
     return along.logsoftmax(v, normal_axis("log_softmax", axis, v.type.ndim))
 
@@ -88,7 +88,7 @@ def lerp(start: TensorLike, end: TensorLike, weight: TensorLike) -> Variable:
 
 
 def hypot(x: TensorLike, y: TensorLike) -> Variable:
-    """``sqrt(x^2 + y^2)``, without overflow on the way."""
+    """``sqrt(x^2 + y^2)``, without overflow of the squares."""
     a, b = map(absolute, _two_floating(x, y))
     big, small = maximum(a, b), minimum(a, b)
     plain = eq(big, 0) | isinf(big)
@@ -112,13 +112,13 @@ def heaviside(x: TensorLike, at_zero: Any) -> Variable:
 
 
 def fmax(x: TensorLike, y: TensorLike) -> Variable:
-    """The larger of two; where one is NaN, the other."""
+    """The larger of two; if one is NaN, the other."""
     a, b = as_variable(x), as_variable(y)
     return switch(_nan(a), b, switch(_nan(b), a, maximum(a, b)))
 
 
 def fmin(x: TensorLike, y: TensorLike) -> Variable:
-    """The smaller of two; where one is NaN, the other."""
+    """The smaller of two; if one is NaN, the other."""
     a, b = as_variable(x), as_variable(y)
     return switch(_nan(a), b, switch(_nan(b), a, minimum(a, b)))
 
@@ -144,7 +144,7 @@ def float_power(x: TensorLike, y: TensorLike) -> Variable:
 
 
 def signbit(x: TensorLike) -> Variable:
-    """Whether an element is negative, -0.0 among them."""
+    """Whether an element is negative; -0.0 is."""
     v = as_variable(x)
     if v.type.is_discrete:
         return v < 0
@@ -198,7 +198,7 @@ def logical_not(x: TensorLike) -> Variable:
 
 
 def nan_to_num(x: TensorLike, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Variable:
-    """``x`` with numbers for NaN and the infinities: the largest of the dtype where not given."""
+    """``x`` with numbers in place of NaN and infinities (default: 0 and the dtype's largest)."""
     v = as_variable(x)
     if v.type.is_discrete:
         return v
@@ -223,7 +223,7 @@ def inner(a: TensorLike, b: TensorLike) -> Variable:
 
 
 def vdot(a: TensorLike, b: TensorLike) -> Variable:
-    """The sum of products of all elements, of the first's complex conjugates."""
+    """The sum of products of all elements, with the complex conjugate of the first operand."""
     x, y = flatten(as_variable(a), 1), flatten(as_variable(b), 1)
     return dot(operator("conj")(x), y)
 
@@ -267,14 +267,14 @@ def _full_convolution(what: str, x: Variable, w: Variable, mode: str) -> Variabl
         found = found[short - 1 : long]
     elif mode == "same":
         start = (short - 1) // 2
-        if what == "correlate":  # NumPy swaps them where v is longer, and turns the result around
+        if what == "correlate":  # NumPy swaps the operands if v is longer, and reverses the result
             start = switch(m > n, short // 2, start)
         found = found[start : start + long]
     return cast(found, dtype)
 
 
 def _exact_convolution(x: Variable, w: Variable, n: Variable, m: Variable, dtype: str) -> Variable:
-    """Sums of products in ``dtype``: ints wrap as NumPy's do, complex numbers stay whole."""
+    """Sums of products in ``dtype``, for complex numbers and for ints, which wrap around."""
     work = "int64" if dtype == "bool" else dtype
     edge = alloc(constant(0, dtype=work), maximum(m - 1, 0))
     spread = join(0, edge, cast(x, work), edge)
@@ -312,7 +312,7 @@ def interp(
 def trapezoid(
     y: TensorLike, x: TensorLike | None = None, dx: TensorLike = 1.0, axis: int = -1
 ) -> Variable:
-    """The integral along ``axis`` by trapezoids between the places ``x`` (or steps ``dx``)."""
+    """The integral along ``axis`` by trapezoids between the points ``x`` (or steps ``dx``)."""
     places = None if x is None else as_variable(x)
     v = _floating(y) if places is None else _two_floating(y, places)[0]
     where = normal_axis("trapezoid", axis, v.type.ndim)

@@ -60,14 +60,14 @@ def _missing(v: Variable) -> Variable:
 def nansum(
     a: TensorLike, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False
 ) -> Variable:
-    """The sum over ``axis`` of what is not NaN (0 of nothing)."""
+    """The sum over ``axis`` of the elements that are not NaN (0 without any)."""
     return sum_of(_filled(as_variable(a), 0), axis, dtype, keepdims)
 
 
 def nanprod(
     a: TensorLike, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False
 ) -> Variable:
-    """The product over ``axis`` of what is not NaN (1 of nothing)."""
+    """The product over ``axis`` of the elements that are not NaN (1 without any)."""
     return prod(_filled(as_variable(a), 1), axis, dtype, keepdims)
 
 
@@ -76,13 +76,13 @@ def _valid(v: Variable, axis: AxisLike, keepdims: bool) -> Variable:
 
 
 def nanmean(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """The mean over ``axis`` of what is not NaN (NaN of nothing)."""
+    """The mean over ``axis`` of the elements that are not NaN (NaN without any)."""
     v = _real(a)
     return nansum(v, axis, keepdims=keepdims) / _valid(v, axis, keepdims)
 
 
 def nanvar(a: TensorLike, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
-    """The variance over ``axis`` of what is not NaN; NaN of no more than ``ddof`` values."""
+    """The variance over ``axis`` without NaNs; NaN for at most ``ddof`` elements."""
     v = _real(a)
     apart = _filled(v - nanmean(v, axis, keepdims=True), 0)
     count = _valid(v, axis, keepdims) - like(ddof, v)
@@ -91,7 +91,7 @@ def nanvar(a: TensorLike, axis: AxisLike = None, ddof: int = 0, keepdims: bool =
 
 
 def nanstd(a: TensorLike, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
-    """The standard deviation over ``axis`` of what is not NaN."""
+    """The standard deviation over ``axis`` without NaNs."""
     return sqrt(nanvar(a, axis, ddof, keepdims))
 
 
@@ -104,12 +104,12 @@ def _nan_extreme(a: TensorLike, axis: AxisLike, keepdims: bool, of: Any, fill: f
 
 
 def nanmax(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """The largest element over ``axis`` that is not NaN (NaN where all are)."""
+    """The largest element over ``axis`` that is not NaN (NaN if all are)."""
     return _nan_extreme(a, axis, keepdims, largest_of, -np.inf)
 
 
 def nanmin(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """The smallest element over ``axis`` that is not NaN (NaN where all are)."""
+    """The smallest element over ``axis`` that is not NaN (NaN if all are)."""
     return _nan_extreme(a, axis, keepdims, smallest_of, np.inf)
 
 
@@ -124,7 +124,7 @@ def nanargmin(a: TensorLike, axis: AxisLike = None) -> Variable:
 
 
 def count_nonzero(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """How many elements over ``axis`` are not 0, an int64."""
+    """The number of elements over ``axis`` that are not 0, an int64."""
     return sum_of(neq(a, 0), axis, keepdims=keepdims)
 
 
@@ -161,7 +161,7 @@ def _last(v: Variable, axes: tuple[int, ...]) -> Variable:
 
 
 def _never_empty(ordered: Variable) -> Variable:
-    """With a NaN behind the last elements, unless there are some for sure."""
+    """``v`` with a NaN appended to the last axis, unless it is known not to be empty."""
     if ordered.type.shape[-1]:
         return ordered
     edge = alloc(like(np.nan, ordered), *dims_of(ordered)[:-1], 1)
@@ -169,10 +169,10 @@ def _never_empty(ordered: Variable) -> Variable:
 
 
 def quantile(a: TensorLike, q: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """Quantiles over ``axis``, in proportion between the two nearest elements (NumPy's "linear").
+    """Quantiles over ``axis``, interpolated between the two nearest elements (NumPy's "linear").
 
     ``q``, a number or an array of them in [0, 1], symbolic or not, gives the leading dimensions of
-    the result. NaN where an element is NaN, and of no elements. Differentiable in ``a``.
+    the result. It is NaN if an element is NaN, and without elements. Differentiable in ``a``.
 
     >>> quantile(np.array([1.0, 2, 4, 8]), [0, 0.5, 0.75]).eval().tolist()
     [1.0, 3.0, 5.0]
@@ -220,7 +220,7 @@ def median(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Vari
 
 
 def digitize(x: TensorLike, bins: TensorLike, right: bool = False) -> Variable:
-    """In which of the intervals between the increasing ``bins`` each element lies, from 0."""
+    """The index (from 0) of the interval between the increasing ``bins`` that has each element."""
     return searchsorted(bins, x, side="left" if right else "right")
 
 
@@ -231,11 +231,11 @@ def histogram(
     weights: TensorLike | None = None,
     density: bool = False,
 ) -> tuple[Variable, Variable]:
-    """(how many elements each bin has, the edges of the bins), as ``numpy.histogram``.
+    """(the number of elements in each bin, the edges of the bins), as ``numpy.histogram``.
 
     ``bins`` is a number or increasing edges; ``range=(low, high)`` is that of the data by default.
-    A bin has its left edge, the last one both. ``weights`` are summed instead of ones; ``density``
-    divides by the total and the widths.
+    A bin contains its left edge, the last one both edges. ``weights`` are summed instead of ones;
+    ``density`` divides by the total and the widths.
     """
     v = cast(flatten(as_variable(a), 1), "float64")
     edges = cast(_edges(v, bins, range), "float64")

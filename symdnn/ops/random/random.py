@@ -1,7 +1,7 @@
-"""Random draws: each op reads a state and returns values and the next state.
+"""Random draws: each op reads a state, and returns values and the next state.
 
-The state is a uint64 vector (key, counter); :mod:`symdnn.ops.random.rng_philox` says how element
-``i`` of a draw follows from key and ``counter + i`` alone, so that every device draws the same.
+The state is a uint64 vector (key, counter). Element ``i`` of a draw depends on key and
+``counter + i`` alone (:mod:`symdnn.ops.random.rng_philox`), so all devices draw the same numbers.
 Inputs are the state, then the op's parameters, then the dimensions of the result (int64 scalars,
 read on the host). Parameters have one dimension for each of the result's and broadcast by static
 1s. No gradient flows through a draw; scale and shift are ordinary arithmetic around it.
@@ -72,7 +72,7 @@ class RandomOp(MultiOp):
 
     abstract: ClassVar[bool] = True
     folds: ClassVar[bool] = False
-    #: How many parameters stand between the state and the dimensions.
+    #: The number of parameters between the state and the dimensions.
     parameters: ClassVar[int] = 0
     dtype: str
     static: tuple[int | None, ...]
@@ -142,9 +142,9 @@ class RandomOp(MultiOp):
         return [None] * len(outputs)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        """The draw of a lane is what one call would draw after those of the lanes before it.
+        """A lane draws the numbers that follow those of the lanes before it.
 
-        With a state for each lane it is a loop: each draws as it would alone.
+        If each lane has its own state, it is a loop: each lane draws as in a single call.
         """
         state, parameters, dims = self.split(inputs)
         own = self.split(axes)
@@ -241,7 +241,7 @@ class RandomIntegers(RandomOp):
 
 @dataclass(frozen=True)
 class RandomPoisson(RandomOp):
-    """How many events there are at a mean of ``rate``: the inverse distribution function of u."""
+    """Numbers of events with the mean ``rate``: the inverse distribution function of u."""
 
     parameters: ClassVar[int] = 1
 
@@ -254,7 +254,7 @@ class RandomPoisson(RandomOp):
         u = philox.open_uniform(state, size, np.float64)
         none = u <= np.exp(-rate)
         found = np.ceil(pdtrik(np.where(none, 0.5, u), np.where(none, 1.0, rate)))
-        # The inverse is of a smoothed function: its steps may be missed by one.
+        # SciPy's inverse is that of a smoothed function: it may be wrong by one.
         found = np.where((found > 0) & (pdtr(found - 1, rate) >= u), found - 1, found)
         return np.where(none, 0, found)
 
@@ -303,7 +303,7 @@ def pick_class(op: Op | str, p: Array, u: Array) -> Any:
     if not (weights >= 0).all() or not (weights.sum(-1) > 0).all():
         raise DataError(f"{op}: probabilities must be >= 0, and some of each row > 0")
     cdf = np.cumsum(weights, -1)
-    # An uniform just below 1 may meet a last class of probability 0: stop at the last positive.
+    # For a uniform just below 1 this is the last class with a positive probability.
     below = (cdf <= u[..., None] * cdf[..., -1:]).sum(-1)
     last = weights.shape[-1] - 1 - np.argmax(weights[..., ::-1] > 0, -1)
     return np.minimum(below, last)
@@ -311,7 +311,7 @@ def pick_class(op: Op | str, p: Array, u: Array) -> Any:
 
 @dataclass(frozen=True)
 class RandomMultinomial(RandomOp):
-    """How often each class came in ``n`` categorical draws with the probabilities ``p``.
+    """The count of each class in ``n`` categorical draws with the probabilities ``p``.
 
     Inputs: state, n, p, dimensions; the result has one more dimension, the classes. Draw ``j`` of
     row ``r`` is element ``r n + j`` of the stream.
@@ -364,8 +364,9 @@ class RandomSubset(RandomOp):
     """Distinct classes in random order, drawn with weights ``p[..., class]``.
 
     Inputs: state, p, dimensions; the last dimension is the number to draw. The smallest
-    exponential variates ``-log(u) / p`` win (Efraimidis and Spirakis 2006), which is drawing one
-    after the other without putting back. Each class of each row uses one element of the stream.
+    exponential variates ``-log(u) / p`` win (Efraimidis and Spirakis 2006), which equals drawing
+    one class after the other without replacement. Each class of each row uses one element of the
+    stream.
     """
 
     parameters: ClassVar[int] = 1
@@ -426,7 +427,7 @@ def random_bernoulli(
 def random_poisson(
     state: TensorLike, rate: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
-    """(numbers of events at a mean of ``rate``, next state)."""
+    """(numbers of events with the mean ``rate``, next state)."""
     dims, static = _dims(size)
     mean = pad_left(as_variable(rate), len(dims))
     return RandomPoisson(dtype, static)(state, mean, *dims)

@@ -1,4 +1,4 @@
-"""Streams of random variables: a seed, and a state of its own for every variable drawn.
+"""Streams of random variables: a seed, and a state for each random variable.
 
 Each call makes a shared uint64 vector (key, counter) with a ``default_update``, so that a function
 which uses the variable draws new numbers at every call, and one variable used twice in a function
@@ -81,7 +81,7 @@ class RandomStream:
     """Random variables from one seed, under the names of Theano's ``RandomStreams``.
 
     ``seed`` is a non-negative int (or several), or None for one from the operating system.
-    ``nstreams`` and ``target`` of the methods are accepted and have no meaning here.
+    ``nstreams`` and ``target`` of the methods are accepted and have no effect.
 
     >>> from symdnn.graph.evaluate import evaluate
     >>> u = RandomStream(seed=1).uniform((2,))
@@ -104,7 +104,7 @@ class RandomStream:
         return fold_seed(whole)
 
     def seed(self, seed: Any = None) -> None:
-        """Start all streams over from another seed (None: the one given at the start)."""
+        """Restart all streams from another seed (None: the seed of the constructor)."""
         if seed is not None:
             self._seed = self._checked_seed(seed)
         for i, (state, _) in enumerate(self.state_updates):
@@ -128,7 +128,7 @@ class RandomStream:
         self.state_updates.append((state, new))
 
     def draw(self, build: Callable[[Shared], tuple[Variable, Variable]]) -> Variable:
-        """The values of ``build(state) -> (values, next state)`` on a state of its own.
+        """The values of ``build(state) -> (values, next state)`` on a new state.
 
         ``values.tag.rng`` is the state, ``values.tag.update`` the pair (state, next state).
         """
@@ -198,10 +198,10 @@ class RandomStream:
         nstreams: Any = None,
         target: Any = None,
     ) -> Variable:
-        """Normal values cut off on both sides, of standard deviation ``std`` after the cut.
+        """Normal values truncated on both sides, of standard deviation ``std`` after truncation.
 
-        It is made at two standard deviations of the normal distribution that is cut, and that one
-        is wider: ``normal(truncate=True)`` takes the deviation before the cut, as in Theano.
+        They are truncated at two standard deviations of a wider normal distribution. In
+        ``normal(truncate=True)`` the deviation is that before truncation, as in Theano.
         """
         mean, deviation = as_variable(avg), as_variable(std)
         kind = _float_dtype(dtype, mean, deviation)
@@ -218,7 +218,7 @@ class RandomStream:
         nstreams: Any = None,
         target: Any = None,
     ) -> Variable:
-        """How many of ``n`` trials succeed, each with probability ``p``.
+        """Numbers of successes in ``n`` trials with probability ``p``.
 
         ``n`` is a non-negative integer or a symbolic one, or a tensor of them; ``n`` and ``p``
         broadcast to ``size``. Each trial takes one number of the stream.
@@ -248,7 +248,7 @@ class RandomStream:
         nstreams: Any = None,
         target: Any = None,
     ) -> Variable:
-        """Numbers of events at a mean of ``lam``, a number or a tensor that fits ``size``.
+        """Numbers of events with the mean ``lam``, a number or a tensor that fits ``size``.
 
         Raises :class:`~symdnn.errors.DataError` in a call for a negative mean.
         """
@@ -292,9 +292,10 @@ class RandomStream:
         nstreams: Any = None,
         target: Any = None,
     ) -> Variable:
-        """How often each class came in ``n`` draws with probabilities ``pvals[..., class]``.
+        """The count of each class in ``n`` draws with probabilities ``pvals[..., class]``.
 
-        Of shape ``(*size, classes)``; ``size=None`` takes one experiment for each row of ``pvals``.
+        The shape is ``(*size, classes)``; ``size=None`` means one experiment for each row of
+        ``pvals``.
         """
         p = _probabilities("multinomial", pvals)
         dims = list(dims_of(p))[:-1] if size is None else size_dims(size, ndim)
@@ -314,7 +315,7 @@ class RandomStream:
     ) -> Variable:
         """Elements of ``a`` (a vector, or a number for ``0 .. a-1``), as ``numpy.random.choice``.
 
-        ``p`` are the probabilities of the elements; without ``replace`` none comes twice.
+        ``p`` are the probabilities of the elements; without ``replace`` no element occurs twice.
         """
         pool = as_variable(a)
         count = dims_of(pool)[0] if pool.type.ndim == 1 else a
@@ -336,7 +337,7 @@ class RandomStream:
         return found.reshape(dims, ndim=len(dims))
 
     def shuffle_row_elements(self, input: TensorLike) -> Variable:
-        """``input`` with the elements of each row (last dimension) in a random order of its own."""
+        """``input`` with the elements of each row (last dimension) in a random order."""
         x = as_variable(input)
         *lead, n = dims_of(x)
         order = self.permutation(lead or None, n=n)
@@ -386,7 +387,7 @@ class RandomStreams(RandomStream):
 class MRG_RandomStreams(RandomStream):
     """Theano's ``rng_mrg.MRG_RandomStreams`` by name and use; the numbers are symdnn's own.
 
-    A seed of 0 is refused, as there.
+    A seed of 0 is refused, as in Theano.
     """
 
     def __init__(self, seed: Any = 12345) -> None:
@@ -395,7 +396,7 @@ class MRG_RandomStreams(RandomStream):
     def _checked_seed(self, seed: object) -> int:
         given = np.atleast_1d(np.asarray(12345 if seed is None else seed, dtype=object))
         if not any(given):
-            raise OptionError("seed=0: MRG_RandomStreams takes no seed of 0; use another number")
+            raise OptionError("seed=0: wanted another number, since MRG_RandomStreams refuses 0")
         return super()._checked_seed(list(given))
 
     def choice(
@@ -411,7 +412,7 @@ class MRG_RandomStreams(RandomStream):
     ) -> Variable:
         """``size`` class indices for each row of a matrix ``p``: shape (rows, size).
 
-        With ``a``, or a vector ``p``, what :meth:`RandomStream.choice` does.
+        With ``a``, or a vector ``p``, it is :meth:`RandomStream.choice`.
         """
         weights = None if p is None else as_variable(p)
         if weights is None or weights.type.ndim == 1:

@@ -1,7 +1,7 @@
 """The generator behind every random number: Philox4x32-10, in NumPy.
 
-Counter-based: word ``j`` of a stream is a function of (key, tag, j) alone, so that numbers can be
-drawn in any order, in parallel, and alike on every device. Source: Salmon, Moraes, Dror and Shaw,
+It is counter-based: word ``j`` of a stream is a function of (key, tag, j) alone, so numbers can be
+drawn in any order, in parallel, and equal on all devices. Source: Salmon, Moraes, Dror and Shaw,
 "Parallel random numbers: as easy as 1, 2, 3", SC 2011; the known-answer vectors of their
 Random123 library are in the tests.
 
@@ -41,7 +41,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 _MASK = 0xFFFFFFFFFFFFFFFF
-_CHUNK = 1 << 13  # blocks whose intermediate arrays stay in the cache
+_CHUNK_BLOCKS = 1 << 13  # so many blocks have intermediate arrays that fit in the cache
 KEY_TAG = 0x5EED
 ROUNDS = 10
 
@@ -72,8 +72,8 @@ def words(state: Array, size: int, per_element: int) -> Array:
     first, skip = divmod(start, 4)
     count = -(-(skip + size * per_element) // 4)
     out = np.empty((count, 4), np.uint32)
-    for at in range(0, count, _CHUNK):
-        part = out[at : at + _CHUNK]
+    for at in range(0, count, _CHUNK_BLOCKS):
+        part = out[at : at + _CHUNK_BLOCKS]
         blocks = np.uint64(first + at & _MASK) + np.arange(len(part), dtype=np.uint64)
         lanes = philox4x32((blocks & _LOW, blocks >> _32, per_element, 0), key)
         for lane, values in enumerate(lanes):

@@ -100,7 +100,7 @@ def precision_text(fgraph: FunctionGraph) -> str:
             dtype = node.inputs[0].type.dtype
             counts[dtype] = counts.get(dtype, 0) + 1
     shown = ", ".join(f"{n} of {dtype}" for dtype, n in sorted(counts.items()))
-    return f"products and convolutions: {shown}" if shown else ""
+    return f"GEMMs and convolutions: {shown}" if shown else ""
 
 
 class _MixedPrecision:

@@ -45,7 +45,7 @@ def test_sizes_that_differ_are_named_with_their_inputs(pair, sizes, calls_before
         pair(ones(sizes[0], 3), ones(sizes[1]))
     assert str(info.value).startswith(
         f"f: wanted one size batch, got {sorted(sizes)}: input 0 (x) has {sizes[0]} in axis 0, "
-        f"input 1 (y) has {sizes[1]} in axis 0. Give arrays that agree"
+        f"input 1 (y) has {sizes[1]} in axis 0. Pass arrays of equal sizes"
     )
 
 

@@ -225,7 +225,7 @@ def test_reports_tell_of_it():
     assert f"kept of what they give    {memory.kept} bytes" in str(memory)
     rows = [r for r in net.f.lowering_report().rows if "parameter has changed" in r.why]
     assert {r.node for r in rows} == {n for n in kept_of(net.f) if not n.op.views}
-    assert "run when what they read has changed" in str(net.f.stages.program)
+    assert "run when their inputs have changed" in str(net.f.stages.program)
     with symdnn.config.change_flags(keep_prepared=False):
         other = Scaled()
     other.check()

@@ -28,7 +28,7 @@ def both(op, *arrays):
     host = {i: int(a) for i, a in enumerate(arrays) if a.ndim == 0}
     (shape,) = op.shapes(types, [a.shape for a in arrays], host)
     call = call_of(op, arrays, out.with_shape(shape))
-    taken = (None, "oneDNN reads few channels that lie together as fast")
+    taken = (None, "oneDNN is as fast for few contiguous channels")
     (made,) = launched(DepthwiseKernel(), call, arrays, taken)
     wide = [a.astype("float64") if a.dtype == "float32" else a for a in arrays]
     (wanted,) = op.compute(*wide)

@@ -35,7 +35,7 @@ T, B, X, H = 5, 3, 4, 6
 RNN = ("cudnn.rnn", "cudnn.rnn_grad_inputs", "cudnn.rnn_grad_weights")
 
 
-# -- recurrent nets -------------------------------------------------------------------------------
+# -- recurrent networks ---------------------------------------------------------------------------
 
 
 def net(mode, layers=2, skip=False, both=False, dtype="float64", **more):

@@ -25,7 +25,7 @@ def on_the_device():
         yield
 
 
-# -- recurrent nets and criterions: the tests of the CPU, on the device ---------------------------
+# -- recurrent networks and criterions: the tests of the CPU, on the device -----------------------
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["steps first", "batch first"])

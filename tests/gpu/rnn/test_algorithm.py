@@ -1,4 +1,4 @@
-"""Which algorithm runs a recurrent net: named, guessed, timed; and the same one backward."""
+"""Which algorithm runs a recurrent network: named, guessed, timed; and the same one backward."""
 
 from __future__ import annotations
 

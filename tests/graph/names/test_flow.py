@@ -67,7 +67,7 @@ def test_a_plain_string_is_no_shape():
 
 
 def test_a_name_is_no_size_of_an_array_to_be_made():
-    with pytest.raises(TypeMismatch, match=r"the name 'batch'. Take the size .* x.shape\[0\]"):
+    with pytest.raises(TypeMismatch, match=r"the name 'batch'. Use the size .* x.shape\[0\]"):
         T.zeros(("batch", 3))
 
 

@@ -98,8 +98,8 @@ def test_a_convolutions_hints_reach_its_node():
     ("make", "message"),
     [
         (lambda: nn.SpatialConvolution(3, 8), r"kW, kH or kernel_size=: wanted an int, or 2"),
-        (lambda: nn.SpatialConvolution(3, 8, 5, 5, kernel_size=5), "by position and by keyword"),
-        (lambda: nn.SpatialConvolution(3, 8, 5, 5, padW=1, padding="same"), "by position and by"),
+        (lambda: nn.SpatialConvolution(3, 8, 5, 5, kernel_size=5), "by position or by keyword"),
+        (lambda: nn.SpatialConvolution(3, 8, 5, 5, padW=1, padding="same"), "by position or by"),
         (lambda: nn.SpatialConvolution(3, 8, 5, 5, 2, 2, padding="same"), "wants stride 1"),
         (lambda: nn.SpatialConvolution(3, 8, 5, 5, groups=2), "must divide both 3 input and 8"),
         (lambda: nn.SpatialConvolution(0, 8, 5, 5), "wanted an int, 1 or more, got 0"),

@@ -124,7 +124,7 @@ def test_a_known_size_that_divides_evenly_is_a_plain_pooling():
         (lambda: nn.SpatialMaxPooling(2, 2, 2, 2, 2, 2), "more than half of the window"),
         (lambda: nn.SpatialMaxPooling(2, 0), "wanted an int, 1 or more"),
         (lambda: nn.SpatialMaxPooling(2, 2, padW=-1), "wanted an int, 0 or more"),
-        (lambda: nn.SpatialMaxPooling(2, 2, kernel_size=2), "by position and by keyword"),
+        (lambda: nn.SpatialMaxPooling(2, 2, kernel_size=2), "by position or by keyword"),
         (lambda: nn.SpatialAdaptiveMaxPooling(0, 2), "output size: wanted an int, 1 or more"),
         (lambda: nn.SpatialAdaptiveMaxPooling(output_size=(1, 2, 3)), "or 2 of them"),
     ],

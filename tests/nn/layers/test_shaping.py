@@ -113,7 +113,7 @@ def test_printing(module, text):
         (lambda x: nn.View(-1, -1), InputError, "at most one -1"),
         (lambda x: nn.View(0), InputError, "wanted sizes of 1 or more"),
         (lambda x: nn.Flatten(5)(x), TypeMismatch, "the axes 5 to -1"),
-        (lambda x: nn.Flatten(2, 1)(x), InputError, "start_dim=2 lies behind end_dim=1"),
+        (lambda x: nn.Flatten(2, 1)(x), InputError, "start_dim=2 is after end_dim=1"),
         (lambda x: nn.Select(4, 0)(x), TypeMismatch, "Select: wanted a tensor with an axis 4"),
         (lambda x: nn.Linear(6, 2)(x), TypeMismatch, r"a float tensor \(..., 6\)"),
         (lambda x: nn.Linear(0, 2), InputError, "inputSize, outputSize: wanted an int, 1"),

@@ -204,7 +204,7 @@ def test_two_optimisers_in_one_function():
     both = o.adam(loss, [net.w], name="a") + o.adam(loss, [net.b], name="b")
     assert {n.partition(".")[0] for n in both.state} == {"a", "b"}
     assert [v for v, _ in both if v in (net.w, net.b)] == [net.w, net.b]
-    with pytest.raises(InputError, match=r"adam.step in both; tell the optimisers apart by name="):
+    with pytest.raises(InputError, match=r"adam.step in both; give the optimisers different name="):
         o.adam(loss, [net.w]) + o.adam(loss, [net.b])
 
 

@@ -275,7 +275,7 @@ def test_no_lane_and_one(lanes: int) -> None:
 
 def test_numbers_of_lanes_must_agree() -> None:
     x, y = VECTOR("x"), VECTOR("y")
-    with pytest.raises(ShapeMismatch, match="one number of lanes"):
+    with pytest.raises(ShapeMismatch, match="equal first dimensions"):
         batch_graph([x + y], {x: Operand(wide(x, 2), True), y: Operand(wide(y, 3), True)})
     one, more = wide(x, 1), wide(y)
     (found,) = batch_graph([x + y], {x: Operand(one, True), y: Operand(more, True)})

@@ -401,7 +401,7 @@ def test_symbolic_shapes():
 
 
 def test_no_number_of_steps():
-    with pytest.raises(SymdnnError, match="neither n_steps nor a sequence"):
+    with pytest.raises(SymdnnError, match="wanted n_steps or a sequence"):
         scan(lambda s: s + 1, outputs_info=np.float64(0))
 
 

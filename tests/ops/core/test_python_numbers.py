@@ -192,7 +192,7 @@ def test_theanos_rule_says_once_where_digits_are_lost(monkeypatch):
         x * 0.5
         x * 3
         x + np.float64(0.1)
-        with pytest.warns(UserWarning, match="0.1 beside float64 is rounded to float32"):
+        with pytest.warns(UserWarning, match="0.1 in an op with float64 is rounded to float32"):
             y = x * 0.1
         assert y.eval({x: [1.0]})[0] == float(np.float32(0.1))
         x * 0.3  # it is said once

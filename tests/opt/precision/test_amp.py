@@ -441,7 +441,7 @@ def test_the_report_says_nothing_of_amp_where_it_works():
     with config.change_flags(amp="bf16"):
         f = symdnn.function([x, w], T.dot(x, w), mode=symdnn.Mode(target="cuda:sm_90"))
     assert "changes nothing" not in str(f.lowering_report())
-    assert "products and convolutions: 1 of bfloat16" in str(f.lowering_report())
+    assert "GEMMs and convolutions: 1 of bfloat16" in str(f.lowering_report())
 
 
 def test_a_convolution_takes_in_what_mixed_precision_computes_in_float32() -> None:

@@ -1,7 +1,7 @@
-// What a kernel keeps in shared memory, and blocks of a cluster that see each other's. CLUSTER blocks
-// are one; with 1, and where there are no clusters, a block is alone.
+// Shared memory of a kernel, and exchange between the blocks of a cluster. A cluster has CLUSTER
+// blocks; 1 on GPUs without clusters.
 
-// So many bytes, as the launch asks for: the same for each block.
+// The launch sets the number of bytes, the same for each block.
 #ifdef SYMDNN_HOST
 static bytes16 kept[256 * 1024 / 16];
 #else
@@ -22,9 +22,9 @@ INLINE u32 address_at(u32 own, u32 rank) {
   return at;
 }
 
-// What each block of the cluster tells all of them, once: it is written into their shared memory, and
-// counted there by a barrier in memory. (A barrier of the cluster would first wait for everything
-// that was written to global memory.) `start` comes first, `started` before the first `tell`.
+// One broadcast from each block to all blocks of the cluster. The value is written to their shared
+// memory, and a barrier in that memory counts the writes. (A barrier of the cluster would first
+// wait for all writes to global memory.) Call `start` first, and `started` before the first `tell`.
 template <class S> struct Exchange {
   S told[CLUSTER];
   u64 barrier;
@@ -37,7 +37,7 @@ template <class S> struct Exchange {
     asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
   }
   __device__ void started() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
-  // To be called by all threads of one warp, which have the same `mine`.
+  // Called by all threads of one warp, with the same `mine`.
   __device__ void tell(const S& mine) {
     const u32 own = shared_address(&barrier), lane = threadIdx.x % 32;
     if (lane == 0)
@@ -53,7 +53,7 @@ template <class S> struct Exchange {
                      "r"(to + 4 * i), "r"(words.v[i]), "r"(counted) : "memory");
     }
   }
-  // What the block of this rank has told.
+  // The value broadcast by the block of this rank.
   __device__ S heard(u32 rank) {
     u32 done = 0;
     while (!done)
@@ -75,8 +75,8 @@ template <class S> struct Exchange {
 };
 #endif
 
-// Copies to shared memory that do not wait; `settled` waits for all but the last LEFT groups of
-// them, each closed by `group_copies`. A thread sees its own copies then.
+// Asynchronous copies to shared memory; `group_copies` ends a group of them. `settled` waits for
+// all but the last LEFT groups. Then a thread can read its own copies.
 template <int N, class E> INLINE void copy_kept(Vec<E, N>* to, const E* from) {
 #ifndef SYMDNN_HOST
   constexpr i32 BYTES = N * (i32)sizeof(E);

@@ -1,8 +1,8 @@
-// What every kernel starts with: types by their names in symdnn, conversions as NumPy makes them,
-// 16-byte vectors, and the error word. Includes nothing: users of symdnn have no toolkit.
+// The prelude of every kernel: types by their names in symdnn, NumPy's conversions, 16-byte
+// vectors, and the error word. It includes no files, since users of symdnn have no CUDA toolkit.
 //
-// SYMDNN_HOST is set where the same text is compiled for a CPU, which then supplies the
-// instructions of the device.
+// SYMDNN_HOST is set when the same text is compiled for a CPU, which then defines the instructions
+// of the device.
 
 typedef signed char i8;
 typedef unsigned char u8;
@@ -89,14 +89,14 @@ template <class To, class From> INLINE To convert(From x) { return Convert<To, F
 
 // -- vectors -------------------------------------------------------------------------------------
 
-// No access is wider than 16 bytes, and no address need be a multiple of more.
+// No access is wider than 16 bytes, and addresses need no larger alignment.
 template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec { T v[N]; };
 
 template <int N, class T> INLINE Vec<T, N> load(const T* p) { return *(const Vec<T, N>*)p; }
 template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T, N>*)p = x; }
 
-// -- errors on data: the first one stays; nothing is read or written outside ----------------------
+// -- errors of data: the first one is kept; nothing is accessed out of bounds ---------------------
 
 enum {
   INDEX_ERROR = 1, ASSERT_ERROR = 2, LABEL_ERROR = 3, RANGE_ERROR = 4, WEIGHT_ERROR = 5,
@@ -114,7 +114,7 @@ INLINE void report(i32* word, i32 code, i64 node, i64 value, i64 limit) {
   }
 }
 
-// -- the block's place in the grid ----------------------------------------------------------------
+// -- the block's position in the grid -------------------------------------------------------------
 
 INLINE i64 global_thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 INLINE i64 thread_count() { return (i64)gridDim.x * blockDim.x; }

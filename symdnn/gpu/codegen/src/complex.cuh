@@ -1,4 +1,4 @@
-// Complex numbers as {real part, imaginary part}, and what instructions compute of them: as NumPy.
+// Complex numbers as {real part, imaginary part}, with NumPy's results of all instructions.
 
 template <class T> struct alignas(2 * sizeof(T)) cplx { T re, im; };
 typedef cplx<float> c64;
@@ -39,7 +39,7 @@ template <class T> INLINE cplx<T> s_c_sub(cplx<T> a, cplx<T> b) {
 template <class T> INLINE cplx<T> s_c_mul(cplx<T> a, cplx<T> b) {
   return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
-// Smith's: no intermediate result overflows that need not.
+// Smith's algorithm: no avoidable overflow of an intermediate result.
 template <class T> INLINE cplx<T> s_c_div(cplx<T> a, cplx<T> b) {
   const T size_re = s_abs(b.re), size_im = s_abs(b.im);
   if (size_re >= size_im) {

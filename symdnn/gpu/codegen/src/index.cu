@@ -1,5 +1,6 @@
-// Gather and scatter by index arrays. Each element of an iteration space has a place in x (where
-// the indices add to it) and one in y. T moves as it is, or is added in A; OWNER numbers elements.
+// Gather and scatter by index arrays. Each element of an iteration space has an offset in x, which
+// the indices determine, and one in y. T is copied, or summed in A; OWNER is the type of numbers of
+// elements.
 
 struct Parameters {
   T* x;
@@ -31,7 +32,7 @@ INLINE i64 index_value(const void* p, i64 kind, i64 at) {
   }
 }
 
-// The element of x that the indices name; false where one is out of range, which is reported.
+// The offset of the indexed element of x; false if an index is out of range, which is reported.
 INLINE bool chosen(const Parameters& p, COUNT n, i64& at) {
   at = place(n, p.size, p.x_step);
   bool inside = true;
@@ -59,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__
   }
 }
 
-// Of several values for one place the last one stays: first each place finds who is last.
+// Of several values for one element the last one stays: first each element finds its last writer.
 extern "C" __global__ void __launch_bounds__(256) claim(const __grid_constant__ Parameters p) {
   EACH(n) {
     i64 at;
@@ -82,9 +83,9 @@ extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Pa
   }
 }
 
-// The same sum in an order that does not depend on which thread comes first. Each position of the
-// index arrays is a row; `rank` gives what is sorted: the place of its row and its number. The
-// columns of a row are the rest of the iteration space.
+// The sum in an order that does not depend on the threads' timing. Each position of the index
+// arrays is a row. `rank` makes the keys for sorting: the offset of its row in x, and its number.
+// The columns of a row are the rest of the iteration space.
 extern "C" __global__ void __launch_bounds__(256) rank(const __grid_constant__ Parameters p) {
   EACH(n) {
     i64 at;

@@ -1,10 +1,10 @@
-// Ops on integer labels, one for each row of scores; the classes lie along one axis. A label that
-// is no class is reported and its row gets 0.
+// Ops on integer labels, one for each row of scores; the classes are along one axis. A label that
+// is no class is reported, and its row becomes 0.
 // KIND 0: pick, 1: -log(pick), 2: place a value, 3: place -value / score, 4: gradient of the
-// softmax loss, 5: one-hot. T is the type of scores, W that of the work, L that of labels.
+// softmax loss, 5: one-hot. T is the type of scores, W the type of computation, L that of labels.
 
 struct Parameters {
-  const T* scores;  // picked from; of 3 the probabilities, of 4 the log-softmax
+  const T* scores;  // the input of KIND 0 and 1; the probabilities of 3, the log-softmax of 4
   const T* values;  // one for each row
   const L* labels;
   T* y;
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(256) pick(const __grid_constant__ P
 extern "C" __global__ void __launch_bounds__(256) spread(const __grid_constant__ Parameters p) {
   const i64 total = p.rows * p.classes;
   for (i64 n = global_thread(); n < total; n += thread_count()) {
-    // Neighbouring threads write neighbours: the classes are the last axis, or rows are.
+    // Coalesced writes: neighbouring threads take neighbours along the last axis, classes or rows.
     const COUNT row = (COUNT)(p.y_step == 1 ? (COUNT)n / (COUNT)p.classes : (COUNT)n % (COUNT)p.rows);
     const i64 c = p.y_step == 1 ? n - (i64)row * p.classes : (COUNT)n / (COUNT)p.rows;
     const i64 label = label_of(p, row);

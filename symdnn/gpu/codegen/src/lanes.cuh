@@ -1,7 +1,7 @@
-// What the lanes of a row, neighbours in a block of one dimension, find together: every lane gets
-// the result. All threads of the block must come here. LANES is a power of two.
+// Reductions over the lanes of a row, which are neighbours in a one-dimensional block: every lane
+// gets the result. All threads of the block must call them. LANES is a power of two.
 
-// A NaN is no larger than anything.
+// The larger of two; a NaN loses against any number.
 struct Larger {
   static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
   static __device__ __forceinline__ double of(double a, double b) { return fmax(a, b); }
@@ -29,7 +29,7 @@ template <class How, int LANES, class W> INLINE W together(W value) {
   return value;
 }
 
-// The exponential as the stored type deserves it.
+// The exponential, as exact as the stored type needs it.
 template <class T> struct Exponential {
   static __device__ __forceinline__ float of(float x) { return expf(x); }
 };

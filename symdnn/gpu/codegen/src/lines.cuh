@@ -1,4 +1,4 @@
-// Places of elements from their numbers in C order; u32 numbers divide faster than u64 ones.
+// Offsets of elements by their numbers in C order; u32 numbers divide faster than u64 ones.
 
 template <class Count, int N>
 INLINE i64 place(Count number, const i64 (&size)[N], const i64 (&step)[N]) {

@@ -1,4 +1,4 @@
-// Arrays made of little: ranges, vectors of scalars, and the check of an assertion.
+// Ranges, vectors of scalars, and the check of an assertion.
 
 #if defined(RANGE)
 struct Parameters {

@@ -1,6 +1,7 @@
 // The gradient of max pooling: every element that equals a window's maximum gets the window's
-// gradient. One thread for each element of x adds up over the windows that hold it, so nothing is
-// added atomically and the bits are the same each time. DIMS pooled dimensions, the last fastest.
+// gradient. One thread for each element of x sums over the windows that contain it, without
+// atomics, so the result is deterministic. There are DIMS pooled dimensions, the last one
+// contiguous.
 //
 // T is the stored type, A the type of sums.
 

@@ -1,6 +1,6 @@
-// What measuring a library's kernels needs: random operands, and how far results are from a truth.
-// The truth is of a wider type and always has channels second: (outer, channels, inner), where the
-// arrays of type T may have them last.
+// Helpers for timing and checking a library's kernels: random operands, and the difference of
+// results from a reference. The reference is of a wider type and always (outer, channels, inner);
+// arrays of type T may have the channels last.
 
 INLINE i64 in_memory(i64 n, i64 channels, i64 inner, i64 last) {
   if (!last) return n;
@@ -9,7 +9,7 @@ INLINE i64 in_memory(i64 n, i64 channels, i64 inner, i64 last) {
 }
 
 #if defined(FILL)
-// Uniform in [-1, 1), rounded to T: a mixed counter (Steele, Lea and Flood's SplitMix64).
+// Uniform in [-1, 1), rounded to T: a hash of the index (Steele, Lea and Flood's SplitMix64).
 extern "C" __global__ void __launch_bounds__(256)
     fill_random(T* y, WIDE* wide, i64 count, i64 channels, i64 inner, i64 last, i64 seed) {
   for (i64 n = global_thread(); n < count; n += thread_count()) {
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(256) spoil(T* y, i64 count) {
   for (i64 n = global_thread(); n < count; n += thread_count()) y[n] = convert<T>(__int_as_float(0x7fc00000));
 }
 #else
-// Adds to out: the sum of (a - b)^2, that of b^2; and takes the largest |a - b|. NaN stays NaN.
+// Adds the sums of (a - b)^2 and of b^2 to out, and finds the largest |a - b|. NaN stays NaN.
 // Infinity has no error where b is beyond the range of T.
 extern "C" __global__ void __launch_bounds__(256)
     difference(const T* a, const WIDE* b, i64 count, i64 channels, i64 inner, i64 last,
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(256)
   if (threadIdx.x % 32 == 0) {
     atomicAdd(out, error);
     atomicAdd(out + 1, scale);
-    // Of doubles that are not negative the larger one has the larger bits, NaN the largest.
+    // Doubles that are not negative are in the order of their bits, with NaN as the largest.
     atomicMax((u64*)(out + 2), (u64)__double_as_longlong(largest));
   }
 }

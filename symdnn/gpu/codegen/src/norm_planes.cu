@@ -1,10 +1,12 @@
-// Batch normalisation of planes in one go: a cluster of blocks keeps all elements of a channel in
-// shared memory while it finds what they have in common, so memory is read once. GRADIENT 0: y, mean
-// and invstd, with RUNNING the new running values too; 1: dx, and the gradients of scale and shift.
-// T is the type of elements, W that of the work. V elements are a vector, THREADS threads a block.
+// Batch normalisation of planes (NCHW) in one kernel: a cluster of blocks keeps all elements of a
+// channel in shared memory while it computes their statistics, so memory is read once. GRADIENT 0:
+// y, mean and invstd, with RUNNING the new running values, too; 1: dx, and the gradients of scale
+// and shift. T is the type of elements, W the type of computation. A vector has V elements, a block
+// THREADS threads.
 //
-// A plane of p.vectors vectors takes PASSES passes of p.active threads; or a pass takes BESIDE planes.
-// A block works on SHARE images: on so many vectors a thread, one for each pass and ROUNDS rounds.
+// A plane of p.vectors vectors takes PASSES passes of p.active threads; or a pass takes BESIDE
+// planes. A block computes SHARE images in ROUNDS rounds: a thread has a vector for each pass and
+// round.
 
 struct Parameters {
   const T* x;
@@ -23,7 +25,7 @@ struct Parameters {
 
 #define GROUPS 4
 
-// What a block is to find together.
+// The state of a block's common reduction.
 #if GRADIENT
 struct State {
   W plain, scaled;
@@ -55,7 +57,7 @@ struct State : Moments<W> {
 };
 #endif
 
-// A vector to global memory in one instruction: NVRTC 13 takes such stores apart in this loop.
+// Stores a vector in one instruction: NVRTC 13 splits such stores in this loop.
 INLINE void store_whole(T* to, const Vec<T, V>& x) {
 #ifndef SYMDNN_HOST
   if constexpr (V * sizeof(T) == 16) {
@@ -74,7 +76,7 @@ INLINE void store_whole(T* to, const Vec<T, V>& x) {
   store(to, x);
 }
 
-// All lanes get the same bits: the lower one's state is the one that the upper one's is merged into.
+// All lanes get the same bits: always the upper lane's state is merged into the lower one's.
 template <i32 LANES> INLINE void meet_in_warp(State& mine) {
 #pragma unroll 1
   for (i32 half = 1; half < LANES; half *= 2) {
@@ -86,7 +88,7 @@ template <i32 LANES> INLINE void meet_in_warp(State& mine) {
   }
 }
 
-// The state of all threads of all blocks of the cluster, of which each thread gets the same bits.
+// The merged state of all threads of the cluster; each thread gets the same bits.
 INLINE State all_together(State mine, Exchange<State>& exchange) {
   __shared__ State warps[32];
   const i32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -112,7 +114,7 @@ struct Mine {
   bool whole;
   i64 start, step;
 
-  // Each of them in turn, by its slot and its place: those of a group before the next group's.
+  // Visits the vectors by slot and offset, one group after the other.
   template <class What>
   __device__ __forceinline__ void each(i32 group, const What& what) const {
     const i32 end = (group + 1) * PER_GROUP < rounds ? (group + 1) * PER_GROUP : rounds;
@@ -133,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) IN_CLUSTER norm_
   const i32 vectors = (i32)p.vectors, active = (i32)p.active;
   const i32 beside = BESIDE > 1 ? thread / vectors : 0, at = thread - beside * vectors;
   const i32 first = (i32)cluster_rank() * SHARE + beside, left = (i32)p.images - first;
-  // Images of this thread: of its block's, each BESIDE-th.
+  // The images of this thread: every BESIDE-th of its block's.
   const i32 own = SHARE - beside < left ? SHARE - beside : left;
   const i32 rounds = thread < active && own > 0 ? (own + BESIDE - 1) / BESIDE : 0;
   const bool whole = (PASSES - 1) * active + at < vectors;

@@ -1,5 +1,6 @@
-// x[row] += the sum of the rows of y that go there, in their order. `ranks` is sorted: place of the
-// row in x (high 32 bits) and number of the row of y (low 32 bits); all ones: no row.
+// x[row] += the sum of the rows of y with this target, in their order. `ranks` is sorted: the
+// offset of the row in x (high 32 bits) and the number of the row of y (low 32 bits); all ones: no
+// row.
 
 struct Parameters {
   T* x;

@@ -1,5 +1,6 @@
-// Philox4x32-10, word for word as symdnn.ops.random.rng_philox has it: a draw of K words per element reads
-// the words K e .. K e + K - 1 of the stream, e = counter + element, from blocks tagged K.
+// Philox4x32-10, with the same words as symdnn.ops.random.rng_philox: a draw of K words per element
+// reads the words K e .. K e + K - 1 of the stream, e = counter + element, from blocks with the tag
+// K.
 
 struct Words { u32 v[4]; };
 
@@ -40,5 +41,5 @@ INLINE double open52(u64 word) { return ((double)(word >> 12) * 2.0 + 1.0) * 0x1
 INLINE float open_cells(u32 word, int bits) {
   return ((float)(word >> (32 - bits)) * 2.0f + 1.0f) * float_of_bits((u32)(127 - bits - 1) << 23);
 }
-// Finer, rounded to float: what Box and Muller start from.
+// With a finer grid, rounded to float, for Box and Muller.
 INLINE float fine_uniform(u32 word) { return (float)word * 0x1p-32f + 0x1p-33f; }

@@ -4,7 +4,7 @@
 
 struct Sizes { i64 d, h, w; };
 
-// The larger of two; a NaN stays.
+// The larger of two, or NaN if one is.
 INLINE double larger(double a, double b) { return b > a || b != b ? b : a; }
 INLINE float larger(float a, float b) {
 #if !defined(SYMDNN_HOST) && __CUDA_ARCH__ >= 800
@@ -16,7 +16,7 @@ INLINE float larger(float a, float b) {
 #endif
 }
 
-// The same of 16-bit floats, two at a time where there are so many: nothing is rounded.
+// The same for 16-bit floats, two at a time if possible, without rounding.
 INLINE f16 larger(f16 a, f16 b) { return convert<f16>(larger(float_of(a), float_of(b))); }
 INLINE bf16 larger(bf16 a, bf16 b) { return convert<bf16>(larger(float_of(a), float_of(b))); }
 #if !defined(SYMDNN_HOST) && __CUDA_ARCH__ >= 800
@@ -56,7 +56,7 @@ INLINE i32 inside(i32 first, i32 window, i64 size) {
   const i32 high = first + window < (i32)size ? first + window : (i32)size;
   return high - low;
 }
-// How many elements the window at (d, h, w) divides by.
+// The divisor of the window at (d, h, w).
 INLINE A elements_of(const Sizes& size, i32 d, i32 h, i32 w) {
   if (MODE == 3) return (A)1;
   if (MODE != 2) return (A)(WD * WH * WW);
@@ -65,15 +65,15 @@ INLINE A elements_of(const Sizes& size, i32 d, i32 h, i32 w) {
 }
 INLINE bool within(i32 at, i64 size) { return (u32)at < (u32)size; }
 
-// The windows over an element: (place + padding) / stride and the DEEP - 1 before it.
+// The windows over an element: (position + padding) / stride and the DEEP - 1 before it.
 #define DEEP_D ((WD + SD - 1) / SD)
 #define DEEP_H ((WH + SH - 1) / SH)
 #define DEEP_W ((WW + SW - 1) / SW)
 
-// Forward, a thread makes ROWS by STRIP results: their windows have so many columns and lines.
+// The columns and lines of the windows of the ROWS by STRIP results that a thread computes.
 #define SPAN ((STRIP - 1) * SW + WW)
 #define LINES ((ROWS - 1) * SH + WH)
-// Where depth, line or column `at` is read. CLAMPED: every window of a maximum has an element inside,
-// and what lies outside is replaced by the nearest one inside, which does not change the maximum.
+// The depth, line or column that is read for `at`. CLAMPED: for a maximum, elements outside are
+// replaced by the nearest one inside. Every window has one inside, so this keeps the maximum.
 INLINE i32 clamped(i32 at, i64 size) { return at < 0 ? 0 : at < (i32)size ? at : (i32)size - 1; }
 #define PLACE(AT, SIZE) (CLAMPED ? clamped(AT, SIZE) : (AT))

@@ -1,9 +1,9 @@
-// Pooling of (N, sizes, C): a thread makes V neighbouring channels of ROWS by STRIP results, so that
-// what their windows share is read once.
+// Pooling of (N, sizes, C): a thread computes V neighbouring channels of ROWS by STRIP results, so
+// that elements of several windows are read once.
 
 struct Parameters { const T* x; T* y; i64 images; i64 groups; Sizes in, out; };
 
-// Maxima are found in the stored type, sums in that of the work.
+// Maxima are computed in the stored type, sums in the type of computation.
 #if MODE == 0
 typedef T Kind;
 typedef Vec<T, V> Held;
@@ -19,7 +19,7 @@ INLINE Held joined_to(const Held& held, const Vec<T, V>& x) {
 }
 #endif
 
-// One line of the windows, from column `w` on; a column outside counts only for what is inside.
+// One line of the windows, from column `w` on, and which of its columns are inside.
 struct Line {
   Vec<T, V> x[SPAN];
   bool inside[SPAN];
@@ -36,7 +36,7 @@ INLINE Line read_line(const Parameters& p, const T* from, bool there, i32 w) {
   return line;
 }
 
-// The line joined into the results of the rows that it is in.
+// Joins the line into the results whose windows contain it.
 INLINE void join_line(const Line& line, i32 number, Held (&held)[ROWS][STRIP]) {
 #pragma unroll
   for (i32 j = 0; j < ROWS; j++) {
@@ -84,7 +84,7 @@ INLINE void pool_at(const Parameters& p, i64 image, i32 d, i32 h, i32 w, u32 gro
     }
 }
 
-// Blocks of a part of a row of results, a band of ROWS rows (of one depth), and an image.
+// A block has a part of a row of results, a band of ROWS rows (of one depth), and an image.
 extern "C" __global__ void __launch_bounds__(256) pool_channels(
     const __grid_constant__ Parameters p) {
   const u32 strips = ((u32)p.out.w + STRIP - 1) / STRIP, bands = ((u32)p.out.h + ROWS - 1) / ROWS;

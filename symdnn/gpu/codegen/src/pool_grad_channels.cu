@@ -1,5 +1,5 @@
-// The gradient of pooling of (N, sizes, C), V neighbouring channels in a thread, which gathers what
-// the windows over its element send: of a maximum, those whose maximum it is (every tie).
+// The gradient of pooling of (N, sizes, C). A thread has V neighbouring channels of an element and
+// sums the gradients of its windows: for a maximum, of those whose maximum it is (every tie).
 
 struct Parameters { const T* x; const T* y; const T* dy; T* dx; i64 total, groups; Sizes in, out; };
 

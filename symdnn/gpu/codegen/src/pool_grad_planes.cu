@@ -1,6 +1,6 @@
-// The gradient of pooling of planes: a thread makes V neighbouring elements of a line (a multiple
-// of SW, or 1) and gathers what the windows over them send: of a maximum, those whose maximum an
-// element is (every tie).
+// The gradient of pooling of planes (NCHW). A thread has V neighbouring elements of a line (a
+// multiple of SW, or 1) and sums the gradients of their windows: for a maximum, of those whose
+// maximum an element is (every tie).
 
 struct Parameters { const T* x; const T* y; const T* dy; T* dx; i64 total; Sizes in, out; };
 
@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(256) pool_grad_planes(
     const i32 h = rest % (u32)p.in.h; rest /= (u32)p.in.h;
     const i32 d = rest % (u32)p.in.d;
     const i64 plane = rest / (u32)p.in.d;
-    // Windows are counted from one below which the distance to them is known.
+    // Windows are counted from the first one whose distance is known when the code is compiled.
     const i32 base = V % SW == 0 ? w / SW : (w + PW) / SW;
     const i32 ahead = V % SW == 0 ? PW : (w + PW) % SW;
     A sum[V];

@@ -1,14 +1,15 @@
-// Pooling of planes: a thread makes ROWS by STRIP neighbouring results. It reads each line of their
-// windows once, in vectors of V elements: V is STRIP times SW, or both are 1.
+// Pooling of planes (NCHW): a thread computes ROWS by STRIP neighbouring results. It reads each
+// line of their windows once, in vectors of V elements: V is STRIP times SW, or both are 1.
 
 struct Parameters { const T* x; T* y; i64 total; Sizes in, out; };
 
-// Elements OFFSET, ... of a strip that begins at column a: those beyond the border do not count.
+// Elements OFFSET, ... of a strip that begins at column a; elements outside of the line do not
+// count.
 template <i32 OFFSET>
 INLINE void read(const T* line, bool there, i32 a, i64 width, A (&row)[SPAN]) {
   if constexpr (OFFSET < SPAN - PW) {
     if constexpr (V > 1 && OFFSET % V == 0 && OFFSET + V <= SPAN - PW) {
-      // The vector that the strip begins with is inside as a whole.
+      // The first vector of the strip is completely inside.
       const bool inside = (OFFSET == 0 || within(a + OFFSET, width)) && there;
       Vec<T, V> x;
       if (inside) x = load<V>(line + a + OFFSET);
@@ -23,7 +24,7 @@ INLINE void read(const T* line, bool there, i32 a, i64 width, A (&row)[SPAN]) {
   }
 }
 
-// A line of the windows, joined into the results of the rows that it is in.
+// Joins a line into the results whose windows contain it.
 INLINE void join_line(const A (&row)[SPAN], i32 number, A (&held)[ROWS][STRIP]) {
 #pragma unroll
   for (i32 k = 0; k < STRIP; k++) {

@@ -1,7 +1,7 @@
-// Draws: y from a state (key, counter), and the next state. T is the type of the values, P that of
-// parameters. KIND 0: uniform, 1: normal, 2: truncated normal, 3: bernoulli, 4: integers,
-// 5: 64-bit words, 6: categorical, 7: multinomial, 8: exponential race, 9: dropout's mask,
-// 10: uniform of 52 bits. BITS is the precision of the uniforms.
+// Random draws: y and the next state from a state (key, counter). T is the type of the values, P
+// that of parameters. KIND 0: uniform, 1: normal, 2: truncated normal, 3: bernoulli, 4: integers,
+// 5: 64-bit words, 6: categorical, 7: multinomial, 8: exponential race, 9: dropout's mask, 10:
+// uniform of 52 bits. BITS is the precision of the uniforms.
 
 struct Parameters {
   const u64* state;
@@ -39,7 +39,7 @@ INLINE T value(const Parameters& p, i64 n, u32 word) {
   return convert<T>((double)word < threshold(p, n));
 #endif
 }
-// A thread takes the four words of a block, which may begin before the first element.
+// A thread computes the four words of a block, which may begin before the first element.
 extern "C" __global__ void __launch_bounds__(256) draw(const __grid_constant__ Parameters p) {
   const u64 key = p.state[0], counter = p.state[1];
   const i64 skip = (i64)(counter % 4), blocks = (skip + p.count + 3) / 4;
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256) draw(const __grid_constant__ P
 }
 
 #elif KIND == 1
-// Pairs of the stream by Box and Muller; an odd counter begins in the middle of one.
+// Pairs of normal values by Box and Muller; an odd counter begins with the second of a pair.
 extern "C" __global__ void __launch_bounds__(256) draw(const __grid_constant__ Parameters p) {
   const u64 key = p.state[0], counter = p.state[1];
   const i64 odd = (i64)(counter & 1), pairs = (odd + p.count + 1) / 2;
@@ -145,7 +145,7 @@ INLINE T value(const Parameters& p, i64 n, u64 key, u64 counter) {
   return word64_of(key, counter, (u64)n);
 #else
   const double w = (double)widen(p.a[place((u64)n, p.size, p.a_step)]);
-  if (n % p.classes == 0) {  // the first class of a row sees whether there are enough
+  if (n % p.classes == 0) {  // the thread of a row's first class checks that there are enough
     i64 possible = 0;
     for (i64 c = 0; c < p.classes; c++)
       possible += widen(p.a[place((u64)(n + c), p.size, p.a_step)]) > 0;

@@ -4,8 +4,8 @@ INLINE double multiplied_added(double a, double b, double c) { return fma(a, b, 
 INLINE float about_reciprocal(float x) { return fast_reciprocal(x); }
 INLINE double about_reciprocal(double x) { return 1.0 / x; }
 
-// What a reduction keeps while it goes: one struct for each kind. take() sees an element and its
-// number in C order over the reduced axes, merge() another struct of elements that come elsewhere.
+// The states of reductions, a struct for each kind. take() adds an element, given with its number
+// in C order over the reduced axes; merge() adds the state of other elements.
 
 template <class T> struct Sum {
   T total;
@@ -23,7 +23,7 @@ template <class T> struct Prod {
   __device__ T result() const { return total; }
 };
 
-// The extremes know whether they have seen anything: no number is below every other one.
+// The state of an extreme has a flag for "no element yet", since a type may lack a smallest number.
 template <class T> struct Max {
   T best;
   bool any;
@@ -70,7 +70,7 @@ template <class T> struct AnyTrue {
   __device__ bool result() const { return truth; }
 };
 
-// The largest element so far and the sum of exp(x - largest). Infinities need care: inf - inf.
+// The largest element so far and the sum of exp(x - largest), which handles inf - inf.
 template <class T> struct LogSumExp {
   T top, total;
   __device__ void start() { top = -(T)INF_f, total = (T)0; }
@@ -94,9 +94,9 @@ template <class T> struct LogSumExp {
   }
 };
 
-// Mean and variance in one pass. Elements are counted from a shift, so that a large mean costs no
-// digits: begin() makes it the first of them and says how many will come. settle() moves it to about
-// their mean, and what is merged is moved to the shift of what it is merged into.
+// Mean and variance in one pass. A shift is subtracted from the elements, so that a large mean costs
+// no digits. begin() sets it to the first element and gets the number of elements. settle() moves it
+// to about their mean. A state that is merged is moved to the shift of the other one.
 template <class T> struct Moments {
   T shift, first, second;
   u32 count;

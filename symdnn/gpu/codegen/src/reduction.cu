@@ -1,22 +1,23 @@
 // The loops of a reduction; State, Parameters, Base, base_of, take, begin and finish are generated.
-// STATES outputs that are neighbours are worked on by a thread at a time; then elements and
-// outputs that a loop counts are vectors.
+// A thread computes STATES neighbouring outputs at a time; loops then count vectors of elements and
+// of outputs.
 //
-// Everything goes from the end of memory to its start: what was written last, and what is read
-// from the start by the kernel that follows, is found in the cache. What is done once for a block is
-// unrolled as far as latencies overlap: to fetch longer code takes longer than to run it.
+// Loops run from the end of memory to its start: so data that the kernel before wrote last, and
+// data that the next kernel reads first, are in the cache. Code that runs once in a block is
+// unrolled only as far as latencies overlap, since fetching longer code takes longer than running
+// it.
 
-// States of one output that meet at a time: as many as shared memory has room for.
+// The number of states that are merged at a time, limited by shared memory.
 #define HELD_AT_A_TIME(n) (STATES >= n && n * THREADS * (i32)sizeof(State) <= 32768)
 constexpr i32 TOGETHER = HELD_AT_A_TIME(8) ? 8 : HELD_AT_A_TIME(4) ? 4 : HELD_AT_A_TIME(2) ? 2 : 1;
 
-// Where a thread leaves its state: neighbouring threads leave theirs side by side.
+// The slot of a thread's state in shared memory: neighbouring threads have neighbouring slots.
 INLINE i32 slot_of(i32 lane, i32 row, i32 lanes, i32 rows) {
   return ROWS ? row * lanes + lane : lane * rows + row;
 }
 
-// Threads of one output merge what they hold: the results are in the first of them. Some outputs'
-// states are read before any is written, so that reads need not wait for the writes before.
+// The threads of one output merge their states; the result is in the first of them. States of
+// several outputs are read before any is written, so that reads need not wait for writes.
 constexpr i32 AT_ONCE = TOGETHER < 4 ? TOGETHER : 4;
 INLINE void meet(State (&shared)[TOGETHER][THREADS], i32 slot, bool first, i32 distance) {
   __syncthreads();
@@ -37,7 +38,7 @@ INLINE void meet(State (&shared)[TOGETHER][THREADS], i32 slot, bool first, i32 d
   }
 }
 
-// What one thread has seen of its outputs: elements from `low` on, each `lanes` after the other.
+// The reduction of one thread: the elements from `low` to `high` in steps of `lanes`.
 INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, Count lanes, State* mine) {
 #if BATCH > 1
 #pragma unroll 1
@@ -62,8 +63,8 @@ INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, 
 #endif
 }
 
-// Whether this block is the last of the chunks of its outputs: it sees what all have left. Numbers
-// of those that have come are zero before and after.
+// Whether this block is the last one of its outputs' chunks to finish: it reads the states of all.
+// The counts of finished blocks are zero before and after.
 INLINE bool is_last(u32* come, i64 chunks) {
   __shared__ bool last;
   __threadfence();
@@ -77,7 +78,7 @@ INLINE bool is_last(u32* come, i64 chunks) {
   return last;
 }
 
-// The chunks of `width` outputs from `first` on meet, all threads of a block at work.
+// Merges the chunks of `width` outputs from `first` on, by all threads of a block.
 INLINE void combine(const Parameters& p, State* shared, const State* partial, i64 first, i32 width) {
   const i32 thread = threadIdx.y * blockDim.x + threadIdx.x;
   const i32 parts = width < THREADS ? THREADS / width : 1;

@@ -1,10 +1,11 @@
-// Softmax and its kin along one axis: a first pass over a row finds what a second one needs.
-// Lanes of one row are neighbours in the block with ROWS, else neighbours are of different rows.
-// KIND 0: softmax, 1: log-softmax, 2: gradient of 0, 3: gradient of 1, 4: log-softmax with the
-// loss of integer labels. T is the type of elements, W that of the work, L that of labels.
+// Softmax, log-softmax and their gradients along one axis: a first pass over a row reduces it for
+// the second one. With ROWS neighbouring threads of a block are lanes of one row, else of different
+// rows. KIND 0: softmax, 1: log-softmax, 2: gradient of 0, 3: gradient of 1, 4: log-softmax with
+// the loss of integer labels. T is the type of elements, W the type of computation, L that of
+// labels.
 
 struct Parameters {
-  const T* x;    // logits; of the gradients the forward result
+  const T* x;    // logits; for gradients the forward result
   const T* dy;
   T* y;
   T* loss;

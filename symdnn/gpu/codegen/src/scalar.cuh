@@ -1,5 +1,5 @@
-// The instructions of symdnn.ops.core.scalar, as overloads for the dtypes that are computed in.
-// Integers wrap around, divide and shift as NumPy's do.
+// The instructions of symdnn.ops.core.scalar, as overloads for the dtypes of computation.
+// Integers wrap around, divide and shift as in NumPy.
 
 template <class T> struct Unsigned { typedef T type; };
 template <> struct Unsigned<i8> { typedef u32 type; };
@@ -73,7 +73,7 @@ template <class T> INLINE T s_mod(T a, T b) {
   T r = (T)(a % b);
   return r != (T)0 && (r < (T)0) != (b < (T)0) ? (T)(r + b) : r;
 }
-// The quotient is made of the remainder, so that (a // b) * b + a % b gives a.
+// The quotient is computed from the remainder, so that (a // b) * b + a % b equals a.
 #define FLOAT_DIVISION(T, fmod_, floor_, copysign_)             \
   INLINE T s_mod(T a, T b) {                                    \
     T r = fmod_(a, b);                                          \
@@ -111,7 +111,7 @@ INLINE bool s_isinf(float a) { return fabsf(a) == INF_f; }
 INLINE bool s_isinf(double a) { return fabs(a) == INF_d; }
 template <class T> INLINE bool s_isfinite(T a) { return !s_isnan(a) && !s_isinf(a); }
 
-// Approximations of the hardware, of at most 2 ulp; what is smaller than 2^-126 becomes 0.
+// Approximations of the hardware, with at most 2 ulp; results below 2^-126 become 0.
 #ifdef SYMDNN_HOST
 INLINE float fast_exp2(float x) { return exp2f(x); }
 INLINE float fast_reciprocal(float x) { return 1.0f / x; }
@@ -128,7 +128,7 @@ INLINE float fast_reciprocal(float x) {
 }
 #endif
 
-// a / b where b is from 1 to 2 and a from 0 to 1: no case needs care. At most 1 ulp off.
+// a / b for b from 1 to 2 and a from 0 to 1, without special cases. The error is at most 1 ulp.
 INLINE double s_share(double a, double b) { return a / b; }
 INLINE float s_share(float a, float b) {
   const float r = fast_reciprocal(b), q = a * r;
@@ -162,7 +162,7 @@ UNARY(atan, atan)
 UNARY(sinh, sinh)
 UNARY(cosh, cosh)
 INLINE double s_tanh(double x) { return tanh(x); }
-// Without branches, at most 3 ulp off: 1 - 2 / (exp(2 x) + 1), and a polynomial near 0.
+// Without branches, with at most 3 ulp: 1 - 2 / (exp(2 x) + 1), and a polynomial near 0.
 INLINE float s_tanh(float x) {
   const float a = fabsf(x), square = x * x;
   const float far = fmaf(-2.0f, fast_reciprocal(fast_exp2(a * 2.885390082f) + 1.0f), 1.0f);

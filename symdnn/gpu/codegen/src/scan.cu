@@ -264,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) totals(const __grid_consta
   scan<true>(p);
 }
 
-// The totals of a line's chunks become what each chunk comes after.
+// Replaces the totals of a line's chunks by the combinations of the chunks before each.
 extern "C" __global__ void __launch_bounds__(256) starts(const __grid_constant__ Parameters p) {
   for (i64 n = global_thread(); n < p.lines; n += thread_count()) {
     Fold sofar;

@@ -1,4 +1,5 @@
-// Where elements go in a sorted vector: before equal ones, or with RIGHT after them. NaN is last.
+// Insertion indices in a sorted vector: before equal elements, or with RIGHT after them. NaN is
+// last.
 
 struct Parameters {
   const T* sorted;

@@ -1,10 +1,10 @@
-// Softmax and its kin on values in registers. KIND 0: softmax, 1: log-softmax, 2: gradient of 0,
-// 3: gradient of 1. T is the type of elements, W that of the work.
+// Softmax and log-softmax of values in registers. KIND 0: softmax, 1: log-softmax, 2: gradient of
+// 0, 3: gradient of 1. T is the type of elements, W the type of computation.
 #define GRADIENT (KIND >= 2)
-// Sums that a thread has, so that an addition need not wait for the one before.
+// The number of partial sums of a thread, so that an addition need not wait for the one before.
 #define SUMS 4
 
-// Elements of one row that a thread holds; the lanes of the row meet in JOIN.
+// The elements of one row in a thread; JOIN reduces over the lanes of the row.
 template <class JOIN, int HELD, int OTHER>
 INLINE void softmax_of(W (&x)[HELD], const W (&dy)[OTHER], i32 count) {
 #if KIND < 2

@@ -1,4 +1,4 @@
-// Softmax across planes: a thread holds V neighbouring pixels of all N planes in registers.
+// Softmax across planes (NCHW): a thread has V neighbouring pixels of all N planes in registers.
 
 struct Parameters { const T* x; const T* dy; T* y; i64 total, vectors; };
 

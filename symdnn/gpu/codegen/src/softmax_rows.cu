@@ -1,5 +1,5 @@
-// Rows whose elements are neighbours: LANES threads hold a row in registers, PER vectors of V
-// elements each. FULL: all of these exist, in all blocks.
+// Softmax of contiguous rows: LANES threads have a row in registers, each PER vectors of V
+// elements. FULL: all of these vectors exist, in all blocks.
 
 struct Parameters { const T* x; const T* dy; T* y; i64 rows, vectors; };
 

@@ -1,5 +1,6 @@
-// Short rows that are no whole vectors: a block copies LINES rows of N elements through shared
-// memory, so that memory is read and written in vectors, and a thread works on one row.
+// Softmax of short rows whose length is no multiple of a vector: a block copies LINES rows of N
+// elements through shared memory, so that global memory is read and written in vectors. A thread
+// computes one row.
 
 struct Parameters { const T* x; const T* dy; T* y; i64 rows; };
 

@@ -1,7 +1,7 @@
-// Stable sorting of lines by merging: tiles of 1024 elements in shared memory, then runs twice as
-// long at each pass. T is the type of the elements, K that in which they are compared, I that of
-// the indices that leave. With LARGEST the largest come first; of equal ones always the lower
-// index. NaN is larger than all numbers.
+// Stable merge sort of lines: tiles of 1024 elements in shared memory, then runs of twice the
+// length in each pass. T is the type of the elements, K the type in which they are compared, I the
+// type of the resulting indices. With LARGEST the largest elements are first; of equal ones the
+// lower index is always first. NaN is larger than all numbers.
 
 struct Parameters {
   const T* x;
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256) sort_tiles(
   __shared__ u32 order[1024];
   const i64 tiles = (p.length + TILE - 1) / TILE;
   const i64 pieces = p.lines * tiles;
-  const u32 outside = 0xffffffffu;  // an index that comes after all others
+  const u32 outside = 0xffffffffu;  // an index that is sorted after all others
   for (i32 slot = threadIdx.x; slot < 1024; slot += 256) {
     const i64 piece = (i64)blockIdx.x * (1024 / TILE) + slot / TILE;
     const i64 k = piece % tiles * TILE + slot % TILE;
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(256) sort_tiles(
   }
 }
 
-// Each element finds its place among those of the neighbouring run.
+// Each element finds its position among those of the neighbouring run.
 extern "C" __global__ void __launch_bounds__(256) merge_runs(
     const __grid_constant__ Parameters p) {
   const i64 total = p.lines * p.length;
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(256) merge_runs(
   }
 }
 
-// The first of each line leave.
+// Writes the first elements of each line to the results.
 extern "C" __global__ void __launch_bounds__(256) leave(const __grid_constant__ Parameters p) {
   const i64 total = p.lines * p.kept;
   for (i64 n = global_thread(); n < total; n += thread_count()) {

@@ -1,4 +1,4 @@
-// Special functions that CUDA has not, in double for both float dtypes.
+// Special functions that CUDA lacks, in double for both float dtypes.
 
 #define PI 3.14159265358979323846
 
@@ -45,7 +45,7 @@ static __device__ double polygamma(double n, double x) {
 
 // The regularised incomplete gamma functions: a series below a + 1, a continued fraction (the
 // method of Lentz) above; each is exact where it is small. For large a near x neither converges:
-// there Temme's uniform expansion serves (DLMF 8.12.3 and 8.12.4, with mu = x / a - 1).
+// Temme's uniform expansion is used there (DLMF 8.12.3 and 8.12.4, with mu = x / a - 1).
 #define GAMMA_LARGE 1e4
 #define GAMMA_NEAR 0.1
 
@@ -59,7 +59,7 @@ static __device__ double log1p_rest(double mu) {
   }
   return sum;
 }
-// x^a exp(-x) / gamma(a); by Stirling's series where the three are far apart from their product.
+// x^a exp(-x) / gamma(a); by Stirling's series where the factors differ much in size.
 static __device__ double gamma_factor(double a, double x) {
   if (a < 100) return exp(a * log(x) - x - lgamma(a));
   const double u = 1 / a;

@@ -1,6 +1,7 @@
-// The spatial transformer: the grid of source points, sampling there, and the gradients of both.
-// All operands are contiguous: theta (N, 2, 3), grid (N, h, w, 2), image (N, C, H, W), y (N, C, h, w).
-// T is their type, W that of the work. Every sum has one order, or is a sum of integers.
+// The spatial transformer: the grid of source points, sampling at these, and the gradients of both.
+// All operands are contiguous: theta (N, 2, 3), grid (N, h, w, 2), image (N, C, H, W), y (N, C, h,
+// w). T is their type, W the type of computation. For determinism every sum has a fixed order, or
+// is a sum of integers.
 
 struct Parameters {
   const T* theta;  // of the gradient of theta: the gradient of the grid
@@ -14,7 +15,7 @@ struct Parameters {
   i64 n, channels, height, width, rows, columns;
 };
 
-// -1 to 1 over `size` points; a single one lies in the middle.
+// -1 to 1 over `size` points; a single one is in the middle.
 INLINE W coordinate(i64 i, i64 size) { return size > 1 ? (W)2 * (W)i / (W)(size - 1) - (W)1 : (W)0; }
 
 extern "C" __global__ void __launch_bounds__(256) make_grid(const __grid_constant__ Parameters p) {
@@ -29,7 +30,8 @@ extern "C" __global__ void __launch_bounds__(256) make_grid(const __grid_constan
   }
 }
 
-// A block for each image: threads take every 256th point, then the block's sums form a tree.
+// A block for each image: a thread sums every 256th point, then the block's sums are added in a
+// tree.
 extern "C" __global__ void __launch_bounds__(256) grid_gradient(
     const __grid_constant__ Parameters p) {
   __shared__ W kept[6][256];
@@ -55,7 +57,8 @@ extern "C" __global__ void __launch_bounds__(256) grid_gradient(
   }
 }
 
-// Where a point of the grid lies in its image: the pixel above and left of it, and the way from there.
+// The position of a grid point in its image: the pixel above and left of it, and the offset from
+// it.
 struct Spot {
   i64 row, column;
   W down, right;
@@ -109,21 +112,21 @@ template <class Bits, class X> INLINE u64 bits_of(X x) {
 INLINE u64 bits_of(float x) { return bits_of<u32>(x); }
 INLINE u64 bits_of(double x) { return bits_of<u64>(x); }
 
-// x * 2**power, for powers of either sign that a double's exponent does not hold in one.
+// x * 2**power, also for powers that are out of the range of a double's exponent.
 INLINE double scaled(double x, int power) {
   const int half = power / 2;
   return x * double_of_bits((u64)(half + 1023) << 52) *
          double_of_bits((u64)(power - half + 1023) << 52);
 }
 
-// The bits of numbers that are not negative are in the numbers' order, NaN above infinity.
+// Numbers that are not negative are in the order of their bits, with NaN above infinity.
 extern "C" __global__ void __launch_bounds__(256) find_peaks(const __grid_constant__ Parameters p) {
   const i64 each = p.channels * p.rows * p.columns;
   for (i64 k = global_thread(); k < p.n * each; k += thread_count())
     atomicMax(p.peaks + k / each, bits_of(s_abs(convert<W>(p.dy[k]))));
 }
 
-// log2 of the units in a 1: a pixel's sum is at most the number of points times the peak.
+// log2 of the number of units in 1: a pixel's sum is at most the number of points times the peak.
 INLINE int unit(const Parameters& p, u64 peak) {
   const int exponent = sizeof(W) == 4 ? (int)(peak >> 23) - 126 : (int)(peak >> 52) - 1022;
   int points = 1;
@@ -143,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_gradient(
     const u64 peak = p.peaks[image];
     const int units = unit(p, peak);
     const Spot s = spot_of(p, k);
-    W dx = s.down * (W)0, dy = s.right * (W)0;  // NaN where the point is nowhere
+    W dx = s.down * (W)0, dy = s.right * (W)0;  // NaN for a point without a position
     for (i64 c = 0; c < p.channels; c++) {
       const i64 plane = (image * p.channels + c) * pixels;
       const W d = convert<W>(p.dy[(image * p.channels + c) * points + at]);

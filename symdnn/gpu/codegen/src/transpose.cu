@@ -1,8 +1,8 @@
-// A copy that exchanges the dense dimension: source and target each have step 1 along another one.
-// A thread turns a block of 4 by 4 in registers; tiles of 4 A rows by 4 B columns pass through
-// shared memory, so that both are read and written in rows, four elements at a time where they are
-// aligned (READ, WRITE). Groups of columns lie at places that depend on the row, so that neither
-// side meets its own banks.
+// A copy between layouts whose contiguous dimensions (stride 1) differ. A thread transposes a block
+// of 4 by 4 in registers. Tiles of 4 A rows by 4 B columns pass through shared memory, so that
+// source and target are accessed in rows, four elements at a time if they are aligned (READ,
+// WRITE). The position of a group of columns in shared memory depends on the row, which avoids bank
+// conflicts.
 
 struct Parameters {
   const T* x;
