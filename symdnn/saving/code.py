@@ -39,7 +39,7 @@ def code_of(contents: Contents, mode: Mode, examples: Sequence[Sequence[Any]]) -
             "the file shall have"
         )
     with overlay.noting() as found:
-        jit.note_facts()
+        jit.note_process_wide()
         copy = function_of(contents, Path("the function"), mode)
         if copy.stages.target.kind == "cuda":  # whoever loads it checks algorithms, too
             importlib.import_module("symdnn.gpu.conv.checked").forget()

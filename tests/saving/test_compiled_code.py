@@ -75,6 +75,24 @@ def test_no_compiler_is_asked(saved, tmp_path):
     np.testing.assert_allclose(found["last"], last, rtol=1e-4)  # Adam makes much of little
 
 
+@pytest.mark.cpu
+def test_kernels_in_use_are_saved_as_well(tmp_path):
+    x = T.matrix("x")
+    y = nn.Linear(64, 64)(x).reshape((8, 8, 8, 8))
+    loss = T.tanh(nn.Conv2d(8, 8, 3)(y)).sum()
+    f = symdnn.function([x], loss, mode=Mode(target="cpu"))
+    value = new_rng().standard_normal((64, 64)).astype("float32")
+
+    def entries(path):
+        symdnn.save(f, path, compiled=True, examples=[[value]])
+        with path.open("rb") as file:
+            return set(container.unpack(file, path.stat().st_size, path, with_code=True).compiled)
+
+    before = entries(tmp_path / "before")
+    f(value)
+    assert entries(tmp_path / "after") == before
+
+
 def with_fingerprint(path, **changes):
     """The file with another fingerprint; where it is."""
     with path.open("rb") as file:

@@ -35,8 +35,9 @@ from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError
 
 __all__ = [
-    "FACTS", "OBJECTS", "SKIP_PASSES", "Code", "compile_function", "compile_generated", "has",
-    "identity", "installed", "note_facts", "problem", "processor_digest", "vector_width",
+    "FACTS", "OBJECTS", "SKIP_PASSES", "Code", "compile_for_process", "compile_function",
+    "compile_generated", "has", "identity", "installed", "note_process_wide", "problem",
+    "processor_digest", "vector_width",
 ]  # fmt: skip
 
 #: Caches of object code, and of LLVM's name and features of a processor.
@@ -170,9 +171,14 @@ def identity() -> dict[str, str]:
     return {"sources": _sources(), "llvmlite": _library(), "processor": _processor()}
 
 
-def note_facts() -> None:
-    """Have LLVM's facts read again, for who notes what is read: :mod:`symdnn.disk.overlay`."""
+def note_process_wide() -> None:
+    """Have LLVM's facts and the code that the process keeps read again.
+
+    Both are noted by that: :mod:`symdnn.disk.overlay`.
+    """
     _facts.__wrapped__()
+    for wanted in _process_wide:
+        assert compile_generated(*wanted).function
 
 
 def vector_width() -> int:
@@ -320,6 +326,20 @@ def compile_generated(
     with _lock:
         key = _key(generate.__module__, generate.__qualname__, repr(arguments), _sources())
         return _code(key, lambda: generate(*arguments), name, types, None)
+
+
+#: Arguments of :func:`compile_generated` for functions that the process keeps.
+_process_wide: list[tuple[Any, ...]] = []
+
+
+def compile_for_process(
+    generate: Callable[..., str], arguments: tuple[Any, ...], name: str, *types: Any
+) -> Code:
+    """:func:`compile_generated` for a caller that keeps the function as long as the process."""
+    wanted = (generate, arguments, name, *types)
+    if wanted not in _process_wide:
+        _process_wide.append(wanted)
+    return compile_generated(*wanted)
 
 
 def _key(*parts: str) -> str:

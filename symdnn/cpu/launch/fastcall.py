@@ -103,7 +103,7 @@ def _definitions() -> dict[str, Any]:
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
     found: dict[str, Any] = {}
     for name in ("group", "check"):
-        function = jit.compile_generated(module, (name,), name, *types)
+        function = jit.compile_for_process(module, (name,), name, *types)
         address = ctypes.cast(function.function, ctypes.c_void_p).value
         found[name] = _MethodDef(f"symdnn_{name}".encode(), address, _FASTCALL, None)
         found[f"{name}'s code"] = function

@@ -302,7 +302,7 @@ _HEAD_WORDS, _OPERAND_WORDS = 7, 4
 
 @cache
 def _execute() -> Any:
-    return jit.compile_generated(execute_module, (), "execute", ctypes.c_void_p)
+    return jit.compile_for_process(execute_module, (), "execute", ctypes.c_void_p)
 
 
 def _memory(descriptor: Descriptor) -> Any:

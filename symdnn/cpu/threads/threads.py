@@ -15,6 +15,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.cpu.compiler import elf_loader, jit
 from symdnn.cpu.threads.contention import CONTENTION
+from symdnn.disk import overlay
 
 __all__ = [
     "allowed", "kernel", "limit", "limited", "maximum", "may_yield", "openmp", "parallel_requests",
@@ -103,7 +104,7 @@ def kernel(generate: Callable[..., str], *arguments: Any) -> Any:
     :func:`symdnn.cpu.compiler.jit.compile_generated`.
     """
     found = _kernels.get((generate, arguments))
-    if found is None:
+    if found is None or overlay.is_noting():
         openmp()  # its symbols must be loaded before the code is linked
         found = jit.compile_generated(generate, arguments, "kernel", ctypes.c_void_p)
         _kernels[generate, arguments] = found

@@ -25,6 +25,7 @@ from symdnn.ops.vendor import gpudnn as G
 from tests.gpu import emulator
 from tests.gpu.recorder import CAPABILITIES, recorded
 from tests.gpu.table import concrete
+from tests.seeded import new_rng
 
 DTYPES = ["float32", "bfloat16", "float16", "float64"]
 TOLERANCE = {"float32": 3e-6, "float64": 1e-12, "bfloat16": 1e-2, "float16": 2e-3}
