@@ -64,51 +64,68 @@ class _Written:
     factors: list[Variable] = field(default_factory=list)
     softcap: float = 0.0
     masks: list[_Mask] = field(default_factory=list)
+    #: Dimensions of size 1 before those of what is left.
+    lead: int = 0
+
+    def add(self, mask: _Mask) -> None:
+        """Note a mask, with all dimensions of the scores."""
+        if self.lead:
+            both = (v if v is None else _with_ones(v, self.lead) for v in (mask.added, mask.seen))
+            mask = replace(mask, **dict(zip(("added", "seen"), both, strict=True)))
+        self.masks.append(mask)
 
 
 @FAMILY.on(BatchedDot)
 def recognise_attention(node: Apply, context: Context) -> Variable | None:
     """``softmax(q @ k.T * scale + mask) @ v`` as the op :class:`Attention`."""
     probabilities = _behind(node.inputs[0], context, Cast)
-    reshaped = _behind(probabilities, context, Reshape)
-    softmax = _behind(reshaped, context, Cast)
+    whole = _behind(probabilities, context, Reshape, DimShuffle)
+    softmax = _behind(whole, context, Cast)
     if not made_by(softmax, Softmax) or not context.only_reader(softmax):
         return None
     axis, ndim = node_of(softmax).op.axis, softmax.type.ndim
     if axis != ndim - 1 or ndim not in (3, 4) or not softmax.type.is_float:
         return None
-    found = _peel(node_of(softmax).inputs[0], context)
+    scores = as_variable(node_of(softmax).inputs[0])
+    found = _peel(scores, context)
     if found is None:
         return None
-    written, scores, product = found
+    written, product = found
     operands = _operands(product, node.inputs[1], scores, context)
     if operands is None:
         return None
     return _attention(node.outputs[0], written, scores, operands, context)
 
 
-def _behind(v: Variable, context: Context, kind: type) -> Variable:
-    """The operand of a node of ``kind`` that only this reads; ``v`` itself otherwise."""
-    if not made_by(v, kind) or not context.only_reader(v):
+def _behind(v: Variable, context: Context, *kinds: type) -> Variable:
+    """The operand of a node of these ``kinds`` that only this reads; ``v`` itself otherwise."""
+    if not made_by(v, *kinds) or not context.only_reader(v):
         return v
-    (x, *_), y = node_of(v).inputs, v
-    if kind is Cast and not (x.type.is_float and y.type.is_float):
+    x = as_variable(node_of(v).inputs[0])
+    if made_by(v, Cast) and not (x.type.is_float and v.type.is_float):
         return v
-    return x  # type: ignore[no-any-return]
+    return v if made_by(v, DimShuffle) and not _in_order(v) else x
+
+
+def _in_order(v: Variable) -> bool:
+    """Whether a dimshuffle only drops and adds dimensions of size 1, before the last two."""
+    pattern, ndim = node_of(v).op.pattern, node_of(v).inputs[0].type.ndim
+    kept = [axis for axis in pattern if axis != "x"]
+    return kept == sorted(kept) and pattern[-2:] == (ndim - 2, ndim - 1)
 
 
 # -- from the softmax to the product of queries and keys -------------------------------------------
 
 
-def _peel(v: Variable, context: Context) -> tuple[_Written, Variable, Apply] | None:
-    """What was done to the scores, the scores (3 or 4 dimensions), and their product."""
-    written = _Written(v.type.numpy.type)
+def _peel(scores: Variable, context: Context) -> tuple[_Written, Apply] | None:
+    """What was done to the scores (3 or 4 dimensions), and their product."""
+    written, v = _Written(scores.type.numpy.type), scores
     while context.only_reader(v):
         product = _product(v, context)
         if product is not None:
-            return written, v, product
+            return written, product
         inner = _peel_one(v, written)
-        if inner is None or inner.type.shape != v.type.shape:
+        if inner is None or inner.type.shape != v.type.shape[v.type.ndim - inner.type.ndim :]:
             return None
         v = inner
     return None
@@ -117,7 +134,7 @@ def _peel(v: Variable, context: Context) -> tuple[_Written, Variable, Apply] | N
 def _product(v: Variable, context: Context) -> Apply | None:
     """The batched product that made ``v``, also behind a reshape of its stack and a cast."""
     x = _behind(v, context, Cast)
-    x = _behind(x, context, Reshape)
+    x = _behind(x, context, Reshape, DimShuffle)
     x = _behind(x, context, Cast)
     if not made_by(x, BatchedDot) or not context.only_reader(x):
         return None
@@ -126,6 +143,8 @@ def _product(v: Variable, context: Context) -> Apply | None:
 
 def _peel_one(v: Variable, written: _Written) -> Variable | None:
     """The operand of ``v`` towards the scores; the rest is noted in ``written``."""
+    if made_by(v, DimShuffle):
+        return _without_ones(v, written)
     if made_by(v, Mul, TrueDiv):
         return _scale(v, written)
     if made_by(v, Add) and not written.softcap:
@@ -135,6 +154,20 @@ def _peel_one(v: Variable, written: _Written) -> Variable | None:
     if made_by(v, Tanh) and written.factor > 0 and not written.factors and not written.softcap:
         return _cap(v, written)
     return None
+
+
+def _without_ones(v: Variable, written: _Written) -> Variable | None:
+    """Of a dimshuffle that puts dimensions of size 1 first."""
+    source = as_variable(node_of(v).inputs[0])
+    lead = v.type.ndim - source.type.ndim
+    if lead <= 0 or node_of(v).op.pattern != (*("x",) * lead, *range(source.type.ndim)):
+        return None
+    written.lead += lead
+    return source
+
+
+def _with_ones(v: Variable, lead: int) -> Variable:
+    return v.dimshuffle(*("x",) * lead, *range(v.type.ndim))
 
 
 def _scale(v: Variable, written: _Written) -> Variable | None:
@@ -166,7 +199,7 @@ def _mask_added(v: Variable, written: _Written) -> Variable | None:
     if not _has_product(scores) or not _broadcasts(mask, scores):
         return None
     seen, low = _hidden(mask, written.factor) or (None, 0.0)
-    written.masks.append(_Mask(mask, written.factor, seen, low))
+    written.add(_Mask(mask, written.factor, seen, low))
     return scores
 
 
@@ -214,7 +247,7 @@ def _mask_chosen(v: Variable, written: _Written) -> Variable | None:
         return None
     for scores, low, seen in ((yes, no, condition), (no, yes, negation(condition))):
         if _is_low(low, written.factor) and _broadcasts(condition, scores):
-            written.masks.append(_Mask(None, 1.0, seen, float(filled(low)) * written.factor))
+            written.add(_Mask(None, 1.0, seen, float(filled(low)) * written.factor))
             return scores  # type: ignore[no-any-return]
     return None
 
@@ -238,10 +271,10 @@ def _has_product(v: Variable, depth: int = 6) -> bool:
     for _ in range(depth):
         if made_by(v, BatchedDot):
             return True
-        if not made_by(v, Mul, TrueDiv, Add, Switch, Tanh, Cast, Reshape):
+        if not made_by(v, Mul, TrueDiv, Add, Switch, Tanh, Cast, Reshape, DimShuffle):
             return False
         inputs = node_of(v).inputs
-        if made_by(v, Cast, Reshape, Tanh):
+        if made_by(v, Cast, Reshape, Tanh, DimShuffle):
             v = inputs[0]
             continue
         return any(_has_product(u, depth - 1) for u in inputs if not isinstance(u, Constant))
@@ -256,11 +289,14 @@ def _operands(
 ) -> list[Variable] | None:
     """Query, key and value, (batch, heads, time, features), of one dtype."""
     q, turned = product.inputs
-    if scores.type.ndim == 3:
+    if q.type.shape[0] == 1:
+        return None  # plain products, which have kernels of their own
+    if scores.type.ndim == 3 or 1 in scores.type.shape[:2]:
         stack = [q, turned.dimshuffle(0, 2, 1), value]
         if len({x.type.shape[0] == 1 for x in stack}) > 1:
             return None  # one matrix for all
-        found = [x.dimshuffle(0, "x", 1, 2) for x in stack]
+        batch_only = scores.type.ndim == 3 or scores.type.shape[0] != 1
+        found = [x.dimshuffle(*((0, "x") if batch_only else ("x", 0)), 1, 2) for x in stack]
     else:
         pairs = [(q, False), (turned, True), (value, False)]
         wholes = [_four(x, last) for x, last in pairs]
@@ -297,8 +333,10 @@ def _unchecked(x: Variable) -> Variable:
     """``x`` without checks of sizes, which the op does, too."""
     if made_by(x, MatchSizes):
         return _unchecked(node_of(x).inputs[0])
-    if made_by(x, DimShuffle) and made_by(node_of(x).inputs[0], MatchSizes):
-        return _unchecked(node_of(x).inputs[0]).dimshuffle(*node_of(x).op.pattern)
+    if made_by(x, DimShuffle):
+        source = as_variable(node_of(x).inputs[0])
+        inside = _unchecked(source)
+        return x if inside is source else inside.dimshuffle(*node_of(x).op.pattern)
     return x
 
 

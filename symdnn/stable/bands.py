@@ -13,6 +13,7 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.graph.variable import constant as as_constant
 from symdnn.ops.array.create import ARange
 from symdnn.ops.core.shape import Alloc, DimShuffle
 from symdnn.ops.elementwise.arithmetic import Add, Cast, Neg, Sub
@@ -154,6 +155,9 @@ def _affine(v: Variable) -> Affine | None:
         return None
     if (whole := filled(v)) is not None:
         return 0, 0, int(whole)
+    if isinstance(v, Constant) and v.data.size in v.type.shape[-2:]:
+        along = (0, "x") if v.type.shape[-2] == v.data.size else ("x", 0)
+        return _along(as_constant(v.data.reshape(-1)), along)
     if made_by(v, DimShuffle):
         source = node_of(v).inputs[0]
         if source.type.ndim == 1:

@@ -131,6 +131,15 @@ def test_stacks_of_three_dimensions():
     check(build, inputs, values)
 
 
+@pytest.mark.parametrize("lead", [(1, HEADS), (BATCH, 1), (1, 1), (BATCH, HEADS), (None, None)])
+def test_sizes_of_one(lead):
+    rng = new_rng()
+    x = T.tensor("float64", (*lead, None, FEATURES), name="x")
+    value = rng.standard_normal((*(n or 2 for n in lead), KEYS, FEATURES))
+    plain = lead == (1, 1)
+    check(lambda x: attend(T.sin(x), x, T.exp(x), lambda s: s), [x], [value], not plain)
+
+
 # -- masks ----------------------------------------------------------------------------------------
 
 
