@@ -13,12 +13,13 @@ from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.core.shape import DimShuffle, ShapeI
 from symdnn.ops.elementwise.arithmetic import Mul
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.linalg.products import MatchSizes
 from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = [
     "ShapeFacts", "all_ones", "discrete", "floating", "is_constant", "is_nonnegative",
     "is_old_value", "is_symbolic", "made_by", "node_of", "number", "one_dtype", "real_float",
-    "signed",
+    "signed", "value_inputs",
 ]  # fmt: skip
 
 Key = tuple[str, int]  # equal for sizes that are known to be equal
@@ -174,6 +175,13 @@ def made_by(v: Variable, *ops: type) -> bool:
 def node_of(v: Variable) -> Any:
     """The node that made ``v``, as Any: the fields of its op depend on the type of the op."""
     return v.owner
+
+
+def value_inputs(node: Apply) -> Sequence[Variable]:
+    """The inputs of which the node reads more than the shape."""
+    if isinstance(node.op, ShapeI):
+        return ()
+    return node.inputs[:1] if isinstance(node.op, MatchSizes) else node.inputs
 
 
 def is_symbolic(v: Variable) -> bool:

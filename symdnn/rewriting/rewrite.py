@@ -26,7 +26,7 @@ from symdnn.graph.typing import OpT
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
-from symdnn.rewriting.facts import ShapeFacts
+from symdnn.rewriting.facts import ShapeFacts, value_inputs
 
 __all__ = [
     "NO_CAPABILITIES",
@@ -94,6 +94,13 @@ class Context:
         """Whether ``v`` is read exactly once, by a node, and is no output of the graph."""
         users = self.fgraph.clients.get(v, {})
         return len(users) == 1 and next(iter(users))[0] is not None
+
+    def only_reader(self, v: Variable) -> bool:
+        """Whether one node reads the value of ``v``, and it is no output. Sizes do not count."""
+        readers = [
+            n for n, i in self.fgraph.clients.get(v, {}) if n is None or i < len(value_inputs(n))
+        ]
+        return len(readers) == 1 and readers[0] is not None
 
     def replace(self, pairs: Iterable[tuple[Variable, Variable]], name: str) -> bool:
         """Replace several values at once for the rewrite ``name``; whether that was done.

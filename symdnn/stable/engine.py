@@ -6,7 +6,8 @@ enough. Nodes that a rule makes are visited at once. Where no rule applies, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from symdnn.config import config
@@ -22,6 +23,7 @@ from symdnn.ops.core.shape import ShapeI
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, Rewrite
 from symdnn.rewriting.table import RuleTable
+from symdnn.stable.readers import Readers
 from symdnn.stable.rules import RULES
 
 __all__ = ["StableGraph"]
@@ -52,10 +54,13 @@ class StableGraph:
         #: Replacements that compute nothing new, each with the variable whose value it has.
         self._same_as: dict[Variable, Variable] = {}
         self._read_same = False
-        self._context = Context(FunctionGraph([], []), Target())
         self._rules = _selected()
         self._inner: dict[InnerGraph, InnerGraph] = {}
         order = toposort(outputs, self._blockers)
+        self._readers = Readers(order, outputs)
+        #: The user's variables of replacements.
+        self._users_variable: dict[Variable, Variable] = {}
+        self._context = _StableContext(reads_of=self._reads_of)
         self._users = frozenset(order)
         self._known: dict[Apply, None] = dict.fromkeys(order)
         self._replacements_left = MAX_REPLACEMENTS_PER_NODE * len(order) + 100
@@ -80,6 +85,11 @@ class StableGraph:
         new = iter(substituted(made, replace)) if replace else iter(made)
         return [None if v is None else next(new) for v in found]
 
+    def _reads_of(self, v: Variable) -> int:
+        """How often a value of the stable form is read; that of a rule's new node once."""
+        user = self._users_variable.get(v, v)
+        return self._readers[user] if user.owner in self._users or v is not user else 1
+
     def _is_new(self, v: Variable) -> bool:
         return v.owner is not None and v.owner not in self._users
 
@@ -101,13 +111,17 @@ class StableGraph:
         inputs = [self._input(v) for v in node.inputs]
         changed = any(a is not b for a, b in zip(inputs, node.inputs))
         current = copy_node(node, inputs) if changed else node
-        for old, new in zip(node.outputs, self._stable_outputs(current), strict=True):
+        forms = self._stable_outputs(current)
+        if forms is not current.outputs:
+            self._readers.replaced(node, forms, self._users_variable)
+        for old, new in zip(node.outputs, forms, strict=True):
             if new.name is None and self._is_new(new):
                 new.name = old.name
             if old in self._opaque:
                 self._make_opaque(old, new)
             elif new is not old:
                 self._replacement[old] = new
+                self._users_variable[new] = old
                 if node.op.unmergeable:  # it must run once, as the user's node
                     self._same_as[new], self._read_same = old, True
 
@@ -178,6 +192,19 @@ class StableGraph:
         self._same_as.update(zip(new.outputs, own, strict=True))
         self._read_same = True
         return new.outputs
+
+
+@dataclass(frozen=True)
+class _StableContext(Context):
+    """The context of rules here: readers are counted in the stable form, as far as it is made."""
+
+    fgraph: FunctionGraph = field(default_factory=lambda: FunctionGraph([], []))
+    target: Target = field(default_factory=Target)
+    reads_of: Callable[[Variable], int] = lambda v: 1
+
+    def only_reader(self, v: Variable) -> bool:
+        """As in any context."""
+        return self.reads_of(v) == 1
 
 
 def _may_vary(node: Apply) -> bool:

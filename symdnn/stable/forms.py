@@ -115,7 +115,7 @@ def log_of_sum_of_exp(node: Apply, context: Context) -> Variable | None:
     if found is None:
         return None
     op, inner = found
-    reduced = LogSumExp(op.axes, False)(inner)
+    reduced = LogSumExp(op.axes, op.keepdims)(inner)
     return _moved_as(node.inputs[0], reduced)
 
 
@@ -127,7 +127,7 @@ def _sum_of_exp(v: Variable) -> tuple[Any, Variable] | None:
         return None
     op: Any = node_of(v).op
     (e,) = node_of(v).inputs
-    if not made_by(e, Exp) or op.keepdims or op.dtype != e.type.dtype:
+    if not made_by(e, Exp) or op.dtype != e.type.dtype:
         return None
     inner = node_of(e).inputs[0]
     return (op, inner) if real_float(inner) else None
@@ -154,17 +154,20 @@ def softmax_of_exp_over_sum(node: Apply, context: Context) -> Variable | None:
 
 def _softmax_axis(top: Variable, below: Variable) -> int | None:
     found = _sum_of_exp(below)
-    if found is None or top.owner is None or not made_by(below, DimShuffle):
+    if found is None or not made_by(top, Exp):
         return None
     op, inner = found
-    if node_of(top).inputs[0] is not inner or not made_by(top, Exp):
+    if node_of(top).inputs[0] is not inner or len(op.axes) != 1:
+        return None
+    if op.keepdims:
+        return op.axes[0] if made_by(below, Sum) else None
+    if not made_by(below, DimShuffle):
         return None
     ndim = inner.type.ndim
     kept = iter(range(ndim))
     pattern = tuple("x" if i in op.axes else next(kept) for i in range(ndim))
-    direct = node_of(below).inputs[0]
-    one = len(op.axes) == 1 and made_by(direct, Sum)
-    return op.axes[0] if one and node_of(below).op.pattern == pattern else None
+    direct = made_by(node_of(below).inputs[0], Sum)
+    return op.axes[0] if direct and node_of(below).op.pattern == pattern else None
 
 
 # -- variance -------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from symdnn.rewriting.rewrite import Rewrite
-from symdnn.stable import forms, general, softmax
+from symdnn.stable import attention, forms, general, softmax
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rewrite, ...] = (*forms.RULES, *softmax.RULES, *general.RULES)
+RULES: tuple[Rewrite, ...] = (
+    *forms.RULES, *softmax.RULES, *general.RULES, *attention.RULES,
+)  # fmt: skip

@@ -10,6 +10,7 @@ from symdnn.graph.variable import constant
 from symdnn.ops.array import reduce as R
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.moments import mean
+from symdnn.ops.attention.attention import Attention
 from symdnn.ops.control.control import IfElse, ifelse
 from symdnn.ops.core.gradient_control import assert_
 from symdnn.ops.core.shape import DimShuffle, dimshuffle, shape_i
@@ -18,6 +19,7 @@ from symdnn.ops.elementwise import math as M
 from symdnn.ops.elementwise.activations import sigmoid, softplus
 from symdnn.ops.elementwise.comparison import lt
 from symdnn.ops.elementwise.special import erf, erfc, erfcx, log_erfc
+from symdnn.ops.linalg.products import BatchedDot
 from symdnn.ops.nn import crossentropy as X
 from symdnn.ops.nn import softmax as S
 from symdnn.ops.nn.batchnorm import BatchNormTrain
@@ -184,6 +186,23 @@ SOFTMAX = [
              made=(X.PickLabel,), id="rows_at_negative_labels"),
 ]  # fmt: skip
 
+#: Query, key turned, value: stacks of matrices, and of heads.
+QKV = (f64(2, "n", 4), f64(2, 4, "m"), f64(2, "m", 3))
+
+
+def attend(q, k, v, axis=2, mask=lambda s: s):
+    return BatchedDot()(S.Softmax(axis)(mask(BatchedDot()(q, k) * C(0.5))), v)
+
+
+ATTENTION = [
+    RuleCase("recognise_attention", QKV, attend, None, lambda q, k, v: attend(q, k, v, axis=1),
+             gone=(BatchedDot, S.Softmax), made=(Attention,)),
+    RuleCase("recognise_attention", (*QKV, f64(2, "n", "m")),
+             lambda q, k, v, m: attend(q, k, v, mask=lambda s: s + m), None,
+             lambda q, k, v, m: attend(q, k, v, mask=lambda s: s * m),
+             gone=(BatchedDot, S.Softmax), made=(Attention,), id="attention_with_a_mask"),
+]  # fmt: skip
+
 
 def train(x, g, b, m, v, running=True):
     extra = (np.float64(0.1), m, v) if running else ()
@@ -223,4 +242,4 @@ UNREAD = [
              lambda *a: list(net(*a))),
 ]  # fmt: skip
 
-CASES = [*FORMS, *GENERAL, *SOFTMAX, *UNREAD]
+CASES = [*FORMS, *GENERAL, *SOFTMAX, *ATTENTION, *UNREAD]

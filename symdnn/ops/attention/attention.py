@@ -89,7 +89,7 @@ class Attention(MultiOp):
         (q, k, v, *extras), (dout, dlse, *_) = inputs, cotangents
         given = zeros_for(outputs[:1], [dout])
         given += [] if dlse is None else [dlse]
-        op = AttentionGrad(self.how, of_lse=dlse is not None)
+        op = AttentionGrad(self.how, of_lse=dlse is not None, own=True)
         grads = op(q, k, v, *outputs[:2], *given, *extras)
         in_mask = grads[3:]
         return [
@@ -107,11 +107,13 @@ class AttentionGrad(MultiOp):
 
     The operands are query, key, value, result, log-sum-exp, the result's cotangent, with ``of_lse``
     that of the log-sum-exp, and the extras of ``how``. Dao et al. 2022 compute it so that no scores
-    are kept.
+    are kept. ``own`` says that result and log-sum-exp are those of these operands, as in a
+    gradient: then expressions for this op share the softmax with those for :class:`Attention`.
     """
 
     how: Scores
     of_lse: bool = False
+    own: bool = False
 
     @property
     def first_extra(self) -> int:
@@ -138,7 +140,7 @@ class AttentionGrad(MultiOp):
 
     def parts(self, inputs: Vars) -> list[Variable]:
         """The outputs as expressions of simpler ops."""
-        return attention_grad_parts(self.how, *self._whole(inputs, None))
+        return attention_grad_parts(self.how, self.own, *self._whole(inputs, None))
 
     def _whole(self, operands: Sequence[Any], missing: Any) -> list[Any]:
         """The operands with ``missing`` where there is no cotangent of the log-sum-exp."""

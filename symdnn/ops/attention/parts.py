@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable
-from symdnn.ops.attention.scores import Scores, visible
+from symdnn.ops.attention.scores import Scores, hides_rows, visible
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
@@ -26,14 +26,10 @@ def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras:
     """(result, log-sum-exp, next state if it draws) as expressions."""
     given, dtype = how.named(extras), v.type.dtype
     q, k, v = (_wide(x) for x in (q, k, v))
-    s, _, seen = _scores(how, q, k, given)
-    if seen is not None:
-        s = switch(seen, s, _lowest(s))
-    p = softmax(s, axis=3)
+    s, p, _, seen = _probabilities(how, q, k, given)
     top = s.max(axis=3, keepdims=True)
     lse = (log(exp(s - top).sum(axis=3, keepdims=True)) + top).dimshuffle(0, 1, 2)
     if seen is not None:
-        p = switch(seen, p, _zero(p))
         sees = (top > _lowest(s)).dimshuffle(0, 1, 2)
         lse = switch(sees, lse, np.asarray(-np.inf, lse.type.dtype))
     new = []
@@ -43,7 +39,7 @@ def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras:
     return [cast(_by_groups(p, v), dtype), lse, *new]
 
 
-def attention_grad_parts(how: Scores, *operands: Any) -> list[Variable]:
+def attention_grad_parts(how: Scores, own: bool, *operands: Any) -> list[Variable]:
     """The gradients of :class:`~symdnn.ops.attention.attention.AttentionGrad` as expressions.
 
     The cotangent of the log-sum-exp may be None.
@@ -52,18 +48,13 @@ def attention_grad_parts(how: Scores, *operands: Any) -> list[Variable]:
     q, k, v, out, lse, dout = (_wide(x) for x in operands[:6])
     dlse = operands[6]
     given = how.named(operands[7:])
-    s, slope, seen = _scores(how, q, k, given)
+    s, p, slope, seen = _probabilities(how, q, k, given)
+    if not own:
+        p = _by_lse(s, lse.dimshuffle(0, 1, 2, "x"), seen)
     total = (dout * out).sum(axis=3, keepdims=True)
     if dlse is not None:
         total = total - dlse.dimshuffle(0, 1, 2, "x")
-    lse = lse.dimshuffle(0, 1, 2, "x")
-    if seen is None:
-        p = exp(s - lse)
-    else:
-        safe = switch(lse > _lowest(lse), lse, _zero(lse))  # -inf where a row sees nothing
-        p = switch(seen, exp(switch(seen, s, _zero(s)) - safe), _zero(s))
-    dp = _to_keys(dout, v)
-    dropped = p
+    dp, dropped = _to_keys(dout, v), p
     if "state" in given:
         dropped, kept, _ = Dropout()(given["state"], p, given["rate"])
         dp = DropoutGrad()(dp, kept, given["rate"])
@@ -77,6 +68,28 @@ def attention_grad_parts(how: Scores, *operands: Any) -> list[Variable]:
         return grads
     axes = [a for a in range(4) if mask.type.shape[a] == 1]
     return [*grads, cast(ds.sum(axis=axes, keepdims=True) if axes else ds, mask.type.dtype)]
+
+
+def _by_lse(s: Variable, lse: Variable, seen: Variable | None) -> Variable:
+    """Probabilities by scores and their log-sum-exp."""
+    if seen is None:
+        return exp(s - lse)
+    safe = switch(lse > _lowest(lse), lse, _zero(lse))  # -inf where a row sees nothing
+    return switch(seen, exp(switch(seen, s, _zero(s)) - safe), _zero(s))
+
+
+def _probabilities(
+    how: Scores, q: Variable, k: Variable, extras: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Scores, their softmax, the slope of the soft cap (None: 1), and what is seen (None: all)."""
+    s, slope, seen = _scores(how, q, k, extras)
+    if seen is not None:
+        s = switch(seen, s, _lowest(s))
+    p = softmax(s, axis=3)
+    lengths = q.type.shape[2], k.type.shape[2]
+    if seen is not None and hides_rows(how, None not in lengths and lengths[0] == lengths[1]):
+        p = switch(seen, p, _zero(p))
+    return s, p, slope, seen
 
 
 def _scores(how: Scores, q: Variable, k: Variable, extras: Mapping[str, Any]) -> tuple[Any, ...]:

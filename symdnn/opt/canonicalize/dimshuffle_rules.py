@@ -25,13 +25,18 @@ def fields_of(node: Apply) -> Any:
 
 @node_rewrite(DimShuffle, phase=PHASE, tags=(*TAGS, "local_dimshuffle_lift"))
 def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
-    """Two dimshuffles in a row are one; the identity is none."""
+    """Two dimshuffles in a row are one; the identity is none.
+
+    A dimension of size 1 is kept, not dropped and added.
+    """
     (v,) = node.inputs
-    pattern: tuple[Any, ...] = fields_of(node).pattern
+    old: tuple[Any, ...] = fields_of(node).pattern
+    dropped = iter([axis for axis in range(v.type.ndim) if axis not in old])
+    pattern = tuple(next(dropped, d) if d == "x" else d for d in old)
     if pattern == tuple(range(v.type.ndim)):
         return v
     if not made_by(v, DimShuffle):
-        return None
+        return None if pattern == old else dimshuffle(v, pattern)
     inner: Any = v.owner
     return dimshuffle(
         inner.inputs[0], [d if d == "x" else inner.op.pattern[int(d)] for d in pattern]
@@ -161,6 +166,28 @@ def reshape_of_alloc(node: Apply, context: Context) -> Variable | None:
     return alloc(value, *context.shapes.dims(node.outputs[0]))
 
 
+@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_lift"))
+def reshape_of_transposed(node: Apply, context: Context) -> Variable | None:
+    """A stack of transposed matrices is reshaped before they are transposed.
+
+    The reshape of the leading dimensions may be a view then, and products read transposed matrices.
+    """
+    x, *sizes = node.inputs
+    out = node.outputs[0]
+    if not made_by(x, DimShuffle) or min(x.type.ndim, out.type.ndim) < 3:
+        return None
+    *lead, row, column = node_of(x).op.pattern
+    before, after = (context.shapes.dims(v)[-2:] for v in (x, out))
+    if "x" in (row, column) or row < column or not all(map(context.shapes.same, before, after)):
+        return None
+    upright = dimshuffle(node_of(x).inputs[0], (*lead, column, row))
+    *front, rows, columns = sizes
+    ndim = out.type.ndim
+    return dimshuffle(
+        reshape(upright, [*front, columns, rows]), (*range(ndim - 2), ndim - 1, ndim - 2)
+    )
+
+
 RULES = [
     dimshuffle_of_dimshuffle,
     elemwise_of_dimshuffles,
@@ -169,4 +196,5 @@ RULES = [
     reshape_of_reshape,
     reshape_to_dimshuffle,
     reshape_of_alloc,
+    reshape_of_transposed,
 ]

@@ -1,0 +1,474 @@
+"""Attention as users write it: two batched products around a softmax of masked scores.
+
+The op that stands for it keeps no scores where a kernel has it, nor does its gradient. It is used
+only where scores and probabilities have no other reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.variable import Apply, Constant, Variable, as_variable
+from symdnn.graph.variable import constant as as_constant
+from symdnn.ops.attention.attention import Attention
+from symdnn.ops.attention.scores import Scores
+from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
+from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, TrueDiv, cast
+from symdnn.ops.elementwise.comparison import Switch, switch
+from symdnn.ops.elementwise.comparison import invert as negation
+from symdnn.ops.elementwise.math import Tanh
+from symdnn.ops.linalg.products import BatchedDot, MatchSizes
+from symdnn.ops.nn.softmax import Softmax
+from symdnn.rewriting.facts import all_ones, made_by, node_of, number
+from symdnn.rewriting.rewrite import Context, Family
+from symdnn.stable.bands import Band, band_of, filled, indicator, meet
+
+__all__ = ["RULES"]
+
+FAMILY = Family("stabilize", ("numerics", "attention"))
+
+#: A score of a hidden key. Higher numbers may stay beside scores, and are added as they are.
+_HIDDEN_AT_MOST = -1e8
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """A term ``added``, times ``factor``, or a bool mask ``seen`` with ``low`` where it is False.
+
+    With both, the term is ``low`` where ``seen`` is False and 0 elsewhere.
+    """
+
+    added: Variable | None = None
+    factor: float = 1.0
+    seen: Variable | None = None
+    low: float = 0.0
+
+    @property
+    def operand(self) -> Variable:
+        """A variable of its shape."""
+        found = self.seen if self.added is None else self.added
+        assert found is not None
+        return found
+
+
+@dataclass
+class _Written:
+    """The parts of softmax's operand, from the outside to the inside."""
+
+    number: Any
+    factor: float = 1.0
+    factors: list[Variable] = field(default_factory=list)
+    softcap: float = 0.0
+    masks: list[_Mask] = field(default_factory=list)
+    #: Dimensions of size 1 before those of what is left.
+    lead: int = 0
+
+    def add(self, mask: _Mask) -> None:
+        """Note a mask, with all dimensions of the scores."""
+        if self.lead:
+            both = (v if v is None else _with_ones(v, self.lead) for v in (mask.added, mask.seen))
+            mask = replace(mask, **dict(zip(("added", "seen"), both, strict=True)))
+        self.masks.append(mask)
+
+
+@FAMILY.on(BatchedDot)
+def recognise_attention(node: Apply, context: Context) -> Variable | None:
+    """``softmax(q @ k.T * scale + mask) @ v`` as the op :class:`Attention`."""
+    probabilities = _behind(node.inputs[0], context, Cast)
+    whole = _behind(probabilities, context, Reshape, DimShuffle)
+    softmax = _behind(whole, context, Cast)
+    if not made_by(softmax, Softmax) or not context.only_reader(softmax):
+        return None
+    axis, ndim = node_of(softmax).op.axis, softmax.type.ndim
+    if axis != ndim - 1 or ndim not in (3, 4) or not softmax.type.is_float:
+        return None
+    scores = as_variable(node_of(softmax).inputs[0])
+    found = _peel(scores, context)
+    if found is None:
+        return None
+    written, product = found
+    operands = _operands(product, node.inputs[1], scores, context)
+    if operands is None:
+        return None
+    return _attention(node.outputs[0], written, scores, operands, context)
+
+
+def _behind(v: Variable, context: Context, *kinds: type) -> Variable:
+    """The operand of a node of these ``kinds`` that only this reads; ``v`` itself otherwise."""
+    if not made_by(v, *kinds) or not context.only_reader(v):
+        return v
+    x = as_variable(node_of(v).inputs[0])
+    if made_by(v, Cast) and not (x.type.is_float and v.type.is_float):
+        return v
+    return v if made_by(v, DimShuffle) and not _in_order(v) else x
+
+
+def _in_order(v: Variable) -> bool:
+    """Whether a dimshuffle only drops and adds dimensions of size 1, before the last two."""
+    pattern, ndim = node_of(v).op.pattern, node_of(v).inputs[0].type.ndim
+    kept = [axis for axis in pattern if axis != "x"]
+    return kept == sorted(kept) and pattern[-2:] == (ndim - 2, ndim - 1)
+
+
+# -- from the softmax to the product of queries and keys -------------------------------------------
+
+
+def _peel(scores: Variable, context: Context) -> tuple[_Written, Apply] | None:
+    """What was done to the scores (3 or 4 dimensions), and their product."""
+    written, v = _Written(scores.type.numpy.type), scores
+    while context.only_reader(v):
+        product = _product(v, context)
+        if product is not None:
+            return written, product
+        inner = _peel_one(v, written)
+        if inner is None or inner.type.shape != v.type.shape[v.type.ndim - inner.type.ndim :]:
+            return None
+        v = inner
+    return None
+
+
+def _product(v: Variable, context: Context) -> Apply | None:
+    """The batched product that made ``v``, also behind a reshape of its stack and a cast."""
+    x = _behind(v, context, Cast)
+    x = _behind(x, context, Reshape, DimShuffle)
+    x = _behind(x, context, Cast)
+    if not made_by(x, BatchedDot) or not context.only_reader(x):
+        return None
+    return node_of(x)  # type: ignore[no-any-return]
+
+
+def _peel_one(v: Variable, written: _Written) -> Variable | None:
+    """The operand of ``v`` towards the scores; the rest is noted in ``written``."""
+    if made_by(v, DimShuffle):
+        return _without_ones(v, written)
+    if made_by(v, Mul, TrueDiv):
+        return _scale(v, written)
+    if made_by(v, Add) and not written.softcap:
+        return _mask_added(v, written)
+    if made_by(v, Switch) and not written.softcap:
+        return _mask_chosen(v, written)
+    if made_by(v, Tanh) and written.factor > 0 and not written.factors and not written.softcap:
+        return _cap(v, written)
+    return None
+
+
+def _without_ones(v: Variable, written: _Written) -> Variable | None:
+    """Of a dimshuffle that puts dimensions of size 1 first."""
+    source = as_variable(node_of(v).inputs[0])
+    lead = v.type.ndim - source.type.ndim
+    if lead <= 0 or node_of(v).op.pattern != (*("x",) * lead, *range(source.type.ndim)):
+        return None
+    written.lead += lead
+    return source
+
+
+def _with_ones(v: Variable, lead: int) -> Variable:
+    return v.dimshuffle(*("x",) * lead, *range(v.type.ndim))
+
+
+def _scale(v: Variable, written: _Written) -> Variable | None:
+    a, b = node_of(v).inputs
+    if made_by(v, Mul) and all_ones(a) and not all_ones(b):
+        a, b = b, a
+    if not all_ones(b):
+        return None
+    value = number(b)
+    if value is None:
+        if made_by(v, TrueDiv):
+            return None
+        written.factors.append(b)
+    elif not np.isfinite(value) or value == 0:
+        return None
+    else:
+        own = written.number(value)  # as the rules for quotients round it
+        inverse = written.number(1) / own if made_by(v, TrueDiv) else own
+        written.factor = float(written.number(written.factor) * inverse)
+    return a  # type: ignore[no-any-return]
+
+
+def _mask_added(v: Variable, written: _Written) -> Variable | None:
+    """Of ``scores + mask``."""
+    if written.factors:
+        return None
+    a, b = map(as_variable, node_of(v).inputs)
+    scores, mask = (a, b) if _has_product(a) else (b, a)
+    if not _has_product(scores) or not _broadcasts(mask, scores):
+        return None
+    seen, low = _hidden(mask, written.factor) or (None, 0.0)
+    written.add(_Mask(mask, written.factor, seen, low))
+    return scores
+
+
+def _hidden(mask: Variable, factor: float) -> tuple[Variable, float] | None:
+    """(where keys are seen, the number added elsewhere) of a mask of 0 and a very low number."""
+    if isinstance(mask, Constant):
+        return _hidden_by_constant(mask, factor)
+    if made_by(mask, DimShuffle):
+        inside = _hidden(node_of(mask).inputs[0], factor)
+        return None if inside is None else (_like(inside[0], mask), inside[1])
+    if made_by(mask, Switch):
+        condition, yes, no = node_of(mask).inputs
+        for shown, low, seen in ((yes, no, condition), (no, yes, negation(condition))):
+            if condition.type.dtype == "bool" and filled(shown) == 0 and _is_low(low, factor):
+                return seen, float(filled(low)) * factor
+        return None
+    if made_by(mask, Mul):
+        a, b = node_of(mask).inputs
+        for low, rest in ((a, b), (b, a)):
+            if _is_low(low, factor) and (where := indicator(rest)) is not None:
+                return negation(where), float(filled(low)) * factor
+    return None
+
+
+def _hidden_by_constant(mask: Constant, factor: float) -> tuple[Variable, float] | None:
+    low = float(mask.data.min()) * factor if mask.data.size and factor > 0 else 0.0
+    if low > _HIDDEN_AT_MOST or not np.all((mask.data == 0) | (mask.data == mask.data.min())):
+        return None
+    return as_constant(mask.data == 0), low
+
+
+def _like(inside: Variable, mask: Variable) -> Variable:
+    return inside.dimshuffle(*node_of(mask).op.pattern)
+
+
+def _is_low(v: Variable, factor: float) -> bool:
+    value = filled(v)
+    return value is not None and factor > 0 and float(value) * factor <= _HIDDEN_AT_MOST
+
+
+def _mask_chosen(v: Variable, written: _Written) -> Variable | None:
+    """Of ``switch(mask, scores, low)``, or the other way."""
+    condition, yes, no = node_of(v).inputs
+    if condition.type.dtype != "bool" or written.factors:
+        return None
+    for scores, low, seen in ((yes, no, condition), (no, yes, negation(condition))):
+        if _is_low(low, written.factor) and _broadcasts(condition, scores):
+            written.add(_Mask(None, 1.0, seen, float(filled(low)) * written.factor))
+            return scores  # type: ignore[no-any-return]
+    return None
+
+
+def _cap(v: Variable, written: _Written) -> Variable | None:
+    """Of ``cap * tanh(scores / cap)``; what is inside of tanh is multiplied by ``cap``."""
+    cap = written.factor
+    written.softcap, written.factor = cap, cap
+    return node_of(v).inputs[0]  # type: ignore[no-any-return]
+
+
+def _broadcasts(mask: Variable, scores: Variable) -> bool:
+    """Whether the mask changes nothing about the shape of the scores."""
+    if mask.type.ndim != scores.type.ndim:
+        return False
+    return all(m == 1 or s != 1 for m, s in zip(mask.type.shape, scores.type.shape, strict=True))
+
+
+def _has_product(v: Variable, depth: int = 6) -> bool:
+    """Whether a batched product is behind elementwise ops and views."""
+    for _ in range(depth):
+        if made_by(v, BatchedDot):
+            return True
+        if not made_by(v, Mul, TrueDiv, Add, Switch, Tanh, Cast, Reshape, DimShuffle):
+            return False
+        inputs = node_of(v).inputs
+        if made_by(v, Cast, Reshape, Tanh, DimShuffle):
+            v = inputs[0]
+            continue
+        return any(_has_product(u, depth - 1) for u in inputs if not isinstance(u, Constant))
+    return False
+
+
+# -- query, key and value --------------------------------------------------------------------------
+
+
+def _operands(
+    product: Apply, value: Variable, scores: Variable, context: Context
+) -> list[Variable] | None:
+    """Query, key and value, (batch, heads, time, features), of one dtype."""
+    q, turned = product.inputs
+    if q.type.shape[0] == 1:
+        return None  # plain products, which have kernels of their own
+    if scores.type.ndim == 3 or 1 in scores.type.shape[:2]:
+        stack = [q, turned.dimshuffle(0, 2, 1), value]
+        if len({x.type.shape[0] == 1 for x in stack}) > 1:
+            return None  # one matrix for all
+        batch_only = scores.type.ndim == 3 or scores.type.shape[0] != 1
+        found = [x.dimshuffle(*((0, "x") if batch_only else ("x", 0)), 1, 2) for x in stack]
+    else:
+        pairs = [(q, False), (turned, True), (value, False)]
+        wholes = [_four(x, last) for x, last in pairs]
+        if not all(_agree(w, scores, context) for w in wholes):
+            return None
+        found = [w for w in wholes if w is not None]
+    dtypes = {x.type.dtype for x in found}
+    return found if len(dtypes) == 1 and found[0].type.is_float else None
+
+
+def _four(x: Variable, turned: bool) -> Variable | None:
+    """The array of 4 dimensions whose first two a reshape joined to make ``x``.
+
+    With ``turned`` the last two are exchanged.
+    """
+    x = _unchecked(x)
+    moved = made_by(x, DimShuffle) and node_of(x).op.pattern == (0, 2, 1)
+    source = node_of(x).inputs[0] if moved else x
+    if made_by(source, Cast) and source.type.is_float:
+        inside = _four(node_of(source).inputs[0], False)
+        whole = None if inside is None else cast(inside, source.type.dtype)
+    else:
+        whole = node_of(source).inputs[0] if made_by(source, Reshape) else None
+    if whole is None or whole.type.ndim != 4 or source.type.ndim != 3:
+        return None
+    kept = [(a, b) for a, b in zip(whole.type.shape[2:], source.type.shape[1:]) if a != b]
+    if any(a is not None and b is not None for a, b in kept):
+        return None
+    whole = whole.dimshuffle(0, 1, 3, 2) if moved != turned else whole
+    return _unchecked(whole)
+
+
+def _unchecked(x: Variable) -> Variable:
+    """``x`` without checks of sizes, which the op does, too."""
+    if made_by(x, MatchSizes):
+        return _unchecked(node_of(x).inputs[0])
+    if made_by(x, DimShuffle):
+        source = as_variable(node_of(x).inputs[0])
+        inside = _unchecked(source)
+        return x if inside is source else inside.dimshuffle(*node_of(x).op.pattern)
+    return x
+
+
+def _agree(x: Variable | None, scores: Variable, context: Context) -> bool:
+    """Whether an operand has the batch and the heads of the scores.
+
+    Their product is equal, so one of them is enough.
+    """
+    if x is None:
+        return False
+    own, wanted = context.shapes.dims(x)[:2], context.shapes.dims(scores)[:2]
+    static = zip(x.type.shape[:2], scores.type.shape[:2], strict=True)
+    if any(None not in pair and pair[0] != pair[1] for pair in static):
+        return False
+    return any(context.shapes.same(a, b) for a, b in zip(own, wanted, strict=True))
+
+
+# -- the op ----------------------------------------------------------------------------------------
+
+
+def _attention(
+    old: Variable, written: _Written, scores: Variable, operands: list[Variable], context: Context
+) -> Variable | None:
+    masks = _settled(written, scores, context)
+    if masks is None:
+        return None
+    how, terms, shown, bands = masks
+    q, k, v = operands
+    for band in bands:
+        q = _checked(q, -2, band.operand, context)
+        k = _checked(k, -1, band.operand, context)
+    for factor in written.factors:
+        q = q * cast(dimshuffle(factor, ()), q.type.dtype).dimshuffle("x", "x", "x", "x")
+    seen = _all_of(shown)
+    mask = _mask_operand(terms, seen)
+    how = replace(
+        how, scale=_scale_setting(written, q), softcap=written.softcap,
+        extras=() if mask is None else ("mask",),
+    )  # fmt: skip
+    out = Attention(how)(q, k, v, *([] if mask is None else [mask]))[0]
+    if seen is not None and np.isfinite(shown[0].low):
+        out = _where_all_is_hidden(out, v, seen)
+    return cast(out, old.type.dtype).reshape(tuple(context.shapes.dims(old)))
+
+
+def _scale_setting(written: _Written, q: Variable) -> float | None:
+    """The scale; None where it is ``1 / sqrt(features)``."""
+    size, error = q.type.shape[3], 8 * np.finfo(written.number).eps
+    if size and abs(written.factor * np.sqrt(size) - 1) < error:
+        return None
+    return written.factor
+
+
+def _settled(
+    written: _Written, scores: Variable, context: Context
+) -> tuple[Scores, list[_Mask], list[_Mask], list[_Mask]] | None:
+    """The band, the terms that are added, the bool masks, and the masks that are the band.
+
+    It is None where they do not go together.
+
+    The value of a row of which every key is hidden depends on how, and must stay: with low numbers
+    it is a mean. Hidden keys are left out where no such row can be, or where it would be nan.
+    """
+    band: Band = (None, None)
+    terms, shown, bands = [], [], []
+    for mask in written.masks:
+        infinite = mask.seen is not None and not np.isfinite(mask.low)
+        own = _band(mask, scores, context) if infinite or len(written.masks) == 1 else None
+        if own is not None:
+            band = meet([band, own])
+            bands.append(mask)
+        elif mask.added is not None:
+            terms.append(mask)
+        else:
+            shown.append(mask)
+    lows = {m.low for m in shown}
+    low = next(iter(lows), -np.inf)
+    if len(lows) > 1 or (np.isfinite(low) and (terms or band != (None, None))):
+        return None
+    return Scores(left=band[0], right=band[1]), terms, shown, bands
+
+
+def _band(mask: _Mask, scores: Variable, context: Context) -> Band | None:
+    """The band of a mask of the size of the scores, in which every query sees a key."""
+    found = None if mask.seen is None else band_of(mask.seen)
+    if found is None:
+        return None
+    sizes = zip(mask.operand.type.shape[-2:], scores.type.shape[-2:], strict=True)
+    if any(m == 1 != s for m, s in sizes):
+        return None
+    square = context.shapes.same(*context.shapes.dims(scores)[-2:])
+    return found if found[0] is None or square else None
+
+
+def _checked(x: Variable, axis: int, mask: Variable, context: Context) -> Variable:
+    """The query or key with a check that ``mask``, of which a band is left, has its size."""
+    own, wanted = context.shapes.dims(x)[2], context.shapes.dims(mask)[axis]
+    if context.shapes.same(own, wanted):
+        return x
+    return MatchSizes(((2, mask.type.ndim + axis),))(x, mask)
+
+
+def _all_of(shown: Sequence[_Mask]) -> Variable | None:
+    """Where all bool masks are True, of 4 dimensions."""
+    seen = None
+    for mask in shown:
+        seen = mask.operand if seen is None else seen & mask.operand
+    return None if seen is None else _four_dimensions(seen)
+
+
+def _mask_operand(terms: Sequence[_Mask], seen: Variable | None) -> Variable | None:
+    """One operand that stands for all masks."""
+    total = None
+    for mask in terms:
+        v = mask.operand
+        term = v if mask.factor == 1 else v * np.asarray(mask.factor, v.type.dtype)
+        total = term if total is None else total + term
+    if total is None:
+        return seen
+    total = _four_dimensions(total)
+    return total if seen is None else switch(seen, total, np.asarray(-np.inf, total.type.dtype))
+
+
+def _four_dimensions(mask: Variable) -> Variable:
+    return mask.dimshuffle(0, "x", 1, 2) if mask.type.ndim == 3 else mask
+
+
+def _where_all_is_hidden(out: Variable, v: Variable, seen: Variable) -> Variable:
+    """The mean of all values in rows without a key: their scores are one very low number."""
+    if isinstance(seen, Constant) and bool(np.all(seen.data.any(axis=-1))):
+        return out
+    return switch(seen.any(axis=3, keepdims=True), out, v.mean(axis=2, keepdims=True))
+
+
+RULES = (recognise_attention,)

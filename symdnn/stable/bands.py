@@ -1,0 +1,203 @@
+"""Masks as facts: where they are a band beside the diagonal, as a causal mask is.
+
+A mask is a bool expression that broadcasts over (..., queries, keys). A band ``(left, right)`` is
+``i - left <= j <= i + right`` for query ``i`` and key ``j``; None is no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.typing import Array
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.graph.variable import constant as as_constant
+from symdnn.ops.array.create import ARange
+from symdnn.ops.core.shape import Alloc, DimShuffle
+from symdnn.ops.elementwise.arithmetic import Add, Cast, Neg, Sub
+from symdnn.ops.elementwise.comparison import And, Ge, Gt, Invert, Le, Lt, Or, Switch
+from symdnn.ops.elementwise.comparison import invert as negation
+from symdnn.rewriting.facts import made_by, node_of, number
+
+__all__ = ["Band", "band_of", "filled", "indicator", "meet"]
+
+Band = tuple[int | None, int | None]
+
+
+def filled(v: Variable) -> Any:
+    """The number that all elements of ``v`` have, as a NumPy scalar; None if it is not known."""
+    while made_by(v, Alloc, DimShuffle, Cast):
+        if made_by(v, Cast) and not _same_kind(v, node_of(v).inputs[0]):
+            return None
+        v = node_of(v).inputs[0]
+    return number(v)
+
+
+def _same_kind(v: Variable, w: Variable) -> bool:
+    """Whether a cast between both keeps numbers, but for rounding."""
+    return v.type.is_float or w.type.dtype == "bool"
+
+
+def indicator(v: Variable) -> Variable | None:
+    """The bool expression that is True where ``v`` is 1 and False where it is 0; None otherwise."""
+    if v.type.dtype == "bool":
+        return v
+    if made_by(v, Cast):
+        return indicator(node_of(v).inputs[0])
+    if made_by(v, DimShuffle):
+        inside = indicator(node_of(v).inputs[0])
+        return None if inside is None else inside.dimshuffle(*node_of(v).op.pattern)
+    if made_by(v, Sub) and filled(node_of(v).inputs[0]) == 1:
+        inside = indicator(node_of(v).inputs[1])
+        return None if inside is None else negation(inside)
+    if made_by(v, Switch):
+        condition, yes, no = node_of(v).inputs
+        pair = filled(yes), filled(no)
+        if condition.type.dtype == "bool" and pair in ((1, 0), (0, 1)):
+            return as_variable(condition) if pair[0] else negation(condition)
+    return None
+
+
+def band_of(mask: Variable) -> Band | None:
+    """The band that the mask shows; None where it is not known to be one."""
+    return _of_constant(mask.data) if isinstance(mask, Constant) else _band(mask)
+
+
+def _of_constant(mask: Array) -> Band | None:
+    if mask.ndim < 2 or any(d != 1 for d in mask.shape[:-2]):
+        return None
+    shown = mask.reshape(mask.shape[-2:]).astype(bool)
+    queries, keys = shown.shape
+    offset = np.arange(keys) - np.arange(queries)[:, None]
+    if not shown.any():
+        return None
+    low, high = int(offset[shown].min()), int(offset[shown].max())
+    if not np.array_equal(shown, (offset >= low) & (offset <= high)):
+        return None
+    left = None if low == 1 - queries else -low
+    return _sound(left, None if high == keys - 1 else high)
+
+
+def _sound(left: int | None, right: int | None) -> Band | None:
+    """The band where both bounds are at least 0."""
+    return None if any(b is not None and b < 0 for b in (left, right)) else (left, right)
+
+
+def _band(v: Variable, opposite: bool = False) -> Band | None:
+    """The band of a symbolic mask, or of its ``opposite``."""
+    if made_by(v, Invert):
+        return _band(node_of(v).inputs[0], not opposite)
+    if made_by(v, DimShuffle):
+        return _band(node_of(v).inputs[0], opposite) if _keeps_matrix(v) else None
+    if made_by(v, Or if opposite else And):
+        both = [_band(u, opposite) for u in node_of(v).inputs]
+        return None if None in both else meet(both)
+    if made_by(v, Cast, Switch):
+        inside = indicator(node_of(v).inputs[0]) if made_by(v, Cast) else _bool_switch(v)
+        return None if inside is None else _band(inside, opposite)
+    found = _one_sided(v, opposite)
+    return None if found is None else _sound(*found)
+
+
+def _bool_switch(v: Variable) -> Variable | None:
+    """The condition of ``switch(condition, True, False)``, or its opposite."""
+    condition, yes, no = node_of(v).inputs
+    pair = filled(yes), filled(no)
+    if condition.type.dtype != "bool" or None in pair or bool(pair[0]) == bool(pair[1]):
+        return None
+    return as_variable(condition) if pair[0] else negation(condition)
+
+
+def _keeps_matrix(v: Variable) -> bool:
+    """Whether a dimshuffle only puts dimensions before the last two."""
+    pattern = node_of(v).op.pattern
+    lead = len(pattern) - node_of(v).inputs[0].type.ndim
+    return bool(lead >= 0 and pattern == (("x",) * lead + tuple(range(len(pattern) - lead))))
+
+
+def meet(bands: Sequence[Any]) -> Band:
+    """The band of what all bands show."""
+    lefts = [b[0] for b in bands if b[0] is not None]
+    rights = [b[1] for b in bands if b[1] is not None]
+    return min(lefts, default=None), min(rights, default=None)
+
+
+_OPPOSITE: dict[type, type] = {Ge: Lt, Lt: Ge, Gt: Le, Le: Gt}
+
+
+def _one_sided(v: Variable, opposite: bool) -> Band | None:
+    """The band of a comparison of indices, or of its opposite; a bound may be negative."""
+    if not made_by(v, Ge, Gt, Le, Lt):
+        return None
+    a, b = (_affine(u) for u in node_of(v).inputs)
+    if a is None or b is None:
+        return None
+    kind: Any = type(node_of(v).op)
+    kind = _OPPOSITE[kind] if opposite else kind
+    i, j, c = (x - y for x, y in zip(a, b, strict=True))
+    if kind in (Le, Lt):
+        i, j, c = -i, -j, -c
+    if kind in (Gt, Lt):
+        c -= 1  # integers: a > b is a >= b + 1
+    if (i, j) == (1, -1):  # i - j + c >= 0
+        return None, c
+    return (c, None) if (i, j) == (-1, 1) else None
+
+
+Affine = tuple[int, int, int]
+
+
+def _affine(v: Variable) -> Affine | None:
+    """``(a, b, c)`` where ``v`` is ``a * i + b * j + c`` for query ``i`` and key ``j``."""
+    if not v.type.is_discrete or v.type.dtype.startswith("uint"):
+        return None
+    if (whole := filled(v)) is not None:
+        return 0, 0, int(whole)
+    if isinstance(v, Constant) and v.data.size in v.type.shape[-2:]:
+        along = (0, "x") if v.type.shape[-2] == v.data.size else ("x", 0)
+        return _along(as_constant(v.data.reshape(-1)), along)
+    if made_by(v, DimShuffle):
+        source = node_of(v).inputs[0]
+        if source.type.ndim == 1:
+            return _along(source, node_of(v).op.pattern)
+        return _affine(source) if _keeps_matrix(v) else None
+    return _arithmetic(v, _affine)
+
+
+def _along(v: Variable, pattern: Sequence[Any]) -> Affine | None:
+    """A vector that counts, along the queries or the keys."""
+    if (whole := filled(v)) is not None:
+        return 0, 0, int(whole)
+    start = _first_of_count(v)
+    if start is not None:
+        behind = len(pattern) - pattern.index(0)
+        return {2: (1, 0, start), 1: (0, 1, start)}.get(behind)
+    return _arithmetic(v, lambda u: _along(u, pattern))
+
+
+def _arithmetic(v: Variable, form: Callable[[Variable], Affine | None]) -> Affine | None:
+    """The form of sums, differences and negatives, by those of their operands."""
+    if not made_by(v, Add, Sub, Neg, Cast):
+        return None
+    parts = [form(u) for u in node_of(v).inputs]
+    if parts[0] is None or parts[-1] is None:
+        return None
+    if made_by(v, Cast):
+        return parts[0]
+    a, b = ((0, 0, 0), parts[0]) if made_by(v, Neg) else (parts[0], parts[-1])
+    sign = 1 if made_by(v, Add) else -1
+    return a[0] + sign * b[0], a[1] + sign * b[1], a[2] + sign * b[2]
+
+
+def _first_of_count(v: Variable) -> int | None:
+    """The first element of a vector whose elements grow by 1."""
+    if isinstance(v, Constant):
+        counts = v.data.size and np.array_equal(v.data - v.data[0], np.arange(v.data.size))
+        return int(v.data[0]) if counts else None
+    if not made_by(v, ARange):
+        return None
+    start, _, step = node_of(v).inputs
+    first = number(start)
+    return None if first is None or number(step) != 1 else int(first)

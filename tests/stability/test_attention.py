@@ -1,0 +1,340 @@
+"""Attention as users write it: what becomes the op, and what does not."""
+
+import math
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import Mode
+from symdnn.config import config
+from symdnn.ops.attention.attention import Attention, AttentionGrad
+from tests.seeded import new_rng
+
+BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 5, 5, 8
+LOW = -1e9
+RULE = "recognise_attention"
+
+
+def mode(**flags):
+    found = Mode(target="cpu").excluding("lower", "fuse", "transfer")
+    return found.excluding(RULE) if flags.get("without") else found
+
+
+def ops_of(f):
+    return [type(node.op) for node in f.stages.fgraph.toposort()]
+
+
+def compiled(build, wrt_of, inputs, **flags):
+    """The function of the value and its gradients, with the rule or ``without`` it."""
+    with config.change_flags(optimizer_excluding=RULE if flags.get("without") else ""):
+        y = build(*inputs)
+        cost = (y * T.constant(np.float32(1)) ** 2).sum() + (y**3).sum()
+        grads = symdnn.grad(cost, wrt_of(inputs))
+        return symdnn.function(inputs, [y, *grads], mode=mode(**flags))
+
+
+def check(build, inputs, values, recognised=True, rtol=2e-10):
+    """Values and gradients with the rule are those without it; whether the op is used once."""
+    wrt = [v for v in inputs if v.type.is_float]
+    f, plain = (
+        compiled(build, lambda _: wrt, inputs, without=without) for without in (False, True)
+    )
+    assert not {Attention, AttentionGrad} & set(ops_of(plain))
+    assert ops_of(f).count(Attention) == ops_of(f).count(AttentionGrad) == recognised
+    for got, want in zip(f(*values), plain(*values), strict=True):
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol)
+    return f
+
+
+def qkv(rng, names=("batch", HEADS, "time", FEATURES), dtype="float64", batch=BATCH):
+    shape = (batch, HEADS, KEYS, FEATURES)
+    xs = [T.tensor(dtype, names, name=n) for n in "qkv"]
+    return xs, [rng.standard_normal(shape).astype(dtype) for _ in xs]
+
+
+def turned(k):
+    return k.dimshuffle(0, 1, 3, 2)
+
+
+def softmax_written(s):
+    e = T.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def softmax_unshifted(s):
+    e = T.exp(s)
+    return e / e.sum(axis=3).dimshuffle(0, 1, 2, "x")
+
+
+SOFTMAXES = {
+    "by name": lambda s: T.nnet.softmax(s, axis=-1),
+    "with a shift": softmax_written,
+    "without a shift": softmax_unshifted,
+}
+PRODUCTS = {
+    "matmul": (lambda q, k: T.matmul(q, turned(k)), T.matmul),
+    "@": (lambda q, k: q @ k.transpose(0, 1, 3, 2), lambda p, v: p @ v),
+    "einsum": (
+        lambda q, k: T.einsum("bhqd,bhkd->bhqk", q, k),
+        lambda p, v: T.einsum("bhqk,bhkd->bhqd", p, v),
+    ),
+}
+SCALES = {
+    "quotient": lambda s, k: s / math.sqrt(FEATURES),
+    "product": lambda s, k: s * FEATURES**-0.5,
+    "another": lambda s, k: 0.7 * s,
+    "none": lambda s, k: s,
+    "a variable": lambda s, k: s * T.exp(k[0, 0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("softmax", SOFTMAXES)
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_each_spelling(softmax, product, scale):
+    to_keys, to_values = PRODUCTS[product]
+
+    def build(q, k, v):
+        return to_values(SOFTMAXES[softmax](SCALES[scale](to_keys(q, k), k)), v)
+
+    inputs, values = qkv(new_rng())
+    check(build, inputs, values)
+
+
+def test_a_scaled_query_and_projections():
+    rng, heads = new_rng(), 4
+    x = T.tensor("float64", ("batch", "time", 16), name="x")
+    weights = [symdnn.shared(rng.standard_normal((16, 16)), name=n) for n in "qkv"]
+
+    def build(x, *_):
+        def split(w):
+            return T.dot(x, w).reshape((x.shape[0], x.shape[1], heads, 4)).transpose(0, 2, 1, 3)
+
+        q, k, v = (split(w) for w in weights)
+        y = T.matmul(T.nnet.softmax(T.matmul(q * 0.5, k.transpose(0, 1, 3, 2)), axis=-1), v)
+        return y.transpose(0, 2, 1, 3).reshape((x.shape[0], x.shape[1], 16))
+
+    check(build, [x], [rng.standard_normal((3, 6, 16))])
+
+
+def test_stacks_of_three_dimensions():
+    rng = new_rng()
+    inputs = [T.tensor("float64", ("batch", "time", FEATURES), name=n) for n in "qkv"]
+    values = [rng.standard_normal((BATCH, KEYS, FEATURES)) for _ in inputs]
+
+    def build(q, k, v):
+        s = T.batched_dot(q, k.dimshuffle(0, 2, 1)) / math.sqrt(FEATURES)
+        return T.batched_dot(T.nnet.softmax(s, axis=2), v)
+
+    check(build, inputs, values)
+
+
+@pytest.mark.parametrize("lead", [(1, HEADS), (BATCH, 1), (1, 1), (BATCH, HEADS), (None, None)])
+def test_sizes_of_one(lead):
+    rng = new_rng()
+    x = T.tensor("float64", (*lead, None, FEATURES), name="x")
+    value = rng.standard_normal((*(n or 2 for n in lead), KEYS, FEATURES))
+    plain = lead == (1, 1)
+    check(lambda x: attend(T.sin(x), x, T.exp(x), lambda s: s), [x], [value], not plain)
+
+
+# -- masks ----------------------------------------------------------------------------------------
+
+
+def time_of(s):
+    return T.arange(s.shape[2])
+
+
+def lower(s, dtype="bool"):
+    return T.tril(T.ones((s.shape[2], s.shape[3]), dtype=dtype))
+
+
+CAUSAL = {
+    "tril": lambda s: T.switch(lower(s), s, LOW),
+    "tril of floats": lambda s: T.switch(T.eq(lower(s, "float64"), 0), LOW, s),
+    "infinite": lambda s: T.switch(lower(s), s, -np.inf),
+    "indices": lambda s: T.switch(
+        T.ge(time_of(s).dimshuffle(0, "x"), time_of(s).dimshuffle("x", 0)), s, LOW
+    ),
+    "later": lambda s: T.switch(
+        time_of(s).dimshuffle("x", "x", "x", 0) > time_of(s).dimshuffle("x", "x", 0, "x"), LOW, s
+    ),
+    "added": lambda s: s + (1 - lower(s, "float64")) * LOW,
+    "added triangle": lambda s: s + T.triu(T.fill(s[0, 0], -np.inf), 1),
+    "constant": lambda s: T.switch(np.tril(np.ones((KEYS, KEYS), bool)), s, LOW),
+    "constant, added": lambda s: (
+        s + np.triu(np.full((KEYS, KEYS), LOW), 1).reshape(1, 1, KEYS, KEYS)
+    ),
+}
+
+
+def attend(q, k, v, mask):
+    s = mask(T.matmul(q, turned(k)) / math.sqrt(FEATURES))
+    return T.matmul(T.nnet.softmax(s, axis=-1), v)
+
+
+@pytest.mark.parametrize("spelling", CAUSAL)
+def test_causal_masks(spelling):
+    static = "constant" in spelling
+    names = (BATCH, HEADS, KEYS, FEATURES) if static else ("batch", HEADS, "time", FEATURES)
+    inputs, values = qkv(new_rng(), names)
+    f = check(lambda q, k, v: attend(q, k, v, CAUSAL[spelling]), inputs, values)
+    (how,) = [n.op.how for n in f.stages.fgraph.toposort() if isinstance(n.op, Attention)]
+    if spelling != "tril of floats":
+        assert (how.left, how.right, how.extras) == (None, 0, ())
+
+
+def test_a_window_is_a_band():
+    def banded(s):
+        i, j = time_of(s).dimshuffle(0, "x"), time_of(s).dimshuffle("x", 0)
+        return T.switch((i >= j) & (i - j < 3), s, LOW)
+
+    x = T.tensor("float64", ("batch", HEADS, "time", FEATURES), name="x")
+    value = new_rng().standard_normal((BATCH, HEADS, KEYS, FEATURES))
+    f = check(lambda x: attend(T.sin(x), x, T.exp(x), banded), [x], [value])
+    (how,) = [n.op.how for n in f.stages.fgraph.toposort() if isinstance(n.op, Attention)]
+    assert (how.left, how.right, how.extras) == (2, 0, ())
+
+
+@pytest.mark.parametrize("low", [LOW, -np.inf])
+def test_padding_with_whole_rows_hidden(low):
+    rng = new_rng()
+    inputs, values = qkv(rng)
+    seen = T.tensor("bool", ("batch", "time"), name="seen")
+    shown = rng.random((BATCH, KEYS)) < 0.6
+    shown[0], shown[1, 0] = low == -np.inf, True  # nan without the rule where all is -inf
+
+    def build(q, k, v, seen):
+        return attend(q, k, v, lambda s: T.switch(seen.dimshuffle(0, "x", "x", 1), s, low))
+
+    check(build, [*inputs, seen], [*values, shown])
+
+
+def test_causal_with_padding_on_the_left_keeps_means():
+    rng = new_rng()
+    inputs, values = qkv(rng)
+    seen = T.tensor("bool", ("batch", "time"), name="seen")
+    shown = np.arange(KEYS) >= np.array([[2], [0]])
+
+    def build(q, k, v, seen):
+        def mask(s):
+            return T.switch(lower(s) & seen.dimshuffle(0, "x", "x", 1), s, LOW)
+
+        return attend(q, k, v, mask)
+
+    check(build, [*inputs, seen], [*values, shown])
+
+
+@pytest.mark.parametrize("shape", [(1, HEADS, 5, 5), (BATCH, 1, 1, 5), (BATCH, HEADS, 5, 5)])
+def test_added_masks_have_gradients(shape):
+    rng = new_rng()
+    inputs, values = qkv(rng)
+    names = tuple(1 if n == 1 else None for n in shape)
+    bias = T.tensor("float64", names, name="bias")
+
+    def build(q, k, v, bias):
+        return attend(q, k, v, lambda s: (s + bias) * 0.5)
+
+    check(build, [*inputs, bias], [*values, rng.standard_normal(shape)])
+
+
+def test_soft_capping():
+    inputs, values = qkv(new_rng())
+
+    def build(q, k, v):
+        return attend(q, k, v, lambda s: T.switch(lower(s), 3.0 * T.tanh(s / 3.0), LOW))
+
+    f = check(build, inputs, values)
+    (how,) = [n.op.how for n in f.stages.fgraph.toposort() if isinstance(n.op, Attention)]
+    assert (how.softcap, how.scale) == (3.0, None)
+
+
+# -- what stays -----------------------------------------------------------------------------------
+
+
+def test_probabilities_that_are_a_result_stay():
+    inputs, _ = qkv(new_rng())
+    q, k, v = inputs
+    p = T.nnet.softmax(T.matmul(q, turned(k)), axis=-1)
+    f = symdnn.function(inputs, [p, T.matmul(p, v)], mode=mode())
+    assert Attention not in ops_of(f)
+
+
+def test_probabilities_in_the_cost_stay():
+    inputs, _ = qkv(new_rng())
+
+    def cost(q, k, v):
+        p = T.nnet.softmax(T.matmul(q, turned(k)), axis=-1)
+        return (T.matmul(p, v) ** 2).sum() + (p**2).sum()
+
+    f = symdnn.function(inputs, symdnn.grad(cost(*inputs), inputs), mode=mode())
+    assert AttentionGrad not in ops_of(f)
+
+
+def test_gradients_of_scores_are_the_users():
+    inputs, values = qkv(new_rng())
+    q, k, v = inputs
+    s = T.matmul(q, turned(k))
+    p = T.nnet.softmax(s, axis=-1)
+    cost = (T.matmul(p, v) ** 2).sum()
+    for wrt in (s, p):
+        f = symdnn.function(inputs, symdnn.grad(cost, [q, wrt]), mode=mode())
+        with config.change_flags(optimizer_excluding=RULE):
+            plain = symdnn.function(inputs, symdnn.grad(cost, [q, wrt]), mode=mode(without=True))
+        for got, want in zip(f(*values), plain(*values), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+def test_a_clipped_gradient_of_scores_stays():
+    inputs, values = qkv(new_rng())
+
+    def build(q, k, v):
+        s = symdnn.gradient.grad_clip(T.matmul(q, turned(k)), -0.01, 0.01)
+        return T.matmul(T.nnet.softmax(s, axis=-1), v)
+
+    check(build, inputs, values, recognised=False)
+
+
+@pytest.mark.parametrize("low", [-1e4, -5.0])
+def test_scores_that_are_only_lower_are_no_mask(low):
+    inputs, values = qkv(new_rng())
+
+    def build(q, k, v):
+        return attend(q, k, v, lambda s: T.switch(lower(s), s, low))
+
+    check(build, inputs, values, recognised=False)
+
+
+def test_a_strict_triangle_keeps_its_first_row():
+    inputs, values = qkv(new_rng())
+
+    def build(q, k, v):
+        return attend(q, k, v, lambda s: T.switch(T.tril(T.ones_like(s[0, 0]), -1) > 0, s, LOW))
+
+    check(build, inputs, values)
+
+
+def test_softmax_over_queries_stays():
+    inputs, values = qkv(new_rng())
+
+    def build(q, k, v):
+        return T.matmul(T.nnet.softmax(T.matmul(q, turned(k)), axis=2), v)
+
+    check(build, inputs, values, recognised=False)
+
+
+def test_rop_and_second_derivatives_agree():
+    inputs, values = qkv(new_rng())
+    q, k, v = inputs
+    found = []
+    for excluded in ("", RULE):
+        with config.change_flags(optimizer_excluding=excluded):
+            y = attend(q, k, v, lambda s: T.switch(lower(s), s, LOW))
+            tangent = symdnn.gradient.Rop(y, q, v)
+            second = symdnn.grad((symdnn.grad((y**2).sum(), q) ** 2).sum(), [q, k, v])
+            f = symdnn.function(inputs, [tangent, *second], mode=Mode(target="cpu"))
+            found.append(f(*values))
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
