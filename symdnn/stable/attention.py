@@ -69,10 +69,11 @@ class _Written:
 
     def add(self, mask: _Mask) -> None:
         """Note a mask, with all dimensions of the scores."""
-        if self.lead:
-            both = (v if v is None else _with_ones(v, self.lead) for v in (mask.added, mask.seen))
-            mask = replace(mask, **dict(zip(("added", "seen"), both, strict=True)))
-        self.masks.append(mask)
+        added, seen = (
+            v if v is None or not self.lead else _with_ones(v, self.lead)
+            for v in (mask.added, mask.seen)
+        )
+        self.masks.append(replace(mask, added=added, seen=seen))
 
 
 @FAMILY.on(BatchedDot)
