@@ -501,11 +501,8 @@ def test_a_notebook_shows_formulas_graphs_and_pictures():
     assert png._repr_png_().startswith(b"\x89PNG")
 
 
-def test_a_notebook_shows_large_graphs_as_text_that_ends():
-    x = y = T.fvector("x")
-    for i in range(400):
-        y = T.cumsum(y) * (i + 1)
-    text = symdnn.function([x], y)._repr_html_()
-    assert "<svg" not in text
+def test_long_texts_end_in_a_notebook():
+    lines = "\n".join(map(str, range(1000)))
+    text = symdnn.printing.repr_html(lines)
     assert "more lines" in text
     assert text.count("\n") < 300

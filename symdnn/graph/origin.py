@@ -18,8 +18,8 @@ from symdnn.errors import OptionError
 from symdnn.flags import FLAGS
 
 __all__ = [
-    "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "here", "hinted",
-    "inherit", "inheriting", "is_inherited", "make_origin", "make_written",
+    "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "current_module", "here",
+    "hinted", "inherit", "inheriting", "is_inherited", "make_origin", "make_written", "within",
 ]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -79,22 +79,31 @@ NO_HINTS = Hints()
 class Origin:
     """The user's call stack at the moment a node was made, innermost line first.
 
-    ``parts`` are the names and origins of the nodes that a rewrite joined in this one.
+    ``parts`` are the names and origins of the nodes that a rewrite joined in this one. ``module``
+    is the path of the module whose call made the node, such as ``ResNet.layer1.0``, or empty.
     """
 
-    __slots__ = ("_frames", "parts")
+    __slots__ = ("_frames", "module", "parts")
 
-    def __init__(self, frames: tuple[Any, ...], parts: Sequence[tuple[str, Origin]] = ()) -> None:
+    def __init__(
+        self,
+        frames: tuple[Any, ...],
+        parts: Sequence[tuple[str, Origin]] = (),
+        module: str = "",
+    ) -> None:
         self._frames = frames
         self.parts = tuple(parts)
+        self.module = module
 
     @classmethod
     def of_several(cls, parts: Sequence[tuple[str, Origin]]) -> Origin:
         """The origin of a node made of several: its lines are those of the last one."""
         flat: list[tuple[str, Origin]] = []
         for name, origin in parts:
-            flat += origin.parts or [(name, Origin(origin._frames))]
-        return cls(parts[-1][1]._frames, flat if len({str(o) for _, o in flat}) > 1 else ())
+            flat += origin.parts or [(name, Origin(origin._frames, (), origin.module))]
+        last = parts[-1][1]
+        several = len({str(o) for _, o in flat}) > 1
+        return cls(last._frames, flat if several else (), last.module)
 
     @property
     def lines(self) -> list[tuple[str, int, str]]:
@@ -128,7 +137,7 @@ class Origin:
         return "\n".join(out)
 
     def __reduce__(self) -> tuple[type[Origin], tuple[object, ...]]:
-        return Origin, (tuple(self.lines), self.parts)  # code objects do not pickle
+        return Origin, (tuple(self.lines), self.parts, self.module)  # code objects do not pickle
 
 
 NOWHERE = Origin(())
@@ -137,6 +146,29 @@ _limit = config.reader("traceback.limit")
 #: The position of a node in the order in which nodes of its graph were written: a growing number. A
 #: node of an inner graph that replaced a node has that node's number, and then its own.
 Written = tuple[int, ...]
+
+_module: ContextVar[str] = ContextVar("module", default="")
+
+
+class within:
+    """Nodes made inside are made by the module of this path."""
+
+    __slots__ = ("_path", "_token")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        self._token = _module.set(self._path)
+
+    def __exit__(self, *_: object) -> None:
+        _module.reset(self._token)
+
+
+def current_module() -> str:
+    """The path of the module whose call makes nodes now; empty outside of calls."""
+    return _module.get()
+
 
 _Inherited = tuple[Origin | None, Hints, Written | None]
 _inherited: ContextVar[_Inherited | None] = ContextVar("inherited", default=None)
@@ -222,7 +254,7 @@ def make_origin() -> Origin:
 def here() -> Origin:
     """The lines of the user's code that led here, whatever is inherited."""
     limit = _limit()
-    return Origin(_user_frames(limit)) if limit else NOWHERE
+    return Origin(_user_frames(limit), (), _module.get()) if limit else NOWHERE
 
 
 def _user_frames(limit: int) -> _Frames:

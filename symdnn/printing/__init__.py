@@ -5,6 +5,7 @@ Any stage can be printed: the user's expression, the rewritten graph, the progra
 
 from symdnn.ops.core.gradient_control import Print
 from symdnn.printing.formula import pprint
+from symdnn.printing.graph_page import graph_page
 from symdnn.printing.network import to_networkx
 from symdnn.printing.notebook import repr_html
 from symdnn.printing.picture import pydotprint
@@ -14,6 +15,7 @@ __all__ = [
     "Print",
     "debugprint",
     "dprint",
+    "graph_page",
     "min_informative_str",
     "pp",
     "pprint",

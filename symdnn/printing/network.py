@@ -28,6 +28,7 @@ class Box:
     kind: str
     label: str
     attributes: dict[str, str | int] = field(default_factory=dict)
+    node: Apply | None = None
 
 
 @dataclass
@@ -202,12 +203,13 @@ class _Draughtsman:
             "type": ", ".join(self._type(v) for v in node.outputs),
             "name": ", ".join(names),
             "origin": str(node.origin),
+            "module": node.origin.module,
             "hints": str(node.hints),
             "remarks": ", ".join(words),
         }
         if node in self.facts.order:
             attributes["step"] = self.facts.order[node]
-        self._box(Box(key, "op", label, attributes), group)
+        self._box(Box(key, "op", label, attributes, node), group)
         for i, v in enumerate(node.inputs):
             if v.owner not in self.hidden:
                 self.later.append((v, key, str(i), group))

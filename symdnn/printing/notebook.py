@@ -11,12 +11,12 @@ from symdnn.graph.operators import install_operators
 from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Variable
 from symdnn.printing.formula import pprint
+from symdnn.printing.graph_page import framed_page
 from symdnn.printing.picture import pydotprint
-from symdnn.printing.tree import debugprint
 
 __all__ = ["repr_html"]
 
-#: Graphs of more nodes are shown as text: their drawings are too wide to read.
+#: Graphs of more nodes are shown as interactive pages: their drawings are too wide to read.
 _MAX_DRAWN_NODES = 60
 #: The most lines of a text that are shown: the tree of a graph may have thousands.
 _MAX_LINES = 200
@@ -26,7 +26,7 @@ def repr_html(obj: Any) -> str:
     """HTML of a variable, a compiled function or a graph; for other objects their text.
 
     A variable is shown as its formula and type. A function is shown as its signature and rewritten
-    graph, drawn if it has at most 60 nodes.
+    graph: drawn if it has at most 60 nodes, else as a page (:func:`symdnn.printing.graph_page`).
 
     >>> import symdnn.tensor as T
     >>> x = T.fvector("x")
@@ -52,7 +52,7 @@ def _titled(title: str, shown: Any, graph: FunctionGraph) -> str:
     if len(toposort(graph.outputs)) <= _MAX_DRAWN_NODES:
         picture = pydotprint(shown, engine="symdnn")
         return f"{_code(title)}<div style='overflow-x: auto'>{picture}</div>"
-    return f"{_code(title)}{_text(debugprint(shown, file='str'))}"
+    return f"{_code(title)}{framed_page(shown)}"
 
 
 def _code(text: object) -> str:

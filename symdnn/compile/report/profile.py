@@ -93,7 +93,7 @@ class FunctionProfile:
         """Write the profile to a file, in the format that the end of its name says.
 
         ``.json``: a row for each node. ``.trace.json``: the last call for Chrome's tracing and
-        Perfetto. ``.folded``: stacks for a flame graph. ``.txt``: the table. Raises
+        Perfetto. ``.svg``: a flame graph. ``.folded``: its stacks. ``.txt``: the table. Raises
         :class:`~symdnn.errors.OptionError` for another name, and ``OSError``.
         """
         profile_files.write(self, path)

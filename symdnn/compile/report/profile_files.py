@@ -1,4 +1,4 @@
-"""A profile as data: JSON rows, a trace of one call for Chrome, and stacks for a flame graph."""
+"""A profile as data: JSON rows, a trace of one call for Chrome, stacks and their flame graph."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from symdnn.compile.report.flame_graph import flame_graph
 from symdnn.errors import OptionError
 
 if TYPE_CHECKING:
     from symdnn.compile.report.profile import FunctionProfile, NodeProfile
 
-__all__ = ["FORMATS", "chrome_trace", "folded", "rows", "write"]
+__all__ = ["FORMATS", "chrome_trace", "folded", "rows", "stacks", "write"]
 
 
 def rows(profile: FunctionProfile) -> dict[str, Any]:
@@ -51,21 +52,27 @@ def _arguments(n: NodeProfile) -> dict[str, str]:
     return {"kernel": n.kernel, "algorithm": n.algorithm, "line": str(n.node.origin)}
 
 
-def folded(profile: FunctionProfile) -> str:
-    """Collapsed stacks: function, the user's lines from the outermost, op, and whole microseconds.
-
-    Flame graphs are drawn from this text by speedscope, Perfetto and ``flamegraph.pl``.
-    """
-    total: dict[str, float] = {}
+def stacks(profile: FunctionProfile) -> dict[tuple[str, ...], float]:
+    """Seconds by stack: function, the user's lines from the outermost, modules, op."""
+    total: dict[tuple[str, ...], float] = {}
     for n in profile.nodes.values():
         lines = [
             f"{os.path.basename(f)}:{i} {name}" for f, i, name in reversed(n.node.origin.lines)
         ]
         algorithm = f" [{n.algorithm or n.kernel}]" if n.algorithm or n.kernel else ""
-        frames = [profile.name, *lines, f"{n.node.op}{algorithm}"]
-        stack = ";".join(f.replace(";", ",").replace("\n", " ") for f in frames)
+        modules = filter(None, n.node.origin.module.split("."))
+        stack = (profile.name, *lines, *modules, f"{n.node.op}{algorithm}")
         total[stack] = total.get(stack, 0.0) + n.seconds
-    return "".join(f"{stack} {round(s * 1e6)}\n" for stack, s in total.items())
+    return total
+
+
+def folded(profile: FunctionProfile) -> str:
+    """Collapsed stacks with whole microseconds, for speedscope, Perfetto and ``flamegraph.pl``."""
+    lines: dict[str, float] = {}
+    for stack, seconds in stacks(profile).items():
+        line = ";".join(f.replace(";", ",").replace("\n", " ") for f in stack)
+        lines[line] = lines.get(line, 0.0) + seconds
+    return "".join(f"{line} {round(s * 1e6)}\n" for line, s in lines.items())
 
 
 #: How each kind of file is written, by the end of its name; the first that fits is taken.
@@ -73,6 +80,7 @@ FORMATS: Mapping[str, Callable[[FunctionProfile], str]] = {
     ".trace.json": lambda profile: json.dumps(chrome_trace(profile)),
     ".json": lambda profile: json.dumps(rows(profile), indent=1),
     ".folded": folded,
+    ".svg": lambda profile: flame_graph(stacks(profile)),
     ".txt": lambda profile: profile.text() + "\n",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ import numpy as np
 from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
-from symdnn.graph.origin import NO_HINTS, Hints, current_hints, hinted
+from symdnn.graph.origin import NO_HINTS, Hints, current_hints, current_module, hinted, within
 from symdnn.graph.traverse import ancestors
 from symdnn.graph.typing import Array, Scalar
 from symdnn.graph.variable import Shared, Variable, as_variable
@@ -75,12 +75,15 @@ class Module(State):
         """
         given = [symbolic(self, v) for v in inputs]
         watch = _watch.get()
-        outermost = not _calling.get()
-        if outermost:
+        paths = _calling.get()
+        outermost = paths is None
+        if paths is None:
             name_variables(self)
-            token = _calling.set(True)
+            root = type(self).__name__
+            paths = {id(m): f"{root}.{path}" if path else root for path, m in self.named_modules()}
+            token = _calling.set(paths)
         try:
-            with hinted(self._hints()):
+            with hinted(self._hints()), within(self._path(paths)):
                 found = self.forward(*given) if watch is None else watch.forward(self, given)
                 note_order(found)
                 return found
@@ -97,6 +100,13 @@ class Module(State):
         super().__setattr__(name, value)
         for path, part in found_in(self, {name: value}, self.unnamed, Module | Shared):
             name_part(self, path, part)
+
+    def _path(self, paths: Mapping[int, str]) -> str:
+        """Its path in the network that is called; that of its caller and its class if it has none.
+
+        A module that is made and called within a ``forward`` is no part of the network.
+        """
+        return paths.get(id(self)) or f"{current_module()}.{type(self).__name__}"
 
     def _hints(self) -> Hints:
         """This module's hints over those of the modules around it."""
@@ -287,8 +297,8 @@ class _Watch:
 
 
 _watch: ContextVar[_Watch | None] = ContextVar("watch", default=None)
-#: Whether a module is being called: the modules that it calls are parts of it and have names.
-_calling: ContextVar[bool] = ContextVar("calling", default=False)
+#: While a module is called, the paths of it and of all modules inside, by identity.
+_calling: ContextVar[Mapping[int, str] | None] = ContextVar("calling", default=None)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -66,6 +67,14 @@ def assert_files_agree(f: Function, folder: Path) -> None:
         assert any(s.endswith(f"[{algorithm}]") for s, _, _ in stacks)
         assert f"({algorithm})" in f.profile.text()
 
+    f.profile.save(folder / "p.svg")
+    picture = ElementTree.parse(folder / "p.svg").getroot()
+    tips = [t.text for t in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert tips[0].startswith("net: ")
+    assert tips[0].endswith(" 100.0 %")
+    seen = [n["node"] for n in nodes if n["seconds"] > 1e-3 * sum(n["seconds"] for n in nodes)]
+    assert all(any(name in tip for tip in tips) for name in seen)
+
     f.profile.save(folder / "p.txt")
     assert (folder / "p.txt").read_text() == f.profile.text() + "\n"
 
@@ -95,6 +104,6 @@ def test_kernels_of_several_plans_are_named(tmp_path: Path) -> None:
 
 
 def test_another_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"wanted a name \*\.trace\.json, .* got .*p\.svg"):
-        profiled(calls=1).profile.save(tmp_path / "p.svg")
+    with pytest.raises(OptionError, match=r"wanted a name \*\.trace\.json, .* got .*p\.png"):
+        profiled(calls=1).profile.save(tmp_path / "p.png")
     assert not list(tmp_path.iterdir())
