@@ -19,21 +19,17 @@ from symdnn.ops.linalg.dot import MatchSizes, matmul
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.softmax import softmax
 
-__all__ = ["attention_parts", "attention_grad_parts"]
+__all__ = ["attention_grad_parts", "attention_parts", "probabilities"]
 
 
 def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras: Variable) -> Any:
     """(result, log-sum-exp, next state if it draws) as expressions."""
     given, dtype = how.named(extras), v.type.dtype
     q, k, v = (_wide(x) for x in (q, k, v))
-    s, _, seen = _scores(how, q, k, given)
-    if seen is not None:
-        s = switch(seen, s, _lowest(s))
-    p = softmax(s, axis=3)
+    p, s, seen = probabilities(how, q, k, given)
     top = s.max(axis=3, keepdims=True)
     lse = (log(exp(s - top).sum(axis=3, keepdims=True)) + top).dimshuffle(0, 1, 2)
     if seen is not None:
-        p = switch(seen, p, _zero(p))
         sees = (top > _lowest(s)).dimshuffle(0, 1, 2)
         lse = switch(sees, lse, np.asarray(-np.inf, lse.type.dtype))
     new = []
@@ -41,6 +37,20 @@ def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras:
         p, _, state = Dropout()(given["state"], p, given["rate"])
         new = [state]
     return [cast(_by_groups(p, v), dtype), lse, *new]
+
+
+def probabilities(
+    how: Scores, q: Variable, k: Variable, given: Mapping[str, Any]
+) -> tuple[Variable, Variable, Variable | None]:
+    """(the softmax of the scores, the scores, what is seen) before dropout.
+
+    A query that sees no key has probabilities 0.
+    """
+    s, _, seen = _scores(how, q, k, given)
+    if seen is not None:
+        s = switch(seen, s, _lowest(s))
+    p = softmax(s, axis=3)
+    return (p if seen is None else switch(seen, p, _zero(p))), s, seen
 
 
 def attention_grad_parts(how: Scores, *operands: Any) -> list[Variable]:
