@@ -71,7 +71,7 @@ ROOMS = {
     ],
     "nn": [
         {"init"}, {"modules"}, {"layers", "losses", "optimizers", "schedule"},
-        {"backend", "formats", "models", "optim"}, {"training", "weights"},
+        {"transformers"}, {"backend", "formats", "models", "optim"}, {"training", "weights"},
     ],
 }  # fmt: skip
 PLACES = {

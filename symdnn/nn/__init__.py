@@ -59,6 +59,12 @@ from symdnn.nn.modules.summary import Row, Summary, flops, summary
 from symdnn.nn.optimizers import clip
 from symdnn.nn.optimizers.clip import *
 from symdnn.nn.training import *
+from symdnn.nn.transformers import attention, cache, decoder, encoder, rotary
+from symdnn.nn.transformers.attention import *
+from symdnn.nn.transformers.cache import *
+from symdnn.nn.transformers.decoder import *
+from symdnn.nn.transformers.encoder import *
+from symdnn.nn.transformers.rotary import *
 from symdnn.nn.weights import *
 
 __all__ = [
@@ -70,7 +76,8 @@ __all__ = [
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
     *torch_layers.__all__, *torch_losses.__all__, *torch_losses_margin.__all__,
-    *clip.__all__,
+    *clip.__all__, *attention.__all__, *cache.__all__, *decoder.__all__,
+    *encoder.__all__, *rotary.__all__,
     "models", *weights.__all__,
     "optim",
     "schedule",

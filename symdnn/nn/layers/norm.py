@@ -39,11 +39,14 @@ class _Affine(Module):
     weight: Shared | None
     bias: Shared | None
 
-    def _make(self, shape: Sequence[int], affine: bool, dtype: str | None) -> str:
+    def _make(
+        self, shape: Sequence[int], affine: bool, dtype: str | None, shift: bool = True
+    ) -> str:
         name = parameter_dtype(dtype or str(config.floatX))
         self.weight = self.bias = None
         if affine:
             self.parameter("weight", shape, init.ones, name)
+        if affine and shift:
             self.parameter("bias", shape, init.zeros, name)
         return name
 
@@ -149,15 +152,16 @@ class VolumetricBatchNormalization(SpatialBatchNormalization):
 class LayerNorm(_Affine):
     """Normalisation of each example over its last axes, those of ``normalized_shape``.
 
-    ``weight`` and ``bias`` have that shape. (Ba, Kiros and Hinton 2016; PyTorch's LayerNorm.)
+    ``weight`` and ``bias`` have that shape; with ``affine=False`` there is neither, with
+    ``bias=False`` no bias. (Ba, Kiros and Hinton 2016; PyTorch's LayerNorm.)
 
     >>> LayerNorm(64)
     nn.LayerNorm(64)
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, affine: bool = True, *,
-        dtype: str | None = None,
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, affine: bool = True,
+        bias: bool = True, *, dtype: str | None = None,
     ) -> None:  # fmt: skip
         given = [normalized_shape] if np.ndim(normalized_shape) == 0 else normalized_shape
         shape: list[Any] = list(given)  # type: ignore[arg-type]
@@ -165,7 +169,7 @@ class LayerNorm(_Affine):
         if not shape:
             raise InputError("LayerNorm: normalized_shape is empty; wanted one axis or more")
         self.normalized_shape, self.eps = tuple(int(n) for n in shape), float(eps)
-        self._make(self.normalized_shape, affine, dtype)
+        self._make(self.normalized_shape, affine, dtype, bias)
 
     def forward(self, x: Variable) -> Variable:
         wanted = f"a float tensor (..., {', '.join(map(str, self.normalized_shape))})"
@@ -175,7 +179,10 @@ class LayerNorm(_Affine):
         pairs = zip(last, self.normalized_shape, strict=False)
         if len(last) < n or any(a not in (None, b) for a, b in pairs):
             raise TypeMismatch("LayerNorm", wanted, x.type)
-        return layer_norm(x, self.weight, self.bias, tuple(range(-n, 0)), self.eps)
+        shift: Any = self.bias
+        if self.weight is not None and shift is None:
+            shift = np.zeros(self.normalized_shape, self.weight.type.dtype)
+        return layer_norm(x, self.weight, shift, tuple(range(-n, 0)), self.eps)
 
     def describe(self) -> str:
         return f"({'x'.join(map(str, self.normalized_shape))})"

@@ -60,6 +60,7 @@ KINDS: Mapping[str, Kind] = {
     "int": ("an int", _whole),
     "float": ("a number", _number),
     "str": ("a string", lambda v: isinstance(v, str)),
+    "Module": ("a module", lambda v: hasattr(type(v), "named_modules")),
     "Variable": ("a symbolic variable", lambda v: isinstance(v, Variable)),
     "Number": ("a number or a symbolic scalar (schedules are for nn.fit)", _rate),
     "Betas": ("a pair of numbers", _pair),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -68,12 +69,15 @@ class Module(State):
         """The output for symbolic inputs. Subclasses define it; users call the module."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """The symbolic output; arrays and numbers among ``inputs`` become constants.
 
-        Raises :class:`~symdnn.errors.TypeMismatch` for inputs that the module does not take.
+        Arrays among the ``named`` arguments of ``forward`` do so, too; True and False are options
+        in either place. Raises :class:`~symdnn.errors.TypeMismatch` for inputs that the module does
+        not take.
         """
         given = [symbolic(self, v) for v in inputs]
+        named = {k: symbolic(self, v) if _holds_values(v) else v for k, v in named.items()}
         watch = _watch.get()
         paths = _calling.get()
         outermost = paths is None
@@ -84,13 +88,13 @@ class Module(State):
             token = _calling.set(paths)
         try:
             with hinted(self._hints()), within(self._path(paths)):
-                found = self.forward(*given) if watch is None else watch.forward(self, given)
+                forward = self.forward if watch is None else partial(watch.forward, self)
+                found = forward(*given, **named)
                 note_order(found)
                 return found
         except TypeError:
-            check_takes(
-                type(self).__name__, self.forward, [f"input {i}" for i, _ in enumerate(given)]
-            )
+            names = [f"input {i}" for i, _ in enumerate(given)]
+            check_takes(type(self).__name__, self.forward, names, named)
             raise
         finally:
             if outermost:
@@ -257,7 +261,7 @@ class Module(State):
 
 def symbolic(module: Module, value: Any) -> Any:
     """An input as a variable; tables (lists, tuples) of them entry by entry."""
-    if isinstance(value, Variable) or value is None:
+    if isinstance(value, Variable | bool) or value is None:
         return value
     if isinstance(value, list | tuple):
         return [symbolic(module, v) for v in value]
@@ -267,6 +271,10 @@ def symbolic(module: Module, value: Any) -> Any:
         raise TypeMismatch(
             type(module).__name__, "a symbolic variable or an array", value
         ) from error
+
+
+def _holds_values(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic | list | tuple)
 
 
 @dataclass(frozen=True)
@@ -286,13 +294,13 @@ class _Watch:
     def __init__(self, told: Callable[[ModuleCall], Any]) -> None:
         self.told, self.depth, self.begun = told, 0, 0
 
-    def forward(self, module: Module, given: Sequence[Any]) -> Any:
+    def forward(self, module: Module, *given: Any, **named: Any) -> Any:
         """The results of the module's own ``forward``."""
         index, depth = self.begun, self.depth
         self.begun, self.depth = index + 1, depth + 1
-        output = module.forward(*given)
+        output = module.forward(*given, **named)
         self.depth = depth
-        self.told(ModuleCall(module, index, depth, given, output))
+        self.told(ModuleCall(module, index, depth, (*given, *named.values()), output))
         return output
 
 

@@ -17,6 +17,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.nn.modules.html import html_table
 from symdnn.nn.modules.module import Module, ModuleCall, watched
+from symdnn.ops.attention.attention import Attention
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.nn.conv import Conv, ConvGradInput
 from symdnn.ops.nn.rnn import RNNForward
@@ -46,8 +47,8 @@ _HEADINGS = ("module", "output", "parameters", "FLOPs")
 class Summary:
     """Rows in the order of the network; the first is the network. ``print`` shows a table.
 
-    ``flops`` are 2 x the multiply-adds of convolutions, GEMMs and recurrent networks, for one
-    forward pass in evaluation. ``parameter_bytes`` is the memory of parameters.
+    ``flops`` are 2 x the multiply-adds of convolutions, GEMMs, attention and recurrent networks,
+    for one forward pass in evaluation. ``parameter_bytes`` is the memory of parameters.
     """
 
     rows: tuple[Row, ...]
@@ -184,7 +185,8 @@ def _shape(value: object) -> str:
 
 
 def flops(outputs: Sequence[Variable], inputs: Sequence[Variable] = ()) -> int:
-    """2 x the multiply-adds of convolutions, GEMMs and recurrent networks between the two.
+    """2 x the multiply-adds of convolutions, GEMMs, attention and recurrent networks
+    between the two.
 
     The graph before ``inputs`` does not count. Raises
     :class:`~symdnn.errors.InputError` for an unknown size.
@@ -225,6 +227,13 @@ def _product(node: Apply) -> int:
     return _size(node, node.outputs[0].type.shape) * _size(node, node.inputs[0].type.shape[-1:])
 
 
+def _attention(node: Apply) -> int:
+    """For each query and key a product of their features, and one of the value's."""
+    key, value = (v.type.shape for v in node.inputs[1:3])
+    queries = _size(node, node.inputs[0].type.shape[:3])
+    return queries * _size(node, key[2:3]) * (_size(node, key[3:]) + _size(node, value[3:]))
+
+
 def _recurrent(node: Apply) -> int:
     """At every step of every sequence, all matrices."""
     op: Any = node.op
@@ -235,6 +244,7 @@ def _recurrent(node: Apply) -> int:
 
 
 COUNTERS: Mapping[type[Op], Callable[[Apply], int]] = {
+    Attention: _attention,
     Conv: _convolution,
     ConvGradInput: _transposed,
     Dot: _product,

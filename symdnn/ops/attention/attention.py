@@ -22,17 +22,17 @@ from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.attention import reference as in_numpy
-from symdnn.ops.attention.parts import attention_grad_parts, attention_parts
+from symdnn.ops.attention.parts import attention_grad_parts, attention_parts, probabilities
 from symdnn.ops.attention.scores import EXTRAS, Scores
 from symdnn.ops.core.composed import vjp_of_expressions
-from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.dtype import is_narrow_float, upcast
 from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, stacked, unfold
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.random.random import STATE_TYPE, next_state
 from symdnn.ops.random.random_stream import RandomStream
 
-__all__ = ["Attention", "AttentionGrad", "scaled_dot_product_attention"]
+__all__ = ["Attention", "AttentionGrad", "attention_weights", "scaled_dot_product_attention"]
 
 
 def _lse_dtype(dtype: str) -> str:
@@ -233,6 +233,25 @@ def scaled_dot_product_attention(
         source.register(state, new[0])
     found = _shaped(out, q, lead), _shaped(lse, q, lead)
     return found if return_lse else found[0]
+
+
+def attention_weights(
+    query: Variable, key: Variable, mask: Variable | None = None, *, causal: bool = False
+) -> Variable:
+    """The weights of the values in attention, (batch, heads, queries, keys), before dropout.
+
+    ``query`` and ``key`` are (batch, heads, time, features), ``mask`` is one of four dimensions as
+    in :func:`scaled_dot_product_attention`. A query that sees no key has weights 0. They are
+    computed whole: the attention op itself makes no array of this shape.
+    """
+    what = "attention_weights"
+    q, k = _same_dtype([query, key])
+    how = replace(
+        _settings(what, causal, None, None, False), extras=() if mask is None else ("mask",)
+    )
+    given = {} if mask is None else {"mask": _mask4(what, mask, q, dims_of(q)[:-3])}
+    wide = "float32" if is_narrow_float(q.type.dtype) else q.type.dtype
+    return cast(probabilities(how, cast(q, wide), cast(k, wide), given)[1], q.type.dtype)
 
 
 def _check_heads(what: str, heads: int | None, groups: int | None) -> None:

@@ -19,14 +19,14 @@ from symdnn.ops.linalg.dot import MatchSizes, matmul
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.softmax import softmax
 
-__all__ = ["attention_parts", "attention_grad_parts"]
+__all__ = ["attention_grad_parts", "attention_parts", "probabilities"]
 
 
 def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras: Variable) -> Any:
     """(result, log-sum-exp, next state if it draws) as expressions."""
     given, dtype = how.named(extras), v.type.dtype
     q, k, v = (_wide(x) for x in (q, k, v))
-    s, p, _, seen = _probabilities(how, q, k, given)
+    s, p, _, seen = probabilities(how, q, k, given)
     top = s.max(axis=3, keepdims=True)
     lse = (log(exp(s - top).sum(axis=3, keepdims=True)) + top).dimshuffle(0, 1, 2)
     if seen is not None:
@@ -48,7 +48,7 @@ def attention_grad_parts(how: Scores, own: bool, *operands: Any) -> list[Variabl
     q, k, v, out, lse, dout = (_wide(x) for x in operands[:6])
     dlse = operands[6]
     given = how.named(operands[7:])
-    s, p, slope, seen = _probabilities(how, q, k, given)
+    s, p, slope, seen = probabilities(how, q, k, given)
     if not own:
         p = _by_lse(s, lse.dimshuffle(0, 1, 2, "x"), seen)
     total = (dout * out).sum(axis=3, keepdims=True)
@@ -78,7 +78,7 @@ def _by_lse(s: Variable, lse: Variable, seen: Variable | None) -> Variable:
     return switch(seen, exp(switch(seen, s, _zero(s)) - safe), _zero(s))
 
 
-def _probabilities(
+def probabilities(
     how: Scores, q: Variable, k: Variable, extras: Mapping[str, Any]
 ) -> tuple[Any, ...]:
     """Scores, their softmax, the slope of the soft cap (None: 1), and what is seen (None: all)."""
