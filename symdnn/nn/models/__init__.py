@@ -1,20 +1,28 @@
 """Known networks as modules, with the names and the numbers of parameters that were published.
 
 Functions, such as ``nn.models.resnet50(classes=10)``; the names of parameters are torchvision's
-where it has the network, so :func:`symdnn.nn.load_torch` takes its state dicts unchanged.
+or Hugging Face's where these have the network, so :func:`symdnn.nn.load_torch` takes their state
+dicts unchanged.
 """
 
 from symdnn.nn.models.alexnet import alexnet, alexnet_grouped
+from symdnn.nn.models.bert import Bert, bert_base, bert_large
 from symdnn.nn.models.densenet import densenet, densenet121
+from symdnn.nn.models.generate import Generator, sample
 from symdnn.nn.models.googlenet import GoogLeNet, googlenet
+from symdnn.nn.models.gpt2 import GPT2, gpt2, gpt2_large, gpt2_medium, gpt2_xl
 from symdnn.nn.models.lenet import lenet, lenet5
+from symdnn.nn.models.llama import Llama, llama, llama2_7b, tinyllama
 from symdnn.nn.models.lstm_lm import LanguageModel, lstm_lm
 from symdnn.nn.models.resnet import ResNet, resnet18, resnet34, resnet50, resnet101, resnet152
 from symdnn.nn.models.unet import UNet, unet
 from symdnn.nn.models.vgg import vgg16, vgg19
+from symdnn.nn.models.vit import VisionTransformer, vit_b_16
 
 __all__ = [
-    "GoogLeNet", "LanguageModel", "ResNet", "UNet", "alexnet", "alexnet_grouped", "densenet",
-    "densenet121", "googlenet", "lenet", "lenet5", "lstm_lm", "resnet101", "resnet152", "resnet18",
-    "resnet34", "resnet50", "unet", "vgg16", "vgg19",
+    "GPT2", "Bert", "Generator", "GoogLeNet", "LanguageModel", "Llama", "ResNet", "UNet",
+    "VisionTransformer", "alexnet", "alexnet_grouped", "bert_base", "bert_large", "densenet",
+    "densenet121", "googlenet", "gpt2", "gpt2_large", "gpt2_medium", "gpt2_xl", "lenet", "lenet5",
+    "llama", "llama2_7b", "lstm_lm", "resnet101", "resnet152", "resnet18", "resnet34", "resnet50",
+    "sample", "tinyllama", "unet", "vgg16", "vgg19", "vit_b_16",
 ]  # fmt: skip
