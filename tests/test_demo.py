@@ -79,3 +79,22 @@ def test_it_trains_at_least_once(option: str, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         demo.main([option, "0"])
     assert "at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.cpu
+def test_a_gpt_learns_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["gpt", "--steps", "3", "--length", "8", "--out", str(tmp_path)]
+    assert demo.main(arguments) == 0
+    assert {p.name for p in tmp_path.iterdir()} == {"attention.png", "sample.txt"}
+    sample = (tmp_path / "sample.txt").read_text()
+    assert sample.startswith("The statement")
+    assert len(sample) == len("The statement") + 8
+    assert sample in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_gpt_knows_some_of_the_manual(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["gpt", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    bits = float(printed.split(" bits a character")[0].rsplit("(", 1)[1])
+    assert bits < 3.5  # a table of pairs of letters needs 3.6

@@ -16,8 +16,16 @@ GOAL_ACCURACY = 0.985
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demonstration; the exit status is 0 when the test accuracy reached 98.5 %."""
-    options = _parser().parse_args(argv)
+    """Run the demonstration; the exit status is 0 when the test accuracy reached 98.5 %.
+
+    ``gpt`` as the first argument runs that of a language model (:mod:`symdnn.demo.gpt`).
+    """
+    given = sys.argv[1:] if argv is None else list(argv)
+    if given[:1] == ["gpt"]:
+        from symdnn.demo import gpt
+
+        return gpt.main(given[1:])
+    options = _parser().parse_args(given)
     from symdnn.demo.data import load_digits
 
     try:
@@ -31,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="symdnn demo", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="symdnn demo", description=__doc__, epilog="symdnn demo gpt trains a language model."
+    )
     parser.add_argument("--seeds", type=_count, default=1, help="train this many times (1)")
     parser.add_argument("--epochs", type=_count, default=30, help="passes over the data (30)")
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder of results")

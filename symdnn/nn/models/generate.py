@@ -88,7 +88,8 @@ class Generator:
         top_k: int | None = None, top_p: float | None = None, seed: int | None = None,
     ) -> None:  # fmt: skip
         self.net, self.cache = net.evaluate(), KeyValueCache(batch, max_length)
-        self._settings = (RandomStream(seed), temperature, top_k, top_p)
+        self._stream, self._temperature = RandomStream(seed), temperature
+        self._top_k, self._top_p = top_k, top_p
         self._text: Shared = shared(
             np.zeros((batch, max_length), "int64"), shape=(batch, max_length)
         )
@@ -100,8 +101,8 @@ class Generator:
     def _step(self, tokens: Variable) -> list[tuple[Shared, Variable]]:
         """The updates of a call with these new tokens: cache, text and last token."""
         scores = self.net(tokens, cache=self.cache)[:, -1]
-        stream, *settings = self._settings
-        drawn = sample(scores, stream, *settings).dimshuffle(0, "x")
+        drawn = sample(scores, self._stream, self._temperature, self._top_k, self._top_p)
+        drawn = drawn.dimshuffle(0, "x")
         held = self.cache.updates(scores)
         at = dict(held)[self.cache.length]
         here = eq(as_variable(np.arange(self.cache.max_length)), at).dimshuffle("x", 0)

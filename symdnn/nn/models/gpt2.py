@@ -15,6 +15,7 @@ from symdnn.nn.modules.lists import ModuleList
 from symdnn.nn.modules.module import Module
 from symdnn.nn.transformers.cache import KeyValueCache
 from symdnn.ops.array.create import arange
+from symdnn.ops.attention.attention import attention_weights
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.linalg.dot import dot
 
@@ -47,16 +48,24 @@ class _Attention(Heads):
         self.c_proj = Conv1D(width, width, last_std)
         self.resid_dropout = Dropout(dropout)
 
-    def forward(self, x: Variable, cache: KeyValueCache | None = None) -> Variable:
-        width = x.type.shape[-1]
-        assert width is not None
+    def _heads(self, x: Variable) -> list[Variable]:
+        """Query, key and value, (batch, heads, time, features)."""
         y = self.c_attn(x)
-        parts = [y[..., i * width : (i + 1) * width] for i in range(3)]
-        q, k, v = (self.split(part, self.heads) for part in parts)
+        width = self.c_proj.weight.type.shape[0]
+        assert width is not None
+        return [self.split(y[..., i * width : (i + 1) * width], self.heads) for i in range(3)]
+
+    def forward(self, x: Variable, cache: KeyValueCache | None = None) -> Variable:
+        q, k, v = self._heads(x)
         found: Variable = self.resid_dropout(
             self.c_proj(self.attend(q, k, v, causal=True, cache=cache))
         )
         return found
+
+    def weights(self, x: Variable) -> Variable:
+        """The weights of the values, (batch, heads, time, time)."""
+        q, k, _ = self._heads(x)
+        return attention_weights(q, k, causal=True)
 
 
 class _MLP(Module):
@@ -102,13 +111,18 @@ class _Transformer(Module):
         self.ln_f = LayerNorm(width)
 
     def forward(self, tokens: Variable, cache: KeyValueCache | None = None) -> Variable:
-        count = dims_of(tokens)[1]
-        at = arange(count) if cache is None else cache.positions(count)
-        x = self.drop(self.wte(tokens) + self.wpe(at).dimshuffle("x", 0, 1))
+        x = self.embedded(tokens, cache)
         for block in self.h:
             x = block(x, cache=cache)
         y: Variable = self.ln_f(x)
         return y
+
+    def embedded(self, tokens: Variable, cache: KeyValueCache | None = None) -> Variable:
+        """What the first block reads: the sum of both embeddings."""
+        count = dims_of(tokens)[1]
+        at = arange(count) if cache is None else cache.positions(count)
+        x: Variable = self.drop(self.wte(tokens) + self.wpe(at).dimshuffle("x", 0, 1))
+        return x
 
 
 class GPT2(Module):
@@ -131,6 +145,17 @@ class GPT2(Module):
         """
         scores: Variable = self.lm_head(self.transformer(tokens, cache=cache))
         return scores
+
+    def attention_maps(self, tokens: Variable) -> list[Variable]:
+        """For each layer the weights of its attention, (batch, heads, time, time).
+
+        A row has those of one position: 0 for later ones, and in sum 1.
+        """
+        maps, x = [], self.transformer.embedded(tokens)
+        for block in self.transformer.h:
+            maps.append(block.attn.weights(block.ln_1(x)))
+            x = block(x)
+        return maps
 
 
 def gpt2(
