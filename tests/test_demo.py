@@ -97,4 +97,4 @@ def test_a_gpt_knows_some_of_the_manual(tmp_path: Path, capsys: pytest.CaptureFi
     assert demo.main(["gpt", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     bits = float(printed.split(" bits a character")[0].rsplit("(", 1)[1])
-    assert bits < 3.5  # a table of pairs of letters needs 3.6
+    assert bits < 3.5  # a table of pairs of letters needs 3.54
