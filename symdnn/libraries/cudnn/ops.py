@@ -302,7 +302,7 @@ def transformer_refuses(node: Apply, context: Context) -> str | None:
 @BACKEND.lowering("local_dnn_transformer_grid", TransformerGrid, refuses=transformer_refuses)
 def transformer_grid(node: Apply, context: Context) -> Variable:
     """The sampling grid to GpuDnnTransformerGrid."""
-    return GpuDnnTransformerGrid()(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnTransformerGrid()(*node.inputs)
 
 
 @BACKEND.lowering("local_dnn_transformer_sampler", TransformerSampler, refuses=transformer_refuses)

@@ -80,7 +80,7 @@ def ctc_refuses(node: Apply, context: Context) -> str | None:
 
 
 @BACKEND.lowering("local_dnn_ctc", CTCLoss, refuses=ctc_refuses)
-def ctc(node: Apply, context: Context) -> Sequence[Variable]:
+def ctc(node: Apply, context: Context) -> Variable:
     """The CTC loss to GpuDnnCTCLoss."""
     return GpuDnnCTCLoss()(*node.inputs)
 

@@ -1,14 +1,69 @@
-"""The gradient of an op from its expression in simpler ops: used for second derivatives."""
+"""Ops by their expressions in simpler ops: types, shapes, reference and gradients of these."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from symdnn.config import config
 from symdnn.graph.backprop import backprop
+from symdnn.graph.dims import Shape
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.inner import InnerGraph
+from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.traverse import clone_graph
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
+from symdnn.ops.core.inner_shapes import inner_shapes
 
-__all__ = ["vjp_of_expression", "vjp_of_expressions"]
+__all__ = ["Composed", "vjp_of_expression", "vjp_of_expressions"]
+
+
+class Composed(Op):
+    """Base of ops that are defined by :meth:`expanded`, their expression in simpler ops.
+
+    Types, shapes, reference and gradients are those of the expression. The ops exist because a
+    kernel computes the expression at once.
+    """
+
+    abstract: ClassVar[bool] = True
+
+    if TYPE_CHECKING:  # a subclass has it, or another of its bases
+
+        def expanded(self, *inputs: Variable) -> list[Variable] | None:
+            """The outputs in simpler ops."""
+
+    def infer(self, *inputs: Any) -> Any:
+        return tuple(v.type for v in _inner_graph(self, inputs).outputs)
+
+    def reference(self, *inputs: Array) -> Any:
+        types = tuple(TensorType(a.dtype.name, a.shape) for a in inputs)
+        inner = _inner_graph(self, types)
+        return tuple(evaluate(inner.outputs, dict(zip(inner.inputs, inputs, strict=True))))
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        inner = _inner_graph(self, tuple(types))
+        found = inner_shapes(inner, range(len(inner.outputs)), shapes, host)
+        known = [s for s in found if s is not None]
+        return known if len(known) == len(found) else None
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        return vjp_of_expressions(lambda *v: self.expanded(*v) or [], inputs, cotangents)
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        return None
+
+
+@lru_cache(maxsize=512)
+def _inner_graph(op: Composed, types: tuple[Type, ...]) -> InnerGraph:
+    """The expression of ``op`` for inputs of these types."""
+    inputs = [Variable(t) for t in types]
+    with config.change_flags(compute_test_value="off", warn_float64="ignore"):
+        return InnerGraph(inputs, op.expanded(*inputs) or [])
 
 
 def vjp_of_expression(

@@ -23,13 +23,17 @@ __all__ = ["Lowered", "neutral_of"]
 class Lowered(Op):
     """Base of ops that a target's library runs: plain data, no driver needed.
 
-    A subclass has :attr:`unlowered`; types, shapes, reference and derivatives are that op's. If its
-    inputs or results differ from the neutral op's, it overrides these methods, and
-    :meth:`expanded`, the same computation in neutral ops. The layouts, dtypes and epilogues that
-    the library takes are data of the class.
+    A subclass declares :attr:`neutral_type`; types, shapes, reference and derivatives are that
+    op's. If its inputs or results differ from the neutral op's, it is a
+    :class:`~symdnn.ops.core.composed.Composed` too: they are then those of :meth:`expanded`, the
+    same computation in neutral ops. The layouts, dtypes and epilogues that the library takes are
+    data of the class.
     """
 
     abstract: ClassVar[bool] = True
+    #: The neutral op that computes the same. Each of its fields is an attribute of this op with the
+    #: same name, or has its default.
+    neutral_type: ClassVar[type[Op]]
     #: The layouts in which the library has the op: NCHW is (N, C, \\*sizes), NHWC channels last.
     layouts: ClassVar[tuple[str, ...]] = ("NCHW",)
     #: The index of the input that is a filter (K, C, \\*sizes) in every layout, since the library
@@ -43,7 +47,21 @@ class Lowered(Op):
     @property
     def unlowered(self) -> Op:
         """The neutral op that computes the same, in the layout NCHW."""
-        raise NotImplementedError(f"{type(self).__name__}.unlowered")
+        return self.as_op(self.neutral_type)
+
+    def as_op(self, kind: type[Op], **settings: Any) -> Op:
+        """An op of type ``kind`` with ``settings``, and this op's attributes for other fields."""
+        names = [n for n in _field_names(kind) if n not in settings and hasattr(self, n)]
+        return kind(**{n: getattr(self, n) for n in names}, **settings)
+
+    @classmethod
+    def of(cls, op: Op, **settings: Any) -> Self:
+        """This op with ``settings``, and for other fields those that ``op`` has by the same name.
+
+        ``op`` is the neutral op, or another op of the library.
+        """
+        same = {*_field_names(cls)} - {*settings}
+        return cls(**{n: getattr(op, n) for n in _field_names(type(op)) if n in same}, **settings)
 
     def neutral(self) -> Op:
         """:attr:`unlowered` on activations in this op's layout."""
@@ -74,7 +92,7 @@ class Lowered(Op):
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
         """The outputs in neutral ops; None where there is no such expression."""
-        out = self.neutral()(*inputs)
+        out = self.neutral()(*self.neutral_inputs(inputs))
         return [out] if isinstance(out, Variable) else list(out)
 
     def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
@@ -129,6 +147,10 @@ class Lowered(Op):
     def __str__(self) -> str:
         words = self._words()
         return f"{type(self).__name__}{{{', '.join(words)}}}" if words else type(self).__name__
+
+
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
 
 
 def neutral_of(op: Op) -> Op:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from symdnn.errors import ArgumentError
+from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.lowered.lowered import Lowered
 
@@ -16,6 +18,17 @@ class DnnBase(Lowered):
 
     abstract: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("float16", "float32", "float64")
+
+    def with_arguments(self, *arguments: Any) -> tuple[Any, Sequence[Any]]:
+        """The op and its inputs for the arguments of a call: its inputs, or those of Theano."""
+        return self, arguments
+
+    def __call__(
+        self, *arguments: Any, hints: Hints | None = None, name: str | None = None, **words: Any
+    ) -> Variable:
+        """Apply to inputs, or as in Theano to arguments that are partly settings."""
+        op, inputs = self.with_arguments(*arguments, **words)
+        return Lowered.__call__(op, *inputs, hints=hints, name=name)
 
 
 def constant_number(what: str, value: Any) -> float:

@@ -11,7 +11,7 @@ cuDNN's names of the directions, and the flags of their algorithms:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -21,6 +21,7 @@ from symdnn.graph.op import Grads, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.core.composed import vjp_of_expressions
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules, scaled
@@ -150,11 +151,6 @@ class DnnConvolution(EpilogueOp, DnnBase):
         """Whether filters are mirrored."""
         return self.conv_mode == "conv"
 
-    @property
-    def settings(self) -> tuple[Any, ...]:
-        """The fields of the neutral op, in its order."""
-        return self.padding, self.stride, self.dilation, self.num_groups, self.flip
-
     def channels_last(self, ndim: int) -> Self | None:
         """This op in NHWC, for 2 or 3 spatial dimensions; None otherwise."""
         return super().channels_last(ndim) if self.ndim in (2, 3) else None
@@ -189,50 +185,33 @@ class DnnConvolution(EpilogueOp, DnnBase):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         if not self.terms.is_linear:
             return super().vjp(inputs, outputs, cotangents)
-        (dy,) = cotangents
-        own, out = self.split(inputs)
-        grads = list(self.neutral().vjp(own, outputs, [scaled(dy, self.alpha)]))
-        return [*grads, scaled(dy, self.beta)] if out else grads
+        return vjp_of_expressions(lambda *v: self.expanded(*v) or [], inputs, cotangents)
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        if not self.terms.is_linear:
-            return super().jvp(inputs, outputs, tangents)
-        own, out = self.split(inputs)
-        found = self.neutral().jvp(own, outputs, tangents[: len(own)])
-        terms = [scaled(t, self.alpha) for t in found or () if t is not None]
-        if out and tangents[-1] is not None:
-            terms.append(scaled(tangents[-1], self.beta))
-        return [sum(terms[1:], terms[0]) if terms else None]
+        return None if self.terms.is_linear else super().jvp(inputs, outputs, tangents)
 
     # -- applied by users ---------------------------------------------------------------------
 
     def __call__(
-        self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **by_hand: Any
+        self, *arguments: Any, hints: Hints | None = None, name: str | None = None, **words: Any
     ) -> Any:
         """Apply to the neutral op's inputs, or as in Theano to
         ``(img, kern, output, desc, alpha=None, beta=None)``."""
-        words = dict(zip(("output", "desc", "alpha", "beta"), inputs[2:]), **by_hand)
-        if not isinstance(words.get("desc"), GpuDnnConvDesc):
-            return super().__call__(*inputs, hints=hints, name=name)
-        out = self._by_hand(as_variable(inputs[0]), as_variable(inputs[1]), hints=hints, **words)
-        out.name = name
-        return out
-
-    def _by_hand(
-        self, a: Variable, b: Variable, output: Any, desc: GpuDnnConvDesc, alpha: Any = None,
-        beta: Any = None, hints: Hints | None = None,
-    ) -> Variable:  # fmt: skip
-        op = self.described(desc, a.type.dtype)
-        alpha, beta = _factor(1.0 if alpha is None else alpha), _factor(beta or 0.0)
-        own = [a, b, *op._sizes(output)]
-        op = op._with_static(own[2:])
+        given = dict(zip(("output", "desc", "alpha", "beta"), arguments[2:]), **words)
+        if not isinstance(given.get("desc"), GpuDnnConvDesc):
+            return super().__call__(*arguments, hints=hints, name=name)
+        a, b = map(as_variable, arguments[:2])
+        output, dtype = given.get("output"), a.type.dtype
+        op, sizes = self.described(given["desc"], dtype)._sized(output)
+        alpha, beta = _factor(given.get("alpha"), 1.0), _factor(given.get("beta"), 0.0)
         if isinstance(alpha, float) and isinstance(beta, float):
-            if (alpha, beta) != (1, 0):
-                op = op.ending(a.type.dtype, alpha=alpha, residual=beta)
-            return DnnBase.__call__(op, *own, *([output] if beta else []), hints=hints)
+            out = [output] if beta else []
+            op = op.ending(dtype, alpha=alpha, residual=beta)
+            return DnnBase.__call__(op, a, b, *sizes, *out, hints=hints, name=name)
         # cuDNN reads the factors on the host, so computed factors stay outside of the op.
-        y = DnnBase.__call__(op, *own, hints=hints) * alpha
-        return y + as_variable(output) * beta  # type: ignore[no-any-return]
+        y = DnnBase.__call__(op, a, b, *sizes, hints=hints) * alpha + as_variable(output) * beta
+        y.name = name
+        return y
 
     def described(self, desc: GpuDnnConvDesc, dtype: str) -> Any:
         """This op with the settings of ``desc``; without ``algo`` the flag's algorithm.
@@ -254,17 +233,14 @@ class DnnConvolution(EpilogueOp, DnnBase):
             precision=compute_precision(desc.precision, dtype),
         )  # fmt: skip
 
-    def _sizes(self, output: Any) -> list[Variable]:
-        """Host inputs with the spatial sizes of the result."""
-        return []
-
-    def _with_static(self, sizes: Sequence[Variable]) -> Any:
-        return self
+    def _sized(self, output: Any) -> tuple[Self, list[Variable]]:
+        """The op, and its host inputs with the spatial sizes of the result."""
+        return self, []
 
 
-def _factor(value: Any) -> float | Variable:
+def _factor(value: Any, default: float) -> float | Variable:
     """alpha or beta: a float for a constant, else the variable."""
-    v = as_variable(value)
+    v = as_variable(default if value is None else value)
     return float(v.data.reshape(())) if isinstance(v, Constant) else v
 
 
@@ -276,14 +252,11 @@ class GpuDnnConv(DnnConvolution):
     ``beta``. (``cudnnConvolutionForward``)
     """
 
+    neutral_type: ClassVar[type[Op]] = Conv
     direction: ClassVar[str] = "fwd"
     algo: str | int | None = None
     inplace: bool = False
     num_groups: int = 1
-
-    @property
-    def unlowered(self) -> Op:
-        return Conv(*self.settings)
 
 
 @dataclass(frozen=True)
@@ -291,16 +264,17 @@ class _SizedConvolution(DnnConvolution):
     """Base of the two gradients. The sizes of the result are host inputs after the operands."""
 
     abstract: ClassVar[bool] = True
+    inplace: bool = False
+    algo: str | int | None = None
+    num_groups: int = 1
     static: tuple[int | None, ...] = field(default=(), kw_only=True)
 
-    def _sizes(self, output: Any) -> list[Variable]:
+    def _sized(self, output: Any) -> tuple[Self, list[Variable]]:
         v = as_variable(output)
         if not isinstance(v.type, TensorType) or v.type.ndim != self.ndim + 2:
             raise TypeMismatch(self, f"an output of {self.ndim + 2} dimensions", v.type)
-        return [as_dim(d) for d in dims_of(v)[2:]]
-
-    def _with_static(self, sizes: Sequence[Variable]) -> Any:
-        return replace(self, static=tuple(static_dim(d) for d in sizes))
+        sizes = [as_dim(d) for d in dims_of(v)[2:]]
+        return replace(self, static=tuple(map(static_dim, sizes))), sizes
 
 
 @dataclass(frozen=True)
@@ -311,14 +285,8 @@ class GpuDnnConvGradW(_SizedConvolution):
     (``cudnnConvolutionBackwardFilter``)
     """
 
+    neutral_type: ClassVar[type[Op]] = ConvGradWeight
     direction: ClassVar[str] = "bwd_filter"
-    inplace: bool = False
-    algo: str | int | None = None
-    num_groups: int = 1
-
-    @property
-    def unlowered(self) -> Op:
-        return ConvGradWeight(*(*self.settings, self.static))
 
 
 @dataclass(frozen=True)
@@ -329,11 +297,5 @@ class GpuDnnConvGradI(_SizedConvolution):
     (``cudnnConvolutionBackwardData``)
     """
 
+    neutral_type: ClassVar[type[Op]] = ConvGradInput
     direction: ClassVar[str] = "bwd_data"
-    inplace: bool = False
-    algo: str | int | None = None
-    num_groups: int = 1
-
-    @property
-    def unlowered(self) -> Op:
-        return ConvGradInput(*(*self.settings, self.static))

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
 from symdnn.ops.elementwise.math import Tanh
@@ -37,16 +37,9 @@ class GpuDnnConvBiasActivation(GpuDnnConv):
         scales_residual=True, rounds_operands=True,
     )  # fmt: skip
 
-    @classmethod
-    def of(cls, conv: GpuDnnConv) -> GpuDnnConvBiasActivation:
-        """The same convolution as an op that may have any epilogue of ``rules``."""
-        given: dict[str, Any] = {f.name: getattr(conv, f.name) for f in fields(conv)}
-        return cls(**given)
-
     def plain(self) -> GpuDnnConv:
         """The convolution without the epilogue."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        return GpuDnnConv(**{**given, "epilogue": None})
+        return GpuDnnConv.of(self, epilogue=None)
 
     def channel_axis(self, ndim: int) -> int:
         return 1 if self.layout == "NCHW" else ndim - 1

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar, Self
 
 from symdnn.errors import OptionError, TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
-from symdnn.graph.origin import Hints
+from symdnn.graph.op import Grads, Op, Vars
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.ops.core.composed import Composed
 from symdnn.ops.nn.batchnorm import (
     BatchNormGrad,
     BatchNormInference,
     BatchNormTrain,
-    parameter_dtype,
 )
 from symdnn.ops.nn.lrn import LRN, LRNGrad
 from symdnn.ops.nn.normalization import norm_axes
@@ -35,7 +31,7 @@ MIN_EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
-class GpuDnnBatchNormBase(DnnBase):
+class GpuDnnBatchNormBase(Composed, DnnBase):
     """Base of batch normalisation: inputs of 4 or 5 dimensions, parameters of as many.
 
     ``mode`` is ``'per-activation'`` (statistics over the batch) or ``'spatial'`` (over all but the
@@ -67,10 +63,20 @@ class GpuDnnBatchNormBase(DnnBase):
             raise TypeMismatch(self, "a tensor of 4 or 5 dimensions", x)
         return super().infer(*inputs)
 
-    def described(self, x: Variable, epsilon: Any) -> Any:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        # Not the expression's: the neutral op's gradient reads the statistics in the outputs.
+        return self.neutral().vjp(self.neutral_inputs(inputs), outputs, cotangents)  # type: ignore[arg-type]
+
+    def with_arguments(self, *arguments: Any, epsilon: Any = None) -> tuple[Any, Sequence[Any]]:
+        """The five inputs, and in Theano the epsilon."""
+        inputs, (given, *_) = arguments[:5], (*arguments[5:], epsilon)
+        return (self if given is None else self.described(inputs[0], given)), inputs
+
+    def described(self, x: TensorLike, epsilon: Any) -> Self:
         """This op for the ndim of ``x``, with an epsilon known when the graph is built."""
         name = f"{type(self).__name__}: epsilon"
-        return replace(self, ndim=x.type.ndim, epsilon=constant_number(name, epsilon))
+        ndim = as_variable(x).type.ndim
+        return replace(self, ndim=ndim, epsilon=constant_number(name, epsilon))
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,7 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
     overwrite an input. (``cudnnBatchNormalizationForwardTraining``)
     """
 
+    neutral_type: ClassVar[type[Op]] = BatchNormTrain
     running_averages: bool = False
     inplace_running_mean: bool = False
     inplace_running_var: bool = False
@@ -89,62 +96,32 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
     running_average_factor: float = field(default=0.1, kw_only=True)
 
     @property
-    def unlowered(self) -> Op:
-        return BatchNormTrain(self.axes, self.epsilon, self.running_averages)
-
-    def _full(self, inputs: Sequence[Any], factor: Any) -> list[Any]:
-        """The neutral op's inputs, with the factor."""
-        return [*inputs[:3], *([factor] if self.running_averages else []), *inputs[3:]]
-
-    def infer(self, *inputs: TensorType) -> Any:
-        x = inputs[0]
-        if not isinstance(x, TensorType) or x.ndim != self.ndim or x.ndim not in (4, 5):
-            raise TypeMismatch(self, "a tensor of 4 or 5 dimensions", x)
-        full = self._full(inputs, TensorType(parameter_dtype(x.dtype), ()))
-        return self.neutral().output_types(full)
-
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        scalar = TensorType(parameter_dtype(types[0].dtype), ())
-        return self.neutral().shapes(self._full(types, scalar), self._full(shapes, ()), host)
-
-    def reference(self, *inputs: Array) -> Any:
-        factor = np.asarray(self.running_average_factor, inputs[1].dtype)
-        return self.neutral().compute(*self._full(inputs, factor))
+    def running(self) -> bool:
+        """``running_averages``, by the neutral op's name."""
+        return self.running_averages
 
     def neutral_inputs(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
         if not self.running_averages:
             return inputs
-        dtype = inputs[1].type.dtype
-        return self._full(inputs, constant(self.running_average_factor, dtype=dtype))
+        factor = constant(self.running_average_factor, dtype=inputs[1].type.dtype)
+        return [*inputs[:3], factor, *inputs[3:]]
 
-    def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        return list(self.neutral()(*self.neutral_inputs(inputs)))
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        grads = list(self.neutral().vjp(self.neutral_inputs(inputs), outputs, cotangents))
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        grads = super().vjp(inputs, outputs, cotangents)
         return [*grads[:3], *grads[4:]] if self.running_averages else grads
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return None
-
-    def __call__(
-        self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
-    ) -> Any:
-        """Apply to (x, scale, bias[, running_mean, running_var]), or as in Theano."""
+    def with_arguments(self, *arguments: Any, **words: Any) -> tuple[Any, Sequence[Any]]:
+        if not words and len(arguments) in (3, 5) and all(map(_is_tensor, arguments)):
+            return self, arguments
         names = ("epsilon", "running_average_factor", "running_mean", "running_var")
-        if not words and len(inputs) in (3, 5) and all(_is_tensor(v) for v in inputs):
-            return super().__call__(*inputs, hints=hints, name=name)
-        words = dict(zip(names, inputs[3:]), **words)
-        own = [as_variable(v) for v in inputs[:3]]
-        op = self.described(own[0], words.get("epsilon", 1e-4))
-        factor = words.get("running_average_factor", 0.1)
-        op = replace(op, running_average_factor=constant_number(f"{type(self).__name__}: "
-                     "running_average_factor", factor))  # fmt: skip
-        if self.running_averages:
-            own += [as_variable(words["running_mean"]), as_variable(words["running_var"])]
-        return DnnBase.__call__(op, *own, hints=hints, name=name)
+        words = dict(zip(names, arguments[3:]), **words)
+        what = f"{type(self).__name__}: running_average_factor"
+        factor = constant_number(what, words.get("running_average_factor", 0.1))
+        op = replace(
+            self.described(arguments[0], words.get("epsilon", 1e-4)), running_average_factor=factor
+        )
+        running = [words["running_mean"], words["running_var"]] if self.running_averages else []
+        return op, [*arguments[:3], *running]
 
 
 def _is_tensor(v: object) -> bool:
@@ -158,21 +135,12 @@ class GpuDnnBatchNormInference(GpuDnnBatchNormBase):
     (``cudnnBatchNormalizationForwardInference``)
     """
 
+    neutral_type: ClassVar[type[Op]] = BatchNormInference
     inplace: bool = False
-
-    @property
-    def unlowered(self) -> Op:
-        return BatchNormInference(self.axes, self.epsilon)
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {0: (0,)}
-
-    def __call__(
-        self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
-    ) -> Any:
-        """Apply to (x, scale, bias, mean, var), or as in Theano with an epsilon."""
-        return _with_epsilon(self, 5, inputs, hints, name, words)
 
 
 @dataclass(frozen=True)
@@ -182,26 +150,7 @@ class GpuDnnBatchNormGrad(GpuDnnBatchNormBase):
     (``cudnnBatchNormalizationBackward``)
     """
 
-    @property
-    def unlowered(self) -> Op:
-        return BatchNormGrad(self.axes, self.epsilon)
-
-    def __call__(
-        self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
-    ) -> Any:
-        """Apply to (x, dy, scale, mean, invstd), or as in Theano with an epsilon."""
-        return _with_epsilon(self, 5, inputs, hints, name, words)
-
-
-def _with_epsilon(
-    op: GpuDnnBatchNormBase, count: int, inputs: Sequence[Any], hints: Hints | None,
-    name: str | None, words: Mapping[str, Any],
-) -> Any:  # fmt: skip
-    own = [as_variable(v) for v in inputs[:count]]
-    if len(inputs) > count or words:
-        epsilon = inputs[count] if len(inputs) > count else words["epsilon"]
-        op = op.described(own[0], epsilon)
-    return DnnBase.__call__(op, *own, hints=hints, name=name)
+    neutral_type: ClassVar[type[Op]] = BatchNormGrad
 
 
 @dataclass(frozen=True)
@@ -219,15 +168,11 @@ class _LRNFields(DnnBase):
 class GpuDnnLRN(_LRNFields):
     """Normalisation across channels of x (N, C, ...). (``cudnnLRNCrossChannelForward``)"""
 
-    @property
-    def unlowered(self) -> Op:
-        return LRN(self.n, self.alpha, self.beta, self.k)
+    neutral_type: ClassVar[type[Op]] = LRN
 
 
 @dataclass(frozen=True)
 class GpuDnnLRNGrad(_LRNFields):
     """The gradient of x, of (x, y, dy). (``cudnnLRNCrossChannelBackward``)"""
 
-    @property
-    def unlowered(self) -> Op:
-        return LRNGrad(self.n, self.alpha, self.beta, self.k)
+    neutral_type: ClassVar[type[Op]] = LRNGrad

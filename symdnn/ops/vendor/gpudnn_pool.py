@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.op import Op
-from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import as_variable
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.nn.conv_words import static_ints
@@ -65,9 +65,8 @@ class GpuDnnPoolBase(DnnBase):
             raise OptionError(f"mode={self.mode!r}: wanted one of {', '.join(POOL_MODES)}")
 
     @property
-    def settings(self) -> tuple[Any, ...]:
-        """The fields of the neutral op, in its order."""
-        return self.ws, self.stride, self.pad, POOL_MODES[self.mode], self.ignore_border
+    def unlowered(self) -> Op:
+        return self.as_op(self.neutral_type, mode=POOL_MODES[self.mode])
 
     def beyond_cudnn(self, shape: Sequence[int]) -> str | None:
         """Why cuDNN has no such pooling of an array of this shape, else None."""
@@ -88,14 +87,12 @@ class GpuDnnPoolBase(DnnBase):
             raise TypeMismatch(self, f"a window over {x.ndim - 2} dimensions", str(self.ws))
         return super().infer(*inputs)
 
-    def described(self, ndim: int, ws: Any, stride: Any, pad: Any) -> Any:
-        """This op with these windows, which are ints known when the graph is built."""
-        name = type(self).__name__
-        return replace(
-            self, ws=static_ints(f"{name}: ws", ws, ndim),
-            stride=static_ints(f"{name}: stride", stride, ndim),
-            pad=static_ints(f"{name}: pad", pad, ndim),
-        )  # fmt: skip
+    def described(self, x: TensorLike, ws: Any, stride: Any, pad: Any) -> Self:
+        """This op with these windows over ``x``, of ints known when the graph is built."""
+        name, ndim = type(self).__name__, as_variable(x).type.ndim - 2
+        given = {"ws": ws, "stride": stride, "pad": pad}
+        ints: dict[str, Any] = {k: static_ints(f"{name}: {k}", v, ndim) for k, v in given.items()}
+        return replace(self, **ints)
 
 
 @dataclass(frozen=True)
@@ -105,21 +102,17 @@ class GpuDnnPool(GpuDnnPoolBase):
     (``cudnnPoolingForward``)
     """
 
-    @property
-    def unlowered(self) -> Op:
-        return Pool(*self.settings)
+    neutral_type: ClassVar[type[Op]] = Pool
 
-    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
-        """Apply to ``img``; with (ws, stride, pad), or a descriptor, as in Theano."""
-        img, *words = inputs
-        if len(words) == 1 and isinstance(words[0], GpuDnnPoolDesc):
-            d = words[0]
-            return replace(self, mode=d.mode)(img, d.ws, d.stride, d.pad, hints=hints, name=name)
-        if not words:
-            return super().__call__(img, hints=hints, name=name)
-        x = as_variable(img)
-        op = self.described(x.type.ndim - 2, *words)
-        return DnnBase.__call__(op, x, hints=hints, name=name)
+    def with_arguments(self, *arguments: Any) -> tuple[Any, Sequence[Any]]:
+        """``img``; with (ws, stride, pad), or a descriptor, as in Theano."""
+        img, *settings = arguments
+        match settings:
+            case []:
+                return self, [img]
+            case [GpuDnnPoolDesc() as d]:
+                return replace(self, mode=d.mode).with_arguments(img, d.ws, d.stride, d.pad)
+        return self.described(img, *settings), [img]
 
 
 @dataclass(frozen=True)
@@ -138,20 +131,16 @@ class GpuDnnPoolGrad(GpuDnnPoolBase):
         return POOL_MODES[self.mode] == "max"
 
     @property
-    def unlowered(self) -> Op:
-        if self.is_max:
-            return MaxPoolGrad(*self.settings)
-        return AveragePoolGrad(*(*self.settings, self.static))
+    def neutral_type(self) -> type[Op]:  # type: ignore[override]
+        return MaxPoolGrad if self.is_max else AveragePoolGrad
 
-    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
-        """Apply to the neutral op's inputs, or to Theano's six."""
-        if len(inputs) != 6 or self.ws:
-            return super().__call__(*inputs, hints=hints, name=name)
-        x, y, dy = map(as_variable, inputs[:3])
-        op = self.described(x.type.ndim - 2, *inputs[3:])
-        own: Sequence[Any] = (x, y, dy)
-        if not self.is_max:
-            sizes = [as_dim(d) for d in dims_of(x)[2:]]
-            op = replace(op, static=tuple(static_dim(d) for d in sizes))
-            own = (dy, *sizes)
-        return DnnBase.__call__(op, *own, hints=hints, name=name)
+    def with_arguments(self, *arguments: Any) -> tuple[Any, Sequence[Any]]:
+        """The neutral op's inputs, or Theano's six arguments."""
+        if len(arguments) != 6 or self.ws:
+            return self, arguments
+        x, y, dy, *settings = arguments
+        op = self.described(x, *settings)
+        if self.is_max:
+            return op, [x, y, dy]
+        sizes = [as_dim(d) for d in dims_of(as_variable(x))[2:]]
+        return replace(op, static=tuple(map(static_dim, sizes))), [dy, *sizes]

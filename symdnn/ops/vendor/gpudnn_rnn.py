@@ -10,13 +10,13 @@ import numpy as np
 
 from symdnn.errors import NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.nn.ctc import CTCLoss
-from symdnn.ops.nn.dropout import Dropout, scaled_where
+from symdnn.ops.nn.dropout import Dropout, DropoutGrad, scaled_where
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad, rnn_with_reserve
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.random.random import STATE_TYPE, check_state
@@ -24,7 +24,7 @@ from symdnn.ops.vendor.gpudnn_base import DnnBase
 
 __all__ = [
     "DROPOUT_RESERVE", "GRADIENT_RESERVE", "GpuDnnCTCLoss", "GpuDnnDropoutGrad", "GpuDnnDropoutOp",
-    "GpuDnnRNNGradInputs", "GpuDnnRNNGradWeights", "GpuDnnRNNOp",
+    "GpuDnnRNNBase", "GpuDnnRNNGradInputs", "GpuDnnRNNGradWeights", "GpuDnnRNNOp",
 ]  # fmt: skip
 
 #: The RNN's reserve after the gradient of the data has been written into it.
@@ -49,14 +49,6 @@ class GpuDnnRNNBase(DnnBase):
     lengths: bool = field(default=False, kw_only=True)
 
     @property
-    def settings(self) -> tuple[Any, ...]:
-        """The fields in the neutral ops' order."""
-        return (
-            self.rnn_mode, self.hidden_size, self.num_layers, self.input_mode, self.direction_mode,
-            self.dropout, self.lengths,
-        )  # fmt: skip
-
-    @property
     def has_cell(self) -> bool:
         """Whether there is a cell state (LSTM)."""
         return self.rnn_mode == "lstm"
@@ -71,14 +63,6 @@ class GpuDnnRNNBase(DnnBase):
         """cuDNN reads the sequence lengths on the host."""
         return () if self.lengths_index is None else (self.lengths_index,)
 
-    @classmethod
-    def of(cls, op: RNNForward | RNNGrad) -> Any:
-        """The op with the settings of a neutral one."""
-        return cls(
-            op.rnn_mode, op.direction_mode, hidden_size=op.hidden_size, num_layers=op.num_layers,
-            input_mode=op.input_mode, dropout=op.dropout, lengths=op.lengths,
-        )  # fmt: skip
-
 
 @dataclass(frozen=True)
 class GpuDnnRNNOp(GpuDnnRNNBase):
@@ -90,6 +74,7 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
     ``_RNNDescriptor``; the result is (reserve, y, hy, [cy]).
     """
 
+    neutral_type: ClassVar[type[Op]] = RNNForward
     keeps_reserve: bool = field(default=True, kw_only=True)
 
     @property
@@ -97,20 +82,20 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
         """Dropout acts between layers, while training."""
         return bool(self.dropout) and self.num_layers > 1 and self.keeps_reserve
 
-    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
+    def __call__(
+        self, *arguments: Any, hints: Hints | None = None, name: str | None = None, **words: Any
+    ) -> Any:
         """Apply to the inputs, or as in Theano to (desc, w, x, hx, [cx])."""
-        if inputs and isinstance(getattr(inputs[0], "shape", None), RNNShape):
-            return self._by_hand(*inputs, hints=hints)
-        return super().__call__(*inputs, hints=hints, name=name)
+        if arguments and isinstance(getattr(arguments[0], "shape", None), RNNShape):
+            return self._by_hand(*arguments, hints=hints, **words)
+        return super().__call__(*arguments, hints=hints, name=name)
 
     def _by_hand(
         self, desc: Any, w: Any, x: Any, hx: Any, cx: Any = None, *, hints: Hints | None
     ) -> list[Variable]:
         s: RNNShape = desc.shape
-        for what, mine, its in (
-            ("rnn_mode", self.rnn_mode, s.rnn_mode),
-            ("direction_mode", self.direction_mode, s.direction_mode),
-        ):
+        for what in ("rnn_mode", "direction_mode"):
+            mine, its = getattr(self, what), getattr(s, what)
             if mine != its:
                 raise OptionError(f"GpuDnnRNNOp: {what}={mine!r}, but the descriptor's is {its!r}")
         op = replace(
@@ -123,15 +108,6 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
         return [reserve, *outputs]
 
     @property
-    def unlowered(self) -> Op:
-        return RNNForward(*(*self.settings, self.keeps_reserve))
-
-    @classmethod
-    def of(cls, op: RNNForward | RNNGrad) -> Any:
-        assert isinstance(op, RNNForward)
-        return replace(super().of(op), keeps_reserve=op.keeps_reserve)
-
-    @property
     def host_values(self) -> tuple[int, ...]:
         forward = self.neutral()
         assert isinstance(forward, RNNForward)
@@ -140,15 +116,25 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
 
 
 @dataclass(frozen=True)
-class GpuDnnRNNGradInputs(GpuDnnRNNBase):
+class _RNNGradient(GpuDnnRNNBase):
+    """Base of the two, which together are the neutral gradient; its reserve joins them."""
+
+    abstract: ClassVar[bool] = True
+    neutral_type: ClassVar[type[Op]] = RNNGrad
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        return None
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        raise NonDifferentiable(f"{self}: second derivatives of an RNN block do not exist")
+
+
+@dataclass(frozen=True)
+class GpuDnnRNNGradInputs(_RNNGradient):
     """(dx, dhx, [dcx], reserve) of (w, x, hx, [cx], [lengths], y, dy, dhy, [dcy], reserve).
 
     It adds data for :class:`GpuDnnRNNGradWeights` to the reserve. (``cudnnRNNBackwardData_v8``)
     """
-
-    @property
-    def unlowered(self) -> Op:
-        return RNNGrad(*self.settings)
 
     def infer(self, *inputs: TensorType) -> Any:
         return (*self.neutral().output_types(inputs)[1:], GRADIENT_RESERVE)
@@ -164,34 +150,19 @@ class GpuDnnRNNGradInputs(GpuDnnRNNBase):
         dw, *rest = self.neutral().compute(*inputs)
         return (*rest, dw)
 
-    def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        return None
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        raise NonDifferentiable(f"{self}: second derivatives of an RNN block do not exist")
-
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        reserve_in = len(self._names()) - 1
-        return {2 + self.has_cell: (reserve_in,)}
-
-    def _names(self) -> list[str]:
-        cell = ["c"] * self.has_cell
-        return ["w", "x", "hx", *cell, *["lengths"] * self.lengths, "y", "dy", "dhy", *cell, "r"]
+        # The reserve is the last output, and the last input.
+        return {2 + self.has_cell: (6 + 2 * self.has_cell + self.lengths,)}
 
 
 @dataclass(frozen=True)
-class GpuDnnRNNGradWeights(GpuDnnRNNBase):
+class GpuDnnRNNGradWeights(_RNNGradient):
     """dw of (w, x, hx, [lengths], y, reserve of GradInputs). (``cudnnRNNBackwardWeights_v8``)"""
 
     @property
     def lengths_index(self) -> int | None:
         return 3 if self.lengths else None
-
-    @property
-    def unlowered(self) -> Op:
-        """The neutral op whose first output this op computes."""
-        return RNNGrad(*self.settings)
 
     def infer(self, *inputs: Any) -> Any:
         if len(inputs) != 5 + self.lengths or inputs[-1] != GRADIENT_RESERVE:
@@ -207,14 +178,8 @@ class GpuDnnRNNGradWeights(GpuDnnRNNBase):
     def reference(self, *inputs: Array) -> Any:
         return inputs[-1]
 
-    def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        return None
-
     def results(self, node: Apply) -> Any:
         return node.outputs[0]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        raise NonDifferentiable(f"{self}: second derivatives of an RNN block do not exist")
 
 
 # -- dropout --------------------------------------------------------------------------------------
@@ -227,16 +192,10 @@ class GpuDnnDropoutOp(DnnBase):
     (``cudnnDropoutForward``)
     """
 
+    neutral_type: ClassVar[type[Op]] = Dropout
     private_draws: ClassVar[bool] = True
     inplace: bool = False
     dropout: float = field(default=0.0, kw_only=True)
-
-    @property
-    def unlowered(self) -> Op:
-        return Dropout()
-
-    def _rate(self) -> Any:
-        return np.asarray(self.dropout, np.float32)
 
     def infer(self, *inputs: TensorType) -> Any:
         state, x = inputs
@@ -251,7 +210,7 @@ class GpuDnnDropoutOp(DnnBase):
         return [tuple(shapes[1]), (2,), ()]
 
     def reference(self, *inputs: Array) -> Any:
-        y, mask, state = self.neutral().compute(*inputs, self._rate())
+        y, mask, state = self.neutral().compute(*inputs, np.asarray(self.dropout, np.float32))
         return y, state, mask
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
@@ -275,10 +234,7 @@ class GpuDnnDropoutOp(DnnBase):
 class GpuDnnDropoutGrad(DnnBase):
     """The gradient of x, of (dy, reserve). (``cudnnDropoutBackward``)"""
 
-    @property
-    def unlowered(self) -> Op:
-        return self  # no neutral op reads cuDNN's reserve
-
+    neutral_type: ClassVar[type[Op]] = DropoutGrad
     inplace: bool = False
     dropout: float = field(default=0.0, kw_only=True)
 
@@ -306,28 +262,15 @@ class GpuDnnDropoutGrad(DnnBase):
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def run_time_inputs(self) -> tuple[int, ...]:
-        return ()
-
-    def results(self, node: Apply) -> Any:
-        return node.outputs[0]
-
 
 # -- CTC ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class GpuDnnCTCLoss(DnnBase, MultiOp):
+class GpuDnnCTCLoss(DnnBase):
     """(costs, gradients) of (activations, labels, input lengths). (``cudnnCTCLoss``)"""
 
-    @property
-    def unlowered(self) -> Op:
-        return CTCLoss()
+    neutral_type: ClassVar[type[Op]] = CTCLoss
 
     @property
     def host_values(self) -> tuple[int, ...]:

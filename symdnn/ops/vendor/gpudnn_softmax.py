@@ -9,15 +9,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
-from symdnn.graph.dims import Shape, product
-from symdnn.graph.evaluate import evaluate
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.dims import product
+from symdnn.graph.op import Grads, Op, Vars
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.reduce import Max, Min, Prod, Reduce, Sum
-from symdnn.ops.core.composed import vjp_of_expression
+from symdnn.ops.core.composed import Composed
 from symdnn.ops.core.shape import dims_of, reshape, specify_type
 from symdnn.ops.elementwise.activations import Elu, Relu, Sigmoid, clipped_relu
 from symdnn.ops.elementwise.arithmetic import Abs, cast, sqr, sqrt
@@ -33,7 +31,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class GpuDnnSoftmaxBase(DnnBase):
+class GpuDnnSoftmaxBase(Composed, DnnBase):
     """Base of softmax and its gradient.
 
     ``algo`` is ``'fast'`` (does not subtract the maximum: may overflow), ``'accurate'`` or
@@ -54,19 +52,11 @@ class GpuDnnSoftmaxBase(DnnBase):
             raise OptionError(f"mode={self.mode!r}: wanted 'instance' or 'channel'")
 
     @property
-    def kinds(self) -> tuple[type[Any], type[Any]]:
-        """The neutral op and its gradient."""
-        return (LogSoftmax, LogSoftmaxGrad) if self.algo == "log" else (Softmax, SoftmaxGrad)
-
-    @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {0: (0,)}
 
-    def _rows(self, array: Any) -> Any:
-        """An array for the neutral op: in the mode ``instance`` with one row for each instance."""
-        return array.reshape(array.shape[0], -1) if self.mode == "instance" else array
-
     def _in_rows(self, v: Variable) -> Variable:
+        """An input of the neutral op: in the mode ``instance`` with one row for each instance."""
         if self.mode == "channel":
             return v
         first, *rest = dims_of(v)
@@ -77,16 +67,9 @@ class GpuDnnSoftmaxBase(DnnBase):
             return y
         return specify_type(reshape(y, dims_of(like), ndim=like.type.ndim), like.type)
 
-    def reference(self, *inputs: Array) -> Any:
-        own = [self._rows(a) for a in self._ordered(inputs)]
-        return self.neutral().compute(*own)[0].reshape(inputs[0].shape)
-
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        own = [self._in_rows(v) for v in self._ordered(inputs)]
+        own = [self._in_rows(v) for v in self.neutral_inputs(inputs)]
         return [self._restored(self.neutral()(*own), inputs[0])]
-
-    def _ordered(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        return inputs
 
     def along(self, axis: int) -> Self | None:
         return replace(self, axis=axis) if self.mode == "channel" else None
@@ -94,21 +77,20 @@ class GpuDnnSoftmaxBase(DnnBase):
     def channels_last(self, ndim: int) -> Self | None:
         return self.along(moved_axis(self.axis, ndim))
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return None
-
 
 @dataclass(frozen=True)
 class GpuDnnSoftmax(GpuDnnSoftmaxBase):
     """Softmax of ``x``. (``cudnnSoftmaxForward``)"""
 
     @property
-    def unlowered(self) -> Op:
-        return self.kinds[0](self.axis)  # type: ignore[no-any-return]
+    def neutral_type(self) -> type[Op]:  # type: ignore[override]
+        return LogSoftmax if self.algo == "log" else Softmax
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        rows = [self._in_rows(v) for v in (outputs[0], cotangents[0])]
-        return [self._restored(self.kinds[1](self.axis)(*rows), inputs[0])]
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        # Not the expression's: this one reads the result.
+        (dy,) = cotangents
+        assert dy is not None
+        return GpuDnnSoftmaxGrad.of(self).expanded(dy, outputs[0]) or []
 
 
 @dataclass(frozen=True)
@@ -116,19 +98,11 @@ class GpuDnnSoftmaxGrad(GpuDnnSoftmaxBase):
     """The gradient of softmax, of (dy, its result). (``cudnnSoftmaxBackward``)"""
 
     @property
-    def unlowered(self) -> Op:
-        return self.kinds[1](self.axis)  # type: ignore[no-any-return]
+    def neutral_type(self) -> type[Op]:  # type: ignore[override]
+        return LogSoftmaxGrad if self.algo == "log" else SoftmaxGrad
 
-    def _ordered(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def neutral_inputs(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
         return inputs[::-1]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return vjp_of_expression(lambda *v: _only(self.expanded(*v)), inputs, cotangents[0])
-
-
-def _only(found: list[Variable] | None) -> Variable:
-    assert found is not None
-    return found[0]
 
 
 # -- reductions -----------------------------------------------------------------------------------
@@ -159,7 +133,7 @@ _REDUCTIONS: dict[str, _Expression] = {
 
 
 @dataclass(frozen=True)
-class GpuDnnReduction(DnnBase):
+class GpuDnnReduction(Composed, DnnBase):
     """Reduction of ``x`` over ``axis``, which is removed. (``cudnnReduceTensor``)
 
     ``red_op`` is one of add, mul, maximum, minimum, absmax, avg, norm1, norm2. With
@@ -211,28 +185,7 @@ class GpuDnnReduction(DnnBase):
         (x,) = inputs
         if not isinstance(x, TensorType) or not x.is_float or x.ndim > 8:
             raise TypeMismatch(self, "a float tensor of at most 8 dimensions", x)
-        (reduced,) = self.neutral().output_types(inputs)
-        assert isinstance(reduced, TensorType)
-        kinds = [self.dtype, *["uint32"] * self.return_indices]
-        return tuple(reduced.with_dtype(d) for d in kinds)
-
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        found = self.neutral().shapes(types, shapes, host)
-        return None if found is None else list(found) * (1 + self.return_indices)
-
-    def reference(self, *inputs: Array) -> Any:
-        x = Variable(TensorType(inputs[0].dtype.name, inputs[0].shape))
-        return tuple(evaluate(self.expanded(x) or [], {x: inputs[0]}))
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
-        if cotangents[0] is None:
-            return [None]
-        return vjp_of_expression(lambda x: _only(self.expanded(x)), inputs, cotangents[0])
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return None
+        return super().infer(x)
 
     def results(self, node: Apply) -> Any:
         return node.outputs if self.return_indices else node.outputs[0]
@@ -248,7 +201,7 @@ def reduction_word(op: Reduce) -> str | None:
 
 
 @dataclass(frozen=True)
-class GpuDnnActivation(DnnBase):
+class GpuDnnActivation(Composed, DnnBase):
     """relu, sigmoid, tanh, elu (``coef`` is alpha) or clipped_relu (``coef`` is the ceiling).
 
     Ops are lowered to it only with ``optimizer_including=local_dnn_activation``: generated kernels
@@ -267,20 +220,14 @@ class GpuDnnActivation(DnnBase):
             raise OptionError(f"mode={self.mode!r}: wanted one of {', '.join(ACTIVATIONS)}")
 
     @property
-    def unlowered(self) -> Op:
-        kind: Any = ACTIVATIONS[self.mode]
-        return kind()  # type: ignore[no-any-return]
+    def neutral_type(self) -> type[Op]:  # type: ignore[override]
+        return ACTIVATIONS[self.mode]
 
     def infer(self, *inputs: TensorType) -> Any:
         (x,) = inputs
         if not isinstance(x, TensorType) or not x.is_float:
             raise TypeMismatch(self, "a float tensor", x)
         return x
-
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        return [tuple(shapes[0])]
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
@@ -293,16 +240,6 @@ class GpuDnnActivation(DnnBase):
             return [clipped_relu(x, coef)]
         own = [x, coef] if self.mode == "elu" else [x]
         return [self.neutral()(*own)]
-
-    def reference(self, *inputs: Array) -> Any:
-        x = Variable(TensorType(inputs[0].dtype.name, inputs[0].shape))
-        return evaluate(self.expanded(x) or [], {x: inputs[0]})[0]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return vjp_of_expression(lambda x: _only(self.expanded(x)), inputs, cotangents[0])
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return None
 
 
 #: cuDNN's word -> the neutral op.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.graph.op import Op
-from symdnn.graph.origin import Hints
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Variable
 from symdnn.ops.core.shape import as_dim, static_dim
 from symdnn.ops.nn.spatial_transformer import (
     TransformerGrid,
@@ -31,45 +31,36 @@ class GpuDnnTransformerGrid(DnnBase):
     (``cudnnSpatialTfGridGeneratorForward``)
     """
 
+    neutral_type: ClassVar[type[Op]] = TransformerGrid
     static: tuple[int | None, int | None] = field(default=(None, None), kw_only=True)
 
-    @property
-    def unlowered(self) -> Op:
-        return TransformerGrid(self.static)
-
-    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
-        """Apply to (theta, H, W), or as in Theano to (theta, out_dims)."""
-        theta, *size = inputs
+    def with_arguments(self, *arguments: Any) -> tuple[Any, Sequence[Any]]:
+        """(theta, H, W), or as in Theano (theta, out_dims)."""
+        theta, *size = arguments
         if len(size) == 1:
             dims = size[0]
             size = [dims[2], dims[3]] if isinstance(dims, Variable) else list(dims)[2:]
         height, width = (as_dim(d) for d in size)
         op = replace(self, static=(static_dim(height), static_dim(width)))
-        return DnnBase.__call__(op, as_variable(theta), height, width, hints=hints, name=name)
+        return op, [theta, height, width]
 
 
 @dataclass(frozen=True)
 class GpuDnnTransformerSampler(DnnBase):
     """``img`` (N, C, H, W) sampled at ``grid``. (``cudnnSpatialTfSamplerForward``)"""
 
-    @property
-    def unlowered(self) -> Op:
-        return TransformerSampler()
+    neutral_type: ClassVar[type[Op]] = TransformerSampler
 
 
 @dataclass(frozen=True)
 class GpuDnnTransformerGradI(DnnBase):
     """(dimg, dgrid) of (img, grid, dy). (``cudnnSpatialTfSamplerBackward``)"""
 
-    @property
-    def unlowered(self) -> Op:
-        return TransformerSamplerGrad()
+    neutral_type: ClassVar[type[Op]] = TransformerSamplerGrad
 
 
 @dataclass(frozen=True)
 class GpuDnnTransformerGradT(DnnBase):
     """dtheta of dgrid. (``cudnnSpatialTfGridGeneratorBackward``)"""
 
-    @property
-    def unlowered(self) -> Op:
-        return TransformerGridGrad()
+    neutral_type: ClassVar[type[Op]] = TransformerGridGrad
