@@ -1,8 +1,7 @@
 """Convolution and its gradients to cuDNN's ops.
 
-A convolution over one dimension becomes one over two, of which the first has size 1. cuDNN pads
-both sides alike. Where the padding differs, the smaller amount is cuDNN's on both sides; the rest
-is added by a pad op before the convolution, and cut off behind a gradient.
+cuDNN pads both sides alike. Where the padding differs, the smaller amount is cuDNN's on both
+sides; the rest is added by a pad op before the convolution, and cut off behind a gradient.
 """
 
 from __future__ import annotations
@@ -13,9 +12,11 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.graph.dims import known
+from symdnn.graph.op import Op
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
+from symdnn.libraries.cudnn.dims import as_2d, from_ncx, to_ncx
 from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import as_dim, static_dim
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, Pad
@@ -27,6 +28,7 @@ from symdnn.ops.vendor.gpudnn_conv import (
     GpuDnnConvGradW,
     compute_precision,
 )
+from symdnn.opt.lower.lowering import Lowering
 from symdnn.rewriting.rewrite import Context
 
 __all__ = ["LOWERINGS"]
@@ -75,17 +77,6 @@ def refuses(node: Apply, context: Context) -> str | None:
     return None
 
 
-def _settings(node: Apply, context: Context, kind: type[DnnConvolution]) -> dict[str, Any]:
-    """Fields of cuDNN's op except padding, stride and dilation."""
-    op: Any = node.op
-    return {
-        "algo": _algorithm(kind.direction, node.hints, context.deterministic),
-        "num_groups": op.groups,
-        "conv_mode": "conv" if op.flip else "cross",
-        "precision": _precision(node),
-    }
-
-
 def _one_sided_padding(op: Any) -> list[tuple[int, int]]:
     """For each dimension the padding of each side beyond that of the other side."""
     pairs = [(0, 0) if isinstance(p, str) else p for p in op.padding]
@@ -101,106 +92,46 @@ def _padded(x: Variable, one_sided: Sequence[tuple[int, int]]) -> Variable:
     return pad(x, [(0, 0), (0, 0), *one_sided]) if any(map(any, one_sided)) else x
 
 
-def _as_2d(op: Any) -> Any:
-    """The op over two dimensions that equals ``op`` over one, with a first dimension of size 1."""
-    more = {"static": (1, *op.static)} if hasattr(op, "static") else {}
-    return replace(
-        op, padding=((0, 0), *op.padding), stride=(1, *op.stride), dilation=(1, *op.dilation),
-        **more,
-    )  # fmt: skip
-
-
-def _with_unit_dim(v: Variable) -> Variable:
-    return v.dimshuffle(0, 1, "x", 2)
-
-
-def _without_unit_dim(v: Variable) -> Variable:
-    return v.dimshuffle(0, 1, 3)
-
-
-TAGS = ("conv_dnn",)
-
-
-@BACKEND.lowering("local_abstractconv_cudnn", Conv, refuses=refuses, tags=TAGS)
-def forward(node: Apply, context: Context) -> Variable:
-    """Convolution to GpuDnnConv."""
-    op: Any = node.op
-    settings = _settings(node, context, GpuDnnConv)
-    x, w = node.inputs
-    if op.ndim == 1:
-        return _without_unit_dim(
-            _forward(_as_2d(op), _with_unit_dim(x), _with_unit_dim(w), settings)
-        )
-    return _forward(op, x, w, settings)
-
-
-def _forward(op: Any, x: Variable, w: Variable, settings: dict[str, Any]) -> Variable:
-    low = GpuDnnConv(
-        padding=_symmetric_padding(op), stride=op.stride, dilation=op.dilation, **settings
-    )
-    return low(_padded(x, _one_sided_padding(op)), w)  # type: ignore[no-any-return]
-
-
-@BACKEND.lowering("local_abstractconv_gw_cudnn", ConvGradWeight, refuses=refuses, tags=TAGS)
-def grad_weight(node: Apply, context: Context) -> Variable:
-    """The gradient of the filters to GpuDnnConvGradW."""
-    op: Any = node.op
-    settings = _settings(node, context, GpuDnnConvGradW)
-    x, dy, *dims = node.inputs
-    if op.ndim == 1:
-        one = as_dim(1)
-        return _without_unit_dim(
-            _grad_weight(_as_2d(op), _with_unit_dim(x), _with_unit_dim(dy), [one, *dims], settings)
-        )
-    return _grad_weight(op, x, dy, dims, settings)
-
-
-def _grad_weight(
-    op: Any, x: Variable, dy: Variable, dims: Sequence[Variable], settings: dict[str, Any]
-) -> Variable:
-    low = GpuDnnConvGradW(
-        padding=_symmetric_padding(op),
-        stride=op.stride,
-        dilation=op.dilation,
-        static=op.static,
-        **settings,
-    )
-    return low(_padded(x, _one_sided_padding(op)), dy, *dims)  # type: ignore[no-any-return]
-
-
-@BACKEND.lowering("local_abstractconv_gi_cudnn", ConvGradInput, refuses=refuses, tags=TAGS)
-def grad_input(node: Apply, context: Context) -> Variable:
-    """The gradient of the input to GpuDnnConvGradI."""
-    op: Any = node.op
-    settings = _settings(node, context, GpuDnnConvGradI)
-    w, dy, *dims = node.inputs
-    if op.ndim == 1:
-        one = as_dim(1)
-        return _without_unit_dim(
-            _grad_input(_as_2d(op), _with_unit_dim(w), _with_unit_dim(dy), [one, *dims], settings)
-        )
-    return _grad_input(op, w, dy, dims, settings)
-
-
-def _grad_input(
-    op: Any, w: Variable, dy: Variable, dims: Sequence[Variable], settings: dict[str, Any]
-) -> Variable:
-    one_sided = _one_sided_padding(op)
-    whole = [_sum(d, a + b) for d, (a, b) in zip(dims, one_sided, strict=True)]
-    low = GpuDnnConvGradI(
-        padding=_symmetric_padding(op), stride=op.stride, dilation=op.dilation,
-        static=tuple(static_dim(d) for d in whole), **settings,
-    )  # fmt: skip
-    dx: Variable = low(w, dy, *whole)
-    if not any(map(any, one_sided)):
-        return dx
-    inner = [slice(a, _sum(d, a)) for d, (a, _) in zip(dims, one_sided, strict=True)]
-    return dx[(slice(None), slice(None), *inner)]
-
-
 def _sum(d: Variable, n: int) -> Variable:
     size = known(d)
     return as_dim((d if size is None else size) + n) if n else d
 
 
-LOWERINGS = (forward, grad_weight, grad_input)
+def _applied(
+    low: Any, a: Variable, b: Variable, dims: Sequence[Variable], one_sided: list[tuple[int, int]]
+) -> Variable:
+    """``low`` of (a, b, \\*dims), with the padding that cuDNN does not do."""
+    if not isinstance(low, GpuDnnConvGradI):
+        return low(_padded(a, one_sided), b, *dims)  # type: ignore[no-any-return]
+    whole = [_sum(d, before + after) for d, (before, after) in zip(dims, one_sided, strict=True)]
+    dx: Variable = replace(low, static=tuple(map(static_dim, whole)))(a, b, *whole)
+    if not any(map(any, one_sided)):
+        return dx
+    inner = [slice(p, _sum(d, p)) for d, (p, _) in zip(dims, one_sided, strict=True)]
+    return dx[(slice(None), slice(None), *inner)]
+
+
+def _lowering(name: str, kind: type[Op], low: type[DnnConvolution]) -> Lowering:
+    def build(node: Apply, context: Context) -> Variable:
+        own: Any = node.op
+        op, ndim = as_2d(own), own.ndim
+        made = low.of(
+            op, padding=_symmetric_padding(op), num_groups=op.groups,
+            conv_mode="conv" if op.flip else "cross", precision=_precision(node),
+            algo=_algorithm(low.direction, node.hints, context.deterministic),
+        )  # fmt: skip
+        a, b, *dims = node.inputs
+        if dims and ndim == 1:
+            dims = [as_dim(1), *dims]
+        y = _applied(made, to_ncx(a, ndim), to_ncx(b, ndim), dims, _one_sided_padding(op))
+        return from_ncx(y, b, ndim)
+
+    text = f"{kind.__name__} to {low.__name__}"
+    return BACKEND.lowering(name, kind, refuses=refuses, tags=("conv_dnn",), text=text)(build)
+
+
+LOWERINGS = (
+    _lowering("local_abstractconv_cudnn", Conv, GpuDnnConv),
+    _lowering("local_abstractconv_gw_cudnn", ConvGradWeight, GpuDnnConvGradW),
+    _lowering("local_abstractconv_gi_cudnn", ConvGradInput, GpuDnnConvGradI),
+)

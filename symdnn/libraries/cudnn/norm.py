@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.graph.dims import product
+from symdnn.graph.op import Op
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
 from symdnn.ops.core.shape import dims_of, reshape, specify_type
@@ -17,11 +18,13 @@ from symdnn.ops.nn.lrn import LRN, LRNGrad
 from symdnn.ops.vendor.gpudnn_norm import (
     MIN_EPSILON,
     GpuDnnBatchNorm,
+    GpuDnnBatchNormBase,
     GpuDnnBatchNormGrad,
     GpuDnnBatchNormInference,
     GpuDnnLRN,
     GpuDnnLRNGrad,
 )
+from symdnn.opt.lower.lowering import Lowering
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context
 
@@ -62,88 +65,47 @@ def refuses(node: Apply, context: Context) -> str | None:
     return dtype_reason(context.target, x.type.dtype, GpuDnnBatchNorm)
 
 
-class _CudnnShape:
-    """Reshapes arrays to the dimensions that cuDNN takes, and back."""
+def _to_4d(v: Variable, mode: str) -> Variable:
+    """The input, a parameter or a cotangent with cuDNN's number of dimensions.
 
-    def __init__(self, mode: str, x: Variable) -> None:
-        self.mode, self.x, self.ndim = mode, x, x.type.ndim
-
-    @property
-    def cudnn_ndim(self) -> int:
-        """The number of dimensions that cuDNN gets."""
-        return self.ndim if self.ndim in (4, 5) else 4
-
-    def to_cudnn(self, v: Variable) -> Variable:
-        """The input, a parameter or a cotangent with ``cudnn_ndim`` dimensions."""
-        if self.ndim in (4, 5):
-            return v
-        if self.ndim < 4:
-            return v.dimshuffle([*range(self.ndim), *["x"] * (4 - self.ndim)])
-        return self._joined(v)
-
-    def _joined(self, v: Variable) -> Variable:
-        """(N, C, rest, 1) in the mode spatial, else (N, rest, 1, 1); ``rest`` is merged."""
-        kept = 2 if self.mode == "spatial" else 1
-        dims = dims_of(v)
-        joined = product(dims[kept:])
-        shape = (*dims[:kept], joined, *[1] * (3 - kept))
-        return reshape(v, shape, ndim=4)
-
-    def from_cudnn(self, v: Variable, like: Variable) -> Variable:
-        """A result of cuDNN's op in the shape of ``like``, the node's own output."""
-        if self.ndim in (4, 5):
-            return v
-        if self.ndim < 4:
-            return v.dimshuffle(list(range(self.ndim)))
-        dims = dims_of(self.x)
-        one = like.type.broadcastable
-        shape = tuple(1 if b else d for b, d in zip(one, dims, strict=True))
-        return specify_type(reshape(v, shape, ndim=self.ndim), like.type)
+    That is (N, C, rest, 1) in the mode spatial, else (N, rest, 1, 1); ``rest`` is merged.
+    """
+    ndim = v.type.ndim
+    if ndim in (4, 5):
+        return v
+    if ndim < 4:
+        return v.dimshuffle([*range(ndim), *["x"] * (4 - ndim)])
+    kept = 2 if mode == "spatial" else 1
+    dims = dims_of(v)
+    return reshape(v, (*dims[:kept], product(dims[kept:]), *[1] * (3 - kept)), ndim=4)
 
 
-def _shape_of(node: Apply) -> _CudnnShape:
-    op: Any = node.op
-    x = node.inputs[0]
-    return _CudnnShape(_mode(op.axes, x.type.ndim) or "", x)
+def _from_4d(v: Variable, x: Variable, like: Variable) -> Variable:
+    """A result of cuDNN's op in the shape of ``like``, the output of a node that normalises x."""
+    ndim = x.type.ndim
+    if ndim in (4, 5):
+        return v
+    if ndim < 4:
+        return v.dimshuffle(list(range(ndim)))
+    shape = [1 if one else d for one, d in zip(like.type.broadcastable, dims_of(x), strict=True)]
+    return specify_type(reshape(v, shape, ndim=ndim), like.type)
 
 
-def _lowered(
-    node: Apply, op: Any, shaping: _CudnnShape, inputs: Sequence[Variable]
-) -> list[Variable]:
-    out = op(*map(shaping.to_cudnn, inputs))
-    found = [out] if isinstance(out, Variable) else list(out)
-    return [shaping.from_cudnn(v, like) for v, like in zip(found, node.outputs, strict=True)]
+def _lowering(name: str, kind: type[Op], low: type[GpuDnnBatchNormBase]) -> Lowering:
+    def build(node: Apply, context: Context) -> Sequence[Variable]:
+        op: Any = node.op
+        x, *rest = node.inputs
+        mode = _mode(op.axes, x.type.ndim) or ""
+        settings: dict[str, Any] = {"mode": mode, "ndim": 5 if x.type.ndim == 5 else 4}
+        if isinstance(op, BatchNormTrain) and op.running:
+            factor = float(number(rest.pop(2)))
+            settings |= {"running_averages": True, "running_average_factor": factor}
+        out = low.of(op, **settings)(*(_to_4d(v, mode) for v in (x, *rest)))
+        found = [out] if isinstance(out, Variable) else list(out)
+        return [_from_4d(v, x, like) for v, like in zip(found, node.outputs, strict=True)]
 
-
-@BACKEND.lowering("local_abstract_batch_norm_train_cudnn", BatchNormTrain, refuses=refuses)
-def train(node: Apply, context: Context) -> Sequence[Variable]:
-    """Batch normalisation in training to GpuDnnBatchNorm."""
-    op: Any = node.op
-    shaping = _shape_of(node)
-    fields: dict[str, Any] = {"epsilon": op.epsilon, "ndim": shaping.cudnn_ndim}
-    inputs = list(node.inputs)
-    if op.running:
-        fields["running_average_factor"] = float(number(inputs.pop(3)))
-    low = GpuDnnBatchNorm(shaping.mode, op.running, **fields)
-    return _lowered(node, low, shaping, inputs)
-
-
-@BACKEND.lowering("local_abstract_batch_norm_inference_cudnn", BatchNormInference, refuses=refuses)
-def inference(node: Apply, context: Context) -> Sequence[Variable]:
-    """Batch normalisation with given statistics to GpuDnnBatchNormInference."""
-    op: Any = node.op
-    shaping = _shape_of(node)
-    low = GpuDnnBatchNormInference(shaping.mode, epsilon=op.epsilon, ndim=shaping.cudnn_ndim)
-    return _lowered(node, low, shaping, node.inputs)
-
-
-@BACKEND.lowering("local_abstract_batch_norm_train_grad_cudnn", BatchNormGrad, refuses=refuses)
-def train_grad(node: Apply, context: Context) -> Sequence[Variable]:
-    """The gradient of batch normalisation to GpuDnnBatchNormGrad."""
-    op: Any = node.op
-    shaping = _shape_of(node)
-    low = GpuDnnBatchNormGrad(shaping.mode, epsilon=op.epsilon, ndim=shaping.cudnn_ndim)
-    return _lowered(node, low, shaping, node.inputs)
+    text = f"{kind.__name__} to {low.__name__}"
+    return BACKEND.lowering(name, kind, refuses=refuses, text=text)(build)
 
 
 # -- local response normalisation -----------------------------------------------------------------
@@ -162,18 +124,12 @@ def lrn_refuses(node: Apply, context: Context) -> str | None:
     return dtype_reason(context.target, x.type.dtype)
 
 
-@BACKEND.lowering("local_dnn_lrn", LRN, refuses=lrn_refuses)
-def lrn(node: Apply, context: Context) -> Variable:
-    """Local response normalisation to GpuDnnLRN."""
-    op: Any = node.op
-    return GpuDnnLRN(op.n, op.alpha, op.beta, op.k)(*node.inputs)
-
-
-@BACKEND.lowering("local_dnn_lrn_grad", LRNGrad, refuses=lrn_refuses)
-def lrn_grad(node: Apply, context: Context) -> Variable:
-    """Its gradient to GpuDnnLRNGrad."""
-    op: Any = node.op
-    return GpuDnnLRNGrad(op.n, op.alpha, op.beta, op.k)(*node.inputs)
-
-
-LOWERINGS = (train, inference, train_grad, lrn, lrn_grad)
+LOWERINGS = (
+    _lowering("local_abstract_batch_norm_train_cudnn", BatchNormTrain, GpuDnnBatchNorm),
+    _lowering(
+        "local_abstract_batch_norm_inference_cudnn", BatchNormInference, GpuDnnBatchNormInference
+    ),
+    _lowering("local_abstract_batch_norm_train_grad_cudnn", BatchNormGrad, GpuDnnBatchNormGrad),
+    BACKEND.row("local_dnn_lrn", GpuDnnLRN, LRN, refuses=lrn_refuses),
+    BACKEND.row("local_dnn_lrn_grad", GpuDnnLRNGrad, LRNGrad, refuses=lrn_refuses),
+)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.dims import product
+from symdnn.graph.op import Op
 from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
+from symdnn.libraries.cudnn.dims import as_2d, from_ncx, to_ncx
 from symdnn.ops.array.argreduce import ArgMax
 from symdnn.ops.array.reduce import Max, Min, Prod, Sum
-from symdnn.ops.core.shape import as_dim, dims_of, reshape
+from symdnn.ops.core.shape import as_dim
 from symdnn.ops.elementwise.activations import Elu, Relu, Sigmoid
 from symdnn.ops.elementwise.arithmetic import Abs, Minimum, Sqr, cast, sqr
 from symdnn.ops.elementwise.math import Log, Tanh
@@ -23,7 +24,7 @@ from symdnn.ops.nn.spatial_transformer import (
     TransformerSampler,
     TransformerSamplerGrad,
 )
-from symdnn.ops.vendor.gpudnn_pool import GpuDnnPool, GpuDnnPoolGrad
+from symdnn.ops.vendor.gpudnn_pool import GpuDnnPool, GpuDnnPoolBase, GpuDnnPoolGrad
 from symdnn.ops.vendor.gpudnn_softmax import (
     GpuDnnActivation,
     GpuDnnReduction,
@@ -37,6 +38,7 @@ from symdnn.ops.vendor.gpudnn_spatial_transformer import (
     GpuDnnTransformerGrid,
     GpuDnnTransformerSampler,
 )
+from symdnn.opt.lower.lowering import Lowering
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -66,68 +68,28 @@ def _is_scaled_mean(op: Any) -> bool:
     return bool(op.mode == "sum" and op.ignore_border)
 
 
-def _pool_fields(op: Any) -> dict[str, Any]:
-    border = {"ignore_border": op.ignore_border}
-    if op.ndim > 1:
-        return {"ws": op.ws, "stride": op.stride, "pad": op.pad, **border}
-    return {"ws": (1, *op.ws), "stride": (1, *op.stride), "pad": (0, *op.pad), **border}
+def _pool_lowering(name: str, kind: type[Op], low: type[GpuDnnPoolBase]) -> Lowering:
+    def build(node: Apply, context: Context) -> Variable:
+        op: Any = node.op
+        host = op.host_inputs
+        arrays = [v for i, v in enumerate(node.inputs) if i not in host]
+        dims = [node.inputs[i] for i in host]
+        if dims and op.ndim == 1:
+            dims = [as_dim(1), *dims]
+        made = low.of(as_2d(op), mode=_mode(node, context))
+        out = made(*(to_ncx(v, op.ndim) for v in arrays), *dims)
+        y = from_ncx(out, arrays[0], op.ndim)
+        return y * constant(product(op.ws), dtype=y.type.dtype) if _is_scaled_mean(op) else y
+
+    text = f"{kind.__name__} to {low.__name__}; a sum is the mean times the window's size"
+    return BACKEND.lowering(name, kind, refuses=pool_refuses, text=text)(build)
 
 
-def _as_ncx(v: Variable, ndim: int) -> Variable:
-    """``v`` as (N, C, sizes...) with at least two pooled dimensions."""
-    lead, spatial = dims_of(v)[: v.type.ndim - ndim], dims_of(v)[v.type.ndim - ndim :]
-    if len(lead) == 2 and ndim > 1:
-        return v
-    if len(lead) == 2:
-        return v.dimshuffle(0, 1, "x", 2)
-    shape = (product(lead), 1, *([1] if ndim == 1 else []), *spatial)
-    return reshape(v, shape, ndim=len(shape))
-
-
-def _from_ncx(v: Variable, like: Variable, ndim: int) -> Variable:
-    """``v`` with the dimensions before the pooled ones as ``like`` has them."""
-    if like.type.ndim - ndim == 2 and ndim > 1:
-        return v
-    if like.type.ndim - ndim == 2:
-        return v.dimshuffle(0, 1, 3)
-    lead = dims_of(like)[: like.type.ndim - ndim]
-    return reshape(v, (*lead, *dims_of(v)[v.type.ndim - ndim :]), ndim=like.type.ndim)
-
-
-def _window_elements(op: Any) -> int:
-    size: int = product(op.ws)
-    return size
-
-
-@BACKEND.lowering("local_gpua_pool_dnn_alternative", Pool, refuses=pool_refuses)
-def pool(node: Apply, context: Context) -> Variable:
-    """Pooling to GpuDnnPool; a sum is the mean times the window's size."""
-    op: Any = node.op
-    (x,) = node.inputs
-    low = GpuDnnPool(_mode(node, context), **_pool_fields(op))
-    y = _from_ncx(low(_as_ncx(x, op.ndim)), x, op.ndim)
-    return y * constant(_window_elements(op), dtype=x.type.dtype) if _is_scaled_mean(op) else y
-
-
-@BACKEND.lowering("local_gpua_pool_dnn_grad_stride", MaxPoolGrad, refuses=pool_refuses)
-def max_pool_grad(node: Apply, context: Context) -> Variable:
-    """The gradient of max pooling to GpuDnnPoolGrad."""
-    op: Any = node.op
-    low = GpuDnnPoolGrad(_mode(node, context), **_pool_fields(op))
-    dx = low(*(_as_ncx(v, op.ndim) for v in node.inputs))
-    return _from_ncx(dx, node.inputs[0], op.ndim)
-
-
-@BACKEND.lowering("local_gpua_avg_pool_dnn_grad_stride", AveragePoolGrad, refuses=pool_refuses)
-def average_pool_grad(node: Apply, context: Context) -> Variable:
-    """The gradient of average pooling to GpuDnnPoolGrad."""
-    op: Any = node.op
-    dy, *dims = node.inputs
-    one = [] if op.ndim > 1 else [1]
-    low = GpuDnnPoolGrad(_mode(node, context), **_pool_fields(op), static=(*one, *op.static))
-    dx = low(_as_ncx(dy, op.ndim), *map(as_dim, one), *dims)
-    dx = _from_ncx(dx, dy, op.ndim)
-    return dx * constant(_window_elements(op), dtype=dy.type.dtype) if _is_scaled_mean(op) else dx
+POOLINGS = (
+    _pool_lowering("local_gpua_pool_dnn_alternative", Pool, GpuDnnPool),
+    _pool_lowering("local_gpua_pool_dnn_grad_stride", MaxPoolGrad, GpuDnnPoolGrad),
+    _pool_lowering("local_gpua_avg_pool_dnn_grad_stride", AveragePoolGrad, GpuDnnPoolGrad),
+)
 
 
 # -- softmax --------------------------------------------------------------------------------------
@@ -136,20 +98,6 @@ def average_pool_grad(node: Apply, context: Context) -> Variable:
 def float_refuses(node: Apply, context: Context) -> str | None:
     """Only floats of dtypes that cuDNN has."""
     return dtype_reason(context.target, node.outputs[0].type.dtype, GpuDnnSoftmax)
-
-
-@BACKEND.lowering("local_softmax_dnn", Softmax, refuses=float_refuses)
-def softmax(node: Apply, context: Context) -> Variable:
-    """Softmax along any axis to GpuDnnSoftmax."""
-    assert isinstance(node.op, Softmax)
-    return GpuDnnSoftmax("accurate", "channel", axis=node.op.axis)(*node.inputs)
-
-
-@BACKEND.lowering("local_gpua_logsoftmax_to_dnn", LogSoftmax, refuses=float_refuses)
-def log_softmax(node: Apply, context: Context) -> Variable:
-    """Log-softmax to GpuDnnSoftmax('log')."""
-    assert isinstance(node.op, LogSoftmax)
-    return GpuDnnSoftmax("log", "channel", axis=node.op.axis)(*node.inputs)
 
 
 @BACKEND.lowering("local_gpua_softmax_dnn_grad", SoftmaxGrad, LogSoftmaxGrad, refuses=float_refuses)
@@ -299,35 +247,24 @@ def transformer_refuses(node: Apply, context: Context) -> str | None:
     return dtype_reason(context.target, node.outputs[0].type.dtype)
 
 
-@BACKEND.lowering("local_dnn_transformer_grid", TransformerGrid, refuses=transformer_refuses)
-def transformer_grid(node: Apply, context: Context) -> Variable:
-    """The sampling grid to GpuDnnTransformerGrid."""
-    return GpuDnnTransformerGrid()(*node.inputs)
-
-
-@BACKEND.lowering("local_dnn_transformer_sampler", TransformerSampler, refuses=transformer_refuses)
-def transformer_sampler(node: Apply, context: Context) -> Variable:
-    """The bilinear sampler to GpuDnnTransformerSampler."""
-    return GpuDnnTransformerSampler()(*node.inputs)
-
-
-@BACKEND.lowering(
-    "local_dnn_transformer_grad_i", TransformerSamplerGrad, refuses=transformer_refuses
-)
-def transformer_grad_i(node: Apply, context: Context) -> Sequence[Variable]:
-    """The sampler's gradient to GpuDnnTransformerGradI."""
-    return list(GpuDnnTransformerGradI()(*node.inputs))
-
-
-@BACKEND.lowering("local_dnn_transformer_grad_t", TransformerGridGrad, refuses=transformer_refuses)
-def transformer_grad_t(node: Apply, context: Context) -> Variable:
-    """The grid's gradient to GpuDnnTransformerGradT."""
-    return GpuDnnTransformerGradT()(*node.inputs)
-
-
 LOWERINGS = (
-    pool, max_pool_grad, average_pool_grad, softmax, log_softmax, softmax_grad, reduction, argmax,
-    transformer_grid, transformer_sampler, transformer_grad_i, transformer_grad_t,
-)  # fmt: skip
+    *POOLINGS,
+    BACKEND.row("local_softmax_dnn", GpuDnnSoftmax, Softmax, refuses=float_refuses),
+    BACKEND.row(
+        "local_gpua_logsoftmax_to_dnn", GpuDnnSoftmax, LogSoftmax, refuses=float_refuses, algo="log"
+    ),
+    softmax_grad,
+    reduction,
+    argmax,
+    *(
+        BACKEND.row(f"local_dnn_transformer_{name}", low, op, refuses=transformer_refuses)
+        for name, low, op in (
+            ("grid", GpuDnnTransformerGrid, TransformerGrid),
+            ("sampler", GpuDnnTransformerSampler, TransformerSampler),
+            ("grad_i", GpuDnnTransformerGradI, TransformerSamplerGrad),
+            ("grad_t", GpuDnnTransformerGradT, TransformerGridGrad),
+        )
+    ),
+)
 
 RULES = (log_of_softmax, max_and_argmax, activation)

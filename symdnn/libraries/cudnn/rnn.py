@@ -79,12 +79,6 @@ def ctc_refuses(node: Apply, context: Context) -> str | None:
     return None if dtype == "float32" else f"cuDNN's CTC loss is for float32, not {dtype}"
 
 
-@BACKEND.lowering("local_dnn_ctc", CTCLoss, refuses=ctc_refuses)
-def ctc(node: Apply, context: Context) -> Variable:
-    """The CTC loss to GpuDnnCTCLoss."""
-    return GpuDnnCTCLoss()(*node.inputs)
-
-
 # -- dropout --------------------------------------------------------------------------------------
 
 
@@ -136,4 +130,7 @@ def dropout_grad(node: Apply, context: Context) -> Variable | None:
     return GpuDnnDropoutGrad(dropout=rate)(node.inputs[0], reserve)
 
 
-LOWERINGS = (rnn, rnn_grad, ctc, dropout, dropout_grad)
+LOWERINGS = (
+    rnn, rnn_grad, BACKEND.row("local_dnn_ctc", GpuDnnCTCLoss, CTCLoss, refuses=ctc_refuses),
+    dropout, dropout_grad,
+)  # fmt: skip

@@ -30,7 +30,7 @@ from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor import onednn
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
-from symdnn.opt.lower.lowering import Backend, Library, Lowering, Reasons
+from symdnn.opt.lower.lowering import Backend, Library, Reasons
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["LOWERINGS", "ONEDNN", "ROWS", "onednn_reason"]
@@ -49,14 +49,6 @@ def onednn_reason(target: Target) -> str | None:
 
 #: A hint for cuDNN has no effect on a CPU.
 BACKEND = Backend("onednn", "cpu", onednn_reason, (None, "onednn", "cudnn"))
-
-
-def _lower(name: str, low: type[Any], ops: tuple[type[Op], ...], refuses: Reasons) -> Lowering:
-    def build(node: Apply, context: Context) -> Variable | Sequence[Variable | None]:
-        return low(node.op)(*node.inputs, hints=node.hints)  # type: ignore[no-any-return]
-
-    text = f"{', '.join(op.__name__ for op in ops)} to {low.__name__}"
-    return BACKEND.lowering(name, *ops, refuses=refuses, text=text)(build)
 
 
 # -- reasons against lowering ----------------------------------------------------------------------
@@ -216,7 +208,7 @@ ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
     ("rnn_to_onednn", onednn.OneDnnRNN, (RNNForward,), rnn_refuses),
     ("rnn_grad_to_onednn", onednn.OneDnnRNNGrad, (RNNGrad,), rnn_refuses),
 )  # fmt: skip
-LOWERINGS = tuple(_lower(*row) for row in ROWS)
+LOWERINGS = tuple(BACKEND.row(name, low, *ops, refuses=refuses) for name, low, ops, refuses in ROWS)
 
 _notes_printed: set[str] = set()
 

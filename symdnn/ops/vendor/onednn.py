@@ -58,6 +58,10 @@ class OneDnnBase(Lowered):
     op: Op
     layout: str = field(default="NCHW", kw_only=True)
 
+    @classmethod
+    def of(cls, op: Op, **settings: Any) -> Self:
+        return cls(op, **settings)
+
     @property
     def unlowered(self) -> Op:
         return self.op

@@ -14,6 +14,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.lowered.lowered import Lowered
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
 
 __all__ = ["Backend", "Library", "Lowering", "Reasons", "why_not"]
@@ -51,6 +52,17 @@ class Backend:
             return Lowering(name, self, ops, refuses, build, own, line)
 
         return wrap
+
+    def row(
+        self, name: str, low: type[Lowered], *ops: type[Op], refuses: Reasons, **settings: Any
+    ) -> Lowering:
+        """A lowering to ``low`` with the neutral op's fields and ``settings``, on equal inputs."""
+
+        def build(node: Apply, context: Context) -> Built:
+            return low.of(node.op, **settings)(*node.inputs, hints=node.hints)
+
+        text = f"{', '.join(op.__name__ for op in ops)} to {low.__name__}"
+        return self.lowering(name, *ops, refuses=refuses, text=text)(build)
 
 
 @dataclass(frozen=True)
