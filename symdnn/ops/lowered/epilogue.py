@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from symdnn.errors import NonDifferentiable, TypeMismatch
+from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import DimT, Shape, same_dim
-from symdnn.graph.op import Grads, Host, Vars
+from symdnn.graph.op import Host
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
@@ -33,7 +33,7 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
-from symdnn.ops.lowered.lowered import Lowered
+from symdnn.ops.lowered.lowered import LoweredLate
 
 __all__ = [
     "BIAS", "NO_EPILOGUE", "RESIDUAL", "Affine", "Epilogue", "EpilogueOp", "EpilogueRules",
@@ -306,7 +306,7 @@ class EpilogueRules:
 
 
 @dataclass(frozen=True)
-class EpilogueOp(Lowered):
+class EpilogueOp(LoweredLate):
     """Base of GEMMs and convolutions with an epilogue.
 
     Inputs are those of :meth:`neutral`, then z (of the result's shape) and the bias (a value for
@@ -316,11 +316,13 @@ class EpilogueOp(Lowered):
 
     abstract: ClassVar[bool] = True
     rules: ClassVar[EpilogueRules] = EpilogueRules()
+    #: The dimension of the result along which a bias varies, in NCHW: the last one, of a GEMM.
+    bias_axis: ClassVar[int] = -1
     epilogue: Epilogue | None = field(default=NO_EPILOGUE, kw_only=True)
 
     def channel_axis(self, ndim: int) -> int:
         """The dimension of a result of ``ndim`` dimensions along which the bias varies."""
-        raise NotImplementedError
+        return self.bias_axis % ndim if self.layout == "NCHW" else ndim - 1
 
     def ending(self, dtype: str = "float32", *, factors: str = "", **terms: Any) -> Self:
         """The op with an epilogue; ``terms`` are the fields of :class:`Affine`.
@@ -459,12 +461,6 @@ class EpilogueOp(Lowered):
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
         return [self._expanded_value(inputs)]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
 
 
 _IDENTITY = Affine()

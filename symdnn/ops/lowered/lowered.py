@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any, ClassVar, Self, cast
 
+from symdnn.errors import NonDifferentiable
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.type import TensorType, Type
@@ -17,7 +18,7 @@ from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.nn.channels_last import in_layout
 
-__all__ = ["Lowered", "neutral_of"]
+__all__ = ["Lowered", "LoweredLate", "neutral_of"]
 
 
 class Lowered(Op):
@@ -65,7 +66,7 @@ class Lowered(Op):
 
     def neutral(self) -> Op:
         """:attr:`unlowered` on activations in this op's layout."""
-        return in_layout(self.unlowered, self.layout)
+        return in_layout(self.unlowered, self.layout, self.packed_filter)
 
     def channels_last(self, ndim: int) -> Self | None:
         """This op for activations of ``ndim`` dimensions in NHWC; None where there is none."""
@@ -151,6 +152,18 @@ class Lowered(Op):
 
 def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
+
+
+class LoweredLate(Lowered):
+    """Base of a library's ops that have no gradients: they are made after gradients are taken."""
+
+    abstract: ClassVar[bool] = True
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
 
 
 def neutral_of(op: Op) -> Op:

@@ -7,8 +7,9 @@ layout of all tensors of four or more dimensions, of filters too: (K, \\*sizes, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,30 +62,46 @@ def is_image(type_: TensorType) -> bool:
     return isinstance(type_, TensorType) and type_.ndim >= 4
 
 
-def in_layout(op: Op, layout: str) -> Op:
-    """``op`` on arrays of this layout; raises :class:`OptionError` for an unknown one."""
+def in_layout(op: Op, layout: str, filter_index: int | None = None) -> Op:
+    """``op`` on arrays of this layout; raises :class:`OptionError` for an unknown one.
+
+    ``filter_index`` as in :class:`ChannelsLast`.
+    """
     if layout not in LAYOUTS:
         raise OptionError(f"layout={layout!r}: wanted one of {', '.join(LAYOUTS)}")
-    return op if layout == "NCHW" else ChannelsLast(op)
+    return op if layout == "NCHW" else ChannelsLast(op, filter_index)
 
 
 @dataclass(frozen=True)
 class ChannelsLast(Op):
     """``op`` on activations in NHWC. It is never a node itself: applied to variables it makes
-    ``op`` between two transpositions."""
+    ``op`` between two transpositions.
+
+    ``filter_index`` is the input that is (K, C, \\*sizes) in every layout, -1 for the result; None
+    where filters have the layout of the activations.
+    """
 
     abstract: ClassVar[bool] = True
     op: Op
+    filter_index: int | None = None
+
+    def _inside(self, inputs: Sequence[Any], move: Callable[[Any], Any]) -> list[Any]:
+        """What ``op`` gets for inputs, or entries for each input."""
+        return [v if i == self.filter_index else move(v) for i, v in enumerate(inputs)]
+
+    def _outside(self, outputs: Sequence[Any], move: Callable[[Any], Any]) -> tuple[Any, ...]:
+        """What this op returns for what ``op`` returns."""
+        return tuple(outputs) if self.filter_index == -1 else tuple(map(move, outputs))
 
     def output_types(self, inputs: Sequence[Type]) -> tuple[Type, ...]:
-        return tuple(map(_last_type, self.op.output_types([_first_type(t) for t in inputs])))
+        return self._outside(self.op.output_types(self._inside(inputs, _first_type)), _last_type)
 
     def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         return self.output_types(inputs)
 
     def compute(self, *inputs: Array) -> tuple[Array, ...]:
-        found = self.op.compute(*(_moved(a, first_order) for a in inputs))
-        return tuple(np.ascontiguousarray(_moved(a, last_order)) for a in found)
+        found = self.op.compute(*self._inside(inputs, partial(_moved, order=first_order)))
+        return self._outside(found, lambda a: np.ascontiguousarray(_moved(a, last_order)))
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return self.compute(*inputs)
@@ -92,17 +109,18 @@ class ChannelsLast(Op):
     def shapes(
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
-        plain = [first_shape(s) if len(s) >= 4 else s for s in shapes]
-        found = self.op.shapes([_first_type(t) for t in types], plain, host)
-        return found and [last_shape(s) if len(s) >= 4 else s for s in found]
+        given = self._inside(shapes, lambda s: first_shape(s) if len(s) >= 4 else s)
+        found = self.op.shapes(self._inside(types, _first_type), given, host)
+        return found and self._outside(found, lambda s: last_shape(s) if len(s) >= 4 else s)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        grads = self.op.vjp(*(_all_first(vs) for vs in (inputs, outputs, cotangents)))
-        return _all_last(grads)
+        results = (self._outside(vs, _first) for vs in (outputs, cotangents))
+        return self._inside(self.op.vjp(self._inside(inputs, _first), *results), _last)
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        found = self.op.jvp(*(_all_first(vs) for vs in (inputs, outputs, tangents)))
-        return None if found is None else _all_last(found)
+        inner = self._inside(inputs, _first), self._outside(outputs, _first)
+        found = self.op.jvp(*inner, self._inside(tangents, _first))
+        return None if found is None else self._outside(found, _last)
 
     @property
     def host_inputs(self) -> tuple[int, ...]:
@@ -112,10 +130,12 @@ class ChannelsLast(Op):
     def run_time_inputs(self) -> tuple[int, ...]:
         return self.op.run_time_inputs
 
-    def __call__(self, *inputs: Any, **words: Any) -> Variable:
+    def __call__(self, *inputs: Any, **words: Any) -> Any:
         """``op`` on transposed inputs, with its results transposed back."""
-        out = self.op(*_all_first(inputs), **words)
-        return _all_last([out])[0] if isinstance(out, Variable) else tuple(_all_last(out))
+        out: Any = self.op(*self._inside(inputs, _first), **words)
+        if isinstance(out, Variable):
+            return self._outside([out], _last)[0]
+        return self._outside(out, _last)
 
     def results(self, node: Apply) -> Any:
         return self.op.results(node)
@@ -134,12 +154,12 @@ def _last_type(t: Any) -> Any:
     return t.with_shape(last_shape(t.shape)) if is_image(t) else t
 
 
-def _all_first(variables: Sequence[Any]) -> list[Variable]:
-    return [_ordered(v, first_order) for v in variables]
+def _first(v: Any) -> Any:
+    return _ordered(v, first_order)
 
 
-def _all_last(variables: Sequence[Any]) -> list[Variable]:
-    return [_ordered(v, last_order) for v in variables]
+def _last(v: Any) -> Any:
+    return _ordered(v, last_order)
 
 
 def _ordered(v: Any, order: Any) -> Any:

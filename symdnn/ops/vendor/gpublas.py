@@ -53,9 +53,6 @@ class GpuGemmBase(EpilogueOp):
         """Whether it multiplies batches of matrices."""
         return isinstance(self.op, BatchedDot)
 
-    def channel_axis(self, ndim: int) -> int:
-        return ndim - 1
-
     @property
     def addend(self) -> int | None:
         """The index of the input c; None without one."""

@@ -105,6 +105,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
 
     abstract: ClassVar[bool] = True
     layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
+    bias_axis: ClassVar[int] = 1
     dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
     rules: ClassVar[EpilogueRules] = EpilogueRules(
         linear_dtypes=("float16", "bfloat16", "float32", "float64"), scales=True,

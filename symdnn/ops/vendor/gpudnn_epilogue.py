@@ -41,9 +41,6 @@ class GpuDnnConvBiasActivation(GpuDnnConv):
         """The convolution without the epilogue."""
         return GpuDnnConv.of(self, epilogue=None)
 
-    def channel_axis(self, ndim: int) -> int:
-        return 1 if self.layout == "NCHW" else ndim - 1
-
     @property
     def output_index(self) -> int | None:
         return None
