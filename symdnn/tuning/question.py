@@ -11,7 +11,7 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
@@ -99,13 +99,92 @@ class Answer(Generic[C]):
 
 def answer(question: Question[C]) -> Answer[C] | None:
     """The answer, stored or measured now; None if nothing could be measured, or may be."""
-    key = question.key()
+
+    def best(measured: Sequence[Attempt[C]]) -> list[Attempt[C]]:
+        found = best_of(measured, question.by)
+        return [] if found is None else [found]
+
+    settled = _settled(
+        question, question.family, best, lambda found: question.record(found[0]),
+        lambda record: _known([question.revived(record)]),
+    )  # fmt: skip
+    if settled is None:
+        return None
+    attempts, measured, by_other = settled
+    source = "when it was measured before"
+    if by_other:
+        source = "when another process measured it"
+    elif measured:
+        source = f"of {sum(a.usable for a in measured)} measured"
+    note = "" if question.by == "time" else f" (by {question.by})"
+    return Answer(attempts[0], f"fastest {source}{note}", measured)
+
+
+def table(question: Question[C]) -> list[Attempt[C]]:
+    """The usable attempts of a question, stored or measured now; empty as :func:`answer` is None.
+
+    Only those of which none is better in time, workspace, error and energy than another.
+    """
+
+    def no_worse(measured: Sequence[Attempt[C]]) -> list[Attempt[C]]:
+        usable = [a for a in measured if a.usable]
+        return [usable[i] for i in front([_coordinates(a) for a in usable])] if usable else []
+
+    def written(ways: Sequence[Attempt[C]]) -> Record:
+        return {"name": f"{len(ways)} ways", "ways": [question.record(a) for a in ways]}
+
+    settled = _settled(
+        question, f"{question.family}, all ways", no_worse, written,
+        lambda record: _known(map(question.revived, record.get("ways", ()))),
+    )  # fmt: skip
+    return [] if settled is None else settled[0]
+
+
+def _known(found: Iterable[Attempt[C] | None]) -> list[Attempt[C]]:
+    return [a for a in found if a is not None]
+
+
+def _coordinates(a: Attempt[Any]) -> tuple[float, ...]:
+    values = (a.ms, a.error, a.millijoules)
+    return (getattr(a.candidate, "workspace_bytes", 0), *(inf if v is None else v for v in values))
+
+
+def _settled(
+    question: Question[C],
+    family: str,
+    pick: Callable[[Sequence[Attempt[C]]], list[Attempt[C]]],
+    written: Callable[[Sequence[Attempt[C]]], Record],
+    read: Callable[[Record], list[Attempt[C]]],
+) -> tuple[list[Attempt[C]], tuple[Attempt[C], ...], bool] | None:
+    """The picked attempts, all that were measured now, and whether another process picked.
+
+    A stored record that can be ``read`` is used. Otherwise candidates are measured, and what is
+    picked is ``written``, unless another process was first. None if nothing could be measured.
+    """
+    own = question.key()
+    key = None if own is None else {"family": family, **own}
+    kept = None if key is None else store.recall(key)
+    if key is not None and kept is not None:
+        if stored := read(kept):
+            return stored, (), False
+        store.forget(key)
+    if not _may_measure(question, key):
+        return None
+    with allowance.spending():
+        measured, problem = question.measured()
     if key is not None:
-        key = {"family": question.family, **key}
-        found = _from_store(question, key)
-        if found is not None:
-            return found
-    return _measure(question, key) if _may_measure(question, key) else None
+        _block_wrong(question, measured)
+    picked = pick(measured)
+    if not picked:
+        reasons = [f"{_name(a.candidate)}: {a.problem}" for a in measured]
+        question.refused([problem] if problem else reasons)
+        return None
+    record = written(picked)
+    kept = None if key is None else store.remember(key, record)
+    if kept is None and question.deterministic:
+        return None
+    others = [] if kept is None or kept == record else read(kept)
+    return others or picked, tuple(measured), bool(others)
 
 
 def _may_measure(question: Question[Any], key: Record | None) -> bool:
@@ -124,82 +203,6 @@ def _may_measure(question: Question[Any], key: Record | None) -> bool:
     return not question.waits or allowance.may_measure()
 
 
-def table(question: Question[C]) -> list[Attempt[C]]:
-    """The usable attempts of a question, stored or measured now; empty as :func:`answer` is None.
-
-    Only those of which none is better in time, workspace, error and energy than another.
-    """
-    key = question.key()
-    if key is not None:
-        key = {"family": f"{question.family}, all ways", **key}
-        found = _revived(question, store.recall(key))
-        if found:
-            return found
-    if not _may_measure(question, key):
-        return []
-    with allowance.spending():
-        measured, problem = question.measured()
-    if key is not None:
-        _block_wrong(question, measured)
-    usable = [a for a in measured if a.usable]
-    if not usable:
-        question.refused([problem] if problem else [a.problem for a in measured])
-        return []
-    usable = [usable[i] for i in front([_coordinates(a) for a in usable])]
-    record = {"name": f"{len(usable)} ways", "ways": [question.record(a) for a in usable]}
-    kept = None if key is None else store.remember(key, record)
-    if kept is None and question.deterministic:
-        return []
-    return usable if kept in (None, record) else _revived(question, kept) or usable
-
-
-def _revived(question: Question[C], record: Record | None) -> list[Attempt[C]]:
-    rows = [] if record is None else record.get("ways", ())
-    found = [question.revived(row) for row in rows]
-    return [a for a in found if a is not None]
-
-
-def _coordinates(a: Attempt[Any]) -> tuple[float, ...]:
-    values = (a.ms, a.error, a.millijoules)
-    return (getattr(a.candidate, "workspace_bytes", 0), *(inf if v is None else v for v in values))
-
-
-def _from_store(question: Question[C], key: Record) -> Answer[C] | None:
-    record = store.recall(key)
-    if record is None:
-        return None
-    known = question.revived(record)
-    if known is None:
-        store.forget(key)
-        return None
-    return Answer(known, f"fastest when it was measured before{_criterion_note(question)}")
-
-
-def _measure(question: Question[C], key: Record | None) -> Answer[C] | None:
-    """Measure, store, and use the stored answer: another process may have been first."""
-    with allowance.spending():
-        table, problem = question.measured()
-    if key is not None:
-        _block_wrong(question, table)
-    best = best_of(table, question.by)
-    if best is None:
-        names = (getattr(a.candidate, "name", a.candidate) for a in table)
-        reasons = [problem] if problem else [f"{n}: {a.problem}" for n, a in zip(names, table)]
-        question.refused(reasons)
-        return None
-    record = question.record(best)
-    kept = None if key is None else store.remember(key, record)
-    if kept is not None and kept != record:
-        other = question.revived(kept)
-        if other is not None:
-            source = f"fastest when another process measured it{_criterion_note(question)}"
-            return Answer(other, source, tuple(table))
-    if kept is None and question.deterministic:
-        return None
-    count = sum(a.usable for a in table)
-    return Answer(best, f"fastest of {count} measured{_criterion_note(question)}", tuple(table))
-
-
 def _block_wrong(question: Question[C], table: Sequence[Attempt[C]]) -> None:
     """Put wrong candidates on the block list, unless most disagree with the trusted result."""
     wrong = [a for a in table if a.wrong]
@@ -207,12 +210,12 @@ def _block_wrong(question: Question[C], table: Sequence[Attempt[C]]) -> None:
     if fault is None or len(wrong) >= sum(a.usable for a in table):
         return
     for a in wrong:
-        name = str(getattr(a.candidate, "name", a.candidate))
-        blocked.add(fault, question.identity(a.candidate), name, a.error or 0.0, a.problem)
+        name, identity = _name(a.candidate), question.identity(a.candidate)
+        blocked.add(fault, identity, name, a.error or 0.0, a.problem)
 
 
-def _criterion_note(question: Question[Any]) -> str:
-    return "" if question.by == "time" else f" (by {question.by})"
+def _name(candidate: Any) -> str:
+    return str(getattr(candidate, "name", candidate))
 
 
 @cache
