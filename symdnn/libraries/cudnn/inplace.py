@@ -13,9 +13,10 @@ from typing import Any
 
 from symdnn.graph.variable import Apply, Shared, Variable
 from symdnn.ops.core.shape import SpecifyType
+from symdnn.ops.vendor.gpudnn_base import DnnBase
 from symdnn.ops.vendor.gpudnn_conv import DnnConvolution
 from symdnn.ops.vendor.gpudnn_norm import GpuDnnBatchNorm, GpuDnnBatchNormInference
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, Rewrite, node_rewrite
 
 __all__ = ["RULES"]
 
@@ -41,19 +42,16 @@ def _with_fields(node: Apply, context: Context, **fields: bool) -> Sequence[Vari
     return [out] if isinstance(out, Variable) else list(out)
 
 
-@node_rewrite(
-    DnnConvolution, phase="transfer", tags=("cudnn", "conv_dnn", "inplace"),
-    name="local_dnna_conv_inplace",
-)  # fmt: skip
-def conv_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A convolution without a residual operand, or at the last use of that operand."""
-    assert isinstance(node.op, DnnConvolution)
-    if not node.op.stride:
-        return None
-    i = node.op.output_index
-    if i is not None and not _is_last_use(node.inputs[i], context):
-        return None
-    return _with_fields(node, context, inplace=True)
+def _inplace(name: str, kind: type[DnnBase], *tags: str) -> Rewrite[DnnBase]:
+    @node_rewrite(kind, phase="transfer", tags=("cudnn", "inplace", *tags), name=name)
+    def rule(node: Apply, context: Context) -> Sequence[Variable] | None:
+        """Sets ``inplace`` at the last use of what the result may overwrite, if it may at all."""
+        operands = node.op.may_overwrite.get(0, ())
+        if not all(_is_last_use(node.inputs[i], context) for i in operands):
+            return None
+        return _with_fields(node, context, inplace=True)
+
+    return rule
 
 
 def _is_update_of(v: Variable, old: Variable, context: Context) -> bool:
@@ -86,15 +84,8 @@ def running_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
     return _with_fields(node, context, inplace_running_mean=mean, inplace_running_var=var)
 
 
-@node_rewrite(
-    GpuDnnBatchNormInference, phase="transfer", tags=("cudnn", "inplace"),
-    name="local_batch_norm_inference_inplace",
-)  # fmt: skip
-def inference_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """Normalisation with given statistics at the last use of its input."""
-    if not _is_last_use(node.inputs[0], context):
-        return None
-    return _with_fields(node, context, inplace=True)
-
-
-RULES = (conv_inplace, running_inplace, inference_inplace)
+RULES = (
+    _inplace("local_dnna_conv_inplace", DnnConvolution, "conv_dnn"),
+    running_inplace,
+    _inplace("local_batch_norm_inference_inplace", GpuDnnBatchNormInference),
+)

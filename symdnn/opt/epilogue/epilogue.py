@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from symdnn.graph.origin import inherit
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
@@ -29,12 +30,16 @@ from symdnn.opt.fuse.fuse import Groups, number_in, widened
 from symdnn.rewriting.facts import is_old_value, number
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["Chain", "chain_at", "fuse_epilogues", "without_factor"]
+__all__ = [
+    "Chain", "chain_at", "constant_factor", "fuse_epilogues", "same_type", "without_factor",
+]  # fmt: skip
 
 
 def same_type(a: Variable, b: Variable) -> bool:
     """Equal dtype and broadcast pattern: neither operand is broadcast to the other's shape."""
-    return bool(a.type.dtype == b.type.dtype and a.type.broadcastable == b.type.broadcastable)
+    s, t = a.type, b.type
+    tensors = isinstance(s, TensorType) and isinstance(t, TensorType)
+    return tensors and (s.dtype, s.broadcastable) == (t.dtype, t.broadcastable)
 
 
 @dataclass(frozen=True)
