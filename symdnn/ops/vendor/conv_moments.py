@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.op import MultiOp
 from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable
+from symdnn.ops.core.composed import Composed
 from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
-
-if TYPE_CHECKING:
-    from symdnn.graph.type import TensorType
 
 __all__ = ["OneDnnConvMoments"]
 
 
 @dataclass(frozen=True)
-class OneDnnConvMoments(MultiOp):
+class OneDnnConvMoments(Composed, MultiOp):
     """(y, mean, invstd) or (y, mean, invstd, running mean, running variance).
 
     The inputs are those of ``conv``, then (factor, running mean, running variance) with
@@ -36,26 +34,15 @@ class OneDnnConvMoments(MultiOp):
         count = len(inputs) - 3 * self.moments.running
         return inputs[:count], inputs[count:]
 
-    def infer(self, *inputs: TensorType) -> Any:
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
         given, more = self.operands(inputs)
-        (y,) = self.conv.output_types(given)
-        return (y, *self.moments.output_types((y, *more)))
+        y = self.conv(*given)
+        return [y, *self.moments(y, *more)]
 
     def reference(self, *inputs: Array) -> Any:
         given, more = self.operands(inputs)
         (y,) = self.conv.compute(*given)
         return (y, *self.moments.compute(y, *more))
-
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        given, more = self.operands(shapes)
-        found = self.conv.shapes(types[: len(given)], given, host)
-        if found is None:
-            return None
-        (y,) = found
-        rest = self.moments.shapes((types[0], *types[len(given) :]), (y, *more), host)
-        return rest and [y, *rest]
 
     @property
     def host_inputs(self) -> tuple[int, ...]:
