@@ -42,6 +42,10 @@ class Lowered(Op):
     packed_filter: ClassVar[int | None] = None
     #: The float dtypes for which the library has the op; empty if unknown.
     dtypes: ClassVar[tuple[str, ...]] = ()
+    #: For an output the inputs that it may overwrite.
+    overwrites: ClassVar[Mapping[int, tuple[int, ...]]] = {}
+    #: The inputs that the library reads on the host, where these are not the host inputs.
+    read_on_host: ClassVar[tuple[int, ...]] = ()
     #: The layout of this op; a field if there are several.
     layout: str = "NCHW"
 
@@ -128,11 +132,11 @@ class Lowered(Op):
         These are the host inputs, and arrays such as an RNN's lengths. They are never copied to the
         device.
         """
-        return self.host_inputs
+        return self.read_on_host or self.host_inputs
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {}
+        return self.overwrites
 
     def results(self, node: Apply) -> Any:
         return node.outputs if isinstance(self, MultiOp) else self.neutral().results(node)

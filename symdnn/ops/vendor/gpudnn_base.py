@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from symdnn.errors import ArgumentError
+from symdnn.errors import ArgumentError, OptionError
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.lowered.lowered import Lowered
@@ -13,11 +13,24 @@ from symdnn.ops.lowered.lowered import Lowered
 __all__ = ["DnnBase", "constant_number"]
 
 
+#: For the name of a field its words.
+Choices = Mapping[str, Sequence[str]]
+
+
 class DnnBase(Lowered):
     """Base of cuDNN's ops, under Theano's name."""
 
     abstract: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("float16", "float32", "float64")
+
+    #: The words that a field may have, for fields that are words.
+    choices: ClassVar[Choices] = {}
+
+    def __post_init__(self) -> None:
+        for name, words in self.choices.items():
+            value = getattr(self, name)
+            if value not in words:
+                raise OptionError(f"{name}={value!r}: wanted one of {', '.join(words)}")
 
     def with_arguments(self, *arguments: Any) -> tuple[Any, Sequence[Any]]:
         """The op and its inputs for the arguments of a call: its inputs, or those of Theano."""

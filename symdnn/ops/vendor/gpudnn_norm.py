@@ -136,11 +136,8 @@ class GpuDnnBatchNormInference(GpuDnnBatchNormBase):
     """
 
     neutral_type: ClassVar[type[Op]] = BatchNormInference
+    overwrites: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
     inplace: bool = False
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0,)}
 
 
 @dataclass(frozen=True)

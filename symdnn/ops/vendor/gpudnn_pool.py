@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
-from symdnn.errors import OptionError, TypeMismatch
+from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
@@ -14,7 +14,7 @@ from symdnn.graph.variable import as_variable
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.nn.conv_words import static_ints
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool, pool_size
-from symdnn.ops.vendor.gpudnn_base import DnnBase
+from symdnn.ops.vendor.gpudnn_base import Choices, DnnBase
 
 __all__ = ["POOL_MODES", "GpuDnnPool", "GpuDnnPoolBase", "GpuDnnPoolDesc", "GpuDnnPoolGrad"]
 
@@ -53,16 +53,13 @@ class GpuDnnPoolBase(DnnBase):
     abstract: ClassVar[bool] = True
     layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
     dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
+    choices: ClassVar[Choices] = {"mode": tuple(POOL_MODES)}
     mode: str = "max"
     ws: tuple[int, ...] = field(default=(), kw_only=True)
     stride: tuple[int, ...] = field(default=(), kw_only=True)
     pad: tuple[int, ...] = field(default=(), kw_only=True)
     layout: str = field(default="NCHW", kw_only=True)
     ignore_border: bool = field(default=True, kw_only=True)
-
-    def __post_init__(self) -> None:
-        if self.mode not in POOL_MODES:
-            raise OptionError(f"mode={self.mode!r}: wanted one of {', '.join(POOL_MODES)}")
 
     @property
     def unlowered(self) -> Op:

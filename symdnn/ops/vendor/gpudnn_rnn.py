@@ -193,6 +193,7 @@ class GpuDnnDropoutOp(DnnBase):
     """
 
     neutral_type: ClassVar[type[Op]] = Dropout
+    read_on_host: ClassVar[tuple[int, ...]] = (0,)  # cuDNN is seeded on the host
     private_draws: ClassVar[bool] = True
     inplace: bool = False
     dropout: float = field(default=0.0, kw_only=True)
@@ -223,11 +224,6 @@ class GpuDnnDropoutOp(DnnBase):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return None
-
-    @property
-    def host_values(self) -> tuple[int, ...]:
-        """cuDNN is seeded on the host."""
-        return (0,)
 
 
 @dataclass(frozen=True)
@@ -271,8 +267,4 @@ class GpuDnnCTCLoss(DnnBase):
     """(costs, gradients) of (activations, labels, input lengths). (``cudnnCTCLoss``)"""
 
     neutral_type: ClassVar[type[Op]] = CTCLoss
-
-    @property
-    def host_values(self) -> tuple[int, ...]:
-        """cuDNN reads labels and lengths on the host."""
-        return (1, 2)
+    read_on_host: ClassVar[tuple[int, ...]] = (1, 2)  # labels and lengths

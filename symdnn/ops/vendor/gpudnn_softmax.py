@@ -22,7 +22,7 @@ from symdnn.ops.elementwise.arithmetic import Abs, cast, sqr, sqrt
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.nn.channels_last import moved_axis
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
-from symdnn.ops.vendor.gpudnn_base import DnnBase
+from symdnn.ops.vendor.gpudnn_base import Choices, DnnBase
 
 __all__ = [
     "GpuDnnActivation", "GpuDnnReduction", "GpuDnnSoftmax", "GpuDnnSoftmaxBase",
@@ -41,19 +41,13 @@ class GpuDnnSoftmaxBase(Composed, DnnBase):
 
     abstract: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
+    overwrites: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
+    choices: ClassVar[Choices] = {
+        "algo": ("fast", "accurate", "log"), "mode": ("instance", "channel"),
+    }  # fmt: skip
     algo: str = "accurate"
     mode: str = "channel"
     axis: int = field(default=1, kw_only=True)
-
-    def __post_init__(self) -> None:
-        if self.algo not in ("fast", "accurate", "log"):
-            raise OptionError(f"algo={self.algo!r}: wanted 'fast', 'accurate' or 'log'")
-        if self.mode not in ("instance", "channel"):
-            raise OptionError(f"mode={self.mode!r}: wanted 'instance' or 'channel'")
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0,)}
 
     def _in_rows(self, v: Variable) -> Variable:
         """An input of the neutral op: in the mode ``instance`` with one row for each instance."""
@@ -141,6 +135,7 @@ class GpuDnnReduction(Composed, DnnBase):
     dimensions, in C order, as uint32.
     """
 
+    choices: ClassVar[Choices] = {"red_op": tuple(_REDUCTIONS)}
     red_op: str
     axis: tuple[int, ...]
     acc_dtype: str
@@ -148,8 +143,7 @@ class GpuDnnReduction(Composed, DnnBase):
     return_indices: bool = False
 
     def __post_init__(self) -> None:
-        if self.red_op not in _REDUCTIONS:
-            raise OptionError(f"red_op={self.red_op!r}: wanted one of {', '.join(_REDUCTIONS)}")
+        super().__post_init__()
         if self.return_indices and self.red_op not in ("maximum", "minimum"):
             raise OptionError(f"red_op={self.red_op!r}: only maximum and minimum have indices")
         object.__setattr__(self, "axis", tuple(sorted(int(a) for a in self.axis)))
@@ -199,6 +193,11 @@ def reduction_word(op: Reduce) -> str | None:
 
 # -- activation functions -------------------------------------------------------------------------
 
+#: cuDNN's word -> the neutral op.
+ACTIVATIONS: dict[str, type[Op]] = {
+    "relu": Relu, "sigmoid": Sigmoid, "tanh": Tanh, "elu": Elu, "clipped_relu": Relu,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class GpuDnnActivation(Composed, DnnBase):
@@ -209,15 +208,13 @@ class GpuDnnActivation(Composed, DnnBase):
     """
 
     dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
+    overwrites: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
+    choices: ClassVar[Choices] = {"mode": tuple(ACTIVATIONS)}
     mode: str = "relu"
     coef: float = 1.0
 
     def channels_last(self, ndim: int) -> Self | None:
         return self  # element by element
-
-    def __post_init__(self) -> None:
-        if self.mode not in ACTIVATIONS:
-            raise OptionError(f"mode={self.mode!r}: wanted one of {', '.join(ACTIVATIONS)}")
 
     @property
     def neutral_type(self) -> type[Op]:  # type: ignore[override]
@@ -229,10 +226,6 @@ class GpuDnnActivation(Composed, DnnBase):
             raise TypeMismatch(self, "a float tensor", x)
         return x
 
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0,)}
-
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
         (x,) = inputs
         coef = constant(np.full((1,) * x.type.ndim, self.coef, x.type.numpy))
@@ -240,9 +233,3 @@ class GpuDnnActivation(Composed, DnnBase):
             return [clipped_relu(x, coef)]
         own = [x, coef] if self.mode == "elu" else [x]
         return [self.neutral()(*own)]
-
-
-#: cuDNN's word -> the neutral op.
-ACTIVATIONS: dict[str, type[Op]] = {
-    "relu": Relu, "sigmoid": Sigmoid, "tanh": Tanh, "elu": Elu, "clipped_relu": Relu,
-}  # fmt: skip
