@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from symdnn.graph.origin import inherit
-from symdnn.graph.traverse import needs_more_effects
-from symdnn.graph.variable import Apply, Variable
+from symdnn.graph.traverse import ancestors, needs_more_effects
+from symdnn.graph.variable import Apply
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.linalg.dot import Dot
@@ -38,23 +38,11 @@ def _gemm_that_reads(
             continue
         fits = chain.op_inputs[0].type.ndim == 2 and chain.value.type.dtype == out.type.dtype
         needed = [w for w in chain.inputs() if w is not v]
-        must_stay_separate = _depends(needed, node) or needs_more_effects(needed, node)
+        depends = out in ancestors(needed, node.inputs)
+        must_stay_separate = depends or needs_more_effects(needed, node)
         if fits and isinstance(chain.op.unlowered, Dot) and not must_stay_separate:
             return chain
     return None
-
-
-def _depends(values: Iterable[Variable], node: Apply) -> bool:
-    """Whether any of ``values`` is computed from the results of ``node``."""
-    pending, seen = [v.owner for v in values if v.owner is not None], set()
-    while pending:
-        maker = pending.pop()
-        if maker is node:
-            return True
-        if maker not in seen:
-            seen.add(maker)
-            pending += [v.owner for v in maker.inputs if v.owner is not None]
-    return False
 
 
 def _merge_into_gemm(

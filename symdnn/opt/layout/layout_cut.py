@@ -66,40 +66,31 @@ class FlowNetwork:
 
         Of several such cuts the one with the fewest nodes there; with ``largest`` the most.
         """
-        while (levels := self._levels())[self._sink] >= 0:
+        while (levels := self._distances(self._source))[self._sink] >= 0:
             next_edge = [0] * len(self._edges)
             while self._push(levels, next_edge):
                 pass
-        inside = self._cut_off_from_sink() if largest else [level >= 0 for level in self._levels()]
-        return {name for name, i in self._names.items() if inside[i]}
+        if largest:
+            to_sink = self._distances(self._sink, backwards=True)
+            return {name for name, i in self._names.items() if to_sink[i] < 0}
+        return {name for name, i in self._names.items() if levels[i] >= 0}
 
-    def _cut_off_from_sink(self) -> list[bool]:
-        """For each node whether the sink is out of reach by edges with residual capacity."""
-        cut = [True] * len(self._edges)
-        cut[self._sink] = False
-        queue = deque([self._sink])
-        while queue:
-            node = queue.popleft()
-            for edge in self._edges[node]:
-                start = self._target_of[edge]
-                if cut[start] and self._capacity[edge ^ 1] > _FULL_EDGE_BYTES:
-                    cut[start] = False
-                    queue.append(start)
-        return cut
+    def _distances(self, start: int, backwards: bool = False) -> list[int]:
+        """Distances from ``start`` by edges with residual capacity; -1: out of reach.
 
-    def _levels(self) -> list[int]:
-        """Distances from the source by edges with residual capacity; -1: out of reach."""
-        levels = [-1] * len(self._edges)
-        levels[self._source] = 0
-        queue = deque([self._source])
+        With ``backwards`` they are distances to ``start``.
+        """
+        found = [-1] * len(self._edges)
+        found[start] = 0
+        queue = deque([start])
         while queue:
             node = queue.popleft()
             for edge in self._edges[node]:
                 end = self._target_of[edge]
-                if levels[end] < 0 and self._capacity[edge] > _FULL_EDGE_BYTES:
-                    levels[end] = levels[node] + 1
+                if found[end] < 0 and self._capacity[edge ^ backwards] > _FULL_EDGE_BYTES:
+                    found[end] = found[node] + 1
                     queue.append(end)
-        return levels
+        return found
 
     def _push(self, levels: list[int], next_edge: list[int]) -> bool:
         """Send flow along one shortest path to the sink; whether there was one."""
