@@ -24,8 +24,8 @@ from symdnn.ops.nn.lrn import LRN, LRNGrad
 
 __all__ = ["in_nhwc", "is_filter", "may_have_nhwc", "reads_strided"]
 
-#: Builds the outputs of a node in NHWC from inputs in NHWC.
-Build = Callable[[Apply, Sequence[Variable]], Sequence[Variable]]
+#: Builds what an op returns in NHWC, of the op, the rank of the activations, inputs in NHWC.
+Build = Callable[[Any, int, Sequence[Variable]], Any]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def in_nhwc(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
     """The outputs of a node in NHWC. ``inputs`` are its own, activations in NHWC."""
     found = _form_of(node)
     assert found is not None, f"{node.op} has no channels-last form"
-    return found.build(node, inputs)
+    made = found.build(node.op, _ndim(node), inputs)
+    return [made] if isinstance(made, Variable) else list(made)
 
 
 def reads_strided(node: Apply) -> bool:
@@ -74,29 +75,15 @@ def _ndim(node: Apply) -> int:
     return next(int(v.type.ndim) for v in (*node.inputs, *node.outputs) if is_image(v.type))
 
 
-def _results(made: Any) -> Sequence[Variable]:
-    return [made] if isinstance(made, Variable) else list(made)
+def _same_op(op: Op, ndim: int, inputs: Sequence[Variable]) -> Any:
+    return op(*inputs)
 
 
-def _same_op(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
-    return _results(node.op(*inputs))
+def _along_axis(op: Any, ndim: int, inputs: Sequence[Variable]) -> Any:
+    return replace(op, axis=moved_axis(op.axis, ndim))(*inputs)
 
 
-def _with(**fields: Callable[[Any, int], Any]) -> Build:
-    """The same op with some fields changed, each by a function of the op and the rank."""
-
-    def build(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
-        op: Any = node.op
-        ndim = _ndim(node)
-        return _results(replace(op, **{k: f(op, ndim) for k, f in fields.items()})(*inputs))
-
-    return build
-
-
-_along_axis = _with(axis=lambda op, ndim: moved_axis(op.axis, ndim))
-
-
-# -- ops of libraries -----------------------------------------------------------------------------
+# -- ops of libraries, reductions ------------------------------------------------------------------
 
 
 def _has_nhwc(node: Apply) -> bool:
@@ -106,69 +93,55 @@ def _has_nhwc(node: Apply) -> bool:
     return any(is_image(v.type) for v in node.inputs) and op.channels_last(_ndim(node)) is not None
 
 
-def _in_nhwc(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
-    op: Any = node.op
+def _of_library(op: Any, ndim: int, inputs: Sequence[Variable]) -> Any:
     if op.reduced_axes is not None:
-        return _reduced(node, inputs)
-    return _results(op.channels_last(_ndim(node))(*inputs))
-
-
-# -- reductions -----------------------------------------------------------------------------------
-
-
-def _axes(op: Any) -> tuple[int, ...]:
-    return (op.reduced_axes or ()) if isinstance(op, Lowered) else tuple(op.axes)
+        return _reduced(op, ndim, inputs)
+    return op.channels_last(ndim)(*inputs)
 
 
 def _reduction_takes(node: Apply) -> bool:
     """Whether a reduction's result has no layout, or the ndim of its operand."""
-    op: Any = node.op
-    if isinstance(op, ArgMax | ArgMin):
+    if isinstance(node.op, ArgMax | ArgMin):
         return False
     out = node.outputs[0].type
     return not is_image(out) or out.ndim == node.inputs[0].type.ndim
 
 
-def _reduced(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
-    op: Any = node.op
-    ndim = node.inputs[0].type.ndim
-    moved = tuple(sorted(moved_axis(a, ndim) for a in _axes(op)))
-    y: Variable = (op.over(moved) if isinstance(op, Lowered) else replace(op, axes=moved))(*inputs)
-    if is_image(node.outputs[0].type):
-        return [y]
-    kept = [d for d in last_order(ndim) if d not in _axes(op)]
-    return [dimshuffle(y, [kept.index(d) for d in sorted(kept)])]
+def _reduced(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
+    of_library = isinstance(op, Lowered)
+    axes: Sequence[int] = op.reduced_axes if of_library else op.axes
+    moved = tuple(sorted(moved_axis(a, ndim) for a in axes))
+    y: Variable = (op.over(moved) if of_library else replace(op, axes=moved))(*inputs)
+    if y.type.ndim == ndim:
+        return y
+    kept = [d for d in last_order(ndim) if d not in axes]
+    return dimshuffle(y, [kept.index(d) for d in sorted(kept)])
 
 
 # -- shapes and parts -----------------------------------------------------------------------------
 
 
-def _specified(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
-    op: Any = node.op
-    return [SpecifyType(last_shape(op.static))(*inputs)]
+def _specified(op: SpecifyType, ndim: int, inputs: Sequence[Variable]) -> Variable:
+    return SpecifyType(last_shape(op.static))(*inputs)
 
 
-def _forgotten(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
-    op: Any = node.op
-    ndim = node.inputs[0].type.ndim
-    return [ForgetShape(tuple(sorted(moved_axis(a, ndim) for a in op.axes)))(*inputs)]
+def _forgotten(op: ForgetShape, ndim: int, inputs: Sequence[Variable]) -> Variable:
+    return ForgetShape(tuple(sorted(moved_axis(a, ndim) for a in op.axes)))(*inputs)
 
 
-def _allocated(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
+def _allocated(op: Alloc, ndim: int, inputs: Sequence[Variable]) -> Variable:
     value, *dims = inputs
-    own = node.inputs[0].type.ndim
-    op: Any = node.op
-    if 0 < own < len(dims):
-        order = [d - (len(dims) - own) for d in last_order(len(dims))]
+    missing = ndim - value.type.ndim  # of the value, which is broadcast along them
+    if 0 < missing < ndim:
+        order = [d - missing for d in last_order(ndim)]
         value = dimshuffle(value, ["x" if d < 0 else d for d in order])
-    return [Alloc(last_shape(op.static))(value, *last_shape(dims))]
+    return Alloc(last_shape(op.static))(value, *last_shape(dims))
 
 
-def _padded(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
-    op: Any = node.op
+def _padded(op: Pad, ndim: int, inputs: Sequence[Variable]) -> Variable:
     x, value, *widths = inputs
-    order = [2 * d + side for d in last_order(x.type.ndim) for side in (0, 1)]
-    return [Pad(tuple(op.static[i] for i in order))(x, value, *(widths[i] for i in order))]
+    order = [2 * d + side for d in last_order(ndim) for side in (0, 1)]
+    return Pad(tuple(op.static[i] for i in order))(x, value, *(widths[i] for i in order))
 
 
 def _only_slices(node: Apply) -> bool:
@@ -176,20 +149,19 @@ def _only_slices(node: Apply) -> bool:
     return all(map(is_slice, op.index))
 
 
-def _indexed(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
+def _indexed(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
     """An index of slices, with its entries and their symbolic bounds permuted."""
-    op: Any = node.op
     arrays = 2 if isinstance(op, IncSubtensor) else 1
     rest = iter(inputs[arrays:])
     bounds = [[next(rest) for b in entry if b == "?"] for entry in op.index]
     order = last_order(len(op.index))
     index = tuple(op.index[d] for d in order)
     given = [b for d in order for b in bounds[d]]
-    return [replace(op, index=index)(*inputs[:arrays], *given)]
+    return replace(op, index=index)(*inputs[:arrays], *given)  # type: ignore[no-any-return]
 
 
 _NHWC_FORMS: dict[type[Op], _NhwcForm] = {
-    Lowered: _NhwcForm(_in_nhwc, _has_nhwc),
+    Lowered: _NhwcForm(_of_library, _has_nhwc),
     LRN: _NhwcForm(_along_axis),
     LRNGrad: _NhwcForm(_along_axis),
     Elemwise: _NhwcForm(_same_op),
