@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self, cast
 
 from symdnn.errors import NonDifferentiable
@@ -49,10 +50,14 @@ class Lowered(Op):
     #: The layout of this op; a field if there are several.
     layout: str = "NCHW"
 
-    @property
+    @cached_property
     def unlowered(self) -> Op:
         """The neutral op that computes the same, in the layout NCHW."""
         return self.as_op(self.neutral_type)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone, without what is cached."""
+        return {name: getattr(self, name) for name in _field_names(type(self))}
 
     def as_op(self, kind: type[Op], **settings: Any) -> Op:
         """An op of type ``kind`` with ``settings``, and this op's attributes for other fields."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from symdnn.errors import TypeMismatch
@@ -61,7 +62,7 @@ class GpuDnnPoolBase(DnnBase):
     layout: str = field(default="NCHW", kw_only=True)
     ignore_border: bool = field(default=True, kw_only=True)
 
-    @property
+    @cached_property
     def unlowered(self) -> Op:
         return self.as_op(self.neutral_type, mode=POOL_MODES[self.mode])
 
