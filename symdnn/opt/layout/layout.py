@@ -196,8 +196,8 @@ def _add_value(
     readers: list[Apply | None] = []
     maker = None if is_filter(v, v.owner) else v.owner
     for reader, _ in fgraph.users(v):
-        if reader is not None and isinstance(reader.op, ShapeI | DimShuffle):
-            continue  # a view, or no data at all
+        if _is_view(reader):
+            continue
         if is_filter(v, reader):
             reader = None
         if reader is not None and strided_reads and reads_strided(reader):
@@ -206,6 +206,11 @@ def _add_value(
             readers.append(reader)
     if readers:
         network.value(v, maker, readers, cost)
+
+
+def _is_view(node: Apply | None) -> bool:
+    """Whether a node reads no data: a dimshuffle is a view, and a size is known without it."""
+    return node is not None and isinstance(node.op, ShapeI | DimShuffle)
 
 
 def _as_view(v: Variable, order: Any) -> tuple[Variable, tuple[Any, ...]]:
@@ -291,34 +296,20 @@ class _LayoutChange:
     def _reordered(self, v: Variable, now: Variable, order: Any, reader: Apply | None) -> Variable:
         """``v`` in the other layout: a view where that will do, else a reorder that all share."""
         source, pattern = _as_view(now, order)
-        view = dimshuffle(source, pattern)
         key = (v, order is last_order)
-        if _is_contiguous_view(source, pattern) or (
-            reader is not None and isinstance(reader.op, DimShuffle)
-        ):
-            return view
-        if (
-            key not in self.copies
-            and reader is not None
-            and self.strided_reads
-            and reads_strided(reader)
-            and self._needs_no_reorder(v, key)
-        ):
-            return view
+        free = _is_contiguous_view(source, pattern) or _is_view(reader)
+        if free or (key not in self.copies and self._all_read_strided(v, key[1], reader)):
+            return dimshuffle(source, pattern)
         if key not in self.copies:
             self.copies[key] = Reorder(order(now.type.ndim))(now)
         return self.copies[key]
 
-    def _needs_no_reorder(self, v: Variable, key: tuple[Variable, bool]) -> bool:
-        """Whether no reader needs a reorder of ``v`` to this layout anyway."""
-        return not any(
-            (reader in self.chosen) == key[1]
-            and (
-                reader is None
-                or not (reads_strided(reader) or isinstance(reader.op, ShapeI | DimShuffle))
-            )
-            for reader, _ in self.fgraph.users(v)
-        )
+    def _all_read_strided(self, v: Variable, nhwc: bool, reader: Apply | None) -> bool:
+        """Whether ``reader`` can read ``v`` strided, and no other reader needs a reorder anyway."""
+        if reader is None or not self.strided_reads or not reads_strided(reader):
+            return False
+        others = [n for n, _ in self.fgraph.users(v) if (n in self.chosen) == nhwc]
+        return all(n is not None and (reads_strided(n) or _is_view(n)) for n in others)
 
 
 RULES = (choose_layout,)
