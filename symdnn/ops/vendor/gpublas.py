@@ -62,7 +62,6 @@ class GpuGemmBase(EpilogueOp):
         return ["batched"] * self.batched + self.terms.words()
 
 
-@dataclass(frozen=True)
 class GpuGemm(GpuGemmBase):
     """``activation(alpha x y + beta c + bias)`` by one call of cuBLASLt.
 
@@ -75,7 +74,6 @@ class GpuGemm(GpuGemmBase):
     rules: ClassVar[EpilogueRules] = _EPILOGUES
 
 
-@dataclass(frozen=True)
 class GpuGemmBiasGrad(GpuGemmBase, MultiOp):
     """``(alpha x y + beta c, y summed over its first dimension)`` by one call of cuBLASLt.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from symdnn.errors import ArgumentError, OptionError
@@ -17,8 +18,12 @@ __all__ = ["DnnBase", "constant_number"]
 Choices = Mapping[str, Sequence[str]]
 
 
+@dataclass(frozen=True)
 class DnnBase(Lowered):
-    """Base of cuDNN's ops, under Theano's name."""
+    """Base of cuDNN's ops, under Theano's name.
+
+    A class without fields of its own is the dataclass that its base is.
+    """
 
     abstract: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("float16", "float32", "float64")

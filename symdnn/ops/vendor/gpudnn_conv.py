@@ -278,7 +278,6 @@ class _SizedConvolution(DnnConvolution):
         return replace(self, static=tuple(map(static_dim, sizes))), sizes
 
 
-@dataclass(frozen=True)
 class GpuDnnConvGradW(_SizedConvolution):
     """cuDNN's gradient of the filters, from (img, topgrad, \\*filter sizes[, out]).
 
@@ -290,7 +289,6 @@ class GpuDnnConvGradW(_SizedConvolution):
     direction: ClassVar[str] = "bwd_filter"
 
 
-@dataclass(frozen=True)
 class GpuDnnConvGradI(_SizedConvolution):
     """cuDNN's gradient of the input, from (kern, topgrad, \\*input sizes[, out]).
 

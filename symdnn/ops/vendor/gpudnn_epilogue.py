@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
@@ -24,7 +23,6 @@ CONV_ACTIVATIONS: dict[str, Elemwise] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
 class GpuDnnConvBiasActivation(GpuDnnConv):
     """``activation(alpha * convolution + residual * z + bias)`` of (img, kern[, z][, bias]).
 

@@ -140,7 +140,6 @@ class GpuDnnBatchNormInference(GpuDnnBatchNormBase):
     inplace: bool = False
 
 
-@dataclass(frozen=True)
 class GpuDnnBatchNormGrad(GpuDnnBatchNormBase):
     """(dx, dscale, dbias) of (x, dy, scale, mean, invstd); in Theano epsilon is the sixth input.
 
@@ -161,14 +160,12 @@ class _LRNFields(DnnBase):
     layout: str = field(default="NCHW", kw_only=True)
 
 
-@dataclass(frozen=True)
 class GpuDnnLRN(_LRNFields):
     """Normalisation across channels of x (N, C, ...). (``cudnnLRNCrossChannelForward``)"""
 
     neutral_type: ClassVar[type[Op]] = LRN
 
 
-@dataclass(frozen=True)
 class GpuDnnLRNGrad(_LRNFields):
     """The gradient of x, of (x, y, dy). (``cudnnLRNCrossChannelBackward``)"""
 

@@ -93,7 +93,6 @@ class GpuDnnPoolBase(DnnBase):
         return replace(self, **ints)
 
 
-@dataclass(frozen=True)
 class GpuDnnPool(GpuDnnPoolBase):
     """Pooling of ``img``. As in Theano: ``GpuDnnPool(mode)(img, ws, stride, pad)``.
 

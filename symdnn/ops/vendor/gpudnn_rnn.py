@@ -32,6 +32,15 @@ GRADIENT_RESERVE = OpaqueType("rnn_gradient_reserve")
 DROPOUT_RESERVE = OpaqueType("dropout_reserve")
 
 
+class _WithReserve(DnnBase):
+    """Base of ops that exchange a reserve which only cuDNN can read: no neutral op replaces one."""
+
+    abstract: ClassVar[bool] = True
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        return None
+
+
 # -- recurrent networks ---------------------------------------------------------------------------
 
 
@@ -115,21 +124,16 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
         return (*super().host_values, *state)
 
 
-@dataclass(frozen=True)
-class _RNNGradient(GpuDnnRNNBase):
+class _RNNGradient(_WithReserve, GpuDnnRNNBase):
     """Base of the two, which together are the neutral gradient; its reserve joins them."""
 
     abstract: ClassVar[bool] = True
     neutral_type: ClassVar[type[Op]] = RNNGrad
 
-    def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        return None
-
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         raise NonDifferentiable(f"{self}: second derivatives of an RNN block do not exist")
 
 
-@dataclass(frozen=True)
 class GpuDnnRNNGradInputs(_RNNGradient):
     """(dx, dhx, [dcx], reserve) of (w, x, hx, [cx], [lengths], y, dy, dhy, [dcy], reserve).
 
@@ -156,7 +160,6 @@ class GpuDnnRNNGradInputs(_RNNGradient):
         return {2 + self.has_cell: (6 + 2 * self.has_cell + self.lengths,)}
 
 
-@dataclass(frozen=True)
 class GpuDnnRNNGradWeights(_RNNGradient):
     """dw of (w, x, hx, [lengths], y, reserve of GradInputs). (``cudnnRNNBackwardWeights_v8``)"""
 
@@ -186,7 +189,7 @@ class GpuDnnRNNGradWeights(_RNNGradient):
 
 
 @dataclass(frozen=True)
-class GpuDnnDropoutOp(DnnBase):
+class GpuDnnDropoutOp(_WithReserve):
     """(y, next state, reserve) of (state, x): dropout whose mask is cuDNN's opaque reserve.
 
     (``cudnnDropoutForward``)
@@ -214,9 +217,6 @@ class GpuDnnDropoutOp(DnnBase):
         y, mask, state = self.neutral().compute(*inputs, np.asarray(self.dropout, np.float32))
         return y, state, mask
 
-    def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        return None  # the neutral op's mask is a tensor; see :mod:`symdnn.libraries.cudnn.rnn`
-
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         dy = cotangents[0]
         grad = GpuDnnDropoutGrad(dropout=self.dropout)
@@ -227,7 +227,7 @@ class GpuDnnDropoutOp(DnnBase):
 
 
 @dataclass(frozen=True)
-class GpuDnnDropoutGrad(DnnBase):
+class GpuDnnDropoutGrad(_WithReserve):
     """The gradient of x, of (dy, reserve). (``cudnnDropoutBackward``)"""
 
     neutral_type: ClassVar[type[Op]] = DropoutGrad
@@ -249,9 +249,6 @@ class GpuDnnDropoutGrad(DnnBase):
         dy, mask = inputs
         return scaled_where(mask, dy, self.dropout, True)
 
-    def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        return None
-
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0], inputs[1]), None]
 
@@ -262,7 +259,6 @@ class GpuDnnDropoutGrad(DnnBase):
 # -- CTC ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class GpuDnnCTCLoss(DnnBase):
     """(costs, gradients) of (activations, labels, input lengths). (``cudnnCTCLoss``)"""
 

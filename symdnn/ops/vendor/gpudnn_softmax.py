@@ -72,7 +72,6 @@ class GpuDnnSoftmaxBase(Composed, DnnBase):
         return self.along(moved_axis(self.axis, ndim))
 
 
-@dataclass(frozen=True)
 class GpuDnnSoftmax(GpuDnnSoftmaxBase):
     """Softmax of ``x``. (``cudnnSoftmaxForward``)"""
 
@@ -87,7 +86,6 @@ class GpuDnnSoftmax(GpuDnnSoftmaxBase):
         return GpuDnnSoftmaxGrad.of(self).expanded(dy, outputs[0]) or []
 
 
-@dataclass(frozen=True)
 class GpuDnnSoftmaxGrad(GpuDnnSoftmaxBase):
     """The gradient of softmax, of (dy, its result). (``cudnnSoftmaxBackward``)"""
 

@@ -45,21 +45,18 @@ class GpuDnnTransformerGrid(DnnBase):
         return op, [theta, height, width]
 
 
-@dataclass(frozen=True)
 class GpuDnnTransformerSampler(DnnBase):
     """``img`` (N, C, H, W) sampled at ``grid``. (``cudnnSpatialTfSamplerForward``)"""
 
     neutral_type: ClassVar[type[Op]] = TransformerSampler
 
 
-@dataclass(frozen=True)
 class GpuDnnTransformerGradI(DnnBase):
     """(dimg, dgrid) of (img, grid, dy). (``cudnnSpatialTfSamplerBackward``)"""
 
     neutral_type: ClassVar[type[Op]] = TransformerSamplerGrad
 
 
-@dataclass(frozen=True)
 class GpuDnnTransformerGradT(DnnBase):
     """dtheta of dgrid. (``cudnnSpatialTfGridGeneratorBackward``)"""
 
