@@ -180,6 +180,7 @@ def test_forms_of_inputs_agree(one_input):
     np.testing.assert_allclose(padded[1], p[0].mean(0), 1e-4, 1e-5)
 
 
+@pytest.mark.cpu
 def test_one_product_where_the_inputs_are_one():
     module, _ = layer(batch_first=True, bias=False)
     x = T.tensor("float32", (2, 4, EMBED))
