@@ -11,6 +11,8 @@ from collections.abc import Callable
 from math import sqrt
 from typing import Any, ClassVar
 
+import numpy as np
+
 from symdnn.errors import InputError
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Shared, Variable
@@ -18,6 +20,7 @@ from symdnn.nn import init
 from symdnn.nn.modules.arguments import as_batch, positive, sizes
 from symdnn.nn.modules.modes import ConvolutionModes
 from symdnn.nn.modules.module import Module
+from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv_builders import (
     conv1d,
@@ -39,6 +42,13 @@ _TRANSPOSED: dict[int, Callable[..., Variable]] = {
     1: conv1d_transpose,
     2: conv2d_transpose,
     3: conv3d_transpose,
+}
+#: PyTorch's words, and those of ``pad``.
+_PADDING_MODES = {
+    "zeros": "constant",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "circular": "wrap",
 }
 _INPUTS = {
     1: "(batch, frames, features) or (frames, features)",
@@ -63,13 +73,22 @@ class _Convolution(ConvolutionModes, Module):
         weight_init: Callable[..., Any] | None,
         bias_init: Callable[..., Any] | None,
         dtype: str | None,
+        padding_mode: str = "zeros",
     ) -> None:
         """Check the sizes and draw the parameters; sizes are set already."""
         name = type(self).__name__
+        if padding_mode not in _PADDING_MODES:
+            wanted = ", ".join(_PADDING_MODES)
+            raise InputError(f"{name}: padding_mode={padding_mode!r}; wanted one of {wanted}")
+        self.padding_mode = padding_mode
+        if self.padding == "same" and any(s != 1 for s in self.stride):
+            raise InputError(f"{name}: padding='same' wants stride 1, got {self.stride}")
+        if self.padding == "causal" and self.ndim != 1:
+            raise InputError(f"{name}: padding='causal' is for sequences (Temporal...)")
         positive(f"{name}: nInputPlane, nOutputPlane, groups", *planes, groups)
         positive(f"{name}: kernel, stride, dilation", *self.kernel, *self.stride, *self.dilation)
         if not isinstance(self.padding, str):
-            positive(f"{name}: padding", *self.padding, least=0)
+            positive(f"{name}: padding", *np.ravel(self.padding).tolist(), least=0)
         if any(p % groups for p in planes):
             raise InputError(
                 f"{name}: groups={groups} must divide both {planes[0]} input and {planes[1]} "
@@ -87,7 +106,8 @@ class _Convolution(ConvolutionModes, Module):
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
-    padding: tuple[int, ...] | str
+    padding: tuple[int, ...] | tuple[tuple[int, int], ...] | str
+    padding_mode: str
     dilation: tuple[int, ...]
 
     def _weight_shape(self) -> tuple[int, ...]:
@@ -95,16 +115,22 @@ class _Convolution(ConvolutionModes, Module):
 
     def _product(self, x: Variable) -> Variable:
         """The convolution of a batch."""
+        border, mode = self._border(), _PADDING_MODES[self.padding_mode]
+        if mode != "constant":
+            x = pad(x, [(0, 0), (0, 0), *border], mode)
+            border = ((0, 0),) * self.ndim
         return _FORWARD[self.ndim](
-            x, self.weight, border_mode=self._border(), subsample=self.stride, filter_flip=False,
+            x, self.weight, border_mode=border, subsample=self.stride, filter_flip=False,
             filter_dilation=self.dilation, num_groups=self.groups,
         )  # fmt: skip
 
-    def _border(self) -> Any:
+    def _border(self) -> tuple[tuple[int, int], ...]:
         """Padding as pairs; ``"same"`` keeps the size at stride 1, one more behind if odd."""
-        if self.padding != "same":
-            return tuple((p, p) for p in self.padding)
+        if not isinstance(self.padding, str):
+            return tuple(p if isinstance(p, tuple) else (p, p) for p in self.padding)
         around = [d * (k - 1) for k, d in zip(self.kernel, self.dilation, strict=True)]
+        if self.padding == "causal":
+            return tuple((n, 0) for n in around)
         return tuple((n // 2, n - n // 2) for n in around)
 
     def _with_bias(self, y: Variable) -> Variable:
@@ -121,12 +147,14 @@ class _Convolution(ConvolutionModes, Module):
     def _numbers(self) -> list[str]:
         """Strides, padding, ... in the order in which they are printed, width first."""
         padding = self.padding
-        padded = isinstance(padding, str) or any(padding)
+        padded = isinstance(padding, str) or bool(np.any(padding))
         shown = []
         if padded or any(s != 1 for s in self.stride):
             shown.append(_torch_order(self.stride))
         if padded:
             shown.append(padding if isinstance(padding, str) else _torch_order(padding))
+        if self.padding_mode != "zeros":
+            shown.append(self.padding_mode)
         return shown
 
     def describe(self) -> str:
@@ -137,18 +165,26 @@ class _Convolution(ConvolutionModes, Module):
         return f"({', '.join(parts)})" + ("" if self.bias is not None else " without bias")
 
 
-def _torch_order(numbers: tuple[int, ...], between: str = ",") -> str:
-    """(T,) H, W as Torch7 prints it: (T,) W, H."""
+def _torch_order(numbers: tuple[Any, ...], between: str = ",") -> str:
+    """(T,) H, W as Torch7 prints it: (T,) W, H; a pair as before/after."""
     lead, last = numbers[:-2], numbers[-2:]
-    return between.join(map(str, (*lead, *reversed(last))))
+    shown = (*lead, *reversed(last))
+    return between.join(f"{n[0]}/{n[1]}" if isinstance(n, tuple) else str(n) for n in shown)
 
 
-def _padding(what: str, given: tuple[int | None, ...], keyword: Any) -> tuple[int, ...] | str:
-    if isinstance(keyword, str) and keyword == "same":
-        if any(v is not None for v in given):
-            raise InputError(f"{what}: wanted it by position or by keyword, got both")
-        return "same"
-    return sizes(what, len(given), given, keyword, 0)
+def _padding(what: str, given: tuple[int | None, ...], keyword: Any) -> Any:
+    """An int for each axis, or a pair (before, after) for each, or ``"same"`` or ``"causal"``."""
+    word = isinstance(keyword, str) and keyword in ("same", "causal")
+    pairs = isinstance(keyword, list | tuple) and any(np.ndim(p) == 1 for p in keyword)
+    if not word and not pairs:
+        return sizes(what, len(given), given, keyword, 0)
+    if any(v is not None for v in given):
+        raise InputError(f"{what}: wanted it by position or by keyword, got both")
+    if word:
+        return keyword
+    if len(keyword) != len(given):
+        raise InputError(f"{what}: wanted {len(given)} ints or pairs of ints, got {keyword!r}")
+    return tuple(sizes(what, 2, (None, None), p) for p in keyword)
 
 
 class SpatialConvolution(_Convolution):
@@ -157,8 +193,10 @@ class SpatialConvolution(_Convolution):
     ``H' = (H + 2 padH - dilation (kH - 1) - 1) // dH + 1``. By position, as in Torch7: kW, kH,
     strides dW, dH (1), padW (0), padH (padW), groups (1). By keyword instead: ``kernel_size``,
     ``stride``, ``padding`` and ``dilation``, each an int or (height, width); ``padding="same"``
-    keeps the size (stride 1). ``bias=False`` leaves the bias out. An input without a batch gives an
-    output without one. ``weight`` is (nOutputPlane, nInputPlane / groups, kH, kW), ``bias``
+    keeps the size (stride 1), ``((top, bottom), (left, right))`` differs by side. What stands
+    there is ``padding_mode``: "zeros", "reflect", "replicate" or "circular". ``bias=False`` leaves
+    the bias out. An input without a batch gives an output without one. ``weight`` is
+    (nOutputPlane, nInputPlane / groups, kH, kW), ``bias``
     (nOutputPlane,). (cudnn.SpatialConvolution; PyTorch's Conv2d.)
 
     >>> SpatialConvolution(3, 96, 11, 11, 3, 3)
@@ -172,7 +210,7 @@ class SpatialConvolution(_Convolution):
         dW: int | None = None, dH: int | None = None, padW: int | None = None,
         padH: int | None = None, groups: int = 1, *, kernel_size: Any = None, stride: Any = None,
         padding: Any = None, dilation: Any = 1, bias: bool = True,
-        weight_init: Callable[..., Any] | None = None,
+        padding_mode: str = "zeros", weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
@@ -181,9 +219,10 @@ class SpatialConvolution(_Convolution):
         padH = padW if padH is None else padH
         self.padding = _padding(f"{name}: padW, padH or padding=", (padH, padW), padding)
         self.dilation = sizes(f"{name}: dilation", 2, (None, None), dilation)
-        if self.padding == "same" and any(s != 1 for s in self.stride):
-            raise InputError(f"{name}: padding='same' wants stride 1, got {self.stride}")
-        self._make((nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype)
+        self._make(
+            (nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype,
+            padding_mode,
+        )  # fmt: skip
 
     def _numbers(self) -> list[str]:
         more = [] if self.dilation == (1, 1) else [f"dilation={_torch_order(self.dilation)}"]
@@ -226,7 +265,7 @@ class VolumetricConvolution(_Convolution):
         dH: int | None = None, padT: int | None = None, padW: int | None = None,
         padH: int | None = None, groups: int = 1, *, kernel_size: Any = None, stride: Any = None,
         padding: Any = None, dilation: Any = 1, bias: bool = True,
-        weight_init: Callable[..., Any] | None = None,
+        padding_mode: str = "zeros", weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
         name, none = type(self).__name__, (None, None, None)
@@ -237,9 +276,10 @@ class VolumetricConvolution(_Convolution):
         what = f"{name}: padT, padW, padH or padding="
         self.padding = _padding(what, (padT, padH, padW), padding)
         self.dilation = sizes(f"{name}: dilation", 3, none, dilation)
-        if self.padding == "same" and any(s != 1 for s in self.stride):
-            raise InputError(f"{name}: padding='same' wants stride 1, got {self.stride}")
-        self._make((nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype)
+        self._make(
+            (nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype,
+            padding_mode,
+        )  # fmt: skip
 
     def _numbers(self) -> list[str]:
         more = [] if self.dilation == (1, 1, 1) else [f"dilation={_torch_order(self.dilation)}"]
@@ -267,6 +307,8 @@ class TemporalConvolution(_Temporal):
     """Convolution of sequences: (N, frames, inputFrameSize) to (N, frames', outputFrameSize).
 
     By position kW and the stride dW (1); by keyword ``padding``, ``dilation``, ``groups``.
+    ``padding="causal"`` is all before the first frame: no output sees later frames; ``((2, 1),)``
+    is 2 before and 1 behind. ``padding_mode`` is as of :class:`SpatialConvolution`.
     ``channels_first=True`` takes and gives (N, features, frames), as PyTorch's Conv1d does.
     ``weight`` is (outputFrameSize, inputFrameSize / groups, kW).
 
@@ -278,7 +320,7 @@ class TemporalConvolution(_Temporal):
         self, inputFrameSize: int, outputFrameSize: int, kW: int | None = None,
         dW: int | None = None, *, kernel_size: Any = None, stride: Any = None, padding: Any = 0,
         dilation: Any = 1, groups: int = 1, channels_first: bool = False, bias: bool = True,
-        weight_init: Callable[..., Any] | None = None,
+        padding_mode: str = "zeros", weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
@@ -286,11 +328,12 @@ class TemporalConvolution(_Temporal):
         self.stride = sizes(f"{name}: dW or stride=", 1, (dW,), stride, 1)
         self.padding = _padding(f"{name}: padding", (None,), padding)
         self.dilation = sizes(f"{name}: dilation", 1, (None,), dilation)
-        if self.padding == "same" and self.stride != (1,):
-            raise InputError(f"{name}: padding='same' wants stride 1, got {self.stride}")
         self.channels_first = channels_first
         planes = (inputFrameSize, outputFrameSize)
-        self._make(planes, groups, bias, weight_init, bias_init, dtype)
+        self._make(
+            planes, groups, bias, weight_init, bias_init, dtype,
+            padding_mode,
+        )  # fmt: skip
 
 
 class _FullConvolution(_Convolution):
@@ -423,3 +466,7 @@ class TemporalFullConvolution(_FullConvolution, _Temporal):
         self._check_adjust()
         planes = (inputFrameSize, outputFrameSize)
         self._make(planes, groups, bias, weight_init, bias_init, dtype)
+
+
+#: The transposed convolutions, which pad with zeros alone.
+TRANSPOSED = (SpatialFullConvolution, VolumetricFullConvolution, TemporalFullConvolution)

@@ -56,8 +56,11 @@ Dropout2d, Dropout3d = SpatialDropout, VolumetricDropout
 def _convolution(kind: type[Layer], *arguments: Any, **options: Any) -> Layer:
     """A convolution; the first nine arguments are those that all of PyTorch's have."""
     planes_in, planes_out, kernel, stride, padding, dilation, groups, bias, mode = arguments
-    if mode != "zeros":
-        raise InputError(f"{kind.__name__}: padding_mode={mode!r}; only 'zeros' is there")
+    if issubclass(kind, conv.TRANSPOSED):
+        if mode != "zeros":
+            raise InputError(f"{kind.__name__}: padding_mode={mode!r}; wanted 'zeros'")
+    else:
+        options["padding_mode"] = mode
     make: Callable[..., Layer] = kind
     return make(
         planes_in, planes_out, kernel_size=kernel, stride=stride,
