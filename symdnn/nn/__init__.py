@@ -25,6 +25,7 @@ from symdnn.nn.layers import (
     table,
     torch_layers,
     torch_names,
+    upsample,
 )
 from symdnn.nn.layers.activation import *
 from symdnn.nn.layers.adaptive_pooling import *
@@ -40,6 +41,7 @@ from symdnn.nn.layers.softmax import *
 from symdnn.nn.layers.table import *
 from symdnn.nn.layers.torch_layers import *
 from symdnn.nn.layers.torch_names import *
+from symdnn.nn.layers.upsample import *
 from symdnn.nn.losses import (
     criterion,
     criterion_margin,
@@ -72,7 +74,7 @@ __all__ = [
     "summary",
     *activation.__all__, *adaptive_pooling.__all__, *containers.__all__, *conv.__all__,
     *dropout.__all__, *linear.__all__, *lists.__all__, *norm.__all__, *pooling.__all__,
-    *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__,
+    *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__, *upsample.__all__,
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
     *torch_layers.__all__, *torch_losses.__all__, *torch_losses_margin.__all__,

@@ -369,7 +369,7 @@ class _FullConvolution(_Convolution):
         more = [_torch_order(self.adjust)] if any(self.adjust) else []
         shown = super()._numbers()
         if more and len(shown) < 2:  # arguments after the padding are printed with it
-            shown = [_torch_order(self.stride), _torch_order(tuple(self.padding))]  # type: ignore[arg-type]
+            shown = [_torch_order(self.stride), _torch_order(tuple(self.padding))]
         return [*shown, *more]
 
 

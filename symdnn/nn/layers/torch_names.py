@@ -39,7 +39,7 @@ __all__ = [
     "ConvTranspose2d", "ConvTranspose3d", "Dropout2d", "Dropout3d", "Embedding", "Hardshrink",
     "Hardsigmoid", "Hardswish", "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
     "LocalResponseNorm", "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "ReflectionPad2d",
-    "ReplicationPad2d", "Softmax", "Softmin", "Softshrink", "Softsign", "Tanhshrink", "Upsample",
+    "ReplicationPad2d", "Softmax", "Softmin", "Softshrink", "Softsign", "Tanhshrink",
     "ZeroPad2d",
 ]  # fmt: skip
 
@@ -365,16 +365,6 @@ def LogSoftmax(dim: int | None = None) -> LogSoftMax:
 def Softmin(dim: int | None = None) -> SoftMin:
     """:class:`SoftMin` along the axis ``dim``; None: over each example."""
     return SoftMin(dim=dim)
-
-
-@checked
-def Upsample(scale_factor: int, mode: str = "nearest") -> Module:
-    """:class:`SpatialUpSamplingNearest`; other modes are refused."""
-    if mode != "nearest":
-        raise InputError(
-            f"Upsample: mode={mode!r}; wanted 'nearest' (SpatialUpSamplingBilinear interpolates)"
-        )
-    return shaping.SpatialUpSamplingNearest(scale_factor)
 
 
 def _widths(what: str, padding: BorderMode, sides: int) -> tuple[int, ...]:

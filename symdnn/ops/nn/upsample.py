@@ -1,7 +1,8 @@
-"""Bilinear upsampling, as a transposed convolution with a triangular filter."""
+"""Upsampling: bilinear as a transposed convolution, and others by weighted elements."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +17,7 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv_builders import conv2d_grad_wrt_inputs
 from symdnn.ops.nn.conv_words import float_operands, with_sizes
 
-__all__ = ["bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling"]
+__all__ = ["bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling", "interpolate"]
 
 
 _PARTS = ("numerator", "denominator")
@@ -105,3 +106,72 @@ def _stretch(
     return conv2d_grad_wrt_inputs(
         planes, kernel[None, None], (None, 1, *out), border_mode=pads, subsample=ratio
     )
+
+
+# -- other sizes, as PyTorch's interpolate has them ------------------------------------------------
+
+#: For each mode the positions that a result is made of, relative to the one before it.
+_TAPS = {"nearest": (0,), "nearest-exact": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+
+
+def interpolate(
+    x: Variable, sizes: Sequence[Dim], ratios: Sequence[float | None], mode: str, corners: bool
+) -> Variable:
+    """(N, C, positions...) with these ``sizes`` of the positions, one axis after the other.
+
+    ``mode`` is "nearest", "nearest-exact", "linear" or "cubic" (Keys 1981 with a = -0.75);
+    ``corners`` puts the first and last element of both above each other, else their outer edges.
+    ``ratios`` are the steps in the input for a step in the result, None: the quotient of the sizes.
+    Computed in float32 at least; the edges are repeated. The result has the dtype of ``x``.
+    """
+    wide = "float32" if x.type.numpy.itemsize < 4 else x.type.dtype
+    y = operator("cast")(x, wide) if "nearest" not in mode else x
+    for axis, (size, ratio) in enumerate(zip(sizes, ratios, strict=True), 2):
+        y = _resampled(y, axis, size, ratio, mode, corners)
+    found: Variable = operator("cast")(y, x.type.dtype)
+    return found
+
+
+def _resampled(
+    x: Variable, axis: int, size: Dim, ratio: float | None, mode: str, corners: bool
+) -> Variable:
+    n = dims_of(x)[axis]
+    at = _positions(n, size, ratio, mode, corners)
+    first = operator("floor")(at)
+    share = operator("cast")(at - first, x.type.dtype) if len(_TAPS[mode]) > 1 else None
+    pattern = ["x"] * axis + [0] + ["x"] * (x.type.ndim - axis - 1)
+    total: Any = None
+    for tap in _TAPS[mode]:
+        index = operator("cast")(operator("clip")(first + np.float32(tap), 0, n - 1), "int64")
+        part = operator("take")(x, index, axis)
+        if share is not None:
+            part = part * _weight(mode, tap, share).dimshuffle(*pattern)
+        total = part if total is None else total + part
+    return total  # type: ignore[no-any-return]
+
+
+def _positions(n: Dim, size: Dim, ratio: float | None, mode: str, corners: bool) -> Variable:
+    """Where the results are in the input, float32 (size,)."""
+    i = operator("cast")(operator("arange")(size, dtype="int64"), "float32")
+    old, new = (operator("cast")(as_variable(d), "float32") for d in (n, size))
+    if corners:
+        return i * ((old - 1) / operator("maximum")(new - 1, np.float32(1)))
+    step = old / new if ratio is None else as_variable(np.float32(ratio))
+    if mode == "nearest":
+        return i * step
+    middle = (i + np.float32(0.5)) * step
+    if mode == "nearest-exact":
+        return middle
+    middle = middle - np.float32(0.5)
+    return operator("maximum")(middle, np.float32(0)) if mode == "linear" else middle
+
+
+def _weight(mode: str, tap: int, t: Variable) -> Any:
+    """What a tap counts, for a result ``t`` behind tap 0."""
+    if mode == "linear":
+        return t if tap else 1 - t
+    a = -0.75
+    d = {-1: t + 1, 0: t, 1: 1 - t, 2: 2 - t}[tap]
+    if tap in (0, 1):
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a

@@ -1,0 +1,98 @@
+"""Upsample by NumPy's formulas, and against PyTorch where it is installed."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.errors import InputError, TypeMismatch
+
+
+def applied(module, x, shape=None):
+    v = T.TensorType("float32", shape or (None,) * x.ndim)()
+    return symdnn.function([v], module(v))(x)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("options", [{"size": 7}, {"scale_factor": 2.5}, {"size": 3}], ids=str)
+def test_linear_is_numpys_interp(options, corners, rng):
+    x = rng.normal(size=(2, 3, 5)).astype("float32")
+    found = applied(nn.Upsample(**options, mode="linear", align_corners=corners), x)
+    new = options.get("size") or 12
+    step = 4 / (new - 1) if corners else (1 / 2.5 if "scale_factor" in options else 5 / new)
+    at = np.arange(new) * step if corners else (np.arange(new) + 0.5) * step - 0.5
+    wanted = np.array([[np.interp(at, np.arange(5), row) for row in image] for image in x])
+    np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
+
+
+def test_corners_are_kept_and_planes_are_exact():
+    rows, columns = np.meshgrid(np.arange(4.0), np.arange(5.0), indexing="ij")
+    x = (2 * rows - columns)[None, None].astype("float32")
+    fine = np.meshgrid(np.linspace(0, 3, 7), np.linspace(0, 4, 9), indexing="ij")
+    for mode in ("bilinear", "bicubic"):
+        y = applied(nn.Upsample((7, 9), mode=mode, align_corners=True), x)[0, 0]
+        inner = (slice(2, -2), slice(2, -2)) if mode == "bicubic" else (...,)
+        np.testing.assert_allclose(y[inner], (2 * fine[0] - fine[1])[inner], 1e-4, 1e-4)
+        np.testing.assert_allclose(y[[0, 0, -1, -1], [0, -1, 0, -1]], [0, -4, 6, 2], atol=1e-4)
+
+
+def test_nearest_takes_elements():
+    x = np.arange(5, dtype="float32")[None, None]
+    for size in (1, 3, 7, 10):
+        wanted = x[:, :, np.arange(size) * 5 // size]
+        np.testing.assert_array_equal(applied(nn.Upsample(size), x), wanted)
+        exact = x[:, :, np.floor((np.arange(size) + 0.5) * 5 / size).astype(int)]
+        found = applied(nn.Upsample(size, mode="nearest-exact"), x)
+        np.testing.assert_array_equal(found, exact)
+
+
+def test_gradient(rng):
+    module = nn.Upsample((5, 3), mode="bicubic")
+    symdnn.verify_grad(module, [rng.normal(size=(1, 2, 4, 4))], rng=rng)
+
+
+def test_static_sizes_give_static_sizes():
+    y = nn.Upsample(scale_factor=1.5, mode="bilinear")(T.tensor("float32", (2, 3, 4, 5)))
+    assert y.type.shape == (2, 3, 6, 7)
+    assert repr(nn.UpsamplingBilinear2d((4, 5))).endswith("(size=(4, 5), bilinear, align_corners)")
+
+
+def test_what_does_not_fit():
+    for call in (
+        lambda: nn.Upsample(), lambda: nn.Upsample(2, 2.0), lambda: nn.Upsample(2, mode="x"),
+        lambda: nn.Upsample(2, align_corners=True), lambda: nn.Upsample(0),
+        lambda: nn.Upsample(scale_factor=float("nan")), lambda: nn.Upsample(1.5),
+    ):  # fmt: skip
+        with pytest.raises(InputError):
+            call()
+    for module in (nn.Upsample(2, mode="linear"), nn.Upsample((2, 3, 4))):
+        with pytest.raises(TypeMismatch):
+            module(T.ftensor4())
+
+
+MODES = {3: ("nearest", "nearest-exact", "linear"), 4: ("nearest", "bilinear", "bicubic"),
+         5: ("nearest-exact", "trilinear")}  # fmt: skip
+CASES = [(ndim, mode, corners) for ndim, modes in MODES.items() for mode in modes
+         for corners in ((None,) if "nearest" in mode else (False, True))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ndim", "mode", "corners"), CASES)
+@pytest.mark.parametrize(
+    "options",
+    [{"scale_factor": 2}, {"scale_factor": 1.7}, {"scale_factor": 0.6}, {"size": 6},
+     {"scale_factor": 1.7, "recompute_scale_factor": True}],
+    ids=str,
+)  # fmt: skip
+def test_values_and_gradients_are_those_of_pytorch(ndim, mode, corners, options, rng):
+    torch = pytest.importorskip("torch")
+    x = rng.normal(size=(2, 3, 5, 4, 6)[:ndim]).astype("float32")
+    options = {**options, "mode": mode, "align_corners": corners}
+    given = torch.tensor(x, requires_grad=True)
+    wanted = torch.nn.Upsample(**options)(given)
+    (wanted**2).sum().backward()
+    v = T.TensorType("float32", (None,) * ndim)()
+    y = nn.Upsample(**options)(v)
+    found, dx = symdnn.function([v], [y, symdnn.grad(T.sqr(y).sum(), v)])(x)
+    np.testing.assert_allclose(found, wanted.detach().numpy(), 1e-3, 1e-4)
+    np.testing.assert_allclose(dx, given.grad.numpy(), 1e-3, 1e-3)
