@@ -191,29 +191,34 @@ class LayerNorm(_Affine):
 class GroupNorm(_Affine):
     """Normalisation of each of ``num_groups`` groups of the planes of (N, num_channels, ...).
 
-    (Wu and He 2018; PyTorch's GroupNorm.)
+    With ``channels_last`` inputs are (N, ..., num_channels). (Wu and He 2018; PyTorch's GroupNorm.)
     """
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *,
-        dtype: str | None = None,
+        channels_last: bool = False, dtype: str | None = None,
     ) -> None:  # fmt: skip
         positive("GroupNorm: num_groups, num_channels", num_groups, num_channels)
         if num_channels % num_groups:
             raise InputError(f"GroupNorm: {num_groups} groups do not divide {num_channels} planes")
         self.num_groups, self.num_channels = int(num_groups), int(num_channels)
-        self.eps = float(eps)
+        self.eps, self.channels_last = float(eps), bool(channels_last)
         self._make((self.num_channels,), affine, dtype)
 
     def forward(self, x: Variable) -> Variable:
-        wanted = f"a float tensor (batch, {self.num_channels}, ...)"
+        order = ("...", self.num_channels) if self.channels_last else (self.num_channels, "...")
+        wanted = f"a float tensor (batch, {order[0]}, {order[1]})"
         tensor_input(self, x, wanted, 2, 3, 4, 5)
-        if x.type.shape[1] not in (None, self.num_channels):
+        if x.type.shape[-1 if self.channels_last else 1] not in (None, self.num_channels):
             raise TypeMismatch("GroupNorm", wanted, x.type)
-        return group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+        last = x.type.ndim - 1
+        planes = x.dimshuffle(0, last, *range(1, last)) if self.channels_last else x
+        y = group_norm(planes, self.num_groups, self.weight, self.bias, self.eps)
+        return y.dimshuffle(0, *range(2, last + 1), 1) if self.channels_last else y
 
     def describe(self) -> str:
-        return f"({self.num_groups}, {self.num_channels})"
+        last = ", channels last" if self.channels_last else ""
+        return f"({self.num_groups}, {self.num_channels}{last})"
 
 
 class InstanceNorm(_Affine):

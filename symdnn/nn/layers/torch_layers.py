@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt as root
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from symdnn.nn.modules.module import Module
 from symdnn.ops.array.moments import mean
 from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.elementwise.activations import elu, relu, sigmoid
+from symdnn.ops.elementwise.activations import elu, gelu, relu, sigmoid, silu
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
 from symdnn.ops.elementwise.math import tanh
@@ -25,10 +25,10 @@ from symdnn.ops.nn.softmax import softmax
 
 __all__ = [
     "CELU", "ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d",
-    "ConstantPad2d", "ConstantPad3d", "CosineSimilarity", "GLU", "GRUCell", "LSTMCell",
-    "PairwiseDistance", "PixelShuffle", "PixelUnshuffle", "RMSNorm", "RNNCell", "ReflectionPad1d",
-    "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad3d", "Softmax2d", "Unflatten",
-    "ZeroPad1d", "ZeroPad3d",
+    "ConstantPad2d", "ConstantPad3d", "CosineSimilarity", "GEGLU", "GLU", "GRUCell", "LSTMCell",
+    "PairwiseDistance", "PixelShuffle", "PixelUnshuffle", "RMSNorm", "RNNCell", "ReGLU",
+    "ReflectionPad1d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad3d", "Softmax2d",
+    "SwiGLU", "Unflatten", "ZeroPad1d", "ZeroPad3d",
 ]  # fmt: skip
 
 
@@ -137,37 +137,49 @@ class CircularPad3d(CircularPad1d):
 # -- places and channels -------------------------------------------------------------------------
 
 
+def _images(module: Module, x: Any) -> None:
+    tensor_input(module, x, "a float tensor (..., C, H, W)")
+    if x.type.ndim < 3:
+        raise TypeMismatch(type(module).__name__, "a float tensor (..., C, H, W)", x.type)
+
+
 class PixelShuffle(Module):
-    """(N, C r^2, H, W) to (N, C, H r, W r): channels become pixels (Shi et al. 2016)."""
+    """(..., C r^2, H, W) to (..., C, H r, W r): channels become pixels (Shi et al. 2016)."""
 
     def __init__(self, upscale_factor: int) -> None:
         positive("PixelShuffle: upscale_factor", upscale_factor)
         self.factor = int(upscale_factor)
 
     def forward(self, x: Variable) -> Variable:
-        tensor_input(self, x, "a float tensor (N, C, H, W)", 4)
-        (n, c, h, w), r = dims_of(x), self.factor
-        parts = x.reshape((n, c // (r * r), r, r, h, w))
-        moved: Variable = parts.dimshuffle(0, 1, 4, 2, 5, 3)
-        return moved.reshape((n, c // (r * r), h * r, w * r))
+        _images(self, x)
+        *lead, c, h, w = dims_of(x)
+        r, k = self.factor, len(lead)
+        if isinstance(c, int) and c % (r * r):
+            raise TypeMismatch("PixelShuffle", f"channels that are a multiple of {r * r}", x.type)
+        parts = x.reshape((*lead, c // (r * r), r, r, h, w))
+        moved: Variable = parts.dimshuffle(*range(k + 1), k + 3, k + 1, k + 4, k + 2)
+        return moved.reshape((*lead, c // (r * r), h * r, w * r))
 
     def describe(self) -> str:
         return f"({self.factor})"
 
 
 class PixelUnshuffle(Module):
-    """(N, C, H r, W r) to (N, C r^2, H, W): the inverse of :class:`PixelShuffle`."""
+    """(..., C, H r, W r) to (..., C r^2, H, W): the inverse of :class:`PixelShuffle`."""
 
     def __init__(self, downscale_factor: int) -> None:
         positive("PixelUnshuffle: downscale_factor", downscale_factor)
         self.factor = int(downscale_factor)
 
     def forward(self, x: Variable) -> Variable:
-        tensor_input(self, x, "a float tensor (N, C, H, W)", 4)
-        (n, c, h, w), r = dims_of(x), self.factor
-        parts = x.reshape((n, c, h // r, r, w // r, r))
-        moved: Variable = parts.dimshuffle(0, 1, 3, 5, 2, 4)
-        return moved.reshape((n, c * r * r, h // r, w // r))
+        _images(self, x)
+        *lead, c, h, w = dims_of(x)
+        r, k = self.factor, len(lead)
+        if any(isinstance(n, int) and n % r for n in (h, w)):
+            raise TypeMismatch("PixelUnshuffle", f"H and W that are multiples of {r}", x.type)
+        parts = x.reshape((*lead, c, h // r, r, w // r, r))
+        moved: Variable = parts.dimshuffle(*range(k + 1), k + 2, k + 4, k + 1, k + 3)
+        return moved.reshape((*lead, c * r * r, h // r, w // r))
 
     def describe(self) -> str:
         return f"({self.factor})"
@@ -237,21 +249,53 @@ class CELU(Module):
 
 
 class GLU(Module):
-    """The first half of the axis ``dim`` times the sigmoid of the second (Dauphin et al. 2017)."""
+    """The first half of the axis ``dim`` times the sigmoid of the second (Dauphin et al. 2017).
+
+    The size of the axis is even.
+    """
+
+    #: The function of the second half, the gate.
+    gate: ClassVar[Callable[..., Any]] = staticmethod(sigmoid)
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = int(dim)
 
     def forward(self, x: Variable) -> Variable:
+        name = type(self).__name__
         tensor_input(self, x, "a float tensor")
         if not -x.type.ndim <= self.dim < x.type.ndim:
-            raise TypeMismatch("GLU", f"a tensor with an axis {self.dim}", x.type)
+            raise TypeMismatch(name, f"a tensor with an axis {self.dim}", x.type)
         axis = self.dim % x.type.ndim
+        if (x.type.shape[axis] or 0) % 2:
+            raise TypeMismatch(name, f"an even size of axis {self.dim}", x.type)
         half, lead = dims_of(x)[axis] // 2, (slice(None),) * axis
-        return x[(*lead, slice(None, half))] * sigmoid(x[(*lead, slice(half, None))])
+        gate: Variable = self.gate(x[(*lead, slice(half, None))])
+        return x[(*lead, slice(None, half))] * gate
 
     def describe(self) -> str:
         return f"({self.dim})"
+
+
+class ReGLU(GLU):
+    """:class:`GLU` with relu in place of the sigmoid (Shazeer 2020)."""
+
+    gate = staticmethod(relu)
+
+
+class GEGLU(GLU):
+    """:class:`GLU` with gelu in place of the sigmoid (Shazeer 2020)."""
+
+    gate = staticmethod(gelu)
+
+
+class SwiGLU(GLU):
+    """:class:`GLU` with ``z sigmoid(z)`` in place of the sigmoid (Shazeer 2020).
+
+    The gate is the second half. Where a program joins Llama's two matrices as (gate, up), exchange
+    them.
+    """
+
+    gate = staticmethod(silu)
 
 
 class Softmax2d(Module):

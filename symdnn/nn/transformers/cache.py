@@ -46,6 +46,7 @@ class KeyValueCache:
 
     >>> import symdnn
     >>> import symdnn.tensor as T
+    >>> from symdnn import nn
     >>> attention = nn.MultiheadAttention(8, 2, batch_first=True).evaluate()
     >>> cache, x = nn.KeyValueCache(1, 16), T.tensor("float32", (1, 1, 8))
     >>> y = attention(x, x, x, cache=cache)[0]

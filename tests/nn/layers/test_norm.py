@@ -103,6 +103,7 @@ def test_without_affine_there_are_no_parameters():
         (nn.SpatialBatchNormalization(64), "nn.SpatialBatchNormalization (4D) (64)"),
         (nn.VolumetricBatchNormalization(8), "nn.VolumetricBatchNormalization (5D) (8)"),
         (nn.GroupNorm(2, 4), "nn.GroupNorm(2, 4)"),
+        (nn.GroupNorm(2, 4, channels_last=True), "nn.GroupNorm(2, 4, channels last)"),
         (nn.LayerNorm((4, 5)), "nn.LayerNorm(4x5)"),
         (nn.LRN(5), "nn.SpatialCrossMapLRN(5)"),
     ],
@@ -136,6 +137,7 @@ def test_arguments_that_do_not_fit(make, message):
         (nn.LayerNorm((4, 5)), (None, 4, 6)),
         (nn.LayerNorm((4, 5)), (5,)),
         (nn.GroupNorm(2, 4), (None, 3, 5)),
+        (nn.GroupNorm(2, 4, channels_last=True), (None, 4, 5)),
         (nn.InstanceNorm(4), (None, 4)),
         (nn.SpatialCrossMapLRN(3), (None, 4)),
     ],
@@ -145,3 +147,27 @@ def test_inputs_that_do_not_fit(layer, shape):
     x = T.TensorType("float32", shape)("x")
     with pytest.raises(TypeMismatch, match=f"{type(layer).__name__}: wanted"):
         layer(x)
+
+
+@pytest.mark.parametrize("ndim", [2, 3, 4, 5])
+def test_group_norm_of_channels_last(ndim, rng):
+    module = nn.GroupNorm(2, 4, channels_last=True)
+    module.load_state_dict({n: rng.normal(size=4) for n in ("weight", "bias")})
+    first = nn.GroupNorm(2, 4).load_state_dict(module.state_dict())
+    value = rng.normal(size=(3, *(2, 5, 3)[: ndim - 2], 4)).astype("float32")
+    x = T.TensorType("float32", (None,) * ndim)()
+    y = symdnn.function([x], module(x))(value)
+    wanted = symdnn.function([x], first(x))(np.moveaxis(value, -1, 1))
+    np.testing.assert_allclose(y, np.moveaxis(wanted, 1, -1), 1e-4, 1e-5)
+
+
+def test_layer_norm_without_a_bias(rng):
+    module = nn.LayerNorm(4, bias=False)
+    assert list(module.state_dict()) == ["weight"]
+    module.weight.set_value(rng.normal(size=4).astype("float32"))
+    value = rng.normal(size=(3, 4)).astype("float32")
+    x = T.fmatrix()
+    y = symdnn.function([x], module(x))(value)
+    scaled = (value - value.mean(1, keepdims=True)) / np.sqrt(value.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(y, scaled * module.weight.get_value(), 1e-4, 1e-5)
+    assert symdnn.grad(module(x).sum(), module.weight).type.shape == (4,)

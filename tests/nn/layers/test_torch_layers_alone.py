@@ -1,5 +1,6 @@
 """Layers that PyTorch alone has against its values, stored by make_torch_layers_alone.py."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +50,41 @@ def test_a_cell_over_the_steps_of_a_sequence_is_the_layer(rng):
     assert nn.LSTMCell(4, 5).weight_ih.name == "weight_ih"
 
 
+def test_gated_units_are_those_of_shazeer(rng):
+    value = rng.normal(size=(3, 8)).astype("float32")
+    a, b = value[:, :4], value[:, 4:].astype("float64")
+    normal = np.array([0.5 * (1 + math.erf(z / math.sqrt(2))) for z in b.ravel()]).reshape(b.shape)
+    gates = {
+        nn.GLU: 1 / (1 + np.exp(-b)), nn.ReGLU: np.maximum(b, 0), nn.GEGLU: b * normal,
+        nn.SwiGLU: b / (1 + np.exp(-b)),
+    }  # fmt: skip
+    x = T.fmatrix()
+    for kind, gate in gates.items():
+        np.testing.assert_allclose(symdnn.function([x], kind()(x))(value), a * gate, 1e-4, 1e-5)
+        turned = symdnn.function([x], kind(0)(x))(value.T)
+        np.testing.assert_allclose(turned, (a * gate).T, 1e-4, 1e-5)
+    symdnn.verify_grad(nn.SwiGLU(), [rng.normal(size=(2, 6))], rng=rng)
+
+
+def test_pixels_of_images_alone_and_of_several_leading_axes(rng):
+    value = rng.normal(size=(2, 3, 8, 4, 6)).astype("float32")
+    x, image = T.TensorType("float32", (None,) * 5)(), T.ftensor3()
+    for module in (nn.PixelShuffle(2), nn.PixelUnshuffle(2)):
+        y = symdnn.function([x], module(x))(value)
+        alone = symdnn.function([image], module(image))(value[1, 2])
+        np.testing.assert_array_equal(y[1, 2], alone)
+    back = nn.PixelUnshuffle(2)(nn.PixelShuffle(2)(x))
+    np.testing.assert_array_equal(symdnn.function([x], back)(value), value)
+
+
 def test_what_does_not_fit():
     x = T.fmatrix()
     for call in (
         lambda: nn.PixelShuffle(2)(x), lambda: nn.ZeroPad3d(1)(x), lambda: nn.ZeroPad1d(-1),
-        lambda: nn.GLU(5)(x), lambda: nn.Unflatten(5, (2,))(x), lambda: nn.Unflatten(0, ()),
+        lambda: nn.GLU(5)(x), lambda: nn.GLU()(T.tensor("float32", (2, 3))),
+        lambda: nn.PixelShuffle(2)(T.tensor("float32", (6, 4, 4))),
+        lambda: nn.PixelUnshuffle(2)(T.tensor("float32", (6, 3, 4))),
+        lambda: nn.Unflatten(5, (2,))(x), lambda: nn.Unflatten(0, ()),
         lambda: nn.RMSNorm(3)(T.fvector()[:2].reshape((2,))), lambda: nn.CELU(0),
         lambda: nn.RNNCell(3, 4, nonlinearity="x"), lambda: nn.LSTMCell(3, 4)(x, x),
         lambda: nn.PairwiseDistance(0),
