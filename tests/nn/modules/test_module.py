@@ -137,3 +137,24 @@ def test_variances(initial, variance):
     values = initial((100, 10, 3, 3), np.random.default_rng(0))
     assert values.var() == pytest.approx(variance, rel=0.1)
     assert abs(values.mean()) < 5 * np.sqrt(variance / values.size)
+
+
+class Masked(nn.Module):
+    """x where a mask is True, or its negative."""
+
+    def forward(self, x, mask=None, negative=False):
+        assert negative is True or negative is False  # an option stays what it is
+        y = x if mask is None else T.switch(mask, x, 0)
+        return -y if negative else y
+
+
+def test_calls_take_keywords(rng):
+    x, value = T.fvector(), rng.normal(size=3).astype("float32")
+    mask, module = np.array([True, False, True]), Masked()
+    for y in (module(x, mask=mask, negative=True), module(x, mask, True)):
+        np.testing.assert_array_equal(symdnn.function([x], y)(value), -(value * mask))
+    given = T.vector("mask", dtype="bool")
+    f = symdnn.function([x, given], module(x, mask=given))
+    np.testing.assert_array_equal(f(value, ~mask), value * ~mask)
+    with pytest.raises(InputError, match="no_such"):
+        module(x, no_such=mask)
