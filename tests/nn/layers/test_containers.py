@@ -156,7 +156,7 @@ def test_forks_print_as_in_torch7():
     [
         (lambda x: nn.Concat("1", Times(2)), InputError, "Concat: dim=.1.; wanted an int"),
         (lambda x: nn.Concat(1)(x), InputError, "there are no modules"),
-        (lambda x: nn.Sequential(3), InputError, "wanted a module, got 3"),
+        (lambda x: nn.Sequential(3), InputError, "modules=3; wanted a module"),
         (lambda x: nn.ParallelTable(Times(2))([x, x]), TypeMismatch, "a table of 1, one for each"),
         (lambda x: nn.ParallelTable(Times(2))(x), TypeMismatch, "wanted a table"),
         (lambda x: nn.MapTable(Times(2), Times(3))([x]), InputError, "wanted one module"),
