@@ -61,6 +61,26 @@ def test_buffers_are_written_in_place():
     assert all(plan.memory.views[v].buffer.kind == "outside" for v in of_buffers)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_steps_on_a_card(dtype, rng):
+    module = nn.MultiheadAttention(256, 4, batch_first=True, num_kv_heads=2).evaluate()
+    x = T.ftensor3()
+    y = module(x, x, x, is_causal=True, need_weights=False)[0]
+    whole = symdnn.function([x], y, mode=symdnn.Mode(target="cpu"))
+    value = rng.normal(size=(BATCH, LENGTH, 256)).astype("float32")
+    wanted = whole(value)
+    module = module.astype(dtype)
+    cache, row = nn.KeyValueCache(BATCH, 64), T.tensor("float32", (BATCH, 1, 256))
+    y = module(*[row.astype(dtype)] * 3, cache=cache)[0]
+    step = symdnn.function([row], y.astype("float32"), updates=cache.updates(y))
+    found = [step(value[:, i : i + 1]) for i in range(LENGTH)]
+    tolerance = 1e-4 if dtype == "float32" else 3e-2
+    np.testing.assert_allclose(np.concatenate(found, 1), wanted, tolerance, tolerance)
+    (plan,) = step.plans()
+    assert len([v for v in plan.memory.stored.values() if v.type.ndim == 4]) == 2
+
+
 def test_a_window_and_other_settings(rng):
     cache, size = nn.KeyValueCache(1, 8), (1, 2, 1, 4)
     q, k, v = (T.tensor("float32", size) for _ in range(3))
