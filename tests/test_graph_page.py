@@ -185,14 +185,27 @@ def test_a_module_within_a_graph_within_a_module_has_one_path():
     assert paths["Mul"] == ["Outer"]
 
 
-def test_nodes_have_devices_and_algorithms():
+def convolution(target: str) -> tuple[dict[str, Any], Any]:
+    """The data of an op that convolves, and its row of the report."""
     x, w = T.ftensor4("x"), symdnn.shared(np.ones((4, 3, 3, 3), "float32"), name="w")
-    f = symdnn.function([x], T.nnet.conv2d(x, w), mode=Mode(target="cpu"))
+    f = symdnn.function([x], T.nnet.conv2d(x, w), mode=Mode(target=target))
     f(np.ones((1, 3, 8, 8), "float32"))
     (row,) = f.dnn_report().rows
-    ops = {n["label"].partition("{")[0]: n for n in page_data(f)["nodes"] if n["kind"] == "op"}
-    assert ops["OneDnnConv"]["algorithm"] == row.use.used
-    assert {n["facts"]["device"] for n in ops.values()} == {"cpu"}
+    (node,) = (n for n in page_data(f)["nodes"] if "Conv{" in n["label"])
+    return node, row
+
+
+def test_nodes_have_devices_and_algorithms():
+    node, row = convolution("cpu")
+    assert node["algorithm"] == row.use.used
+    assert node["facts"]["device"] == "cpu"
+
+
+@pytest.mark.gpu
+def test_devices_and_algorithms_on_a_card():
+    node, row = convolution("cuda")
+    assert node["algorithm"] == row.use.used
+    assert node["facts"]["device"].startswith("cuda")
 
 
 def test_nodes_know_their_modules():
