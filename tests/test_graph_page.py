@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -137,15 +138,74 @@ def test_stages_and_expressions_have_pages():
         graph_page("no graph")
 
 
-def test_a_notebook_shows_large_graphs_as_pages():
-    x = T.vector("x")
-    y = x
-    for n in range(70):
-        y = T.exp(y) if n % 2 else T.sin(y)
-    f = symdnn.function([x], y, mode=Mode(optimizer="None", target="cpu"))
-    html = repr_html(f)
-    assert '<iframe sandbox="allow-scripts"' in html
-    assert "<script>" not in html  # it is the value of an attribute
+def test_a_notebook_shows_functions_and_graphs_as_pages():
+    f = training()
+    for shown in (f, f.stages.fgraph):
+        html = repr_html(shown)
+        assert '<iframe sandbox="allow-scripts"' in html
+        assert "<script>" not in html  # it is the value of an attribute
+        page = unescape(re.search('srcdoc="(.*?)"', html, re.DOTALL)[1])
+        assert page == graph_page(shown)
+
+
+def test_graphs_inside_of_ops_are_groups():
+    x, w = T.fmatrix("x"), T.fmatrix("w")
+    gate = symdnn.OpFromGraph([x, w], [T.tanh(x) * w], name="gate")
+    last = symdnn.scan(
+        lambda h, w: T.nnet.sigmoid(T.dot(h, w)),
+        outputs_info=[gate(gate(x, w), w)], non_sequences=[w], n_steps=4,
+    )[0][-1]  # fmt: skip
+    data = page_data(last)
+    ops = {n["id"]: n for n in data["nodes"] if n["kind"] == "op"}
+    inside = {tuple(n["path"]): [] for n in ops.values()}
+    for n in ops.values():
+        inside[tuple(n["path"])].append(n["label"].partition("{")[0])
+    assert sorted(inside["gate",]) == sorted(inside["gate (2)",]) == ["Mul", "Tanh", "gate"]
+    assert sorted(inside["Scan",]) == ["Dot", "Scan", "Sigmoid"]
+    labels = {(ops[a]["label"], ops[b]["label"].partition("{")[0]) for a, b, _ in data["edges"]
+              if a in ops}  # fmt: skip
+    assert {("Mul", "gate"), ("Sigmoid", "Scan")} <= labels
+    compiled = page_data(symdnn.function([x, w], last, mode=Mode(target="cpu")))
+    assert {"gate", "each step"} <= {p for n in compiled["nodes"] for p in n["path"]}
+
+
+def test_a_module_within_a_graph_within_a_module_has_one_path():
+    inner, x = nn.Sequential(nn.Tanh()), T.fmatrix("x")
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = inner
+
+        def forward(self, x: Any) -> Any:
+            return symdnn.OpFromGraph([x], [self.cell(x) + 1], name="a.b")(x * 2)
+
+    paths = {n["label"]: n["path"] for n in page_data(Outer()(x))["nodes"] if n["kind"] == "op"}
+    assert paths["Tanh"] == ["Outer", "a_b", "cell", "0"]
+    assert paths["Mul"] == ["Outer"]
+
+
+def convolution(target: str) -> tuple[dict[str, Any], Any]:
+    """The data of an op that convolves, and its row of the report."""
+    x, w = T.ftensor4("x"), symdnn.shared(np.ones((4, 3, 3, 3), "float32"), name="w")
+    f = symdnn.function([x], T.nnet.conv2d(x, w), mode=Mode(target=target))
+    f(np.ones((1, 3, 8, 8), "float32"))
+    (row,) = f.dnn_report().rows
+    (node,) = (n for n in page_data(f)["nodes"] if "Conv{" in n["label"])
+    return node, row
+
+
+def test_nodes_have_devices_and_algorithms():
+    node, row = convolution("cpu")
+    assert node["algorithm"] == row.use.used
+    assert node["facts"]["device"] == "cpu"
+
+
+@pytest.mark.gpu
+def test_devices_and_algorithms_on_a_card():
+    node, row = convolution("cuda")
+    assert node["algorithm"] == row.use.used
+    assert node["facts"]["device"].startswith("cuda")
 
 
 def test_nodes_know_their_modules():
@@ -175,6 +235,7 @@ const type = text => {
   by("search").dispatchEvent(new Event("input", {bubbles: true}));
 };
 const checks = async () => {
+  seen.loaded = performance.now();
   seen.first = boxes();
   by("unfold").click();
   seen.unfolded = boxes();
@@ -196,8 +257,19 @@ const checks = async () => {
   const before = view.k;
   dispatchEvent(new KeyboardEvent("keydown", {key: "+"}));
   seen.zoomed = view.k / before;
+  const left = view.x;
+  dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}));
+  seen.moved = view.x - left;
   const group = document.querySelector(".box.closed");
-  if (group) { const was = boxes(); click(group.dataset.id); seen.opened = boxes() - was; }
+  if (group) {
+    const was = boxes();
+    group.focus();
+    group.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", bubbles: true}));
+    seen.opened = boxes() - was;
+    seen.focused = document.activeElement.dataset.id === group.dataset.id;
+    click(group.dataset.id);
+    seen.closed = boxes() === was;
+  }
   const start = performance.now();
   draw();
   seen.ms = performance.now() - start;
@@ -214,18 +286,22 @@ checks().catch(e => errors.push(String(e))).finally(() => {
 
 def in_browser(page: str, searched: str, folder: Path) -> dict[str, Any]:
     script = SCRIPT.replace("SEARCHED", json.dumps(searched).replace("<", "\\u003c"))
-    (folder / "page.html").write_text(page.replace("</body>", script + "</body>"), encoding="utf-8")
+    return result_of(page.replace("</body>", script + "</body>"), folder)
+
+
+def result_of(page: str, folder: Path) -> dict[str, Any]:
+    """What the page writes as JSON into an element with the id ``result``."""
+    (folder / "page.html").write_text(page, encoding="utf-8")
     command = [
-        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
-        (folder / "page.html").as_uri(),
+        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+        "--no-first-run", "--disable-background-networking", "--disable-component-update",
+        "--disable-sync", f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=5000",
+        "--dump-dom", (folder / "page.html").as_uri(),
     ]  # fmt: skip
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     found = re.search(r'<pre id="result">(.*?)</pre>', dom, re.DOTALL)
     assert found, dom[-2000:]
-    text = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    return json.loads(text)
+    return json.loads(unescape(found[1]))
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
@@ -244,7 +320,9 @@ def test_the_page_works_in_a_browser(tmp_path):
     assert seen["picked"] >= 1
     assert "labels" in seen["about"]
     assert seen["zoomed"] == pytest.approx(1.25)
+    assert seen["moved"] == pytest.approx(-60)
     assert seen["opened"] >= 1
+    assert (seen["focused"], seen["closed"]) == (True, True)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
@@ -252,6 +330,31 @@ def test_hostile_names_stay_text_in_a_browser(tmp_path):
     found = in_browser(graph_page(T.exp(T.vector(HOSTILE)) + 1), HOSTILE.split()[0], tmp_path)
     assert (found["errors"], found["title"]) == ([], "expression")
     assert HOSTILE in found["seen"]["about"]
+
+
+FRAME_SCRIPT = """
+<script>
+addEventListener("message", event => {
+  const out = document.createElement("pre");
+  out.id = "result";
+  out.textContent = JSON.stringify(event.data);
+  document.body.appendChild(out);
+});
+</script>
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
+def test_a_notebook_frame_works_in_a_browser(tmp_path):
+    f = training()
+    report = escape(
+        '<script>parent.postMessage([data.title, document.querySelectorAll(".box").length], "*")'
+        "</script></body>"
+    )
+    frame = repr_html(f).replace(escape("</body>"), report)
+    title, boxes = result_of(f"<body>{FRAME_SCRIPT}{frame}</body>", tmp_path)
+    assert title == "train"
+    assert boxes >= 4
 
 
 @pytest.mark.slow
@@ -266,3 +369,4 @@ def test_a_graph_of_thousands_of_nodes_opens(tmp_path):
     found = in_browser(page, "x", tmp_path)
     assert found["errors"] == []
     assert found["seen"]["plain"] == len(data["nodes"])
+    assert found["seen"]["loaded"] < 2000  # milliseconds

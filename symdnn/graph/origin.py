@@ -105,6 +105,11 @@ class Origin:
         several = len({str(o) for _, o in flat}) > 1
         return cls(last._frames, flat if several else (), last.module)
 
+    def called_in(self, module: str, name: str) -> Origin:
+        """The origin of a node that was inside of one of ``module``: in its part ``name``."""
+        inner = self.module.removeprefix(module).removeprefix(".")
+        return Origin(self._frames, self.parts, ".".join(filter(None, (module, name, inner))))
+
     @property
     def lines(self) -> list[tuple[str, int, str]]:
         """``(file, line, function)`` of each kept frame, innermost first."""

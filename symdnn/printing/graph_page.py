@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from symdnn.compile.function import Function
+from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.program import Program
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.variable import Apply
+from symdnn.printing.facts import facts_of
 from symdnn.printing.network import Box, Drawing, Group, drawing_of
 
 __all__ = ["framed_page", "graph_page", "page_data"]
@@ -59,7 +61,7 @@ def framed_page(obj: Any, height_px: int = 480) -> str:
 
 def page_data(obj: Any) -> dict[str, Any]:
     """The nodes with their groups, and the edges, as JSON values. Constants are facts of nodes."""
-    drawing = drawing_of(obj, sizes=False)
+    drawing = drawing_of(obj, sizes=False, inside=True)
     regions = dict(_regions(drawing.root, ()))
     boxes = [b for b in drawing.boxes.values() if b.kind != "constant"]
     constants: dict[str, list[str]] = {}
@@ -70,23 +72,25 @@ def page_data(obj: Any) -> dict[str, Any]:
         else:
             edges.append((a, b, facts["type"]))
     paths = _paths(drawing, boxes, regions, len(boxes) > _MAX_LOOSE_BOXES)
-    times = _times(obj)
+    times, algorithms = _times(obj), _algorithms(obj)
     nodes = [
-        _node(box, paths[box.key], constants.get(box.key, ()), times.get(box.node)) for box in boxes
+        _node(box, paths[box.key], constants.get(box.key, ()))
+        | {"us": times.get(box.node), "algorithm": algorithms.get(box.node, "")}
+        for box in boxes
     ]
+    if isinstance(obj, Function):
+        _add_devices(obj, boxes, nodes)
     return {"title": _title(obj), "about": _about(obj, nodes), "nodes": nodes, "edges": edges}
 
 
-def _node(
-    box: Box, path: Sequence[str], constants: Iterable[str], microseconds: float | None
-) -> dict[str, Any]:
+def _node(box: Box, path: Sequence[str], constants: Iterable[str]) -> dict[str, Any]:
     label, *rest = box.label.split("\n")
     facts = {title: str(box.attributes.get(key, "")) for key, title in _FACTS.items()}
     facts["constants"] = "\n".join(constants)
     return {
         "id": box.key, "kind": box.kind, "label": label, "path": list(path),
         "type": str(box.attributes.get("type", "")), "kernel": " ".join(rest) if box.kind == "op"
-        else "", "origin": facts["made at"], "us": microseconds,
+        else "", "origin": facts["made at"],
         "facts": {k: v for k, v in facts.items() if v},
     }  # fmt: skip
 
@@ -101,6 +105,27 @@ def _about(obj: Any, nodes: Sequence[Any]) -> str:
     count = sum(n["kind"] == "op" for n in nodes)
     where = f" on {obj.stages.target}" if isinstance(obj, Function) else ""
     return f"{count} node{'' if count == 1 else 's'}{where}"
+
+
+def _algorithms(obj: Any) -> dict[Apply | None, str]:
+    """What a library chose for each node that a plan of ``obj`` knows."""
+    plans = obj.plans() if isinstance(obj, Function) else [obj] if isinstance(obj, Plan) else []
+    found: dict[Apply | None, dict[str, None]] = {}
+    for plan in plans:
+        for node, choice in plan.specialised.choices.items():
+            use = choice.kernel.library_use(plan.specialised.call(node))
+            if use is not None:
+                found.setdefault(node, {})[use.used] = None
+    return {node: " | ".join(used) for node, used in found.items()}
+
+
+def _add_devices(f: Function, boxes: Iterable[Box], nodes: Iterable[dict[str, Any]]) -> None:
+    """The device of each op as one of its facts: the host runs sizes and what has no kernel."""
+    facts, target = facts_of(f), f.stages.target
+    for box, node in zip(boxes, nodes):
+        if box.node is not None:
+            on_host = box.node in facts.host or box.node in facts.sizes
+            node["facts"]["device"] = "cpu" if on_host else str(target)
 
 
 def _times(obj: Any) -> dict[Apply | None, float]:

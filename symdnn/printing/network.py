@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -11,6 +12,7 @@ from symdnn.compile.function import Function
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.printing.facts import Facts, facts_of, facts_of_plan
@@ -89,42 +91,53 @@ def _groups(group: Group, path: str) -> Iterator[tuple[str, Group]]:
         yield from _groups(inner, f"{path} / {inner.title}" if path else inner.title)
 
 
-def drawing_of(obj: Any, sizes: bool = True) -> Drawing:
+def drawing_of(obj: Any, sizes: bool = True, inside: bool = False) -> Drawing:
     """The drawing of an expression (variable, node, list of them) or of any stage.
 
-    Without ``sizes`` nodes that only compute sizes are left out.
+    Without ``sizes`` nodes that only compute sizes are left out. With ``inside`` the graphs of
+    loops and of ``OpFromGraph`` are drawn as well: as modules, whose results the node reads.
     """
     if isinstance(obj, Function):
         program = obj.stages.program
         hidden = frozenset() if sizes else _only_sizes(program)
-        return _Draughtsman(facts_of(obj), hidden=hidden).program(program, obj.updated)
+        draughtsman = _Draughtsman(facts_of(obj), hidden=hidden, inside=inside)
+        return draughtsman.program(program, obj.updated)
     if isinstance(obj, Program):
         hidden = frozenset() if sizes else _only_sizes(obj)
-        return _Draughtsman(Facts(), hidden=hidden).program(obj, ())
+        return _Draughtsman(Facts(), hidden=hidden, inside=inside).program(obj, ())
     if isinstance(obj, Plan):
-        return _Draughtsman(facts_of_plan(obj), obj).segment(obj.specialised.segment)
+        draughtsman = _Draughtsman(facts_of_plan(obj), obj, inside=inside)
+        return draughtsman.segment(obj.specialised.segment)
     if isinstance(obj, FunctionGraph):
-        return _Draughtsman(Facts()).graph(obj.toposort(), obj.outputs, obj.inputs)
+        draughtsman = _Draughtsman(Facts(), inside=inside)
+        return draughtsman.graph(obj.toposort(), obj.outputs, obj.inputs)
     items = obj if isinstance(obj, list | tuple) else [obj]
     outputs = [v for i in items for v in (i.outputs if isinstance(i, Apply) else [i])]
     for v in outputs:
         if not isinstance(v, Variable):
             raise TypeError(f"cannot draw a {type(v).__name__}: wanted a variable, or a stage")
-    return _Draughtsman(Facts()).graph(toposort(outputs), (), outputs)
+    return _Draughtsman(Facts(), inside=inside).graph(toposort(outputs), (), outputs)
 
 
 class _Draughtsman:
     """Makes the boxes, once each and in a fixed order."""
 
     def __init__(
-        self, facts: Facts, plan: Plan | None = None, hidden: frozenset[Apply] = frozenset()
+        self,
+        facts: Facts,
+        plan: Plan | None = None,
+        hidden: frozenset[Apply] = frozenset(),
+        inside: bool = False,
     ) -> None:
-        self.facts, self.plan, self.hidden = facts, plan, hidden
+        self.facts, self.plan, self.hidden, self.inside = facts, plan, hidden, inside
         self.drawing = Drawing()
         self.keys: dict[Any, str] = {}
         self.drawn: set[Apply] = set()
         self.later: list[tuple[Variable, str, str, Group]] = []
         self.numbers = {letter: count() for letter in "nvo"}
+        #: While a graph inside of a node is drawn: the node's module, and the path shown for it.
+        self.around = ("", "")
+        self.titles: Counter[str] = Counter()
 
     def graph(
         self, nodes: Sequence[Apply], outputs: Sequence[Variable], leaves: Iterable[Variable]
@@ -179,7 +192,10 @@ class _Draughtsman:
     def _loop(self, region: Loop, into: Group) -> None:
         step, whole = Group("each step"), Group("")
         self._regions(region.body.regions, step)
-        self._nodes([region.node], whole)
+        self._node(region.node, whole, inside=False)
+        if self.inside:
+            made = [v for v in region.body.outputs if v.owner in self.keys]
+            self._results(made, self.keys[region.node], step)
         into.groups.append(Group("loop", groups=[step, whole]))
 
     def _nodes(self, nodes: Sequence[Apply], group: Group) -> None:
@@ -190,9 +206,9 @@ class _Draughtsman:
                 if v.owner not in self.drawn:
                     self._leaf(v, group)
             if node not in self.keys:
-                self._node(node, group)
+                self._node(node, group, self.inside)
 
-    def _node(self, node: Apply, group: Group) -> None:
+    def _node(self, node: Apply, group: Group, inside: bool) -> None:
         key = self._new_key("n")
         self.keys[node] = key
         words = self.facts.words(node)
@@ -203,7 +219,7 @@ class _Draughtsman:
             "type": ", ".join(self._type(v) for v in node.outputs),
             "name": ", ".join(names),
             "origin": str(node.origin),
-            "module": node.origin.module,
+            "module": self._module(node, inside),
             "hints": str(node.hints),
             "remarks": ", ".join(words),
         }
@@ -213,6 +229,37 @@ class _Draughtsman:
         for i, v in enumerate(node.inputs):
             if v.owner not in self.hidden:
                 self.later.append((v, key, str(i), group))
+        if inside and isinstance(node.op, InnerGraphOp):
+            self._inside(node, node.op, key, str(attributes["module"]), group)
+
+    def _module(self, node: Apply, inside: bool) -> str:
+        """The path of a node's module; a node whose graph is drawn is a module itself."""
+        outer, shown = self.around
+        own = node.origin.module
+        if shown:
+            own = own.removeprefix(outer).removeprefix(".")
+        title = ""
+        if inside and isinstance(node.op, InnerGraphOp):
+            name = str(getattr(node.op, "name", None) or type(node.op).__name__).replace(".", "_")
+            place = f"{shown}.{own}.{name}"
+            self.titles[place] += 1
+            title = name if self.titles[place] == 1 else f"{name} ({self.titles[place]})"
+        return ".".join(filter(None, (shown, own, title)))
+
+    def _inside(self, node: Apply, op: InnerGraphOp, key: str, module: str, group: Group) -> None:
+        """The graph inside of a node. Its boxes are new: other nodes may have the same graph."""
+        kept = self.keys, self.drawn, self.later, self.around
+        self.keys, self.drawn, self.later = {}, set(op.inner.nodes), []
+        self.around = (node.origin.module, module)
+        self._nodes(op.inner.nodes, group)
+        self._results([v for v in op.inner.outputs if v.owner in self.keys], key, group)
+        for later in self.later:
+            self._arrow(*later)
+        self.keys, self.drawn, self.later, self.around = kept
+
+    def _results(self, made: Sequence[Variable], key: str, group: Group) -> None:
+        """Arrows from what a step or an inner graph makes to its node."""
+        self.later += [(v, key, f"result {i}", group) for i, v in enumerate(made)]
 
     def _leaf(self, v: Variable, group: Group) -> None:
         if v in self.keys or isinstance(v, Constant):

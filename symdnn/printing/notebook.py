@@ -8,16 +8,12 @@ from typing import Any
 from symdnn.compile.function import Function
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.operators import install_operators
-from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Variable
 from symdnn.printing.formula import pprint
 from symdnn.printing.graph_page import framed_page
-from symdnn.printing.picture import pydotprint
 
 __all__ = ["repr_html"]
 
-#: Graphs of more nodes are shown as interactive pages: their drawings are too wide to read.
-_MAX_DRAWN_NODES = 60
 #: The most lines of a text that are shown: the tree of a graph may have thousands.
 _MAX_LINES = 200
 
@@ -25,8 +21,8 @@ _MAX_LINES = 200
 def repr_html(obj: Any) -> str:
     """HTML of a variable, a compiled function or a graph; for other objects their text.
 
-    A variable is shown as its formula and type. A function is shown as its signature and rewritten
-    graph: drawn if it has at most 60 nodes, else as a page (:func:`symdnn.printing.graph_page`).
+    A variable is shown as its formula and type. A function is shown as its signature and its
+    rewritten graph, as an interactive page (:func:`symdnn.printing.graph_page`).
 
     >>> import symdnn.tensor as T
     >>> x = T.fvector("x")
@@ -36,9 +32,9 @@ def repr_html(obj: Any) -> str:
     if isinstance(obj, Variable):
         return f"{_code(pprint(obj))} : {_code(obj.type)}"
     if isinstance(obj, Function):
-        return _titled(_signature(obj), obj, obj.stages.fgraph)
+        return f"{_code(_signature(obj))}{framed_page(obj)}"
     if isinstance(obj, FunctionGraph):
-        return _titled(f"graph of {len(obj.nodes)} nodes", obj, obj)
+        return f"{_code(f'graph of {len(obj.nodes)} nodes')}{framed_page(obj)}"
     return _text(str(obj))
 
 
@@ -46,13 +42,6 @@ def _signature(f: Function) -> str:
     graph = f.stages.fgraph
     inputs = ", ".join(f"{v}: {v.type}" for v in graph.inputs[: len(f.arguments.slots)])
     return f"{f.name}({inputs}), {len(graph.nodes)} nodes on {f.stages.target.kind}"
-
-
-def _titled(title: str, shown: Any, graph: FunctionGraph) -> str:
-    if len(toposort(graph.outputs)) <= _MAX_DRAWN_NODES:
-        picture = pydotprint(shown, engine="symdnn")
-        return f"{_code(title)}<div style='overflow-x: auto'>{picture}</div>"
-    return f"{_code(title)}{framed_page(shown)}"
 
 
 def _code(text: object) -> str:

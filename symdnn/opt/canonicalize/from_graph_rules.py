@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -13,7 +14,11 @@ __all__ = ["RULES"]
 
 def _graph(node: Apply) -> Sequence[Variable]:
     assert isinstance(node.op, OpFromGraph)
-    return node.op.inner.apply(node.inputs, node.written)
+    outputs = node.op.inner.apply(node.inputs, node.written)
+    name = (node.op.name or "OpFromGraph").replace(".", "_")
+    for new in toposort(outputs, blockers=node.inputs):
+        new.origin = new.origin.called_in(node.origin.module, name)
+    return outputs
 
 
 @node_rewrite(OpFromGraph, phase="canonicalize", tags=("fast_compile", "inline"))
