@@ -63,7 +63,7 @@ class AttentionKernel(Kernel[Attention | AttentionGrad]):
         extras = op.how.named(types[_first_extra(op) :])
         mask = extras.get("mask")
         if mask is not None:
-            if isinstance(op, AttentionGrad) and mask.is_float:
+            if isinstance(op, AttentionGrad) and op.of_mask and mask.is_float:
                 return "it has no gradient of a mask"
             if mask.dtype not in _MASKS:
                 return f"a mask is one of {', '.join(_MASKS)}"
@@ -121,14 +121,16 @@ class _Sizes:
         self.plan = _plan_of(call)
         self.blocks = blocks = Blocks(self.plan, t, s, (d, e))
         blocks_q = -(-t // blocks.block_q)
-        self.tasks = b * g if self.plan.backward else b * h * blocks_q
+        parts = blocks.parts(b * g, h // g) if self.plan.backward else 1
+        self.tasks = b * g * parts if self.plan.backward else b * h * blocks_q
         self.threads = min(threads.threads(_work(call), _MULTIPLICATIONS_PER_THREAD), self.tasks)
         self.places, at = {}, 0
         for name, count in blocks.floats().items():
             self.places[name] = at
             at += aligned(4 * count)
         self.own = -(-at // _PAGE_BYTES) * _PAGE_BYTES
-        self.scratch_bytes = self.own * self.threads + 64
+        partial = aligned(4 * s * (d + e)) if parts > 1 else 0
+        self.scratch_bytes = self.own * self.threads + self.tasks * partial
         how = call.op.how
         scale = 1 / np.sqrt(max(d, 1)) if how.scale is None else how.scale
         self.words: dict[str, int] = {
@@ -138,6 +140,8 @@ class _Sizes:
             "blocks_q": blocks_q, "line": blocks.line,
             "left": _NO_END if how.left is None else min(how.left, _NO_END),
             "right": _NO_END if how.right is None else min(how.right, _NO_END),
+            "parts": parts, "partial": partial,
+            "gathers": b * g * -(-s // blocks.block_k) if parts > 1 else 0,
             "from_last": int(how.bottom_right), "scale": _bits(scale), "cap": _bits(how.softcap),
         }  # fmt: skip
 

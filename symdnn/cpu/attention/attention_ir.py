@@ -16,6 +16,9 @@ from symdnn.cpu.ir.vector_activations_ir import activation_declarations
 
 __all__ = ["attention_ir"]
 
+#: Gradients of keys, and the lengths of their rows.
+_OF_KEYS = {"dk": "%features", "dv": "%values"}
+
 
 def attention_ir(plan: AttentionPlan) -> str:
     """The module of ``kernel`` for a pass; its block has the words of :func:`.plan.words`."""
@@ -26,7 +29,7 @@ def attention_ir(plan: AttentionPlan) -> str:
         [*DECLARED, *activation_declarations(plan.width), *gemm_ir.declared(shape), *declared]
     )
     return SKIP_PASSES + "\n".join([
-        *lines, *gemm_ir.functions(shape), *_rows(plan), *made, *source.source(), *_worker(),
+        *lines, *gemm_ir.functions(shape), *_rows(plan), *made, *source.source(), *_kernel(plan),
         gemm_ir.attributes(shape), "",
     ])  # fmt: skip
 
@@ -41,33 +44,54 @@ def _rows(plan: AttentionPlan) -> list[str]:
     if plan.drops:
         lines += draw_rows()
     if plan.backward:
-        if plan.dtype != "float32":
-            lines += rows_ir.convert("narrow_rows", "float32", plan.dtype)
+        lines += [*rows_ir.convert("narrow_rows", "float32", plan.dtype), *rows_ir.add_rows()]
         return [*lines, *rows_ir.dot_rows(), *rows_ir.BACKWARD_STATS]
     lines += [*rows_ir.put_rows("shrink_rows", "float32"), *rows_ir.FORWARD_STATS]
     lines += single_definitions({"log"})
     return [*lines, *rows_ir.put_rows("finish_rows", plan.dtype)]
 
 
-def _worker() -> list[str]:
-    """The functions ``worker``, which takes tasks until there are none, and ``kernel``."""
+def _pool(name: str, task: str, tasks: str) -> list[str]:
+    """A function for each thread, which takes tasks from a counter until there are none."""
     names = words()
-    at = {n: names.index(n) for n in ("next", "own", "tasks", "scratch")}
+    at = {n: names.index(n) for n in ("next", "own", tasks, "scratch")}
     return [
-        "declare void @GOMP_parallel(ptr, ptr, i32, i32)", "declare i32 @omp_get_thread_num()",
-        "define internal void @worker(ptr %w) #0 {", "entry:", *data_of("%scratch", at["scratch"]),
-        *word("%own", at["own"]), *word("%tasks", at["tasks"]),
+        f"define internal void @{name}(ptr %w) #0 {{", "entry:",
+        *data_of("%scratch", at["scratch"]), *word("%own", at["own"]), *word("%tasks", at[tasks]),
         f"%next = getelementptr i64, ptr %w, i64 {at['next']}",
         "%t0 = call i32 @omp_get_thread_num()", "%t = zext i32 %t0 to i64",
         "%from = mul i64 %t, %own", "%here = getelementptr i8, ptr %scratch, i64 %from",
         "br label %take", "take:", "%r = atomicrmw add ptr %next, i64 1 monotonic",
         "%more = icmp slt i64 %r, %tasks", "br i1 %more, label %run, label %done", "run:",
-        "call void @task(ptr %w, ptr %here, i64 %r)", "br label %take", "done:", "ret void", "}",
-        *(line.replace("@kernel(", "@all(") for line in kernel_entry("call void @worker(ptr %w)")),
-        "define void @kernel(ptr %w) #0 {",
-        f"%next = getelementptr i64, ptr %w, i64 {at['next']}", "store i64 0, ptr %next",
-        "call void @all(ptr %w)", "ret void", "}",
+        f"call void @{task}(ptr %w, ptr %here, i64 %r)", "br label %take", "done:", "ret void", "}",
     ]  # fmt: skip
+
+
+def _kernel(plan: AttentionPlan) -> list[str]:
+    """The function ``kernel``: all tasks, then backward those that add up parts, if there are."""
+    names = words()
+    begin = [f"%next = getelementptr i64, ptr %w, i64 {names.index('next')}"]
+    begin.append("store i64 0, ptr %next")
+    lines = [
+        "declare void @GOMP_parallel(ptr, ptr, i32, i32)", "declare i32 @omp_get_thread_num()",
+        *_pool("worker", "task", "tasks"), *_in_threads("tasks_of_all", "worker"),
+    ]  # fmt: skip
+    after = ["ret void"]
+    if plan.backward:
+        lines += [*_pool("gatherer", "gather", "gathers"), *_in_threads("gather_all", "gatherer")]
+        after = [
+            *word("%gathers", names.index("gathers")), "%any = icmp sgt i64 %gathers, 0",
+            "br i1 %any, label %parts, label %done", "parts:", "store i64 0, ptr %next",
+            "call void @gather_all(ptr %w)", "br label %done", "done:", "ret void",
+        ]  # fmt: skip
+    head = "define void @kernel(ptr %w) #0 {"
+    return [*lines, head, *begin, "call void @tasks_of_all(ptr %w)", *after, "}"]
+
+
+def _in_threads(name: str, worker: str) -> list[str]:
+    """The function ``name``, which runs a worker in all threads."""
+    entry = kernel_entry(f"call void @{worker}(ptr %w)")
+    return [x.replace("@kernel(", f"@{name}(").replace("@worker,", f"@{worker},") for x in entry]
 
 
 class _Forward(TaskSource):
@@ -141,38 +165,101 @@ class _Forward(TaskSource):
         self.call("zero_rows", f"ptr {last}, i64 %out_t, i64 {rest}, i64 {width}")
 
 
-class _Backward(TaskSource):
-    """A task: the gradients of a head of keys and values, and of the queries that share it."""
+class _OfKeys(TaskSource):
+    """What tasks with gradients of keys and values share."""
+
+    batch = group = ""
+
+    def begin(self, name: str = "task") -> None:
+        """Append the head, and ``%shared``, the sums of parts behind the buffers of threads."""
+        super().begin(name)
+        self.lines += data_of("%scratch", words().index("scratch"))
+        self.put("%all_own = mul i64 %threads, %own")
+        self.put("%shared = getelementptr i8, ptr %scratch, i64 %all_own")
+
+    def partial(self, index: str) -> str:
+        """The sums of a part."""
+        return self.place("%shared", (index, "%partial"))
+
+    def sum_of(self, name: str, base: str) -> tuple[str, str]:
+        """(address, stride of rows) of one of the sums at ``base``."""
+        before = self.times(self.times("%keys", "%features"), 4) if name == "dv" else 0
+        return self.place(base, before), self.times(_OF_KEYS[name], 4)
+
+    def put_sums(self, first: str, count: str, sums: dict[str, tuple[str, str]]) -> None:
+        """Round the sums of ``count`` keys from ``first`` on."""
+        for name, n in _OF_KEYS.items():
+            at, row = sums[name]
+            head = self.row_of(name, self.head_of(name, self.batch, self.group), first)
+            given = f"ptr {self.place(at, (first, row))}, i64 {row}, ptr {head}, i64 %{name}_t"
+            self.call("narrow_rows", f"{given}, i64 {count}, i64 {n}")
+
+
+class _Gather(_OfKeys):
+    """A task: the sums of all parts of a block of keys."""
 
     def source(self) -> list[str]:
-        """The lines of the function ``task``."""
-        self.begin()
-        self.batch, self.group = (self.new(f"{o} i64 %r, %groups") for o in ("udiv", "urem"))
-        self.lengths(self.batch)
-        sums = {}
-        for name, n in (("dk", "%features"), ("dv", "%values")):
-            at = self.head_of(name, self.batch, self.group)
-            sums[name] = (f"%b_{name}w", self.times(n, 4)) if self.wide else (at, f"%{name}_t")
-            given = f"ptr {sums[name][0]}, i64 {sums[name][1]}, i64 %keys, i64 {self.times(n, 4)}"
-            self.call("zero_rows", given)
-        self.sums = sums
-        first = self.times(self.group, "%share")
-        self.upto("each_head", first, self.plus(first, "%share"), self._head)
-        if self.wide:
-            for name, n in (("dk", "%features"), ("dv", "%values")):
-                at, row = sums[name]
-                to = self.head_of(name, self.batch, self.group)
-                given = f"ptr {at}, i64 {row}, ptr {to}, i64 %{name}_t, i64 %keys, i64 {n}"
-                self.call("narrow_rows", given)
+        """The lines of the function ``gather``."""
+        self.begin("gather")
+        blocks = self.new(f"udiv i64 {self.plus('%keys', self.minus('%block_k', 1))}, %block_k")
+        bg, block = (self.new(f"{o} i64 %r, {blocks}") for o in ("udiv", "urem"))
+        self.batch, self.group = (self.new(f"{o} i64 {bg}, %groups") for o in ("udiv", "urem"))
+        first = self.times(block, "%block_k")
+        count = self.least("%block_k", self.minus("%keys", first))
+        begin = self.times(bg, "%parts")
+        sums = {name: self.sum_of(name, self.partial(begin)) for name in _OF_KEYS}
+
+        def add(part: str) -> int:
+            for name, n in _OF_KEYS.items():
+                at, row = self.sum_of(name, self.partial(self.plus(begin, part)))
+                to = self.place(sums[name][0], (first, row))
+                given = f"ptr {self.place(at, (first, row))}, i64 {row}, ptr {to}, i64 {row}"
+                self.call("add_rows", f"{given}, i64 {count}, i64 {n}")
+            return 1
+
+        self.upto("each_part", 1, "%parts", add)
+        self.put_sums(first, count, sums)
         self.put("ret void", "}")
         return self.lines
 
-    def _head(self, head: str) -> int:
-        self.head = head
-        self.upto("each_block", 0, "%queries", self._queries)
+
+class _Backward(_OfKeys):
+    """A task: the gradients of a head of keys and values, and of queries that share it."""
+
+    def source(self) -> list[str]:
+        """The lines of the function ``task``, and of ``gather``."""
+        self.begin()
+        bg, part = (self.new(f"{o} i64 %r, %parts") for o in ("udiv", "urem"))
+        self.batch, self.group = (self.new(f"{o} i64 {bg}, %groups") for o in ("udiv", "urem"))
+        self.lengths(self.batch)
+        single = self.new("icmp eq i64 %parts, 1")
+        mine = self.new(f"select i1 {single}, ptr %b_sums, ptr {self.partial('%r')}")
+        self.sums = {}
+        for name, n in _OF_KEYS.items():
+            at, row = self.sum_of(name, mine)
+            if not self.wide:
+                to = self.head_of(name, self.batch, self.group)
+                at = self.new(f"select i1 {single}, ptr {to}, ptr {at}")
+                row = self.new(f"select i1 {single}, i64 %{name}_t, i64 {row}")
+            self.sums[name] = at, row
+            self.call("zero_rows", f"ptr {at}, i64 {row}, i64 %keys, i64 {self.times(n, 4)}")
+        every = self.times("%share", "%blocks_q")
+        first, end = (
+            self.new(f"udiv i64 {self.times(every, p)}, %parts") for p in (part, self.plus(part, 1))
+        )
+        self.upto("each_block", first, end, self._block)
+        if self.wide:
+            self.when("alone", single, lambda: self.put_sums("0", "%keys", self.sums))
+        self.put("ret void", "}")
+        return [*self.lines, *_Gather(self.plan).source()]
+
+    def _block(self, unit: str) -> int:
+        turn, block = (self.new(f"{o} i64 {unit}, %blocks_q") for o in ("udiv", "urem"))
+        self.head = self.plus(self.times(self.group, "%share"), turn)
+        self._queries(self.times(block, "%block_q"))
         return 1
 
-    def _queries(self, q0: str) -> str:
+    def _queries(self, q0: str) -> None:
         self.q0 = q0
         here, self.count, low, high = self.span(q0)
         dq = self.row_of("dq", self.head_of("dq", self.batch, self.head), q0)
@@ -185,7 +272,6 @@ class _Backward(TaskSource):
         last, rest = self.row_of("dq", dq, self.count), self.minus(here, self.count)
         width = self.times("%features", SIZE[self.plan.dtype])
         self.call("zero_rows", f"ptr {last}, i64 %dq_t, i64 {rest}, i64 {width}")
-        return "%block_q"
 
     def _attend(self, low: str, high: str) -> None:
         """Pack the queries and cotangents both ways, then run over the keys."""

@@ -21,6 +21,8 @@ STRIDED = frozenset({"q", "k", "v", "out", "dout", "dq", "dk", "dv", "mask"})
 OBJECTS = (*GRADIENT, "mask", "key_lengths", "query_lengths", "state", "rate", "scratch")
 #: Most queries and keys of a tile, and most bytes of the operands of one of its products.
 _MAX_QUERIES, MAX_KEYS, _MAX_BYTES = 96, 96, 1 << 17
+#: The gradient of fewer heads of keys is divided into about so many tasks.
+_MIN_TASKS = 8
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,10 @@ class Blocks:
 
     @property
     def line(self) -> int:
-        """Bytes of a row of a tile, an odd number of cache lines: the rows of a column fill the
-        whole first cache."""
+        """Bytes of a row of a tile.
+
+        It is an odd number of cache lines, so that a column uses all sets of the first cache.
+        """
         return 64 * (self.block_q // WIDTH | 1)
 
     def floats(self) -> dict[str, int]:
@@ -103,11 +107,15 @@ class Blocks:
             "at_dop": self._panels(e) * q, "at_kp": self._panels(d) * k,
         }  # fmt: skip
         if plan.dtype != "float32":
-            found |= {
-                "at_wide2": q * e, "at_dqw": q * d, "at_dkw": self.keys * d,
-                "at_dvw": self.keys * e,
-            }  # fmt: skip
+            found |= {"at_wide2": q * e, "at_dqw": q * d, "at_sums": self.keys * (d + e)}
         return found
+
+    def parts(self, heads: int, share: int) -> int:
+        """Parts of the queries of a head of keys, each a task with sums of its own.
+
+        There are several where heads alone would be tasks for few threads.
+        """
+        return min(ceil(_MIN_TASKS / heads), share * ceil(self.queries / self.block_q))
 
     def _panels(self, n: int) -> int:
         return ceil(n / self.columns) * self.columns
@@ -117,12 +125,11 @@ class Blocks:
 _SIZES = (
     "threads", "next", "tasks", "own", "heads", "groups", "share", "queries", "keys", "features",
     "values", "block_q", "block_k", "blocks_q", "line", "left", "right", "from_last", "scale",
-    "cap",
+    "cap", "parts", "partial", "gathers",
 )  # fmt: skip
 _BUFFERS = (
     "at_qt", "at_st", "at_stats", "at_mt", "at_raw", "at_kt", "at_drawn", "at_wide", "at_acc",
-    "at_vp", "at_dot", "at_dt", "at_qp", "at_dop", "at_kp", "at_wide2", "at_dqw", "at_dkw",
-    "at_dvw",
+    "at_vp", "at_dot", "at_dt", "at_qp", "at_dop", "at_kp", "at_wide2", "at_dqw", "at_sums",
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from symdnn.cpu.ir.builder import WIDTH, FunctionBuilder
 
 __all__ = [
-    "BACKWARD_STATS", "FORWARD_STATS", "convert", "dot_rows", "put_rows", "scale_all", "zero_rows",
+    "BACKWARD_STATS", "FORWARD_STATS", "add_rows", "convert", "dot_rows", "put_rows", "scale_all",
+    "zero_rows",
 ]  # fmt: skip
 
 _KINDS = {"float32": ("float", 4), "bfloat16": ("i16", 2), "bool": ("i8", 1)}
@@ -148,6 +149,23 @@ def _copy(name: str, parameters: str, source: str, target: str, scaled: bool) ->
         b.elements(some)
 
     return b.function(name, parameters, lambda: b.over("row", "%rows", row))
+
+
+def add_rows() -> list[str]:
+    """``add_rows(x, x_row, y, y_row, rows, n)``: y += x, of float32."""
+    b = _Rows()
+
+    def row(r: str) -> None:
+        x, y = b.place("%x", r, "%x_row"), b.place("%y", r, "%y_row")
+
+        def some(i: str) -> None:
+            to = b.element(y, i, 4)
+            pair = b.read("float32", to), b.read("float32", b.element(x, i, 4))
+            b.write("float32", b.op("fadd", "float", *pair), to)
+
+        b.elements(some)
+
+    return b.function("add_rows", _TWO, lambda: b.over("row", "%rows", row))
 
 
 def zero_rows() -> list[str]:

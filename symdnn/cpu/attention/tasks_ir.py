@@ -5,9 +5,10 @@ as its columns: so keys and values are read where they are, whatever their strid
 products are those of :mod:`symdnn.cpu.gemm.gemm_ir`; 16-bit rows are widened first.
 
 Forward, a task is a block of queries of one head. Backward, it is one head of keys and values with
-all queries that share it: their gradients are added up in the order of heads and queries. Threads
-take the next task when they have finished one, which changes no result. Blocks that a window, a
-causal mask or lengths hide whole are never visited.
+all queries that share it: their gradients are added up in the order of heads and queries. Where
+there are few heads, a task has a part of the queries and sums of its own, which are added up in
+order afterwards. Threads take the next task when they have finished one, which changes no result.
+Blocks that a window, a causal mask or lengths hide whole are never visited.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ class TaskSource(FunctionBuilder):
 
     # -- words ----------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self, name: str = "task") -> None:
         """Append the head of the function and all words."""
-        self.put("define internal void @task(ptr %w, ptr %mine, i64 %r) #0 {", "entry:")
+        self.put(f"define internal void @{name}(ptr %w, ptr %mine, i64 %r) #0 {{", "entry:")
         for at, name in enumerate(_WORDS):
             if name in self.present():
                 self.lines += data_of(f"%{name}", at)

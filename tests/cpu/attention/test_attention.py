@@ -112,7 +112,14 @@ def ran(op, arrays):
 def grad_operands(how, arrays, dout, of_lse=False):
     out, lse, *_ = Attention(how).reference(*arrays)
     of = [new_rng().normal(size=lse.shape).astype("float32")] if of_lse else []
-    return AttentionGrad(how, of_lse), [*arrays[:3], out, lse, dout, *of, *arrays[3:]]
+    return AttentionGrad(how, of_lse, of_mask=False), [
+        *arrays[:3],
+        out,
+        lse,
+        dout,
+        *of,
+        *arrays[3:],
+    ]
 
 
 def close(found, wanted, rtol):
@@ -139,7 +146,7 @@ def test_result_and_log_sum_exp(name, dtype, rtol):
         np.testing.assert_array_equal(new, old)
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n not in ("added_mask", "narrow_mask")])
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-5), (BF16, 1e-2)])
 def test_gradients(name, dtype, rtol):
     op, arrays = grad_operands(*operands(name, dtype), of_lse=name in ("plain", "softcap"))
@@ -225,11 +232,9 @@ def test_what_is_not_a_number_stays_so():
 def grads_of(dtype, shape, **options):
     """A function of the result and the gradients, and its arguments."""
     vs = [T.TensorType(dtype, shape)(n) for n in ("q", "k", "v")]
-    mask = options.pop("mask", None)
-    out = T.nnet.scaled_dot_product_attention(*vs, mask, **options)
+    out = T.nnet.scaled_dot_product_attention(*vs, **options)
     cost = (out * out).sum()
-    inputs = [*vs, *([mask] if mask is not None else [])]
-    f = symdnn.function(inputs, [out, *T.grad(cost, vs)], mode=symdnn.Mode(target="cpu"))
+    f = symdnn.function(vs, [out, *T.grad(cost, vs)], mode=symdnn.Mode(target="cpu"))
     rng = new_rng()
     return f, [rng.normal(size=shape).astype(dtype) for _ in vs]
 
@@ -254,10 +259,21 @@ def test_a_graph_without_a_kernel_is_written_out():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_the_gradient_of_a_mask_is_written_out():
-    f, _ = grads_of("float32", (1, 2, 30, 16), mask=T.ftensor4("mask"))
-    assert "Attention" in op_names(f)
-    assert "AttentionGrad" not in op_names(f)
+def test_the_gradient_of_a_mask_is_written_out_where_it_is_read():
+    mask, found = T.ftensor4("mask"), []
+    added = new_rng().normal(size=(1, 2, 30, 30)).astype("float32")
+    for reads in (False, True):
+        q, k, v = (T.TensorType("float32", (1, 2, 30, 16))() for _ in range(3))
+        out = T.nnet.scaled_dot_product_attention(q, k, v, mask)
+        wrt = [q, k, v, mask] if reads else [q, k, v]
+        grads = T.grad((out * out).sum(), wrt)
+        f = symdnn.function([q, k, v, mask], grads, mode=symdnn.Mode(target="cpu"))
+        assert "Attention" in op_names(f)
+        assert ("AttentionGrad" in op_names(f)) == (not reads)
+        arrays = [np.sin(np.arange(960.0) * s).reshape(1, 2, 30, 16) for s in (1, 2, 3)]
+        found.append(f(*(a.astype("float32") for a in arrays), added))
+    for a, b in zip(*found):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_a_stream_draws_in_a_graph_what_the_reference_draws():
