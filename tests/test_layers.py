@@ -57,7 +57,7 @@ ROOMS = {
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
         {"elementwise", "nest", "reduce"}, {"onednn"}, {"conv", "gemm"},
-        {"prefer_generated", "rnn"}, {"registry"}, {"execution"},
+        {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},

@@ -121,6 +121,17 @@ def _chain(x: Any) -> Any:
     return jnp.tanh(e["a"] * x + e["b"]) * gate + jax.nn.relu(x - e["d"])
 
 
+def _attention(case: spec.Case) -> Callable[..., Any]:
+    """JAX's function has heads after the time."""
+
+    def attend(*qkv: Any) -> Any:
+        turned = [x.astype(case.sizes["dtype"]).swapaxes(1, 2) for x in qkv]
+        y = jax.nn.dot_product_attention(*turned, is_causal=case.sizes["causal"])
+        return y.swapaxes(1, 2).astype("float32")
+
+    return attend
+
+
 def _cross_entropy(scores: Any, labels: Any) -> Any:
     chosen = jnp.take_along_axis(jax.nn.log_softmax(scores), labels[:, None], 1)
     return -chosen.mean()
@@ -133,6 +144,7 @@ _FORWARD: dict[str, tuple[Callable[[spec.Case], Callable[..., Any]], str]] = {
     "logsoftmax": (lambda _: lambda x: jax.nn.log_softmax(x, 1), "x"),
     "layernorm": (lambda _: lambda x, g, b: _norm(x, g, b, (1,), (1, -1))[0], "x g b"),
     "matmul": (lambda _: jnp.matmul, "a b"),
+    "attention": (_attention, "q k v"),
     "chain": (lambda _: _chain, "x"),
     "gelu": (lambda _: partial(jax.nn.gelu, approximate=False), "x"),
     "sumsq": (lambda _: lambda x: (x * x).sum(), "x"),

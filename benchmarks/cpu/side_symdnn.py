@@ -104,6 +104,18 @@ def _pool(case: spec.Case) -> Callable[..., Any]:
     return lambda x: T.signal.pool.pool_2d(x, (2, 2), ignore_border=True, mode=mode)
 
 
+def _attention(case: spec.Case) -> Callable[..., Any]:
+    """16-bit operands are cast in the graph."""
+    s = case.sizes
+
+    def attend(*qkv: Any) -> Any:
+        narrow = [T.cast(x, s["dtype"]) for x in qkv]
+        y = T.nnet.scaled_dot_product_attention(*narrow, is_causal=s["causal"])
+        return T.cast(y, "float32")
+
+    return attend
+
+
 def _batch_norm(x: Any, g: Any, b: Any) -> Any:
     return T.nnet.bn.batch_normalization_train(x, g, b, "spatial", 1e-5)[0]
 
@@ -119,6 +131,7 @@ _FORWARD: dict[str, tuple[Callable[[spec.Case], Callable[..., Any]], str]] = {
     "logsoftmax": (lambda _: lambda x: T.nnet.logsoftmax(x), "x"),
     "layernorm": (lambda _: lambda x, g, b: T.nnet.layer_norm(x, g, b, epsilon=1e-5), "x g b"),
     "matmul": (lambda _: T.matmul, "a b"),
+    "attention": (_attention, "q k v"),
     "chain": (lambda _: lambda x: symdnn_nets.chain(x)[0], "x"),
     "gelu": (lambda _: T.nnet.gelu, "x"),
     "sumsq": (lambda _: lambda x: (x * x).sum(), "x"),

@@ -91,6 +91,16 @@ def _pool(case: spec.Case) -> Callable[..., Any]:
     return lambda x: pool(x, 2)
 
 
+def _attention(case: spec.Case) -> Callable[..., Any]:
+    dtype, causal = getattr(torch, case.sizes["dtype"]), case.sizes["causal"]
+
+    def attend(*qkv: Any) -> Any:
+        narrow = [x.to(dtype) for x in qkv]
+        return F.scaled_dot_product_attention(*narrow, is_causal=causal).float()
+
+    return attend
+
+
 #: family -> (case -> function), arguments
 _FORWARD: dict[str, tuple[Callable[[spec.Case], Callable[..., Any]], str]] = {
     "pool": (_pool, "x"),
@@ -100,6 +110,7 @@ _FORWARD: dict[str, tuple[Callable[[spec.Case], Callable[..., Any]], str]] = {
     "layernorm": (
         lambda _: lambda x, g, b: F.layer_norm(x, x.shape[1:], g, b, 1e-5), "x g b"),
     "matmul": (lambda _: torch.matmul, "a b"),
+    "attention": (_attention, "q k v"),
     "chain": (lambda _: _chain, "x"),
     "gelu": (lambda _: F.gelu, "x"),
     "sumsq": (lambda _: lambda x: (x * x).sum(), "x"),

@@ -116,6 +116,20 @@ def _rows() -> Iterator[Case]:
         yield Case(f"matmul/{name}", "matmul", {"a": a, "b": b}, KERNEL, _ALL)
 
 
+#: Batch, heads, time, features: a small model's, that of BERT and GPT-2, a long sequence.
+_ATTENTION = ((16, 4, 64, 32), (1, 12, 128, 64), (8, 12, 512, 64), (1, 12, 2048, 64))
+
+
+def _attention() -> Iterator[Case]:
+    for dtype in ("float32", "bfloat16"):
+        for shape in _ATTENTION:
+            for causal in (False, True):
+                for way in ("fwd", "fwdbwd"):
+                    what = f"{'x'.join(map(str, shape))}{'_causal' if causal else ''}_{dtype}"
+                    sizes = {"x": shape, "causal": causal, "dtype": dtype, "pass": way}
+                    yield Case(f"attention/{what}/{way}", "attention", sizes)
+
+
 def _recurrent() -> Iterator[Case]:
     for kind, goal in (("lstm", 0.95), ("gru", 0.5)):
         for width in (128, 256):
@@ -192,7 +206,8 @@ def _calls() -> Iterator[Case]:
 
 
 CASES: tuple[Case, ...] = (
-    *_nets(), *_recurrent(), *_calls(), *_fused(), *_rows(), *_images(), *_convolutions()
+    *_nets(), *_recurrent(), *_calls(), *_fused(), *_rows(), *_attention(), *_images(),
+    *_convolutions(),
 )  # fmt: skip
 
 
@@ -255,6 +270,8 @@ def _op_inputs(family: str, shape: tuple[int, ...]) -> dict[str, Array]:
     x = _normal(1, shape)
     if family == "pool":
         return {"x": x, "dy": _normal(2, (*shape[:2], shape[2] // 2, shape[3] // 2))}
+    if family == "attention":
+        return {name: _normal(i, shape) for i, name in enumerate(("q", "k", "v", "dy"))}
     if family == "adam":
         m, v, g = (_normal(i, shape, 0.1) for i in (2, 3, 4))
         return {"p": x, "m": m, "v": v * v, "g": g}

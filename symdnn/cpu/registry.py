@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from symdnn.cpu import prefer_generated
+from symdnn.cpu.attention import attention
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, random_draws, scatter
 from symdnn.cpu.gemm import gemm
@@ -38,6 +39,7 @@ KERNELS: tuple[Row, ...] = (
     *softmax_inner_axis.KERNELS,
     *scatter.KERNELS,
     *random_draws.KERNELS,
+    *attention.KERNELS,
     *copies.KERNELS,
     *lrn.KERNELS,
     *conv_moments.KERNELS,

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOREIGN", "Alternative", "Call", "Kernel", "Launch", "Row", "Traits", "Versions", "enter",
-    "kernels_for", "load_by", "register_default_kernel", "register_kernel", "sized", "table",
+    "kernels_for", "load_by", "own_kernels_for", "register_default_kernel", "register_kernel",
+    "sized", "table",
 ]  # fmt: skip
 
 #: What a target computes on: an array of NumPy's, or of a device.
@@ -348,12 +349,18 @@ def register_default_kernel(target_kind: str, kernel: Kernel) -> None:
     _default[target_kind] = kernel
 
 
-def kernels_for(op_type: type[Op], target_kind: str) -> list[Kernel]:
-    """Candidates in order of preference: those of the type, of its bases, then the default."""
+def own_kernels_for(op_type: type[Op], target_kind: str) -> list[Kernel]:
+    """Candidates in order of preference: those of the type, of its bases."""
     found: list[Kernel] = []
     for base in op_type.__mro__:
         if issubclass(base, Op):
             found += _table.get((base, target_kind), [])
+    return found
+
+
+def kernels_for(op_type: type[Op], target_kind: str) -> list[Kernel]:
+    """:func:`own_kernels_for`, then the default, which runs any op."""
+    found = own_kernels_for(op_type, target_kind)
     if target_kind in _default:
         found.append(_default[target_kind])
     return found

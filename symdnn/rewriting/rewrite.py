@@ -50,6 +50,10 @@ def _fuses_on_cuda(op: Op, kind: str) -> bool:
     return kind == "cuda"
 
 
+def _none_own(node: Apply, kind: str) -> bool:
+    return False
+
+
 def _none_not_lowered(fgraph: FunctionGraph, target: Target, takes: Any) -> Mapping[Apply, str]:
     return {}
 
@@ -65,12 +69,15 @@ class Capabilities:
     of a kind of target takes a node, or None. ``fuses(op, kind)`` says whether that kind has good
     kernels for a fused op. ``not_lowered(fgraph, target, takes)`` has the nodes that a library
     could have run but does not, with reasons; ``takes`` says which rewrites are switched on.
+    ``has_own_kernel(node, kind)`` says whether a kernel for just this op takes a node: references,
+    which run any op, do not count.
     """
 
     rules: tuple[Rewrite | GraphRewrite, ...] = ()
     kernel_reason: Callable[[Apply, str], str | None] = _no_kernel
     fuses: Callable[[Op, str], bool] = _fuses_on_cuda
     not_lowered: Callable[[FunctionGraph, Target, Any], Mapping[Apply, str]] = _none_not_lowered
+    has_own_kernel: Callable[[Apply, str], bool] = _none_own
 
 
 #: No libraries, and no knowledge of kernels.

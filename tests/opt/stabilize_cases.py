@@ -10,7 +10,8 @@ from symdnn.graph.variable import constant
 from symdnn.ops.array import reduce as R
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.moments import mean
-from symdnn.ops.attention.attention import Attention
+from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.ops.attention.scores import Scores
 from symdnn.ops.control.control import IfElse, ifelse
 from symdnn.ops.core.gradient_control import assert_
 from symdnn.ops.core.shape import DimShuffle, dimshuffle, shape_i
@@ -216,10 +217,16 @@ def branch(c, yes, no):
 NORM = (f64("n", "m"), *[f64(1, "m", low=0.5)] * 4)
 NET = (f64(24), f64("n", 2, 3), f64(1, 2, 3))
 LAZY = (boolean(), *TWO)
+ROWS = f64("n", 2, 3, 4)
+MASKED = (*[ROWS] * 4, f64("n", 2, 3), ROWS, f64(1, 2, 3, 3))
 
 
 def net(w, x, h):
     return RNNForward("rnn_tanh", 3, 1)(w, x, h)
+
+
+def attend_grad(*given, **more):
+    return AttentionGrad(Scores(extras=("mask",)), **more)(*given)
 
 
 UNREAD = [
@@ -240,6 +247,8 @@ UNREAD = [
     RuleCase("rnn_without_reserve", NET, lambda *a: list(net(*a)[:2]),
              lambda *a: list(RNNForward("rnn_tanh", 3, 1, keeps_reserve=False)(*a)),
              lambda *a: list(net(*a))),
+    RuleCase("attention_grad_without_mask", MASKED, lambda *a: list(attend_grad(*a)[:3]),
+             lambda *a: list(attend_grad(*a, of_mask=False)), lambda *a: list(attend_grad(*a))),
 ]  # fmt: skip
 
 CASES = [*FORMS, *GENERAL, *SOFTMAX, *ATTENTION, *UNREAD]

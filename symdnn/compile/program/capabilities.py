@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symdnn.graph.fgraph import FunctionGraph
-from symdnn.graph.kernel import Call, kernels_for, sized
+from symdnn.graph.kernel import Call, kernels_for, own_kernels_for, sized
 from symdnn.graph.op import Op
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply
@@ -16,15 +16,24 @@ __all__ = ["CAPABILITIES", "kernel_reason", "places_of"]
 
 def kernel_reason(node: Apply, kind: str) -> str | None:
     """The reasons why no kernel of this kind of target takes ``node``; None if one does."""
-    inputs, outputs = (sized(*(v.type for v in vs)) for vs in (node.inputs, node.outputs))
-    call = Call(node.op, inputs, outputs, node.hints)
-    reasons = []
+    call, reasons = _call(node), []
     for kernel in kernels_for(type(node.op), kind):
         reason = kernel.refuses(call)
         if reason is None:
             return None
         reasons.append(f"{kernel.name}: {reason}")
     return "; ".join(reasons) or f"there is no {kind} kernel for {type(node.op).__name__}"
+
+
+def _has_own_kernel(node: Apply, kind: str) -> bool:
+    """Whether a kernel for just this op takes ``node``."""
+    call = _call(node)
+    return any(k.refuses(call) is None for k in own_kernels_for(type(node.op), kind))
+
+
+def _call(node: Apply) -> Call:
+    inputs, outputs = (sized(*(v.type for v in vs)) for vs in (node.inputs, node.outputs))
+    return Call(node.op, inputs, outputs, node.hints)
 
 
 def _fuses(op: Op, kind: str) -> bool:
@@ -36,7 +45,7 @@ def _fuses(op: Op, kind: str) -> bool:
 
 
 #: All libraries, and the kernel table.
-CAPABILITIES = Capabilities(RULES, kernel_reason, _fuses, not_lowered)
+CAPABILITIES = Capabilities(RULES, kernel_reason, _fuses, not_lowered, _has_own_kernel)
 
 
 def places_of(fgraph: FunctionGraph, target: Target, inner: bool = False) -> Places:

@@ -17,15 +17,15 @@ from symdnn.cpu.ir.math_inverse_trig_ir import COS, SIN
 from symdnn.cpu.ir.math_ir import declarations
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, load_as, store_as
 
-__all__ = ["draw_ir"]
+__all__ = ["MULTIPLIERS", "ROUNDS", "WEYL", "draw_ir"]
 
 #: Philox blocks of a chunk, and elements made from them: up to three words of the first block
 #: belong to the previous chunk.
 _CHUNK_BLOCKS = 64
 _CHUNK_ELEMENTS = 4 * _CHUNK_BLOCKS - 4
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
-_ROUNDS = 10
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
 _OBJECTS = ("state", "next", "y", "p")
 
 
@@ -75,8 +75,8 @@ def _key_and_counter() -> Iterator[str]:
     yield "%k0_0 = trunc i64 %key to i32"
     yield "%key_high = lshr i64 %key, 32"
     yield "%k1_0 = trunc i64 %key_high to i32"
-    for r in range(1, _ROUNDS):
-        for half, weyl in enumerate(_WEYL):
+    for r in range(1, ROUNDS):
+        for half, weyl in enumerate(WEYL):
             yield f"%k{half}_{r} = add i32 %k{half}_{r - 1}, {weyl}"
 
 
@@ -113,10 +113,10 @@ def _words() -> Iterator[str]:
     yield "%high = lshr i64 %number, 32"
     yield "%c1_0 = trunc i64 %high to i32"
     now = ["%c0_0", "%c1_0", "1", "0"]
-    for r in range(_ROUNDS):
+    for r in range(ROUNDS):
         for half, at in ((0, 0), (1, 2)):
             yield f"%z{half}_{r} = zext i32 {now[at]} to i64"
-            yield f"%m{half}_{r} = mul nuw i64 %z{half}_{r}, {_MULTIPLIERS[half]}"
+            yield f"%m{half}_{r} = mul nuw i64 %z{half}_{r}, {MULTIPLIERS[half]}"
             yield f"%l{half}_{r} = trunc i64 %m{half}_{r} to i32"
             yield f"%s{half}_{r} = lshr i64 %m{half}_{r}, 32"
             yield f"%h{half}_{r} = trunc i64 %s{half}_{r} to i32"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from symdnn.cpu.gemm.gemm_tile_ir import TileBuilder
+from symdnn.cpu.gemm.gemm_tile_ir import WIDTH_WITH_MASKS, TileBuilder
 
 __all__ = ["Pack"]
 
@@ -80,13 +80,22 @@ class Pack(TileBuilder):
         self.put("%turn = and i1 %many, %turned_so", "br i1 %turn, label %turned, label %single")
         self.put("turned:", f"%t_last = sub i64 %k, {self.width}")
         self._column_addresses(g)
-        self._counted(
-            "square", "%k", "turned", lambda t: self._transposed_square(t, mask), self.width
-        )
+        before = "turned"
+        if self.width < WIDTH_WITH_MASKS:
+            self.put(f"%g_whole = icmp sge i64 %g_left, {self.width}")
+            self.put("br i1 %g_whole, label %squares, label %part_squares", "squares:")
+            self._squares("whole_square", "squares", "")
+            self.put("br label %group_end", "part_squares:")
+            before = "part_squares"
+        self._squares("square", before, mask)
         self.put("br label %group_end", "single:")
         self.put(f"%g_over = icmp sgt i64 %g_left, {self.width}")
         self.put(f"%g_cols = select i1 %g_over, i64 {self.width}, i64 %g_left")
         self._counted("single_term", "%k", "single", self._numbers)
+
+    def _squares(self, name: str, before: str, mask: str) -> None:
+        """Append a loop over squares."""
+        self._counted(name, "%k", before, lambda t: self._transposed_square(t, mask), self.width)
 
     def _copied(self, t: str, mask: str) -> None:
         source, target = self._places(t)

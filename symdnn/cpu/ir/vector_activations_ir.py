@@ -1,11 +1,12 @@
-"""Sigmoid and tanh of vectors, for kernels that are written in vectors.
+"""exp, sigmoid and tanh of vectors, for kernels that are written in vectors.
 
 Such kernels skip LLVM's passes, so its vectoriser does not widen the scalar exponential of
 :mod:`symdnn.cpu.ir.math32_ir` for them. Its lines are widened here: 2^n and exp(r) - 1, where
 x = n ln 2 + r.
 
-``sigmoid``: 1 / (1 + 2^n exp(r)) of -x. ``tanh``: m / (m + 2) with m = exp(2 x) - 1, which loses no
-digits for small x. Errors are below 4 ulp; NaN stays NaN.
+``exponential``: results that are no normal numbers become 0 and inf. ``sigmoid``:
+1 / (1 + 2^n exp(r)) of -x. ``tanh``: m / (m + 2) with m = exp(2 x) - 1, which loses no digits for
+small x. Errors are below 4 ulp; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from functools import cache
 from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder, splat
 from symdnn.cpu.ir.math32_ir import single_definitions
 
-__all__ = ["activation_declarations", "one_less", "sigmoid", "tanh"]
+__all__ = ["activation_declarations", "exponential", "one_less", "sigmoid", "tanh"]
 
 _INT_VECTOR = f"<{WIDTH} x i32>"
 #: Up to the first 2^n is a normal number. From the second on tanh rounds to 1.
 _MAX_EXP_ARGUMENT, _TANH_IS_ONE = 87.0, 9.5
+#: Where 2^n is 0 and inf: n is -127 and 128.
+_EXP_IS_ZERO, _EXP_IS_INFINITE = -88.0, 89.0
 _RECIPROCAL = "llvm.x86.avx512.rcp14.ps.512"
 
 
@@ -30,6 +33,15 @@ def activation_declarations(width: int) -> list[str]:
     if width == WIDTH:
         found.append(f"declare {VECTOR} @{_RECIPROCAL}({VECTOR}, {VECTOR}, i16)")
     return found
+
+
+def exponential(s: Builder, x: str, positive: bool = True) -> str:
+    """exp(x); 0 below -87.7, inf above 88.4; x may be positive only if it is said so."""
+    x = _bounded(s, x, "olt", _EXP_IS_ZERO)
+    if positive:
+        x = _bounded(s, x, "ogt", _EXP_IS_INFINITE)
+    power, _, whole = _exponential(s, x)
+    return s.new(f"fmul {VECTOR} {power}, {whole}")
 
 
 def tanh(s: Builder, x: str, width: int) -> str:
@@ -55,9 +67,14 @@ def one_less(s: Builder, x: str) -> str:
 def _clamped(s: Builder, x: str, most: float) -> str:
     """x clamped to -most .. most; NaN stays."""
     for compare, end in (("ogt", most), ("olt", -most)):
-        beyond = s.new(f"fcmp {compare} {VECTOR} {x}, {splat(end)}")
-        x = s.new(f"select {MASK} {beyond}, {VECTOR} {splat(end)}, {VECTOR} {x}")
+        x = _bounded(s, x, compare, end)
     return x
+
+
+def _bounded(s: Builder, x: str, compare: str, end: float) -> str:
+    """``end`` where x compares so with it, else x; NaN stays."""
+    beyond = s.new(f"fcmp {compare} {VECTOR} {x}, {splat(end)}")
+    return s.new(f"select {MASK} {beyond}, {VECTOR} {splat(end)}, {VECTOR} {x}")
 
 
 def _quotient(s: Builder, a: str, b: str, width: int) -> str:

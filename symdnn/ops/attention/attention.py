@@ -109,11 +109,13 @@ class AttentionGrad(MultiOp):
     that of the log-sum-exp, and the extras of ``how``. Dao et al. 2022 compute it so that no scores
     are kept. ``own`` says that result and log-sum-exp are those of these operands, as in a
     gradient: then expressions for this op share the softmax with those for :class:`Attention`.
+    Without ``of_mask`` there is no gradient of a mask.
     """
 
     how: Scores
     of_lse: bool = False
     own: bool = False
+    of_mask: bool = True
 
     @property
     def first_extra(self) -> int:
@@ -123,7 +125,8 @@ class AttentionGrad(MultiOp):
     def infer(self, *types: TensorType) -> tuple[Type, ...]:
         self.how.check(self, (*types[:3], *types[self.first_extra :]))
         mask = self.how.named(types[self.first_extra :]).get("mask")
-        return (*types[:3], *([mask] if mask is not None and mask.is_float else []))
+        masks = [mask] if self.of_mask and mask is not None and mask.is_float else []
+        return (*types[:3], *masks)
 
     def shapes(
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
@@ -135,12 +138,13 @@ class AttentionGrad(MultiOp):
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         grads = in_numpy.attention_grad(self.how, *self._whole(operands, 0))
-        like = [*operands[:3], *operands[self.first_extra :][:1]]
+        like = [*operands[:3], *(operands[self.first_extra :][:1] if self.of_mask else ())]
         return tuple(g.astype(x.dtype) for g, x in zip(grads, like, strict=False))
 
     def parts(self, inputs: Vars) -> list[Variable]:
         """The outputs as expressions of simpler ops."""
-        return attention_grad_parts(self.how, self.own, *self._whole(inputs, None))
+        found = attention_grad_parts(self.how, self.own, *self._whole(inputs, None))
+        return found if self.of_mask else found[:3]
 
     def _whole(self, operands: Sequence[Any], missing: Any) -> list[Any]:
         """The operands with ``missing`` where there is no cotangent of the log-sum-exp."""

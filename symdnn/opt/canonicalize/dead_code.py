@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.attention.attention import AttentionGrad
 from symdnn.ops.control.control import IfElse
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.nn.batchnorm import BatchNormTrain
@@ -135,6 +136,15 @@ def rnn_without_reserve(node: Apply, context: Context) -> Replacements:
     return [*replace(op, keeps_reserve=False)(*node.inputs), None]
 
 
+@node_rewrite(AttentionGrad, phase=PHASE, tags=TAGS)
+def attention_grad_without_mask(node: Apply, context: Context) -> Replacements:
+    """A mask's gradient that nobody reads is not computed: it is as large as the scores."""
+    op: Any = node.op
+    if len(node.outputs) == 3 or not _unread(node, context)[3]:
+        return None
+    return [*replace(op, of_mask=False)(*node.inputs, hints=node.hints), None]
+
+
 RULES = [
     ifelse_of_constant,
     ifelse_of_equals,
@@ -144,4 +154,5 @@ RULES = [
     batch_norm_without_running,
     crossentropy_without_loss,
     rnn_without_reserve,
+    attention_grad_without_mask,
 ]

@@ -1,4 +1,4 @@
-"""Ops that no library took are written out in simpler ops, which have kernels everywhere."""
+"""Ops that no library and no kernel takes are written out in simpler ops."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ __all__ = ["RULES"]
     Attention, AttentionGrad, phase="lower", tags=("fast_compile",), name="write_out_attention",
     last_resort=True,
 )  # fmt: skip
-def write_out(node: Apply, context: Context) -> Sequence[Variable]:
+def write_out(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Attention and its gradient to products, a softmax and elementwise ops."""
     assert isinstance(node.op, Attention | AttentionGrad)
+    if context.capabilities.has_own_kernel(node, context.target.kind):
+        return None
     return node.op.parts(node.inputs)
 
 

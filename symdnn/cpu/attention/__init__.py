@@ -1,0 +1,1 @@
+"""Attention in tiles: the scores of a block of queries and keys are all that is ever stored."""

@@ -1,0 +1,316 @@
+"""Functions on rows of numbers as LLVM IR: conversions, products with a factor for each row, sums.
+
+They work in vectors of 16, and one by one at the end of a row. The columns of all operands are
+contiguous, strides of rows are in bytes. A 16-bit number is widened and rounded on its bits, as in
+:mod:`symdnn.cpu.ir.narrow_ir`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from symdnn.cpu.ir.builder import WIDTH, FunctionBuilder
+
+__all__ = [
+    "BACKWARD_STATS", "FORWARD_STATS", "add_rows", "convert", "dot_rows", "put_rows", "scale_all",
+    "zero_rows",
+]  # fmt: skip
+
+_KINDS = {"float32": ("float", 4), "bfloat16": ("i16", 2), "bool": ("i8", 1)}
+_MINUS_INFINITY, _INFINITY = "0xFFF0000000000000", "0x7FF0000000000000"
+
+
+class _Rows(FunctionBuilder):
+    """Builds a function of rows; ``width`` is that of the vectors that are written now."""
+
+    width = WIDTH
+
+    def kind(self, element: str) -> str:
+        """The type of a vector."""
+        return f"<{self.width} x {element}>"
+
+    def every(self, element: str, number: str | int) -> str:
+        """A constant vector."""
+        return f"<{', '.join([f'{element} {number}'] * self.width)}>"
+
+    def cast(self, how: str, value: str, source: str, target: str) -> str:
+        """A conversion of vectors."""
+        return self.new(f"{how} {self.kind(source)} {value} to {self.kind(target)}")
+
+    def op(self, what: str, element: str, a: str, b: str) -> str:
+        """An instruction of two vectors."""
+        return self.new(f"{what} {self.kind(element)} {a}, {b}")
+
+    def splat(self, number: str) -> str:
+        """A number in all lanes."""
+        kind = self.kind("float")
+        one = self.new(f"insertelement {kind} poison, float {number}, i64 0")
+        zeros = f"<{self.width} x i32> zeroinitializer"
+        return self.new(f"shufflevector {kind} {one}, {kind} poison, {zeros}")
+
+    def read(self, dtype: str, pointer: str) -> str:
+        """A vector of float32 of numbers of a dtype; a bool is 0 or, where False, -inf."""
+        element, size = _KINDS[dtype]
+        x = self.new(f"load {self.kind(element)}, ptr {pointer}, align {size}")
+        if dtype == "float32":
+            return x
+        if dtype == "bool":
+            seen = self.op("icmp ne", "i8", x, "zeroinitializer")
+            hidden = self.every("float", _MINUS_INFINITY)
+            choice = f"{self.kind('float')} zeroinitializer, {self.kind('float')} {hidden}"
+            return self.new(f"select {self.kind('i1')} {seen}, {choice}")
+        wide = self.op("shl", "i32", self.cast("zext", x, "i16", "i32"), self.every("i32", 16))
+        return self.cast("bitcast", wide, "i32", "float")
+
+    def write(self, dtype: str, value: str, pointer: str) -> None:
+        """Store a vector of float32 as numbers of a dtype, rounded to nearest even."""
+        element, size = _KINDS[dtype]
+        if dtype == "bfloat16":
+            value = self._rounded(value)
+        self.put(f"store {self.kind(element)} {value}, ptr {pointer}, align {size}")
+
+    def _rounded(self, value: str) -> str:
+        bits = self.cast("bitcast", value, "float", "i32")
+        odd = self.op("lshr", "i32", bits, self.every("i32", 16))
+        odd = self.op("and", "i32", odd, self.every("i32", 1))
+        near = self.op("add", "i32", odd, self.every("i32", 32767))
+        near = self.op("add", "i32", bits, near)
+        quiet = self.op("or", "i32", bits, self.every("i32", 4194304))
+        none = self.op("fcmp uno", "float", value, value)
+        pair = f"{self.kind('i32')} {quiet}, {self.kind('i32')} {near}"
+        chosen = self.new(f"select {self.kind('i1')} {none}, {pair}")
+        high = self.op("lshr", "i32", chosen, self.every("i32", 16))
+        return self.cast("trunc", high, "i32", "i16")
+
+    def over(self, name: str, high: str, body: Callable[[str], None], step: int = 1) -> None:
+        """A loop from 0 to below ``high``, which may be 0."""
+
+        def each(i: str, _: list[str]) -> list[str]:
+            body(i)
+            return []
+
+        def loop() -> None:
+            self.counted(name, 0, high, each, step=step)
+
+        self.when(f"some_{name}", self.new(f"icmp sgt i64 {high}, 0"), loop)
+
+    def elements(self, body: Callable[[str], None]) -> None:
+        """``body(index of the first element)`` for the vectors of ``%n`` elements, and the rest."""
+        self.put(f"%whole = and i64 %n, -{WIDTH}", "%rest = sub i64 %n, %whole")
+        self.over("vector", "%whole", body, WIDTH)
+        self.width = 1
+        self.over("number", "%rest", lambda i: body(self.new(f"add i64 %whole, {i}")))
+        self.width = WIDTH
+
+    def place(self, base: str, row: str, step: str) -> str:
+        """The address of a row."""
+        return self.bytes_at(base, self.new(f"mul i64 {row}, {step}"))
+
+    def element(self, base: str, i: str, size: int) -> str:
+        """The address of an element."""
+        return self.bytes_at(base, self.new(f"mul i64 {i}, {size}"))
+
+    def function(self, name: str, parameters: str, body: Callable[[], None]) -> list[str]:
+        """The lines of a function."""
+        self.put(f"define internal void @{name}({parameters}) #0 {{", "entry:")
+        body()
+        self.put("ret void", "}")
+        return self.lines
+
+
+_TWO = "ptr %x, i64 %x_row, ptr %y, i64 %y_row, i64 %rows, i64 %n"
+
+
+def convert(name: str, source: str, target: str) -> list[str]:
+    """``name(x, x_row, y, y_row, rows, n)``: a copy from one dtype to another."""
+    return _copy(name, _TWO, source, target, scaled=False)
+
+
+def put_rows(name: str, target: str) -> list[str]:
+    """``name(x, x_row, y, y_row, rows, n, factors)``: rows of float32 times their factors."""
+    return _copy(name, f"{_TWO}, ptr %factors", "float32", target, scaled=True)
+
+
+def _copy(name: str, parameters: str, source: str, target: str, scaled: bool) -> list[str]:
+    b = _Rows()
+    sizes = _KINDS[source][1], _KINDS[target][1]
+
+    def row(r: str) -> None:
+        x, y = b.place("%x", r, "%x_row"), b.place("%y", r, "%y_row")
+        if scaled:
+            factor = b.new(f"load float, ptr {b.element('%factors', r, 4)}, align 4")
+
+        def some(i: str) -> None:
+            value = b.read(source, b.element(x, i, sizes[0]))
+            if scaled:
+                value = b.op("fmul", "float", value, b.splat(factor))
+            b.write(target, value, b.element(y, i, sizes[1]))
+
+        b.elements(some)
+
+    return b.function(name, parameters, lambda: b.over("row", "%rows", row))
+
+
+def add_rows() -> list[str]:
+    """``add_rows(x, x_row, y, y_row, rows, n)``: y += x, of float32."""
+    b = _Rows()
+
+    def row(r: str) -> None:
+        x, y = b.place("%x", r, "%x_row"), b.place("%y", r, "%y_row")
+
+        def some(i: str) -> None:
+            to = b.element(y, i, 4)
+            pair = b.read("float32", to), b.read("float32", b.element(x, i, 4))
+            b.write("float32", b.op("fadd", "float", *pair), to)
+
+        b.elements(some)
+
+    return b.function("add_rows", _TWO, lambda: b.over("row", "%rows", row))
+
+
+def zero_rows() -> list[str]:
+    """``zero_rows(y, y_row, rows, bytes)``"""
+    b = _Rows()
+
+    def row(r: str) -> None:
+        y = b.place("%y", r, "%y_row")
+        b.put(f"call void @llvm.memset.p0.i64(ptr {y}, i8 0, i64 %bytes, i1 false)")
+
+    given = "ptr %y, i64 %y_row, i64 %rows, i64 %bytes"
+    return b.function("zero_rows", given, lambda: b.over("row", "%rows", row))
+
+
+def scale_all() -> list[str]:
+    """``scale_all(x, n, factor)``: in place; ``n`` is a multiple of 16."""
+    b = _Rows()
+
+    def body() -> None:
+        factor = b.splat("%factor")
+
+        def some(i: str) -> None:
+            at = b.element("%x", i, 4)
+            b.write("float32", b.op("fmul", "float", b.read("float32", at), factor), at)
+
+        b.over("vector", "%n", some, WIDTH)
+
+    return b.function("scale_all", "ptr %x, i64 %n, float %factor", body)
+
+
+def dot_rows() -> list[str]:
+    """``dot_rows(x, x_row, y, y_row, to, rows, n)``: the inner product of each row of float32."""
+    b = _Rows()
+    total = f"@llvm.vector.reduce.fadd.v{WIDTH}f32"
+
+    def row(r: str) -> None:
+        x, y = b.place("%x", r, "%x_row"), b.place("%y", r, "%y_row")
+        b.put(f"store {b.kind('float')} zeroinitializer, ptr %sums, align 64")
+
+        def some(i: str) -> None:
+            pair = [b.read("float32", b.element(p, i, 4)) for p in (x, y)]
+            so_far = b.read("float32", "%sums")
+            product = b.op("fmul", "float", *pair)
+            b.write("float32", b.op("fadd", "float", so_far, product), "%sums")
+
+        b.elements(some)
+        sums = b.read("float32", "%sums")
+        found = b.new(f"call reassoc float {total}(float 0.0, {b.kind('float')} {sums})")
+        b.put(f"store float {found}, ptr {b.element('%to', r, 4)}, align 4")
+
+    def body() -> None:
+        b.put(f"%sums = alloca {b.kind('float')}, align 64")
+        b.over("row", "%rows", row)
+
+    given = "ptr %x, i64 %x_row, ptr %y, i64 %y_row, ptr %to, i64 %rows, i64 %n"
+    return [
+        f"declare float {total}(float, <{WIDTH} x float>)",
+        *b.function("dot_rows", given, body),
+    ]
+
+
+# -- statistics of queries ------------------------------------------------------------------------
+
+#: ``open_stats(stats, line, queries)``: maxima of -inf and sums of 0.
+#: ``close_stats(stats, line, lse, count, all)``: log-sum-exps, and in place of the sums their
+#: reciprocals. Queries from ``count`` on see nothing, like those whose sum is 0.
+#: ``begin_slopes(lse, dlse, stats, totals, count)``: log-sum-exps, inf for rows that see nothing,
+#: and the cotangents of log-sum-exps (null: none) subtracted from the totals.
+FORWARD_STATS = f"""
+define internal void @open_stats(ptr %stats, i64 %line, i64 %n) #0 {{
+entry:
+br label %one
+one:
+%i = phi i64 [0, %entry], [%i_next, %one]
+%top = getelementptr float, ptr %stats, i64 %i
+%sum = getelementptr i8, ptr %top, i64 %line
+store float {_MINUS_INFINITY}, ptr %top
+store float 0.0, ptr %sum
+%i_next = add i64 %i, 1
+%more = icmp slt i64 %i_next, %n
+br i1 %more, label %one, label %done
+done:
+ret void
+}}
+define internal void @close_stats(ptr %stats, i64 %line, ptr %lse, i64 %count, i64 %n) #0 {{
+entry:
+br label %one
+one:
+%i = phi i64 [0, %entry], [%i_next, %close]
+%to = getelementptr float, ptr %lse, i64 %i
+%top_at = getelementptr float, ptr %stats, i64 %i
+%sum_at = getelementptr i8, ptr %top_at, i64 %line
+%is = icmp slt i64 %i, %count
+br i1 %is, label %sees, label %nothing
+sees:
+%sum = load float, ptr %sum_at
+%empty = fcmp oeq float %sum, 0.0
+br i1 %empty, label %nothing, label %some
+some:
+%top = load float, ptr %top_at
+%log = call float @s_log(float %sum)
+%found = fadd float %log, %top
+%inverse = fdiv float 1.0, %sum
+store float %found, ptr %to
+store float %inverse, ptr %sum_at
+br label %close
+nothing:
+store float {_MINUS_INFINITY}, ptr %to
+store float 0.0, ptr %sum_at
+br label %close
+close:
+%i_next = add i64 %i, 1
+%more = icmp slt i64 %i_next, %n
+br i1 %more, label %one, label %done
+done:
+ret void
+}}
+""".strip().splitlines()
+BACKWARD_STATS = f"""
+define internal void @begin_slopes(ptr %lse, ptr %dlse, ptr %stats, ptr %totals, i64 %n) #0 {{
+entry:
+%has = icmp ne ptr %dlse, null
+br label %one
+one:
+%i = phi i64 [0, %entry], [%i_next, %next]
+%lse_at = getelementptr float, ptr %lse, i64 %i
+%to = getelementptr float, ptr %stats, i64 %i
+%x = load float, ptr %lse_at
+%nothing = fcmp oeq float %x, {_MINUS_INFINITY}
+%y = select i1 %nothing, float {_INFINITY}, float %x
+store float %y, ptr %to
+br i1 %has, label %less, label %next
+less:
+%dlse_at = getelementptr float, ptr %dlse, i64 %i
+%total_at = getelementptr float, ptr %totals, i64 %i
+%d = load float, ptr %dlse_at
+%total = load float, ptr %total_at
+%left = fsub float %total, %d
+store float %left, ptr %total_at
+br label %next
+next:
+%i_next = add i64 %i, 1
+%more = icmp slt i64 %i_next, %n
+br i1 %more, label %one, label %done
+done:
+ret void
+}}
+""".strip().splitlines()
