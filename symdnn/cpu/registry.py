@@ -7,9 +7,10 @@ from functools import cache
 from symdnn.cpu import prefer_generated
 from symdnn.cpu.attention import attention
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
-from symdnn.cpu.elementwise import copies, elementwise, random_draws, scatter
+from symdnn.cpu.elementwise import copies, elementwise, gather, random_draws, scatter
 from symdnn.cpu.gemm import gemm
 from symdnn.cpu.nest import kernels as nest
+from symdnn.cpu.nest import line_kernels, norms
 from symdnn.cpu.onednn import kernels as onednn
 from symdnn.cpu.pool import lrn, pool, pool_nhwc
 from symdnn.cpu.reduce import batch_norm, reduce, softmax_inner_axis, softmax_last_axis
@@ -33,6 +34,8 @@ KERNELS: tuple[Row, ...] = (
     *elementwise.KERNELS,
     *pool.KERNELS,
     *nest.KERNELS,
+    *line_kernels.KERNELS,
+    *norms.KERNELS,
     *reduce.KERNELS,
     *batch_norm.KERNELS,
     *softmax_last_axis.KERNELS,
@@ -41,6 +44,7 @@ KERNELS: tuple[Row, ...] = (
     *random_draws.KERNELS,
     *attention.KERNELS,
     *copies.KERNELS,
+    *gather.KERNELS,
     *lrn.KERNELS,
     *conv_moments.KERNELS,
     # NumPy's, for calls that are too small to be worth compiling.

@@ -1,4 +1,4 @@
-"""Copies: fill, join, split, change a part of an array, gather rows by index.
+"""Copies: fill, join, split, change a part of an array, views.
 
 NumPy's references write into memory of their own. These kernels write into the plan's buffers, and
 large copies are compiled and use several threads.
@@ -6,7 +6,6 @@ large copies are compiled and use several threads.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from functools import cache
 from math import prod
@@ -15,30 +14,22 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import PermutedInputs, elementwise_launch
-from symdnn.cpu.elementwise.gather_ir import FLAG, gather_ir
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
-from symdnn.cpu.launch.fastcall import FastCall
-from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
-from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
-from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
+from symdnn.ops.array.view import Copy
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
-from symdnn.ops.core.shape import Alloc
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 
-__all__ = ["FillKernel", "GatherKernel", "CopyPiecesKernel", "KERNELS"]
+__all__ = ["FillKernel", "CopyPiecesKernel", "CopyViewKernel", "KERNELS"]
 
 #: With fewer elements NumPy's copies are as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 14
-#: Elements for which waking up another thread pays.
-_ELEMENTS_PER_THREAD = 1 << 15
-_ALL = (None, None, None)
-_Words = ctypes.c_int64
 
 
 def _refusal(types: Sequence[Any], min_work: int = _MIN_ELEMENTS_TO_COMPILE) -> str | None:
@@ -183,66 +174,44 @@ def same_memory(a: Any, b: Any) -> bool:
     return bool(a.strides == b.strides and address(a) == address(b))
 
 
-# -- rows -----------------------------------------------------------------------------------------
+# -- views ----------------------------------------------------------------------------------------
 
 
-class GatherKernel(Kernel[AdvancedSubtensor]):
-    """``x[index]`` for one index array of the first dimension: an embedding."""
+class CopyViewKernel(Kernel[DimShuffle | Reshape | Subtensor | Copy]):
+    """Copies a view where the result must not be one: reordered, reshaped, or an output."""
 
-    name = "llvm.gather"
-    traits = LLVM
+    name = "llvm.copy"
+    traits = LLVM_ASKS_THREADS
 
-    def refuses(self, call: Call[AdvancedSubtensor]) -> str | None:
-        """Needs an int32 or int64 index of the first dimension alone."""
-        op = call.op
-        if op.index[0] != "a" or any(e != _ALL for e in op.index[1:]):
-            return "it takes whole rows"
-        if call.inputs[1].dtype not in ("int32", "int64"):
-            return "it takes rows by int32 and int64"
-        return _refusal(call.outputs, 1 << 10)
+    def refuses(self, call: Call[DimShuffle | Reshape | Subtensor | Copy]) -> str | None:
+        """Refuses small results."""
+        return _refusal(call.outputs)
 
-    def bind(self, call: Call[AdvancedSubtensor]) -> Launch[Array]:
-        """A launch whose code serves all sizes."""
-        return _GatherLaunch(call)
+    def bind(self, call: Call[DimShuffle | Reshape | Subtensor | Copy]) -> Launch[Array]:
+        """A launch that copies the view, or for a reshape to a view of the result."""
+        return _CopyViewLaunch(call.op)
 
 
-class _GatherLaunch(CpuLaunch):
-    """``launch(inputs, outputs)``; an index out of range is an error."""
+class _CopyViewLaunch:
+    """``launch(inputs, outputs)``: copies the op's view, for a reshape to a view of the result."""
 
-    def __init__(self, call: Call) -> None:
-        x, index = call.inputs[:2]
-        y = call.outputs[0]
-        self._op: Any = call.op
-        self._run = threads.kernel(gather_ir, index.dtype)
-        length = prod(x.shape[1:])
-        count = threads.threads(prod(y.shape), _ELEMENTS_PER_THREAD)
-        rows = prod(y.shape) // max(length, 1)
-        words = [count, rows, 1, length * x.numpy.itemsize, x.shape[0], 0, 0, 0, 0]
-        self._words = (_Words * len(words))(*words)
+    def __init__(self, op: DimShuffle | Reshape | Subtensor | Copy) -> None:
+        self._op, self._copies = op, _CopyLaunches(True)
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Copy every row."""
-        x, index = inputs[:2]
-        (out,) = outputs
-        if not (x.flags.c_contiguous and out.flags.c_contiguous):
-            np.copyto(out, self._op.reference(*inputs))
-            return
-        words, index = self._words, np.ascontiguousarray(index)
-        words[FLAG + 1 : FLAG + 4] = [id(x), id(index), id(out)]
-        self._run(words)
-        if words[FLAG]:
-            words[FLAG] = 0
-            self._op.numpy_index(x.shape, inputs[1:])
-
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
-        """For contiguous operands; an index out of range stops it."""
-        if not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
-            return None
-        return FastCall.of(self._run, self._words, range(FLAG + 1, FLAG + 4), status=FLAG)
+        """Copy every element."""
+        x, (out,) = np.asarray(inputs[0]), outputs
+        if isinstance(self._op, Copy):
+            self._copies.copy(x, out)
+        elif isinstance(self._op, Reshape) and out.flags.c_contiguous:
+            self._copies.copy(x, out.reshape(x.shape))
+        else:
+            # Of an array without dimensions NumPy may give a scalar.
+            self._copies.copy(np.asarray(self._op.reference(*inputs)), out)
 
 
 KERNELS: tuple[Row, ...] = (
     ((Alloc,), (FillKernel(True), FillKernel(False))),
     ((Join, Split, IncSubtensor), (CopyPiecesKernel(True), CopyPiecesKernel(False))),
-    ((AdvancedSubtensor,), (GatherKernel(),)),
+    ((DimShuffle, Reshape, Subtensor, Copy), (CopyViewKernel(),)),
 )
