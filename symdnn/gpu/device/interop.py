@@ -26,6 +26,9 @@ _OTHER_CONTEXT = (
     "pycuda.autoinit, before you make arrays"
 )
 
+#: DLPack's number of the legacy default stream, whose handle is 0.
+_LEGACY_STREAM = 1
+
 
 def device_array(value: Any, ctx: Context, what: str) -> RawArray:
     """The memory of ``value`` as our array. The compute stream waits for the work that writes it.
@@ -39,7 +42,7 @@ def device_array(value: Any, ctx: Context, what: str) -> RawArray:
         return own
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:
-        array = from_dlpack(request(value, stream=ctx.stream), what)
+        array = from_dlpack(request(value, stream=ctx.stream or _LEGACY_STREAM), what)
     else:
         array = from_interface(interface, value, what)
         ctx.wait_for(interface.get("stream"))

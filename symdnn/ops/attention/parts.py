@@ -50,7 +50,7 @@ def attention_grad_parts(how: Scores, own: bool, *operands: Any) -> list[Variabl
     given = how.named(operands[7:])
     s, p, slope, seen = probabilities(how, q, k, given)
     if not own:
-        p = _by_lse(s, lse.dimshuffle(0, 1, 2, "x"), seen)
+        p = _by_lse(s, cast(lse, s.type.dtype).dimshuffle(0, 1, 2, "x"), seen)
     total = (dout * out).sum(axis=3, keepdims=True)
     if dlse is not None:
         total = total - dlse.dimshuffle(0, 1, 2, "x")

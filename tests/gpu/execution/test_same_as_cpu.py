@@ -397,7 +397,7 @@ def test_dlpack_takes_arrays_to_other_libraries(arrays, library, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "int64"])
-def test_dlpack_of_the_gpu_both_ways(arrays, dtype):
+def test_dlpack_of_the_gpu_both_ways(card, arrays, dtype):
     if arrays.of_pycuda:
         pytest.skip("PyCUDA's arrays have no DLPack")
     value = np.arange(30).reshape(5, 6).astype(numpy_dtype(dtype))
