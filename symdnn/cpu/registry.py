@@ -9,6 +9,7 @@ from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, random_draws, scatter
 from symdnn.cpu.gemm import gemm
 from symdnn.cpu.nest import kernels as nest
+from symdnn.cpu.nest import line_kernels
 from symdnn.cpu.onednn import kernels as onednn
 from symdnn.cpu.pool import lrn, pool, pool_nhwc
 from symdnn.cpu.reduce import batch_norm, reduce, softmax_inner_axis, softmax_last_axis
@@ -32,6 +33,7 @@ KERNELS: tuple[Row, ...] = (
     *elementwise.KERNELS,
     *pool.KERNELS,
     *nest.KERNELS,
+    *line_kernels.KERNELS,
     *reduce.KERNELS,
     *batch_norm.KERNELS,
     *softmax_last_axis.KERNELS,

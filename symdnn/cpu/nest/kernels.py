@@ -14,15 +14,12 @@ from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.nest.nest_ir import nest_ir
 from symdnn.cpu.nest.schedule import scheduled, word_names
-from symdnn.cpu.nest.top_k_ir import MAX_KEPT, TopKPlan, top_k_ir, top_k_words
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.op import Op
 from symdnn.graph.typing import Array, OpT
-from symdnn.graph.values.strides import merged
 from symdnn.ops.array.argreduce import ArgExtreme, ArgMax, ArgMin
 from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.array.sort import TopK
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest.nest import Fold, Nest
 from symdnn.ops.nest.of_ops import (
@@ -35,7 +32,7 @@ from symdnn.ops.nest.of_ops import (
     scan_nest,
 )
 
-__all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "TopKKernel", "block_of"]
+__all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "block_of"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
@@ -159,55 +156,7 @@ def _scan_block(
     return block_of(scan_nest(op, fold, sizes, _operands(inputs), _operands(outputs)))
 
 
-class TopKKernel(Kernel[TopK]):
-    """The few best elements of each line, in one pass over it."""
-
-    name = "llvm.nest"
-    traits = LLVM_ASKS_THREADS
-
-    def refuses(self, call: Call[TopK]) -> str | None:
-        """Needs code for the dtype, and a number of elements that is static and small."""
-        x, op = call.inputs[0], call.op
-        if x.dtype not in VALUES:
-            return "there is no code for these dtypes"
-        if op.static is None or abs(op.static) > MAX_KEPT:
-            return f"it takes at most {MAX_KEPT} elements, a number known when the graph is built"
-        return compile_refusal([x], lambda: prod(x.shape), _MIN_ELEMENTS_TO_COMPILE)
-
-    def never_fails(self, call: Call[TopK]) -> bool:
-        """Whether shared variables may be updated before it: always, since it cannot fail."""
-        return True
-
-    def bind(self, call: Call[TopK]) -> Launch[Array]:
-        """A launch for any strides."""
-        return StridedLaunch(partial(_top_k_block, call.op), reads=1)
-
-
-def _top_k_block(op: TopK, inputs: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock:
-    assert op.static is not None
-    x, operands = inputs[0], (inputs[0], *outputs)
-    others = [d for d in range(x.ndim) if d != op.axis]
-    sizes, steps = merged(
-        [x.shape[d] for d in others], [[a.strides[d] for d in others] for a in operands]
-    )
-    dtype = x.dtype.name
-    work = "float32" if dtype in ("float16", "bfloat16") else dtype
-    dense = x.strides[op.axis] == x.itemsize
-    plan = TopKPlan(dtype, work, outputs[1].dtype.name, op.static > 0, len(sizes), dense)
-    names = top_k_words(plan)
-    count = threads.threads(x.size, _ADDITIONS_PER_THREAD)
-    words = {"threads": count, "tasks": prod(sizes), "one": 1, "n": x.shape[op.axis]}
-    words |= {"k": abs(op.static)} | {f"kn{d}": n for d, n in enumerate(sizes) if d}
-    for name, a, own in zip(("x0", "y0", "y1"), operands, steps, strict=True):
-        words |= {f"{name}.i": a.strides[op.axis]}
-        words |= {f"{name}.k{d}": s for d, s in enumerate(own)}
-    run = threads.kernel(top_k_ir, plan)
-    at = [names.index(n) for n in ("x0", "y0", "y1")]
-    return StridedBlock(run, [words.get(n, 0) for n in names], at)
-
-
 KERNELS: tuple[Row, ...] = (
     ((ArgMax, ArgMin, FusedReduce), (NestReduceKernel(),)),
     (CUMULATIVE, (NestScanKernel(),)),
-    ((TopK,), (TopKKernel(),)),
 )

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.builder import FunctionBuilder
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
-from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.scalar_ir import STORED, Printer, load_as, store_as
+from symdnn.cpu.nest.lines_ir import LineBuilder, line_words
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import Builder as ProgramBuilder
-from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import ranks_before
 
 __all__ = ["MAX_KEPT", "TopKPlan", "top_k_ir", "top_k_words"]
 
 #: The most elements that are kept: they are inserted by moving those behind.
 MAX_KEPT = 256
+#: The line, and the best elements and their numbers.
+_OPERANDS = ("x0", "y0", "y1")
 #: Elements that are compared at a time.
 _BLOCK_ELEMENTS = 64
 
@@ -43,53 +42,24 @@ class TopKPlan:
 
 def top_k_words(plan: TopKPlan) -> list[str]:
     """Names of the words of the block; ``n`` elements of a line, of which ``k`` are wanted."""
-    names = ["threads", "tasks", "one", "n", "k", *(f"kn{d}" for d in range(1, plan.kept))]
-    for name in ("x0", "y0", "y1"):
-        names += [name, f"{name}.i", *(f"{name}.k{d}" for d in range(plan.kept))]
-    return names
+    return line_words(("k",), _OPERANDS, plan.kept)
 
 
 def top_k_ir(plan: TopKPlan) -> str:
     """The module of ``kernel``."""
     s = _TopKBuilder(plan)
     s.loops()
-    insert = s.insertion()
-    declared = sorted(s.declared)
-    lines = [*declared, *definitions(s.helpers), *insert, *THREADS, *s.lines, *next_task("task")]
-    return "\n".join([*lines, *METADATA]) + "\n"
+    return s.module(s.insertion())
 
 
-class _TopKBuilder(FunctionBuilder):
+class _TopKBuilder(LineBuilder):
     """Builds the function of tasks; ``%w`` is the block of parameters."""
 
     def __init__(self, plan: TopKPlan) -> None:
         super().__init__()
         self.plan, self.t = plan, STORED[plan.work]
-        self.helpers: set[str] = set()
-        self._tags = 0
         b = ProgramBuilder([plan.work, plan.work])
         self.better = b.program([ranks_before(b, b.input(0), b.input(1), plan.largest)])
-
-    def program(self, program: ScalarProgram, inputs: Sequence[str]) -> str:
-        """Append a scalar program with one result."""
-        self._tags += 1
-        printer = Printer(program, f"t{self._tags}_")
-        (found,) = printer.emit(inputs)
-        self.put(*printer.lines)
-        self.declared |= printer.declared
-        self.helpers |= printer.helpers
-        return found
-
-    def cast(self, value: str, source: str, target: str) -> str:
-        """The value in another dtype."""
-        b = ProgramBuilder([source])
-        return self.program(b.program([b.cast(b.input(0), target)]), [value])
-
-    def value(self, dtype: str, pointer: str) -> str:
-        """Load a number."""
-        self._tags += 1
-        self.put(*load_as(dtype, f"%l{self._tags}", pointer))
-        return f"%l{self._tags}"
 
     def element(self, i: str) -> str:
         """Element ``i`` of the line, in the dtype of comparisons."""
@@ -102,28 +72,13 @@ class _TopKBuilder(FunctionBuilder):
 
     def loops(self) -> None:
         """Append the function ``rows`` but its end."""
-        entry = []
-        for i, name in enumerate(top_k_words(self.plan)):
-            operand = name in ("x0", "y0", "y1")
-            entry += data_of(f"%{name}.data", i) if operand else word(f"%{name}", i)
-        entry += [
+        lines = self.begin(
+            top_k_words(self.plan), _OPERANDS, self.plan.kept,
             f"%best = alloca [{MAX_KEPT} x {self.t}], align 64",
             f"%where = alloca [{MAX_KEPT} x i64], align 64",
             "%count = alloca i64", "%k_last = sub i64 %k, 1",
             f"%worst_at = getelementptr {self.t}, ptr %best, i64 %k_last",
-        ]  # fmt: skip
-        self.tasks(entry, "task")
-        indices, rest = list[str](), "%r"
-        for d in reversed(range(1, self.plan.kept)):
-            indices.append(self.new(f"urem i64 {rest}, %kn{d}"))
-            rest = self.new(f"udiv i64 {rest}, %kn{d}")
-        indices = [rest, *indices[::-1]][: self.plan.kept]
-        lines = []
-        for name in ("x0", "y0", "y1"):
-            base = f"%{name}.data"
-            for d, index in enumerate(indices):
-                base = self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.k{d}"))
-            lines.append(base)
+        )  # fmt: skip
         self.put(f"%line = getelementptr i8, ptr {lines[0]}, i64 0", "store i64 0, ptr %count")
         self.put(*store_as(self.plan.work, self.zero(), "%worst_at"))
         self.counted("block", 0, "%n", self._block, step=_BLOCK_ELEMENTS)

@@ -28,7 +28,7 @@ _KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 
 @dataclass(frozen=True)
 class Sort(Op):
-    """``x`` in ascending order along ``axis``; NaNs come last."""
+    """``x`` in ascending order along ``axis``; NaNs come last, 0 and -0 in any order."""
 
     axis: int
 
@@ -36,7 +36,7 @@ class Sort(Op):
         return _with_axis(self, x, self.axis)
 
     def reference(self, x: Array) -> Array:
-        return np.sort(_ordered(x), axis=self.axis, kind="stable").astype(x.dtype, copy=False)
+        return np.sort(_ordered(x), axis=self.axis).astype(x.dtype, copy=False)
 
     def shapes(
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
@@ -109,7 +109,7 @@ def sort(
 ) -> Variable:
     """``a`` in ascending order along ``axis`` (flattened when None).
 
-    The sort is always stable, which every ``kind`` permits.
+    Equal elements can't be told apart but for 0 and -0, whose order is not said.
     """
     v, where = _prepared("sort", a, axis, kind, order)
     return Sort(where)(v)

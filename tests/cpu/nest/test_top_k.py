@@ -6,7 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.nest.kernels import TopKKernel
+from symdnn.cpu.nest.line_kernels import TopKKernel
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.sort import TopK
 from tests.cpu.harness import call_of, compiled, launched

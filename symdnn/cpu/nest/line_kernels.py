@@ -1,0 +1,147 @@
+"""Kernels of leaves whose task is a line: top-k and sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.cpu.ir.scalar_ir import VALUES
+from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.scratch import address, aligned
+from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
+from symdnn.cpu.nest import numpy_sort
+from symdnn.cpu.nest.sort_ir import SortPlan, sort_ir, sort_words
+from symdnn.cpu.nest.top_k_ir import MAX_KEPT, TopKPlan, top_k_ir, top_k_words
+from symdnn.cpu.threads import threads
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.typing import Array
+from symdnn.graph.values.strides import merged
+from symdnn.ops.array.sort import ArgSort, Sort, TopK
+
+__all__ = ["KERNELS", "SortKernel", "TopKKernel"]
+
+#: With fewer elements NumPy is as fast.
+_MIN_ELEMENTS_TO_COMPILE = 1 << 12
+#: Work for which waking up another thread pays, and that of an element of a sort, in additions.
+_ADDITIONS_PER_THREAD, _SORT_ADDITIONS = 1 << 15, 8
+
+
+def _line_words(cost: int, axis: int, operands: Mapping[str, Array]) -> tuple[dict[str, int], int]:
+    """The words that all leaves have, and the number of axes that lines lie along.
+
+    ``cost`` is the work in all, ``axis`` that of the operands' lines.
+    """
+    arrays = list(operands.values())
+    x = arrays[0]
+    others = [d for d in range(x.ndim) if d != axis]
+    sizes, steps = merged(
+        [x.shape[d] for d in others], [[a.strides[d] for d in others] for a in arrays]
+    )
+    words = {"threads": threads.threads(cost, _ADDITIONS_PER_THREAD), "tasks": prod(sizes)}
+    words |= {"one": 1, "n": x.shape[axis]} | {f"kn{d}": n for d, n in enumerate(sizes) if d}
+    for (name, a), own in zip(operands.items(), steps, strict=True):
+        words |= {name: 0, f"{name}.i": a.strides[axis]}
+        words |= {f"{name}.k{d}": s for d, s in enumerate(own)}
+    return words, len(sizes)
+
+
+def _block(
+    run: Any, names: Sequence[str], words: Mapping[str, int], keep: Any = None
+) -> StridedBlock:
+    at = [names.index(n) for n in ("x0", "y0", "y1") if n in names]
+    return StridedBlock(run, [words[n] for n in names], at, keep)
+
+
+class TopKKernel(Kernel[TopK]):
+    """The few best elements of each line, in one pass over it."""
+
+    name = "llvm.nest"
+    traits = LLVM_ASKS_THREADS
+
+    def refuses(self, call: Call[TopK]) -> str | None:
+        """Needs code for the dtype, and a number of elements that is static and small."""
+        x, op = call.inputs[0], call.op
+        if x.dtype not in VALUES:
+            return "there is no code for these dtypes"
+        if op.static is None or abs(op.static) > MAX_KEPT:
+            return f"it takes at most {MAX_KEPT} elements, a number known when the graph is built"
+        return compile_refusal([x], lambda: prod(x.shape), _MIN_ELEMENTS_TO_COMPILE)
+
+    def never_fails(self, call: Call[TopK]) -> bool:
+        """Whether shared variables may be updated before it: always, since it cannot fail."""
+        return True
+
+    def bind(self, call: Call[TopK]) -> Launch[Array]:
+        """A launch for any strides."""
+        return StridedLaunch(partial(_top_k_block, call.op), reads=1)
+
+
+def _top_k_block(op: TopK, inputs: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock:
+    assert op.static is not None
+    x, operands = inputs[0], (inputs[0], *outputs)
+    dtype = x.dtype.name
+    work = "float32" if dtype in ("float16", "bfloat16") else dtype
+    dense = x.strides[op.axis] == x.itemsize
+    named = dict(zip(("x0", "y0", "y1"), operands, strict=True))
+    words, kept = _line_words(x.size, op.axis, named)
+    plan = TopKPlan(dtype, work, outputs[1].dtype.name, op.static > 0, kept, dense)
+    words["k"] = abs(op.static)
+    return _block(threads.kernel(top_k_ir, plan), top_k_words(plan), words)
+
+
+class SortKernel(Kernel[Sort | ArgSort]):
+    """Sorts of lines and their indices, by NumPy's vectorised sort in threads."""
+
+    name = "llvm.sort"
+    traits = LLVM_ASKS_THREADS
+
+    def refuses(self, call: Call[Sort | ArgSort]) -> str | None:
+        """Needs code for the dtype, and NumPy's functions."""
+        x = call.inputs[0]
+        if x.dtype not in VALUES:
+            return "there is no code for these dtypes"
+        refusal = compile_refusal([x], lambda: prod(x.shape), _MIN_ELEMENTS_TO_COMPILE)
+        return refusal or numpy_sort.problem()
+
+    def never_fails(self, call: Call[Sort | ArgSort]) -> bool:
+        """Whether shared variables may be updated before it: always, since it cannot fail."""
+        return True
+
+    def bind(self, call: Call[Sort | ArgSort]) -> Launch[Array]:
+        """A launch for any strides."""
+        return StridedLaunch(partial(_sort_block, call.op))
+
+
+def _sort_block(
+    op: Sort | ArgSort, inputs: Sequence[Array], outputs: Sequence[Array]
+) -> StridedBlock:
+    (x,), (y,) = inputs, outputs
+    words, kept = _line_words(x.size * _SORT_ADDITIONS, op.axis, {"x0": x, "y0": y})
+    dtype, work = x.dtype.name, _sorted_as(x.dtype.name)
+    how = "values" if isinstance(op, Sort) else "packed"
+    if how == "packed" and (numpy_dtype(work).itemsize > 4 or words["n"] >> 32):
+        how = "wide"
+    dense = x.strides[op.axis] == x.itemsize, y.strides[op.axis] == y.itemsize
+    plan = SortPlan(how, dtype, work, kept, dense)
+    part = aligned(8 * words["n"]) if plan.uses_scratch else 0
+    scratch = np.empty(2 * part * words["threads"], np.uint8)
+    number = {"values": work, "packed": "uint64", "wide": "int64"}[how]
+    words |= {"sort": numpy_sort.sort_address(number), "part": part}
+    words |= {"argsort": numpy_sort.argsort_address(work), "scratch": address(scratch)}
+    return _block(threads.kernel(sort_ir, plan), sort_words(plan), words, scratch)
+
+
+def _sorted_as(dtype: str) -> str:
+    """The dtype in which elements are compared: it has all of their values."""
+    if numpy_dtype(dtype).itemsize >= 4:
+        return dtype
+    return "float32" if TensorType(dtype).is_float else "int32"
+
+
+KERNELS: tuple[Row, ...] = (((TopK,), (TopKKernel(),)), ((Sort, ArgSort), (SortKernel(),)))

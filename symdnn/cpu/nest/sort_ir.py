@@ -1,0 +1,210 @@
+"""LLVM IR of sorts: a leaf of nests, whose lines NumPy's sort of contiguous numbers sorts.
+
+That sort is vectorised for each processor, but not stable. An argsort of elements of up to 32 bits
+is stable all the same: its line is copied to 64-bit integers that have an element's place in the
+order above and its index below, and these are all different. Longer elements are sorted by NumPy's
+argsort, then the indices of each run of equal elements among themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from symdnn.cpu.ir.loops_ir import ACCESS
+from symdnn.cpu.ir.scalar_ir import VALUES, store_as
+from symdnn.cpu.nest.lines_ir import LineBuilder, line_words
+from symdnn.graph.type import TensorType, numpy_dtype
+
+__all__ = ["SortPlan", "sort_ir", "sort_words"]
+
+_OPERANDS = ("x0", "y0")
+_SIGN = 1 << 31
+
+
+@dataclass(frozen=True)
+class SortPlan:
+    """What the text depends on: how it sorts, dtypes, axes besides the line's.
+
+    ``how``: ``values``; ``packed`` or ``wide`` for indices. ``work`` is the dtype that is sorted,
+    ``dense`` are the operands whose lines are contiguous.
+    """
+
+    how: str
+    dtype: str
+    work: str
+    kept: int
+    dense: tuple[bool, bool]
+
+    @property
+    def in_result(self) -> bool:
+        """Whether the line of the result is where it is sorted, so that no scratch is needed."""
+        return self.dense[1] and (self.how != "values" or self.work == self.dtype)
+
+    @property
+    def uses_scratch(self) -> bool:
+        """Whether a line is copied to scratch."""
+        return not self.in_result or (self.how == "wide" and not self.dense[0])
+
+
+def sort_words(plan: SortPlan) -> list[str]:
+    """Names of the words of the block.
+
+    ``sort`` is the address of NumPy's function for what is sorted, ``argsort`` that for indices.
+    ``scratch`` has for each thread two lines of 8 bytes an element, of ``part`` bytes each.
+    """
+    return line_words(("sort", "argsort", "scratch", "part"), _OPERANDS, plan.kept)
+
+
+def sort_ir(plan: SortPlan) -> str:
+    """The module of ``kernel``."""
+    s = _SortBuilder(plan)
+    s.loops()
+    return s.module()
+
+
+class _SortBuilder(LineBuilder):
+    def __init__(self, plan: SortPlan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def loops(self) -> None:
+        """Append the function ``rows`` but its end."""
+        x, y = self.begin(
+            sort_words(self.plan), _OPERANDS, self.plan.kept,
+            "%thread32 = call i32 @omp_get_thread_num()", "%thread = zext i32 %thread32 to i64",
+            "%slot = mul i64 %thread, %part", "%slots = mul i64 %slot, 2",
+            "%memory = inttoptr i64 %scratch to ptr",
+            "%mine = getelementptr i8, ptr %memory, i64 %slots",
+            "%other = getelementptr i8, ptr %mine, i64 %part",
+            "%sorted_by = inttoptr i64 %sort to ptr", "%found_by = inttoptr i64 %argsort to ptr",
+        )  # fmt: skip
+        getattr(self, f"_{self.plan.how}")(x, y, y if self.plan.in_result else "%mine")
+
+    # -- loops over a line ------------------------------------------------------------------------
+
+    def place(self, k: int, base: str, i: str) -> str:
+        """The address of element ``i`` of an operand's line."""
+        if not self.plan.dense[k]:
+            return self.bytes_at(base, self.new(f"mul i64 {i}, %{_OPERANDS[k]}.i"))
+        size = numpy_dtype(self.plan.dtype).itemsize if k == 0 or self.plan.how == "values" else 8
+        return self.new(f"getelementptr i{8 * size}, ptr {base}, i64 {i}")
+
+    def each(self, body: Callable[[str], None]) -> None:
+        """A loop over the line, whose iterations are independent."""
+        self._tags += 1
+
+        def one(i: str, _: list[str]) -> list[str]:
+            body(i)
+            return []
+
+        self.counted(f"each{self._tags}", 0, "%n", one, parallel=True)
+
+    def element(self, base: str, i: str) -> str:
+        """Element ``i`` of the operand's line, in the dtype of comparisons."""
+        found = self.value(self.plan.dtype, self.place(0, base, i), ACCESS)
+        return self.cast(found, self.plan.dtype, self.plan.work)
+
+    def store(self, dtype: str, value: str, pointer: str) -> None:
+        self.put(*store_as(dtype, value, self.bytes_at(pointer, "0"), ACCESS))
+
+    def slot(self, bits: int, line: str, i: str) -> str:
+        return self.new(f"getelementptr i{bits}, ptr {line}, i64 {i}")
+
+    # -- the three ways ---------------------------------------------------------------------------
+
+    def _values(self, x: str, y: str, line: str) -> None:
+        dtype, work = self.plan.dtype, self.plan.work
+        bits = 8 * int(numpy_dtype(work).itemsize)
+        self.each(lambda i: self.store(work, self.element(x, i), self.slot(bits, line, i)))
+        self.put(f"call i32 %sorted_by(ptr {line}, i64 %n, ptr null)")
+        if line == y:
+            return
+
+        def leave(i: str) -> None:
+            found = self.value(work, self.slot(bits, line, i), ACCESS)
+            self.store(dtype, self.cast(found, work, dtype), self.place(1, y, i))
+
+        self.each(leave)
+
+    def _packed(self, x: str, y: str, line: str) -> None:
+        def pack(i: str) -> None:
+            key = self.new(f"zext i32 {self._key(self.element(x, i))} to i64")
+            high = self.new(f"shl i64 {key}, 32")
+            self.store("int64", self.new(f"or i64 {high}, {i}"), self.slot(64, line, i))
+
+        def leave(i: str) -> None:
+            found = self.value("int64", self.slot(64, line, i), ACCESS)
+            self.store("int64", self.new(f"and i64 {found}, {(1 << 32) - 1}"), self.place(1, y, i))
+
+        self.each(pack)
+        self.put(f"call i32 %sorted_by(ptr {line}, i64 %n, ptr null)")
+        self.each(leave)
+
+    def _key(self, value: str) -> str:
+        """The place of a number in the order, as an unsigned integer; equal numbers have one."""
+        if self.plan.work == "uint32":
+            return value
+        if self.plan.work == "int32":
+            return self.new(f"xor i32 {value}, {_SIGN}")
+        zero = self.new(f"fadd float {value}, 0.0")  # -0 becomes 0
+        bits = self.new(f"bitcast float {zero} to i32")
+        negative = self.new(f"ashr i32 {bits}, 31")
+        key = self.new(f"xor i32 {bits}, {self.new(f'or i32 {negative}, {_SIGN}')}")
+        nan = self.new(f"fcmp uno float {value}, {value}")
+        return self.new(f"select i1 {nan}, i32 -1, i32 {key}")
+
+    def _wide(self, x: str, y: str, line: str) -> None:
+        given = x
+        if not self.plan.dense[0]:
+            given = "%other"
+            work = self.plan.work
+            self.each(lambda i: self.store(work, self.element(x, i), self.slot(64, given, i)))
+        self.each(lambda i: self.store("int64", i, self.slot(64, line, i)))
+        self.put(f"call i32 %found_by(ptr {given}, ptr {line}, i64 %n, ptr null)")
+        self._order_runs(given, line)
+        if line == y:
+            return
+
+        def leave(i: str) -> None:
+            found = self.value("int64", self.slot(64, line, i), ACCESS)
+            self.store("int64", found, self.place(1, y, i))
+
+        self.each(leave)
+
+    def _order_runs(self, given: str, line: str) -> None:
+        """Sort the indices of each run of equal elements."""
+        t = VALUES[self.plan.work]
+
+        def element(k: str) -> str:
+            at = self.new(f"load i64, ptr {self.slot(64, line, k)}")
+            return self.new(
+                f"load {t}, ptr {self.new(f'getelementptr {t}, ptr {given}, i64 {at}')}"
+            )
+
+        def one(i: str, run: list[str]) -> list[str]:
+            begun, before = run
+            ends = self.new(f"icmp eq i64 {i}, %n")
+            now = element(self.least(i, self.new("sub i64 %n, 1")))
+            differs = self.new(f"or i1 {ends}, {self._differ(before, now)}")
+            length = self.new(f"sub i64 {i}, {begun}")
+            several = self.new(f"icmp sgt i64 {length}, 1")
+
+            def order() -> None:
+                first = self.slot(64, line, begun)
+                self.put(f"call i32 %sorted_by(ptr {first}, i64 {length}, ptr null)")
+
+            self.when("run", self.new(f"and i1 {differs}, {several}"), order)
+            return [self.new(f"select i1 {differs}, i64 {i}, i64 {begun}"), now]
+
+        end = self.new("add i64 %n, 1")
+        self.counted("runs", 1, end, one, ["0", element("0")], ["i64", t])
+
+    def _differ(self, a: str, b: str) -> str:
+        t = VALUES[self.plan.work]
+        if not TensorType(self.plan.work).is_float:
+            return self.new(f"icmp ne {t} {a}, {b}")
+        numbers = self.new(f"fcmp une {t} {a}, {b}")
+        nans = [self.new(f"fcmp uno {t} {v}, {v}") for v in (a, b)]
+        both = self.new(f"and i1 {nans[0]}, {nans[1]}")
+        return self.new(f"and i1 {numbers}, {self.new(f'xor i1 {both}, true')}")

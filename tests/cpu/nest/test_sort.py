@@ -1,0 +1,93 @@
+"""Sorts of lines by compiled loops around NumPy's sort, against the references."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu.nest import numpy_sort
+from symdnn.cpu.nest.line_kernels import SortKernel
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.ops.array.sort import ArgSort, Sort
+from tests.cpu.harness import call_of, compiled, launched
+
+pytestmark = [
+    *compiled, pytest.mark.skipif(bool(numpy_sort.problem()), reason=str(numpy_sort.problem()))
+]  # fmt: skip
+
+KERNEL = SortKernel()
+DTYPES = [
+    "float32", "float64", "float16", "bfloat16", "bool", "int8", "uint8", "int16", "uint16",
+    "int32", "uint32", "int64", "uint64",
+]  # fmt: skip
+
+
+def agree(x, axis):
+    """Values and indices are the references', with one thread and with three."""
+    for op in (Sort(axis), ArgSort(axis)):
+        wanted = op.reference(x)
+        for count in (1, 3):
+            with config.change_flags(**{"openmp.threads": count}):
+                result = TensorType(wanted.dtype.name, wanted.shape)
+                (found,) = launched(KERNEL, call_of(op, (x,), result), (x,))
+            narrow = x.dtype.name == "bfloat16" and isinstance(op, Sort)  # NumPy knows no NaN of it
+            pair = [v.astype("float32") if narrow else v for v in (found, wanted)]
+            np.testing.assert_array_equal(*pair)
+
+
+def drawn(rng, dtype, shape):
+    """Numbers with ties, NaN, infinities and zeros of both signs where there are such."""
+    x = rng.normal(size=shape) * 20
+    if TensorType(dtype).is_float:
+        x = np.where(rng.random(shape) < 0.1, np.nan, x)
+        x = np.where(rng.random(shape) < 0.1, rng.choice([0.0, -0.0, np.inf, -np.inf], shape), x)
+        return x.astype(numpy_dtype(dtype))
+    info = np.iinfo(dtype) if dtype != "bool" else np.iinfo("int8")
+    some = rng.integers(info.min, info.max, shape, numpy_dtype(dtype) if dtype != "bool" else "i1")
+    return np.where(rng.random(shape) < 0.5, some, some[..., :1]).astype(numpy_dtype(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_strides(rng, dtype):
+    x = drawn(rng, dtype, (9, 5, 70))
+    for axis in range(3):
+        agree(x, axis)
+    agree(np.asfortranarray(x), 2)
+    agree(np.asfortranarray(x), 0)
+    agree(x[::-2, :, ::-3], 2)
+    agree(np.broadcast_to(x[:, :1], x.shape), 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint32"])
+@pytest.mark.parametrize("n", [1, 2, 16, 257, 20000])
+def test_lengths(rng, dtype, n):
+    agree(drawn(rng, dtype, (3, n)), 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint64"])
+def test_one_value_and_order(dtype):
+    for x in (np.full(5000, 3), np.arange(5000) % 7, np.arange(5000)[::-1], np.arange(5000)):
+        agree(x.astype(dtype), 0)
+    agree(np.full((2, 3000), np.nan).astype("float64"), 1)
+
+
+def test_no_elements_and_other_dtypes_are_refused():
+    for x in (np.zeros((0, 4)), np.zeros((4, 0)), np.zeros((40, 400), "complex64")):
+        call = call_of(Sort(1), (x,))
+        assert KERNEL.refuses(call)
+
+
+def test_a_function_runs_it_and_its_gradient(rng):
+    x, w = T.fmatrix("x"), T.fmatrix("w")
+    y = T.sort(x, 0)
+    outs = [y, T.argsort(x, 1), symdnn.grad((y * w).sum(), x)]
+    f = symdnn.function([x, w], outs, mode=symdnn.Mode(target="cpu"))
+    data, weights = rng.normal(size=(2, 100, 60)).astype("float32")
+    for _ in range(3):
+        values, indices, gradient = f(data, weights)
+    np.testing.assert_array_equal(values, np.sort(data, 0))
+    np.testing.assert_array_equal(indices, np.argsort(data, 1))
+    rank = np.argsort(np.argsort(data, 0), 0)
+    np.testing.assert_array_equal(gradient, np.take_along_axis(weights, rank, 0))
+    assert "llvm.sort" in str(f.lowering_report())
