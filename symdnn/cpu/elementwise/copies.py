@@ -1,4 +1,4 @@
-"""Copies: fill, join, split, change a part of an array, gather rows by index.
+"""Copies: fill, join, split, change a part of an array, views, rows by index.
 
 NumPy's references write into memory of their own. These kernels write into the plan's buffers, and
 large copies are compiled and use several threads.
@@ -28,8 +28,9 @@ from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
+from symdnn.ops.array.view import Copy
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
-from symdnn.ops.core.shape import Alloc
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 
 __all__ = ["FillKernel", "GatherKernel", "CopyPiecesKernel", "KERNELS"]
 
@@ -183,6 +184,41 @@ def same_memory(a: Any, b: Any) -> bool:
     return bool(a.strides == b.strides and address(a) == address(b))
 
 
+# -- views ----------------------------------------------------------------------------------------
+
+
+class CopyViewKernel(Kernel[DimShuffle | Reshape | Subtensor | Copy]):
+    """Copies a view where the result must not be one: reordered, reshaped, or an output."""
+
+    name = "llvm.copy"
+    traits = LLVM_ASKS_THREADS
+
+    def refuses(self, call: Call[DimShuffle | Reshape | Subtensor | Copy]) -> str | None:
+        """Refuses small results."""
+        return _refusal(call.outputs)
+
+    def bind(self, call: Call[DimShuffle | Reshape | Subtensor | Copy]) -> Launch[Array]:
+        """A launch that copies the view, or for a reshape to a view of the result."""
+        return _CopyViewLaunch(call.op)
+
+
+class _CopyViewLaunch:
+    """``launch(inputs, outputs)``: copies the op's view, for a reshape to a view of the result."""
+
+    def __init__(self, op: DimShuffle | Reshape | Subtensor | Copy) -> None:
+        self._op, self._copies = op, _CopyLaunches(True)
+
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Copy every element."""
+        (x, *_), (out,) = inputs, outputs
+        if isinstance(self._op, Copy):
+            self._copies.copy(x, out)
+        elif isinstance(self._op, Reshape) and out.flags.c_contiguous:
+            self._copies.copy(x, out.reshape(x.shape))
+        else:
+            self._copies.copy(self._op.reference(*inputs), out)
+
+
 # -- rows -----------------------------------------------------------------------------------------
 
 
@@ -244,5 +280,6 @@ class _GatherLaunch(CpuLaunch):
 KERNELS: tuple[Row, ...] = (
     ((Alloc,), (FillKernel(True), FillKernel(False))),
     ((Join, Split, IncSubtensor), (CopyPiecesKernel(True), CopyPiecesKernel(False))),
+    ((DimShuffle, Reshape, Subtensor, Copy), (CopyViewKernel(),)),
     ((AdvancedSubtensor,), (GatherKernel(),)),
 )

@@ -12,6 +12,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.elementwise.tiles_ir import tile_words, tiled, tiles_ir
 from symdnn.cpu.ir.loops_ir import LoopOperand, elementwise_ir, inner
 from symdnn.cpu.ir.scalar_ir import VALUES, refusal
 from symdnn.cpu.launch.fastcall import FastCall
@@ -123,6 +124,14 @@ def _block(
     read = [np.broadcast_to(a, shape) for a in inputs]
     arrays = [*read, *outputs]
     sizes, steps = merged(shape, [a.strides for a in arrays])
+    count = threads.threads(prod(sizes) * max(program.cost, 2), _ADDITIONS_PER_THREAD)
+    tile = tiled(program, sizes, [(a.dtype.name, s) for a, s in zip(arrays, steps)])
+    if tile is not None:
+        plan, words = tile
+        names = tile_words(plan)
+        values = [count if n == "threads" else words.get(n, 0) for n in names]
+        run = threads.kernel(tiles_ir, plan)
+        return StridedBlock(run, values, [names.index(n) for n, _ in plan.named])
     operands = [
         LoopOperand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
         for i, (a, s) in enumerate(zip(arrays, steps))
@@ -130,13 +139,12 @@ def _block(
     reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
     run = threads.kernel(elementwise_ir, program, len(sizes), reads, writes)
     rows = prod(sizes[:-1])
-    work = prod(sizes) * max(program.cost, 2)
-    words = [threads.threads(work, _ADDITIONS_PER_THREAD), rows, sizes[-1], *sizes[1:-1]]
+    values = [count, rows, sizes[-1], *sizes[1:-1]]
     at = []
     for step in steps:
-        at.append(len(words))
-        words += [0, step[-1], *step[:-1]]
-    return StridedBlock(run, words, at)
+        at.append(len(values))
+        values += [0, step[-1], *step[:-1]]
+    return StridedBlock(run, values, at)
 
 
 KERNELS: tuple[Row, ...] = (

@@ -73,6 +73,7 @@ def elementwise_ir(
     lines = [
         *sorted(printer.declared),
         *definitions(printer.helpers),
+        "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)",
         *THREADS,
         "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
         "entry:",
@@ -82,13 +83,7 @@ def elementwise_ir(
         "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
         *_bases(named, ndim),
         *once,
-        "br label %element",
-        "element:",
-        "%i = phi i64 [%i0, %row], [%i_next, %element]",
-        *body,
-        "%i_next = add nuw nsw i64 %i, 1",
-        "%more = icmp slt i64 %i_next, %i1",
-        "br i1 %more, label %element, label %row_end, !llvm.loop !1",
+        *(_copy(reads[0]) if _copies(program, reads, writes) else _elements(body)),
         "row_end:",
         "%r_next = add nuw nsw i64 %r, 1",
         "%rows_left = icmp slt i64 %r_next, %r1",
@@ -103,6 +98,45 @@ def elementwise_ir(
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _elements(body: Sequence[str]) -> list[str]:
+    """Lines of the loop over a row's elements."""
+    return [
+        "br label %element",
+        "element:",
+        "%i = phi i64 [%i0, %row], [%i_next, %element]",
+        *body,
+        "%i_next = add nuw nsw i64 %i, 1",
+        "%more = icmp slt i64 %i_next, %i1",
+        "br i1 %more, label %element, label %row_end, !llvm.loop !1",
+    ]
+
+
+def _copies(
+    program: ScalarProgram, reads: Sequence[LoopOperand], writes: Sequence[LoopOperand]
+) -> bool:
+    """Whether rows are copied as they are."""
+    return (
+        not program.body
+        and len(writes) == 1
+        and list(reads) == list(writes)
+        and reads[0].inner == "dense"
+    )
+
+
+def _copy(o: LoopOperand) -> list[str]:
+    """Lines that copy a row at once: of short ones a loop over vectors leaves too many numbers."""
+    size = numpy_dtype(o.dtype).itemsize
+    return [
+        f"%first = mul i64 %i0, {size}",
+        "%count = sub i64 %i1, %i0",
+        f"%bytes = mul i64 %count, {size}",
+        "%from = getelementptr i8, ptr %base_x0, i64 %first",
+        "%to = getelementptr i8, ptr %base_y0, i64 %first",
+        "call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)",
+        "br label %row_end",
+    ]
 
 
 # -- operands -------------------------------------------------------------------------------------

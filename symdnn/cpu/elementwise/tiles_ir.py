@@ -1,0 +1,464 @@
+"""LLVM IR of elementwise loops over operands whose neighbours in memory lie along two axes.
+
+The result of ``x + y.T`` has neighbours along the axis of lanes, ``y`` along another one. A loop
+along either would read or write one number of a cache line at a time. So the loops go over tiles:
+what lies across the lanes is *turned* into a dense buffer, or out of one, by transposing blocks of
+8 by 8 numbers in registers, and the loop over a tile's elements is as any other. A copy is turned
+without a buffer. An axis of a few numbers is not turned: one iteration has all of them, so that
+LLVM sees loads and stores of interleaved vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from symdnn.cpu.ir.builder import FunctionBuilder
+from symdnn.cpu.ir.loops_ir import (
+    ACCESS,
+    METADATA,
+    THREADS,
+    LoopOperand,
+    address,
+    data_of,
+    next_task,
+    read,
+    word,
+)
+from symdnn.cpu.ir.math_ir import definitions
+from symdnn.cpu.ir.scalar_ir import Printer, load_as, store_as
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.core.scalar import ScalarProgram
+
+__all__ = ["TILE_LANES", "TilePlan", "tile_words", "tiled", "tiles_ir"]
+
+#: A result's axis that is shorter is across the lanes, if the other one is longer.
+_MIN_LANES = 16
+#: An axis across the lanes of up to so many elements is part of the code.
+_MAX_FEW = 4
+
+#: Elements of a tile along the lanes, and most of them along the other axis; lanes of few rows.
+TILE_LANES, _MOST_ROWS, _LANES_OF_FEW = 64, 64, 2048
+#: Bytes of all buffers, which stay in the first cache.
+_BUFFER_BYTES = 1 << 14
+#: Rows and columns of a block that is transposed in registers; bytes of a register's lane.
+_BLOCK, _LANE_BYTES = 8, 16
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """What the text depends on.
+
+    ``outer`` is the number of axes around tiles. The kinds of operands are those of
+    :class:`~symdnn.cpu.ir.loops_ir.LoopOperand` along the lanes, or ``turned``: dense across them.
+    ``few`` is the length of the axis across, where it is short and turned operands have no gaps.
+    """
+
+    program: ScalarProgram
+    outer: int
+    reads: tuple[LoopOperand, ...]
+    writes: tuple[LoopOperand, ...]
+    few: int = 0
+
+    @property
+    def named(self) -> list[tuple[str, LoopOperand]]:
+        """Operands with their names."""
+        found = [(f"x{i}", o) for i, o in enumerate(self.reads)]
+        return found + [(f"y{i}", o) for i, o in enumerate(self.writes)]
+
+    @property
+    def turned(self) -> list[tuple[str, LoopOperand]]:
+        """Operands that are turned."""
+        return [(n, o) for n, o in self.named if o.inner == "turned"]
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether one operand is copied, and nothing else happens."""
+        kinds = {o.inner for _, o in self.named}
+        return not self.program.body and kinds == {"turned", "dense"} and len(self.named) == 2
+
+    @property
+    def lanes(self) -> int:
+        """The most lanes of a tile."""
+        return _LANES_OF_FEW if self.few else TILE_LANES
+
+    @property
+    def rows(self) -> int:
+        """The most rows of a tile: its buffers stay in the first cache."""
+        if self.few:
+            return self.few
+        nbytes = TILE_LANES * sum(numpy_dtype(o.dtype).itemsize for _, o in self.turned)
+        return int(max(_BLOCK, min(_MOST_ROWS, _BUFFER_BYTES // nbytes // _BLOCK * _BLOCK)))
+
+
+def tile_words(plan: TilePlan) -> list[str]:
+    """Names of the words of the block.
+
+    A tile has up to :attr:`TilePlan.rows` of ``M`` rows and up to :attr:`TilePlan.lanes` of ``L``
+    lanes; there are ``MB`` and ``LB`` tiles along them.
+    """
+    names = ["threads", "tasks", "one", "L", "M", "LB", "MB"]
+    names += [f"n{d}" for d in range(1, plan.outer)]
+    for name, _ in plan.named:
+        names += [name, f"{name}.l", f"{name}.m", *(f"{name}.o{d}" for d in range(plan.outer))]
+    return names
+
+
+def tiled(
+    program: ScalarProgram, sizes: Sequence[int], operands: Sequence[tuple[str, Sequence[int]]]
+) -> tuple[TilePlan, dict[str, int]] | None:
+    """The plan and its words for operands (dtype, steps in bytes), the reads first; or None.
+
+    There is one where the first result is dense along an axis and a read is dense along another.
+    The words are those that depend neither on threads nor on addresses.
+    """
+    nbytes = [int(numpy_dtype(dtype).itemsize) for dtype, _ in operands]
+    axes = _two_axes(sizes, operands, len(program.inputs), nbytes)
+    if axes is None:
+        return None
+    m, lanes = axes
+
+    def kind(k: int) -> str:
+        steps = operands[k][1]
+        if steps[lanes] == 0 and k < len(program.inputs):
+            return "one"
+        if steps[lanes] == nbytes[k]:
+            return "dense"
+        return "turned" if steps[m] == nbytes[k] else "strided"
+
+    found = [LoopOperand(dtype, kind(k)) for k, (dtype, _) in enumerate(operands)]
+    reads = len(program.inputs)
+    outer = [d for d in range(len(sizes)) if d not in axes]
+    packed = all(
+        steps[lanes] == sizes[m] * size
+        for o, size, (_, steps) in zip(found, nbytes, operands)
+        if o.inner == "turned"
+    )
+    few = sizes[m] if packed and sizes[m] <= _MAX_FEW else 0
+    plan = TilePlan(program, len(outer), tuple(found[:reads]), tuple(found[reads:]), few)
+    words = {"one": 1, "L": sizes[lanes], "M": sizes[m]}
+    words |= {"LB": -(-sizes[lanes] // plan.lanes), "MB": -(-sizes[m] // plan.rows)}
+    words["tasks"] = words["LB"] * words["MB"] * prod(sizes[d] for d in outer)
+    words |= {f"n{i}": sizes[d] for i, d in enumerate(outer)}
+    for (name, _), (_, steps) in zip(plan.named, operands, strict=True):
+        words |= {f"{name}.l": steps[lanes], f"{name}.m": steps[m]}
+        words |= {f"{name}.o{i}": steps[d] for i, d in enumerate(outer)}
+    return plan, words
+
+
+def _two_axes(
+    sizes: Sequence[int], operands: Sequence[tuple[str, Sequence[int]]], reads: int,
+    nbytes: Sequence[int],
+) -> tuple[int, int] | None:  # fmt: skip
+    """The axis across the lanes, and that of the lanes."""
+    written = operands[reads][1]
+    own = [d for d, step in enumerate(written) if step == nbytes[reads]]
+    if not own:
+        return None
+    across = [0] * len(sizes)
+    for (_, steps), size in zip(operands[:reads], nbytes):
+        if steps[own[0]] not in (0, size) and size in steps:
+            across[steps.index(size)] += size
+    if not any(across):
+        return None
+    other = across.index(max(across))
+    short = sizes[own[0]] < min(sizes[other], _MIN_LANES)
+    return (own[0], other) if short else (other, own[0])
+
+
+def tiles_ir(plan: TilePlan) -> str:
+    """The module of ``kernel``."""
+    tiles = _TileBuilder(plan)
+    tiles.loops()
+    sizes = sorted({numpy_dtype(o.dtype).itemsize for _, o in plan.turned})
+    turns = [line for size in sizes for line in _turn(size)] if not plan.few else []
+    lines = [*sorted(tiles.declared), *definitions(tiles.helpers), *turns, *THREADS, *tiles.lines]
+    return "\n".join([*lines, *next_task("task"), *METADATA]) + "\n"
+
+
+class _TileBuilder(FunctionBuilder):
+    """Builds the function of tasks, a tile each; ``%w`` is the block of parameters."""
+
+    def __init__(self, plan: TilePlan) -> None:
+        super().__init__()
+        self.plan = plan
+        self.helpers: set[str] = set()
+
+    def loops(self) -> None:
+        """Append the function ``rows`` but its end."""
+        plan, entry = self.plan, list[str]()
+        operands = dict(plan.named)
+        for i, name in enumerate(tile_words(plan)):
+            entry += data_of(f"%{name}.data", i) if name in operands else word(f"%{name}", i)
+        for name, o in [] if plan.few else plan.turned:
+            count = plan.rows * TILE_LANES
+            entry.append(f"%buffer_{name} = alloca [{count} x i{_bits(o)}], align 64")
+        for name, o in plan.named:
+            if o.inner == "strided":
+                entry.append(f"%s_{name} = add i64 %{name}.l, 0")
+        self.tasks(entry, "task")
+        # Neighbouring tiles are neighbours along the rows.
+        rest, row = self.new("udiv i64 %r, %MB"), self.new("urem i64 %r, %MB")
+        outer, lane = self.new(f"udiv i64 {rest}, %LB"), self.new(f"urem i64 {rest}, %LB")
+        m, lanes = self.affine(row, plan.rows), self.affine(lane, plan.lanes)
+        high_m = self.least(self.new(f"sub i64 %M, {m}"), str(plan.rows))
+        high_l = self.least(self.new(f"sub i64 %L, {lanes}"), str(plan.lanes))
+        indices = list[str]()
+        for d in reversed(range(1, plan.outer)):
+            indices.append(self.new(f"urem i64 {outer}, %n{d}"))
+            outer = self.new(f"udiv i64 {outer}, %n{d}")
+        indices = [outer, *indices[::-1]][: plan.outer]
+        begun = {}
+        for name, _ in plan.named:
+            base = f"%{name}.data"
+            steps = [("m", m), ("l", lanes), *((f"o{d}", i) for d, i in enumerate(indices))]
+            for step, index in steps:
+                base = self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.{step}"))
+            begun[name] = base
+        if plan.few:
+            self._few(begun, high_l)
+        elif plan.is_copy:
+            self._copy(begun, high_m, high_l)
+        else:
+            self._tile(begun, high_m, high_l)
+
+    def _copy(self, begun: dict[str, str], high_m: str, high_l: str) -> None:
+        (name, o), x, y = self.plan.turned[0], begun["x0"], begun["y0"]
+        if name == "x0":
+            self.turn(o, (x, "%x0.l"), (y, "%y0.m"), high_l, high_m)
+        else:
+            self.turn(o, (x, "%x0.m"), (y, "%y0.l"), high_m, high_l)
+
+    def turn(
+        self, o: LoopOperand, source: tuple[str, str], target: tuple[str, str], rows: str,
+        columns: str,
+    ) -> None:  # fmt: skip
+        """Write the transpose of dense rows as dense rows; (address, bytes between rows) each."""
+        given = ", ".join(f"ptr {p}, i64 {step}" for p, step in (source, target))
+        self.put(f"call void @turn{_bits(o)}({given}, i64 {rows}, i64 {columns})")
+
+    def _tile(self, begun: dict[str, str], high_m: str, high_l: str) -> None:
+        plan = self.plan
+        for name, o in plan.turned:
+            if name[0] == "x":
+                buffer = f"%buffer_{name}", _row_bytes(o)
+                self.turn(o, (begun[name], f"%{name}.l"), buffer, high_l, high_m)
+
+        def row(m: str, _: list[str]) -> list[str]:
+            for name, o in plan.named:
+                base, step = begun[name], f"%{name}.m"
+                if o.inner == "turned":
+                    base, step = f"%buffer_{name}", _row_bytes(o)
+                offset = self.new(f"mul i64 {m}, {step}")
+                self.put(f"%base_{name} = getelementptr i8, ptr {base}, i64 {offset}")
+            self._row(high_l)
+            return []
+
+        self.counted("row", 0, high_m, row)
+        for name, o in plan.turned:
+            if name[0] == "y":
+                buffer = f"%buffer_{name}", _row_bytes(o)
+                self.turn(o, buffer, (begun[name], f"%{name}.l"), high_m, high_l)
+
+    def _few(self, begun: dict[str, str], high: str) -> None:
+        """Append the loop over lanes whose iterations have all rows."""
+        plan = self.plan
+        bases = {
+            (name, m): self.bytes_at(base, self.new(f"mul i64 {m}, %{name}.m"))
+            for m in range(plan.few)
+            for name, base in begun.items()
+        }
+
+        def place(name: str, o: LoopOperand, m: int, i: str) -> str:
+            if o.inner == "turned":
+                at = self.affine(i, plan.few, m)
+                return self.new(f"getelementptr i{_bits(o)}, ptr {begun[name]}, i64 {at}")
+            if o.inner == "dense":
+                return self.new(f"getelementptr i{_bits(o)}, ptr {bases[name, m]}, i64 {i}")
+            step = self.new(f"mul i64 {i}, %{name}.l")
+            return self.new(f"getelementptr i8, ptr {bases[name, m]}, i64 {step}")
+
+        def element(i: str, _: list[str]) -> list[str]:
+            for m in range(plan.few):
+                values = []
+                for name, o in plan.named[: len(plan.reads)]:
+                    values.append(f"%r{m}_{name}")
+                    self.put(*load_as(o.dtype, values[-1], place(name, o, m, i), ACCESS))
+                results = self._program(values, f"e{m}_")
+                for (name, o), value in zip(plan.named[len(plan.reads) :], results, strict=True):
+                    self.put(*store_as(o.dtype, value, place(name, o, m, i), ACCESS))
+            return []
+
+        self.counted("element", 0, high, element, parallel=True)
+
+    def _program(self, inputs: Sequence[str], prefix: str) -> list[str]:
+        """Append the program; returns its results."""
+        printer = Printer(self.plan.program, prefix)
+        results = printer.emit(inputs)
+        self.put(*printer.lines)
+        self.declared |= printer.declared
+        self.helpers |= printer.helpers
+        return results
+
+    def _row(self, high: str) -> None:
+        """Append the loop over the lanes of a row."""
+        plan = self.plan
+        dense = [
+            (n, LoopOperand(o.dtype, "dense") if o.inner == "turned" else o) for n, o in plan.named
+        ]
+        reads, writes = dense[: len(plan.reads)], dense[len(plan.reads) :]
+        for name, o in reads:
+            if o.inner == "one":
+                self.put(*load_as(o.dtype, f"%{name}", f"%base_{name}"))
+
+        def element(i: str, _: list[str]) -> list[str]:
+            self.put(f"%i = add nuw nsw i64 {i}, 0")
+            for name, o in reads:
+                if o.inner != "one":
+                    self.put(*read(name, o))
+            results = self._program([f"%{name}" for name, _ in reads], "e_")
+            for (name, o), value in zip(writes, results, strict=True):
+                self.put(*address(name, o), *store_as(o.dtype, value, f"%p_{name}", ACCESS))
+            return []
+
+        self.counted("element", 0, high, element, parallel=True)
+
+
+def _bits(o: LoopOperand) -> int:
+    return 8 * int(numpy_dtype(o.dtype).itemsize)
+
+
+def _row_bytes(o: LoopOperand) -> str:
+    """Bytes of a buffer's row."""
+    return str(TILE_LANES * _bits(o) // 8)
+
+
+# -- transposing ----------------------------------------------------------------------------------
+
+
+def _turn(itemsize: int) -> list[str]:
+    """The function ``turn``: ``to[j][i] = from[i][j]`` for i below ``%rows``, j below ``%columns``.
+
+    A block at the end is loaded and stored under masks; rows beyond the last are the last again.
+    """
+    b = _TurnBuilder(itemsize)
+    b.function()
+    return [*sorted(b.declared), *b.lines]
+
+
+class _TurnBuilder(FunctionBuilder):
+    def __init__(self, itemsize: int) -> None:
+        super().__init__()
+        self.size, self.bits = itemsize, 8 * itemsize
+        self.vector, self.mask = f"<{_BLOCK} x i{self.bits}>", f"<{_BLOCK} x i1>"
+
+    def function(self) -> None:
+        """Append the function."""
+        self.put(
+            f"define internal void @turn{self.bits}(ptr %from, i64 %from_step, ptr %to, "
+            "i64 %to_step, i64 %rows, i64 %columns) noinline #0 {",
+            "entry:",
+            "%last_row = sub i64 %rows, 1",
+        )
+
+        def column(j: str, _: list[str]) -> list[str]:
+            def row(i: str, _: list[str]) -> list[str]:
+                ends = [self.new(f"add i64 {k}, {_BLOCK}") for k in (i, j)]
+                inside = [
+                    self.new(f"icmp sle i64 {end}, {high}")
+                    for end, high in zip(ends, ("%rows", "%columns"))
+                ]
+                whole = self.new(f"and i1 {inside[0]}, {inside[1]}")
+                self.choose("whole", whole, lambda holds, _: self._block(i, j, not holds))
+                return []
+
+            self.counted("i", 0, "%rows", row, step=_BLOCK)
+            return []
+
+        self.counted("j", 0, "%columns", column, step=_BLOCK)
+        self.put("ret void", "}")
+
+    def _block(self, i: str, j: str, edge: bool) -> None:
+        """Append the transposing of the block at row ``i`` and column ``j``."""
+        there = self._below(j, "%columns") if edge else ""
+        here = self._below(i, "%rows") if edge else ""
+        loaded = []
+        for k in range(_BLOCK):
+            row = self.affine(i, 1, k)
+            row = self.least(row, "%last_row") if edge else row
+            loaded.append(self._load(self._place("%from", row, "%from_step", j), there))
+        for k, column in enumerate(self.transposed(loaded)):
+            row = self.affine(j, 1, k)
+            place = self._place("%to", row, "%to_step", i)
+            if not edge:
+                self.put(f"store {self.vector} {column}, ptr {place}, align {self.size}")
+                continue
+            # A row beyond the last has no lanes.
+            inside = self.new(f"icmp slt i64 {row}, %columns")
+            mask = self.new(f"select i1 {inside}, {self.mask} {here}, {self.mask} zeroinitializer")
+            kinds = f"{self.vector}, ptr, i32, {self.mask}"
+            name = f"@llvm.masked.store.v{_BLOCK}i{self.bits}.p0"
+            self.declared.add(f"declare void {name}({kinds})")
+            self.put(
+                f"call void {name}({self.vector} {column}, ptr {place}, i32 {self.size}, "
+                f"{self.mask} {mask})"
+            )
+
+    def _place(self, base: str, row: str, step: str, column: str) -> str:
+        line = self.bytes_at(base, self.new(f"mul i64 {row}, {step}"))
+        return self.new(f"getelementptr i{self.bits}, ptr {line}, i64 {column}")
+
+    def _below(self, first: str, high: str) -> str:
+        """The mask of the elements below ``high`` of those from ``first``."""
+        left = self.new(f"trunc i64 {self.new(f'sub i64 {high}, {first}')} to i32")
+        kind = f"<{_BLOCK} x i32>"
+        begun = self.new(f"insertelement {kind} poison, i32 {left}, i64 0")
+        whole = self.new(f"shufflevector {kind} {begun}, {kind} poison, {kind} zeroinitializer")
+        steps = ", ".join(f"i32 {k}" for k in range(_BLOCK))
+        return self.new(f"icmp slt {kind} <{steps}>, {whole}")
+
+    def _load(self, place: str, mask: str) -> str:
+        if not mask:
+            return self.new(f"load {self.vector}, ptr {place}, align {self.size}")
+        name = f"@llvm.masked.load.v{_BLOCK}i{self.bits}.p0"
+        self.declared.add(f"declare {self.vector} {name}(ptr, i32, {self.mask}, {self.vector})")
+        return self.new(
+            f"call {self.vector} {name}(ptr {place}, i32 {self.size}, {self.mask} {mask}, "
+            f"{self.vector} zeroinitializer)"
+        )
+
+    def transposed(self, rows: Sequence[str]) -> list[str]:
+        """The columns of a block: first within lanes of 16 bytes of registers, then lanes."""
+        e = min(_BLOCK, _LANE_BYTES // self.size)
+        lanes = range(_BLOCK // e)
+        groups = [list(rows[q * e : (q + 1) * e]) for q in lanes]
+        low = [n for q in lanes for t in range(e // 2) for n in (q * e + t, _BLOCK + q * e + t)]
+        high = [n + e // 2 for n in low]
+        for g, group in enumerate(groups):
+            for _ in range(e.bit_length() - 1):
+                pairs = [(group[i], group[i + e // 2]) for i in range(e // 2)]
+                group = [self._mixed(a, b, order) for a, b in pairs for order in (low, high)]
+            groups[g] = group
+        h = 1
+        while h < len(lanes):
+            for q in (q for q in lanes if not q & h):
+                for c in range(e):
+                    a, b = groups[q][c], groups[q + h][c]
+                    first = [n if not n & h else n - h + len(lanes) for n in lanes]
+                    second = [n + h if not n & h else n + len(lanes) for n in lanes]
+                    groups[q][c] = self._mixed(a, b, _elements(first, e))
+                    groups[q + h][c] = self._mixed(a, b, _elements(second, e))
+            h *= 2
+        return [v for group in groups for v in group]
+
+    def _mixed(self, a: str, b: str, order: Sequence[int]) -> str:
+        """Elements of two vectors in this order, those of the second from 8 on."""
+        places = ", ".join(f"i32 {n}" for n in order)
+        return self.new(
+            f"shufflevector {self.vector} {a}, {self.vector} {b}, <{_BLOCK} x i32> <{places}>"
+        )
+
+
+def _elements(blocks: Sequence[int], size: int) -> list[int]:
+    return [block * size + t for block in blocks for t in range(size)]

@@ -1,0 +1,106 @@
+"""Elementwise kernels and copies of operands that lie along two axes, against NumPy."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
+from symdnn.cpu.elementwise.tiles_ir import tiled
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.values.strides import merged
+from symdnn.ops.core.scalar import Builder, identity_program
+from symdnn.ops.lowered.fused import FusedElemwise
+from tests.cpu.harness import call_of, compiled, launched
+
+pytestmark = compiled
+
+SHAPES = [(8, 8), (64, 64), (100, 37), (37, 100), (3, 301), (301, 3), (65, 129), (2, 5000), (70, 1)]
+
+
+def agree(program, *arrays):
+    """The kernel's results are NumPy's, with one thread and with three."""
+    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    wanted = program.evaluate(*(np.broadcast_to(a, shape) for a in arrays))
+    call = call_of(
+        FusedElemwise(program), arrays, *(TensorType(w.dtype.name, shape) for w in wanted)
+    )
+    for count in (1, 3):
+        with config.change_flags(**{"openmp.threads": count}):
+            for found, right in zip(launched(ElementwiseKernel(), call, arrays), wanted):
+                np.testing.assert_array_equal(found, right)
+
+
+def sum_and_difference(dtype):
+    b = Builder([dtype, dtype])
+    return b.program([b.input(0) + b.input(1), b.input(0) - b.input(1)])
+
+
+def plan(program, *arrays):
+    """The plan of tiles for operands and a result in C order."""
+    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    out = np.empty(shape, numpy_dtype(program.output_dtypes[0]))
+    every = [*(np.broadcast_to(a, shape) for a in arrays), out]
+    sizes, steps = merged(shape, [a.strides for a in every])
+    return tiled(program, sizes, [(a.dtype.name, s) for a, s in zip(every, steps)])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "float32", "float64", "int64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_two_operands(rng, dtype, shape):
+    x, y = ((rng.normal(size=s) * 50).astype(dtype) for s in (shape, shape[::-1]))
+    agree(sum_and_difference(dtype), x, y.T)
+    agree(sum_and_difference(dtype), y.T, y.T)
+    agree(identity_program(dtype), y.T)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bool", "float32"])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_every_order_of_axes(rng, dtype, order):
+    x = (rng.normal(size=(9, 2, 17, 12)) > 0).astype(dtype)
+    agree(identity_program(dtype), x.transpose(order))
+    agree(identity_program(dtype), x[::-1, :, ::2].transpose(order))
+
+
+def test_broadcasts_gaps_and_steps_back(rng):
+    x, y = rng.normal(size=(70, 90)), rng.normal(size=(90, 70))
+    for a, b in (
+        (x, y[:1].T), (x[:, :1], y.T), (x[:1], y.T), (x[:, ::-1], y.T), (x, y[::-1].T),
+        (x[:, :50], y[20:70].T), (x[::2], y.T[::2]), (x[:, ::3], y.T[:, ::3]),
+    ):  # fmt: skip
+        agree(sum_and_difference("float64"), a, b)
+
+
+def test_what_is_turned(rng):
+    x, y = rng.normal(size=(70, 90)), rng.normal(size=(90, 70))
+    two = sum_and_difference("float64")
+    assert plan(two, x, x) is None
+    assert plan(two, x, y[:1].T) is None
+    assert [n for n, _ in plan(two, x, y.T)[0].turned] == ["x1"]
+    copy, words = plan(identity_program("float64"), y.T)
+    assert copy.is_copy
+    assert (words["L"], words["M"]) == (90, 70)
+    few, words = plan(identity_program("float64"), rng.normal(size=(500, 3)).T)
+    assert (few.few, words["L"]) == (3, 500)
+    narrow, words = plan(identity_program("float64"), rng.normal(size=(3, 500)).T)
+    assert (narrow.few, words["L"], narrow.turned[0][0]) == (3, 500, "y0")
+
+
+def test_functions_copy_by_it(rng):
+    x = T.ftensor3("x")
+    turned = x.dimshuffle(2, 0, 1)
+    outs = [turned.reshape((-1,)), turned, T.join(0, turned, turned), x[:, ::-1]]
+    f = symdnn.function([x], outs, mode=symdnn.Mode(target="cpu"))
+    data = rng.normal(size=(30, 40, 50)).astype("float32")
+    wanted = data.transpose(2, 0, 1)
+    for _ in range(3):
+        flat, whole, twice, back = f(data)
+    np.testing.assert_array_equal(flat, wanted.reshape(-1))
+    np.testing.assert_array_equal(whole, wanted)
+    np.testing.assert_array_equal(twice, np.concatenate([wanted, wanted]))
+    np.testing.assert_array_equal(back, data[:, ::-1])
+    assert "llvm.copy" in str(f.lowering_report())
+    assert f(data[:0])[0].shape == (0,)
