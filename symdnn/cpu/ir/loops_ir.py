@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.math_ir import definitions
+from symdnn.cpu.ir.math64_ir import full_declarations
+from symdnn.cpu.ir.math_ir import FULL, definitions
 from symdnn.cpu.ir.scalar_ir import Printer, load_as, store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
@@ -219,16 +220,19 @@ def next_task(name: str) -> list[str]:
     ]
 
 
-def exponential_module(rows: Sequence[str], more: Iterable[str] = ()) -> str:
-    """The module of a function ``rows`` that calls exp, log and ``more`` functions of float32."""
-    lines = [
-        "declare float @llvm.maximum.f32(float, float)",
-        "declare float @llvm.fabs.f32(float)",
-        *definitions({"exp", "log", *more}),
-        *THREADS,
-        *rows,
-        *METADATA,
-    ]
+def exponential_module(rows: Sequence[str], more: Iterable[str] = (), wide: bool = False) -> str:
+    """The module of a function ``rows`` that calls exp, log and ``more`` functions of float32.
+
+    ``wide``: exp and log of float64.
+    """
+    t, suffix = ("double", "f64") if wide else ("float", "f32")
+    functions = {FULL + "exp", FULL + "log"} if wide else {"exp", "log"}
+    declared = {
+        f"declare {t} @llvm.maximum.{suffix}({t}, {t})",
+        f"declare {t} @llvm.fabs.{suffix}({t})",
+        *(full_declarations() if wide else ()),
+    }
+    lines = [*sorted(declared), *definitions({*functions, *more}), *THREADS, *rows, *METADATA]
     return "\n".join(lines) + "\n"
 
 

@@ -13,13 +13,17 @@ from collections.abc import Iterable
 from math import log
 
 from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_definitions
+from symdnn.cpu.ir.math64_ir import full_definitions
 from symdnn.cpu.ir.math_double_ir import HELPERS, number, wrapped
 from symdnn.cpu.ir.math_inverse_trig_ir import INVERSE_TRIG, TRIG_HELPERS
 from symdnn.cpu.ir.math_power_ir import POWER
 from symdnn.cpu.ir.math_trig_ir import ALL_ARGUMENTS, TRIGONOMETRIC
 from symdnn.cpu.ir.narrow_ir import narrow_definitions
 
-__all__ = ["IN_DOUBLE", "declarations", "definitions"]
+__all__ = ["FULL", "IN_DOUBLE", "declarations", "definitions"]
+
+#: What a float64 function's name begins with among the names of helpers.
+FULL = "float64 "
 
 _LOG10 = 1 / log(10)
 _FUNCTIONS = {
@@ -81,13 +85,14 @@ _DECLARED = [
 
 
 def definitions(names: Iterable[str]) -> list[str]:
-    """The IR of these functions and of their helpers; empty without any.
+    """The IR of these functions (of float32 unless :data:`FULL`) and of their helpers.
 
     Declarations are left out (:func:`declarations`), since a printer makes some of them too.
     """
     named = set(names)
     lines, wanted = single_definitions(named & IN_SINGLE), sorted(named & set(_ALL))
     lines += narrow_definitions(named)
+    lines += full_definitions(n.removeprefix(FULL) for n in named if n.startswith(FULL))
     wanted += [ALL_ARGUMENTS[name] for name in TRIGONOMETRIC if name in named]
     pieces: set[str] = set()
     for name in wanted:

@@ -2,8 +2,9 @@
 
 Transcendental functions of float32 are polynomials without branches, so that LLVM can vectorise
 them. The common ones are computed in float32 (:mod:`symdnn.cpu.ir.math32_ir`, within 4 ulp), the
-others in float64 (:mod:`symdnn.cpu.ir.math_ir`, within 0.51 ulp). The gamma function and its
-logarithm, and all functions of float64, are the C library's.
+others in float64 (:mod:`symdnn.cpu.ir.math_ir`, within 0.51 ulp). So are exp, log and tanh of
+float64 (:mod:`symdnn.cpu.ir.math64_ir`); its other functions, and the gamma function and its
+logarithm, are the C library's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Callable, Sequence
 from math import pi, sqrt
 
 from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_declarations
-from symdnn.cpu.ir.math_ir import IN_DOUBLE, declarations
+from symdnn.cpu.ir.math64_ir import IN_FULL, full_declarations
+from symdnn.cpu.ir.math_ir import FULL, IN_DOUBLE, declarations
 from symdnn.cpu.ir.narrow_ir import (
     NARROW,
     TO_ODD_DECLARED,
@@ -290,6 +292,10 @@ class Printer:
         if dtype == "float32":  # the C library's lgammaf and tgammaf have errors of up to 6 ulp
             wide = [self._new(f"fpext float {a} to double") for a in args]
             return self._new(f"fptrunc double {self._library(name, 'float64', wide)} to float")
+        if name in IN_FULL:
+            self.helpers.add(FULL + name)
+            self.declared |= full_declarations()
+            return self._new(f"call double @f_{name}(double {args[0]})")
         self.declared.add(
             f"declare double @{_LIBM[name]}({', '.join(['double'] * len(args))}) readnone"
         )

@@ -23,7 +23,7 @@ _MIN_ELEMENTS_TO_COMPILE = 1 << 9
 #: Elements for which waking up another thread pays.
 _ELEMENTS_PER_THREAD = 1 << 13
 #: Dtypes of rows; all operands but labels have the same one.
-_DTYPES = frozenset({"float32", "bfloat16", "float16"})
+_DTYPES = frozenset({"float32", "float64", "bfloat16", "float16"})
 #: The length of rows up to this is a constant of the code.
 _MAX_CONSTANT_LENGTH = 64
 
@@ -45,12 +45,12 @@ class LastAxisKernel(Kernel):
     traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call) -> str | None:
-        """Needs float32 or 16-bit floats, and the last axis."""
+        """Needs floats of one dtype, and the last axis."""
         op: Any = call.op
         types = (*call.inputs, *call.outputs)
         whole = _whole(call)
         if whole.dtype not in _DTYPES or any(t.is_float and t.dtype != whole.dtype for t in types):
-            return "it computes in float32"
+            return "it takes floats of one dtype"
         axes = op.axes if isinstance(op, LogSumExp) else (op.axis,)
         if axes != (whole.ndim - 1,):
             return "it works along the last axis"

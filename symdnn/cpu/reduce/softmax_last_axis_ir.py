@@ -2,8 +2,8 @@
 
 There are two or three passes: for the maximum, for the sum of exponentials, for the results. The
 length of short rows is a constant of the code, so that LLVM vectorises them; that of long rows is
-read from the block. Everything is computed in float32; 16-bit numbers are widened when loaded, and
-rounded once.
+read from the block. Everything is computed in float32, or in float64 for operands of that; 16-bit
+numbers are widened when loaded, and rounded once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def last_axis_ir(plan: LastAxisPlan) -> str:
     Words of its block: threads, rows, 1, flag, length, operands, results.
     """
     narrow = {widening(plan.dtype), narrowing(plan.dtype)} if plan.dtype in NARROW else set()
-    return exponential_module(_LastAxisSource(plan).text(), narrow)
+    return exponential_module(_LastAxisSource(plan).text(), narrow, plan.dtype == "float64")
 
 
 class _LastAxisSource(FunctionBuilder):
@@ -63,6 +63,9 @@ class _LastAxisSource(FunctionBuilder):
         super().__init__()
         self.plan, self.n = plan, str(plan.length) if plan.length else "%n"
         self.kind = VALUES[plan.dtype]
+        wide = plan.dtype == "float64"
+        #: The type that is computed in, its name in intrinsics, and that of exp and log here.
+        self.t, self.suffix, self.own = ("double", "f64", "f") if wide else ("float", "f32", "s")
 
     def text(self) -> list[str]:
         """The lines of the function."""
@@ -92,7 +95,7 @@ class _LastAxisSource(FunctionBuilder):
         self.lines += [f"br label %{name}", f"{name}:"]
         body = [f"%i = phi i64 [0, %{self.block}], [%i_next, %{name}]"]
         if first is not None:
-            body.append(f"%acc = phi float [{first}, %{self.block}], [%acc_next, %{name}]")
+            body.append(f"%acc = phi {self.t} [{first}, %{self.block}], [%acc_next, %{name}]")
         body += [
             *step,
             "%i_next = add nuw nsw i64 %i, 1",
@@ -124,21 +127,25 @@ class _LastAxisSource(FunctionBuilder):
 
     def maximum(self, operand: int) -> str:
         """The maximum of the row; NaN if an element is NaN."""
-        call = "call nsz float @llvm.maximum.f32(float %acc, float %x)"
+        call = f"call nsz {self.t} @llvm.maximum.{self.suffix}({self.t} %acc, {self.t} %x)"
         step = [*self.load(operand, "%x"), f"%acc_next = {call}"]
         return self.loop("top", "0xFFF0000000000000", step)
 
     # -- kinds ------------------------------------------------------------------------------------
 
+    def exp(self, x: str) -> str:
+        """The line of ``%e``, exp of a number."""
+        return f"%e = call {self.t} @{self.own}_exp({self.t} {x})"
+
     def exponential(self, top: str) -> list[str]:
         """Lines for ``%e``: exp of an element of operand 0 minus ``top``."""
         return [
-            *self.load(0, "%x"), f"%d = fsub float %x, {top}", "%e = call float @s_exp(float %d)",
+            *self.load(0, "%x"), f"%d = fsub {self.t} %x, {top}", self.exp("%d"),
         ]  # fmt: skip
 
     def sum_of_exponentials(self, top: str, store: Sequence[str] = ()) -> str:
         """The sum of the row's exponentials; the lines ``store`` may store each ``%e``."""
-        add = "%acc_next = fadd reassoc float %acc, %e"
+        add = f"%acc_next = fadd reassoc {self.t} %acc, %e"
         return self.loop("sum", _ZERO, [*self.exponential(top), *store, add])
 
     def _softmax(self) -> None:
@@ -146,48 +153,49 @@ class _LastAxisSource(FunctionBuilder):
         # In 16 bits stored exponentials would be rounded, so they are computed twice.
         stored = self.plan.dtype not in NARROW
         total = self.sum_of_exponentials(top, self.store(1, "%e") if stored else ())
-        inverse = self.new(f"fdiv float {_ONE}, {total}")
+        inverse = self.new(f"fdiv {self.t} {_ONE}, {total}")
         again = self.load(1, "%e") if stored else self.exponential(top)
-        self.loop("scale", None, [*again, f"%y = fmul float %e, {inverse}", *self.store(1, "%y")])
+        scaled = f"%y = fmul {self.t} %e, {inverse}"
+        self.loop("scale", None, [*again, scaled, *self.store(1, "%y")])
 
     def _log_softmax(self, out: int = 1) -> None:
         top = self.maximum(0)
         total = self.sum_of_exponentials(top)
-        log = self.new(f"call float @s_log(float {total})")
+        log = self.new(f"call {self.t} @{self.own}_log({self.t} {total})")
         result = [
-            *self.load(0, "%x"), f"%d = fsub float %x, {top}", f"%y = fsub float %d, {log}",
+            *self.load(0, "%x"), f"%d = fsub {self.t} %x, {top}", f"%y = fsub {self.t} %d, {log}",
             *self.store(out, "%y"),
         ]  # fmt: skip
         self.loop("shift", None, result)
 
     def _logsumexp(self) -> None:
         top = self.maximum(0)
-        size = self.new(f"call float @llvm.fabs.f32(float {top})")
-        fine = self.new(f"fcmp olt float {size}, 0x7FF0000000000000")
+        size = self.new(f"call {self.t} @llvm.fabs.{self.suffix}({self.t} {top})")
+        fine = self.new(f"fcmp olt {self.t} {size}, 0x7FF0000000000000")
         # An infinite maximum: differences of infinities would be NaN.
-        top = self.new(f"select i1 {fine}, float {top}, float {_ZERO}")
+        top = self.new(f"select i1 {fine}, {self.t} {top}, {self.t} {_ZERO}")
         total = self.sum_of_exponentials(top)
-        log = self.new(f"call float @s_log(float {total})")
-        self.lines += self.store(1, self.new(f"fadd float {log}, {top}"), "0", "")
+        log = self.new(f"call {self.t} @{self.own}_log({self.t} {total})")
+        self.lines += self.store(1, self.new(f"fadd {self.t} {log}, {top}"), "0", "")
 
     def _softmax_grad(self) -> None:
         step = [
-            *self.load(0, "%y"), *self.load(1, "%dy"), "%p = fmul float %y, %dy",
-            "%acc_next = fadd reassoc float %acc, %p",
+            *self.load(0, "%y"), *self.load(1, "%dy"), f"%p = fmul {self.t} %y, %dy",
+            f"%acc_next = fadd reassoc {self.t} %acc, %p",
         ]  # fmt: skip
         dot = self.loop("dot", _ZERO, step)
         result = [
-            *self.load(0, "%y"), *self.load(1, "%dy"), f"%d = fsub float %dy, {dot}",
-            "%p = fmul float %y, %d", *self.store(2, "%p"),
+            *self.load(0, "%y"), *self.load(1, "%dy"), f"%d = fsub {self.t} %dy, {dot}",
+            f"%p = fmul {self.t} %y, %d", *self.store(2, "%p"),
         ]  # fmt: skip
         self.loop("scale", None, result)
 
     def _log_softmax_grad(self) -> None:
-        step = [*self.load(1, "%dy"), "%acc_next = fadd reassoc float %acc, %dy"]
+        step = [*self.load(1, "%dy"), f"%acc_next = fadd reassoc {self.t} %acc, %dy"]
         total = self.loop("sum", _ZERO, step)
         result = [
-            *self.load(0, "%y"), *self.load(1, "%dy"), "%e = call float @s_exp(float %y)",
-            f"%p = fmul float %e, {total}", "%d = fsub float %dy, %p", *self.store(2, "%d"),
+            *self.load(0, "%y"), *self.load(1, "%dy"), self.exp("%y"),
+            f"%p = fmul {self.t} %e, {total}", f"%d = fsub {self.t} %dy, %p", *self.store(2, "%d"),
         ]  # fmt: skip
         self.loop("scale", None, result)
 
@@ -195,15 +203,15 @@ class _LastAxisSource(FunctionBuilder):
         self._log_softmax(out=3)
         label = self._label(1)
         self.lines += self.load(3, "%chosen", label, "")
-        self.lines += self.store(2, self.new("fneg float %chosen"), "0", "")
+        self.lines += self.store(2, self.new(f"fneg {self.t} %chosen"), "0", "")
 
     def _crossentropy_grad(self) -> None:
         self.lines += self.load(0, "%weight", "0", "")
-        scaled = ["%e = call float @s_exp(float %y)", "%d = fmul float %e, %weight"]
+        scaled = [self.exp("%y"), f"%d = fmul {self.t} %e, %weight"]
         self.loop("scale", None, [*self.load(1, "%y"), *scaled, *self.store(3, "%d")])
         label = self._label(2)
         self.lines += [
-            *self.load(1, "%y", label, ""), *scaled, "%less = fsub float %d, %weight",
+            *self.load(1, "%y", label, ""), *scaled, f"%less = fsub {self.t} %d, %weight",
             *self.store(3, "%less", label, ""),
         ]  # fmt: skip
 

@@ -1,0 +1,206 @@
+"""Common float64 functions as LLVM IR without branches or tables, which LLVM vectorises.
+
+Errors are below 1 ulp for exp and log, 1.5 for log1p, 2 for expm1 and 2.5 for tanh. NaN,
+infinities, zeros and denormals give the same as in C. The other functions of float64 are the C
+library's.
+
+``exp``: 2^n times the Taylor polynomial of r, where x = n ln 2 + r and abs(r) <= ln(2) / 2. The
+power is multiplied in two steps, so that large results and denormals are right.
+``log``: e ln 2 + log(1 + f), where x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2). With
+s = f / (2 + f) and R the series of 2 artanh(s) / s - 2 it is f - (f^2/2 - s (f^2/2 + R)).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from math import factorial, log
+
+from symdnn.cpu.ir.math_double_ir import ROUND, horner, number
+
+__all__ = ["IN_FULL", "full_declarations", "full_definitions"]
+
+_LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
+_LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
+#: (exp(r) - 1 - r) / r^2, highest first.
+_EXP = [1 / factorial(k) for k in range(13, 1, -1)]
+#: (2 artanh(s) - 2 s) / s^3 in s^2, highest first.
+_LOG = [2 / k for k in range(23, 2, -2)]
+#: The bits of 1/sqrt(2) less those of 2^1024 / 2, so that exponents are not negative.
+_LEAST_BITS = 4604544271217802189 - (1024 << 52)
+#: 2^52: its low bits are an integer that is added to them, whose exponents have 1024 too many.
+_INTEGER, _TWICE = 0x4330000000000000, float(2**52 + 1024)
+
+
+def _scale(name: str, exponent: str) -> list[str]:
+    """Lines for 2^n, where the lowest bits of ``exponent`` are n."""
+    return [
+        f"%{name}_bits = bitcast double {exponent} to i64",
+        f"%{name}_low = add i64 %{name}_bits, 1023",
+        f"%{name}_up = shl i64 %{name}_low, 52",
+        f"%{name} = bitcast i64 %{name}_up to double",
+    ]
+
+
+def _split(least: float, most: float) -> list[str]:
+    """Lines for n and q = exp(r) - 1 of %x0, clamped; %k has n in its lowest bits."""
+    return [
+        f"%above = fcmp ogt double %x0, {number(most)}",
+        f"%x1 = select i1 %above, double {number(most)}, double %x0",
+        f"%below = fcmp olt double %x1, {number(least)}",
+        f"%x = select i1 %below, double {number(least)}, double %x1",
+        f"%t = fmul double %x, {number(1 / log(2))}",
+        f"%k = fadd double %t, {number(ROUND)}",
+        f"%n = fsub double %k, {number(ROUND)}",
+        "%m = fneg double %n",
+        f"%r0 = call double @llvm.fmuladd.f64(double %m, double {number(_LN2_HIGH)}, double %x)",
+        f"%r = call double @llvm.fmuladd.f64(double %m, double {number(_LN2_LOW)}, double %r0)",
+        *horner(_EXP, "%r", "p"),
+        "%r2 = fmul double %r, %r",
+        f"%q = call double @llvm.fmuladd.f64(double %p{len(_EXP) - 2}, double %r2, double %r)",
+    ]
+
+
+_FULL = {
+    "exp": [
+        "define internal double @f_exp(double %x0) alwaysinline {",
+        *_split(-746.0, 710.0),
+        f"%half = fmul double %n, {number(0.5)}",
+        f"%k1 = fadd double %half, {number(ROUND)}",
+        f"%n1 = fsub double %k1, {number(ROUND)}",
+        "%n2 = fsub double %n, %n1",
+        f"%k2 = fadd double %n2, {number(ROUND)}",
+        *_scale("s1", "%k1"),
+        *_scale("s2", "%k2"),
+        "%y0 = call double @llvm.fmuladd.f64(double %s1, double %q, double %s1)",
+        "%y = fmul double %y0, %s2",
+        "ret double %y",
+        "}",
+    ],
+    # exp(x) - 1 for abs(x) <= 700.
+    "expm1_within": [
+        "define internal double @f_expm1_within(double %x0) alwaysinline {",
+        *_split(-700.0, 700.0),
+        *_scale("s", "%k"),
+        f"%less = fsub double %s, {number(1.0)}",
+        "%y = call double @llvm.fmuladd.f64(double %s, double %q, double %less)",
+        "ret double %y",
+        "}",
+    ],
+    "expm1": [
+        "define internal double @f_expm1(double %x) alwaysinline {",
+        "%y0 = call double @f_expm1_within(double %x)",
+        "%e = call double @f_exp(double %x)",
+        f"%above = fcmp ogt double %x, {number(700.0)}",
+        "%y1 = select i1 %above, double %e, double %y0",
+        f"%none = fcmp oeq double %x, {number(0.0)}",  # keeps the sign of zero
+        "%y = select i1 %none, double %x, double %y1",
+        "ret double %y",
+        "}",
+    ],
+    # With E = exp(2 |x|) - 1: tanh |x| = E / (E + 2).
+    "tanh": [
+        "define internal double @f_tanh(double %x) alwaysinline {",
+        "%a = call double @llvm.fabs.f64(double %x)",
+        "%twice = fadd double %a, %a",
+        f"%above = fcmp ogt double %twice, {number(44.0)}",
+        f"%z = select i1 %above, double {number(44.0)}, double %twice",
+        "%e = call double @f_expm1_within(double %z)",
+        f"%more = fadd double %e, {number(2.0)}",
+        "%y0 = fdiv double %e, %more",
+        "%y = call double @llvm.copysign.f64(double %y0, double %x)",
+        "ret double %y",
+        "}",
+    ],
+    "log": [
+        "define internal double @f_log(double %x) alwaysinline {",
+        f"%small = fcmp olt double %x, {number(2.0**-1022)}",
+        f"%grown = fmul double %x, {number(2.0**54)}",
+        "%u = select i1 %small, double %grown, double %x",
+        "%bits = bitcast double %u to i64",
+        f"%moved = sub i64 %bits, {_LEAST_BITS}",
+        "%e0 = lshr i64 %moved, 52",
+        f"%e1 = or i64 %e0, {_INTEGER}",
+        "%e2 = bitcast i64 %e1 to double",
+        f"%e3 = fsub double %e2, {number(_TWICE)}",
+        f"%e4 = fsub double %e3, {number(54.0)}",
+        "%e = select i1 %small, double %e4, double %e3",
+        "%less = sub i64 %e0, 1024",
+        "%shift = shl i64 %less, 52",
+        "%mbits = sub i64 %bits, %shift",
+        "%m = bitcast i64 %mbits to double",
+        f"%f = fsub double %m, {number(1.0)}",
+        f"%g = fadd double %f, {number(2.0)}",
+        "%s = fdiv double %f, %g",
+        "%z = fmul double %s, %s",
+        *horner(_LOG, "%z", "p"),
+        f"%series = fmul double %p{len(_LOG) - 2}, %z",
+        f"%f_half = fmul double %f, {number(0.5)}",
+        "%square = fmul double %f_half, %f",
+        "%sum = fadd double %square, %series",
+        "%part = fmul double %s, %sum",
+        f"%low = call double @llvm.fmuladd.f64(double %e, double {number(_LN2_LOW)}, double %part)",
+        "%rest0 = fsub double %square, %low",
+        "%rest = fsub double %rest0, %f",
+        f"%high = fmul double %e, {number(_LN2_HIGH)}",
+        "%y = fsub double %high, %rest",
+        # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
+        f"%zero = fcmp oeq double %x, {number(0.0)}",
+        f"%y1 = select i1 %zero, double {number(float('-inf'))}, double %y",
+        f"%inf = fcmp oeq double %x, {number(float('inf'))}",
+        "%y2 = select i1 %inf, double %x, double %y1",
+        f"%fine = fcmp oge double %x, {number(0.0)}",
+        f"%y3 = select i1 %fine, double %y2, double {number(float('nan'))}",
+        "ret double %y3",
+        "}",
+    ],
+    # log(1 + x), corrected by the rounding error of 1 + x.
+    "log1p": [
+        "define internal double @f_log1p(double %x) alwaysinline {",
+        f"%u = fadd double %x, {number(1.0)}",
+        "%l = call double @f_log(double %u)",
+        f"%v = fsub double %u, {number(1.0)}",
+        "%d0 = fsub double %x, %v",
+        f"%big = fcmp ogt double %x, {number(1.0)}",
+        "%away = fsub double %u, %x",  # of a large x it is 1 that is rounded
+        f"%d1 = fsub double {number(1.0)}, %away",
+        "%d = select i1 %big, double %d1, double %d0",
+        "%c = fdiv double %d, %u",
+        "%w = fadd double %l, %c",
+        f"%huge = fcmp ogt double %x, {number(2.0**54)}",
+        "%w1 = select i1 %huge, double %l, double %w",
+        f"%end = fcmp ole double %x, {number(-1.0)}",
+        "%w2 = select i1 %end, double %l, double %w1",
+        f"%none = fcmp oeq double %x, {number(0.0)}",
+        "%y = select i1 %none, double %x, double %w2",
+        "ret double %y",
+        "}",
+    ],
+}  # fmt: skip
+
+#: Instructions of scalar programs that have code of float64 here.
+IN_FULL = frozenset({"exp", "expm1", "tanh", "log", "log1p"})
+
+
+def full_definitions(names: Iterable[str]) -> list[str]:
+    """The IR of the functions ``f_exp`` and so on, and of those that they call."""
+    wanted: set[str] = set()
+
+    def collect(name: str) -> None:
+        if name not in wanted:
+            wanted.add(name)
+            for other in re.findall(r"call double @f_(\w+)\(", "\n".join(_FULL[name])):
+                collect(other)
+
+    for name in names:
+        collect(name)
+    return [line for name in sorted(wanted) for line in _FULL[name]]
+
+
+def full_declarations() -> set[str]:
+    """Declarations that the IR of these functions needs."""
+    return {
+        "declare double @llvm.fmuladd.f64(double, double, double)",
+        "declare double @llvm.copysign.f64(double, double)",
+        "declare double @llvm.fabs.f64(double)",
+    }
