@@ -276,7 +276,7 @@ def _rows(rows: int, n: int, dtype: str) -> Iterator[Nest]:
         return -jnp.take_along_axis(jax.nn.log_softmax(v, 1), labels[:, None], 1).mean()
 
     def our_loss(v: Any, labels: Any) -> Any:
-        return T.softmax_crossentropy(v, labels).mean()
+        return T.nnet.softmax_crossentropy(v, labels).mean()
 
     yield Nest(f"cross-entropy {mark}", (x, y), our_loss, F.cross_entropy, jax_loss)
     yield Nest(

@@ -6,7 +6,7 @@ from functools import cache
 
 from symdnn.cpu import prefer_generated
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
-from symdnn.cpu.elementwise import copies, elementwise, random_draws, scatter
+from symdnn.cpu.elementwise import copies, elementwise, gather, random_draws, scatter
 from symdnn.cpu.gemm import gemm
 from symdnn.cpu.nest import kernels as nest
 from symdnn.cpu.nest import line_kernels
@@ -41,6 +41,7 @@ KERNELS: tuple[Row, ...] = (
     *scatter.KERNELS,
     *random_draws.KERNELS,
     *copies.KERNELS,
+    *gather.KERNELS,
     *lrn.KERNELS,
     *conv_moments.KERNELS,
     # NumPy's, for calls that are too small to be worth compiling.

@@ -1,4 +1,4 @@
-"""Copies: fill, join, split, change a part of an array, views, rows by index.
+"""Copies: fill, join, split, change a part of an array, views.
 
 NumPy's references write into memory of their own. These kernels write into the plan's buffers, and
 large copies are compiled and use several threads.
@@ -6,7 +6,6 @@ large copies are compiled and use several threads.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from functools import cache
 from math import prod
@@ -15,31 +14,22 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import PermutedInputs, elementwise_launch
-from symdnn.cpu.elementwise.gather_ir import FLAG, gather_ir
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
-from symdnn.cpu.launch.fastcall import FastCall
-from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
-from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
-from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
 from symdnn.ops.array.view import Copy
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 
-__all__ = ["FillKernel", "GatherKernel", "CopyPiecesKernel", "KERNELS"]
+__all__ = ["FillKernel", "CopyPiecesKernel", "CopyViewKernel", "KERNELS"]
 
 #: With fewer elements NumPy's copies are as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 14
-#: Elements for which waking up another thread pays.
-_ELEMENTS_PER_THREAD = 1 << 15
-_ALL = (None, None, None)
-_Words = ctypes.c_int64
 
 
 def _refusal(types: Sequence[Any], min_work: int = _MIN_ELEMENTS_TO_COMPILE) -> str | None:
@@ -219,67 +209,8 @@ class _CopyViewLaunch:
             self._copies.copy(self._op.reference(*inputs), out)
 
 
-# -- rows -----------------------------------------------------------------------------------------
-
-
-class GatherKernel(Kernel[AdvancedSubtensor]):
-    """``x[index]`` for one index array of the first dimension: an embedding."""
-
-    name = "llvm.gather"
-    traits = LLVM
-
-    def refuses(self, call: Call[AdvancedSubtensor]) -> str | None:
-        """Needs an int32 or int64 index of the first dimension alone."""
-        op = call.op
-        if op.index[0] != "a" or any(e != _ALL for e in op.index[1:]):
-            return "it takes whole rows"
-        if call.inputs[1].dtype not in ("int32", "int64"):
-            return "it takes rows by int32 and int64"
-        return _refusal(call.outputs, 1 << 10)
-
-    def bind(self, call: Call[AdvancedSubtensor]) -> Launch[Array]:
-        """A launch whose code serves all sizes."""
-        return _GatherLaunch(call)
-
-
-class _GatherLaunch(CpuLaunch):
-    """``launch(inputs, outputs)``; an index out of range is an error."""
-
-    def __init__(self, call: Call) -> None:
-        x, index = call.inputs[:2]
-        y = call.outputs[0]
-        self._op: Any = call.op
-        self._run = threads.kernel(gather_ir, index.dtype)
-        length = prod(x.shape[1:])
-        count = threads.threads(prod(y.shape), _ELEMENTS_PER_THREAD)
-        rows = prod(y.shape) // max(length, 1)
-        words = [count, rows, 1, length * x.numpy.itemsize, x.shape[0], 0, 0, 0, 0]
-        self._words = (_Words * len(words))(*words)
-
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Copy every row."""
-        x, index = inputs[:2]
-        (out,) = outputs
-        if not (x.flags.c_contiguous and out.flags.c_contiguous):
-            np.copyto(out, self._op.reference(*inputs))
-            return
-        words, index = self._words, np.ascontiguousarray(index)
-        words[FLAG + 1 : FLAG + 4] = [id(x), id(index), id(out)]
-        self._run(words)
-        if words[FLAG]:
-            words[FLAG] = 0
-            self._op.numpy_index(x.shape, inputs[1:])
-
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
-        """For contiguous operands; an index out of range stops it."""
-        if not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
-            return None
-        return FastCall.of(self._run, self._words, range(FLAG + 1, FLAG + 4), status=FLAG)
-
-
 KERNELS: tuple[Row, ...] = (
     ((Alloc,), (FillKernel(True), FillKernel(False))),
     ((Join, Split, IncSubtensor), (CopyPiecesKernel(True), CopyPiecesKernel(False))),
     ((DimShuffle, Reshape, Subtensor, Copy), (CopyViewKernel(),)),
-    ((AdvancedSubtensor,), (GatherKernel(),)),
 )

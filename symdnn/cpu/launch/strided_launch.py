@@ -17,46 +17,56 @@ class StridedBlock:
     """A compiled function and its block of words, for operands with certain strides.
 
     ``at`` are the indices of the words for the array objects of (\\*inputs, \\*outputs). ``keep``
-    holds objects that must stay alive.
+    holds objects that must stay alive. ``status`` is the index of the word that the function sets
+    to report an error; -1 if it never does.
     """
 
     def __init__(
-        self, function: Any, words: Sequence[int], at: Sequence[int], keep: Any = None
-    ) -> None:
-        self._function, self._at, self._keep = function, at, keep
+        self, function: Any, words: Sequence[int], at: Sequence[int], keep: Any = None,
+        status: int = -1,
+    ) -> None:  # fmt: skip
+        self._function, self._at, self._keep, self._status = function, at, keep, status
         self._words = (ctypes.c_int64 * len(words))(*words)
 
-    def run(self, arrays: Sequence[Array]) -> None:
-        """Put the arrays into the block and run the function."""
+    def run(self, arrays: Sequence[Array]) -> bool:
+        """Put the arrays into the block and run the function; whether it reports an error."""
         words = self._words
         for at, a in zip(self._at, arrays):
             words[at] = id(a)
         self._function(words)
+        wrong = self._status >= 0 and words[self._status] != 0
+        if wrong:
+            words[self._status] = 0
+        return wrong
 
     def native(self, reads: int, unread: int) -> FastCall:
         """The call without Python, where ``unread`` inputs come after the first ``reads``."""
         at = (*self._at[:reads], *[-1] * unread, *self._at[reads:])
-        return FastCall.of(self._function, self._words, at, keep=self._keep)
+        return FastCall.of(self._function, self._words, at, status=self._status, keep=self._keep)
 
 
 class StridedLaunch(CpuLaunch):
     """``launch(inputs, outputs)`` with a cache of blocks by the operands' strides.
 
     ``make(inputs, outputs)`` makes the block for operands with the strides of these. Of the inputs
-    only the first ``reads`` are given to it, all if it is None.
+    only the first ``reads`` are given to it, all if it is None. ``failed(inputs)`` raises the error
+    that a block reports.
     """
 
     def __init__(
         self,
         make: Callable[[Sequence[Array], Sequence[Array]], StridedBlock],
         reads: int | None = None,
+        failed: Callable[[Sequence[Array]], None] | None = None,
     ) -> None:
-        self._make, self._reads = make, reads
+        self._make, self._reads, self._failed = make, reads, failed
         self._blocks: dict[Any, StridedBlock] = {}
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute every output."""
-        self._block(inputs, outputs).run([*inputs[: self._reads], *outputs])
+        wrong = self._block(inputs, outputs).run([*inputs[: self._reads], *outputs])
+        if wrong and self._failed is not None:
+            self._failed(inputs)
 
     def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Queue the compilation of the code for operands with these strides."""

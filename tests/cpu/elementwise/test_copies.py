@@ -8,6 +8,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.elementwise import copies
+from symdnn.cpu.elementwise.gather import GatherKernel
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
@@ -99,7 +100,7 @@ def test_parts_that_change(dtype, compiled, sets):
 @pytest.mark.parametrize("shape", [(20,), (20, 3), (20, 4, 33), (20, 0)])
 def test_rows_that_are_picked(dtype, kind, shape):
     op = AdvancedSubtensor(("a", *[ALL] * (len(shape) - 1)))
-    x, kernel = values(dtype, *shape), copies.GatherKernel()
+    x, kernel = values(dtype, *shape), GatherKernel()
     for index in (np.arange(-20, 20), np.zeros((3, 5)), new_rng().integers(0, 20, 9)):
         index = index.astype(kind)
         made = (*index.shape, *shape[1:])
@@ -108,6 +109,49 @@ def test_rows_that_are_picked(dtype, kind, shape):
         for out in outs(dtype, made):
             run(kernel, op, [x, index], [out])
             run(kernel, op, [np.asfortranarray(x), index[::-1]], [out])
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "uint16", "int64"])
+@pytest.mark.parametrize(
+    ("index", "shapes"),
+    [
+        (("a", "a"), [(20, 1), (20, 30)]), (("a", "a"), [(7, 30), (1, 30)]),
+        ((ALL, "a"), [(5000,)]), ((ALL, "a"), [(3, 4)]), (("a", ALL, "a"), [(6, 1), (1, 9)]),
+        ((ALL, "a", "a"), [(40,), (40,)]), (("a", "a", "a"), [(2, 3, 4)] * 3),
+    ],
+)  # fmt: skip
+def test_elements_that_are_picked_along_any_axes(index, shapes, kind):
+    rng, sizes = new_rng(), (20, 30, 17)[: len(index)]
+    at = iter(shapes)
+    arrays = []
+    for n, entry in zip(sizes, index):
+        if entry == "a":
+            low = -n if kind[0] == "i" else 0
+            arrays.append(rng.integers(low, n, next(at)).astype(kind))
+    op = AdvancedSubtensor(index)
+    for dtype in ("float32", "float64", "float16", "bool"):
+        x = values(dtype, *sizes)
+        made = op.reference(x, *arrays).shape
+        for out in outs(dtype, made):
+            run(GatherKernel(), op, [x, *arrays], [out])
+            run(GatherKernel(), op, [np.asfortranarray(x), *arrays], [out])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_elements_along_an_axis_and_wrong_ones(axis):
+    x, i = T.dmatrix("x"), T.lmatrix("i")
+    f = symdnn.function([x, i], T.take_along_axis(x, i, axis), mode=CPU)
+    data = new_rng().normal(size=(90, 80))
+    order = np.argsort(data, axis)
+    for _ in range(3):
+        np.testing.assert_array_equal(f(data, order), np.sort(data, axis))
+    assert "llvm.gather" in str(f.lowering_report())
+    wrong = order.copy()
+    wrong[3, 4] = 90
+    for _ in range(2):
+        with pytest.raises(IndexOutOfRange, match="90"):
+            f(data, wrong)
+    np.testing.assert_array_equal(f(data, order), np.sort(data, axis))
 
 
 @pytest.mark.parametrize("wrong", [20, -21, 1 << 40])

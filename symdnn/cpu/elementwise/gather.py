@@ -1,0 +1,108 @@
+"""Gathers: an array indexed by integer arrays along some axes, as an embedding or along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.cpu.elementwise.gather_ir import (
+    FLAG,
+    LANES_OF_TASK,
+    GatherPlan,
+    gather_ir,
+    gather_words,
+)
+from symdnn.cpu.ir.loops_ir import LoopOperand, inner
+from symdnn.cpu.ir.scalar_ir import VALUES
+from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
+from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.threads import threads
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.typing import Array
+from symdnn.graph.values.strides import merged
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
+
+__all__ = ["KERNELS", "GatherKernel"]
+
+#: With fewer elements NumPy is as fast.
+_MIN_ELEMENTS_TO_COMPILE = 1 << 10
+#: Elements for which waking up another thread pays: copied in rows, or one by one.
+_COPIED_PER_THREAD, _ELEMENTS_PER_THREAD = 1 << 15, 1 << 13
+_ALL = (None, None, None)
+
+
+class GatherKernel(Kernel[AdvancedSubtensor]):
+    """``x[i, :, j]`` for integer arrays along any axes, the others whole."""
+
+    name = "llvm.gather"
+    traits = LLVM
+
+    def refuses(self, call: Call[AdvancedSubtensor]) -> str | None:
+        """Needs an entry for each axis, which is an array or the whole axis."""
+        x, y, count = call.inputs[0], call.outputs[0], len(call.op.arrays)
+        if any(e not in ("a", _ALL) for e in call.op.index):
+            return "it takes arrays and whole axes"
+        if any(t.dtype not in VALUES for t in (x, *call.inputs[1 : 1 + count])):
+            return "there is no code for the dtype"
+        if x.is_static and 0 in x.shape:
+            return "there are no elements"
+        return compile_refusal((y,), lambda: prod(y.shape), _MIN_ELEMENTS_TO_COMPILE)
+
+    def bind(self, call: Call[AdvancedSubtensor]) -> Launch[Array]:
+        """A launch for any strides; an index out of range is an error."""
+        op = call.op
+
+        def failed(inputs: Sequence[Array]) -> None:
+            op.numpy_index(inputs[0].shape, inputs[1:])
+
+        return StridedLaunch(partial(_gather_block, op), failed=failed)
+
+
+def _gather_block(
+    op: AdvancedSubtensor, inputs: Sequence[Array], outputs: Sequence[Array]
+) -> StridedBlock:
+    x, y = inputs[0], outputs[0]
+    steps = [*_steps(op, x, inputs[1:], y.ndim), y.strides]
+    sizes, found = merged(y.shape, steps)
+
+    def operand(a: Array, k: int, written: bool = False) -> LoopOperand:
+        return LoopOperand(a.dtype.name, inner(found[k][-1], a.itemsize, written))
+
+    arrays = inputs[1:]
+    plan = GatherPlan(
+        len(sizes) - 1, operand(x, 0), tuple(operand(a, 1 + k) for k, a in enumerate(arrays)),
+        operand(y, -1, True),
+    )  # fmt: skip
+    parts = -(-sizes[-1] // LANES_OF_TASK)
+    per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD
+    words: dict[str, int] = {"threads": threads.threads(y.size, per_thread), "one": 1}
+    words |= {"tasks": prod(sizes[:-1]) * parts, "n": sizes[-1], "parts": parts}
+    words |= {f"n{d}": n for d, n in enumerate(sizes[:-1])}
+    for (name, _), own in zip(plan.named, found, strict=True):
+        words |= {f"{name}.i": own[-1]} | {f"{name}.k{d}": s for d, s in enumerate(own[:-1])}
+    for k, axis in enumerate(op.arrays):
+        words |= {f"a{k}.size": x.shape[axis], f"a{k}.step": x.strides[axis]}
+    names = gather_words(plan)
+    run = threads.kernel(gather_ir, plan)
+    at = [names.index(name) for name, _ in plan.named]
+    return StridedBlock(run, [words.get(n, 0) for n in names], at, status=FLAG)
+
+
+def _steps(
+    op: AdvancedSubtensor, x: Array, arrays: Sequence[Array], ndim: int
+) -> list[tuple[int, ...]]:
+    """Strides along the result's axes: of ``x`` along those without an index, and of the arrays."""
+    kept = [s for d, s in enumerate(x.strides) if d not in op.arrays]
+    common: Any = np.broadcast_arrays(*arrays)
+    at, depth = (op.arrays[0] if op.side_by_side else 0), common[0].ndim
+    before, after = (0,) * at, (0,) * (ndim - at - depth)
+    spread = [(*before, *a.strides, *after) for a in common]
+    return [(*kept[:at], *(0,) * depth, *kept[at:]), *spread]
+
+
+KERNELS: tuple[Row, ...] = (((AdvancedSubtensor,), (GatherKernel(),)),)
