@@ -200,13 +200,14 @@ class _CopyViewLaunch:
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy every element."""
-        (x, *_), (out,) = inputs, outputs
+        x, (out,) = np.asarray(inputs[0]), outputs
         if isinstance(self._op, Copy):
             self._copies.copy(x, out)
         elif isinstance(self._op, Reshape) and out.flags.c_contiguous:
             self._copies.copy(x, out.reshape(x.shape))
         else:
-            self._copies.copy(self._op.reference(*inputs), out)
+            # Of an array without dimensions NumPy may give a scalar.
+            self._copies.copy(np.asarray(self._op.reference(*inputs)), out)
 
 
 KERNELS: tuple[Row, ...] = (
