@@ -56,7 +56,7 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise", "nest", "reduce"}, {"onednn"}, {"conv", "gemm"},
+        {"elementwise", "reduce"}, {"nest"}, {"onednn"}, {"conv", "gemm"},
         {"prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [

@@ -9,7 +9,7 @@ from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, gather, random_draws, scatter
 from symdnn.cpu.gemm import gemm
 from symdnn.cpu.nest import kernels as nest
-from symdnn.cpu.nest import line_kernels
+from symdnn.cpu.nest import line_kernels, norms
 from symdnn.cpu.onednn import kernels as onednn
 from symdnn.cpu.pool import lrn, pool, pool_nhwc
 from symdnn.cpu.reduce import batch_norm, reduce, softmax_inner_axis, softmax_last_axis
@@ -34,6 +34,7 @@ KERNELS: tuple[Row, ...] = (
     *pool.KERNELS,
     *nest.KERNELS,
     *line_kernels.KERNELS,
+    *norms.KERNELS,
     *reduce.KERNELS,
     *batch_norm.KERNELS,
     *softmax_last_axis.KERNELS,

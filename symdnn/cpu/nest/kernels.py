@@ -32,7 +32,7 @@ from symdnn.ops.nest.of_ops import (
     scan_nest,
 )
 
-__all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "block_of"]
+__all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "block_of", "reduction_block"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
@@ -118,7 +118,7 @@ class NestReduceKernel(_NestKernel[Reduce | FusedReduce]):
         elements = prod(shape[a] for a in axes)
         fold = self.fold(call, elements)
         assert fold is not None
-        return StridedLaunch(partial(_reduction_block, fold, shape, axes))
+        return StridedLaunch(partial(reduction_block, fold, shape, axes))
 
 
 def _reduction(op: Reduce | FusedReduce, dtypes: tuple[str, ...], elements: int) -> Fold | None:
@@ -128,10 +128,11 @@ def _reduction(op: Reduce | FusedReduce, dtypes: tuple[str, ...], elements: int)
     return reduction_fold(op, dtypes, number_dtype(elements), True)
 
 
-def _reduction_block(
+def reduction_block(
     fold: Fold, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Sequence[Array],
     outputs: Sequence[Array],
 ) -> StridedBlock:  # fmt: skip
+    """The block of a fold over ``axes`` of operands that broadcast to ``shape``."""
     whole = [np.broadcast_to(a, shape) for a in inputs]
     return block_of(reduction_nest(fold, shape, axes, _operands(whole), _operands(outputs)))
 
