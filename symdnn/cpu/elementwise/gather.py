@@ -25,9 +25,9 @@ from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.advanced_index import AdvancedSubtensor
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 
-__all__ = ["KERNELS", "GatherKernel"]
+__all__ = ["KERNELS", "GatherKernel", "indexed_block", "whole_or_array"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 10
@@ -45,7 +45,7 @@ class GatherKernel(Kernel[AdvancedSubtensor]):
     def refuses(self, call: Call[AdvancedSubtensor]) -> str | None:
         """Needs an entry for each axis, which is an array or the whole axis."""
         x, y, count = call.inputs[0], call.outputs[0], len(call.op.arrays)
-        if any(e not in ("a", _ALL) for e in call.op.index):
+        if not whole_or_array(call.op):
             return "it takes arrays and whole axes"
         if any(t.dtype not in VALUES for t in (x, *call.inputs[1 : 1 + count])):
             return "there is no code for the dtype"
@@ -63,24 +63,35 @@ class GatherKernel(Kernel[AdvancedSubtensor]):
         return StridedLaunch(partial(_gather_block, op), failed=failed)
 
 
+def whole_or_array(op: AdvancedSubtensor | AdvancedIncSubtensor) -> bool:
+    """Whether each axis has an index array or is whole."""
+    return all(e in ("a", _ALL) for e in op.index)
+
+
 def _gather_block(
     op: AdvancedSubtensor, inputs: Sequence[Array], outputs: Sequence[Array]
 ) -> StridedBlock:
-    x, y = inputs[0], outputs[0]
-    steps = [*_steps(op, x, inputs[1:], y.ndim), y.strides]
+    return indexed_block(op, "gather", inputs[0], inputs[1:], outputs[0])
+
+
+def indexed_block(
+    op: AdvancedSubtensor, what: str, x: Array, arrays: Sequence[Array], y: Array
+) -> StridedBlock:
+    """The block of (x, \\*arrays, y) that does ``what`` (:class:`GatherPlan`) to ``x[arrays]``."""
+    steps = [*_steps(op, x, arrays, y.ndim), y.strides]
     sizes, found = merged(y.shape, steps)
 
     def operand(a: Array, k: int, written: bool = False) -> LoopOperand:
         return LoopOperand(a.dtype.name, inner(found[k][-1], a.itemsize, written))
 
-    arrays = inputs[1:]
     plan = GatherPlan(
         len(sizes) - 1, operand(x, 0), tuple(operand(a, 1 + k) for k, a in enumerate(arrays)),
-        operand(y, -1, True),
+        operand(y, -1, what == "gather"), what,
     )  # fmt: skip
     parts = -(-sizes[-1] // LANES_OF_TASK)
     per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD
-    words: dict[str, int] = {"threads": threads.threads(y.size, per_thread), "one": 1}
+    count = threads.threads(y.size, per_thread) if what in ("gather", "check") else 1
+    words: dict[str, int] = {"threads": count, "one": 1}
     words |= {"tasks": prod(sizes[:-1]) * parts, "n": sizes[-1], "parts": parts}
     words |= {f"n{d}": n for d, n in enumerate(sizes[:-1])}
     for (name, _), own in zip(plan.named, found, strict=True):

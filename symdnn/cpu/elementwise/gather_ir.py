@@ -1,4 +1,4 @@
-"""LLVM IR of gathers: elements of an array whose place in some axes is read from index arrays."""
+"""LLVM IR of gathers and scatters: elements whose place in some axes is read from index arrays."""
 
 from __future__ import annotations
 
@@ -29,25 +29,28 @@ LANES_OF_TASK = 1 << 12
 class GatherPlan:
     """What the text depends on: the axes around lanes, how operands lie along the lanes.
 
-    ``source`` is the operand along axes without an index (stride 0 along those of ``index``).
+    ``indexed`` is the operand along axes without an index (stride 0 along those of ``index``).
+    ``what``: elements are read by ``gather``; ``add`` and ``set`` change them by ``dense``, one
+    after the other; ``check`` only looks at the indices.
     """
 
     outer: int
-    source: LoopOperand
+    indexed: LoopOperand
     index: tuple[LoopOperand, ...]
-    result: LoopOperand
+    dense: LoopOperand
+    what: str = "gather"
 
     @property
     def named(self) -> list[tuple[str, LoopOperand]]:
         """Operands with their names."""
         arrays = [(f"a{k}", o) for k, o in enumerate(self.index)]
-        return [("x", self.source), *arrays, ("y", self.result)]
+        return [("x", self.indexed), *arrays, ("y", self.dense)]
 
     @property
     def copies_rows(self) -> bool:
         """Whether what lies along the lanes is copied as it is."""
-        kinds = self.source.inner, self.result.inner
-        return kinds == ("dense", "dense") and all(o.inner == "one" for o in self.index)
+        kinds = self.what, self.indexed.inner, self.dense.inner
+        return kinds == ("gather", "dense", "dense") and all(o.inner == "one" for o in self.index)
 
 
 def gather_words(plan: GatherPlan) -> list[str]:
@@ -116,7 +119,7 @@ class _GatherBuilder(FunctionBuilder):
                 base = self.bytes_at(base, offset)
             else:
                 varying.append(k)
-        bits = 8 * int(numpy_dtype(plan.source.dtype).itemsize)
+        bits = 8 * int(numpy_dtype(plan.indexed.dtype).itemsize)
         if plan.copies_rows:
             nbytes = self.affine(count, bits // 8)
             self.put(
@@ -130,12 +133,25 @@ class _GatherBuilder(FunctionBuilder):
             for k in varying:
                 offset, bad = self._offset(k, self._lane(f"a{k}", begun[f"a{k}"], i), bad)
                 at = self.bytes_at(at, offset)
-            found = self.new(f"load i{bits}, ptr {at}{ACCESS}")
-            self.put(f"store i{bits} {found}, ptr {self._lane('y', begun['y'], i)}{ACCESS}")
+            self._touch(at, self._lane("y", begun["y"], i), bits)
             return [bad]
 
-        (wrong,) = self.counted("lane", 0, count, element, [wrong], "i64", parallel=True)
+        parallel = plan.what in ("gather", "check")
+        (wrong,) = self.counted("lane", 0, count, element, [wrong], "i64", parallel=parallel)
         return wrong
+
+    def _touch(self, at: str, y: str, bits: int) -> None:
+        """Append what happens between an indexed element and the dense one."""
+        if self.plan.what == "gather":
+            self.put(
+                f"store i{bits} {self.new(f'load i{bits}, ptr {at}{ACCESS}')}, ptr {y}{ACCESS}"
+            )
+        elif self.plan.what == "set":
+            self.put(f"store i{bits} {self.new(f'load i{bits}, ptr {y}')}, ptr {at}")
+        elif self.plan.what == "add":
+            t = VALUES[self.plan.dense.dtype]
+            old, more = (self.new(f"load {t}, ptr {place}") for place in (at, y))
+            self.put(f"store {t} {self.new(f'fadd {t} {old}, {more}')}, ptr {at}")
 
     def _lane(self, name: str, base: str, i: str) -> str:
         """The address of lane ``i`` of an operand."""

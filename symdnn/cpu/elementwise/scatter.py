@@ -1,6 +1,7 @@
-"""Scatter-add of rows by an index array: the gradient of an embedding.
+"""Scatters by index arrays: the gradient of an embedding, elements along an axis.
 
-Rows are added in the order of the index, and threads share the columns, so results do not depend on
+Elements are added or set one after the other, once all indices have been checked. Whole rows are
+added in the order of the index, and threads share the columns, so results do not depend on
 the number of threads. On one core 1024 rows of 128 take 0.04 ms (``np.add.at`` 0.8).
 """
 
@@ -8,23 +9,26 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from symdnn.cpu.elementwise.copies import same_memory
+from symdnn.cpu.elementwise.gather import indexed_block, whole_or_array
 from symdnn.cpu.ir.builder import ROWS
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
-from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 
-__all__ = ["ScatterKernel", "KERNELS", "scatter_ir"]
+__all__ = ["ElementScatterKernel", "ScatterKernel", "KERNELS", "scatter_ir"]
 
 #: With fewer elements NumPy is faster than compiling.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
@@ -32,6 +36,65 @@ _MIN_ELEMENTS_TO_COMPILE = 1 << 12
 _ELEMENTS_PER_THREAD = 1 << 15
 _ALL = (None, None, None)
 _Words = ctypes.c_int64
+
+
+class ElementScatterKernel(Kernel[AdvancedIncSubtensor]):
+    """``x[i, :, j] += y`` or ``= y`` for integer arrays along any axes, the others whole."""
+
+    name = "llvm.scatter.elements"
+    traits = LLVM
+
+    def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
+        """Needs an entry for each axis, which is an array or the whole axis, and numbers to add."""
+        op = call.op
+        x, y, *arrays = call.inputs
+        if not whole_or_array(op):
+            return "it takes arrays and whole axes"
+        adds = not op.set_instead_of_inc
+        if x.dtype not in VALUES or (adds and x.dtype not in ("float32", "float64")):
+            return "it adds float32 and float64"
+        if any(t.dtype not in VALUES for t in arrays):
+            return "there is no code for the dtype"
+        if x.is_static and 0 in x.shape:
+            return "there are no elements"
+        return compile_refusal((y,), lambda: prod(y.shape), _MIN_ELEMENTS_TO_COMPILE)
+
+    def bind(self, call: Call[AdvancedIncSubtensor]) -> Launch[Array]:
+        """A launch for any strides."""
+        return _ElementLaunch(call.op)
+
+
+class _ElementLaunch:
+    """``launch(inputs, outputs)``; an index out of range is an error, before any write."""
+
+    def __init__(self, op: AdvancedIncSubtensor) -> None:
+        self._get = op.getter()
+        self._check, self._change = (
+            StridedLaunch(partial(_element_block, self._get, what))
+            for what in ("check", "set" if op.set_instead_of_inc else "add")
+        )
+
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Look at the indices, copy ``x`` unless the result shares its memory, then change it."""
+        x, y, *arrays = inputs
+        (out,) = outputs
+        kept = [n for d, n in enumerate(x.shape) if d not in self._get.arrays]
+        at = self._get.arrays[0] if self._get.side_by_side else 0
+        common = np.broadcast_shapes(*(a.shape for a in arrays))
+        values = np.broadcast_to(y, (*kept[:at], *common, *kept[at:]))
+        if not values.size or self._check.reports([x, *arrays, values]):
+            self._get.numpy_index(x.shape, arrays)
+        if not same_memory(x, out):
+            np.copyto(out, x)
+        if values.size:
+            self._change([out, *arrays, values], [])
+
+
+def _element_block(
+    get: AdvancedSubtensor, what: str, arrays: Sequence[Array], _: Sequence[Array]
+) -> StridedBlock:
+    x, *index, y = arrays
+    return indexed_block(get, what, x, index, y)
 
 
 class ScatterKernel(Kernel[AdvancedIncSubtensor]):
@@ -128,4 +191,4 @@ def scatter_ir(dtype: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-KERNELS: tuple[Row, ...] = (((AdvancedIncSubtensor,), (ScatterKernel(),)),)
+KERNELS: tuple[Row, ...] = (((AdvancedIncSubtensor,), (ScatterKernel(), ElementScatterKernel())),)

@@ -64,9 +64,12 @@ class StridedLaunch(CpuLaunch):
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute every output."""
-        wrong = self._block(inputs, outputs).run([*inputs[: self._reads], *outputs])
-        if wrong and self._failed is not None:
+        if self.reports(inputs, outputs) and self._failed is not None:
             self._failed(inputs)
+
+    def reports(self, inputs: Sequence[Array], outputs: Sequence[Array] = ()) -> bool:
+        """Compute every output; whether the block reports an error."""
+        return self._block(inputs, outputs).run([*inputs[: self._reads], *outputs])
 
     def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Queue the compilation of the code for operands with these strides."""

@@ -6,7 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.elementwise.scatter import ScatterKernel
+from symdnn.cpu.elementwise.scatter import ElementScatterKernel, ScatterKernel
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
@@ -43,6 +43,75 @@ def test_rows_that_come_twice_are_added_twice(rng, rows, rest, index, dtype):
     turned = np.full(x.shape[::-1], 7, dtype).T
     np.testing.assert_allclose(launch(op, (x, y, at), turned), wanted, **close)
     np.testing.assert_allclose(launch(op, (x, y, at), x), wanted, **close)  # in place
+
+
+@pytest.mark.parametrize("sets", [False, True])
+@pytest.mark.parametrize("kind", ["int64", "int16", "uint8"])
+@pytest.mark.parametrize(
+    ("index", "shapes"),
+    [
+        (("a", "a"), [(20, 1), (20, 30)]), (("a", "a"), [(7, 30), (1, 30)]),
+        ((ALL, "a"), [(900,)]), (("a", ALL, "a"), [(6, 1), (1, 9)]),
+        ((ALL, "a", "a"), [(40,), (40,)]), (("a", "a", "a"), [(2, 3, 4)] * 3),
+    ],
+)  # fmt: skip
+def test_elements_along_any_axes(rng, index, shapes, kind, sets):
+    sizes, at, arrays = (20, 30, 17)[: len(index)], iter(shapes), []
+    for n, entry in zip(sizes, index):
+        if entry == "a":
+            arrays.append(rng.integers(-n if kind[0] == "i" else 0, n, next(at)).astype(kind))
+    op = AdvancedIncSubtensor(index, set_instead_of_inc=sets)
+    for dtype in ("float32", "float64", *(["float16", "bool", "int8"] if sets else [])):
+        x = (rng.normal(size=sizes) * 9).astype(dtype)
+        part = op.getter().reference(x, *arrays).shape
+        for y in (rng.normal(size=part) * 9, np.ones((1,) * len(part))):
+            given, y = (x, y.astype(dtype), *arrays), y.astype(dtype)
+            types = tuple(TensorType(a.dtype.name, a.shape) for a in given)
+            call = Call(op, types, (types[0],), NO_HINTS)
+            assert ElementScatterKernel().refuses(call) is None
+            wanted = op.reference(*given)
+            for out in (np.full_like(x, 1), np.full(x.shape[::-1], 1, dtype).T, x.copy()):
+                first = out if out.flags.c_contiguous and (out == x).all() else x
+                ElementScatterKernel().bind(call)([first, y, *arrays], [out])
+                np.testing.assert_allclose(
+                    out.astype("f8"), wanted.astype("f8"), rtol=1e-5, atol=1e-4
+                )
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_gradient_of_elements_along_an_axis(rng, axis):
+    x, i, w = T.dmatrix("x"), T.lmatrix("i"), T.dmatrix("w")
+    slope = symdnn.grad((T.take_along_axis(x, i, axis) * w).sum(), x)
+    f = symdnn.function([x, i, w], slope, mode=symdnn.Mode(target="cpu"), on_unused_input="ignore")
+    data, weights = rng.normal(size=(2, 90, 80))
+    at = rng.integers(0, 80, (90, 80))
+    wanted = np.zeros_like(data)
+    grid = list(np.indices(at.shape))
+    grid[axis] = at
+    np.add.at(wanted, tuple(grid), weights)
+    for _ in range(3):
+        np.testing.assert_allclose(f(data, at, weights), wanted, rtol=1e-12, atol=1e-12)
+    assert "llvm.scatter.elements" in str(f.lowering_report())
+    at[5, 6] = -91
+    with pytest.raises(IndexOutOfRange, match="-91"):
+        f(data, at, weights)
+
+
+def test_a_wrong_element_changes_nothing(rng):
+    x = symdnn.shared(np.zeros((90, 80)))
+    i = T.lmatrix("i")
+    f = symdnn.function(
+        [i], updates=[(x, T.inc_subtensor(T.take_along_axis(x, i, 1), 1.0))],
+        mode=symdnn.Mode(target="cpu"),
+    )  # fmt: skip
+    at = rng.integers(0, 80, (90, 80))
+    f(at)
+    before = x.get_value()
+    wrong = at.copy()
+    wrong[89, 79] = 80
+    with pytest.raises(IndexOutOfRange):
+        f(wrong)
+    np.testing.assert_array_equal(x.get_value(), before)
 
 
 def test_bits_do_not_depend_on_threads(rng):
