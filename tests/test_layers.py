@@ -57,6 +57,7 @@ ROOMS = {
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
         {"elementwise", "reduce"}, {"nest"}, {"onednn"}, {"conv", "gemm"},
+        {"elementwise", "reduce"}, {"nest"}, {"onednn"}, {"conv", "gemm"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [
