@@ -57,7 +57,6 @@ ROOMS = {
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
         {"elementwise", "reduce"}, {"nest"}, {"onednn"}, {"conv", "gemm"},
-        {"elementwise", "reduce"}, {"nest"}, {"onednn"}, {"conv", "gemm"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [
