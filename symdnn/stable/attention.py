@@ -243,8 +243,9 @@ def _is_low(v: Variable, factor: float) -> bool:
 
 def _mask_chosen(v: Variable, written: _Written) -> Variable | None:
     """Of ``switch(mask, scores, low)``, or the other way."""
-    condition, yes, no = node_of(v).inputs
-    if condition.type.dtype != "bool" or written.factors:
+    given, yes, no = node_of(v).inputs
+    condition = indicator(given)
+    if condition is None or written.factors:
         return None
     for scores, low, seen in ((yes, no, condition), (no, yes, negation(condition))):
         if _is_low(low, written.factor) and _broadcasts(condition, scores):

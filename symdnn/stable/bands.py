@@ -17,7 +17,7 @@ from symdnn.graph.variable import constant as as_constant
 from symdnn.ops.array.create import ARange
 from symdnn.ops.core.shape import Alloc, DimShuffle
 from symdnn.ops.elementwise.arithmetic import Add, Cast, Neg, Sub
-from symdnn.ops.elementwise.comparison import And, Ge, Gt, Invert, Le, Lt, Or, Switch
+from symdnn.ops.elementwise.comparison import And, Eq, Ge, Gt, Invert, Le, Lt, Neq, Or, Switch
 from symdnn.ops.elementwise.comparison import invert as negation
 from symdnn.rewriting.facts import made_by, node_of, number
 
@@ -97,8 +97,20 @@ def _band(v: Variable, opposite: bool = False) -> Band | None:
     if made_by(v, Cast, Switch):
         inside = indicator(node_of(v).inputs[0]) if made_by(v, Cast) else _bool_switch(v)
         return None if inside is None else _band(inside, opposite)
+    if made_by(v, Eq, Neq):
+        inside = _compared(v)
+        return None if inside is None else _band(inside, opposite)
     found = _one_sided(v, opposite)
     return None if found is None else _sound(*found)
+
+
+def _compared(v: Variable) -> Variable | None:
+    """The condition of ``indicator == 0`` and the like."""
+    for x, other in (node_of(v).inputs, node_of(v).inputs[::-1]):
+        inside, value = indicator(x), filled(other)
+        if inside is not None and value in (0, 1):
+            return inside if made_by(v, Eq) == (value == 1) else negation(inside)
+    return None
 
 
 def _bool_switch(v: Variable) -> Variable | None:

@@ -153,7 +153,11 @@ def lower(s, dtype="bool"):
 
 CAUSAL = {
     "tril": lambda s: T.switch(lower(s), s, LOW),
+    "tril of floats as a condition": lambda s: T.switch(lower(s, "float64"), s, LOW),
+    "tril of ones like": lambda s: T.switch(T.tril(T.ones_like(s[0, 0])), s, LOW),
     "tril of floats": lambda s: T.switch(T.eq(lower(s, "float64"), 0), LOW, s),
+    "tril that is not 0": lambda s: T.switch(T.neq(lower(s, "int32"), 0), s, LOW),
+    "tril that is not 1": lambda s: T.switch(T.neq(lower(s, "int32"), 1), -np.inf, s),
     "infinite": lambda s: T.switch(lower(s), s, -np.inf),
     "indices": lambda s: T.switch(
         T.ge(time_of(s).dimshuffle(0, "x"), time_of(s).dimshuffle("x", 0)), s, LOW
@@ -182,8 +186,7 @@ def test_causal_masks(spelling):
     inputs, values = qkv(new_rng(), names)
     f = check(lambda q, k, v: attend(q, k, v, CAUSAL[spelling]), inputs, values)
     (how,) = [n.op.how for n in f.stages.fgraph.toposort() if isinstance(n.op, Attention)]
-    if spelling != "tril of floats":
-        assert (how.left, how.right, how.extras) == (None, 0, ())
+    assert (how.left, how.right, how.extras) == (None, 0, ())
 
 
 def test_a_window_is_a_band():
