@@ -431,7 +431,7 @@ def test_on_a_device_with_arrays_there(rng, fake_device):
 
 
 def test_bad_arguments(tmp_path):
-    with pytest.raises(InputError, match="wanted a module, got 3"):
+    with pytest.raises(InputError, match="net=3; wanted a module"):
         fit(3)
     with pytest.raises(InputError, match="data must give its batches for every epoch"):
         fit(data=iter([(X, LABELS)]))
