@@ -78,6 +78,7 @@ class Generator:
     evaluation. There are two compiled functions, for a prompt and for one token; texts, keys and
     values stay on the device. Settings are those of :func:`sample`.
 
+    >>> from symdnn import nn
     >>> net = nn.models.gpt2(words=20, context=16, width=8, layers=1, heads=2)
     >>> nn.models.Generator(net, 1, 16, temperature=0)(np.array([[3, 1]]), 4).shape
     (1, 6)
