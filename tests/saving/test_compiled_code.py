@@ -14,7 +14,6 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode, nn
-from symdnn.disk import overlay
 from symdnn.errors import FileFormatError, InputError
 from symdnn.saving import code, container
 from tests.seeded import new_rng
@@ -46,15 +45,6 @@ def step():
     states, _ = symdnn.scan(lambda h: T.tanh(h) * 0.5, outputs_info=net(x), n_steps=3)
     loss = T.nnet.softmax(states[-1])[:, 0].sum() + (x**2).mean()
     return symdnn.function([x], loss, updates=nn.optim.adam(loss, net), mode=Mode(target="cpu"))
-
-
-@pytest.fixture(autouse=True)
-def given_entries():
-    """What a file gave is not found by other tests."""
-    before = dict(overlay._given)
-    yield
-    overlay._given.clear()
-    overlay._given.update(before)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from symdnn.cpu.compiler import elf_loader, jit
+from symdnn.disk import overlay
 from symdnn.disk.object_file import host_machine, problem, sections_of
 from tests.cpu.all_proven import AllProven
 
@@ -35,6 +36,7 @@ define void @f(ptr %w) {
 @pytest.fixture(autouse=True)
 def afresh(monkeypatch, nothing_compiled):
     monkeypatch.setattr(jit, "_proven", AllProven)
+    monkeypatch.setattr(overlay, "_given", {})  # by files that other tests loaded
 
 
 def made(number, folder):
