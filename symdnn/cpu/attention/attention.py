@@ -27,7 +27,7 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.scratch import address, aligned
+from symdnn.cpu.launch.scratch import GrowingScratch, aligned
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
@@ -166,7 +166,7 @@ class _AttentionLaunch(CpuLaunch):
         self._at = [_WORDS.index(n) for n in self._names]
         self._run = threads.kernel(attention_ir, plan)
         self._blocks: dict[Any, Any] = {}
-        self._own = np.empty(0, np.uint8)
+        self._memory = GrowingScratch()
 
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
@@ -208,14 +208,7 @@ class _AttentionLaunch(CpuLaunch):
         return array if fits else np.ascontiguousarray(array)
 
     def _scratch(self, workspace: Array | None) -> Any:
-        """The workspace, or memory of its own if that is too small."""
-        wanted = self._sizes.scratch_bytes
-        if workspace is not None and workspace.nbytes >= wanted:
-            return workspace
-        if self._own.nbytes < wanted:
-            raw = np.empty(wanted + 64, np.uint8)
-            self._own = raw[-address(raw) % 64 :]
-        return self._own
+        return self._memory.of(workspace, self._sizes.scratch_bytes)
 
     def _words(self, arrays: Sequence[Array]) -> Any:
         """The block for operands of these strides."""

@@ -20,15 +20,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm.gemm_ir import MAX_BLOCK_TERMS, TileShape, shape_of
 from symdnn.cpu.gemm.gemm_loops_ir import WORDS, gemm_ir
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.scratch import address, as_contiguous
+from symdnn.cpu.launch.scratch import GrowingScratch, as_contiguous
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
@@ -220,7 +218,7 @@ class _GemmLaunch(CpuLaunch):
         self._names = names
         self._run = threads.kernel(gemm_ir, jit.vector_width())
         self._blocks: dict[Any, Any] = {}
-        self._own = np.empty(0, np.uint8)
+        self._memory = GrowingScratch()
 
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
@@ -246,14 +244,7 @@ class _GemmLaunch(CpuLaunch):
         return FastCall.of(self._run, words, [*self._at, *at], keep=scratch)
 
     def _scratch(self, words: Any, workspace: Array | None) -> Any:
-        """The workspace, or memory of its own if that is too small."""
-        wanted = words[_OWN_WORD] * words[0]
-        if workspace is not None and workspace.nbytes >= wanted:
-            return workspace
-        if self._own.nbytes < wanted:
-            raw = np.empty(wanted + 64, np.uint8)
-            self._own = raw[-address(raw) % 64 :]
-        return self._own
+        return self._memory.of(workspace, words[_OWN_WORD] * words[0])
 
     def _words(self, arrays: Sequence[Array]) -> Any:
         """The block for operands of these strides."""

@@ -14,14 +14,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import factorial, log
+from math import factorial
 
-from symdnn.cpu.ir.math_double_ir import ROUND, horner, number
+from symdnn.cpu.ir.math_double_ir import (
+    LN2_HIGH,
+    LN2_LOW,
+    ROUND,
+    horner,
+    number,
+    power_of_two,
+    split,
+)
 
 __all__ = ["IN_FULL", "full_declarations", "full_definitions"]
 
-_LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
-_LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
 #: (exp(r) - 1 - r) / r^2, highest first.
 _EXP = [1 / factorial(k) for k in range(13, 1, -1)]
 #: (2 artanh(s) - 2 s) / s^3 in s^2, highest first.
@@ -32,46 +38,17 @@ _LEAST_BITS = 4604544271217802189 - (1024 << 52)
 _INTEGER, _TWICE = 0x4330000000000000, float(2**52 + 1024)
 
 
-def _scale(name: str, exponent: str) -> list[str]:
-    """Lines for 2^n, where the lowest bits of ``exponent`` are n."""
-    return [
-        f"%{name}_bits = bitcast double {exponent} to i64",
-        f"%{name}_low = add i64 %{name}_bits, 1023",
-        f"%{name}_up = shl i64 %{name}_low, 52",
-        f"%{name} = bitcast i64 %{name}_up to double",
-    ]
-
-
-def _split(least: float, most: float) -> list[str]:
-    """Lines for n and q = exp(r) - 1 of %x0, clamped; %k has n in its lowest bits."""
-    return [
-        f"%above = fcmp ogt double %x0, {number(most)}",
-        f"%x1 = select i1 %above, double {number(most)}, double %x0",
-        f"%below = fcmp olt double %x1, {number(least)}",
-        f"%x = select i1 %below, double {number(least)}, double %x1",
-        f"%t = fmul double %x, {number(1 / log(2))}",
-        f"%k = fadd double %t, {number(ROUND)}",
-        f"%n = fsub double %k, {number(ROUND)}",
-        "%m = fneg double %n",
-        f"%r0 = call double @llvm.fmuladd.f64(double %m, double {number(_LN2_HIGH)}, double %x)",
-        f"%r = call double @llvm.fmuladd.f64(double %m, double {number(_LN2_LOW)}, double %r0)",
-        *horner(_EXP, "%r", "p"),
-        "%r2 = fmul double %r, %r",
-        f"%q = call double @llvm.fmuladd.f64(double %p{len(_EXP) - 2}, double %r2, double %r)",
-    ]
-
-
 _FULL = {
     "exp": [
         "define internal double @f_exp(double %x0) alwaysinline {",
-        *_split(-746.0, 710.0),
+        *split(-746.0, 710.0, _EXP),
         f"%half = fmul double %n, {number(0.5)}",
         f"%k1 = fadd double %half, {number(ROUND)}",
         f"%n1 = fsub double %k1, {number(ROUND)}",
         "%n2 = fsub double %n, %n1",
         f"%k2 = fadd double %n2, {number(ROUND)}",
-        *_scale("s1", "%k1"),
-        *_scale("s2", "%k2"),
+        *power_of_two("s1", "%k1"),
+        *power_of_two("s2", "%k2"),
         "%y0 = call double @llvm.fmuladd.f64(double %s1, double %q, double %s1)",
         "%y = fmul double %y0, %s2",
         "ret double %y",
@@ -80,8 +57,8 @@ _FULL = {
     # exp(x) - 1 for abs(x) <= 700.
     "expm1_within": [
         "define internal double @f_expm1_within(double %x0) alwaysinline {",
-        *_split(-700.0, 700.0),
-        *_scale("s", "%k"),
+        *split(-700.0, 700.0, _EXP),
+        *power_of_two("s", "%k"),
         f"%less = fsub double %s, {number(1.0)}",
         "%y = call double @llvm.fmuladd.f64(double %s, double %q, double %less)",
         "ret double %y",
@@ -139,10 +116,10 @@ _FULL = {
         "%square = fmul double %f_half, %f",
         "%sum = fadd double %square, %series",
         "%part = fmul double %s, %sum",
-        f"%low = call double @llvm.fmuladd.f64(double %e, double {number(_LN2_LOW)}, double %part)",
+        f"%low = call double @llvm.fmuladd.f64(double %e, double {number(LN2_LOW)}, double %part)",
         "%rest0 = fsub double %square, %low",
         "%rest = fsub double %rest0, %f",
-        f"%high = fmul double %e, {number(_LN2_HIGH)}",
+        f"%high = fmul double %e, {number(LN2_HIGH)}",
         "%y = fsub double %high, %rest",
         # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
         f"%zero = fcmp oeq double %x, {number(0.0)}",

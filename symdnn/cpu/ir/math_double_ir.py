@@ -10,10 +10,13 @@ cancels. Each function widens its argument, calls these helpers, and rounds once
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import factorial, log
 
-__all__ = ["HELPERS", "ROUND", "horner", "number", "wrapped"]
+__all__ = [
+    "HELPERS", "LN2_HIGH", "LN2_LOW", "ROUND", "horner", "number", "power_of_two", "split",
+    "wrapped",
+]  # fmt: skip
 
 
 def number(value: float) -> str:
@@ -32,35 +35,53 @@ def horner(coefficients: Iterable[float], x: str, prefix: str) -> list[str]:
     return lines
 
 
-_LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
-_LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
+LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
+LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
 ROUND = float(3 << 51)  # a sum with it has the nearest integer in its lowest bits
 #: (exp(r) - 1 - r) / r^2, highest first.
 _EXP = [1 / factorial(k) for k in range(9, 1, -1)]
 #: (2 artanh(s) - 2 s) / s^3 in s^2, highest first.
 _LOG = [2 / k for k in range(15, 2, -2)]
 
-HELPERS = {
-    # (2^n, exp(r) - 1) with x = n ln 2 + r; x is clamped so that 2^n is a normal float64.
-    "d_split": [
-        "define internal {double, double} @d_split(double %x0) alwaysinline {",
-        f"%above = fcmp ogt double %x0, {number(700.0)}",
-        f"%x1 = select i1 %above, double {number(700.0)}, double %x0",
-        f"%below = fcmp olt double %x1, {number(-700.0)}",
-        f"%x = select i1 %below, double {number(-700.0)}, double %x1",
+
+def split(least: float, most: float, terms: Sequence[float]) -> list[str]:
+    """Lines for n and q = exp(r) - 1 of %x0, clamped, where x = n ln 2 + r.
+
+    %k has n in its lowest bits. ``terms`` are coefficients of (exp(r) - 1 - r) / r^2.
+    """
+    return [
+        f"%above = fcmp ogt double %x0, {number(most)}",
+        f"%x1 = select i1 %above, double {number(most)}, double %x0",
+        f"%below = fcmp olt double %x1, {number(least)}",
+        f"%x = select i1 %below, double {number(least)}, double %x1",
         f"%t = fmul double %x, {number(1 / log(2))}",
         f"%k = fadd double %t, {number(ROUND)}",
         f"%n = fsub double %k, {number(ROUND)}",
         "%m = fneg double %n",
-        f"%r0 = call double @llvm.fmuladd.f64(double %m, double {number(_LN2_HIGH)}, double %x)",
-        f"%r = call double @llvm.fmuladd.f64(double %m, double {number(_LN2_LOW)}, double %r0)",
-        *horner(_EXP, "%r", "p"),
+        f"%r0 = call double @llvm.fmuladd.f64(double %m, double {number(LN2_HIGH)}, double %x)",
+        f"%r = call double @llvm.fmuladd.f64(double %m, double {number(LN2_LOW)}, double %r0)",
+        *horner(terms, "%r", "p"),
         "%r2 = fmul double %r, %r",
-        f"%q = call double @llvm.fmuladd.f64(double %p{len(_EXP) - 2}, double %r2, double %r)",
-        "%bits = bitcast double %k to i64",
-        "%low = add i64 %bits, 1023",
-        "%up = shl i64 %low, 52",
-        "%scale = bitcast i64 %up to double",
+        f"%q = call double @llvm.fmuladd.f64(double %p{len(terms) - 2}, double %r2, double %r)",
+    ]
+
+
+def power_of_two(name: str, exponent: str) -> list[str]:
+    """Lines for 2^n, where the lowest bits of ``exponent`` are n."""
+    return [
+        f"%{name}_bits = bitcast double {exponent} to i64",
+        f"%{name}_low = add i64 %{name}_bits, 1023",
+        f"%{name}_up = shl i64 %{name}_low, 52",
+        f"%{name} = bitcast i64 %{name}_up to double",
+    ]
+
+
+HELPERS = {
+    # (2^n, exp(r) - 1) with x = n ln 2 + r; x is clamped so that 2^n is a normal float64.
+    "d_split": [
+        "define internal {double, double} @d_split(double %x0) alwaysinline {",
+        *split(-700.0, 700.0, _EXP),
+        *power_of_two("scale", "%k"),
         "%a = insertvalue {double, double} undef, double %scale, 0",
         "%b = insertvalue {double, double} %a, double %q, 1",
         "ret {double, double} %b",

@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 
-__all__ = ["Scratch", "address", "aligned", "as_contiguous"]
+__all__ = ["GrowingScratch", "Scratch", "address", "aligned", "as_contiguous", "empty_aligned"]
 
 
 def address(array: Array) -> int:
@@ -26,6 +26,28 @@ def aligned(nbytes: int) -> int:
 def as_contiguous(array: Array) -> Any:
     """``array``, or a contiguous copy if it has other strides."""
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def empty_aligned(nbytes: int) -> Array:
+    """New memory that begins at a cache line, as an array of uint8."""
+    raw = np.empty(nbytes + 64, np.uint8)
+    start = -address(raw) % 64
+    return raw[start : start + nbytes]
+
+
+class GrowingScratch:
+    """The plan's workspace, or memory of its own where that is missing or too small."""
+
+    def __init__(self) -> None:
+        self._own = np.empty(0, np.uint8)
+
+    def of(self, workspace: Array | None, nbytes: int) -> Array:
+        """So much memory or more, aligned to a cache line."""
+        if workspace is not None and workspace.nbytes >= nbytes:
+            return workspace
+        if self._own.nbytes < nbytes:
+            self._own = empty_aligned(nbytes)
+        return self._own
 
 
 class Scratch:

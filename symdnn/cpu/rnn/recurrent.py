@@ -21,7 +21,7 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm.gemm_ir import shape_of
 from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
-from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous
+from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous, empty_aligned
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.rnn.recurrent_grad_ir import BACKWARD_WORDS, GATE_SLOTS, backward_ir
 from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, GATES, SAVED_VECTORS, forward_ir, panels
@@ -193,10 +193,7 @@ def _places(floats: dict[str, int]) -> tuple[dict[str, int], int]:
 
 def _empty(shape: Sequence[int]) -> Any:
     """A float32 array aligned to a cache line."""
-    nbytes = 4 * prod(shape)
-    raw = np.empty(nbytes + 64, np.uint8)
-    start = -address(raw) % 64
-    return raw[start : start + nbytes].view(np.float32).reshape(shape)
+    return empty_aligned(4 * prod(shape)).view(np.float32).reshape(shape)
 
 
 class RecurrentReserve:
