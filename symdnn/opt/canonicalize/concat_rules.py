@@ -4,14 +4,14 @@ of concatenations."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.array.index import Subtensor, subtensor
+from symdnn.ops.array.index import IncSubtensor, Subtensor, subtensor
 from symdnn.ops.array.join import Join, Split, join
-from symdnn.ops.array.slices import is_slice
+from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
-from symdnn.opt.canonicalize.indexing_rules import entries_of
+from symdnn.opt.canonicalize.indexing_rules import entries_of, is_zero
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -142,7 +142,76 @@ def _inside(e: Any, start: int, size: int) -> Any:
     return (low - start, high - start, None)
 
 
+@node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_join_increments"))
+def join_of_increments(node: Apply, context: Context) -> Variable | None:
+    """Zeros of which slices along one axis are set, all of them, are the joined slices.
+
+    So the gradient of ``x[:, :n]`` and ``x[:, n:]``, or of ``x[0]``, ``x[1]`` and ``x[2]``, is
+    written once.
+    """
+    parts: list[_Part] = []
+    v: Variable = node.outputs[0]
+    while made_by(v, IncSubtensor):
+        part = _part_of(node_of(v), context)
+        if part is None or (parts and part.axis != parts[0].axis):
+            return None
+        parts.append(part)
+        v = node_of(v).inputs[0]
+        if made_by(v, IncSubtensor) and not context.only_user(v):
+            return None
+    if not is_zero(v) or len(parts) < 2:
+        return None
+    parts = _in_order(parts, v.type.shape[parts[0].axis])
+    return join(parts[0].axis, *(p.value for p in parts)) if parts else None
+
+
+class _Part(NamedTuple):
+    """What is written to ``start`` up to ``stop`` (None: the end) along an axis."""
+
+    axis: int
+    start: Any
+    stop: Any
+    value: Variable
+    slice: bool
+
+
+def _part_of(node: Apply, context: Context) -> _Part | None:
+    x, y, *bounds = node.inputs
+    entries = entries_of(node)
+    axes = [d for d, e in enumerate(entries) if e != FULL]
+    if len(axes) != 1 or not context.shapes.same_shape(fields_of(node).getter()(x, *bounds), y):
+        return None
+    (axis,) = axes
+    entry = entries[axis]
+    if isinstance(entry, int):
+        pattern = [*range(axis), "x", *range(axis, y.type.ndim)]
+        return _Part(axis, entry, entry + 1, y.dimshuffle(*pattern), False)
+    start, stop, step = entry if is_slice(entry) else (None, None, 0)
+    return (
+        None if step not in (None, 1) else _Part(axis, 0 if start is None else start, stop, y, True)
+    )
+
+
+def _in_order(parts: Sequence[_Part], size: int | None) -> list[_Part]:
+    """The parts by their position; empty if they leave something out or overlap."""
+    numbers = all(isinstance(p.start, int) and isinstance(p.stop, int | None) for p in parts)
+    if numbers and size is not None:
+        found = sorted(parts, key=lambda p: int(p.start))
+        stops = [size if p.stop is None else p.stop for p in found]
+        # An end beyond the size would make the last part shorter than its bounds say.
+        if [p.start for p in found] == [0, *stops[:-1]] and stops[-1] == size:
+            return found
+    if len(parts) > 2:
+        return []
+    # Two slices that meet, at whatever bound, leave nothing out: x[:n] and x[n:].
+    first, last = sorted(parts, key=lambda p: p.stop is None)
+    whole = first.start == 0 and last.stop is None and first.stop is not None
+    meets = first.stop is last.start or (numbers and first.stop == last.start)
+    return [first, last] if whole and meets and last.slice and first.slice else []
+
+
 RULES = [
+    join_of_increments,
     join_of_one,
     join_without_empty,
     join_of_join,

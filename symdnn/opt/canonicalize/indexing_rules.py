@@ -23,7 +23,7 @@ from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import all_ones, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES", "entries_of"]
+__all__ = ["RULES", "entries_of", "is_zero"]
 
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "indexing")
