@@ -240,11 +240,18 @@ class Groups:
         return [v for m in group for v in m.node.outputs if self._is_stored(v, own)]
 
     def _is_stored(self, v: Variable, own: set[Apply]) -> bool:
-        others = {user for user, _ in self.fgraph.users(v) if user not in own}
+        others = self._readers_outside(v, own)
         if widened(v) is None:
-            return bool(others)
+            return bool(others) or any(
+                node in self.members and self._readers_outside(node.outputs[0], own)
+                for node in self.fgraph.user_nodes(v)
+                if node in own and widened(node.outputs[0]) is v
+            )
         outside = [u for u in others if u not in self.members]
         return bool(outside) and not self._widened_by(outside, v)
+
+    def _readers_outside(self, v: Variable, own: set[Apply]) -> set[Apply | None]:
+        return {user for user, _ in self.fgraph.users(v) if user not in own}
 
     def _widened_by(self, readers: Sequence[Apply | None], v: Variable) -> bool:
         """Whether all readers are reductions whose kernel will widen the narrow value itself."""
