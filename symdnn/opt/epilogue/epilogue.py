@@ -27,6 +27,7 @@ from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
 from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
 from symdnn.opt.fuse.fuse import Groups, number_in, widened
+from symdnn.opt.precision.amp import amp_dtype
 from symdnn.rewriting.facts import is_old_value, number
 from symdnn.rewriting.rewrite import Context
 
@@ -159,6 +160,23 @@ def _in_operand_dtype(chain: Chain, v: Variable) -> Variable | None:
     return widened(v)
 
 
+def _with_rounded_bias(chain: Chain, context: Context) -> Chain:
+    """With mixed precision the chain with its bias in the dtype of the operands and the result.
+
+    cuBLASLt reads a bias in the dtype of the result.
+    """
+    dtype, terms, operands = chain.epilogue.dtype, chain.terms, dict(chain.operands)
+    if BIAS not in operands or terms is None or amp_dtype(context.target) != dtype:
+        return chain
+    others = [v.type.dtype for name, v in operands.items() if name != BIAS]
+    if dtype != chain.factors_dtype or any(d != dtype for d in others):
+        return chain
+    operands[BIAS] = _bias(cast(operands[BIAS], dtype), chain)
+    activation = chain.op.rules.op_of(terms.activation)
+    epilogue = terms.epilogue(dtype, activation, chain.factors_dtype)
+    return replace(chain, epilogue=epilogue, operands=tuple(operands.items()))
+
+
 def _bias(v: Variable, chain: Chain) -> Variable:
     """A bias with the ndim of the op's result, before the chain's reshape."""
     if chain.reshape is None:
@@ -206,7 +224,7 @@ def _best(start: Chain, groups: Groups) -> Chain | None:
         longer = _extended(chain, user, groups) if user in groups.members else None
         if longer is None or longer.terms is None:
             break
-        chain = longer
+        chain = _with_rounded_bias(longer, context)
         if chain.is_taken and _saves_traffic(chain, groups, groups.group[user]):
             best = chain
     return best
@@ -214,13 +232,21 @@ def _best(start: Chain, groups: Groups) -> Chain | None:
 
 def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:
     """Whether the elementwise group disappears, or a sum is stored that others read."""
-    users = [node for node, _ in groups.fgraph.users(chain.value)]
-    inside = [u is not None and groups.group.get(u) is group for u in users]
+    inside = [u is not None and groups.group.get(u) is group for u in _readers(chain.value, groups)]
     if not any(inside):
         return True
     terms = chain.terms
-    summed = terms is not None and terms.residual != 0 and terms.is_linear
+    summed = terms is not None and not terms.activation and bool(terms.residual or terms.bias)
     return chain.op.rules.saves_sums and summed and not all(inside)
+
+
+def _readers(v: Variable, groups: Groups) -> list[Apply | None]:
+    """The readers of a value, those that read it widened to float32 included."""
+    found: list[Apply | None] = []
+    for node, _ in groups.fgraph.users(v):
+        wide = node is not None and node in groups.members and widened(node.outputs[0]) is v
+        found += _readers(node.outputs[0], groups) if node is not None and wide else [node]
+    return found
 
 
 def _is_reshape_of_gemm(chain: Chain, user: Apply, context: Context) -> bool:

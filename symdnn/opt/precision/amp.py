@@ -21,7 +21,8 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.epilogue import EpilogueOp, scaled
@@ -126,6 +127,11 @@ class _MixedPrecision:
     def _visit(self, node: Apply) -> None:
         if uses_tensor_cores(node) and self._library_has_dtype(node):
             self._gemm_or_conv(node)
+        elif isinstance(node.op, Cast) and self._is_rounding(node):
+            self._wide_of[node.outputs[0]] = self.narrowed(node.inputs[0])
+        elif isinstance(node.op, Cast) and self._is_widening(node):
+            self._narrow_of[node.outputs[0]] = self.wide(node.inputs[0])
+            self.narrow.add(node.outputs[0])
         elif isinstance(node.op, Elemwise):
             self._elementwise(node)
         else:
@@ -164,10 +170,24 @@ class _MixedPrecision:
             x = node.inputs[0]
             if x.type.dtype == self.dtype:
                 return self.wide(x)  # a cast from the same 16-bit dtype
-        if node is not None and isinstance(node.op, DimShuffle) and v not in self._wide_of:
-            # One cast serves all views of a value.
-            return dimshuffle(self.narrowed(node.inputs[0]), node.op.pattern)
+        if node is not None and isinstance(node.op, DimShuffle | Reshape):
+            # One cast serves all views of a value, and may join the kernel that computes it.
+            viewed, *sizes = node.inputs
+            found: Variable = node.op(self.narrowed(viewed), *map(self.wide, sizes))
+            return found
         return cast(self.wide(v), self.dtype)
+
+    # -- casts of the program -----------------------------------------------------------------
+
+    def _is_rounding(self, node: Apply) -> bool:
+        """Whether the program rounds a float32 value to the 16-bit type."""
+        return is_float32(node.inputs[0]) and node.outputs[0].type.dtype == self.dtype
+
+    def _is_widening(self, node: Apply) -> bool:
+        """Whether the program widens what an op for tensor cores gave in the 16-bit type."""
+        x = node.inputs[0]
+        made = x.owner is not None and isinstance(neutral_of(x.owner.op), TENSOR_CORE_OPS)
+        return made and is_float32(node.outputs[0]) and x.type.dtype == self.dtype
 
     # -- nodes --------------------------------------------------------------------------------
 
@@ -223,15 +243,47 @@ class _MixedPrecision:
         self._in_float32(node)
         (out,) = node.outputs
         if not self._stays_narrow(node):
+            if is_float32(out) and self._is_read_rounded(out):
+                self._round_result(out)
             return
         if stays_in_register(node, self.fgraph.users(out)):
             self.narrow.add(out)
         elif may_round_result(node) and any(takes_16_bits(n) for n, _ in self.fgraph.users(out)):
-            self.narrow.add(out)
             if self.fgraph.is_output(out):
                 self._result_of[out] = self.wide(out)
-            self._narrow_of[out] = cast(self.wide(out), self.dtype)
-            self._wide_of.pop(out, None)
+            self._round_result(out)
+
+    def _round_result(self, out: Variable) -> None:
+        """Let all readers of a float32 value have it in 16 bits."""
+        self.narrow.add(out)
+        self._narrow_of[out] = self.narrowed(out)
+        self._wide_of.pop(out, None)
+
+    def _is_read_rounded(self, v: Variable) -> bool:
+        """Whether tensor cores will round ``v``, and beside them only sums read it.
+
+        Then its float32 value need not be stored. Views of it count as readers of their own.
+        """
+        readers = self._readers(v)
+        rounding = [n for n in readers if n is not None and self._rounds_inputs(n)]
+        others = [n for n in readers if n not in rounding]
+        return bool(rounding) and all(
+            n is not None and isinstance(neutral_of(n.op), Reduce) for n in others
+        )
+
+    def _rounds_inputs(self, node: Apply) -> bool:
+        if isinstance(node.op, Cast):
+            return self._is_rounding(node)
+        return uses_tensor_cores(node) and self._library_has_dtype(node)
+
+    def _readers(self, v: Variable) -> list[Apply | None]:
+        found: list[Apply | None] = []
+        for node, _ in self.fgraph.users(v):
+            if node is not None and isinstance(node.op, DimShuffle | Reshape):
+                found += self._readers(node.outputs[0])
+            else:
+                found.append(node)
+        return found
 
     def _stays_narrow(self, node: Apply) -> bool:
         """Whether every operand of the result's shape is narrow, or exact in 16 bits."""

@@ -17,6 +17,7 @@ from symdnn.ops.array.join import Join, Split
 from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.array.view import ForgetShape
+from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, SpecifyType
 from symdnn.ops.elementwise.activations import Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Step
 from symdnn.ops.elementwise.arithmetic import Abs, Add, Cast, Clip, Extreme, Mul, Neg, Sgn, Sub
@@ -51,7 +52,8 @@ _DATA_MOVEMENT_OPS: tuple[type[Op], ...] = (
 
 #: Neutral ops whose work is mostly done by tensor cores.
 TENSOR_CORE_OPS: tuple[type[Op], ...] = (
-    BatchedDot, Conv, ConvGradInput, ConvGradWeight, Dot, RNNForward, RNNGrad,
+    Attention, AttentionGrad, BatchedDot, Conv, ConvGradInput, ConvGradWeight, Dot, RNNForward,
+    RNNGrad,
 )  # fmt: skip
 
 Narrow = Callable[[Variable], bool]

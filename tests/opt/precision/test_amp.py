@@ -133,7 +133,9 @@ def test_a_parameter_is_rounded_once() -> None:
         fgraph = rewritten(inputs, outputs)
     rounded = [
         n.inputs[0] for n in fgraph.toposort()
-        if n.op == Cast("bfloat16") and entering(n.inputs[0]) is not None
+        if n.op == Cast("bfloat16")
+        and (found := entering(n.inputs[0])) is not None
+        and found.ndim > 1
     ]  # fmt: skip
     kernels = [p for p in parameters if p.ndim > 1]
     assert sorted(entering(v).name or "" for v in rounded) == ["", *[""] * (len(kernels) - 1), "x"]
@@ -469,6 +471,76 @@ def test_a_bias_in_float32_stays_where_the_sum_is_read_in_float32() -> None:
     with amp("bf16"):
         fgraph = rewritten([x, w, b], [y.sum(axis=(0, 2, 3))], selection=ALL)
     assert not [n for n in fgraph.toposort() if isinstance(n.op, GpuDnnConvBiasActivation)]
+
+
+def test_views_of_a_value_share_its_cast() -> None:
+    x, w, dy = f32(2, 3, 8), f32(8, 5, name="w"), f32(6, 5, name="dy")
+    flat = T.exp(x).reshape((6, 8))
+    with amp("bf16"):
+        fgraph = rewritten([x, w, dy], [T.dot(flat, w), T.dot(flat.T, dy)], selection=PLAIN)
+    first, second = products(fgraph)
+    assert source(first.inputs[0]) is source(second.inputs[0])
+    assert source(first.inputs[0]).type.dtype == "bfloat16"
+
+
+def source(v: Any) -> Any:
+    """The value of which ``v`` is a view."""
+    while v.owner is not None and type(v.owner.op).__name__ in ("DimShuffle", "Reshape"):
+        v = v.owner.inputs[0]
+    return v
+
+
+def test_what_gemms_and_sums_read_is_not_stored_in_float32() -> None:
+    """The gradient behind an activation with exponentials: GEMMs and a bias's gradient read it."""
+    x, w, v, b = f32(6, 4), f32(4, 5, name="w"), f32(5, 3, name="v"), f32(5, name="b")
+    cost = T.dot(T.nnet.gelu(T.dot(x, w) + b, approximate="tanh"), v).sum()
+    with amp("bf16"):
+        fgraph = rewritten([x, w, v, b], T.grad(cost, [x, w, b]), selection=ALL)
+    shapes = [(n, n.inputs[0].type.shape, n.outputs[0].type.shape) for n in fgraph.toposort()
+              if isinstance(n.inputs[0].type, TensorType)]  # fmt: skip
+    (total,) = [n for n, given, found in shapes if (given, found) == ((6, 5), (5,))]
+    summed = total.inputs[0].owner
+    assert summed is not None
+    assert isinstance(summed.op, Cast)
+    rounded = summed.inputs[0]
+    assert rounded.type.dtype == "bfloat16"
+    readers = {source(v) for n in products(fgraph) for v in n.inputs if v.owner is not None}
+    assert rounded in readers
+
+
+def test_attention_between_dense_layers_stays_in_16_bits() -> None:
+    x, w, v = f32(2, 4, 16), f32(16, 48, name="w"), f32(16, 3, name="v")
+    packed = T.dot(x, w)
+    q, k, u = (
+        packed[..., 16 * i : 16 * (i + 1)].reshape((2, 4, 2, 8)).dimshuffle(0, 2, 1, 3)
+        for i in range(3)
+    )
+    y = T.nnet.scaled_dot_product_attention(q, k, u, is_causal=True)
+    out = T.dot(y.dimshuffle(0, 2, 1, 3).reshape((2, 4, 16)), v)
+    with amp("bf16"):
+        fgraph = rewritten([x, w, v], T.grad((out**2).sum(), [w, v]), selection=ALL)
+    order = fgraph.toposort()
+    names = [type(n.op).__name__ for n in order]
+    assert {"GpuDnnAttention", "GpuDnnAttentionGrad", "Join"} <= set(names)
+    assert "IncSubtensor" not in names
+    between = [n for n in order[names.index("GpuDnnAttention") :] if n.outputs[0].type.ndim == 4]
+    assert {n.outputs[0].type.dtype for n in between} == {"bfloat16"}
+    assert not {"Cast", "FusedElemwise"} & {type(n.op).__name__ for n in between}
+
+
+def test_a_bias_in_float32_is_added_by_the_gemm() -> None:
+    """Also where the activation and its gradient read the sum, through a reshape."""
+    x, w, b = f32(2, 3, 8), f32(8, 5, name="w"), f32(5, name="b")
+    v = f32(5, 4, name="v")
+    y = T.dot(T.nnet.gelu(T.dot(x, w) + b, approximate="tanh"), v)
+    arrays = [np.random.default_rng(4).uniform(-1, 1, t.type.shape).astype("float32")
+              for t in (x, w, b, v)]  # fmt: skip
+    outs = [y, *T.grad((y**2).sum(), [w, b])]
+    with amp("bf16"):
+        fgraph = rewritten([x, w, b, v], outs, selection=ALL)
+    (node,) = [n for n in products(fgraph) if isinstance(n.op, GpuGemm) and n.op.bias]
+    assert {t.type.dtype for t in (*node.inputs, *node.outputs)} == {"bfloat16"}
+    agree(fgraph, [x, w, b, v], outs, arrays, 5e-2)
 
 
 def test_what_comes_in_16_bits_is_read_as_it_is() -> None:
