@@ -155,6 +155,10 @@ class Kernel(Generic[OpT]):
     traits: Traits = FOREIGN
     #: Inputs that have to be contiguous (True: all): a plan on a GPU copies strided ones first.
     contiguous_inputs: bool | frozenset[int] = False
+    #: Whether rows of its results may have padding between them, where its plan says so, and
+    #: whether it is faster on matrices whose rows begin at multiples of 16 bytes.
+    pads_rows: bool = False
+    aligned_rows: bool = False
 
     def refuses(self, call: Call[OpT]) -> str | None:
         """The reason why it cannot run this call; None if it can.
@@ -219,6 +223,11 @@ class Kernel(Generic[OpT]):
     def reads_any_layout(self) -> bool:
         """Whether :meth:`accepts` is always true."""
         return not self._defines("accepts") and self.contiguous_inputs is False
+
+    def result_axes(self, call: Call[OpT], index: int) -> Sequence[int] | None:
+        """The axes of a result in the order, outermost first, in which it is best written on a
+        GPU; None for C order. The plan follows where all readers read it so."""
+        return None
 
     def capturable(self, call: Call[OpT]) -> bool:
         """Whether a CUDA graph may record its launch: the host reads nothing in each call."""

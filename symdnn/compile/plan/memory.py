@@ -5,62 +5,29 @@ A pure function of a segment at concrete shapes: nothing is allocated here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
 
 from symdnn.compile.plan.packing import Buffer, assign_offsets, largest_live_set
+from symdnn.compile.plan.result_layout import Readers, result_strides
 from symdnn.compile.plan.specialise import Specialised
+from symdnn.compile.plan.views import (
+    View,
+    bounds_known,
+    byte_count,
+    derived_view,
+    is_known,
+    must_run,
+    plain_strides,
+    shape_of,
+)
 from symdnn.graph.place import HOST
-from symdnn.graph.type import OpaqueType, TensorType
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.core.shape import Reshape
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["MemoryPlan", "View", "plan_memory"]
-
-
-@dataclass(frozen=True)
-class View:
-    """The part of a buffer that a value has: shape, strides and offset, in bytes.
-
-    If not ``static``, its address is known only at the call.
-    """
-
-    buffer: Buffer
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int = 0
-    static: bool = True
-    is_copy: bool = False
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether it is C-contiguous."""
-        return self._has_even_stride(self._itemsize)
-
-    @property
-    def even(self) -> bool:
-        """Whether its elements in C order have equal distances, so that a reshape is a view."""
-        return self._has_even_stride(None)
-
-    @property
-    def _itemsize(self) -> int:
-        v = self.buffer.variable
-        return int(v.type.numpy.itemsize) if v is not None and isinstance(v.type, TensorType) else 0
-
-    def _has_even_stride(self, step: int | None) -> bool:
-        """Whether neighbours in C order are ``step`` bytes apart (None: any equal distance)."""
-        for size, stride in zip(reversed(self.shape), reversed(self.strides)):
-            if size == 1:
-                continue
-            if step is not None and stride != step:
-                return False
-            step = stride * size
-        return True
+__all__ = ["MemoryPlan", "plan_memory"]
 
 
 @dataclass
@@ -111,12 +78,12 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     plan = MemoryPlan(leaving=frozenset(spec.segment.outputs))
     targets = UpdateTargets(spec)
     _place_inputs(spec, plan)
-    last_use = _last_uses(spec)
+    last_use, readers = _last_uses(spec), Readers(spec.segment.nodes)
     for step, node in enumerate(spec.segment.nodes):
         if not (
             _try_alias(spec, plan, node, targets) or _try_output_view(spec, plan, node, targets)
         ):
-            _give_memory(spec, plan, node, step, in_place, targets)
+            _give_memory(spec, plan, node, step, in_place, targets, readers)
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
             plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
@@ -135,13 +102,8 @@ def _place_inputs(spec: Specialised, plan: MemoryPlan) -> None:
         if v in made:
             continue
         shape = tuple(v.data.shape) if isinstance(v, Constant) else spec.shapes.get(v) or ()
-        buffer = Buffer(v, "outside", _nbytes(v, shape))
-        plan.views[v] = View(buffer, shape, _strides(v, shape), static=_known(spec, v))
-
-
-def _known(spec: Specialised, v: Variable) -> bool:
-    """Whether the value of ``v`` is the same in every run of the plan."""
-    return isinstance(v, Constant) or v in spec.sizes
+        buffer = Buffer(v, "outside", byte_count(v, shape))
+        plan.views[v] = View(buffer, shape, plain_strides(v, shape), static=is_known(spec, v))
 
 
 def _last_uses(spec: Specialised) -> dict[Variable, int]:
@@ -168,17 +130,17 @@ def _try_alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: Update
     old = targets.copied_to(out) if inside else None
     if (out in plan.leaving and old is None) or shape is None or source.buffer.kind == "made":
         return False
-    if _must_run(node) or not _bounds_known(spec, node):
+    if must_run(node) or not bounds_known(spec, node):
         if spec.segment.place != HOST:
             return False  # library calls and captured graphs need a constant address
         # The view's address is computed at each call.
         view: View | None = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
     elif isinstance(node.op, Reorder):
-        strides = _strides(out, shape)
+        strides = plain_strides(out, shape)
         view = View(source.buffer, shape, strides, source.offset, source.static)
         view = view if source.contiguous else None
     else:
-        view = _derive(spec, node, source, shape)
+        view = derived_view(spec, node, source, shape)
     if view is None:
         return False
     plan.aliases.add(node)
@@ -203,14 +165,14 @@ def _try_output_view(
     sharing = sum(view.buffer is seen.buffer for view in plan.views.values())
     if seen.buffer.kind != "arena" or seen.buffer.variable is not source or sharing > 1:
         return False
-    if shape is None or out in targets.old_of or _must_run(node) or not _bounds_known(spec, node):
+    if shape is None or out in targets.old_of or must_run(node) or not bounds_known(spec, node):
         return False
-    view = _derive(spec, node, seen, shape)
+    view = derived_view(spec, node, seen, shape)
     if (
         view is None
         or view.offset
         or not view.contiguous
-        or _nbytes(out, shape) != seen.buffer.nbytes
+        or byte_count(out, shape) != seen.buffer.nbytes
     ):
         return False
     seen.buffer.kind = "outside"
@@ -224,55 +186,9 @@ def _moves_nothing(spec: Specialised, node: Apply) -> bool:
     """Whether a reorder leaves all elements in place, as for 1x1 filters."""
     if not isinstance(node.op, Reorder) or spec.segment.place == HOST:
         return False
-    shape = _shape_of(spec, node.inputs[0])
+    shape = shape_of(spec, node.inputs[0])
     long = [d for d in node.op.order if shape is None or shape[d] != 1]
     return shape is not None and long == sorted(long)
-
-
-def _shape_of(spec: Specialised, v: Variable) -> tuple[int, ...] | None:
-    return tuple(v.data.shape) if isinstance(v, Constant) else spec.shapes.get(v)
-
-
-def _must_run(node: Apply) -> bool:
-    """Whether a view op also has an effect (it prints) or reads other data (a check)."""
-    seen = {node.op.views.get(0, 0), *node.op.host_inputs}
-    return node.op.unmergeable or any(i not in seen for i in range(len(node.inputs)))
-
-
-def _bounds_known(spec: Specialised, node: Apply) -> bool:
-    return all(_known(spec, node.inputs[i]) for i in node.op.run_time_inputs)
-
-
-def _derive(spec: Specialised, node: Apply, source: View, shape: tuple[int, ...]) -> View | None:
-    """The view that the op takes of ``source``, by its reference on a dummy of equal layout."""
-    viewed = node.op.views[0]
-    type_ = node.inputs[viewed].type
-    if isinstance(node.op, Reshape) and not source.even:
-        return None  # a reshape may need a copy
-    if 0 in shape or 0 in source.shape or any(s == -1 for s in source.strides):
-        return None
-    if isinstance(type_, OpaqueType):
-        return None
-    # With the real buffer's strides, so that an op that reads the data reads valid memory.
-    memory = np.empty(source.buffer.nbytes, np.uint8)
-    dummy: Any = np.ndarray(source.shape, type_.numpy, memory, source.offset, source.strides)
-    inputs = [
-        dummy if k == viewed else _host_input(spec, v, shape, k - 1)
-        for k, v in enumerate(node.inputs)
-    ]
-    seen = np.asarray(node.op.compute(*inputs)[0])
-    if not np.may_share_memory(seen, memory):
-        return None
-    start = seen.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
-    return View(source.buffer, tuple(seen.shape), seen.strides, start, source.static)
-
-
-def _host_input(spec: Specialised, v: Variable, shape: tuple[int, ...], k: int) -> object:
-    if isinstance(v, Constant):
-        return v.data
-    if v in spec.sizes:
-        return spec.sizes[v]
-    return np.int64(shape[k])  # a dimension of a reshape that was read from data
 
 
 def _give_memory(
@@ -282,6 +198,7 @@ def _give_memory(
     step: int,
     in_place: bool,
     targets: UpdateTargets,
+    readers: Readers,
 ) -> None:
     for i, v in enumerate(node.outputs):
         shape = spec.shapes[v]
@@ -290,7 +207,9 @@ def _give_memory(
             continue
         if in_place and (old := targets.written_into(v, node, step, plan)) is not None:
             plan.stored[v] = old
-            plan.views[v] = View(plan.views[old].buffer, shape, _strides(v, shape), static=False)
+            plan.views[v] = View(
+                plan.views[old].buffer, shape, plain_strides(v, shape), static=False
+            )
             continue
         if (old := targets.copied_to(v)) is not None:
             plan.copied[v] = old
@@ -299,10 +218,13 @@ def _give_memory(
         if taken is not None:
             plan.in_place.setdefault(node, {})[i] = taken
             source = plan.views[node.inputs[taken]]
-            plan.views[v] = View(source.buffer, shape, _strides(v, shape), source.offset)
+            plan.views[v] = View(source.buffer, shape, plain_strides(v, shape), source.offset)
             continue
-        buffer = Buffer(v, "outside" if leaves else "arena", _nbytes(v, shape), step, step)
-        plan.views[v] = View(buffer, shape, _strides(v, shape), static=not leaves)
+        strides = None if leaves else result_strides(spec, readers, node, i, shape)
+        nbytes = byte_count(v, shape) if strides is None else shape[0] * max(strides)
+        buffer = Buffer(v, "outside" if leaves else "arena", nbytes, step, step)
+        strides = plain_strides(v, shape) if strides is None else strides
+        plan.views[v] = View(buffer, shape, strides, static=not leaves)
 
 
 class UpdateTargets:
@@ -348,7 +270,7 @@ class UpdateTargets:
         # An operand in the same storage must have the result's strides and offset.
         seen = (plan.views[x] for x in node.inputs)
         alike = all(
-            x.shape == shape and x.offset == 0 and x.strides == _strides(v, x.shape)
+            x.shape == shape and x.offset == 0 and x.strides == plain_strides(v, x.shape)
             for x in seen
             if x.buffer is buffer
         )
@@ -401,7 +323,7 @@ def _overwritten(
             view.buffer.kind == "arena"
             and not _is_transferred(view.buffer)
             and view.static
-            and view.strides == _strides(source, view.shape)
+            and view.strides == plain_strides(source, view.shape)
             and source.type.dtype == v.type.dtype
             and view.shape == spec.shapes[v]
         )
@@ -430,20 +352,3 @@ def _extend_lives(
     for v in node.outputs:
         buffer = plan.views[v].buffer
         buffer.last = max(buffer.last, last_use.get(v, step))
-
-
-def _nbytes(v: Variable, shape: Sequence[int]) -> int:
-    if isinstance(v.type, OpaqueType):
-        return 0
-    return int(np.prod(shape, dtype=np.int64)) * v.type.numpy.itemsize
-
-
-def _strides(v: Variable, shape: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(v.type, OpaqueType):
-        return ()
-    strides: list[int] = []
-    step = v.type.numpy.itemsize
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))

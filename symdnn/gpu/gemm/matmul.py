@@ -49,6 +49,8 @@ class MatmulKernel(Kernel):
 
     name: str = "cublaslt.matmul"
     traits = Traits("cublaslt")
+    pads_rows = True
+    aligned_rows = True
     #: (mode, choice) of the last run; None before :meth:`settled`.
     ran: list[tuple[str, GemmChoice]] | None = field(default=None, compare=False, repr=False)
 
@@ -144,11 +146,14 @@ class _Bound:
         assert a is not None, "the plan copies operands that accepts() refuses"
         assert b is not None, "the plan copies operands that accepts() refuses"
         m, n = x.shape[1], y.shape[2]
-        d = Matrix(n, m, n, False, m * n)
+        c = d = Matrix(n, m, n, False, m * n)
+        if out.ndim > 1:
+            *outer, row, _ = (s // out.itemsize for s in out.strides)
+            d = replace(d, ld=max(row, n), batch_offset=outer[0] if outer else m * n)
         at = alignment_of(out.ptr)
         return GemmSignature(
             x.dtype, out.dtype, self._compute(x.dtype), a, b, d,
-            None if self.addend is None else d, max(x.shape[0], y.shape[0]), self.epilogue,
+            None if self.addend is None else c, max(x.shape[0], y.shape[0]), self.epilogue,
             alignment=(
                 alignment_of(y.ptr), alignment_of(x.ptr), min(at, _VECTOR_ALIGNMENT_BYTES), at,
             ),

@@ -68,7 +68,7 @@ class Unfused:
         if addend is not None and out.size:
             self._addend.launch(env, [inputs[addend]], [out])
         elif out.size:
-            env.zero(out.ptr, out.nbytes)
+            env.zero(out.ptr, out.extent[1] - out.ptr)
         self.after_gemm(env, inputs, outputs)
 
     def after_gemm(self, env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

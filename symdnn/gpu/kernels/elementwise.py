@@ -141,6 +141,7 @@ class ElementwiseKernel(CudaKernel[Elemwise | FusedElemwise]):
     """An elementwise op by its scalar program."""
 
     name = "cuda.elementwise"
+    pads_rows = True
     dtypes = frozenset(CTYPES)
 
     def refuses(self, call: Call[Elemwise | FusedElemwise]) -> str | None:

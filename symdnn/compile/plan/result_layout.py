@@ -1,0 +1,137 @@
+"""Strides of results on a GPU that readers like better than C order.
+
+A GEMM is several times as fast where the rows of its matrices begin at multiples of 16 bytes, so
+rows of an odd number of elements (the scores of 50257 words) get padding between them. Other
+kernels name the order of axes in which they write. A result has such strides only where every
+reader reads them in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symdnn.compile.plan.packing import Buffer
+from symdnn.compile.plan.specialise import Specialised
+from symdnn.compile.plan.views import (
+    View,
+    bounds_known,
+    byte_count,
+    derived_view,
+    must_run,
+    plain_strides,
+)
+from symdnn.graph.place import HOST
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.lowered.transfer import HostFromGpu
+
+__all__ = ["Readers", "result_strides"]
+
+#: Rows of small matrices are not padded: a GEMM that reads them takes no time.
+_LEAST_PADDED_BYTES = 1 << 20
+#: What cuBLASLt's fast kernels need, and a line of the cache for long rows.
+_ALIGNMENT_BYTES, _LINE_BYTES, _LONG_ROW_BYTES = 16, 128, 4096
+
+
+class Readers(dict[Variable, list[tuple[Apply, int]]]):
+    """The nodes of a segment that read each value, with the operand's index."""
+
+    def __init__(self, nodes: Sequence[Apply]) -> None:
+        super().__init__()
+        for node in nodes:
+            for i, v in enumerate(node.inputs):
+                self.setdefault(v, []).append((node, i))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What :meth:`Kernel.accepts` reads of an array: all but memory, which will be aligned."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    itemsize: int
+    contiguous: bool
+    ptr: int = 0
+    owner: None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+def result_strides(
+    spec: Specialised, readers: Readers, node: Apply, index: int, shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides in bytes of a node's result that are better than contiguous ones; None for those."""
+    v = node.outputs[index]
+    if spec.segment.place == HOST or spec.segment.guard is not None or 0 in shape:
+        return None
+    found = _in_order(spec, node, index, shape) or _padded(spec, readers, node, index, shape)
+    if found is None:
+        return None
+    view = View(Buffer(v, "arena", shape[0] * max(found)), shape, found)
+    return found if _is_read_in_place(spec, readers, v, view) else None
+
+
+def _in_order(
+    spec: Specialised, node: Apply, index: int, shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    axes = spec.choices[node].kernel.result_axes(spec.call(node), index)
+    if axes is None:
+        return None
+    inner = plain_strides(node.outputs[index], [shape[a] for a in axes])
+    return tuple(inner[list(axes).index(d)] for d in range(len(shape)))
+
+
+def _padded(
+    spec: Specialised, readers: Readers, node: Apply, index: int, shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides with padding behind each row, for GEMMs that write or read it."""
+    v, kernel = node.outputs[index], spec.choices[node].kernel
+    row = byte_count(v, shape[-1:])
+    if not kernel.pads_rows or len(shape) < 2 or row % _ALIGNMENT_BYTES == 0 or shape[-1] == 1:
+        return None
+    if byte_count(v, shape) < _LEAST_PADDED_BYTES:
+        return None
+    if not (kernel.aligned_rows or _is_read_by_gemm(spec, readers, v)):
+        return None
+    step = _LINE_BYTES if row >= _LONG_ROW_BYTES else _ALIGNMENT_BYTES
+    rows = plain_strides(v, (*shape[:-1], -(-row // step) * step // v.type.numpy.itemsize))
+    return rows
+
+
+def _is_read_by_gemm(spec: Specialised, readers: Readers, v: Variable) -> bool:
+    return any(
+        _is_read_by_gemm(spec, readers, node.outputs[0])
+        if node.op.views.get(0) == i
+        else spec.choices[node].kernel.aligned_rows
+        for node, i in readers.get(v, ())
+    )
+
+
+def _is_read_in_place(spec: Specialised, readers: Readers, v: Variable, view: View) -> bool:
+    """Whether all readers of ``v``, and of views of it, read it in this layout without a copy."""
+    if v in spec.segment.outputs:
+        return False
+    return all(_reads(spec, readers, node, i, view) for node, i in readers.get(v, ()))
+
+
+def _reads(spec: Specialised, readers: Readers, node: Apply, i: int, view: View) -> bool:
+    if isinstance(node.op, HostFromGpu):
+        return view.contiguous
+    if node.op.views.get(0) == i and len(node.outputs) == 1 and not must_run(node):
+        shape = spec.shapes[node.outputs[0]]
+        if shape is None or not bounds_known(spec, node):
+            return False
+        seen = derived_view(spec, node, view, shape)
+        return seen is not None and _is_read_in_place(spec, readers, node.outputs[0], seen)
+    kernel, type_ = spec.choices[node].kernel, node.inputs[i].type
+    if kernel.reads_any_layout:
+        return True
+    assert isinstance(type_, TensorType), "a value of an opaque type has no strides"
+    layout = _Layout(
+        view.shape, view.strides, type_.dtype, int(type_.numpy.itemsize), view.contiguous
+    )
+    return kernel.accepts(i, layout)

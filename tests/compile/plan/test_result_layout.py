@@ -1,0 +1,122 @@
+"""Strides of results that readers on a GPU like: padded rows, and the order of attention's axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.graph.values.strides import reshaped
+
+
+@given(st.data())
+def test_reshaped_strides_are_those_of_numpy(data: st.DataObject) -> None:
+    sizes = st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4)
+    shape = tuple(data.draw(sizes))
+    total = int(np.prod(shape))
+    whole = np.arange(4096)
+    strides = tuple(data.draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24])) for _ in shape)
+    a = np.lib.stride_tricks.as_strided(whole, shape, [8 * s for s in strides])
+    new, rest = [], total
+    while rest > 1:
+        factor = data.draw(st.sampled_from([n for n in range(2, rest + 1) if rest % n == 0]))
+        new.append(factor)
+        rest //= factor
+    new.insert(data.draw(st.integers(0, len(new))), 1)
+    found = reshaped(shape, a.strides, new)
+    seen = a.reshape(new)
+    if found is None:
+        assert not np.shares_memory(seen, whole)
+    else:
+        view = np.lib.stride_tricks.as_strided(whole, new, found)
+        np.testing.assert_array_equal(view, seen)
+
+
+def views_of(inputs: Any, outputs: Any, kind: str, **flags: Any) -> list[Any]:
+    """The views of the results of nodes of one op, in the plans for a GPU that is not there."""
+    with config.change_flags(**flags):
+        f = symdnn.function(inputs, outputs, mode=symdnn.Mode(target="cuda:sm_90"))
+        plans = f.stages.specialise({v.name: v.type.shape for v in inputs})
+    return [
+        plan.memory.views[n.outputs[0]] for plan in plans for n in plan.specialised.segment.nodes
+        if type(n.op).__name__ == kind
+    ]  # fmt: skip
+
+
+def scores(words: int, dtype: str = "bfloat16") -> tuple[Any, Any, Any]:
+    x, w = T.tensor(dtype, (1024, 64), name="x"), T.tensor(dtype, (64, words), name="w")
+    return x, w, T.dot(x, w)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_rows_of_a_gemm_begin_at_multiples_of_16_bytes(dtype: str) -> None:
+    x, w, y = scores(5001, dtype)
+    (view,) = views_of([x, w], [T.tanh(y)], "Dot")
+    item = np.dtype(view.buffer.variable.type.numpy).itemsize
+    row, step = view.strides
+    assert step == item
+    assert row % 16 == 0
+    assert 5001 * item < row < 5001 * item + 128
+    assert view.buffer.nbytes == 1024 * row
+
+
+def test_what_an_elementwise_kernel_writes_for_a_gemm_is_padded() -> None:
+    x, _, _ = scores(5001)
+    y = T.tensor("bfloat16", (1024, 5001), name="y")
+    given = [x, y]
+    (read,) = views_of(given, [T.dot(x.T, T.tanh(y))], "Tanh")
+    assert read.strides[0] % 16 == 0
+    (turned,) = views_of(given, [T.dot(T.tanh(y).T, x)], "Tanh")
+    assert turned.strides[0] % 16 == 0
+
+
+@pytest.mark.parametrize("words", [5000, 504])
+def test_aligned_rows_and_small_results_stay_contiguous(words: int) -> None:
+    x, w, y = scores(words if words == 5000 else 501)
+    (view,) = views_of([x, w], [T.tanh(y)], "Dot")
+    assert view.contiguous
+
+
+def test_what_a_function_returns_or_joins_stays_contiguous() -> None:
+    x, w, y = scores(5001)
+    for out in (y, T.cumsum(y.flatten())):
+        (view,) = views_of([x, w], [out], "Dot")
+        assert view.contiguous
+
+
+def test_a_reshape_that_splits_rows_is_a_view_of_padded_ones() -> None:
+    x, w, y = scores(5001)
+    split = T.tanh(y.reshape((4, 256, 5001)))
+    (view,) = views_of([x, w], [split], "Dot")
+    assert view.strides[0] % 16 == 0
+    (seen,) = views_of([x, w], [split], "Reshape")
+    assert seen.strides == (256 * view.strides[0], *view.strides)
+
+
+def attended(joined: bool) -> tuple[Any, Any]:
+    x = T.tensor("bfloat16", (2, 64, 3 * 128), name="x")
+    q, k, v = (
+        x[..., 128 * i : 128 * (i + 1)].reshape((2, 64, 2, 64)).dimshuffle(0, 2, 1, 3)
+        for i in range(3)
+    )
+    y = T.nnet.scaled_dot_product_attention(q, k, v)
+    return x, T.tanh(y.dimshuffle(0, 2, 1, 3).reshape((2, 64, 128)) if joined else y.reshape((-1,)))
+
+
+def test_attention_writes_heads_where_they_are_joined() -> None:
+    x, y = attended(True)
+    (view,) = views_of([x], [y], "GpuDnnAttention")
+    assert view.shape == (2, 2, 64, 64)
+    assert view.strides == (2 * 64 * 128, 128, 256, 2)
+    *read, joined = views_of([x], [y], "Reshape")
+    assert {v.strides for v in read} == {(64 * 768, 768, 128, 2)}
+    assert joined.contiguous
+    assert joined.buffer.nbytes == view.buffer.nbytes
+    x, y = attended(False)
+    assert views_of([x], [y], "GpuDnnAttention")[0].contiguous
