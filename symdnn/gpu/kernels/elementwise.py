@@ -18,6 +18,7 @@ from symdnn.gpu.codegen.launches import (
     View,
     blocks_for,
 )
+from symdnn.gpu.kernels.tiles import in_tiles
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram
@@ -53,10 +54,12 @@ def elementwise(
         return []
     read = [v.broadcast_to(shape) if isinstance(v, View) else v for v in inputs]
     views = [*read, *outputs]
-    fixed = (0,) * len(shape)
-    sizes, steps = merged(shape, [v.steps if isinstance(v, View) else fixed for v in views])
-    width = _width(sizes, steps, views)
     dtypes = (*program.inputs, *(v.dtype for v in outputs))
+    sizes, steps = _merged(shape, views, outputs[0])
+    tiled = in_tiles(program, dtypes, views, len(outputs), sizes, steps, guarded)
+    if tiled is not None:
+        return [tiled]
+    width = _width(sizes, steps, views)
     accesses = [
         _access(dtype, v, s, i >= len(read))
         for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
@@ -83,6 +86,16 @@ def elementwise(
     )
     source = _source(program, loop)
     return [KernelLaunch(source, "elementwise", grid, (_THREADS,), tuple(parameters))]
+
+
+def _merged(
+    shape: tuple[int, ...], views: Sequence[View | float], output: View
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Sizes and steps of the dimensions, in the order in which ``output`` lies in memory."""
+    order = sorted(range(len(shape)), key=lambda d: -abs(output.steps[d]))
+    fixed = (0,) * len(shape)
+    steps = [v.steps if isinstance(v, View) else fixed for v in views]
+    return merged([shape[d] for d in order], [[s[d] for d in order] for s in steps])
 
 
 def _inner(step: int, written: bool) -> str:
