@@ -131,7 +131,7 @@ def _mean_loss(torch: Any, x: Any, labels: Any) -> Any:
 
 def _picked(T: Any, x: Any, labels: Any) -> Any:
     logs = T.log(T.nnet.softmax(x.astype("float32")))
-    return -logs[T.arange(labels.shape[0]), labels].mean()
+    return -logs[T.arange(x.shape[0]), labels].mean()
 
 
 def _masked(rng: Any, shape: Any, dtype: Any) -> list[np.ndarray]:
