@@ -30,8 +30,8 @@ def set_flags(on_gpu: bool) -> None:
 class Device:
     """The GPU, or the CPU to check the programs."""
 
-    def __init__(self, on_gpu: bool, min_time: float = 0.6) -> None:
-        self.on_gpu, self.min_time = on_gpu, min_time
+    def __init__(self, on_gpu: bool, min_time: float = 0.6, warm_time: float = 0.25) -> None:
+        self.on_gpu, self.min_time, self.warm_time = on_gpu, min_time, warm_time
         if on_gpu:
             from symdnn.gpu.device.driver_api import bindings, checked
             from symdnn.gpu.execution.runtime import runtime
@@ -80,7 +80,7 @@ class Device:
 
     def time(self, call: Any, latency: bool = False, min_time: float = 0.0) -> dict[str, Any]:
         """``pcommon.time_loop``'s record, by the synchronised host clock."""
-        warm = 0.25 if self.on_gpu else 0.01
+        warm = self.warm_time if self.on_gpu else 0.01
         record: dict[str, Any] = pcommon.time_loop(
             call, self.sync, None, min_t=min_time or self.min_time, warm_t=warm
         )

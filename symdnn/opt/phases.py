@@ -23,7 +23,7 @@ from symdnn.opt.canonicalize import (
     shape_rules,
 )
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
-from symdnn.opt.fuse import fuse, norm_rules, transfer
+from symdnn.opt.fuse import fuse, loss_rules, norm_rules, transfer
 from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import write_out
 from symdnn.opt.precision import amp
@@ -74,6 +74,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *fold_batch_norm.RULES,
     *pool_rules.RULES,
     *norm_rules.RULES,
+    *loss_rules.RULES,
     *fuse.RULES,
     *transfer.RULES,
 )

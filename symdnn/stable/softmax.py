@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.origin import Hints, current_hints
@@ -10,8 +11,10 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.create import ARange
 from symdnn.ops.array.index import subtensor
+from symdnn.ops.array.reduce import LogSumExp, Sum
+from symdnn.ops.array.take import OneHot
 from symdnn.ops.core.shape import as_dim, shape_i
-from symdnn.ops.elementwise.arithmetic import Add, Sub
+from symdnn.ops.elementwise.arithmetic import Add, Mul, Sub
 from symdnn.ops.elementwise.comparison import lt, switch
 from symdnn.ops.elementwise.math import log
 from symdnn.ops.elemwise import like
@@ -103,9 +106,13 @@ def rows_at_labels(node: Apply, context: Context) -> Variable | None:
     if not _of_softmax(v) or not _picks_rows(node.op, rest, context):
         return None
     chosen, count = _labels(rest[1], v), context.shapes.dims(rest[0])[0]
-    if context.shapes.same(context.shapes.dims(v)[0], count):
+    if _has_rows(v, count, context):
         return PickLabel(1)(v, chosen)
     return _of_first_rows(v, count, chosen)
+
+
+def _has_rows(v: Variable, count: Any, context: Context) -> bool:
+    return context.shapes.same(context.shapes.dims(v)[0], count)
 
 
 def _of_first_rows(v: Variable, count: Any, chosen: Variable) -> Variable:
@@ -129,7 +136,12 @@ def _picks_rows(op: Any, rest: list[Variable], context: Context) -> bool:
     start, _, step = rows.inputs
     dims = context.shapes.dims
     from_zero = number(start) == 0 and number(step) == 1
-    return from_zero and context.shapes.same(dims(rest[0])[0], dims(rest[1])[0])
+    return from_zero and (_agree(rest) or context.shapes.same(*(dims(v)[0] for v in rest)))
+
+
+def _agree(arrays: list[Variable]) -> bool:
+    """Whether the index arrays raise at run time unless their sizes are equal."""
+    return all(v.type.shape != (1,) for v in arrays)
 
 
 def _labels(v: Variable, scores: Variable) -> Variable:
@@ -141,4 +153,58 @@ def _labels(v: Variable, scores: Variable) -> Variable:
     return switch(lt(wide, like(0, wide)), wide + classes, wide)
 
 
-RULES = [*LOGS, *FUSED, rows_at_labels]
+# -- written with logsumexp, and with one-hot vectors ---------------------------------------------
+
+
+@on(Sub, names=("local_advanced_indexing_crossentropy_onehot",))
+def log_sum_exp_without_label(node: Apply, context: Context) -> Variable | None:
+    """``logsumexp(x, 1) - x[arange(n), labels]`` is the loss of the labels."""
+    total, picked = node.inputs
+    if not made_by(total, LogSumExp) or node_of(total).op != LogSumExp((1,)):
+        return None
+    scores = node_of(total).inputs[0]
+    chosen = _label_of(picked, scores, context)
+    if chosen is None or picked.type.dtype != scores.type.dtype or not scores.type.is_float:
+        return None
+    return nll_of(1, scores, chosen)[0]
+
+
+def _label_of(picked: Variable, scores: Variable, context: Context) -> Variable | None:
+    """The labels with which ``picked`` is one score of each row; None if it is not."""
+    if made_by(picked, PickLabel):
+        given, chosen = node_of(picked).inputs
+        return chosen if given is scores and node_of(picked).op.axis == 1 else None
+    if scores.type.ndim != 2 or not made_by(picked, AdvancedSubtensor):
+        return None
+    given, *rest = node_of(picked).inputs
+    rows = picked.type.broadcastable == scores.type.broadcastable[:1]
+    if not rows or given is not scores or not _picks_rows(node_of(picked).op, rest, context):
+        return None
+    return _labels(rest[1], scores)
+
+
+@on(Sum, names=("local_advanced_indexing_crossentropy_onehot",))
+def sum_at_one_hot(node: Apply, context: Context) -> Variable | None:
+    """``sum(one_hot(labels) * log_softmax(x))`` is minus the loss of the labels."""
+    op: Any = node.op
+    (v,) = node.inputs
+    last = v.type.ndim - 1
+    if op.keepdims or last not in op.axes or not made_by(v, Mul) or len(node_of(v).inputs) != 2:
+        return None
+    logs, hot = sorted(node_of(v).inputs, key=lambda w: made_by(w, OneHot))
+    if not made_by(hot, OneHot) or not made_by(logs, LogSoftmax) or logs.type != v.type:
+        return None
+    dims = context.shapes.dims
+    alike = logs.type.broadcastable == hot.type.broadcastable
+    if (
+        node_of(logs).op.axis != last
+        or not alike
+        or not context.shapes.same(dims(logs)[last], dims(hot)[last])
+    ):
+        return None
+    loss = nll_of(last, node_of(logs).inputs[0], node_of(hot).inputs[0])[0]
+    others = tuple(a for a in op.axes if a != last)
+    return -(replace(op, axes=others)(loss) if others else loss.astype(op.out_dtype(v.type.dtype)))
+
+
+RULES = [*LOGS, *FUSED, rows_at_labels, log_sum_exp_without_label, sum_at_one_hot]

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from symdnn.ops.lowered.label_loss import LabelLossGrad
 from symdnn.ops.lowered.norm_formulas import grad_terms
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
-from tests.op_table.record import OpCase, normal, uniform
+from tests.op_table.record import OpCase, integers, normal, uniform
 
 EPS = 1e-3
 
@@ -66,7 +67,17 @@ def slow_conv_moments(x, w, b, *more):
     return y, mean, invstd, (1 - f) * m + f * mean, (1 - f) * v + f * var
 
 
+def slow_label_loss_grad(d, total, x, labels):
+    p = np.exp(x - total[:, None]) * d[:, None]
+    p[np.arange(len(x)), labels] -= d
+    return p
+
+
 CASES = [
+    OpCase("label_loss_grad", (LabelLossGrad,),
+           lambda d, total, x, labels: LabelLossGrad(1, x.type.dtype)(d, total, x, labels),
+           (normal(3), normal(3), normal(3, 4), integers(0, 4, 3)), slow_label_loss_grad,
+           grad=False),
     OpCase("conv_moments", (OneDnnConvMoments,), conv_moments(False),
            (normal(3, 5, 4, 6), normal(7, 6, 2, 3), normal(1, 1, 1, 7)), slow_conv_moments,
            grad=False),

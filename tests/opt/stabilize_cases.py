@@ -10,6 +10,7 @@ from symdnn.graph.variable import constant
 from symdnn.ops.array import reduce as R
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.moments import mean
+from symdnn.ops.array.take import OneHot, to_one_hot
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.attention.scores import Scores
 from symdnn.ops.control.control import IfElse, ifelse
@@ -185,6 +186,25 @@ SOFTMAX = [
     RuleCase("rows_at_labels", (f64(3, 4), i64(3, low=-4, high=3)),
              lambda x, t: logp(x)[rows(t), t], None, lambda x, t: p(x)[t, rows(t)],
              made=(X.PickLabel,), id="rows_at_negative_labels"),
+    RuleCase("rows_at_labels", LABELLED, lambda x, t: logp(x)[rows(x), t], None,
+             lambda x, t: x[rows(x), t], made=(X.PickLabel,), id="all_rows_at_labels"),
+    RuleCase("log_sum_exp_without_label", LABELLED,
+             lambda x, t: R.logsumexp(x, axis=1) - x[rows(t), t], None,
+             lambda x, t: R.logsumexp(x, axis=0)[t] - x[rows(t), t],
+             made=(X.SoftmaxCrossentropy,), gone=(R.LogSumExp,)),
+    RuleCase("log_sum_exp_without_label", LABELLED,
+             lambda x, t: R.logsumexp(x, axis=1) - X.pick_label(x, t),
+             lambda x, t: fused(x, t)[0],
+             lambda x, t: R.logsumexp(x, axis=1) - X.pick_label(A.abs(x), t),
+             id="log_sum_exp_without_picked"),
+    RuleCase("sum_at_one_hot", LABELLED,
+             lambda x, t: (to_one_hot(t, shape_i(x, 1), "float64") * logp(x)).sum(axis=1), None,
+             lambda x, t: (to_one_hot(t, shape_i(x, 1), "float64") * logp(x)).sum(axis=0),
+             made=(X.SoftmaxCrossentropy,), gone=(OneHot,)),
+    RuleCase("sum_at_one_hot", LABELLED,
+             lambda x, t: (logp(x) * to_one_hot(t, shape_i(x, 1), "float64")).sum(), None,
+             lambda x, t: (x * to_one_hot(t, shape_i(x, 1), "float64")).sum(),
+             made=(X.SoftmaxCrossentropy,), gone=(OneHot,), id="sum_of_all_at_one_hot"),
 ]  # fmt: skip
 
 #: Query, key turned, value: stacks of matrices, and of heads.

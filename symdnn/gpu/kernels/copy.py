@@ -7,26 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
-    ERROR_WORD,
     CudaKernel,
     KernelLaunch,
-    Pointer,
     View,
-    blocks_for,
     view_of,
 )
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.graph.kernel import Call, Row
-from symdnn.graph.values.strides import merged
 from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.join import Split
@@ -49,8 +43,6 @@ __all__ = [
     "strided_copy",
 ]  # fmt: skip
 
-#: In elements. Smaller sides would leave most of a tile empty.
-_MIN_TILED_SIDE = 16
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
@@ -66,53 +58,7 @@ def copies(source: View, target: View, guarded: bool = False) -> list[KernelLaun
     """Copy ``source``, broadcast to the shape of ``target``; both have the same dtype."""
     source = bits_of(source.broadcast_to(target.shape))
     target = bits_of(target)
-    transposed = _transposed(source, target, guarded)
-    if transposed is not None:
-        return [transposed]
     return elementwise(identity_program(source.dtype), [source], [target], guarded)
-
-
-def _transposed(source: View, target: View, guarded: bool) -> KernelLaunch | None:
-    """The tiled kernel, if source and target have stride 1 along different long dimensions."""
-    if 0 in target.shape:
-        return None
-    sizes, (x_steps, y_steps) = merged(target.shape, [source.steps, target.steps])
-    last = len(sizes) - 1
-    row = next((d for d in range(last) if x_steps[d] == 1), None)
-    if row is None or y_steps[last] != 1 or x_steps[last] < 2:
-        return None
-    if min(sizes[row], sizes[last]) < _MIN_TILED_SIDE:
-        return None
-    others = [d for d in range(last) if d != row]
-    batch = tuple(sizes[d] for d in others) or (1,)
-    x_batch, y_batch = (tuple(s[d] for d in others) or (0,) for s in (x_steps, y_steps))
-    rows, columns, batches = sizes[row], sizes[last], prod(batch)
-    down, across = _tile(rows, columns)
-    text = specialised(
-        "lines.cuh", "transpose.cu", T=CTYPES[source.dtype], D=len(batch), GUARDED=int(guarded),
-        A=down, B=across, READ=_vectors_of_4(source, rows, (x_steps[last], *x_batch)),
-        WRITE=_vectors_of_4(target, columns, (y_steps[row], *y_batch)),
-    )  # fmt: skip
-    parameters = (
-        source.pointer, target.pointer, Pointer(ERROR_WORD) if guarded else 0, rows, columns,
-        batches, x_steps[last], y_steps[row], *batch, *x_batch, *y_batch,
-    )  # fmt: skip
-    tiles = -(-rows // (4 * down)) * -(-columns // (4 * across)) * batches
-    return KernelLaunch(text, "transpose", (blocks_for(tiles, 1),), (256,), parameters)
-
-
-def _tile(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns of a tile, in units of 4: 256 blocks of 4 x 4, narrow for a short side."""
-    if min(rows, columns) > 32:
-        return 16, 16
-    short = 4 if min(rows, columns) <= 16 else 8
-    return (short, 256 // short) if rows < columns else (256 // short, short)
-
-
-def _vectors_of_4(v: View, size: int, steps: Sequence[int]) -> int:
-    """Whether lines of ``size`` elements with these strides allow vectors of 4 elements."""
-    whole = all(n % 4 == 0 for n in (size, *steps))
-    return int(whole and v.aligned_to(min(16, 4 * v.itemsize)))
 
 
 def fill(target: View, value: Any) -> list[KernelLaunch]:

@@ -18,6 +18,7 @@ from symdnn.gpu.codegen.launches import (
     View,
     blocks_for,
 )
+from symdnn.gpu.kernels.tiles import in_tiles
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram
@@ -31,9 +32,11 @@ _THREADS = 256
 #: The column loop has fewer blocks, because a thread stays in its columns.
 _MAX_VECTOR_ELEMENTS, _MAX_BLOCKS, _MAX_COLUMN_BLOCKS = 8, 1 << 20, 1056
 #: Unroll factors, the vectors that a thread reads before it writes one, and the fewest vectors for
-#: which loops are unrolled: of column loops, and of flat loops with one input that is not a scalar.
+#: which loops are unrolled: of column loops, of flat loops by inputs that are not scalars, and of
+#: loops that compute several indices, whose next reads would wait for that.
 _COLUMN_BATCH, _COLUMN_BATCH_MIN_VECTORS = 4, 1 << 20
-_FLAT_BATCH, _FLAT_BATCH_MIN_VECTORS = 2, 1 << 22
+_FLAT_BATCH, _FLAT_BATCH_MIN_VECTORS = {1: 2}, 1 << 22
+_INDEXED_BATCH, _INDEXED_BATCH_MIN_VECTORS = {1: 4, 2: 2, 3: 2}, 1 << 20
 _source = cache(elementwise_source)
 
 
@@ -53,10 +56,12 @@ def elementwise(
         return []
     read = [v.broadcast_to(shape) if isinstance(v, View) else v for v in inputs]
     views = [*read, *outputs]
-    fixed = (0,) * len(shape)
-    sizes, steps = merged(shape, [v.steps if isinstance(v, View) else fixed for v in views])
-    width = _width(sizes, steps, views)
     dtypes = (*program.inputs, *(v.dtype for v in outputs))
+    sizes, steps = _merged(shape, views, outputs[0])
+    tiled = in_tiles(program, dtypes, views, len(outputs), sizes, steps, guarded)
+    if tiled is not None:
+        return [tiled]
+    width = _width(sizes, steps, views)
     accesses = [
         _access(dtype, v, s, i >= len(read))
         for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
@@ -83,6 +88,16 @@ def elementwise(
     )
     source = _source(program, loop)
     return [KernelLaunch(source, "elementwise", grid, (_THREADS,), tuple(parameters))]
+
+
+def _merged(
+    shape: tuple[int, ...], views: Sequence[View | float], output: View
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Sizes and steps of the dimensions, in the order in which ``output`` lies in memory."""
+    order = sorted(range(len(shape)), key=lambda d: -abs(output.steps[d]))
+    fixed = (0,) * len(shape)
+    steps = [v.steps if isinstance(v, View) else fixed for v in views]
+    return merged([shape[d] for d in order], [[s[d] for d in order] for s in steps])
 
 
 def _inner(step: int, written: bool) -> str:
@@ -112,8 +127,9 @@ def _batch(sizes: Sequence[int], vectors: int, reads: Sequence[Access], columns:
     if columns:
         return _COLUMN_BATCH if vectors >= _COLUMN_BATCH_MIN_VECTORS else 1
     moving = sum(a.inner in ("dense", "strided") for a in reads)
-    flat = len(sizes) == 1 and moving == 1 and vectors >= _FLAT_BATCH_MIN_VECTORS
-    return _FLAT_BATCH if flat else 1
+    if len(sizes) == 1:
+        return _FLAT_BATCH.get(moving, 1) if vectors >= _FLAT_BATCH_MIN_VECTORS else 1
+    return _INDEXED_BATCH.get(moving, 1) if vectors >= _INDEXED_BATCH_MIN_VECTORS else 1
 
 
 def _column_blocks(row: int, vectors: int) -> int:

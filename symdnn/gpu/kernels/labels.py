@@ -16,11 +16,14 @@ from symdnn.gpu.codegen.launches import (
     View,
     blocks_for,
 )
+from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.rows import without_axis
 from symdnn.gpu.kernels.scan import count_type, lines_of
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.array.take import OneHot
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.lowered.label_loss import LabelLossGrad
 from symdnn.ops.nn.crossentropy import (
     CrossentropyCategorical1Hot,
     CrossentropyCategorical1HotGrad,
@@ -109,7 +112,52 @@ def labelled(
     return [KernelLaunch(source, name, grid, (_THREADS,), parameters)]
 
 
+class LossGradKernel(CudaKernel[LabelLossGrad]):
+    """All elements as if they were at no label, then those at labels."""
+
+    name = "cuda.labels"
+    dtypes = frozenset(CTYPES)
+
+    def launches(
+        self, call: Call[LabelLossGrad], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """An elementwise kernel, and one with a thread for each label."""
+        axis, (y,) = call.op.axis, outputs
+        d, total, labels = (without_axis(inputs[i], axis) for i in (0, 1, 3))
+        x = inputs[2]
+        if labels.size and not y.size:
+            raise ValueError("labels of no classes")
+        if not y.size:
+            return []
+        program = _away_from_labels(d.dtype, total.dtype, x.dtype, y.dtype)
+        sizes, steps = lines_of([x, d, total, labels, y], axis)
+        x_row, d_row, total_row, label_row, y_row = steps
+        source = specialised(
+            "scalar.cuh", "lines.cuh", "label_loss.cu", G=CTYPES[d.dtype], T=CTYPES[x.dtype],
+            Y=CTYPES[y.dtype], W=CTYPES[total.dtype], L=CTYPES[labels.dtype], D=len(sizes),
+            COUNT=count_type([x]),
+        )  # fmt: skip
+        parameters = (
+            d.pointer, total.pointer, x.pointer, labels.pointer, y.pointer, prod(sizes),
+            x.shape[axis], x.steps[axis], y.steps[axis], Pointer(ERROR_WORD), Pointer(NODE),
+            *sizes, *d_row, *total_row, *x_row, *label_row, *y_row,
+        )  # fmt: skip
+        grid = (blocks_for(prod(sizes), _THREADS),)
+        return [
+            *elementwise(program, [d, total, x], [y]),
+            KernelLaunch(source, "at_labels", grid, (_THREADS,), parameters),
+        ]
+
+
+def _away_from_labels(d: str, total: str, x: str, out: str) -> ScalarProgram:
+    """``exp(x - total) * d``."""
+    builder = Builder((d, total, x))
+    scale, high, scores = (builder.input(i).cast(total) for i in range(3))
+    return builder.program([((scores - high).call("exp") * scale).cast(out)])
+
+
 KERNELS: tuple[Row, ...] = (
     (tuple(_KINDS), (LabelKernel(),)),
+    ((LabelLossGrad,), (LossGradKernel(),)),
     ((OneHot,), (OneHotKernel(),)),
 )

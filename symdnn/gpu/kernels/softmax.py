@@ -1,7 +1,8 @@
-"""Softmax, log-softmax and their gradients in one pass, with the elements in registers.
+"""Softmax, log-softmax and their gradients over contiguous arrays.
 
-There are three kernels: for the last axis, for a short last axis that is no multiple of a vector,
-and for an inner axis. An axis that is too long for registers is left to the kernels of
+There are four kernels. Three have the elements in registers: for the last axis, for a short last
+axis that is no multiple of a vector, and for an inner axis. The fourth reads long rows twice, the
+second time from the cache. An inner axis that is too long for registers is left to the kernels of
 :mod:`symdnn.gpu.kernels.rows`, and to cuDNN.
 """
 
@@ -31,6 +32,9 @@ _MAX_DATA_REGISTERS = 96
 #: Elements of a short last axis, and rows of a tile in shared memory.
 _MAX_TILE_LENGTH, _TILE_ROWS = 40, 128
 _MAX_THREADS = 512
+#: Bytes of a row, of all operands, from which on a block has all threads of a multiprocessor: rows
+#: of several blocks at a time would not stay in the cache.
+_LONG_ROW_BYTES = 96 << 10
 
 
 def prefers_cudnn(call: Call) -> str | None:
@@ -121,7 +125,16 @@ def _inner_axis(task: _Task) -> _Form | None:
     return None
 
 
-def _last_axis(task: _Task, width: int) -> _Form | None:
+def _long_rows(task: _Task) -> _Form:
+    """Two passes over rows that begin anywhere in a vector."""
+    width = max(1, min(16, task.alignment) // task.itemsize)
+    row_bytes = task.length * task.itemsize * task.operands
+    block = 1024 if row_bytes > _LONG_ROW_BYTES else 512
+    macros = (("V", width), ("LANES", block), ("BATCH", 4 // task.operands))
+    return _Form("softmax_long", macros, block, (task.lead, task.length), task.lead)
+
+
+def _last_axis(task: _Task, width: int) -> _Form:
     vectors = task.length // width
     most = max(1, 64 // (width * task.operands * task.work_registers))
     lanes = 1
@@ -131,7 +144,7 @@ def _last_axis(task: _Task, width: int) -> _Form | None:
     while lanes * most < vectors or (lanes < 256 and lanes * 2 < vectors):
         lanes *= 2
     if lanes > _MAX_THREADS:
-        return None
+        return _long_rows(task)
     block = max(lanes, 128)
     per, (tiles, rest) = -(-vectors // lanes), divmod(task.lead, block // lanes)
     full = per * lanes == vectors and not rest
@@ -148,14 +161,14 @@ def alignment_of(*views: View) -> int:
 
 
 class SoftmaxKernel(CudaKernel):
-    """One pass over contiguous arrays."""
+    """One kernel over contiguous arrays."""
 
     name = "cuda.softmax"
     dtypes = _FLOATS
     contiguous_inputs = True
 
     def refuses(self, call: Call) -> str | None:
-        """An axis too long for registers, and ops for cuDNN by ``gpu.prefer``."""
+        """An inner axis too long for registers, and ops for cuDNN by ``gpu.prefer``."""
         if reason := super().refuses(call) or prefers_cudnn(call):
             return reason
         sizes = [n for t in call.inputs for n in t.shape]

@@ -50,6 +50,7 @@ def close(got, want, dtype, scale=1.0):
 SOFTMAX = softmax_kernels.SoftmaxKernel()
 ROWS = [
     ((5, 21), 1), ((3, 2, 1024), 2), ((2, 21, 6, 8), 1), ((130, 10), 1), ((3, 21, 5), 1),
+    ((3, 50_000), 1), ((4, 34_003), 1),
     ((2, 1000), 1), ((3, 64), 1), ((300, 4), 1), ((1, 3000), 1), ((4, 1), 1), ((3, 2, 7), 0),
 ]  # fmt: skip
 
@@ -200,6 +201,18 @@ def test_several_vectors_are_read_before_one_is_written(shape, monkeypatch):
         elementwise_kernels.ElementwiseKernel(), call, [dense(a) for a in arrays]
     )
     close(got, op.compute(*map(np.float64, arrays))[0], "float32")
+
+
+@needs_gpp
+def test_halves_of_rows_are_read_several_at_a_time(monkeypatch):
+    monkeypatch.setattr(elementwise_kernels, "_INDEXED_BATCH_MIN_VECTORS", 0)
+    monkeypatch.setattr(elementwise_kernels, "_MAX_BLOCKS", 1)
+    x = dense(drawn(np.random.default_rng(7), (37, 48), "float32"))
+    halves = [x[:, :24], x[:, 24:]]
+    call = concrete(Mul(), halves)
+    (got,), env = emulator.run(elementwise_kernels.ElementwiseKernel(), call, halves)
+    assert env.launched == ["elementwise"]
+    close(got, halves[0] * halves[1], "float32")
 
 
 # -- batch norm -----------------------------------------------------------------------------------

@@ -76,17 +76,12 @@ template <class T> struct LogSumExp {
   __device__ void start() { top = -(T)INF_f, total = (T)0; }
   template <class X> __device__ void take(X x, i64) { add(convert<T>(x), (T)1); }
   __device__ void merge(const LogSumExp& other) { add(other.top, other.total); }
+  // One exponential, without a branch. Equal infinities are no distance apart.
   __device__ void add(T x, T weight) {
-    if (x != x || total != total) {
-      total = (T)NAN_f;
-    } else if (x > top) {
-      total = total * s_exp(top - x) + weight;
-      top = x;
-    } else if (x == top) {
-      total += weight;
-    } else {
-      total += weight * s_exp(x - top);
-    }
+    const T d = x == top ? (T)0 : x - top;
+    const T e = s_exp(-s_abs(d));
+    total = d > (T)0 ? multiplied_added(total, e, weight) : multiplied_added(weight, e, total);
+    top = d > (T)0 ? x : top;
   }
   __device__ T result() const {
     if (total != total) return total;

@@ -1,0 +1,108 @@
+"""Elementwise loops whose operands lie across each other: tiles run on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.codegen.launches import View
+from symdnn.gpu.kernels.elementwise import ElementwiseKernel, elementwise
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.scalar_meaning import meaning
+from tests.gpu import emulator
+from tests.gpu.table import assert_close, concrete
+from tests.seeded import new_rng
+
+needs_gpp = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
+DTYPES = ["float32", "bfloat16", "float64", "int8"]
+
+
+def laid(rng: Any, shape: Any, order: Any, dtype: str = "float32") -> Any:
+    """An array of this shape whose axes lie in memory in this order."""
+    memory = emulator.device_copy(
+        (rng.standard_normal([shape[d] for d in order]) * 9).astype(numpy_dtype(dtype))
+    )[1]
+    return memory.transpose(np.argsort(order))
+
+
+def added(*arrays: Any, out: Any = None) -> list[str]:
+    """Run the sum of two arrays; the names of what was launched."""
+    call = concrete(Add(), list(arrays))
+    results, env = emulator.run(
+        ElementwiseKernel(), call, list(arrays), None if out is None else [out]
+    )
+    assert_close(results[0], Add().compute(*arrays)[0])
+    return env.launched
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(64, 64), (128, 136), (33, 70), (16, 300), (300, 20)], ids=str)
+def test_a_transposed_operand(shape, dtype):
+    rng = new_rng()
+    for orders in (((0, 1), (1, 0)), ((1, 0), (0, 1))):
+        assert added(*(laid(rng, shape, o, dtype) for o in orders)) == ["tiles"]
+
+
+@needs_gpp
+def test_both_transposed_into_a_transposed_result_is_flat():
+    rng = new_rng()
+    x, y, out = (laid(rng, (40, 48), (1, 0)) for _ in range(3))
+    assert added(x, y, out=out) == ["elementwise"]
+
+
+@needs_gpp
+@pytest.mark.parametrize("number", range(12))
+def test_drawn_permutations(number):
+    rng = np.random.default_rng(number)
+    ndim = int(rng.integers(2, 5))
+    shape = [int(rng.choice([1, 3, 16, 20, 33])) for _ in range(ndim)]
+    dtype = str(rng.choice(DTYPES))
+    arrays = [laid(rng, shape, rng.permutation(ndim), dtype) for _ in range(3)]
+    if rng.random() < 0.5:
+        arrays[0] = arrays[0][tuple(slice(None, 1 if rng.random() < 0.3 else None) for _ in shape)]
+    if rng.random() < 0.5:
+        arrays[1] = arrays[1][..., ::-1]
+    added(arrays[0], arrays[1], out=arrays[2])
+
+
+@needs_gpp
+def test_numbers_columns_and_several_outputs():
+    """A number, a column of the rows, two turned operands and a strided one."""
+    rng = new_rng()
+    shape, kinds = (40, 72), ["float32", "float32", "bfloat16", "float64", "float32"]
+    b = Builder(kinds)
+    number, column, x, y, odd = (b.input(i).cast("float64") for i in range(5))
+    program = b.program([number * column + x, (y - odd).cast("float32")])
+    arrays = [
+        laid(rng, shape, (0, 1))[:, :1], laid(rng, shape, (1, 0), "bfloat16"),
+        laid(rng, shape, (1, 0), "float64"), laid(rng, (40, 144), (0, 1))[:, ::2],
+    ]  # fmt: skip
+    outs = [np.zeros(shape), np.zeros(shape, np.float32)]
+    held = [*arrays, *outs]
+    views = [View(i, a.dtype.name, a.shape, a.strides) for i, a in enumerate(held)]
+    (launch,) = elementwise(program, [2.5, *views[:4]], views[4:])
+    assert launch.name == "tiles"
+    env = emulator.HostEnv()
+    addresses = np.array([a.ctypes.data for a in held] + [0, 0, 0], np.int64)
+    function = env.module(launch.source, launch.name)
+    env.launch(function, launch.grid, launch.block, 0, (launch.link(addresses),))
+    wide = [a.astype(np.float64) for a in arrays]
+    np.testing.assert_array_equal(outs[0], 2.5 * wide[0] + wide[1])
+    np.testing.assert_array_equal(outs[1], (wide[2] - wide[3]).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_text_compiles(dtype):
+    n = numpy_dtype(dtype).itemsize
+    flat = View(0, dtype, (8192, 8192), (8192 * n, n))
+    across = View(1, dtype, (8192, 8192), (n, 8192 * n))
+    program = meaning(Add(), (dtype, dtype))
+    (launch,) = elementwise(program, [flat, across], [flat])
+    assert launch.name == "tiles"
+    assert compile_cubin(launch.source, (9, 0))

@@ -1,0 +1,96 @@
+"""The softmax loss of labels from logits: when, and that values stay."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import symdnn.tensor as T
+from symdnn.autodiff import grad
+from symdnn.graph.check import check_graph
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType
+from symdnn.ops.array.reduce import LogSumExp
+from symdnn.ops.elementwise.arithmetic import Cast
+from symdnn.ops.lowered.label_loss import LabelLossGrad
+from symdnn.ops.nn.crossentropy import (
+    SoftmaxCrossentropy,
+    SoftmaxCrossentropyGrad,
+    softmax_crossentropy,
+)
+from symdnn.ops.nn.softmax import LogSoftmax
+from symdnn.opt.fuse.loss_rules import loss_of_logits
+from symdnn.rewriting.rewrite import Context
+from tests.seeded import new_rng
+
+TOLERANCE = {"float32": 1e-6, "float64": 1e-12, "bfloat16": 2e-2}
+
+
+def rewritten(x, labels, outputs, kind="cuda:sm_90"):
+    """The ops after the rewrite, whose values are those from before."""
+    graph = FunctionGraph([x, labels], outputs)
+    loss_of_logits.function(Context(graph, Target.parse(kind)))
+    check_graph(graph)
+    rng = new_rng()
+    shape = (5, 4, 3)[: x.type.ndim]
+    scores = (9 * rng.standard_normal(shape)).astype(x.type.numpy)
+    values = [scores, rng.integers(0, 3, shape[:1] + shape[2:])]
+    before = evaluate(outputs, dict(zip([x, labels], values)))
+    after = evaluate(graph.outputs, dict(zip(graph.inputs, values)))
+    tol = TOLERANCE[x.type.dtype]
+    for a, b in zip(before, after):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=tol, atol=tol)
+    return [type(n.op) for n in graph.toposort()]
+
+
+def given(dtype="float32", ndim=2):
+    return TensorType(dtype, (None,) * ndim)("x"), TensorType("int64", (None,) * (ndim - 1))("t")
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_loss_and_gradient_read_logits(dtype, ndim):
+    x, labels = given(dtype, ndim)
+    loss = softmax_crossentropy(x, labels, axis=1)
+    ops = rewritten(x, labels, [loss, grad(loss.sum(), x)])
+    assert LabelLossGrad in ops
+    assert SoftmaxCrossentropy not in ops
+    assert ops.count(LogSumExp) == 1
+
+
+def test_a_log_softmax_for_the_gradient_alone():
+    x, labels = given()
+    logs = LogSoftmax(1)(x)
+    _, found = SoftmaxCrossentropy(1)(x, labels)
+    d = T.ones_like(labels, dtype="float32")
+    ops = rewritten(x, labels, [SoftmaxCrossentropyGrad(1)(d, logs, labels)])
+    assert LogSoftmax not in ops
+    ops = rewritten(x, labels, [SoftmaxCrossentropyGrad(1)(d, logs, labels), logs])
+    assert LogSoftmax in ops
+    assert LabelLossGrad not in rewritten(x, labels, [found])
+
+
+def test_casts_at_both_ends_are_part_of_the_kernels():
+    x, labels = given("bfloat16")
+    loss = softmax_crossentropy(x.astype("float32"), labels)
+    graph = FunctionGraph([x, labels], [grad(loss.sum(), x)])
+    loss_of_logits.function(Context(graph, Target.parse("cuda:sm_90")))
+    (made,) = [n for n in graph.toposort() if isinstance(n.op, LabelLossGrad)]
+    assert made.op.dtype == "bfloat16"
+    assert made.inputs[2] is graph.inputs[0]
+    assert graph.outputs == [made.outputs[0]]
+    (cast,) = [n for n in graph.toposort() if isinstance(n.op, Cast) and n.inputs[0].type.ndim > 1]
+    assert [type(u.op) for u in graph.user_nodes(cast.outputs[0])] == [LogSumExp]
+    scores = np.asarray([[1, 2, 3]], ml_dtypes.bfloat16)
+    (got,) = evaluate(graph.outputs, {graph.inputs[0]: scores, graph.inputs[1]: np.array([2])})
+    assert got.dtype == scores.dtype
+
+
+def test_a_cpu_keeps_its_fused_loop():
+    x, labels = given()
+    loss = softmax_crossentropy(x, labels)
+    assert SoftmaxCrossentropy in rewritten(x, labels, [loss, grad(loss.sum(), x)], "cpu")
