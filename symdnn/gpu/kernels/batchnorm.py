@@ -227,6 +227,6 @@ class BatchNormGradKernel(CudaKernel[BatchNormGrad | GpuDnnBatchNormGrad]):
 KERNELS: tuple[Row, ...] = (
     ((BatchMoments,), (MomentsKernel(),)),
     ((BatchSums,), (SumsKernel(),)),
-    ((LayerNorm, BatchNormTrain, GpuDnnBatchNorm), (BatchNormKernel(),)),
+    ((BatchNormTrain, GpuDnnBatchNorm), (BatchNormKernel(),)),
     ((BatchNormGrad, GpuDnnBatchNormGrad), (BatchNormGradKernel(),)),
 )

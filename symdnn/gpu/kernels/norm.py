@@ -24,7 +24,9 @@ from symdnn.ops.nn.batchnorm import (
     LayerNormGrad,
 )
 
-__all__ = ["NormGradKernel", "normalised", "elementwise_of", "KERNELS", "work_dtype"]
+__all__ = [
+    "KERNELS", "NormGradKernel", "elementwise_of", "normalised", "parameter_gradients", "work_dtype",
+]  # fmt: skip
 
 
 def work_dtype(dtype: str) -> str:
@@ -50,6 +52,11 @@ def elementwise_of(
     work = work_dtype(outputs[0].dtype)
     dtypes = [v.dtype if isinstance(v, View) else work for v in inputs]
     return elementwise(formula(dtypes, compute, *(v.dtype for v in outputs)), inputs, outputs)
+
+
+def parameter_gradients(inputs: Sequence[View], outputs: Sequence[View]) -> list[KernelLaunch]:
+    """(dgamma, dbeta) of (x, dy, mean, invstd)."""
+    return _sums(_parameter_sums, inputs, outputs, inputs[0].shape)
 
 
 # -- formulas -------------------------------------------------------------------------------------
@@ -108,7 +115,7 @@ class NormGradKernel(CudaKernel[LayerNormGrad | BatchNormGrad]):
         b = scratch(after + 8 * (mean.size + mean.size % 2), mean.dtype, mean.shape)
         operands = [x, dy, gamma, mean, invstd]
         found = _sums(_row_sums, operands, [a, b], x.shape)
-        found += _sums(_parameter_sums, [x, dy, mean, invstd], [dgamma, dbeta], x.shape)
+        found += parameter_gradients([x, dy, mean, invstd], [dgamma, dbeta])
         return [*found, *elementwise_of(_dx, [*operands, a, b, count], [dx])]
 
 
@@ -131,6 +138,6 @@ def _partial(shape: Sequence[int], outputs: int, sums: int) -> int:
 
 
 KERNELS: tuple[Row, ...] = (
-    ((LayerNormGrad, BatchNormGrad), (NormGradKernel(),)),
+    ((BatchNormGrad,), (NormGradKernel(),)),
     ((BatchNormInference,), (InferenceKernel(),)),
 )

@@ -1,0 +1,265 @@
+"""CUDA C of :class:`FusedRows`: operands, scalar programs and sums around ``fused_rows.cu``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symdnn.gpu.codegen.cuda_source import library, scalar_function
+from symdnn.gpu.codegen.device_source import CTYPES, text_of
+from symdnn.ops.lowered.fused_rows import FusedRows, Stage
+
+__all__ = ["RowOperand", "Rows", "rows_source"]
+
+
+@dataclass(frozen=True)
+class RowOperand:
+    """The access pattern of an operand.
+
+    ``kind`` is ``fixed`` for one element per row; else that along a vector: ``dense`` for stride 1,
+    ``one`` for stride 0, ``strided`` (only where vectors have one element) for others.
+    """
+
+    dtype: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The structure of a kernel.
+
+    ``kept`` and ``reduced`` are the numbers of dimensions after merging. Vectors of ``width``
+    elements lie along the last reduced one. ``lanes`` threads have a row, ``per`` vectors each; 0
+    if it does not fit into registers. A ``full`` kernel has no vectors beyond the arrays' ends.
+    """
+
+    inputs: tuple[RowOperand, ...]
+    outputs: tuple[RowOperand, ...]
+    kept: int
+    reduced: int
+    width: int
+    lanes: int
+    per: int
+    block: int
+    resident: int
+    full: bool
+    wide: bool
+
+
+def rows_source(op: FusedRows, rows: Rows) -> str:
+    """A kernel ``fused_rows``."""
+    programs = [op.values, op.results, *(p for s in op.stages for p in (s.terms, s.rows))]
+    programs += [op.sums] if op.sums else []
+    macros = {
+        "W": CTYPES[op.work], "V": rows.width, "LANES": rows.lanes, "PER": rows.per,
+        "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
+        "SUMS": len(op.sums.outputs) if op.sums else 0,
+    }  # fmt: skip
+    return "\n".join(
+        [
+            library(*programs),
+            f"typedef {'u64' if rows.wide else 'u32'} Count;",
+            f"typedef {'i64' if rows.wide else 'i32'} Offset;",
+            *(f"#define {name} {value}" for name, value in macros.items()),
+            *_parameters(op, rows),
+            *_access(op, rows),
+            *_programs(op, rows),
+            *_stages(op),
+            text_of("fused_rows.cu"),
+        ]
+    )
+
+
+def _names(op: FusedRows, rows: Rows) -> list[tuple[str, RowOperand]]:
+    """Names and operands: x0, x1, ... and y0, ..."""
+    found = [(f"x{i}", a) for i, a in enumerate(rows.inputs)]
+    return found + [(f"y{i}", a) for i, a in enumerate(rows.outputs)]
+
+
+def _parameters(op: FusedRows, rows: Rows) -> list[str]:
+    """The struct of parameters: pointers, sizes, strides."""
+    fields = [f"const {CTYPES[a.dtype]}* x{i};" for i, a in enumerate(rows.inputs)]
+    fields += [f"{CTYPES[a.dtype]}* y{i};" for i, a in enumerate(rows.outputs)]
+    fields += [f"W* kept{i};" for i in range(len(op.kept))]
+    fields += ["W* partial;", "double elements;", "i64 rows;", "i64 vectors;"]
+    fields += [f"i64 k{d};" for d in range(1, rows.kept)]
+    fields += [f"i64 r{d};" for d in range(1, rows.reduced)]
+    for name, a in _names(op, rows):
+        fields += [f"i64 {name}_k{d};" for d in range(rows.kept)]
+        fields += [f"i64 {name}_r{d};" for d in _steps_along(a, rows.reduced)]
+    return ["struct Parameters {", *(f"  {f}" for f in fields), "};"]
+
+
+def _steps_along(a: RowOperand, reduced: int) -> range:
+    """The reduced dimensions whose strides are parameters."""
+    return range({"fixed": 0, "strided": reduced}.get(a.kind, reduced - 1))
+
+
+def _index(name: str, count: int, prefix: str) -> list[str]:
+    """Statements for the indices ``<prefix>0``, ... of the linear index ``name``."""
+    lines = [f"  Count left = (Count){name};"] if count > 1 else []
+    for d in reversed(range(1, count)):
+        lines.append(f"  const Count {prefix}{d} = left % (Count)p.{prefix}{d};")
+        lines.append(f"  left /= (Count)p.{prefix}{d};")
+    return [*lines, f"  const Count {prefix}0 = {'left' if count > 1 else f'(Count){name}'};"]
+
+
+def _place(name: str, a: RowOperand, rows: Rows) -> str:
+    """The place of a vector in its row, in elements."""
+    terms = [
+        f"(Offset)r{d} * (Offset)p.{name}_r{d}" for d in _steps_along(a, rows.reduced)
+    ]
+    if a.kind == "dense":
+        terms.append(f"(Offset)r{rows.reduced - 1} * V")
+    return " + ".join(terms) or "0"
+
+
+def _held(a: RowOperand) -> str:
+    ctype = CTYPES[a.dtype]
+    return f"Vec<{ctype}, V>" if a.kind in ("dense", "strided") else ctype
+
+
+def _read(name: str, a: RowOperand, rows: Rows) -> str:
+    at = _place(name, a, rows)
+    if a.kind == "strided":
+        return f"{{b.{name}[{at}]}}"
+    return f"load<V>(b.{name} + {at})" if a.kind == "dense" else f"b.{name}[{at}]"
+
+
+def _access(op: FusedRows, rows: Rows) -> list[str]:
+    """``Base``, ``early`` and ``late``, which read a vector of inputs, and ``write``."""
+    names = _names(op, rows)
+    count = len(rows.inputs)
+    fields = [
+        f"{CTYPES[a.dtype]} {n};" if a.kind == "fixed"
+        else f"{'const ' if n[0] == 'x' else ''}{CTYPES[a.dtype]}* {n};"
+        for n, a in names
+    ]  # fmt: skip
+    starts = []
+    for n, a in names:
+        terms = [f"(i64)k{d} * p.{n}_k{d}" for d in range(rows.kept)]
+        starts.append(f"{'*' if a.kind == 'fixed' else ''}(p.{n} + ({' + '.join(terms)}))")
+    lines = [
+        f"struct Base {{ {' '.join(fields)} }};",
+        "INLINE Base base_of(const Parameters& p, Count row) {",
+        *_index("row", rows.kept, "k"),
+        f"  return {{{', '.join(starts)}}};",
+        "}",
+    ]
+    for struct, own in (("Early", names[: op.early]), ("Late", names[op.early : count])):
+        moving = [(n, a) for n, a in own if a.kind != "fixed"]
+        lines += [
+            f"struct {struct} {{ {' '.join(f'{_held(a)} {n};' for n, a in moving)} }};",
+            f"INLINE {struct} {struct.lower()}(const Parameters& p, const Base& b, i32 at) {{",
+            *_index("at", rows.reduced, "r"),
+            f"  return {{{', '.join(_read(n, a, rows) for n, a in moving)}}};",
+            "}",
+        ]
+    results = names[count:]
+    lines += [
+        f"struct Results {{ {' '.join(f'{_held(a)} {n};' for n, a in results)} }};",
+        "INLINE void write(const Parameters& p, const Base& b, i32 at, const Results& y) {",
+        *_index("at", rows.reduced, "r"),
+    ]
+    for n, a in results:
+        at = f"b.{n} + {_place(n, a, rows)}"
+        lines.append(f"  *({at}) = y.{n}.v[0];" if a.kind == "strided" else f"  store({at}, y.{n});")
+    return [*lines, "}"]
+
+
+def _programs(op: FusedRows, rows: Rows) -> list[str]:
+    """The scalar programs, and functions that call them on structs of operands."""
+    names = _names(op, rows)[: len(rows.inputs)]
+
+    def element(struct: str, n: str, a: RowOperand) -> str:
+        at = "[k]" if struct == "e" else ".v[k]"
+        at = ".v[k]" if a.kind in ("dense", "strided") else ""
+        return f"b.{n}" if a.kind == "fixed" else f"{struct}.{n}{at}"
+
+    values = [f"v{i}" for i in range(len(op.values.outputs))]
+    row = [f"r{i}" for i in range(op.row_values)]
+    late = [element("l", n, a) for n, a in names[op.early :]]
+    given = [element("e", n, a) for n, a in names[: op.early]]
+
+    def arguments(known: int, out: Sequence[str]) -> str:
+        before = [*(f"v.{v}[k]" for v in values), *(f"r.{r}" for r in row[:known])]
+        return ", ".join([*before, *late, *out])
+
+    fields = [f"{CTYPES[d]} {v}[V];" for v, d in zip(values, op.values.output_dtypes)]
+    taken = "const Base& b, const Values& v, const Row& r, const Late& l, int k"
+    lines = [
+        scalar_function(op.values, "values"),
+        scalar_function(op.results, "results"),
+        *([scalar_function(op.sums, "column_terms")] if op.sums else []),
+        f"struct Values {{ {' '.join(fields)} }};",
+        f"struct Row {{ {' '.join(f'W {r};' for r in row)} }};",
+        "INLINE Values values_of(const Base& b, const Early& e) {",
+        "  Values v;",
+        "#pragma unroll",
+        f"  for (int k = 0; k < V; k++) values({', '.join([*given, *(f'v.{v}[k]' for v in values)])});",
+        "  return v;",
+        "}",
+        f"INLINE void result_of({taken}, Results& y) {{",
+        f"  results({arguments(len(row), [f'y.y{i}.v[k]' for i in range(len(rows.outputs))])});",
+        "}",
+        "INLINE void keep(const Parameters& p, const Row& r, i64 row) {",
+        *(f"  p.kept{i}[row] = r.r{n};" for i, n in enumerate(op.kept)),
+        "}",
+    ]
+    if op.sums:
+        out = [f"terms[{i}]" for i in range(len(op.sums.outputs))]
+        lines += [
+            f"INLINE void columns_of({taken}, W* terms) {{",
+            f"  column_terms({arguments(len(row), out)});",
+            "}",
+        ]
+    known = 0
+    for i, stage in enumerate(op.stages):
+        out = [f"terms[{t}]" for t in range(len(stage.terms.outputs))]
+        lines += [
+            scalar_function(stage.terms, f"terms{i}"),
+            scalar_function(stage.rows, f"rows{i}"),
+            f"INLINE void terms_of{i}({taken}, W* terms) {{",
+            f"  terms{i}({arguments(known, out)});",
+            "}",
+        ]
+        known += len(stage.rows.outputs)
+    return lines
+
+
+def _stages(op: FusedRows) -> list[str]:
+    """``staged``: the sums of each stage, and the row values that follow."""
+    lines = [
+        "template <int N> INLINE void meet(W (&sums)[N]);",
+        "template <class M> INLINE Row staged(const Parameters& p, M& mine) {",
+        "  Row r;",
+    ]
+    known = 0
+    for i, stage in enumerate(op.stages):
+        lines += _stage(i, stage, known)
+        known += len(stage.rows.outputs)
+    return [*lines, "  return r;", "}"]
+
+
+def _stage(number: int, stage: Stage, known: int) -> list[str]:
+    terms = len(stage.terms.outputs)
+    given = [f"r.r{i}" for i in range(known)]
+    given += [f"sums[{t}]" for t in range(terms)] + ["(W)p.elements"]
+    given += [f"r.r{known + i}" for i in range(len(stage.rows.outputs))]
+    return [
+        "  {",
+        f"    W sums[{terms}] = {{}};",
+        "    mine.each(p, [&](i32, i32 at, const Values& v) {",
+        "      const Late l = late(p, mine.base, at);",
+        "#pragma unroll",
+        "      for (int k = 0; k < V; k++) {",
+        f"        W terms[{terms}];",
+        f"        terms_of{number}(mine.base, v, r, l, k, terms);",
+        "#pragma unroll",
+        f"        for (int t = 0; t < {terms}; t++) sums[t] += terms[t];",
+        "      }",
+        "    });",
+        "    meet(sums);",
+        f"    rows{number}({', '.join(given)});",
+        "  }",
+    ]

@@ -1,0 +1,137 @@
+// Rows that are read once: LANES threads keep the values of a row in registers, PER vectors of V
+// elements each, while they compute sums over it; with PER 0 they read it again for each sum.
+// FULL: all of these vectors exist, in all blocks. Printed before this text are the operands' access,
+// and `staged`, which computes all sums of a row.
+
+#define TILE (BLOCK / LANES)
+
+// The sums over the lanes of a row, which each lane gets.
+template <int N> INLINE void meet(W (&sums)[N]) {
+#pragma unroll
+  for (i32 half = (LANES < 32 ? LANES : 32) / 2; half > 0; half /= 2)
+#pragma unroll
+    for (i32 n = 0; n < N; n++) sums[n] += __shfl_xor_sync(0xffffffffu, sums[n], half);
+  if (LANES > 32) {
+    constexpr i32 WARPS = LANES > 32 ? LANES / 32 : 1;
+    __shared__ W all[N][32];
+    const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __syncthreads();
+    if (lane == 0)
+#pragma unroll
+      for (i32 n = 0; n < N; n++) all[n][warp] = sums[n];
+    __syncthreads();
+#pragma unroll
+    for (i32 n = 0; n < N; n++) {
+      sums[n] = all[n][warp / WARPS * WARPS + lane % WARPS];
+#pragma unroll
+      for (i32 half = WARPS / 2; half > 0; half /= 2)
+        sums[n] += __shfl_xor_sync(0xffffffffu, sums[n], half);
+    }
+  }
+}
+
+// The part of a row that a thread has: `count` vectors, every LANES-th.
+struct Mine {
+  Base base;
+  i32 lane, count;
+#if PER
+  Values held[PER];
+#endif
+  __device__ __forceinline__ void begin(const Parameters& p) {
+#if PER
+    Early raw[PER];
+#pragma unroll
+    for (i32 i = 0; i < PER; i++)
+      if (FULL || i < count) raw[i] = early(p, base, i * LANES + lane);
+#pragma unroll
+    for (i32 i = 0; i < PER; i++)
+      if (FULL || i < count) held[i] = values_of(base, raw[i]);
+#endif
+  }
+  // Visits the vectors: number, place in the row, values.
+  template <class What> __device__ __forceinline__ void each(const Parameters& p, const What& what) {
+#if PER
+#pragma unroll
+    for (i32 i = 0; i < PER; i++)
+      if (FULL || i < count) what(i, i * LANES + lane, held[i]);
+#else
+    for (i32 i = 0; i < count; i++) {
+      const i32 at = i * LANES + lane;
+      what(i, at, values_of(base, early(p, base, at)));
+    }
+#endif
+  }
+};
+
+#if SUMS
+// The sums over the rows of a block: of its slots in order, then to their place among the blocks'.
+INLINE void leave_columns(const Parameters& p, W (&columns)[SUMS][PER * V], i32 lane, i32 slot) {
+  const i64 length = p.vectors * V;
+#if TILE > 1
+  __shared__ W shared[SUMS][PER * V][LANES];
+  for (i32 turn = 0; turn < TILE; turn++) {
+    if (slot == turn)
+#pragma unroll
+      for (i32 s = 0; s < SUMS; s++)
+#pragma unroll
+        for (i32 k = 0; k < PER * V; k++) {
+          if (turn > 0) columns[s][k] += shared[s][k][lane];
+          shared[s][k][lane] = columns[s][k];
+        }
+    __syncthreads();
+  }
+  if (slot != TILE - 1) return;
+#endif
+#pragma unroll
+  for (i32 i = 0; i < PER; i++) {
+    const i32 at = i * LANES + lane;
+    if (at >= p.vectors) continue;
+#pragma unroll
+    for (i32 s = 0; s < SUMS; s++) {
+      Vec<W, V> y;
+#pragma unroll
+      for (i32 k = 0; k < V; k++) y.v[k] = columns[s][i * V + k];
+      W* to = p.partial + ((i64)s * gridDim.x + blockIdx.x) * length + (i64)at * V;
+#pragma unroll
+      for (i32 k = 0; k < V; k++) to[k] = y.v[k];
+    }
+  }
+}
+#endif
+
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
+    const __grid_constant__ Parameters p) {
+  const i32 lane = threadIdx.x % LANES, slot = threadIdx.x / LANES;
+#if SUMS
+  W columns[SUMS][PER * V] = {};
+#endif
+  for (i64 tile = (i64)blockIdx.x * TILE; tile < p.rows; tile += (i64)gridDim.x * TILE) {
+    const i64 row = tile + slot;
+    const bool exists = row < p.rows;
+    Mine mine;
+    mine.base = base_of(p, exists ? (Count)row : 0);
+    mine.lane = lane;
+    mine.count = exists ? ((i32)p.vectors - lane + LANES - 1) / LANES : 0;
+    mine.begin(p);
+    const Row r = staged(p, mine);
+    mine.each(p, [&](i32 i, i32 at, const Values& v) {
+      const Late l = late(p, mine.base, at);
+      Results y;
+#pragma unroll
+      for (i32 k = 0; k < V; k++) {
+        result_of(mine.base, v, r, l, k, y);
+#if SUMS
+        W terms[SUMS];
+        columns_of(mine.base, v, r, l, k, terms);
+#pragma unroll
+        for (i32 s = 0; s < SUMS; s++) columns[s][i * V + k] += terms[s];
+#endif
+      }
+      write(p, mine.base, at, y);
+    });
+    if (lane == 0 && exists) keep(p, r, row);
+  }
+#if SUMS
+  leave_columns(p, columns, lane, slot);
+#endif
+}

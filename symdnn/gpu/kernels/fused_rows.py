@@ -1,0 +1,280 @@
+"""Rows in registers: :class:`FusedRows`, layer norm and its gradient, each by one kernel.
+
+A row is held by a part of a warp, a warp, or a block, and read once. A row that does not fit into
+registers is read again for each sum, mostly from the cache. Sums over the rows, for the gradients
+of scale and shift, are added by each block, and a second kernel adds those of the blocks in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+from symdnn.gpu.codegen.cuda_source import print_problem
+from symdnn.gpu.codegen.device_source import CTYPES
+from symdnn.gpu.codegen.launches import (
+    WORKSPACE,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    scratch,
+)
+from symdnn.gpu.codegen.rows_source import RowOperand, Rows, rows_source
+from symdnn.gpu.kernels.reduce import reduction, scratch_bytes
+from symdnn.graph.kernel import Call, Row
+from symdnn.graph.type import numpy_dtype
+from symdnn.graph.values.strides import merged
+from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.lowered.fused_rows import FusedRows
+
+__all__ = ["KERNELS", "column_bytes", "holds_columns", "rows_launches", "takes_rows"]
+
+_MAX_THREADS, _MIN_BLOCK = 1024, 128
+#: Values of a row in a thread, in 32-bit registers: at most, and where more threads can share them.
+_MAX_WORDS, _WORDS = 64, 32
+#: Likewise with sums over the rows, in blocks of this many threads, of which so many run at once.
+_MAX_COLUMN_WORDS, _MAX_COLUMN_THREADS, _COLUMN_BLOCK, _COLUMN_BLOCKS = 64, 512, 256, 264
+#: Threads that fill a device: with fewer rows, more threads share one.
+_FILLING_THREADS = 132 * 512
+#: Rows that are too long for registers are cut into chunks by other kernels if there are fewer.
+_MIN_LONG_ROWS = 64
+_MAX_VECTOR_ELEMENTS = 8
+_source = cache(rows_source)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Sizes of the kept and of the reduced dimensions after merging, and all operands' steps."""
+
+    kept: tuple[int, ...]
+    kept_steps: list[tuple[int, ...]]
+    reduced: tuple[int, ...]
+    reduced_steps: list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Threads of a row, vectors of each, threads and number of blocks."""
+
+    lanes: int
+    per: int
+    block: int
+    blocks: int
+    resident: int
+
+
+def _lines(views: Sequence[View], axes: Sequence[int]) -> _Lines:
+    shape = views[0].shape
+    others = [d for d in range(len(shape)) if d not in axes]
+    found = [
+        merged([shape[a] for a in some], [[v.steps[a] for a in some] for v in views])
+        for some in (others, axes)
+    ]
+    return _Lines(*found[0], *found[1])
+
+
+def _width(views: Sequence[View], lines: _Lines) -> int:
+    """Elements of a vector: up to 16 bytes of the narrowest operand, as all operands allow."""
+    moving = [i for i, s in enumerate(lines.reduced_steps) if s[-1] == 1]
+    if not moving or any(s[-1] not in (0, 1) for s in lines.reduced_steps):
+        return 1
+    width = min(_MAX_VECTOR_ELEMENTS, 16 // min(views[i].itemsize for i in moving))
+    while width > 1 and not (
+        lines.reduced[-1] % width == 0
+        and all(views[i].aligned_to(min(16, width * views[i].itemsize)) for i in moving)
+        and all(
+            step % width == 0
+            for i in moving
+            for step, n in zip(
+                (*lines.reduced_steps[i][:-1], *lines.kept_steps[i]),
+                (*lines.reduced[:-1], *lines.kept),
+            )
+            if n > 1
+        )
+    ):
+        width //= 2
+    return width
+
+
+def _words(op: FusedRows) -> int:
+    """32-bit registers for an element: its values, and its sums over rows."""
+    sizes = [max(1, numpy_dtype(d).itemsize // 4) for d in op.values.output_dtypes]
+    columns = 0 if op.sums is None else len(op.sums.outputs)
+    return sum(sizes) + columns * (numpy_dtype(op.work).itemsize // 4)
+
+
+def _share(op: FusedRows, rows: int, vectors: int, width: int) -> _Share | None:
+    """The division of the work; None if sums over the rows do not fit."""
+    words = width * _words(op)
+    columns = op.sums is not None
+    lanes = 1
+    while lanes < 32 and lanes < vectors:
+        lanes *= 2
+    wanted = max(1, (_MAX_COLUMN_WORDS if columns else _WORDS) // words)
+    while lanes < _MAX_THREADS and (
+        lanes * wanted < vectors
+        or (rows * lanes < _FILLING_THREADS and lanes * 2 <= vectors and lanes < 256)
+    ):
+        lanes *= 2
+    per = -(-vectors // lanes)
+    if columns:
+        if lanes > _MAX_COLUMN_THREADS or per * words > _MAX_COLUMN_WORDS * 2:
+            return None
+        block = max(lanes, _COLUMN_BLOCK)
+        tiles = -(-rows * lanes // block)
+        blocks = max(1, min(tiles, _COLUMN_BLOCKS * _COLUMN_BLOCK // block))
+        return _Share(lanes, per, block, blocks, 65536 // (128 * block))
+    if per * words > _MAX_WORDS:
+        per = 0
+    block = max(lanes, _MIN_BLOCK)
+    return _Share(lanes, per, block, max(1, min(-(-rows * lanes // block), 2**30)), 1)
+
+
+def _kind(width: int, step: int, steps: Sequence[int], written: bool) -> str:
+    if not any(steps) and not written:
+        return "fixed"
+    return {0: "one", 1: "dense"}.get(step, "strided") if not (written and step == 0) else "strided"
+
+
+def rows_launches(
+    op: FusedRows, inputs: Sequence[View], outputs: Sequence[View]
+) -> list[KernelLaunch]:
+    """The kernel of a :class:`FusedRows`, and the one that adds the sums of its blocks."""
+    results, rest = outputs[: len(op.results.outputs)], outputs[len(op.results.outputs) :]
+    kept, columns = rest[: len(op.kept)], rest[len(op.kept) :]
+    shape = _whole(inputs)
+    if 0 in shape:
+        raise AssertionError("rows of no elements")
+    views = [v.broadcast_to(shape) for v in (*inputs, *results)]
+    lines = _lines(views, op.axes)
+    width = _width(views, lines)
+    rows, elements = prod(lines.kept), prod(lines.reduced)
+    vectors = elements // width
+    share = _share(op, rows, vectors, width)
+    assert share is not None, "sums over rows that are too long"
+    operands = [
+        RowOperand(v.dtype, _kind(width, s[-1], [*s], i >= len(inputs)))
+        for i, (v, s) in enumerate(zip(views, lines.reduced_steps))
+    ]
+    given, written = tuple(operands[: len(inputs)]), tuple(operands[len(inputs) :])
+    full = (
+        share.per * share.lanes == vectors and rows * share.lanes % share.block == 0
+        and share.per > 0
+    )  # fmt: skip
+    reach = [sum(abs(s) * (n - 1) for s, n in zip(v.steps, shape)) for v in views]
+    wide = max(*reach, prod(shape)) >= 2**31 - 2**22
+    structure = Rows(
+        given, written, len(lines.kept), len(lines.reduced), width, share.lanes, share.per,
+        share.block, share.resident, full, wide,
+    )  # fmt: skip
+    after = _after_reduction(share.blocks, elements, len(columns))
+    parameters: list[Any] = [v.pointer for v in (*views, *kept)]
+    parameters += [Pointer(WORKSPACE, after), float(elements), rows, vectors, *lines.kept[1:]]
+    sizes = [*lines.reduced[:-1], lines.reduced[-1] // width]
+    parameters += sizes[1:]
+    for a, k, r in zip(operands, lines.kept_steps, lines.reduced_steps):
+        parameters += k
+        along = {"fixed": 0, "strided": len(r)}.get(a.kind, len(r) - 1)
+        parameters += r[:along]
+    source = _source(op, structure)
+    launch = KernelLaunch(source, "fused_rows", (share.blocks,), (share.block,), tuple(parameters))
+    if not columns:
+        return [launch]
+    work = op.work
+    nbytes = numpy_dtype(work).itemsize * share.blocks * elements
+    partial = [
+        scratch(after + i * nbytes, work, (share.blocks, elements)) for i in range(len(columns))
+    ]
+    builder = Builder([work] * len(columns))
+    program = builder.program([builder.input(i) for i in range(len(columns))])
+    ops = [Sum((0,), False, work, work)] * len(columns)
+    totals = [v.reshaped((elements,)) for v in columns]
+    return [launch, *reduction(program, ops, partial, totals, (share.blocks, elements))]
+
+
+def _whole(views: Sequence[View]) -> tuple[int, ...]:
+    """The common shape of operands that broadcast."""
+    return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*(v.shape for v in views)))
+
+
+def _after_reduction(blocks: int, elements: int, columns: int) -> int:
+    """Where the sums of the blocks begin: behind the partial results of their reduction."""
+    return -(-scratch_bytes(elements, blocks, columns) // 16) * 16 if columns else 0
+
+
+def column_bytes(op: FusedRows, shape: Sequence[int]) -> int:
+    """The workspace for an operand of this shape, with any strides."""
+    if op.sums is None:
+        return 0
+    elements, columns = prod(shape[a] for a in op.axes), len(op.sums.outputs)
+    blocks = _COLUMN_BLOCKS
+    own = numpy_dtype(op.work).itemsize * blocks * elements * columns
+    return _after_reduction(blocks, elements, columns) + own
+
+
+def holds_columns(op: FusedRows, shape: Sequence[int]) -> bool:
+    """Whether the sums over the rows of such operands fit into registers, with any strides."""
+    rows, elements = _sizes(op, shape)
+    return all(
+        _share(op, rows, elements // width, width) is not None
+        for width in (1, 2, 4, 8)
+        if elements % width == 0
+    )
+
+
+def takes_rows(op: FusedRows, views: Sequence[View]) -> bool:
+    """Whether one kernel that reads rows is the fastest: neighbours of a row lie side by side, and
+    rows fit into registers, or they are many."""
+    shape = _whole(views)
+    rows, elements = _sizes(op, shape)
+    whole = [v for v in views if v.size == prod(shape)]
+    lines = _lines([v.broadcast_to(shape) for v in whole], op.axes)
+    if any(s[-1] != 1 for s, n in zip(lines.reduced_steps, [elements] * len(whole)) if n > 1):
+        return False
+    share = _share(op, rows, elements, 1)
+    return share is not None and (share.per > 0 or rows >= _MIN_LONG_ROWS)
+
+
+def _sizes(op: FusedRows, shape: Sequence[int]) -> tuple[int, int]:
+    elements = prod(shape[a] for a in op.axes)
+    return prod(shape) // max(elements, 1), elements
+
+
+class FusedRowsKernel(CudaKernel[FusedRows]):
+    """One kernel, and one for sums over the rows."""
+
+    name = "cuda.rows_once"
+    dtypes = frozenset(CTYPES)
+
+    def refuses(self, call: Call[FusedRows]) -> str | None:
+        """Programs that cannot be printed as CUDA C, and rows of no elements."""
+        op = call.op
+        programs = [op.values, op.results, *(p for s in op.stages for p in (s.terms, s.rows))]
+        found = [print_problem(p) for p in (*programs, *([op.sums] if op.sums else []))]
+        return super().refuses(call) or next((f for f in found if f), None)
+
+    def workspace_bytes(self, call: Call[FusedRows]) -> int:
+        """Sums of the blocks."""
+        return column_bytes(call.op, _shape_of(call))
+
+    def launches(
+        self, call: Call[FusedRows], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """The kernels; none for empty results."""
+        if all(v.size == 0 for v in outputs):
+            return []
+        return rows_launches(call.op, inputs, outputs)
+
+
+def _shape_of(call: Call) -> tuple[int, ...]:
+    return tuple(
+        next((n for n in dims if n != 1), 1) for dims in zip(*(t.shape for t in call.inputs))
+    )
+
+
+KERNELS: tuple[Row, ...] = (((FusedRows,), (FusedRowsKernel(),)),)

@@ -1,0 +1,82 @@
+"""Layer, group and instance norm: rows in registers, or a reduction and an elementwise kernel.
+
+The second form is for statistics over dimensions that are no neighbours in memory, and for few
+rows that are too long for registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from symdnn.gpu.codegen.launches import KernelLaunch, View
+from symdnn.gpu.kernels.batchnorm import BatchNormKernel
+from symdnn.gpu.kernels.fused_rows import (
+    column_bytes,
+    holds_columns,
+    rows_launches,
+    takes_rows,
+)
+from symdnn.gpu.kernels.norm import NormGradKernel, parameter_gradients
+from symdnn.graph.kernel import Call, Row
+from symdnn.ops.lowered.fused_rows import layer_norm_grad_rows, layer_norm_rows
+from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
+
+__all__ = ["KERNELS", "LayerNormGradKernel", "LayerNormKernel"]
+
+
+class LayerNormKernel(BatchNormKernel):
+    """(y, mean, invstd) of (x, gamma, beta)."""
+
+    name = "cuda.layer_norm"
+
+    def launches(
+        self, call: Call[Any], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel where rows are neighbours in memory, else two."""
+        op = layer_norm_rows(call.op, inputs[0].dtype)
+        if inputs[0].size and takes_rows(op, [inputs[0], outputs[0]]):
+            return rows_launches(op, inputs, outputs)
+        return super().launches(call, inputs, outputs)
+
+
+class LayerNormGradKernel(NormGradKernel):
+    """(dx, dgamma, dbeta) of (x, dy, gamma, mean, invstd)."""
+
+    name = "cuda.layer_norm_grad"
+
+    def workspace_bytes(self, call: Call[Any]) -> int:
+        """The sums of blocks, or what the kernels of other forms need."""
+        shape = call.inputs[0].shape
+        op = layer_norm_grad_rows(call.op, call.inputs[0].dtype, True)
+        with_columns = prod(shape) > 0 and _has_columns(call) and holds_columns(op, shape)
+        return max(super().workspace_bytes(call), column_bytes(op, shape) if with_columns else 0)
+
+    def launches(
+        self, call: Call[Any], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel for dx, with sums over rows where each block can keep them."""
+        x, dy, gamma, mean, invstd = inputs
+        op = layer_norm_grad_rows(call.op, x.dtype, True)
+        given = [x, dy, mean, gamma, invstd]
+        whole = [x, dy, outputs[0]]
+        if x.size and _has_columns(call) and holds_columns(op, x.shape) and takes_rows(op, whole):
+            return rows_launches(op, given, outputs)
+        op = layer_norm_grad_rows(call.op, x.dtype, False)
+        if x.size and takes_rows(op, whole):
+            sums = parameter_gradients([x, dy, mean, invstd], outputs[1:])
+            return [*rows_launches(op, given, outputs[:1]), *sums]
+        return super().launches(call, inputs, outputs)
+
+
+def _has_columns(call: Call[Any]) -> bool:
+    """Whether the parameters have a number for each place in a row."""
+    x, gamma = call.inputs[0].shape, call.inputs[2].shape
+    return all(g == (n if i in call.op.axes else 1) for i, (n, g) in enumerate(zip(x, gamma)))
+
+
+KERNELS: tuple[Row, ...] = (
+    ((LayerNorm,), (LayerNormKernel(),)),
+    ((LayerNormGrad,), (LayerNormGradKernel(),)),
+)

@@ -1,0 +1,190 @@
+"""Normalisations of rows with what is elementwise before and behind them, as one op.
+
+A kernel reads a row once: it keeps the row's values while it computes their sums. Layer norm, RMS
+norm and their gradients have this form. ``opt/fuse/row_rules.py`` makes the op, and kernels of
+layer norm are made from it. It has no gradient, which is taken before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.typing import Array
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
+from symdnn.ops.elemwise import broadcast_dims, broadcast_static
+from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
+
+__all__ = ["FusedRows", "Stage", "layer_norm_grad_rows", "layer_norm_rows"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Sums over each row, and what follows from them.
+
+    ``terms`` of (values, row values so far, late inputs) are summed. ``rows`` of (row values so
+    far, these sums, the number of elements of a row) are further row values.
+    """
+
+    terms: ScalarProgram
+    rows: ScalarProgram
+
+
+@dataclass(frozen=True)
+class FusedRows(MultiOp):
+    """Elementwise programs before, between and behind sums over ``axes``: the rows.
+
+    ``values`` of the first inputs are kept for a whole row; the other inputs are late ones. Outputs
+    are the ``results`` of (values, row values, late inputs), then those row values whose numbers
+    are ``kept`` (of size 1 on ``axes``), then the ``sums`` of such programs over all other axes
+    (which have size 1). All inputs have one ndim and broadcast by static 1s.
+    """
+
+    axes: tuple[int, ...]
+    values: ScalarProgram
+    stages: tuple[Stage, ...]
+    results: ScalarProgram
+    kept: tuple[int, ...] = ()
+    sums: ScalarProgram | None = None
+
+    @property
+    def work(self) -> str:
+        """The dtype of sums and row values."""
+        return self.stages[0].rows.output_dtypes[0]
+
+    @property
+    def early(self) -> int:
+        """The number of inputs that are no late ones."""
+        return len(self.values.inputs)
+
+    @property
+    def row_values(self) -> int:
+        """The number of values of each row."""
+        return sum(len(s.rows.outputs) for s in self.stages)
+
+    @property
+    def input_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of all inputs."""
+        given = len(self.values.outputs) + self.row_values
+        return (*self.values.inputs, *self.results.inputs[given:])
+
+    def infer(self, *inputs: TensorType) -> Any:
+        tensors = all(isinstance(t, TensorType) for t in inputs)
+        if not tensors or tuple(t.dtype for t in inputs) != self.input_dtypes:
+            raise TypeMismatch(self, f"tensors of {', '.join(self.input_dtypes)}", list(inputs))
+        if len({t.ndim for t in inputs}) != 1:
+            raise TypeMismatch(self, "tensors of equal ndim", list(inputs))
+        whole = broadcast_static(self, inputs)
+        dtypes = [*self.results.output_dtypes, *[self.work] * (len(self.kept) + self._column_sums)]
+        return tuple(TensorType(d, s) for d, s in zip(dtypes, self._shapes(whole), strict=True))
+
+    @property
+    def _column_sums(self) -> int:
+        return 0 if self.sums is None else len(self.sums.outputs)
+
+    def _shapes(self, whole: Sequence[Any]) -> list[Any]:
+        row = tuple(1 if i in self.axes else n for i, n in enumerate(whole))
+        column = tuple(n if i in self.axes else 1 for i, n in enumerate(whole))
+        results = [tuple(whole)] * len(self.results.outputs)
+        return [*results, *[row] * len(self.kept), *[column] * self._column_sums]
+
+    def reference(self, *inputs: Array) -> Any:
+        shape = np.broadcast_shapes(*(a.shape for a in inputs))
+        work = numpy_dtype(self.work)
+        count = work.type(np.prod([shape[a] for a in self.axes], dtype=np.int64))
+        values = self.values.evaluate(*inputs[: self.early])
+        late = inputs[self.early :]
+        rows: list[Any] = []
+        for stage in self.stages:
+            terms = stage.terms.evaluate(*values, *rows, *late)
+            sums = [np.broadcast_to(t, shape).sum(self.axes, keepdims=True) for t in terms]
+            with np.errstate(all="ignore"):
+                rows += stage.rows.evaluate(*rows, *sums, np.asarray(count))
+        results = self.results.evaluate(*values, *rows, *late)
+        columns = [] if self.sums is None else self.sums.evaluate(*values, *rows, *late)
+        others = tuple(i for i in range(len(shape)) if i not in self.axes)
+        own = self._shapes(shape)[len(results) :][: len(self.kept)]
+        return (
+            *(np.asarray(np.broadcast_to(r, shape), order="C") for r in results),
+            *(np.asarray(np.broadcast_to(rows[i], s), order="C") for i, s in zip(self.kept, own)),
+            *(np.broadcast_to(c, shape).sum(others, keepdims=True) for c in columns),
+        )
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return self._shapes(broadcast_dims(self, types, shapes))
+
+    def __str__(self) -> str:
+        folds = "; ".join(f"sums of {s.terms} -> {s.rows}" for s in self.stages)
+        return f"FusedRows{{over {self.axes} of {self.values}; {folds}; {self.results}}}"
+
+
+# -- layer norm -----------------------------------------------------------------------------------
+
+
+def program(dtypes: Sequence[str], compute: Callable[..., Any], *out: str) -> ScalarProgram:
+    """The program of ``compute`` on values of these dtypes, results rounded to ``out``."""
+    builder = Builder(dtypes)
+    results: Any = compute(*(builder.input(i) for i in range(len(dtypes))))
+    found = results if isinstance(results, tuple) else (results,)
+    rounded = [r.cast(d, RESULT) for r, d in zip(found, out, strict=True)] if out else found
+    return builder.program(rounded)
+
+
+@lru_cache(maxsize=256)
+def layer_norm_rows(op: LayerNorm, dtype: str) -> FusedRows:
+    """:class:`LayerNorm` of (x, gamma, beta): (y, mean, invstd)."""
+    w = "float32" if is_narrow_float(dtype) else dtype
+
+    def squares(x: Scalar, mean: Scalar, *late: Scalar) -> Scalar:
+        return (x - mean) * (x - mean)
+
+    def invstd(mean: Scalar, total: Scalar, count: Scalar) -> Scalar:
+        return 1 / (total / count + op.epsilon).call("sqrt")
+
+    def result(x: Scalar, mean: Scalar, r: Scalar, gamma: Scalar, beta: Scalar) -> Scalar:
+        return (x - mean) * (r * gamma) + beta
+
+    first = Stage(program((w,) * 3, lambda x, *late: x), program((w, w), lambda s, n: s / n))
+    second = Stage(program((w,) * 4, squares), program((w,) * 3, invstd))
+    values = program((dtype,), lambda x: x.cast(w))
+    return FusedRows(op.axes, values, (first, second), program((w,) * 5, result, dtype), (0, 1))
+
+
+@lru_cache(maxsize=256)
+def layer_norm_grad_rows(op: LayerNormGrad, dtype: str, sums: bool) -> FusedRows:
+    """:class:`LayerNormGrad` of (x, dy, mean, gamma, invstd): (dx, dgamma, dbeta).
+
+    Without ``sums`` only dx.
+    """
+    w = "float32" if is_narrow_float(dtype) else dtype
+
+    def values(x: Scalar, dy: Scalar, mean: Scalar) -> tuple[Scalar, ...]:
+        return x.cast(w) - mean, dy.cast(w)
+
+    def terms(c: Scalar, dy: Scalar, gamma: Scalar, r: Scalar) -> tuple[Scalar, ...]:
+        return dy * gamma, dy * gamma * (c * r)
+
+    def means(a: Scalar, b: Scalar, count: Scalar) -> tuple[Scalar, ...]:
+        return a / count, b / count
+
+    def dx(c: Scalar, dy: Scalar, a: Scalar, b: Scalar, gamma: Scalar, r: Scalar) -> Scalar:
+        return r * (dy * gamma - a - c * r * b)
+
+    def parameters(c: Scalar, dy: Scalar, a: Scalar, b: Scalar, g: Scalar, r: Scalar) -> Any:
+        return dy * (c * r), dy
+
+    stage = Stage(program((w,) * 4, terms), program((w,) * 3, means))
+    given = program((dtype, dtype, w), values)
+    columns = program((w,) * 6, parameters) if sums else None
+    return FusedRows(op.axes, given, (stage,), program((w,) * 6, dx, dtype), (), columns)

@@ -1,0 +1,72 @@
+"""Norms of rows in registers: the text on a CPU against NumPy, and what it needs on a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.kernels.layernorm import LayerNormGradKernel, LayerNormKernel
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
+from tests.gpu import emulator
+from tests.gpu.table import concrete
+
+NORM, GRAD = LayerNormKernel(), LayerNormGradKernel()
+TOLERANCE = {"float32": 2e-6, "float64": 1e-13, "bfloat16": 1e-2, "float16": 2e-3}
+SHAPES = [
+    (5, 1), (9, 7), (3, 768), (130, 64), (5, 769), (2, 5000), (70, 20000), (3, 4, 6, 5), (3, 9000),
+]  # fmt: skip
+pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
+
+
+def drawn(seed, shape, dtype, offset=0.0):
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal(shape) + offset).astype(numpy_dtype(dtype))
+
+
+def parameters(shape, axes, dtype, kept=()):
+    own = tuple(n if i in axes or i in kept else 1 for i, n in enumerate(shape))
+    wide = "float64" if dtype == "float64" else "float32"
+    return [drawn(s, own, wide) for s in (1, 2)]
+
+
+def close(got, want, dtype, scale=1.0):
+    tol = TOLERANCE[dtype] * scale
+    np.testing.assert_allclose(np.float64(got), np.float64(want), rtol=tol, atol=tol)
+
+
+def dense(array):
+    return emulator.device_copy(array)[1]
+
+
+def norm(op, x, gamma, beta):
+    """The kernel's results, those in float64, and the names of the kernels."""
+    arrays = [x, gamma, beta]
+    got, env = emulator.run(NORM, concrete(op, arrays), arrays)
+    return got, op.compute(*map(np.float64, arrays)), env.launched
+
+
+def gradient(op, x, dy, gamma):
+    _, mean, invstd = LayerNorm(op.axes, op.epsilon).compute(
+        *(np.float64(a) for a in (x, gamma, gamma))
+    )
+    arrays = [x, dy, gamma, *(dense(a.astype(gamma.dtype)) for a in (mean, invstd))]
+    got, env = emulator.run(GRAD, concrete(op, arrays), arrays)
+    return got, op.compute(*map(np.float64, arrays)), env.launched
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_is_read_once(shape, dtype):
+    axes = tuple(range(1, len(shape)))
+    x, dy = (dense(drawn(s, shape, dtype, 3.0)) for s in (3, 4))
+    gamma, beta = map(dense, parameters(shape, axes, dtype))
+    got, want, launched = norm(LayerNorm(axes, 1e-5), x, gamma, beta)
+    assert launched == ["fused_rows"]
+    for a, b in zip(got, want, strict=True):
+        close(a, b, dtype if a.dtype == x.dtype else str(a.dtype), 8)
+    got, want, launched = gradient(LayerNormGrad(axes, 1e-5), x, dy, gamma)
+    assert launched[0] == "fused_rows"
+    for a, b in zip(got, want, strict=True):
+        close(a, b, dtype if a.dtype == x.dtype else str(a.dtype), 40)
