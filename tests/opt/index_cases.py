@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.variable import constant
+from symdnn.ops.array.cumulative import CumSum, LinearRecurrence
 from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split, join, split
@@ -69,6 +70,12 @@ INDEXING = [
     RuleCase("index_of_elemwise", (f64("n", "m"), f64(1, "m")), lambda x, y: (x * y)[1],
              lambda x, y: x[1] * y[0], lambda x, y: (x * y)[:, 1:], miss_args=TWO,
              id="row_of_product"),
+    RuleCase("flipped_scan_of_flipped", MAT, lambda x: CumSum(1)(x[:, ::-1])[:, ::-1],
+             lambda x: CumSum(1, True)(x), lambda x: CumSum(1)(x[:, ::-1])[::-1]),
+    RuleCase("flipped_scan_of_flipped", TWO,
+             lambda a, b: LinearRecurrence(0, True)(a[::-1], b[::-1])[::-1],
+             LinearRecurrence(0), lambda a, b: LinearRecurrence(0)(a[::-1], b)[::-1],
+             id="flipped_recurrence"),
 ]  # fmt: skip
 
 INCREMENTS = [

@@ -42,6 +42,8 @@ _INDEX_DTYPES = {
     "int8": 0, "int16": 1, "int32": 2, "int64": 3, "uint8": 4, "uint16": 5, "uint32": 6,
     "uint64": 7,
 }  # fmt: skip
+#: Neighbouring float32 that are added together.
+_ADDED_ELEMENTS = 4
 _BITS_CTYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "bytes16"}
 
 
@@ -115,13 +117,16 @@ def _indexed(
         space.shape, [space.x_steps, y_steps, *space.index_steps]
     )
     jumps, width = space.jumps, 1
-    if sums is None and y is not None:
-        width = _width(sizes, [x_step, y_step], index, jumps, [space.x, y_view])
+    if y is not None:
+        moved = [y_view] if sums is not None else [space.x, y_view]
+        width = _width(sizes, [x_step, y_step], index, jumps, moved)
+    if sums is not None:
+        width = _ADDED_ELEMENTS if _adds_in_vectors(sums, width) else 1
     sizes = (*sizes[:-1], sizes[-1] // width)
     x_step, y_step = ((*(n // width for n in s[:-1]), s[-1]) for s in (x_step, y_step))
     jumps = tuple(j // width for j in jumps)
     count = prod(sizes)
-    itemsize = space.x.itemsize * width
+    itemsize = space.x.itemsize * (width if sums is None else 1)
     owner = 8 if count >= 2**32 - 1 or "rank" in names else 4
     source = specialised(
         "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(jumps),
@@ -129,7 +134,7 @@ def _indexed(
         A=_BITS_CTYPES[4] if sums is None else _sum_type(sums.dtype),
         ADDS=int(sums is not None or y is None),
         COUNT="u32" if count < 2**31 else "u64", CLAIMED=int("claim" in names),
-        OWNER=_BITS_CTYPES[owner],
+        OWNER=_BITS_CTYPES[owner], V=1 if sums is None else width,
     )  # fmt: skip
     parameters = (
         space.x.pointer, y_view.pointer, sums.pointer if sums is not None else 0,
@@ -139,6 +144,11 @@ def _indexed(
     )  # fmt: skip
     grid = (blocks_for(count, _THREADS),)
     return [KernelLaunch(source, name, grid, (_THREADS,), parameters) for name in names]
+
+
+def _adds_in_vectors(sums: View, width: int) -> bool:
+    """Whether neighbours are added together, where ``width`` neighbours may be read together."""
+    return sums.dtype == "float32" and width >= _ADDED_ELEMENTS and sums.aligned_to(16)
 
 
 def _width(

@@ -34,7 +34,7 @@ _MAX_TILE_LENGTH, _TILE_ROWS = 40, 128
 _MAX_THREADS = 512
 #: Bytes of a row, of all operands, from which on a block has all threads of a multiprocessor: rows
 #: of several blocks at a time would not stay in the cache.
-_LONG_ROW_BYTES = 96 << 10
+_LONG_ROW_BYTES = 128 << 10
 
 
 def prefers_cudnn(call: Call) -> str | None:
@@ -130,7 +130,7 @@ def _long_rows(task: _Task) -> _Form:
     width = max(1, min(16, task.alignment) // task.itemsize)
     row_bytes = task.length * task.itemsize * task.operands
     block = 1024 if row_bytes > _LONG_ROW_BYTES else 512
-    macros = (("V", width), ("LANES", block), ("BATCH", 4 // task.operands))
+    macros = (("V", width), ("LANES", block), ("BATCH", 4))
     return _Form("softmax_long", macros, block, (task.lead, task.length), task.lead)
 
 

@@ -16,6 +16,7 @@ from symdnn.ops.core.shape import as_dim
 from symdnn.ops.elementwise.activations import Elu, Relu, Sigmoid
 from symdnn.ops.elementwise.arithmetic import Abs, Minimum, Sqr, cast, sqr
 from symdnn.ops.elementwise.math import Log, Tanh
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.nn.spatial_transformer import (
@@ -151,12 +152,16 @@ def _with_kept_dims(v: Variable, op: Any, ndim: int) -> Variable:
 
 
 def _operand_under(x: Variable, context: Context, kind: type[Any]) -> Variable | None:
-    """The operand of ``x``, if ``x`` is an op of this kind and has one reader; else None."""
+    """The operand of ``x``, if ``x`` is an op of this kind and has one reader; else None.
+
+    An operand that is computed elementwise stays with ``x``: fusion computes both in the reduction.
+    """
     made = x.owner
     if made is None or type(made.op) is not kind or not context.only_user(x):
         return None
     operand = made.inputs[0]
-    return operand if operand.type.dtype == x.type.dtype else None
+    fuses = operand.owner is not None and isinstance(operand.owner.op, Elemwise)
+    return operand if operand.type.dtype == x.type.dtype and not fuses else None
 
 
 @BACKEND.lowering("local_dnn_reduction", Sum, Prod, Max, Min, refuses=reduction_refuses)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -19,9 +20,10 @@ from symdnn.ops.core.shape import (
 )
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elemwise import Elemwise, pad_left
+from symdnn.ops.nest.of_ops import CUMULATIVE
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import all_ones, made_by, node_of, number
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES", "entries_of", "is_zero"]
 
@@ -282,9 +284,25 @@ def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
     return None
 
 
+@node_rewrite(Subtensor, phase=PHASE, tags=TAGS, admits=reads(*CUMULATIVE))
+def flipped_scan_of_flipped(node: Apply, context: Context) -> Variable | None:
+    """A scan of a flipped array, flipped back, runs from the other end."""
+    scan: Any = node.inputs[0].owner
+    whole = [FULL] * len(fields_of(node).index)
+    whole[scan.op.axis] = (None, None, -1)
+    flips = [node, *(v.owner for v in scan.inputs)]
+    for flip in flips:
+        if flip is None or not isinstance(flip.op, Subtensor) or flip.op.index != tuple(whole):
+            return None
+    plain = [v.owner.inputs[0] for v in scan.inputs]
+    found: Variable = replace(scan.op, reverse=not scan.op.reverse)(*plain, hints=scan.hints)
+    return found
+
+
 RULES = [
     index_in_plain_form,
     index_of_everything,
+    flipped_scan_of_flipped,
     index_of_index,
     index_of_make_vector,
     index_of_alloc,

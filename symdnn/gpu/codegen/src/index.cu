@@ -1,6 +1,6 @@
 // Gather and scatter by index arrays. Each element of an iteration space has an offset in x, which
-// the indices determine, and one in y. T is copied, or summed in A; OWNER is the type of numbers of
-// elements.
+// the indices determine, and one in y. T is copied, or summed in A, V neighbours at a time; OWNER is
+// the type of numbers of elements.
 
 struct Parameters {
   T* x;
@@ -76,10 +76,28 @@ extern "C" __global__ void __launch_bounds__(256) settle(const __grid_constant__
 }
 
 #if ADDS
+// Adds V neighbours; four floats in one instruction where there is one.
+INLINE void added(A* sums, const Vec<A, V>& values) {
+#if V == 4 && __CUDA_ARCH__ >= 900
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sums), "f"(values.v[0]),
+               "f"(values.v[1]), "f"(values.v[2]), "f"(values.v[3])
+               : "memory");
+#else
+#pragma unroll
+  for (int k = 0; k < V; k++) atomicAdd(sums + k, values.v[k]);
+#endif
+}
+
+// Offsets count vectors of V elements.
 extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Parameters p) {
   EACH(n) {
     i64 at;
-    if (chosen(p, n, at)) atomicAdd(p.sums + at, convert<A>(p.y[place(n, p.size, p.y_step)]));
+    if (!chosen(p, n, at)) continue;
+    const Vec<T, V> y = load<V>(p.y + place(n, p.size, p.y_step) * V);
+    Vec<A, V> values;
+#pragma unroll
+    for (int k = 0; k < V; k++) values.v[k] = convert<A>(y.v[k]);
+    added(p.sums + at * V, values);
   }
 }
 
