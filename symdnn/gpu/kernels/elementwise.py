@@ -45,11 +45,13 @@ def elementwise(
     inputs: Sequence[View | float],
     outputs: Sequence[View],
     guarded: bool = False,
+    whole: bool = False,
 ) -> list[KernelLaunch]:
     """``program`` on every element. Inputs broadcast to the common shape of the outputs.
 
     A number as an input becomes a parameter of the kernel, not a part of its source. A ``guarded``
-    kernel writes nothing once the error word is set.
+    kernel writes nothing once the error word is set. The outputs are ``whole`` arrays, not parts of
+    others: what pads their rows may be written.
     """
     shape = outputs[0].shape
     if 0 in shape:
@@ -61,7 +63,9 @@ def elementwise(
     tiled = in_tiles(program, dtypes, views, len(outputs), sizes, steps, guarded)
     if tiled is not None:
         return [tiled]
-    width = _width(sizes, steps, views)
+    padded = whole and _is_padded(sizes, steps[len(read) :])
+    width = _width(sizes, steps, views, padded)
+    sizes = (*sizes[:-1], -(-sizes[-1] // width) * width) if padded else sizes
     accesses = [
         _access(dtype, v, s, i >= len(read))
         for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
@@ -105,16 +109,28 @@ def _inner(step: int, written: bool) -> str:
     return "dense" if step == 1 else "one" if step == 0 and not written else "strided"
 
 
+def _is_padded(sizes: Sequence[int], outputs: Sequence[Sequence[int]]) -> bool:
+    """Whether there is padding behind each row of all outputs."""
+    return len(sizes) == 2 and all(row > sizes[-1] and step == 1 for row, step in outputs)
+
+
 def _width(
-    sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View | float]
+    sizes: Sequence[int],
+    steps: Sequence[Sequence[int]],
+    views: Sequence[View | float],
+    padded: bool = False,
 ) -> int:
-    """Elements of a vector: up to 16 bytes of the narrowest operand with innermost stride 1."""
+    """Elements of a vector: up to 16 bytes of the narrowest operand with innermost stride 1.
+
+    The last vector of a row may reach into its padding: rows of all operands are then as far apart
+    as the vectors need.
+    """
     dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1 and isinstance(v, View)]
     if not dense:
         return 1
     width = min(_MAX_VECTOR_ELEMENTS, max(1, 16 // min(v.itemsize for v, _ in dense)))
     while width > 1 and not (
-        (len(sizes) == 1 or sizes[-1] % width == 0)
+        (len(sizes) == 1 or padded or sizes[-1] % width == 0)
         and all(v.aligned_to(min(16, v.itemsize * width)) for v, _ in dense)
         and all(step % width == 0 for _, s in dense for step in s[:-1])
     ):
@@ -181,7 +197,7 @@ class ElementwiseKernel(CudaKernel[Elemwise | FusedElemwise]):
         """One kernel over all elements."""
         program = self.program(call)
         assert program is not None
-        return elementwise(program, inputs, outputs)
+        return elementwise(program, inputs, outputs, whole=True)
 
     def writes_updates(self, call: Call[Elemwise | FusedElemwise]) -> bool:
         """True: it cannot report errors itself, so it may write new values of shared variables."""

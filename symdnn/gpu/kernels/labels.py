@@ -116,6 +116,7 @@ class LossGradKernel(CudaKernel[LabelLossGrad]):
     """All elements as if they were at no label, then those at labels."""
 
     name = "cuda.labels"
+    pads_rows = True
     dtypes = frozenset(CTYPES)
 
     def launches(
@@ -144,7 +145,7 @@ class LossGradKernel(CudaKernel[LabelLossGrad]):
         )  # fmt: skip
         grid = (blocks_for(prod(sizes), _THREADS),)
         return [
-            *elementwise(program, [d, total, x], [y]),
+            *elementwise(program, [d, total, x], [y], whole=True),
             KernelLaunch(source, "at_labels", grid, (_THREADS,), parameters),
         ]
 

@@ -26,6 +26,8 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
 from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
+from symdnn.ops.lowered.lowered import neutral_of
+from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
 from symdnn.opt.fuse.fuse import Groups, number_in, widened
 from symdnn.opt.precision.amp import amp_dtype
 from symdnn.rewriting.facts import is_old_value, number
@@ -232,12 +234,19 @@ def _best(start: Chain, groups: Groups) -> Chain | None:
 
 def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:
     """Whether the elementwise group disappears, or a sum is stored that others read."""
-    inside = [u is not None and groups.group.get(u) is group for u in _readers(chain.value, groups)]
+    readers, terms = _readers(chain.value, groups), chain.terms
+    if terms == Affine() and all(_widens_itself(u) for u in readers):
+        return False
+    inside = [u is not None and groups.group.get(u) is group for u in readers]
     if not any(inside):
         return True
-    terms = chain.terms
     summed = terms is not None and not terms.activation and bool(terms.residual or terms.bias)
     return chain.op.rules.saves_sums and summed and not all(inside)
+
+
+def _widens_itself(node: Apply | None) -> bool:
+    """Whether a node's kernels read logits in 16 bits, so that none are stored in float32."""
+    return node is not None and isinstance(neutral_of(node.op), SoftmaxCrossentropy)
 
 
 def _readers(v: Variable, groups: Groups) -> list[Apply | None]:
