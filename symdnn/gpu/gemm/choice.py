@@ -226,8 +226,10 @@ class _Results:
 
     def __init__(self, s: GemmSignature, env: LaunchEnv, at: Pointers) -> None:
         self.env = env
-        size = s.batch * s.d.rows * s.d.columns
+        size = max(s.d.ld * s.d.columns, s.batch * s.d.batch_offset)
         self.d = env.empty((size,), s.result)
+        if s.d.ld > s.d.rows:
+            env.zero(self.d.ptr, self.d.nbytes)  # what lies between columns is compared too
         # The epilogue "bgrad" also writes sums over an operand.
         self.sums = env.empty((s.d.rows,), s.result) if s.epilogue.startswith("bgrad") else None
         bias = at.bias if self.sums is None else self.sums.ptr

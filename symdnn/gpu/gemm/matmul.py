@@ -15,6 +15,7 @@ from symdnn.config import config
 from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, CublasError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm.choice import GemmChoice, choose, mode_by_flags
+from symdnn.gpu.gemm.pieces import Piece, pieces
 from symdnn.gpu.gemm.plan import (
     GemmAlgorithm,
     GemmPlan,
@@ -113,12 +114,19 @@ class _Bound:
         if out.size == 0 or x.shape[2] == 0:
             self.unfused.without_gemm(env, inputs, outputs)
             return
-        s = self._signature(x, y, out)
-        at = self._pointers(inputs, outputs)
-        plan, fused = self._plan(env, s)
-        choice = choose(plan, self.mode, env, at, self.factors)
-        self.ran[:] = [(self.mode, choice)]
-        plan.run(choice.algorithm, at, self.factors, env.workspace, env.stream)
+        whole = self.addend is not None or isinstance(self.op, GpuGemmBiasGrad) or out.ndim != 2
+        parts = [Piece(x, y, out)] if whole else pieces(x, y, as_matrix(out, 0))
+        plans = [self._plan(env, self._signature(part)) for part in parts]
+        fused = all(own for _, own in plans)
+        for part, (made, own) in zip(parts, plans, strict=True):
+            plan = (
+                made if own == fused else self._plan(env, replace(made.signature, epilogue=""))[0]
+            )
+            at = self._pointers(part, inputs, outputs)
+            factors = (self.factors[0], 1.0) if part.adds else self.factors
+            choice = choose(plan, self.mode, env, at, factors)
+            self.ran[:] = [(self.mode, choice)]
+            plan.run(choice.algorithm, at, factors, env.workspace, env.stream)
         if not fused:
             self.unfused.after_gemm(env, inputs, outputs)
 
@@ -131,17 +139,20 @@ class _Bound:
             self.plans[s] = plan, fused
         return self.plans[s]
 
-    def _pointers(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Pointers:
+    def _pointers(self, part: Piece, inputs: Sequence[Any], outputs: Sequence[Any]) -> Pointers:
         bias = 0
         if isinstance(self.op, GpuGemmBiasGrad):
             bias = outputs[1].ptr
         elif self.has_bias:
-            bias = inputs[-1].ptr
-        c = 0 if self.addend is None else inputs[self.addend].ptr
-        return Pointers(inputs[1].ptr, inputs[0].ptr, outputs[0].ptr, c, bias)
+            bias = inputs[-1].ptr + part.column * inputs[-1].itemsize
+        c = part.out.ptr if part.adds else 0
+        if self.addend is not None:
+            c = inputs[self.addend].ptr
+        return Pointers(part.y.ptr, part.x.ptr, part.out.ptr, c, bias)
 
-    def _signature(self, x: RawArray, y: RawArray, out: RawArray) -> GemmSignature:
+    def _signature(self, part: Piece) -> GemmSignature:
         """A row-major ``x y`` is the column-major GEMM ``y' x'``."""
+        x, y, out = part.x, part.y, part.out
         a, b = operand(y), operand(x)
         assert a is not None, "the plan copies operands that accepts() refuses"
         assert b is not None, "the plan copies operands that accepts() refuses"
@@ -153,7 +164,8 @@ class _Bound:
         at = alignment_of(out.ptr)
         return GemmSignature(
             x.dtype, out.dtype, self._compute(x.dtype), a, b, d,
-            None if self.addend is None else c, max(x.shape[0], y.shape[0]), self.epilogue,
+            None if self.addend is None else c, max(x.shape[0], y.shape[0]),
+            self.epilogue if part.ends else "",
             alignment=(
                 alignment_of(y.ptr), alignment_of(x.ptr), min(at, _VECTOR_ALIGNMENT_BYTES), at,
             ),
