@@ -26,11 +26,12 @@ from symdnn.gpu.kernels.copy import copies, fill, view_by_op
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
 from symdnn.graph.kernel import Call, Row
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.slices import fill_in
+from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.scalar_meaning import meaning
@@ -44,6 +45,10 @@ _INDEX_DTYPES = {
 }  # fmt: skip
 #: Neighbouring float32 that are added together.
 _ADDED_ELEMENTS = 4
+#: Ranks that a block sums, and rows that a thread reads before it adds them.
+_SEGMENT, _ROWS_AHEAD = 32, 8
+#: Bytes that memory moves while the short kernels of a sort start one after the other.
+_SORT_BYTES = 100_000_000
 _BITS_CTYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "bytes16"}
 
 
@@ -210,7 +215,10 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
     name = "cuda.scatter"
 
     def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
-        """Sums of floats under ``deterministic=more``, which the ordered kernel runs."""
+        """Sums of floats that the ordered kernel runs: for the same bits each time, or as faster.
+
+        16-bit floats are added in a float32 array of the size of the result.
+        """
         op = call.op
         dtype: str = call.outputs[0].dtype
         if op.set_instead_of_inc:
@@ -219,6 +227,8 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
             return f"it has no code to add {dtype}"
         if config.deterministic == "more" and TensorType(dtype).is_float:
             return "deterministic=more: atomic additions of floats come in any order"
+        if is_narrow_float(dtype) and call.has_sizes and _sorts_faster(call):
+            return "a sort of the rows takes less than a float32 sum for each element"
         return None
 
     def workspace_bytes(self, call: Call[AdvancedIncSubtensor]) -> int:
@@ -277,7 +287,7 @@ def _plus_sum(dtype: str, work: str) -> ScalarProgram:
 
 
 class OrderedScatterKernel(CudaKernel):
-    """Increments in the order of the index arrays: sorted by target, one thread per sum."""
+    """Increments in an order that the index arrays decide: sorted by target, and summed by runs."""
 
     name = "cuda.scatter.ordered"
     dtypes = frozenset(CTYPES)
@@ -294,13 +304,12 @@ class OrderedScatterKernel(CudaKernel):
         return None
 
     def workspace_bytes(self, call: Call) -> int:
-        """The ranks of all rows, and the workspace of their sort."""
-        rows = self._rows(call)
-        return 8 * 2 * (rows + 2) + sort_bytes(rows, "uint64")
-
-    def _rows(self, call: Call) -> int:
-        arrays = call.inputs[2 : 2 + len(_get_op(call.op).arrays)]
-        return prod(np.broadcast_shapes(*(t.shape for t in arrays)))
+        """The ranks of all rows, the workspace of their sort, and sums of parts of runs."""
+        rows, segments = _rows(call), -(-_rows(call) // _SEGMENT)
+        parts = (
+            2 * segments * _columns(call) * numpy_dtype(_sum_dtype(call.outputs[0].dtype)).itemsize
+        )
+        return 2 * _rank_bytes(rows) + sort_bytes(rows, "uint64") + parts
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -311,7 +320,26 @@ class OrderedScatterKernel(CudaKernel):
         space = _space(_get_op(call.op), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
             return before + _check_bounds(space)
-        return before + _ordered(space, y, self._rows(call))
+        return before + _ordered(space, y, _rows(call))
+
+
+def _sorts_faster(call: Call) -> bool:
+    """Whether ordered sums move fewer bytes than float32 sums that are set to 0 and read again."""
+    rows = _rows(call)
+    passes = max(0, (rows - 1).bit_length() - 10)
+    return 8 * prod(call.outputs[0].shape) > _SORT_BYTES + 24 * rows * passes
+
+
+def _rows(call: Call) -> int:
+    """The positions of the index arrays."""
+    arrays = call.inputs[2 : 2 + len(_get_op(call.op).arrays)]
+    return prod(np.broadcast_shapes(*(t.shape for t in arrays)))
+
+
+def _columns(call: Call) -> int:
+    """Elements at most that one position of the index arrays selects."""
+    entries = [e for e in _get_op(call.op).index if e != "x"]
+    return prod(n for n, e in zip(call.outputs[0].shape, entries, strict=True) if e != "a")
 
 
 def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
@@ -326,7 +354,7 @@ def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
         x_steps=(0,) * len(common),
         index_steps=tuple(tuple(s[d] for d in common) for s in space.index_steps),
     )
-    padded = 8 * (rows + rows % 2)
+    padded = _rank_bytes(rows)
     ranks, ordered = scratch(0, "uint64", (rows,)), scratch(padded, "uint64", (rows,))
     found = _indexed(["rank"], alone, None)
     found += sorted_lines(ranks, 0, ordered, None, at=2 * padded)
@@ -336,17 +364,30 @@ def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
         [space.shape[d] for d in others],
         [[space.x_steps[d] for d in others], [values.steps[d] for d in others]],
     )
+    apart = [*y_row, *space.jumps]
+    width = _width(column_size, [x_column, y_column], [], apart, [space.x, y])
+    column_size = (*column_size[:-1], column_size[-1] // width)
+    x_column, y_column = ((*(n // width for n in s[:-1]), s[-1]) for s in (x_column, y_column))
     source = specialised(
         "scalar.cuh", "lines.cuh", "ordered_add.cu", T=CTYPES[y.dtype],
-        A=CTYPES[_sum_dtype(y.dtype)], R=len(row_size), C=len(column_size),
+        A=CTYPES[_sum_dtype(y.dtype)], R=len(row_size), C=len(column_size), V=width,
+        SEGMENT=_SEGMENT, AHEAD=_ROWS_AHEAD,
     )  # fmt: skip
     columns = prod(column_size)
+    parts = Pointer(WORKSPACE, 2 * padded + sort_bytes(rows, "uint64"))
     parameters = (
-        space.x.pointer, y.pointer, ordered.pointer, rows, columns,
+        space.x.pointer, y.pointer, ordered.pointer, parts, rows, columns,
         *row_size, *y_row, *column_size, *x_column, *y_column,
     )  # fmt: skip
-    grid = (blocks_for(rows * columns, _THREADS),)
-    return [*found, KernelLaunch(source, "ordered_add", grid, (_THREADS,), parameters)]
+    threads = min(_THREADS, -(-columns // 32) * 32)
+    grid = (-(-rows // _SEGMENT), -(-columns // threads))
+    names = ("segment_sums", "joined_runs") if rows > _SEGMENT else ("segment_sums",)
+    return [*found, *(KernelLaunch(source, n, grid, (threads,), parameters) for n in names)]
+
+
+def _rank_bytes(rows: int) -> int:
+    """Bytes of the ranks of so many rows."""
+    return 8 * (rows + rows % 2)
 
 
 class PartKernel(CudaKernel[IncSubtensor]):

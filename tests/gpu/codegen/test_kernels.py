@@ -542,3 +542,31 @@ def test_what_is_enqueued_is_made_once_for_each_layout(monkeypatch):
     launch(env, arrays[:2], arrays[2:])
     assert_close(z, x + y)
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    ("rows", "kinds"), [(31, 5), (32, 1), (33, 1), (500, 1), (500, 3), (200, 90)]
+)
+def test_runs_of_equal_rows_across_segments(rows, kinds, dtype):
+    x, y = (dense((draws(n, 24) / 8).astype(numpy_dtype(dtype))) for n in (90, rows))
+    places = dense(rng.integers(0, kinds, rows) * (89 // kinds))
+    found = compare(
+        SCATTERS[1], AdvancedIncSubtensor(ROWS), x, y, places, rtol=2e-2 if "16" in dtype else 1e-4
+    )
+    assert ("joined_runs" in found) == (rows > 32)
+
+
+def test_large_tables_of_16_bits_are_added_in_order():
+    kinds = ("float32", "bfloat16")
+    shapes = (20_000, 768), (64, 768)
+    places = np.zeros(64, np.int64)
+    calls = {
+        d: concrete(
+            AdvancedIncSubtensor(ROWS), [*(np.zeros(s, numpy_dtype(d)) for s in shapes), places]
+        )
+        for d in kinds
+    }
+    assert SCATTERS[0].refuses(calls["float32"]) is None
+    assert "sort" in SCATTERS[0].refuses(calls["bfloat16"])
+    assert SCATTERS[1].refuses(calls["bfloat16"]) is None
