@@ -43,16 +43,17 @@ class Stage:
 class FusedRows(MultiOp):
     """Elementwise programs before, between and behind sums over ``axes``: the rows.
 
-    ``values`` of the first inputs are kept for a whole row; the other inputs are late ones. Outputs
-    are the ``results`` of (values, row values, late inputs), then those row values whose numbers
-    are ``kept`` (of size 1 on ``axes``), then the ``sums`` of such programs over all other axes
-    (which have size 1). All inputs have one ndim and broadcast by static 1s.
+    The results of ``before``, of the first inputs, are values that are kept for a whole row; the
+    other inputs are late ones. Outputs are the results of ``after``, of (values, row values, late
+    inputs); then those row values whose numbers are ``kept``, of size 1 on ``axes``; then the
+    results of ``sums``, of the same, added over all other axes, which have size 1. All inputs have
+    one ndim and broadcast by static 1s.
     """
 
     axes: tuple[int, ...]
-    values: ScalarProgram
+    before: ScalarProgram
     stages: tuple[Stage, ...]
-    results: ScalarProgram
+    after: ScalarProgram
     kept: tuple[int, ...] = ()
     sums: ScalarProgram | None = None
 
@@ -64,7 +65,7 @@ class FusedRows(MultiOp):
     @property
     def early(self) -> int:
         """The number of inputs that are no late ones."""
-        return len(self.values.inputs)
+        return len(self.before.inputs)
 
     @property
     def row_values(self) -> int:
@@ -74,8 +75,8 @@ class FusedRows(MultiOp):
     @property
     def input_dtypes(self) -> tuple[str, ...]:
         """The dtypes of all inputs."""
-        given = len(self.values.outputs) + self.row_values
-        return (*self.values.inputs, *self.results.inputs[given:])
+        given = len(self.before.outputs) + self.row_values
+        return (*self.before.inputs, *self.after.inputs[given:])
 
     def infer(self, *inputs: TensorType) -> Any:
         tensors = all(isinstance(t, TensorType) for t in inputs)
@@ -84,7 +85,7 @@ class FusedRows(MultiOp):
         if len({t.ndim for t in inputs}) != 1:
             raise TypeMismatch(self, "tensors of equal ndim", list(inputs))
         whole = broadcast_static(self, inputs)
-        dtypes = [*self.results.output_dtypes, *[self.work] * (len(self.kept) + self._column_sums)]
+        dtypes = [*self.after.output_dtypes, *[self.work] * (len(self.kept) + self._column_sums)]
         return tuple(TensorType(d, s) for d, s in zip(dtypes, self._shapes(whole), strict=True))
 
     @property
@@ -94,14 +95,14 @@ class FusedRows(MultiOp):
     def _shapes(self, whole: Sequence[Any]) -> list[Any]:
         row = tuple(1 if i in self.axes else n for i, n in enumerate(whole))
         column = tuple(n if i in self.axes else 1 for i, n in enumerate(whole))
-        results = [tuple(whole)] * len(self.results.outputs)
+        results = [tuple(whole)] * len(self.after.outputs)
         return [*results, *[row] * len(self.kept), *[column] * self._column_sums]
 
     def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         work = numpy_dtype(self.work)
         count = work.type(np.prod([shape[a] for a in self.axes], dtype=np.int64))
-        values = self.values.evaluate(*inputs[: self.early])
+        values = self.before.evaluate(*inputs[: self.early])
         late = inputs[self.early :]
         rows: list[Any] = []
         for stage in self.stages:
@@ -109,7 +110,7 @@ class FusedRows(MultiOp):
             sums = [np.broadcast_to(t, shape).sum(self.axes, keepdims=True) for t in terms]
             with np.errstate(all="ignore"):
                 rows += stage.rows.evaluate(*rows, *sums, np.asarray(count))
-        results = self.results.evaluate(*values, *rows, *late)
+        results = self.after.evaluate(*values, *rows, *late)
         columns = [] if self.sums is None else self.sums.evaluate(*values, *rows, *late)
         others = tuple(i for i in range(len(shape)) if i not in self.axes)
         own = self._shapes(shape)[len(results) :][: len(self.kept)]
@@ -126,7 +127,7 @@ class FusedRows(MultiOp):
 
     def __str__(self) -> str:
         folds = "; ".join(f"sums of {s.terms} -> {s.rows}" for s in self.stages)
-        return f"FusedRows{{over {self.axes} of {self.values}; {folds}; {self.results}}}"
+        return f"FusedRows{{over {self.axes} of {self.before}; {folds}; {self.after}}}"
 
 
 # -- layer norm -----------------------------------------------------------------------------------

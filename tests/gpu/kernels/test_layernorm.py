@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.kernels.layernorm import LayerNormGradKernel, LayerNormKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
