@@ -79,14 +79,43 @@ class FusedRows(MultiOp):
         return (*self.before.inputs, *self.after.inputs[given:])
 
     def infer(self, *inputs: TensorType) -> Any:
+        self._check_programs()
         tensors = all(isinstance(t, TensorType) for t in inputs)
         if not tensors or tuple(t.dtype for t in inputs) != self.input_dtypes:
             raise TypeMismatch(self, f"tensors of {', '.join(self.input_dtypes)}", list(inputs))
-        if len({t.ndim for t in inputs}) != 1:
+        if (
+            len({t.ndim for t in inputs}) != 1
+            or not 0 <= min(self.axes) <= max(self.axes) < inputs[0].ndim
+        ):
             raise TypeMismatch(self, "tensors of equal ndim", list(inputs))
         whole = broadcast_static(self, inputs)
         dtypes = [*self.after.output_dtypes, *[self.work] * (len(self.kept) + self._column_sums)]
         return tuple(TensorType(d, s) for d, s in zip(dtypes, self._shapes(whole), strict=True))
+
+    def _check_programs(self) -> None:
+        """Raise :class:`TypeMismatch` unless each program takes what those before it give."""
+        if not self.stages or not self.stages[0].rows.outputs:
+            raise TypeMismatch(self, "a stage with row values", str(self.stages))
+        work = self.work
+        known = self.before.output_dtypes
+        late = self.after.inputs[len(known) + self.row_values :]
+        rows: tuple[str, ...] = ()
+        for stage in self.stages:
+            sums = (work,) * len(stage.terms.outputs)
+            takes = stage.terms.inputs == known + rows + late and stage.terms.output_dtypes == sums
+            rows += (work,) * len(stage.rows.outputs)
+            if not takes or stage.rows.inputs + stage.rows.output_dtypes != (
+                *rows[: len(rows) - len(stage.rows.outputs)], *sums, work,
+                *rows[len(rows) - len(stage.rows.outputs) :],
+            ):  # fmt: skip
+                raise TypeMismatch(self, "stages that follow from each other", str(stage))
+        columns = self.after if self.sums is None else self.sums
+        if self.after.inputs != known + rows + late or columns.inputs != self.after.inputs:
+            raise TypeMismatch(self, "programs of the same values", str(self.after))
+        if self.sums is not None and set(self.sums.output_dtypes) - {work}:
+            raise TypeMismatch(self, f"sums in {work}", str(self.sums))
+        if any(not 0 <= i < len(rows) for i in self.kept):
+            raise TypeMismatch(self, f"numbers of {len(rows)} row values", list(self.kept))
 
     @property
     def _column_sums(self) -> int:
