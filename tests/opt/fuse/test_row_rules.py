@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import symdnn
+import symdnn.nn as nn
 import symdnn.tensor as T
 from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
 from symdnn.graph.check import check_graph
@@ -155,3 +156,82 @@ def test_groups_of_channels():
     for rule in (fuse.fuse_elementwise, row_rules.fuse_rows):
         rule.function(context)
     check_graph(graph)
+
+
+# -- norms written as sums ------------------------------------------------------------------------
+
+
+def rms(x: Any, weight: Any) -> Any:
+    square = (x * x).mean(axis=-1, keepdims=True)
+    return x / T.sqrt(square + 1e-6) * weight
+
+
+def centred(x: Any, weight: Any) -> Any:
+    c = x - x.mean(axis=-1, keepdims=True)
+    return c / T.sqrt((c * c).mean(axis=-1, keepdims=True) + 1e-5) * weight
+
+
+def unit(x: Any, weight: Any) -> Any:
+    return x / T.sqrt((x * x).sum(axis=-1, keepdims=True)) + weight
+
+
+def shares(x: Any, weight: Any) -> Any:
+    e = T.exp(x) * weight * weight
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("norm", [rms, centred, unit, shares])
+def test_a_norm_of_sums_is_one_node(norm, dtype):
+    x, y = tensors(dtype, dtype)
+    weight = scale_and_shift(dtype)[0]
+    total = x + y
+    graph = fused([x, y, weight], [norm(total, weight), total], TOLERANCE[dtype])
+    assert ops(graph) == ["FusedRows"]
+
+
+@pytest.mark.parametrize("norm", [rms, centred, unit, shares])
+def test_its_gradient_reads_once(norm):
+    x, dy = tensors("float32", "float32")
+    weight = scale_and_shift("float32")[0]
+    given = symdnn.grad((norm(x, weight) * dy).sum(), [x, weight])
+    graph = fused([x, dy, weight], list(given), 1e-4)
+    assert ops(graph).count("FusedRows") == 1
+
+
+def test_rms_norm_of_a_bfloat16_network():
+    (x,) = tensors("bfloat16")
+    net = nn.RMSNorm(SIZES[2], dtype="bfloat16")
+    weight = TensorType("bfloat16", SIZES[2:])("weight")
+    y = symdnn.clone(net(x), {net.weight: weight})
+    graph = fused([x, weight], [y], 2e-2)
+    assert ops(graph) == ["FusedRows"]
+
+
+def test_sums_of_a_result_over_the_rows():
+    (x,) = tensors("float32")
+    weight = scale_and_shift("float32")[0]
+    y = rms(x, weight) * 2
+    graph = fused([x, weight], [y, y.sum(axis=(0, 1))], 1e-4)
+    assert ops(graph) == ["FusedRows"]
+
+
+def test_sums_that_nothing_follows_are_left():
+    (x,) = tensors("float32")
+    assert "FusedRows" not in ops(fused([x], [(x * x).sum(axis=-1), T.exp(x)], 1e-4))
+
+
+def test_rows_of_unknown_or_of_few_elements_are_left():
+    x = TensorType("float32", (None, None, None))("x")
+    z = TensorType("float32", (None, None, 3))("z")
+    for v in (x, z):
+        graph = FunctionGraph([v], [v / v.sum(axis=-1, keepdims=True)])
+        for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, row_rules.fuse_rows):
+            rule.function(Context(graph, GPU))
+        assert "FusedRows" not in ops(graph)
+
+
+def test_a_scale_that_depends_on_the_sum_over_rows_keeps_it_apart():
+    (x,) = tensors("float32")
+    y = x * 2
+    fused([x], [rms(y, y.sum(axis=(0, 1)))], 1e-4)
