@@ -207,14 +207,15 @@ class RowParts:
     def made(self) -> list[tuple[Variable, Variable]]:
         """The variables of the outputs beside those of a new node."""
         found = self.op(*self.early, *self.late)
-        others = [i for i in range(self.early[0].type.ndim) if i not in self.op.axes]
-        pairs = []
-        for i, (old, new) in enumerate(zip(self.outputs, found, strict=True)):
-            if new.type.ndim != old.type.ndim:
-                rows = i < len(self.results) + len(self.op.kept)
-                new = dimshuffle(new, tuple(others if rows else self.op.axes))
-            pairs.append((old, new))
-        return pairs
+        return [(v, self._like(w, v)) for v, w in zip(self.outputs, found, strict=True)]
+
+    def _like(self, new: Variable, old: Variable) -> Variable:
+        """A sum without the axes that ``old`` lacks."""
+        if new.type.ndim == old.type.ndim or old.owner is None:
+            return new
+        fold = fold_of(old.owner)
+        gone = self.op.axes if fold is None else fold.axes
+        return dimshuffle(new, tuple(i for i in range(new.type.ndim) if i not in gone))
 
 
 class _Elements:

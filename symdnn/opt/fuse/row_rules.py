@@ -286,10 +286,14 @@ class _Neighbours:
                 return True
         return False
 
+    def _long_axes(self, axes: Iterable[int]) -> tuple[int, ...]:
+        """Those of some axes whose size is not statically 1."""
+        return tuple(i for i in axes if not self.pattern[i])
+
     def _take_sums(self) -> bool:
         """Take in sums of values or results, over rows or over all other axes."""
         parts = self.parts
-        others = tuple(i for i in range(len(self.pattern)) if i not in parts.op.axes)
+        others = self._long_axes(range(parts.op.axes[0]))
         for v in (*parts.results, *parts.held):
             for user in self.fgraph.user_nodes(v):
                 fold = None if user in self.taken else fold_of(user)
@@ -300,7 +304,7 @@ class _Neighbours:
                     continue
                 if fold.axes == parts.op.axes:
                     found = parts.with_fold(user, fold)
-                elif fold.axes == others and not any(fold.roots):
+                elif self._long_axes(fold.axes) == others and not any(fold.roots):
                     found = parts.with_column_sums(user, fold)
                 else:
                     continue
