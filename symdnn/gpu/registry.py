@@ -21,8 +21,9 @@ FAMILIES = (
     "rnn.kernel", "cudnn.dropout", "cudnn.spatial_transformer", "cudnn.reduce", "cudnn.ctc",
     "cudnn.attention",
     "kernels.complex", "kernels.copy", "kernels.elementwise", "kernels.index", "kernels.labels",
-    "kernels.concat_pad", "kernels.fused_rows", "kernels.layernorm", "kernels.norm", "kernels.random", "kernels.rows", "kernels.scan",
-    "kernels.sort", "kernels.transfer", "kernels.spatial_transformer",
+    "kernels.concat_pad", "kernels.fused_rows", "kernels.layernorm", "kernels.norm",
+    "kernels.random", "kernels.rows", "kernels.scan", "kernels.sort", "kernels.transfer",
+    "kernels.spatial_transformer",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from symdnn.opt.canonicalize import (
     shape_rules,
 )
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
-from symdnn.opt.fuse import fuse, loss_rules, norm_rules, transfer
+from symdnn.opt.fuse import fuse, loss_rules, norm_rules, row_rules, transfer
 from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import write_out
 from symdnn.opt.precision import amp
@@ -76,6 +76,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *norm_rules.RULES,
     *loss_rules.RULES,
     *fuse.RULES,
+    *row_rules.RULES,
     *transfer.RULES,
 )
 

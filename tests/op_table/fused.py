@@ -5,6 +5,8 @@ import numpy as np
 from symdnn.ops.array.reduce import AnyTrue, Max, Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
+from symdnn.ops.nn.batchnorm import LayerNorm
 from tests.op_table.record import OpCase, normal
 
 
@@ -36,6 +38,24 @@ def mixed():
     return p.program([(p.input(0).cast("float32") * p.input(1)).cast("float16")])
 
 
+def scaled_rows(dtype):
+    """x * a / sqrt(mean(x^2) + 1) with its root and the sums of x over the rows."""
+    p, q = Builder((dtype,)), Builder((dtype, dtype))
+    terms, rest = Builder((dtype, dtype)), Builder((dtype,) * 3)
+    x, r, a = (rest.input(i) for i in range(3))
+    stage = Stage(
+        terms.program([terms.input(0) * terms.input(0)]),
+        q.program([(q.input(0) / q.input(1) + 1).call("sqrt")]),
+    )
+    before, after = p.program([p.input(0)]), rest.program([x / r * a])
+    return FusedRows((1,), before, (stage,), after, (0,), rest.program([x]))
+
+
+def by_numpy(x, a):
+    root = np.sqrt((x * x).mean(1, keepdims=True) + 1)
+    return x / root * a, root, x.sum(0, keepdims=True)
+
+
 CASES = [
     OpCase("fused_elementwise", (FusedElemwise,), fused,
            (normal(3, 4), normal(3, 4)), lambda a, b: (np.exp(a) * b, a < b), grad=False),
@@ -51,4 +71,10 @@ CASES = [
            (normal(3, 1, 4), normal(1, 5, 4)),
            lambda a, b: ((np.exp(a) * b).max((0, 2), keepdims=True),
                          (a < b).any((0, 2), keepdims=True)), grad=False),
+    OpCase("fused_rows", (FusedRows,), lambda x, a: scaled_rows(x.type.dtype)(x, a),
+           (normal(3, 4), normal(1, 4)), by_numpy, grad=False),
+    OpCase("fused_rows_layer_norm", (FusedRows,),
+           lambda x, g, b: layer_norm_rows(LayerNorm((1, 2), 1e-3), x.type.dtype)(x, g, b),
+           (normal(3, 4, 5), normal(1, 4, 5), normal(1, 4, 5)),
+           lambda x, g, b: LayerNorm((1, 2), 1e-3).reference(x, g, b), grad=False, rtol=1e-5),
 ]  # fmt: skip

@@ -31,6 +31,7 @@ class Rows:
     ``kept`` and ``reduced`` are the numbers of dimensions after merging. Vectors of ``width``
     elements lie along the last reduced one. ``lanes`` threads have a row, ``per`` vectors each; 0
     if it does not fit into registers. A ``full`` kernel has no vectors beyond the arrays' ends.
+    ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``).
     """
 
     inputs: tuple[RowOperand, ...]
@@ -44,16 +45,17 @@ class Rows:
     resident: int
     full: bool
     wide: bool
+    columns: int = 0
 
 
 def rows_source(op: FusedRows, rows: Rows) -> str:
     """A kernel ``fused_rows``."""
-    programs = [op.values, op.results, *(p for s in op.stages for p in (s.terms, s.rows))]
+    programs = [op.before, op.after, *(p for s in op.stages for p in (s.terms, s.rows))]
     programs += [op.sums] if op.sums else []
     macros = {
         "W": CTYPES[op.work], "V": rows.width, "LANES": rows.lanes, "PER": rows.per,
         "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
-        "SUMS": len(op.sums.outputs) if op.sums else 0,
+        "SUMS": len(op.sums.outputs) if op.sums else 0, "COLUMNS": rows.columns,
     }  # fmt: skip
     return "\n".join(
         [
@@ -106,9 +108,7 @@ def _index(name: str, count: int, prefix: str) -> list[str]:
 
 def _place(name: str, a: RowOperand, rows: Rows) -> str:
     """The place of a vector in its row, in elements."""
-    terms = [
-        f"(Offset)r{d} * (Offset)p.{name}_r{d}" for d in _steps_along(a, rows.reduced)
-    ]
+    terms = [f"(Offset)r{d} * (Offset)p.{name}_r{d}" for d in _steps_along(a, rows.reduced)]
     if a.kind == "dense":
         terms.append(f"(Offset)r{rows.reduced - 1} * V")
     return " + ".join(terms) or "0"
@@ -163,7 +163,9 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
     ]
     for n, a in results:
         at = f"b.{n} + {_place(n, a, rows)}"
-        lines.append(f"  *({at}) = y.{n}.v[0];" if a.kind == "strided" else f"  store({at}, y.{n});")
+        lines.append(
+            f"  *({at}) = y.{n}.v[0];" if a.kind == "strided" else f"  store({at}, y.{n});"
+        )
     return [*lines, "}"]
 
 
@@ -176,27 +178,27 @@ def _programs(op: FusedRows, rows: Rows) -> list[str]:
         at = ".v[k]" if a.kind in ("dense", "strided") else ""
         return f"b.{n}" if a.kind == "fixed" else f"{struct}.{n}{at}"
 
-    values = [f"v{i}" for i in range(len(op.values.outputs))]
+    values = [f"v{i}" for i in range(len(op.before.outputs))]
     row = [f"r{i}" for i in range(op.row_values)]
     late = [element("l", n, a) for n, a in names[op.early :]]
-    given = [element("e", n, a) for n, a in names[: op.early]]
+    given = [element("e", n, a) for n, a in names[: op.early]] + [f"v.{v}[k]" for v in values]
 
     def arguments(known: int, out: Sequence[str]) -> str:
         before = [*(f"v.{v}[k]" for v in values), *(f"r.{r}" for r in row[:known])]
         return ", ".join([*before, *late, *out])
 
-    fields = [f"{CTYPES[d]} {v}[V];" for v, d in zip(values, op.values.output_dtypes)]
+    fields = [f"{CTYPES[d]} {v}[V];" for v, d in zip(values, op.before.output_dtypes)]
     taken = "const Base& b, const Values& v, const Row& r, const Late& l, int k"
     lines = [
-        scalar_function(op.values, "values"),
-        scalar_function(op.results, "results"),
+        scalar_function(op.before, "values"),
+        scalar_function(op.after, "results"),
         *([scalar_function(op.sums, "column_terms")] if op.sums else []),
         f"struct Values {{ {' '.join(fields)} }};",
         f"struct Row {{ {' '.join(f'W {r};' for r in row)} }};",
         "INLINE Values values_of(const Base& b, const Early& e) {",
         "  Values v;",
         "#pragma unroll",
-        f"  for (int k = 0; k < V; k++) values({', '.join([*given, *(f'v.{v}[k]' for v in values)])});",
+        f"  for (int k = 0; k < V; k++) values({', '.join(given)});",
         "  return v;",
         "}",
         f"INLINE void result_of({taken}, Results& y) {{",

@@ -32,13 +32,16 @@ from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused_rows import FusedRows
 
-__all__ = ["KERNELS", "column_bytes", "holds_columns", "rows_launches", "takes_rows"]
+__all__ = ["KERNELS", "column_bytes", "rows_launches", "takes_rows"]
 
 _MAX_THREADS, _MIN_BLOCK = 1024, 128
-#: Values of a row in a thread, in 32-bit registers: at most, and where more threads can share them.
-_MAX_WORDS, _WORDS = 64, 32
-#: Likewise with sums over the rows, in blocks of this many threads, of which so many run at once.
-_MAX_COLUMN_WORDS, _MAX_COLUMN_THREADS, _COLUMN_BLOCK, _COLUMN_BLOCKS = 64, 512, 256, 264
+#: 32-bit registers of a thread for the values of a row: where more threads can share the row, and
+#: at most.
+_WORDS, _MAX_WORDS = 32, 32
+#: Likewise for values and sums over rows; these in blocks of so many threads, and so many blocks.
+_COLUMN_WORDS, _COLUMN_BLOCK, _COLUMN_BLOCKS = 64, 256, 264
+#: Threads of a row whose sums over rows are in registers, and bytes of them in shared memory.
+_MAX_COLUMN_THREADS, _MAX_SHARED_BYTES = 512, 200 << 10
 #: Threads that fill a device: with fewer rows, more threads share one.
 _FILLING_THREADS = 132 * 512
 #: Rows that are too long for registers are cut into chunks by other kernels if there are fewer.
@@ -59,13 +62,17 @@ class _Lines:
 
 @dataclass(frozen=True)
 class _Share:
-    """Threads of a row, vectors of each, threads and number of blocks."""
+    """Threads of a row, vectors of each, threads of a block, number of blocks.
+
+    ``resident`` blocks should fit on a multiprocessor; ``columns`` says where sums over rows are.
+    """
 
     lanes: int
     per: int
     block: int
     blocks: int
-    resident: int
+    resident: int = 1
+    columns: int = 0
 
 
 def _lines(views: Sequence[View], axes: Sequence[int]) -> _Lines:
@@ -101,38 +108,64 @@ def _width(views: Sequence[View], lines: _Lines) -> int:
     return width
 
 
-def _words(op: FusedRows) -> int:
-    """32-bit registers for an element: its values, and its sums over rows."""
-    sizes = [max(1, numpy_dtype(d).itemsize // 4) for d in op.values.output_dtypes]
-    columns = 0 if op.sums is None else len(op.sums.outputs)
-    return sum(sizes) + columns * (numpy_dtype(op.work).itemsize // 4)
+def _registers(dtypes: Sequence[str]) -> int:
+    """32-bit registers for values of these dtypes."""
+    return sum(max(1, numpy_dtype(d).itemsize // 4) for d in dtypes)
 
 
-def _share(op: FusedRows, rows: int, vectors: int, width: int) -> _Share | None:
-    """The division of the work; None if sums over the rows do not fit."""
-    words = width * _words(op)
-    columns = op.sums is not None
+def _lanes(rows: int, vectors: int, per: int) -> int:
+    """Threads of a row: enough for ``per`` vectors each, and to fill the device."""
     lanes = 1
     while lanes < 32 and lanes < vectors:
         lanes *= 2
-    wanted = max(1, (_MAX_COLUMN_WORDS if columns else _WORDS) // words)
     while lanes < _MAX_THREADS and (
-        lanes * wanted < vectors
+        lanes * per < vectors
         or (rows * lanes < _FILLING_THREADS and lanes * 2 <= vectors and lanes < 256)
     ):
         lanes *= 2
-    per = -(-vectors // lanes)
-    if columns:
-        if lanes > _MAX_COLUMN_THREADS or per * words > _MAX_COLUMN_WORDS * 2:
-            return None
+    return lanes
+
+
+def _share(op: FusedRows, rows: int, vectors: int, width: int) -> _Share:
+    """The division of the work."""
+    held = width * _registers(op.before.output_dtypes)
+    sums = 0 if op.sums is None else width * _registers(op.sums.output_dtypes)
+    lanes = _lanes(
+        rows, vectors, max(1, _COLUMN_WORDS // (held + sums) if sums else _WORDS // held)
+    )
+    if sums and lanes <= _MAX_COLUMN_THREADS:
         block = max(lanes, _COLUMN_BLOCK)
-        tiles = -(-rows * lanes // block)
-        blocks = max(1, min(tiles, _COLUMN_BLOCKS * _COLUMN_BLOCK // block))
-        return _Share(lanes, per, block, blocks, 65536 // (128 * block))
-    if per * words > _MAX_WORDS:
-        per = 0
-    block = max(lanes, _MIN_BLOCK)
-    return _Share(lanes, per, block, max(1, min(-(-rows * lanes // block), 2**30)), 1)
+        return _Share(
+            lanes, -(-vectors // lanes), block, _column_blocks(rows, lanes, block),
+            65536 // (128 * block),
+        )  # fmt: skip
+    per = -(-vectors // lanes)
+    per = per if per * held <= _MAX_WORDS else 0
+    if not sums:
+        block = max(lanes, _MIN_BLOCK)
+        return _Share(lanes, per, block, max(1, min(-(-rows * lanes // block), 2**30)))
+    shared = vectors * sums * 4 <= _MAX_SHARED_BYTES
+    blocks = _column_blocks(rows, lanes, lanes)
+    return _Share(lanes, per, lanes, blocks, columns=1 if shared else 2)
+
+
+def _best_share(
+    op: FusedRows, rows: int, elements: int, width: int, views: Sequence[View]
+) -> tuple[_Share, int]:
+    """The division of the work, and elements of a vector: half of ``width`` if they fit better."""
+    share = _share(op, rows, elements // width, width)
+    half = width // 2
+    if half * max(v.itemsize for v in views) < 8 or share.per == 0:
+        return share, width
+    other = _share(op, rows, elements // half, half)
+    smaller = 0 < other.lanes * other.per * half < share.lanes * share.per * width
+    return (other, half) if smaller else (share, width)
+
+
+def _column_blocks(rows: int, lanes: int, block: int) -> int:
+    """Blocks that add sums over rows: all of them run at once."""
+    most = max(_COLUMN_BLOCKS * _COLUMN_BLOCK // block, _COLUMN_BLOCKS // 2)
+    return max(1, min(-(-rows * lanes // block), most))
 
 
 def _kind(width: int, step: int, steps: Sequence[int], written: bool) -> str:
@@ -145,18 +178,16 @@ def rows_launches(
     op: FusedRows, inputs: Sequence[View], outputs: Sequence[View]
 ) -> list[KernelLaunch]:
     """The kernel of a :class:`FusedRows`, and the one that adds the sums of its blocks."""
-    results, rest = outputs[: len(op.results.outputs)], outputs[len(op.results.outputs) :]
+    results, rest = outputs[: len(op.after.outputs)], outputs[len(op.after.outputs) :]
     kept, columns = rest[: len(op.kept)], rest[len(op.kept) :]
     shape = _whole(inputs)
     if 0 in shape:
         raise AssertionError("rows of no elements")
     views = [v.broadcast_to(shape) for v in (*inputs, *results)]
     lines = _lines(views, op.axes)
-    width = _width(views, lines)
     rows, elements = prod(lines.kept), prod(lines.reduced)
+    share, width = _best_share(op, rows, elements, _width(views, lines), views)
     vectors = elements // width
-    share = _share(op, rows, vectors, width)
-    assert share is not None, "sums over rows that are too long"
     operands = [
         RowOperand(v.dtype, _kind(width, s[-1], [*s], i >= len(inputs)))
         for i, (v, s) in enumerate(zip(views, lines.reduced_steps))
@@ -170,7 +201,7 @@ def rows_launches(
     wide = max(*reach, prod(shape)) >= 2**31 - 2**22
     structure = Rows(
         given, written, len(lines.kept), len(lines.reduced), width, share.lanes, share.per,
-        share.block, share.resident, full, wide,
+        share.block, share.resident, full, wide, share.columns,
     )  # fmt: skip
     after = _after_reduction(share.blocks, elements, len(columns))
     parameters: list[Any] = [v.pointer for v in (*views, *kept)]
@@ -182,7 +213,11 @@ def rows_launches(
         along = {"fixed": 0, "strided": len(r)}.get(a.kind, len(r) - 1)
         parameters += r[:along]
     source = _source(op, structure)
-    launch = KernelLaunch(source, "fused_rows", (share.blocks,), (share.block,), tuple(parameters))
+    shared = vectors * width * len(columns) * numpy_dtype(op.work).itemsize
+    launch = KernelLaunch(
+        source, "fused_rows", (share.blocks,), (share.block,), tuple(parameters),
+        shared if share.columns == 1 else 0,
+    )  # fmt: skip
     if not columns:
         return [launch]
     work = op.work
@@ -217,16 +252,6 @@ def column_bytes(op: FusedRows, shape: Sequence[int]) -> int:
     return _after_reduction(blocks, elements, columns) + own
 
 
-def holds_columns(op: FusedRows, shape: Sequence[int]) -> bool:
-    """Whether the sums over the rows of such operands fit into registers, with any strides."""
-    rows, elements = _sizes(op, shape)
-    return all(
-        _share(op, rows, elements // width, width) is not None
-        for width in (1, 2, 4, 8)
-        if elements % width == 0
-    )
-
-
 def takes_rows(op: FusedRows, views: Sequence[View]) -> bool:
     """Whether one kernel that reads rows is the fastest: neighbours of a row lie side by side, and
     rows fit into registers, or they are many."""
@@ -237,7 +262,7 @@ def takes_rows(op: FusedRows, views: Sequence[View]) -> bool:
     if any(s[-1] != 1 for s, n in zip(lines.reduced_steps, [elements] * len(whole)) if n > 1):
         return False
     share = _share(op, rows, elements, 1)
-    return share is not None and (share.per > 0 or rows >= _MIN_LONG_ROWS)
+    return share.per > 0 or rows >= _MIN_LONG_ROWS
 
 
 def _sizes(op: FusedRows, shape: Sequence[int]) -> tuple[int, int]:
@@ -254,7 +279,7 @@ class FusedRowsKernel(CudaKernel[FusedRows]):
     def refuses(self, call: Call[FusedRows]) -> str | None:
         """Programs that cannot be printed as CUDA C, and rows of no elements."""
         op = call.op
-        programs = [op.values, op.results, *(p for s in op.stages for p in (s.terms, s.rows))]
+        programs = [op.before, op.after, *(p for s in op.stages for p in (s.terms, s.rows))]
         found = [print_problem(p) for p in (*programs, *([op.sums] if op.sums else []))]
         return super().refuses(call) or next((f for f in found if f), None)
 

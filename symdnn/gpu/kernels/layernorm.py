@@ -7,17 +7,11 @@ rows that are too long for registers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from symdnn.gpu.codegen.launches import KernelLaunch, View
 from symdnn.gpu.kernels.batchnorm import BatchNormKernel
-from symdnn.gpu.kernels.fused_rows import (
-    column_bytes,
-    holds_columns,
-    rows_launches,
-    takes_rows,
-)
+from symdnn.gpu.kernels.fused_rows import column_bytes, rows_launches, takes_rows
 from symdnn.gpu.kernels.norm import NormGradKernel, parameter_gradients
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.lowered.fused_rows import layer_norm_grad_rows, layer_norm_rows
@@ -50,24 +44,23 @@ class LayerNormGradKernel(NormGradKernel):
         """The sums of blocks, or what the kernels of other forms need."""
         shape = call.inputs[0].shape
         op = layer_norm_grad_rows(call.op, call.inputs[0].dtype, True)
-        with_columns = prod(shape) > 0 and _has_columns(call) and holds_columns(op, shape)
-        return max(super().workspace_bytes(call), column_bytes(op, shape) if with_columns else 0)
+        own = column_bytes(op, shape) if _has_columns(call) else 0
+        return max(super().workspace_bytes(call), own)
 
     def launches(
         self, call: Call[Any], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One kernel for dx, with sums over rows where each block can keep them."""
         x, dy, gamma, mean, invstd = inputs
-        op = layer_norm_grad_rows(call.op, x.dtype, True)
+        columns = _has_columns(call)
+        op = layer_norm_grad_rows(call.op, x.dtype, columns)
+        if not x.size or not takes_rows(op, [x, dy, outputs[0]]):
+            return super().launches(call, inputs, outputs)
         given = [x, dy, mean, gamma, invstd]
-        whole = [x, dy, outputs[0]]
-        if x.size and _has_columns(call) and holds_columns(op, x.shape) and takes_rows(op, whole):
+        if columns:
             return rows_launches(op, given, outputs)
-        op = layer_norm_grad_rows(call.op, x.dtype, False)
-        if x.size and takes_rows(op, whole):
-            sums = parameter_gradients([x, dy, mean, invstd], outputs[1:])
-            return [*rows_launches(op, given, outputs[:1]), *sums]
-        return super().launches(call, inputs, outputs)
+        sums = parameter_gradients([x, dy, mean, invstd], outputs[1:])
+        return [*rows_launches(op, given, outputs[:1]), *sums]
 
 
 def _has_columns(call: Call[Any]) -> bool:

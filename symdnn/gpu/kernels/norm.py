@@ -25,7 +25,8 @@ from symdnn.ops.nn.batchnorm import (
 )
 
 __all__ = [
-    "KERNELS", "NormGradKernel", "elementwise_of", "normalised", "parameter_gradients", "work_dtype",
+    "KERNELS", "NormGradKernel", "elementwise_of", "normalised", "parameter_gradients",
+    "work_dtype",
 ]  # fmt: skip
 
 

@@ -43,16 +43,17 @@ class Stage:
 class FusedRows(MultiOp):
     """Elementwise programs before, between and behind sums over ``axes``: the rows.
 
-    ``values`` of the first inputs are kept for a whole row; the other inputs are late ones. Outputs
-    are the ``results`` of (values, row values, late inputs), then those row values whose numbers
-    are ``kept`` (of size 1 on ``axes``), then the ``sums`` of such programs over all other axes
-    (which have size 1). All inputs have one ndim and broadcast by static 1s.
+    The results of ``before``, of the first inputs, are values that are kept for a whole row; the
+    other inputs are late ones. Outputs are the results of ``after``, of (values, row values, late
+    inputs); then those row values whose numbers are ``kept``, of size 1 on ``axes``; then the
+    results of ``sums``, of the same, added over all other axes, which have size 1. All inputs have
+    one ndim and broadcast by static 1s.
     """
 
     axes: tuple[int, ...]
-    values: ScalarProgram
+    before: ScalarProgram
     stages: tuple[Stage, ...]
-    results: ScalarProgram
+    after: ScalarProgram
     kept: tuple[int, ...] = ()
     sums: ScalarProgram | None = None
 
@@ -64,7 +65,7 @@ class FusedRows(MultiOp):
     @property
     def early(self) -> int:
         """The number of inputs that are no late ones."""
-        return len(self.values.inputs)
+        return len(self.before.inputs)
 
     @property
     def row_values(self) -> int:
@@ -74,18 +75,47 @@ class FusedRows(MultiOp):
     @property
     def input_dtypes(self) -> tuple[str, ...]:
         """The dtypes of all inputs."""
-        given = len(self.values.outputs) + self.row_values
-        return (*self.values.inputs, *self.results.inputs[given:])
+        given = len(self.before.outputs) + self.row_values
+        return (*self.before.inputs, *self.after.inputs[given:])
 
     def infer(self, *inputs: TensorType) -> Any:
+        self._check_programs()
         tensors = all(isinstance(t, TensorType) for t in inputs)
         if not tensors or tuple(t.dtype for t in inputs) != self.input_dtypes:
             raise TypeMismatch(self, f"tensors of {', '.join(self.input_dtypes)}", list(inputs))
-        if len({t.ndim for t in inputs}) != 1:
+        if (
+            len({t.ndim for t in inputs}) != 1
+            or not 0 <= min(self.axes) <= max(self.axes) < inputs[0].ndim
+        ):
             raise TypeMismatch(self, "tensors of equal ndim", list(inputs))
         whole = broadcast_static(self, inputs)
-        dtypes = [*self.results.output_dtypes, *[self.work] * (len(self.kept) + self._column_sums)]
+        dtypes = [*self.after.output_dtypes, *[self.work] * (len(self.kept) + self._column_sums)]
         return tuple(TensorType(d, s) for d, s in zip(dtypes, self._shapes(whole), strict=True))
+
+    def _check_programs(self) -> None:
+        """Raise :class:`TypeMismatch` unless each program takes what those before it give."""
+        if not self.stages or not self.stages[0].rows.outputs:
+            raise TypeMismatch(self, "a stage with row values", str(self.stages))
+        work = self.work
+        known = self.before.output_dtypes
+        late = self.after.inputs[len(known) + self.row_values :]
+        rows: tuple[str, ...] = ()
+        for stage in self.stages:
+            sums = (work,) * len(stage.terms.outputs)
+            takes = stage.terms.inputs == known + rows + late and stage.terms.output_dtypes == sums
+            rows += (work,) * len(stage.rows.outputs)
+            if not takes or stage.rows.inputs + stage.rows.output_dtypes != (
+                *rows[: len(rows) - len(stage.rows.outputs)], *sums, work,
+                *rows[len(rows) - len(stage.rows.outputs) :],
+            ):  # fmt: skip
+                raise TypeMismatch(self, "stages that follow from each other", str(stage))
+        columns = self.after if self.sums is None else self.sums
+        if self.after.inputs != known + rows + late or columns.inputs != self.after.inputs:
+            raise TypeMismatch(self, "programs of the same values", str(self.after))
+        if self.sums is not None and set(self.sums.output_dtypes) - {work}:
+            raise TypeMismatch(self, f"sums in {work}", str(self.sums))
+        if any(not 0 <= i < len(rows) for i in self.kept):
+            raise TypeMismatch(self, f"numbers of {len(rows)} row values", list(self.kept))
 
     @property
     def _column_sums(self) -> int:
@@ -94,14 +124,14 @@ class FusedRows(MultiOp):
     def _shapes(self, whole: Sequence[Any]) -> list[Any]:
         row = tuple(1 if i in self.axes else n for i, n in enumerate(whole))
         column = tuple(n if i in self.axes else 1 for i, n in enumerate(whole))
-        results = [tuple(whole)] * len(self.results.outputs)
+        results = [tuple(whole)] * len(self.after.outputs)
         return [*results, *[row] * len(self.kept), *[column] * self._column_sums]
 
     def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         work = numpy_dtype(self.work)
         count = work.type(np.prod([shape[a] for a in self.axes], dtype=np.int64))
-        values = self.values.evaluate(*inputs[: self.early])
+        values = self.before.evaluate(*inputs[: self.early])
         late = inputs[self.early :]
         rows: list[Any] = []
         for stage in self.stages:
@@ -109,7 +139,7 @@ class FusedRows(MultiOp):
             sums = [np.broadcast_to(t, shape).sum(self.axes, keepdims=True) for t in terms]
             with np.errstate(all="ignore"):
                 rows += stage.rows.evaluate(*rows, *sums, np.asarray(count))
-        results = self.results.evaluate(*values, *rows, *late)
+        results = self.after.evaluate(*values, *rows, *late)
         columns = [] if self.sums is None else self.sums.evaluate(*values, *rows, *late)
         others = tuple(i for i in range(len(shape)) if i not in self.axes)
         own = self._shapes(shape)[len(results) :][: len(self.kept)]
@@ -126,7 +156,7 @@ class FusedRows(MultiOp):
 
     def __str__(self) -> str:
         folds = "; ".join(f"sums of {s.terms} -> {s.rows}" for s in self.stages)
-        return f"FusedRows{{over {self.axes} of {self.values}; {folds}; {self.results}}}"
+        return f"FusedRows{{over {self.axes} of {self.before}; {folds}; {self.after}}}"
 
 
 # -- layer norm -----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.kernels.layernorm import LayerNormGradKernel, LayerNormKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
@@ -15,7 +14,7 @@ from tests.gpu.table import concrete
 NORM, GRAD = LayerNormKernel(), LayerNormGradKernel()
 TOLERANCE = {"float32": 2e-6, "float64": 1e-13, "bfloat16": 1e-2, "float16": 2e-3}
 SHAPES = [
-    (5, 1), (9, 7), (3, 768), (130, 64), (5, 769), (2, 5000), (70, 20000), (3, 4, 6, 5), (3, 9000),
+    (5, 1), (9, 7), (3, 768), (130, 64), (5, 769), (2, 5000), (70, 20000), (3, 4, 6, 5), (3, 4100),
 ]  # fmt: skip
 pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
 

@@ -63,10 +63,54 @@ struct Mine {
   }
 };
 
-#if SUMS
-// The sums over the rows of a block: of its slots in order, then to their place among the blocks'.
-INLINE void leave_columns(const Parameters& p, W (&columns)[SUMS][PER * V], i32 lane, i32 slot) {
-  const i64 length = p.vectors * V;
+// The sums over a block's rows, of a thread's part of each row. They are in registers (COLUMNS 0),
+// or in shared memory (1) or in the block's part of `partial` (2), where a row takes the whole block.
+#if SUMS && COLUMNS == 1
+#ifdef SYMDNN_HOST
+static bytes16 kept_columns[256 * 1024 / 16];
+#else
+extern __shared__ bytes16 kept_columns[];
+#endif
+#endif
+
+struct Columns {
+#if SUMS && COLUMNS == 0
+  W own[SUMS][PER * V];
+#endif
+  __device__ __forceinline__ W* stored(const Parameters& p, i32 s, i32 at) {
+    W* to = p.partial + ((i64)s * gridDim.x + blockIdx.x) * (p.vectors * V);
+#if SUMS && COLUMNS == 1
+    to = (W*)kept_columns + s * (p.vectors * V);
+#endif
+    return to + (i64)at * V;
+  }
+  __device__ __forceinline__ void begin(const Parameters& p, i32 lane) {
+#if SUMS && COLUMNS == 0
+#pragma unroll
+    for (i32 s = 0; s < SUMS; s++)
+#pragma unroll
+      for (i32 k = 0; k < PER * V; k++) own[s][k] = (W)0;
+#elif SUMS
+    for (i32 s = 0; s < SUMS; s++)
+      for (i32 at = lane; at < p.vectors; at += LANES)
+        for (i32 k = 0; k < V; k++) stored(p, s, at)[k] = (W)0;
+#endif
+  }
+  __device__ __forceinline__ void add(const Parameters& p, i32 i, i32 at, i32 k, const W* terms) {
+#pragma unroll
+    for (i32 s = 0; s < SUMS; s++) {
+#if COLUMNS == 0 && SUMS
+      own[s][i * V + k] += terms[s];
+#else
+      stored(p, s, at)[k] += terms[s];
+#endif
+    }
+  }
+};
+
+// Writes the sums of the block's slots, added in order, to the block's place.
+INLINE void leave(const Parameters& p, Columns& columns, i32 lane, i32 slot) {
+#if SUMS && COLUMNS == 0
 #if TILE > 1
   __shared__ W shared[SUMS][PER * V][LANES];
   for (i32 turn = 0; turn < TILE; turn++) {
@@ -75,36 +119,36 @@ INLINE void leave_columns(const Parameters& p, W (&columns)[SUMS][PER * V], i32 
       for (i32 s = 0; s < SUMS; s++)
 #pragma unroll
         for (i32 k = 0; k < PER * V; k++) {
-          if (turn > 0) columns[s][k] += shared[s][k][lane];
-          shared[s][k][lane] = columns[s][k];
+          if (turn > 0) columns.own[s][k] += shared[s][k][lane];
+          shared[s][k][lane] = columns.own[s][k];
         }
     __syncthreads();
   }
   if (slot != TILE - 1) return;
 #endif
 #pragma unroll
-  for (i32 i = 0; i < PER; i++) {
-    const i32 at = i * LANES + lane;
-    if (at >= p.vectors) continue;
+  for (i32 i = 0; i < PER; i++)
 #pragma unroll
-    for (i32 s = 0; s < SUMS; s++) {
-      Vec<W, V> y;
+    for (i32 s = 0; s < SUMS; s++)
+      if (i * LANES + lane < p.vectors)
 #pragma unroll
-      for (i32 k = 0; k < V; k++) y.v[k] = columns[s][i * V + k];
-      W* to = p.partial + ((i64)s * gridDim.x + blockIdx.x) * length + (i64)at * V;
-#pragma unroll
-      for (i32 k = 0; k < V; k++) to[k] = y.v[k];
-    }
-  }
-}
+        for (i32 k = 0; k < V; k++)
+          columns.stored(p, s, i * LANES + lane)[k] = columns.own[s][i * V + k];
+#elif SUMS && COLUMNS == 1
+  const i64 length = p.vectors * V;
+  for (i32 s = 0; s < SUMS; s++)
+    for (i32 at = lane; at < p.vectors; at += LANES)
+      for (i32 k = 0; k < V; k++)
+        p.partial[((i64)s * gridDim.x + blockIdx.x) * length + (i64)at * V + k] =
+            columns.stored(p, s, at)[k];
 #endif
+}
 
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
     const __grid_constant__ Parameters p) {
   const i32 lane = threadIdx.x % LANES, slot = threadIdx.x / LANES;
-#if SUMS
-  W columns[SUMS][PER * V] = {};
-#endif
+  Columns columns;
+  columns.begin(p, lane);
   for (i64 tile = (i64)blockIdx.x * TILE; tile < p.rows; tile += (i64)gridDim.x * TILE) {
     const i64 row = tile + slot;
     const bool exists = row < p.rows;
@@ -123,15 +167,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
 #if SUMS
         W terms[SUMS];
         columns_of(mine.base, v, r, l, k, terms);
-#pragma unroll
-        for (i32 s = 0; s < SUMS; s++) columns[s][i * V + k] += terms[s];
+        columns.add(p, i, at, k, terms);
 #endif
       }
       write(p, mine.base, at, y);
     });
     if (lane == 0 && exists) keep(p, r, row);
   }
-#if SUMS
-  leave_columns(p, columns, lane, slot);
-#endif
+  leave(p, columns, lane, slot);
 }

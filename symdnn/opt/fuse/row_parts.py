@@ -1,0 +1,338 @@
+"""A :class:`FusedRows` in the making: its programs grow as it takes in other nodes.
+
+Each method gives new parts and leaves the old ones as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
+from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_grad_rows, layer_norm_rows
+from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
+from symdnn.ops.vendor.gpudnn import GpuDnnReduction
+from symdnn.opt.fuse.fuse import number_in
+
+__all__ = ["Fold", "RowNodes", "RowParts", "fold_of", "of_fold", "of_norm"]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Sums over ``axes`` of the results of ``program``, and of which of them the root is taken."""
+
+    program: ScalarProgram
+    axes: tuple[int, ...]
+    work: str
+    roots: tuple[bool, ...]
+
+
+def fold_of(node: Apply) -> Fold | None:
+    """The sums that a node computes; None if it is another one."""
+    op = node.op
+    if isinstance(op, FusedReduce):
+        program, sums, root = op.program, op.reductions, False
+    else:
+        kind = op.red_op if isinstance(op, GpuDnnReduction) else "add"
+        neutral = op.neutral() if isinstance(op, GpuDnnReduction) else op
+        if kind not in ("add", "norm2") or not isinstance(neutral, Sum):
+            return None
+        sums, root = (neutral,), kind == "norm2"
+        builder = Builder((node.inputs[0].type.dtype,))
+        x = builder.input(0).cast(neutral.acc_dtype)
+        program = builder.program([x * x if root else x])
+    first = sums[0]
+    if not isinstance(first, Sum) or not all(isinstance(r, Sum) for r in sums):
+        return None
+    work, out = first.acc_dtype, {v.type.dtype for v in node.outputs}
+    if work not in ("float32", "float64") or out != {work}:
+        return None
+    wide = Builder(program.inputs)
+    terms = wide.inline(program, [wide.input(i) for i in range(len(program.inputs))])
+    program = wide.program([t.cast(work) for t in terms])
+    return Fold(program, first.axes, work, (root,) * len(sums))
+
+
+@dataclass
+class RowNodes:
+    """Elementwise nodes between row values and a node behind them.
+
+    ``padded`` are their other operands with the ndim of whole arrays.
+    """
+
+    programs: dict[Apply, ScalarProgram] = field(default_factory=dict)
+    padded: dict[Variable, Variable] = field(default_factory=dict)
+
+
+@dataclass
+class RowParts:
+    """An op, its early and late inputs, and the variables of its outputs.
+
+    ``held`` are variables that are values, by their numbers; ``rows`` those that are row values,
+    with or without the axes of the rows.
+    """
+
+    op: FusedRows
+    early: list[Variable]
+    late: list[Variable]
+    outputs: list[Variable]
+    held: dict[Variable, int]
+    rows: dict[Variable, int]
+
+    @property
+    def results(self) -> list[Variable]:
+        """The variables of the results, which are the first outputs."""
+        return self.outputs[: len(self.op.after.outputs)]
+
+    @property
+    def rest(self) -> list[Variable]:
+        """The variables of row values and sums."""
+        return self.outputs[len(self.op.after.outputs) :]
+
+    def row_behind(self, v: Variable) -> Variable:
+        """The variable without the axes of the rows that ``v`` is a view of; or ``v``."""
+        if v.owner is None or not isinstance(v.owner.op, DimShuffle):
+            return v
+        x, pattern = v.owner.inputs[0], v.owner.op.pattern
+        lacks = v.type.ndim - x.type.ndim
+        same = pattern == (*range(x.type.ndim), *["x"] * lacks)
+        return x if same and lacks == len(self.op.axes) else v
+
+    def knows(self, v: Variable) -> bool:
+        """Whether ``v`` is a value, a row value, a result, or a number."""
+        row = self.row_behind(v) in self.rows
+        return row or v in self.held or v in self.results or number_in(v) is not None
+
+    # -- new parts ----------------------------------------------------------------------------
+
+    def with_maker(
+        self, maker: Apply, program: ScalarProgram, stored: Sequence[Variable]
+    ) -> RowParts:
+        """With ``program`` before the values; ``stored`` results of it are results, too."""
+        op = self.op
+        early = [w for w in self.early if w.owner is not maker]
+        early += [w for w in dict.fromkeys(maker.inputs) if w not in early and number_in(w) is None]
+        builder = Builder([w.type.dtype for w in early])
+        given = [
+            builder.input(early.index(w)) if number_in(w) is None else constant(builder, w)
+            for w in maker.inputs
+        ]
+        made = dict(zip(maker.outputs, builder.inline(program, given), strict=True))
+        values = builder.inline(
+            op.before, [made[w] if w in made else builder.input(early.index(w)) for w in self.early]
+        )
+        count, held = len(values), dict(self.held)
+        for w in stored:
+            wide = made[w].cast(op.work)
+            numbers = [x.number for x in values]
+            if wide.number not in numbers:
+                values.append(wide)
+            held[w] = numbers.index(wide.number) if wide.number in numbers else len(numbers)
+        at, more = len(op.before.outputs), [x.dtype for x in values[count:]]
+        wider = _wider(op, lambda p: _with_inputs(p, at, more))
+        grown = replace(self, op=wider, early=early, held=held)
+        after = _Elements(grown)
+        program = after.program([*after.before, *map(after.value, stored)])
+        fused = replace(wider, before=builder.program(values), after=program)
+        return replace(grown, op=fused, outputs=[*self.results, *stored, *self.rest])
+
+    def with_user(
+        self, user: Apply, program: ScalarProgram, late: Sequence[Variable], between: RowNodes
+    ) -> RowParts:
+        """With ``program`` behind the results, and further operands ``late``."""
+        whole = list(dict.fromkeys([*self.late, *late, *between.padded.values()]))
+        dtypes = [v.type.dtype for v in whole[len(self.late) :]]
+        wider = _wider(self.op, lambda p: _with_inputs(p, len(p.inputs), dtypes))
+        grown = replace(self, op=wider, late=whole)
+        after = _Elements(grown, between)
+        found = after.builder.inline(program, [after.value(w) for w in user.inputs])
+        fused = replace(wider, after=after.program([*after.before, *found]))
+        return replace(grown, op=fused, outputs=[*self.results, *user.outputs, *self.rest])
+
+    def with_fold(self, node: Apply, fold: Fold) -> RowParts:
+        """With a stage for the sums of ``node``, whose operands are known."""
+        elements = _Elements(self)
+        found = elements.builder.inline(fold.program, [elements.value(w) for w in node.inputs])
+        stage = Stage(elements.program(found), _totals(fold, self.op.row_values))
+        first = self.op.row_values
+        staged = replace(_with_rows(self.op, len(fold.roots)), stages=(*self.op.stages, stage))
+        return self._with_row_outputs(staged, node, first)
+
+    def with_row_node(self, node: Apply, program: ScalarProgram) -> RowParts:
+        """With row values that ``node`` makes from row values and numbers alone."""
+        op, last = self.op, self.op.stages[-1]
+        builder = Builder(last.rows.inputs)
+        inputs = [builder.input(i) for i in range(len(last.rows.inputs))]
+        made = builder.inline(last.rows, inputs)
+        known = [*inputs[: op.row_values - len(made)], *made]
+        given = [
+            known[self.rows[w]] if w in self.rows else constant(builder, w) for w in node.inputs
+        ]
+        rows = builder.program([*made, *builder.inline(program, given)])
+        wider = _with_rows(op, len(node.outputs))
+        stages = (*op.stages[:-1], replace(last, rows=rows))
+        return self._with_row_outputs(replace(wider, stages=stages), node, op.row_values)
+
+    def _with_row_outputs(self, op: FusedRows, node: Apply, first: int) -> RowParts:
+        """With the outputs of ``node`` as row values from number ``first`` on."""
+        numbers = {v: first + i for i, v in enumerate(node.outputs)}
+        at = len(self.results) + len(op.kept)
+        outputs = [*self.outputs[:at], *node.outputs, *self.outputs[at:]]
+        fused = replace(op, kept=(*op.kept, *numbers.values()))
+        return replace(self, op=fused, outputs=outputs, rows={**self.rows, **numbers})
+
+    def with_column_sums(self, node: Apply, fold: Fold) -> RowParts:
+        """With the sums of ``node`` over all axes but those of the rows."""
+        elements = _Elements(self)
+        sums = [] if self.op.sums is None else elements.inlined(self.op.sums)
+        more = elements.builder.inline(fold.program, [elements.value(w) for w in node.inputs])
+        fused = replace(self.op, sums=elements.program([*sums, *more]))
+        return replace(self, op=fused, outputs=[*self.outputs, *node.outputs])
+
+    def only(self, read: Callable[[Variable], bool]) -> RowParts:
+        """Without results and row values that nobody reads."""
+        op, cut = self.op, len(self.results)
+        sums = cut + len(op.kept)
+        kept = [i for i in range(sums) if read(self.outputs[i])]
+        numbers = tuple(op.kept[i - cut] for i in kept if i >= cut)
+        outputs = tuple(op.after.outputs[i] for i in kept if i < cut)
+        after = _with_inputs(replace(op.after, outputs=outputs), 0, ())
+        found = [*(self.outputs[i] for i in kept), *self.outputs[sums:]]
+        return replace(self, op=replace(op, after=after, kept=numbers), outputs=found)
+
+    def made(self) -> list[tuple[Variable, Variable]]:
+        """The variables of the outputs beside those of a new node."""
+        found = self.op(*self.early, *self.late)
+        return [(v, self._like(w, v)) for v, w in zip(self.outputs, found, strict=True)]
+
+    def _like(self, new: Variable, old: Variable) -> Variable:
+        """A sum without the axes that ``old`` lacks."""
+        if new.type.ndim == old.type.ndim or old.owner is None:
+            return new
+        fold = fold_of(old.owner)
+        gone = self.op.axes if fold is None else fold.axes
+        return dimshuffle(new, tuple(i for i in range(new.type.ndim) if i not in gone))
+
+
+class _Elements:
+    """Builds programs of (values, row values, late inputs); ``before`` are the results so far."""
+
+    def __init__(self, parts: RowParts, between: RowNodes | None = None) -> None:
+        self.parts, self.between = parts, between or RowNodes()
+        self.builder = Builder(parts.op.after.inputs)
+        self.before = self.inlined(parts.op.after)
+        self.first_row = len(parts.op.before.outputs)
+        self.first_late = self.first_row + parts.op.row_values
+        self._row_nodes: dict[Variable, Scalar] = {}
+
+    def inlined(self, program: ScalarProgram) -> list[Scalar]:
+        """The results of a program of the same inputs."""
+        inputs = [self.builder.input(i) for i in range(len(self.builder.inputs))]
+        return self.builder.inline(program, inputs)
+
+    def program(self, outputs: Sequence[Scalar]) -> ScalarProgram:
+        """The finished program."""
+        return self.builder.program(outputs)
+
+    def value(self, v: Variable) -> Scalar:
+        """The value of a variable."""
+        parts = self.parts
+        row = parts.row_behind(v)
+        if v in parts.held:
+            return self.builder.input(parts.held[v]).cast(v.type.dtype, RESULT)
+        if v in parts.results:
+            return self.before[parts.results.index(v)]
+        if row in parts.rows:
+            return self.builder.input(self.first_row + parts.rows[row])
+        if row.owner in self.between.programs:
+            return self._row_node(row)
+        if number_in(v) is not None:
+            return constant(self.builder, v)
+        late = self.between.padded.get(v, v)
+        return self.builder.input(self.first_late + parts.late.index(late))
+
+    def _row_node(self, v: Variable) -> Scalar:
+        if v not in self._row_nodes:
+            node = v.owner
+            assert node is not None
+            given = [self.value(w) for w in node.inputs]
+            made = self.builder.inline(self.between.programs[node], given)
+            self._row_nodes.update(zip(node.outputs, made, strict=True))
+        return self._row_nodes[v]
+
+
+# -- first parts ----------------------------------------------------------------------------------
+
+
+def of_norm(node: Apply) -> RowParts:
+    """The parts of a layer norm, or of its gradient."""
+    op, outputs = node.op, list(node.outputs)
+    if isinstance(op, LayerNorm):
+        x, gamma, beta = node.inputs
+        rows = {v: i for i, v in enumerate(node.outputs[1:])}
+        fused = layer_norm_rows(op, x.type.dtype)
+        return RowParts(fused, [x], [gamma, beta], outputs, {x: 0}, rows)
+    assert isinstance(op, LayerNormGrad)
+    x, dy, gamma, mean, invstd = node.inputs
+    fused = layer_norm_grad_rows(op, x.type.dtype, True)
+    return RowParts(fused, [x, dy, mean], [gamma, invstd], outputs, {dy: 1}, {})
+
+
+def of_fold(node: Apply, fold: Fold, full: Callable[[Variable], bool]) -> RowParts:
+    """The parts of sums over rows; operands that are ``full`` are read for values."""
+    early = list(dict.fromkeys(w for w in node.inputs if full(w)))
+    late = [w for w in dict.fromkeys(node.inputs) if w not in early and number_in(w) is None]
+    w = fold.work
+    reads = Builder([v.type.dtype for v in early])
+    before = reads.program([reads.input(i).cast(w) for i in range(len(early))])
+    empty = Builder([*before.output_dtypes, *(v.type.dtype for v in late)]).program([])
+    op = FusedRows(fold.axes, before, (), empty)
+    return RowParts(op, early, late, [], {v: i for i, v in enumerate(early)}, {}).with_fold(
+        node, fold
+    )
+
+
+# -- programs -------------------------------------------------------------------------------------
+
+
+def constant(builder: Builder, v: Variable) -> Scalar:
+    """The number of a constant, not rounded to 16 bits first."""
+    exact = v.exact  # type: ignore[attr-defined]
+    if exact is None:
+        return builder.const(number_in(v), v.type.dtype)
+    return builder.const(exact, "float32").cast(v.type.dtype, RESULT)
+
+
+def _totals(fold: Fold, known: int) -> ScalarProgram:
+    """A stage's row values: its sums, or their roots. ``known`` are the row values before."""
+    count = len(fold.roots)
+    builder = Builder([fold.work] * (known + count + 1))
+    sums = [builder.input(known + i) for i in range(count)]
+    return builder.program([s.call("sqrt") if r else s for s, r in zip(sums, fold.roots)])
+
+
+def _with_inputs(program: ScalarProgram, at: int, dtypes: Sequence[str]) -> ScalarProgram:
+    """The program with further inputs, which it does not read, before number ``at``."""
+    builder = Builder([*program.inputs[:at], *dtypes, *program.inputs[at:]])
+    numbers = [*range(at), *range(at + len(dtypes), len(builder.inputs))]
+    return builder.program(builder.inline(program, [builder.input(i) for i in numbers]))
+
+
+def _wider(op: FusedRows, wider: Callable[[ScalarProgram], ScalarProgram]) -> FusedRows:
+    """The op with more inputs of each program of elements behind ``before``."""
+    stages = tuple(replace(s, terms=wider(s.terms)) for s in op.stages)
+    sums = None if op.sums is None else wider(op.sums)
+    return replace(op, stages=stages, after=wider(op.after), sums=sums)
+
+
+def _with_rows(op: FusedRows, count: int) -> FusedRows:
+    """The op whose last programs take ``count`` further row values."""
+    at = len(op.before.outputs) + op.row_values
+    # The first stage of all says the dtype; without one the values do.
+    dtypes = [op.work if op.stages else op.before.output_dtypes[0]] * count
+    sums = None if op.sums is None else _with_inputs(op.sums, at, dtypes)
+    return replace(op, after=_with_inputs(op.after, at, dtypes), sums=sums)

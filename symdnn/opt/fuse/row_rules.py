@@ -1,0 +1,316 @@
+"""Norms of rows take the elementwise nodes before and behind them, in one node that reads once.
+
+A layer norm of a sum (a residual connection) computes the sum, too; a cast of its result, or a sum
+with its gradient, is computed from registers. Norms that are written as sums over rows and
+elementwise nodes (RMS norm) are found, too. An elementwise node before the sums is taken in where
+they read it whole; values of it that others read become results. Nodes behind are taken in where
+their other operands do not depend on the norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+from symdnn.config import config
+from symdnn.graph.origin import inherit
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
+from symdnn.opt.fuse.branches import branch_paths, effects_among
+from symdnn.opt.fuse.fuse import FUSABLE_BACKENDS, fusable_program, joined_origin, widened
+from symdnn.opt.fuse.row_parts import RowNodes, RowParts, fold_of, of_fold, of_norm
+from symdnn.opt.fuse.transfer import Places
+from symdnn.rewriting.rewrite import Context, graph_rewrite
+
+__all__ = ["RULES", "fuse_rows"]
+
+#: Limits of a kernel: values kept for an element, results, sums over rows, operands, instructions.
+_MAX_VALUES, _MAX_RESULTS, _MAX_SUMS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 3, 6, 3, 12, 100
+#: Longer rows are read several times; of fewer ones other kernels make chunks.
+_LONG_ROW, _MIN_LONG_ROWS = 1 << 15, 64
+#: Shorter rows have too few elements for a thread.
+_SHORT_ROW = 8
+
+
+@graph_rewrite("fuse", tags=("fusion",), name="fuse_rows")
+def fuse_rows(context: Context) -> None:
+    """Sums over rows become one node with their elementwise neighbours."""
+    if context.target.kind != "cuda":
+        return
+    order = context.fgraph.toposort()
+    if effects_among(order):
+        return
+    graph: _Graph | None = None
+    for node in order:
+        norm = isinstance(node.op, LayerNorm | LayerNormGrad)
+        if not norm and not _sums_rows(node):
+            continue
+        graph = graph or _Graph(context, order)
+        ours = node in context.fgraph.nodes and graph.is_ours(node)
+        if ours and (not norm or _is_norm_of_rows(node)):
+            _Neighbours(graph, node).join()
+
+
+def _is_norm_of_rows(node: Apply) -> bool:
+    """Whether it is a norm over the last axes that one kernel runs well, with sums by columns."""
+    op: Any = node.op
+    x = node.inputs[0].type
+    first = x.ndim - len(op.axes)
+    if tuple(op.axes) != tuple(range(first, x.ndim)):
+        return False
+    if isinstance(op, LayerNormGrad):
+        one, x_one = node.inputs[2].type.broadcastable, x.broadcastable
+        if not all(one[:first]) or one[first:] != x_one[first:]:
+            return False
+    row, rows = (_known_size(x.shape[i] for i in part) for part in (op.axes, range(first)))
+    return not (row is not None and rows is not None and row > _LONG_ROW and rows < _MIN_LONG_ROWS)
+
+
+def _sums_rows(node: Apply) -> bool:
+    """Whether a node sums over the last axes, of a known size that registers hold."""
+    fold = fold_of(node)
+    if fold is None or str(config.gpu.prefer) == "cudnn":
+        return False
+    types = [v.type for v in node.inputs]
+    ndim = max(t.ndim for t in types)
+    if not ndim - len(fold.axes) > 0 or any(t.ndim != ndim for t in types):
+        return False
+    known = [[t.shape[i] for t in types if t.shape[i] != 1] for i in fold.axes]
+    row = _known_size((*d, 1)[0] for d in known)
+    last = fold.axes == tuple(range(ndim - len(fold.axes), ndim))
+    return last and row is not None and _SHORT_ROW <= row <= _LONG_ROW
+
+
+def _known_size(dims: Iterable[int | None]) -> int | None:
+    found = list(dims)
+    return None if None in found else prod(d for d in found if d is not None)
+
+
+class _Graph:
+    """What is known of a graph: places, branches, and which node depends on which."""
+
+    def __init__(self, context: Context, order: Sequence[Apply]) -> None:
+        self.context, self.fgraph = context, context.fgraph
+        self.places = Places(context.fgraph, context.target, inner=context.inner)
+        self.paths = branch_paths(context.fgraph, order)
+        self.numbers = {node: i for i, node in enumerate(order)}
+
+    def is_ours(self, node: Apply) -> bool:
+        """Whether a node runs on the target, without a hint for a library."""
+        on_target = self.places(node) == self.context.target.place
+        return on_target and node.hints.backend in FUSABLE_BACKENDS
+
+    def is_beside(self, node: Apply | None, other: Apply) -> bool:
+        """Whether a node of the target is needed in the same calls as ``other``."""
+        if node is None or node not in self.numbers or node not in self.fgraph.nodes:
+            return False
+        return self.is_ours(node) and self.paths[node] == self.paths[other]
+
+    def depends(self, v: Variable, node: Apply) -> bool:
+        """Whether ``v`` is computed from results of ``node``."""
+        first = self.numbers[node]
+        stack, seen = [v.owner], set()
+        while stack:
+            n = stack.pop()
+            if n is node:
+                return True
+            # A joined node has no number and is asked for what it reads.
+            if n is None or n in seen or self.numbers.get(n, first) < first:
+                continue
+            seen.add(n)
+            stack += [w.owner for w in n.inputs]
+        return False
+
+
+class _Neighbours:
+    """Sums over rows, and the nodes that are taken in."""
+
+    def __init__(self, graph: _Graph, node: Apply) -> None:
+        self.graph, self.node = graph, node
+        self.fgraph = graph.fgraph
+        self.taken: list[Apply] = [node]
+        self.widens = False  # whether it does a cast to float32, which others may do, too
+        self.behind = False  # whether it has a node behind the sums
+        self.is_norm = isinstance(node.op, LayerNorm | LayerNormGrad)
+        patterns = [v.type.broadcastable for v in node.inputs]
+        self.pattern = tuple(all(p[i] for p in patterns) for i in range(len(patterns[0])))
+        fold = fold_of(node)
+        self.parts = of_norm(node) if fold is None else of_fold(node, fold, self._is_full)
+
+    def join(self) -> None:
+        """Make one node of all, if there are neighbours to take in."""
+        if not self.is_norm and not (self.parts.early and any(self._users())):
+            return
+        while (
+            self._take_before() or self._take_row_node() or self._take_behind() or self._take_sums()
+        ):
+            pass
+        parts, context = self.parts.only(self._others_read), self.graph.context
+        some = len(self.taken) > 1 or self.widens
+        fuses = context.capabilities.fuses(parts.op, context.target.kind)
+        if not some or not fuses or not parts.results or not (self.is_norm or self.behind):
+            return
+        with inherit(joined_origin(self.taken), self.node.hints):
+            context.replace(parts.made(), "fuse_rows")
+
+    def _others_read(self, v: Variable) -> bool:
+        return any(user not in self.taken for user, _ in self.fgraph.users(v))
+
+    def _is_full(self, v: Variable) -> bool:
+        return not isinstance(v, Constant) and v.type.broadcastable == self.pattern
+
+    def _program(self, node: Apply | None) -> ScalarProgram | None:
+        """The program of an elementwise node that may be taken in."""
+        if node is None or node in self.taken or not self.graph.is_beside(node, self.node):
+            return None
+        one = len({v.type.ndim for v in (*node.inputs, *node.outputs)}) == 1
+        return fusable_program(node) if one else None
+
+    def _may_read(self, late: Iterable[Variable]) -> bool:
+        """Whether these operands do not depend on a node that is taken in."""
+        return not any(self.graph.depends(w, n) for w in late for n in self.taken)
+
+    def _take(self, node: Apply, parts: RowParts) -> bool:
+        """Take a node in if the parts with it are within the limits, and need nothing of it."""
+        op = parts.op
+        counts = (
+            len(op.before.outputs) <= _MAX_VALUES,
+            len(op.after.outputs) <= _MAX_RESULTS,
+            op.sums is None or len(op.sums.outputs) <= _MAX_SUMS,
+            len(parts.early) + len(parts.late) <= _MAX_INPUTS,
+            len(op.before.body) + len(op.after.body) <= _MAX_INSTRUCTIONS,
+        )
+        inputs = (*parts.early, *parts.late)
+        fits = all(counts) and not any(self.graph.depends(w, node) for w in inputs)
+        if fits:
+            self.parts = parts
+            self.taken.append(node)
+        return fits
+
+    # -- before -------------------------------------------------------------------------------
+
+    def _take_before(self) -> bool:
+        """Take in a node that makes an early input."""
+        for v in self.parts.early:
+            maker = v.owner
+            program = self._program(maker) if self._is_full(v) else None
+            if maker is None or program is None:
+                continue
+            if widened(v) is not None:
+                self.parts, self.widens = self.parts.with_maker(maker, program, ()), True
+                return True
+            stored = [w for w in maker.outputs if self._others_read(w)]
+            apart = any(w.owner is maker for w in self.parts.late)
+            if apart or not all(self._is_value(w) for w in stored):
+                continue
+            if self._take(maker, self.parts.with_maker(maker, program, stored)):
+                return True
+        return False
+
+    def _is_value(self, v: Variable) -> bool:
+        """Whether a value of the dtype of computation has all of ``v``."""
+        return v.type.dtype == self.parts.op.work or is_narrow_float(v.type.dtype)
+
+    # -- row values ---------------------------------------------------------------------------
+
+    def _take_row_node(self) -> bool:
+        """Take in a node that computes from row values alone."""
+        rows = self.parts.rows
+        for v in rows:
+            for user in self.fgraph.user_nodes(v):
+                program = None if self._is_full(user.outputs[0]) else self._program(user)
+                known = all(w in rows or isinstance(w, Constant) for w in user.inputs)
+                work = all(w.type.dtype == self.parts.op.work for w in user.outputs)
+                known &= all(self.parts.knows(w) for w in user.inputs)
+                if program is None or not (known and work):
+                    continue
+                if self._take(user, self.parts.with_row_node(user, program)):
+                    return True
+        return False
+
+    def _row_nodes(self, v: Variable, found: RowNodes) -> bool:
+        """Add the nodes by which ``v`` follows from row values; False if it does not."""
+        node, rows = v.owner, self.parts.rows
+        program = None if self._is_full(v) else self._program(node)
+        if node is None or program is None:
+            return False
+        if node in found.programs:
+            return True
+        following = [w for w in node.inputs if w in rows or self._row_nodes(w, found)]
+        if following:
+            found.programs[node] = program
+            for w in node.inputs:
+                if w not in following and not self.parts.knows(w):
+                    ones = ["x"] * (len(self.pattern) - w.type.ndim)
+                    found.padded[w] = dimshuffle(w, (*range(w.type.ndim), *ones)) if ones else w
+        return bool(following)
+
+    # -- behind -------------------------------------------------------------------------------
+
+    def _users(self) -> Iterator[Apply]:
+        """Elementwise nodes of whole arrays that read results, or what follows from row values."""
+        pending, seen = [*self.parts.results, *self.parts.rows], set[Apply]()
+        while pending:
+            for user in self.fgraph.user_nodes(pending.pop()):
+                if user in seen or user in self.taken:
+                    continue
+                seen.add(user)
+                if isinstance(user.op, DimShuffle):
+                    pending += user.outputs
+                elif self._program(user) is not None:
+                    if self._is_full(user.outputs[0]):
+                        yield user
+                    elif user.outputs[0].type.ndim <= len(self.pattern):
+                        pending += user.outputs
+
+    def _take_behind(self) -> bool:
+        """Take in a node that reads results, or row values with what is read anyway."""
+        parts = self.parts
+        near = {*parts.results, *parts.held, *parts.early}
+        for user in self._users():
+            program = self._program(user)
+            if program is None or not any(w in near and self._is_full(w) for w in user.inputs):
+                continue
+            between, late = RowNodes(), []
+            for w in user.inputs:
+                if not parts.knows(w) and not self._row_nodes(parts.row_behind(w), between):
+                    late.append(w)
+            if not self._may_read([*late, *between.padded.values()]):
+                continue
+            if self._take(user, parts.with_user(user, program, late, between)):
+                self.behind = True
+                return True
+        return False
+
+    def _long_axes(self, axes: Iterable[int]) -> tuple[int, ...]:
+        """Those of some axes whose size is not statically 1."""
+        return tuple(i for i in axes if not self.pattern[i])
+
+    def _take_sums(self) -> bool:
+        """Take in sums of values or results, over rows or over all other axes."""
+        parts = self.parts
+        others = self._long_axes(range(parts.op.axes[0]))
+        for v in (*parts.results, *parts.held):
+            for user in self.fgraph.user_nodes(v):
+                fold = None if user in self.taken else fold_of(user)
+                if fold is None or not self.graph.is_beside(user, self.node):
+                    continue
+                known = all(parts.knows(w) and w.type.ndim == v.type.ndim for w in user.inputs)
+                if not known or fold.work != parts.op.work:
+                    continue
+                if fold.axes == parts.op.axes:
+                    found = parts.with_fold(user, fold)
+                elif self._long_axes(fold.axes) == others and not any(fold.roots):
+                    found = parts.with_column_sums(user, fold)
+                else:
+                    continue
+                if self._take(user, found):
+                    return True
+        return False
+
+
+RULES = (fuse_rows,)

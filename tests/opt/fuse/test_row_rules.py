@@ -1,0 +1,238 @@
+"""Norms of rows with their elementwise neighbours: when they are joined, and that values stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.nn as nn
+import symdnn.tensor as T
+from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
+from symdnn.graph.check import check_graph
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType
+from symdnn.ops.lowered.fused_rows import FusedRows
+from symdnn.ops.nn.normalization import group_norm, layer_norm
+from symdnn.opt.fuse import fuse, row_rules
+from symdnn.rewriting.rewrite import Context
+from tests.gpu import emulator
+from tests.gpu.table import concrete
+
+GPU = Target.parse("cuda:sm_90")
+SIZES = (3, 5, 24)
+TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
+
+
+def tensors(*dtypes: str) -> list[Any]:
+    return [TensorType(d, (None, None, SIZES[2]))(f"x{i}") for i, d in enumerate(dtypes)]
+
+
+def scale_and_shift(dtype: str) -> list[Any]:
+    return [TensorType(dtype, SIZES[2:])(n) for n in ("gamma", "beta")]
+
+
+def drawn(variables: list[Any]) -> list[Any]:
+    rng = np.random.default_rng(7)
+    shapes = [[n or s for n, s in zip(v.type.shape, SIZES)] for v in variables]
+    return [(rng.standard_normal(s) + 0.5).astype(v.type.numpy) for s, v in zip(shapes, variables)]
+
+
+def emulated(graph: FunctionGraph, values: list[Any]) -> None:
+    """Every FusedRows node by its kernel's text, against its reference."""
+    every = dict(zip(graph.inputs, values))
+    for node in graph.toposort():
+        if not isinstance(node.op, FusedRows) or not emulator.AVAILABLE:
+            continue
+        arrays = [emulator.device_copy(a)[1] for a in evaluate(list(node.inputs), every)]
+        got, env = emulator.run(FusedRowsKernel(), concrete(node.op, arrays), arrays)
+        assert env.launched[0] == "fused_rows"
+        wide = node.op.compute(*arrays)
+        for a, b in zip(got, wide, strict=True):
+            tol = TOLERANCE[a.dtype.name]
+            np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=tol, atol=tol)
+
+
+def fused(inputs: list[Any], outputs: list[Any], tolerance: float) -> FunctionGraph:
+    """The graph after fusion; its values are those from before."""
+    graph = FunctionGraph(inputs, outputs)
+    context = Context(graph, GPU)
+    for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, row_rules.fuse_rows):
+        rule.function(context)
+    check_graph(graph)
+    values = drawn(inputs)
+    before = evaluate(outputs, dict(zip(inputs, values)))
+    after = evaluate(graph.outputs, dict(zip(graph.inputs, values)))
+    for a, b in zip(before, after, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=tolerance, atol=tolerance)
+    emulated(graph, values)
+    return graph
+
+
+def ops(graph: FunctionGraph) -> list[str]:
+    views = {"DimShuffle", "Reshape", "ShapeI", "SpecifyType"}
+    return [n for n in (type(n.op).__name__ for n in graph.toposort()) if n not in views]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_residual_sum_and_its_norm_are_one_node(dtype):
+    x, y = tensors(dtype, dtype)
+    given = scale_and_shift(dtype)
+    total = x + y
+    graph = fused([x, y, *given], [total, layer_norm(total, *given)], TOLERANCE[dtype])
+    assert ops(graph) == ["FusedRows"]
+
+
+def test_a_float32_residual_stream_of_bfloat16_products():
+    x, y = tensors("float32", "bfloat16")
+    given = scale_and_shift("float32")
+    total = x + T.cast(y, "float32")
+    norm = layer_norm(total, *given)
+    graph = fused([x, y, *given], [total, T.cast(norm, "bfloat16")], 2e-2)
+    assert ops(graph) == ["FusedRows"]
+    (node,) = (n for n in graph.toposort() if isinstance(n.op, FusedRows))
+    assert [v.type.dtype for v in node.outputs] == ["float32", "bfloat16"]
+
+
+def test_both_precisions_of_a_result():
+    (x,) = tensors("float32")
+    norm = layer_norm(x, *(given := scale_and_shift("float32")))
+    graph = fused([x, *given], [norm, T.cast(norm, "float16")], 4e-3)
+    assert ops(graph) == ["FusedRows"]
+
+
+def test_sixteen_bit_input_and_what_follows():
+    (x,) = tensors("bfloat16")
+    given = scale_and_shift("float32")
+    norm = layer_norm(T.cast(x, "float32"), *given)
+    graph = fused([x, *given], [T.nnet.relu(norm) + T.cast(x, "float32")], 2e-5)
+    assert ops(graph) == ["FusedRows"]
+
+
+def test_the_gradient_with_the_residual_connections():
+    x, y, dy, other = tensors("float32", "float32", "bfloat16", "float32")
+    given = scale_and_shift("float32")
+    norm = layer_norm(x + y, *given)
+    cost = (norm * T.cast(dy, "float32")).sum()
+    through, *others = symdnn.grad(cost, [x, *given])
+    total = through + other
+    graph = fused([x, y, dy, other, *given], [total, T.cast(total, "bfloat16"), *others], 2e-2)
+    assert "Cast" not in ops(graph)
+    assert sorted(set(ops(graph))) in (["Alloc", "FusedRows"], ["FusedRows"])
+
+
+def test_a_reader_that_depends_on_the_norm_stays_behind():
+    (x,) = tensors("float32")
+    given = scale_and_shift("float32")
+    norm = layer_norm(x, *given)
+    graph = fused([x, *given], [norm + T.cumsum(norm, axis=1)], 2e-5)
+    assert "LayerNorm" in ops(graph)
+
+
+def test_parameters_that_depend_on_the_sum_keep_it_apart():
+    x, y = tensors("float32", "float32")
+    total = x + y
+    gamma = total.sum(axis=(0, 1))
+    graph = fused([x, y], [layer_norm(total, gamma, gamma)], 1e-4)
+    assert "LayerNorm" in ops(graph)
+
+
+def test_norms_over_other_axes_are_left():
+    (x,) = tensors("float32")
+    norm = layer_norm(x + 1, axes=1)
+    assert "LayerNorm" in ops(fused([x], [norm * 2], 1e-4))
+
+
+def test_groups_of_channels():
+    x = TensorType("float32", (None, 6, None, None))("x")
+    gamma, beta = (TensorType("float32", (6,))(n) for n in ("gamma", "beta"))
+    graph = FunctionGraph([x, gamma, beta], [T.nnet.relu(group_norm(x, 3, gamma, beta))])
+    context = Context(graph, GPU)
+    for rule in (fuse.fuse_elementwise, row_rules.fuse_rows):
+        rule.function(context)
+    check_graph(graph)
+
+
+# -- norms written as sums ------------------------------------------------------------------------
+
+
+def rms(x: Any, weight: Any) -> Any:
+    square = (x * x).mean(axis=-1, keepdims=True)
+    return x / T.sqrt(square + 1e-6) * weight
+
+
+def centred(x: Any, weight: Any) -> Any:
+    c = x - x.mean(axis=-1, keepdims=True)
+    return c / T.sqrt((c * c).mean(axis=-1, keepdims=True) + 1e-5) * weight
+
+
+def unit(x: Any, weight: Any) -> Any:
+    return x / T.sqrt((x * x).sum(axis=-1, keepdims=True)) + weight
+
+
+def shares(x: Any, weight: Any) -> Any:
+    e = T.exp(x) * weight * weight
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("norm", [rms, centred, unit, shares])
+def test_a_norm_of_sums_is_one_node(norm, dtype):
+    x, y = tensors(dtype, dtype)
+    weight = scale_and_shift(dtype)[0]
+    total = x + y
+    graph = fused([x, y, weight], [norm(total, weight), total], TOLERANCE[dtype])
+    assert ops(graph) == ["FusedRows"]
+
+
+@pytest.mark.parametrize("norm", [rms, centred, unit, shares])
+def test_its_gradient_reads_once(norm):
+    x, dy = tensors("float32", "float32")
+    weight = scale_and_shift("float32")[0]
+    given = symdnn.grad((norm(x, weight) * dy).sum(), [x, weight])
+    graph = fused([x, dy, weight], list(given), 1e-4)
+    assert ops(graph).count("FusedRows") == 1
+
+
+def test_rms_norm_of_a_bfloat16_network():
+    (x,) = tensors("bfloat16")
+    net = nn.RMSNorm(SIZES[2], dtype="bfloat16")
+    weight = TensorType("bfloat16", SIZES[2:])("weight")
+    y = symdnn.clone(net(x), {net.weight: weight})
+    graph = fused([x, weight], [y], 2e-2)
+    assert ops(graph) == ["Cast", "FusedRows"]  # the cast of a parameter
+
+
+@pytest.mark.parametrize("rows", [(None, None), (1, None)])
+def test_sums_of_a_result_over_the_rows(rows):
+    x = TensorType("float32", (*rows, SIZES[2]))("x")
+    weight = scale_and_shift("float32")[0]
+    y = rms(x, weight) * 2
+    graph = fused([x, weight], [y, y.sum(axis=(0, 1))], 1e-4)
+    assert ops(graph) == ["FusedRows"]
+
+
+def test_sums_that_nothing_follows_are_left():
+    (x,) = tensors("float32")
+    assert "FusedRows" not in ops(fused([x], [(x * x).sum(axis=-1), T.exp(x)], 1e-4))
+
+
+def test_rows_of_unknown_or_of_few_elements_are_left():
+    x = TensorType("float32", (None, None, None))("x")
+    z = TensorType("float32", (None, None, 3))("z")
+    for v in (x, z):
+        graph = FunctionGraph([v], [v / v.sum(axis=-1, keepdims=True)])
+        for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, row_rules.fuse_rows):
+            rule.function(Context(graph, GPU))
+        assert "FusedRows" not in ops(graph)
+
+
+def test_a_scale_that_depends_on_the_sum_over_rows_keeps_it_apart():
+    (x,) = tensors("float32")
+    y = x * 2
+    fused([x], [rms(y, y.sum(axis=(0, 1)))], 1e-4)
