@@ -10,20 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from symdnn.graph.dims import product
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.attention.attention import AttentionGrad
 from symdnn.ops.control.control import IfElse
 from symdnn.ops.core.gradient_control import Assert
-from symdnn.ops.core.shape import as_dim
-from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn.batchnorm import BatchNormTrain
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
 from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.nn.rnn import RNNForward
 from symdnn.ops.nn.softmax import LogSoftmax
+from symdnn.ops.random.random import state_after
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -143,7 +140,7 @@ def dropout_without_values(node: Apply, context: Context) -> Replacements:
         return None
     state, x, _ = node.inputs
     drawn = product(fields_of(node).mask_shape(tuple(context.shapes.dims(x))))
-    return [None, None, state + cast(as_dim(drawn), "uint64") * np.array([0, 1], np.uint64)]
+    return [None, None, state_after(state, drawn)]
 
 
 @node_rewrite(RNNForward, phase=PHASE, tags=TAGS)
