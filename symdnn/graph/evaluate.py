@@ -15,11 +15,11 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import MissingInputError
 from symdnn.graph.traverse import toposort
-from symdnn.graph.type import OpaqueType
+from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.typing import Array
-from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.graph.variable import Apply, Constant, Shared, Variable, constant
 
-__all__ = ["Uncomputed", "evaluate", "evaluate_node", "evaluator"]
+__all__ = ["Uncomputed", "evaluate", "evaluate_node", "evaluator", "of_constants"]
 
 
 def evaluate(outputs: Sequence[Variable], values: Mapping[Variable, Any]) -> list[Array]:
@@ -148,3 +148,18 @@ def _value(variable: Variable, known: Mapping[Variable, Any]) -> Any:
     if isinstance(variable, Shared):
         return variable.get_value(borrow=True)
     raise MissingInputError(f"no value for the input {variable} of type {variable.type}")
+
+
+def of_constants(v: Variable) -> Variable:
+    """``v`` as a constant, if it is an integer computed from constant integer scalars alone."""
+    node = v.owner
+    if node is None or not node.op.folds or node.op.unmergeable or len(node.outputs) != 1:
+        return v
+    scalars = [isinstance(t := i.type, TensorType) and t.is_integer_scalar for i in node.inputs]
+    if not all(scalars) or not v.type.is_integer_scalar:
+        return v
+    inputs = [of_constants(i) for i in node.inputs]
+    values = [i.data for i in inputs if isinstance(i, Constant)]
+    if not inputs or len(values) < len(inputs):
+        return v
+    return constant(evaluate_node(node, values)[0], dtype=v.type.dtype)

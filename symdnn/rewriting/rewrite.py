@@ -104,10 +104,16 @@ class Context:
 
     def only_reader(self, v: Variable) -> bool:
         """Whether one node reads the value of ``v``, and it is no output. Sizes do not count."""
-        readers = [
-            n for n, i in self.fgraph.clients.get(v, {}) if n is None or i < len(value_inputs(n))
-        ]
+        readers = self._readers(v)
         return len(readers) == 1 and readers[0] is not None
+
+    def unread(self, v: Variable) -> bool:
+        """Whether nothing reads the value of ``v``, and it is no output. Sizes do not count."""
+        return not self._readers(v)
+
+    def _readers(self, v: Variable) -> list[Apply | None]:
+        clients = self.fgraph.clients.get(v, {})
+        return [n for n, i in clients if n is None or i < len(value_inputs(n))]
 
     def replace(self, pairs: Iterable[tuple[Variable, Variable]], name: str) -> bool:
         """Replace several values at once for the rewrite ``name``; whether that was done.

@@ -1,4 +1,4 @@
-"""Attention as users write it: two batched products around a softmax of masked scores.
+"""Attention as users write it: two products around a softmax of masked scores.
 
 The op that stands for it keeps no scores where a kernel has it, nor does its gradient. It is used
 only where scores and probabilities have no other reader.
@@ -21,11 +21,13 @@ from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, TrueDiv, cast
 from symdnn.ops.elementwise.comparison import Switch, switch
 from symdnn.ops.elementwise.comparison import invert as negation
 from symdnn.ops.elementwise.math import Tanh
-from symdnn.ops.linalg.products import BatchedDot, MatchSizes
+from symdnn.ops.linalg.products import BatchedDot, Dot, MatchSizes
+from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.nn.softmax import Softmax
 from symdnn.rewriting.facts import all_ones, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.bands import Band, band_of, filled, indicator, meet
+from symdnn.stable.heads import operands_of
 
 __all__ = ["RULES"]
 
@@ -76,26 +78,56 @@ class _Written:
         self.masks.append(replace(mask, added=added, seen=seen))
 
 
-@FAMILY.on(BatchedDot)
+@FAMILY.on(BatchedDot, Dot)
 def recognise_attention(node: Apply, context: Context) -> Variable | None:
-    """``softmax(q @ k.T * scale + mask) @ v`` as the op :class:`Attention`."""
-    probabilities = _behind(node.inputs[0], context, Cast)
-    whole = _behind(probabilities, context, Reshape, DimShuffle)
-    softmax = _behind(whole, context, Cast)
+    """``dropout(softmax(q @ k.T * scale + mask)) @ v`` as the op :class:`Attention`."""
+    softmax, dropout = _probabilities(node.inputs[0], context)
     if not made_by(softmax, Softmax) or not context.only_reader(softmax):
         return None
     axis, ndim = node_of(softmax).op.axis, softmax.type.ndim
-    if axis != ndim - 1 or ndim not in (3, 4) or not softmax.type.is_float:
+    if axis != ndim - 1 or ndim not in (2, 3, 4) or not softmax.type.is_float:
         return None
     scores = as_variable(node_of(softmax).inputs[0])
     found = _peel(scores, context)
-    if found is None:
+    if found is None or not _same_matrices(scores, node.inputs[0]):
         return None
     written, product = found
-    operands = _operands(product, node.inputs[1], scores, context)
+    operands = operands_of(product, node, scores, context)
     if operands is None:
         return None
-    return _attention(node.outputs[0], written, scores, operands, context)
+    return _attention(node.outputs[0], written, scores, [*operands, *dropout], context)
+
+
+def _probabilities(v: Variable, context: Context) -> tuple[Variable, list[Variable]]:
+    """The softmax behind views, casts and a dropout of ``v``, and the dropout's state and rate.
+
+    The numbers of a dropout are drawn in the order of elements, which no view here changes.
+    """
+    x = _without_views(v, context)
+    if not _is_plain_dropout(x, context):
+        return x, []
+    state, inside, rate = node_of(x).inputs
+    return _without_views(inside, context), [state, rate]
+
+
+def _without_views(v: Variable, context: Context) -> Variable:
+    x = _behind(v, context, Cast)
+    x = _behind(x, context, Reshape, DimShuffle)
+    return _behind(x, context, Cast)
+
+
+def _is_plain_dropout(v: Variable, context: Context) -> bool:
+    """Whether ``v`` is a scaled dropout, without shared decisions, whose mask nothing reads."""
+    if not made_by(v, Dropout) or v.index != 0 or not context.only_reader(v):
+        return False
+    node = node_of(v)
+    return node.op == Dropout() and context.unread(node.outputs[1])
+
+
+def _same_matrices(a: Variable, b: Variable) -> bool:
+    """Whether both are stacks of matrices of the same two sizes, as far as these are known."""
+    pairs = zip(a.type.shape[-2:], b.type.shape[-2:], strict=True)
+    return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
 def _behind(v: Variable, context: Context, *kinds: type) -> Variable:
@@ -119,7 +151,7 @@ def _in_order(v: Variable) -> bool:
 
 
 def _peel(scores: Variable, context: Context) -> tuple[_Written, Apply] | None:
-    """What was done to the scores (3 or 4 dimensions), and their product."""
+    """What was done to the scores (2 to 4 dimensions), and their product."""
     written, v = _Written(scores.type.numpy.type), scores
     while context.only_reader(v):
         product = _product(v, context)
@@ -133,13 +165,12 @@ def _peel(scores: Variable, context: Context) -> tuple[_Written, Apply] | None:
 
 
 def _product(v: Variable, context: Context) -> Apply | None:
-    """The batched product that made ``v``, also behind a reshape of its stack and a cast."""
-    x = _behind(v, context, Cast)
-    x = _behind(x, context, Reshape, DimShuffle)
-    x = _behind(x, context, Cast)
-    if not made_by(x, BatchedDot) or not context.only_reader(x):
+    """The product that made ``v``, also behind a reshape of its stack and a cast."""
+    x = _without_views(v, context)
+    if not made_by(x, BatchedDot, Dot) or not context.only_reader(x):
         return None
-    return node_of(x)  # type: ignore[no-any-return]
+    fits = x.type.ndim >= 2 and _same_matrices(v, x)
+    return node_of(x) if fits else None
 
 
 def _peel_one(v: Variable, written: _Written) -> Variable | None:
@@ -269,9 +300,9 @@ def _broadcasts(mask: Variable, scores: Variable) -> bool:
 
 
 def _has_product(v: Variable, depth: int = 6) -> bool:
-    """Whether a batched product is behind elementwise ops and views."""
+    """Whether a product is behind elementwise ops and views."""
     for _ in range(depth):
-        if made_by(v, BatchedDot):
+        if made_by(v, BatchedDot, Dot):
             return True
         if not made_by(v, Mul, TrueDiv, Add, Switch, Tanh, Cast, Reshape, DimShuffle):
             return False
@@ -281,79 +312,6 @@ def _has_product(v: Variable, depth: int = 6) -> bool:
             continue
         return any(_has_product(u, depth - 1) for u in inputs if not isinstance(u, Constant))
     return False
-
-
-# -- query, key and value --------------------------------------------------------------------------
-
-
-def _operands(
-    product: Apply, value: Variable, scores: Variable, context: Context
-) -> list[Variable] | None:
-    """Query, key and value, (batch, heads, time, features), of one dtype."""
-    q, turned = product.inputs
-    if q.type.shape[0] == 1:
-        return None  # plain products, which have kernels of their own
-    if scores.type.ndim == 3 or 1 in scores.type.shape[:2]:
-        stack = [q, turned.dimshuffle(0, 2, 1), value]
-        if len({x.type.shape[0] == 1 for x in stack}) > 1:
-            return None  # one matrix for all
-        batch_only = scores.type.ndim == 3 or scores.type.shape[0] != 1
-        found = [x.dimshuffle(*((0, "x") if batch_only else ("x", 0)), 1, 2) for x in stack]
-    else:
-        pairs = [(q, False), (turned, True), (value, False)]
-        wholes = [_four(x, last) for x, last in pairs]
-        if not all(_agree(w, scores, context) for w in wholes):
-            return None
-        found = [w for w in wholes if w is not None]
-    dtypes = {x.type.dtype for x in found}
-    return found if len(dtypes) == 1 and found[0].type.is_float else None
-
-
-def _four(x: Variable, turned: bool) -> Variable | None:
-    """The array of 4 dimensions whose first two a reshape joined to make ``x``.
-
-    With ``turned`` the last two are exchanged.
-    """
-    x = _unchecked(x)
-    moved = made_by(x, DimShuffle) and node_of(x).op.pattern == (0, 2, 1)
-    source = node_of(x).inputs[0] if moved else x
-    if made_by(source, Cast) and source.type.is_float:
-        inside = _four(node_of(source).inputs[0], False)
-        whole = None if inside is None else cast(inside, source.type.dtype)
-    else:
-        whole = node_of(source).inputs[0] if made_by(source, Reshape) else None
-    if whole is None or whole.type.ndim != 4 or source.type.ndim != 3:
-        return None
-    kept = [(a, b) for a, b in zip(whole.type.shape[2:], source.type.shape[1:]) if a != b]
-    if any(a is not None and b is not None for a, b in kept):
-        return None
-    whole = whole.dimshuffle(0, 1, 3, 2) if moved != turned else whole
-    return _unchecked(whole)
-
-
-def _unchecked(x: Variable) -> Variable:
-    """``x`` without checks of sizes, which the op does, too."""
-    if made_by(x, MatchSizes):
-        return _unchecked(node_of(x).inputs[0])
-    if made_by(x, DimShuffle):
-        source = as_variable(node_of(x).inputs[0])
-        inside = _unchecked(source)
-        return x if inside is source else inside.dimshuffle(*node_of(x).op.pattern)
-    return x
-
-
-def _agree(x: Variable | None, scores: Variable, context: Context) -> bool:
-    """Whether an operand has the batch and the heads of the scores.
-
-    Their product is equal, so one of them is enough.
-    """
-    if x is None:
-        return False
-    own, wanted = context.shapes.dims(x)[:2], context.shapes.dims(scores)[:2]
-    static = zip(x.type.shape[:2], scores.type.shape[:2], strict=True)
-    if any(None not in pair and pair[0] != pair[1] for pair in static):
-        return False
-    return any(context.shapes.same(a, b) for a, b in zip(own, wanted, strict=True))
 
 
 # -- the op ----------------------------------------------------------------------------------------
@@ -366,7 +324,7 @@ def _attention(
     if masks is None:
         return None
     how, terms, shown, bands = masks
-    q, k, v = operands
+    q, k, v, *dropout = operands
     for band in bands:
         q = _checked(q, -2, band.operand, context)
         k = _checked(k, -1, band.operand, context)
@@ -376,9 +334,9 @@ def _attention(
     mask = _mask_operand(terms, seen)
     how = replace(
         how, scale=_scale_setting(written, q), softcap=written.softcap,
-        extras=() if mask is None else ("mask",),
+        extras=(*(("mask",) if mask is not None else ()), *(("state", "rate") if dropout else ())),
     )  # fmt: skip
-    out = Attention(how)(q, k, v, *([] if mask is None else [mask]))[0]
+    out = Attention(how)(q, k, v, *([] if mask is None else [mask]), *dropout)[0]
     if seen is not None and np.isfinite(shown[0].low):
         out = _where_all_is_hidden(out, v, seen)
     return cast(out, old.type.dtype).reshape(tuple(context.shapes.dims(old)))
@@ -463,7 +421,8 @@ def _mask_operand(terms: Sequence[_Mask], seen: Variable | None) -> Variable | N
 
 
 def _four_dimensions(mask: Variable) -> Variable:
-    return mask.dimshuffle(0, "x", 1, 2) if mask.type.ndim == 3 else mask
+    patterns = {2: ("x", "x", 0, 1), 3: (0, "x", 1, 2), 4: (0, 1, 2, 3)}
+    return mask.dimshuffle(*patterns[mask.type.ndim])
 
 
 def _where_all_is_hidden(out: Variable, v: Variable, seen: Variable) -> Variable:

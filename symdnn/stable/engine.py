@@ -206,6 +206,10 @@ class _StableContext(Context):
         """As in any context."""
         return self.reads_of(v) == 1
 
+    def unread(self, v: Variable) -> bool:
+        """As in any context."""
+        return self.reads_of(v) == 0
+
 
 def _may_vary(node: Apply) -> bool:
     """Whether some result is differentiable; other nodes (integers, comparisons) are left alone."""

@@ -21,10 +21,11 @@ from symdnn.ops.elementwise import math as M
 from symdnn.ops.elementwise.activations import sigmoid, softplus
 from symdnn.ops.elementwise.comparison import lt
 from symdnn.ops.elementwise.special import erf, erfc, erfcx, log_erfc
-from symdnn.ops.linalg.products import BatchedDot
+from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.nn import crossentropy as X
 from symdnn.ops.nn import softmax as S
 from symdnn.ops.nn.batchnorm import BatchNormTrain
+from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.nn.rnn import RNNForward
 from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
 
@@ -222,6 +223,10 @@ ATTENTION = [
              lambda q, k, v, m: attend(q, k, v, mask=lambda s: s + m), None,
              lambda q, k, v, m: attend(q, k, v, mask=lambda s: s * m),
              gone=(BatchedDot, S.Softmax), made=(Attention,), id="attention_with_a_mask"),
+    RuleCase("recognise_attention", (f64("n", 4), f64("m", 4), f64("m", 3)),
+             lambda q, k, v: Dot()(S.Softmax(1)(Dot()(q, k.dimshuffle(1, 0))), v), None,
+             lambda q, k, v: Dot()(S.Softmax(0)(Dot()(q, k.dimshuffle(1, 0))), v),
+             gone=(Dot, S.Softmax), made=(Attention,), id="attention_of_matrices"),
 ]  # fmt: skip
 
 
@@ -245,6 +250,13 @@ def net(w, x, h):
     return RNNForward("rnn_tanh", 3, 1)(w, x, h)
 
 
+def dropped(x):
+    """The state after two draws; the second one's values and mask are not read."""
+    state, rate = constant(np.array([5, 2], np.uint64)), np.float32(0.5)
+    y, _, new = Dropout()(state, x, rate)
+    return y, Dropout()(new, M.exp(x), rate)[2]
+
+
 def attend_grad(*given, **more):
     return AttentionGrad(Scores(extras=("mask",)), **more)(*given)
 
@@ -264,6 +276,9 @@ UNREAD = [
              lambda *a: list(train(*a, running=False)), lambda *a: list(train(*a)), checks=False),
     RuleCase("crossentropy_without_loss", LABELLED, lambda x, t: fused(x, t)[1],
              lambda x, t: logp(x), lambda x, t: list(fused(x, t)), checks=False),
+    RuleCase("dropout_without_values", MAT, lambda x: list(dropped(x)), None,
+             lambda x: [*Dropout()(constant(np.array([5, 2], np.uint64)), x, np.float32(0.5))[::2]],
+             gone=(M.Exp,), checks=False),
     RuleCase("rnn_without_reserve", NET, lambda *a: list(net(*a)[:2]),
              lambda *a: list(RNNForward("rnn_tanh", 3, 1, keeps_reserve=False)(*a)),
              lambda *a: list(net(*a))),

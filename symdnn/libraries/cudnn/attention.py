@@ -2,141 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from symdnn.graph.operators import operator
-from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
-from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
+from symdnn.libraries.cudnn.attention_reasons import dtype_of, first_extra, refuses, simplest
+from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.ops.attention.attention import Attention, AttentionGrad
-from symdnn.ops.attention.scores import Scores
+from symdnn.ops.attention.parts import sees_a_key
+from symdnn.ops.attention.scores import EXTRAS, Scores
 from symdnn.ops.core.shape import as_dim, dims_of
-from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.random.random import state_after
 from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionGrad
-from symdnn.opt.precision.amp import amp_dtype
+from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context
 
 __all__ = ["LOWERINGS"]
 
-#: The most features, and of Hopper and later GPUs with this version of cuDNN.
-_MAX_FEATURES, _MAX_FEATURES_LATER, _LATER_VERSION = 128, 256, (9, 5)
-
 _LENGTHS = ("key_lengths", "query_lengths")
 
+#: What is added to a hidden score: finite, so that a query that sees no key makes no nan.
+_HIDDEN = {"float16": -6e4, "bfloat16": -1e30}
 
-def _dtype(node: Apply, target: Target) -> str:
-    """The dtype in which the node is computed: its own, or that of the flag ``amp``."""
-    own: str = node.inputs[0].type.dtype
-    if own == "float32" and node.hints.precision is None:
-        return amp_dtype(target) or own
-    return own
+#: The log-sum-exp that makes all probabilities of a query 0.
+_NO_PROBABILITY = np.float32(1e30)
 
 
-def _op(node: Apply) -> Attention | AttentionGrad:
-    assert isinstance(node.op, Attention | AttentionGrad)
-    return node.op
+@dataclass(frozen=True)
+class _Given:
+    """The operands of cuDNN's op beside query, key and value, and those of the neutral op."""
+
+    how: Scores
+    extras: Mapping[str, Variable]
+    rate: float
+    neutral: Mapping[str, Variable]
+    query: Variable
+    key: Variable
+
+    @property
+    def sees(self) -> Variable | None:
+        """Whether a query sees a key, to broadcast over (batch, heads, queries, 1); None: all do.
+
+        It is exact where a mask is added; with lengths alone it is cheaper.
+        """
+        if "mask" in self.neutral:
+            own = replace(self.how, extras=tuple(self.neutral))
+            return sees_a_key(own, self.query, self.key, self.neutral)
+        if "key_lengths" not in self.extras:
+            return None
+        return self.inside(self.query, "query_lengths", "key_lengths")
+
+    def inside(self, x: Variable, own: str, other: str) -> Variable:
+        """Which rows of ``x`` are inside a sequence, where the other sequence is not empty."""
+        at = operator("arange")(dims_of(x)[2], dtype="int32").dimshuffle("x", 0)
+        ends, others = (self.extras[n].dimshuffle(0, "x") for n in (own, other))
+        return ((at < ends) & (others > 0)).dimshuffle(0, "x", 1, "x")
 
 
-def refuses(node: Apply, context: Context) -> str | None:
-    """Dtypes, features and settings that cuDNN does not have."""
-    how, target = _op(node).how, context.target
-    q, k, v = (x.type.shape for x in node.inputs[:3])
-    if (target.compute_capability or (0, 0)) < (8, 0):
-        return f"cuDNN's attention needs compute capability 8.0 or more, {target} has not"
-    reason = dtype_reason(target, _dtype(node, target), GpuDnnAttention)
-    if reason is not None:
-        return reason
-    if isinstance(node.op, AttentionGrad) and node.op.of_lse:
-        return "cuDNN takes no cotangent of the log-sum-exp"
-    later = (target.compute_capability or (0, 0)) >= (9, 0) and (
-        target.cudnn or ()
-    ) >= _LATER_VERSION
-    most = _MAX_FEATURES_LATER if later else _MAX_FEATURES
-    for size in (q[3], v[3]):
-        if size is None or size % 8 or not 0 < size <= most:
-            return f"cuDNN takes features that are known multiples of 8 up to {most}, not {size}"
-    if q[1] is None or k[1] is None:
-        return "the numbers of heads are not known"
-    return _settings_reason(how, q[2], k[2])
+def _given(node: Apply, context: Context) -> _Given:
+    """Operands as cuDNN takes them: both lengths or none, a mask that is added, no rate of 0."""
+    own = simplest(node, context)
+    q, k = node.inputs[:2]
+    named = own.named(node.inputs[first_extra(node) :])
+    extras = {n: named[n] for n in named if n not in _LENGTHS}
+    rate = float(number(named["rate"])) if "rate" in named else 0.0
+    if not rate:
+        extras = {n: v for n, v in extras.items() if n not in ("state", "rate")}
+    if "mask" in named:
+        extras["mask"] = _added(named["mask"], dtype_of(node, context.target))
+    if set(_LENGTHS) & set(named):
+        extras |= {n: _lengths(named.get(n), x) for n, x in zip(_LENGTHS, (k, q), strict=True)}
+    names = tuple(n for n in EXTRAS if n in extras)
+    neutral = {n: named[n] for n in named if n not in ("state", "rate")}
+    return _Given(replace(own, extras=names), {n: extras[n] for n in names}, rate, neutral, q, k)
 
 
-def _settings_reason(how: Scores, queries: int | None, keys: int | None) -> str | None:
-    unknown = [e for e in how.extras if e not in _LENGTHS]
-    if unknown or how.softcap:
-        return f"not used with {', '.join([*unknown, *['softcap'] * bool(how.softcap)])}"
-    if how.right is not None and how.right > 0:
-        return "a window ends at the query"
-    if how.left is not None and how.right is None:
-        return "a window to the left ends at the query"
-    if how.left is not None or how.bottom_right:
-        if how.extras:
-            return "not used with lengths beside a window, or one that ends at the last key"
-        if queries is None or keys is None or queries > keys:
-            return "a query may see no key: there may be more queries than keys"
-    return None
+def _added(mask: Variable, dtype: str) -> Variable:
+    """A mask as what is added to scores."""
+    low = _HIDDEN[dtype]
+    if mask.type.dtype == "bool":
+        wide = switch(mask, np.float32(0), np.float32(low))
+    else:
+        wide = maximum(mask, np.asarray(low, mask.type.dtype))
+    return cast(wide, dtype)
 
 
-def _with_lengths(node: Apply, first: int) -> tuple[Scores, list[Variable]]:
-    """The settings and operands with both lengths, in int32, where one is given."""
-    how = _op(node).how
-    if not how.extras:
-        return how, []
-    given = how.named(node.inputs[first:])
-    found = []
-    for name, x in zip(_LENGTHS, (node.inputs[1], node.inputs[0])):
-        batch, _, time, _ = dims_of(x)
-        whole = operator("alloc")(cast(as_dim(time), "int32"), batch)
-        found.append(cast(given[name], "int32") if name in given else whole)
-    return replace(how, extras=_LENGTHS), found
-
-
-def _sees(how: Scores, node: Apply, extras: Sequence[Variable], x: Variable) -> Variable | None:
-    """Where the rows of a result (batch, heads, time, ...) are beside a row that sees something."""
-    if "query_lengths" not in how.extras:
-        return None
-    keys, queries = extras
-    at = operator("arange")(dims_of(x)[2], dtype="int32")
-    inside = (at.dimshuffle("x", 0) < queries.dimshuffle(0, "x")) & (keys > 0).dimshuffle(0, "x")
-    return inside.dimshuffle(0, "x", 1, *["x"] * (x.type.ndim - 3))
+def _lengths(given: Variable | None, x: Variable) -> Variable:
+    batch, _, time, _ = dims_of(x)
+    if given is not None:
+        return cast(given, "int32")
+    whole: Variable = operator("alloc")(cast(as_dim(time), "int32"), batch)
+    return whole
 
 
 @BACKEND.lowering("local_dnn_attention", Attention, refuses=refuses)
 def attention(node: Apply, context: Context) -> Sequence[Variable]:
     """Attention to GpuDnnAttention."""
-    how, extras = _with_lengths(node, 3)
-    dtype, own = _dtype(node, context.target), node.inputs[0].type.dtype
+    given = _given(node, context)
+    dtype, own = dtype_of(node, context.target), node.inputs[0].type.dtype
     qkv = [cast(x, dtype) for x in node.inputs[:3]]
-    out, lse = GpuDnnAttention(how)(*qkv, *extras, hints=node.hints)
-    seen = _sees(how, node, extras, out)
-    if seen is not None:
-        out = switch(seen, out, np.zeros((), out.type.numpy))
-        lse = switch(seen.dimshuffle(0, 1, 2), lse, np.asarray(-np.inf, "float32"))
-    return [cast(out, own), lse]
+    op = GpuDnnAttention(given.how, given.rate)
+    out, lse = op.make_node(*qkv, *given.extras.values(), hints=node.hints).outputs
+    sees = given.sees
+    if sees is not None:
+        out = switch(sees, out, np.zeros((), out.type.numpy))
+        rows = sees.dimshuffle(0, 1, 2)
+        lse = switch(rows, lse, np.asarray(-np.inf, "float32"))
+    return [cast(out, own), lse, *_state(node, context)]
+
+
+def _state(node: Apply, context: Context) -> list[Variable]:
+    """The state after as many draws as there are scores, if the node has one."""
+    if len(node.outputs) < 3:
+        return []
+    (batch, heads, queries, _), (_, _, keys, _) = (dims_of(x) for x in node.inputs[:2])
+    scores = as_dim(batch) * as_dim(heads) * as_dim(queries) * as_dim(keys)
+    return [state_after(node.inputs[-2], scores)]
 
 
 @BACKEND.lowering("local_dnn_attention_grad", AttentionGrad, refuses=refuses)
 def attention_grad(node: Apply, context: Context) -> Sequence[Variable]:
     """Its gradient to GpuDnnAttentionGrad."""
-    how, extras = _with_lengths(node, 6)
-    dtype, own = _dtype(node, context.target), node.inputs[0].type.dtype
+    given = _given(node, context)
+    dtype = dtype_of(node, context.target)
     q, k, v, out, lse, dout = node.inputs[:6]
+    if "mask" in given.neutral:  # a query that sees nothing has a mean in cuDNN, of no gradient
+        sees = given.sees
+        assert sees is not None
+        lse = switch(sees.dimshuffle(0, 1, 2), lse, _NO_PROBABILITY)
+        dout = switch(sees, dout, np.zeros((), dout.type.numpy))
     narrow = [cast(x, dtype) for x in (q, k, v, out)]
-    grads = GpuDnnAttentionGrad(how)(*narrow, lse, cast(dout, dtype), *extras, hints=node.hints)
-    inside = [_inside(g, extras, i == 0) if extras else g for i, g in enumerate(grads)]
-    return [cast(g, own) for g in inside]
-
-
-def _inside(g: Variable, extras: Sequence[Variable], of_query: bool) -> Variable:
-    """A gradient with 0 beyond the sequence's end."""
-    keys, queries = extras
-    at = operator("arange")(dims_of(g)[2], dtype="int32").dimshuffle("x", 0)
-    ends, others = (queries, keys) if of_query else (keys, queries)
-    inside = (at < ends.dimshuffle(0, "x")) & (others > 0).dimshuffle(0, "x")
-    return switch(inside.dimshuffle(0, "x", 1, "x"), g, np.zeros((), g.type.numpy))
+    op = GpuDnnAttentionGrad(given.how, len(node.outputs) > 3, given.rate)
+    operands = (*narrow, lse, cast(dout, dtype), *given.extras.values())
+    grads = [*op.make_node(*operands, hints=node.hints).outputs]
+    if "key_lengths" in given.extras:
+        for i, names in enumerate((_LENGTHS[::-1], _LENGTHS, _LENGTHS)):
+            inside = given.inside(grads[i], *names)
+            grads[i] = switch(inside, grads[i], np.zeros((), grads[i].type.numpy))
+    return [cast(g, o.type.dtype) for g, o in zip(grads, node.outputs, strict=True)]
 
 
 LOWERINGS = (attention, attention_grad)

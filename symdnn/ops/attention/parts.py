@@ -19,7 +19,7 @@ from symdnn.ops.linalg.dot import MatchSizes, matmul
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.softmax import softmax
 
-__all__ = ["attention_grad_parts", "attention_parts", "probabilities"]
+__all__ = ["attention_grad_parts", "attention_parts", "probabilities", "sees_a_key"]
 
 
 def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras: Variable) -> Any:
@@ -107,7 +107,14 @@ def _scores(how: Scores, q: Variable, k: Variable, extras: Mapping[str, Any]) ->
     mask = given.get("mask")
     if mask is not None and mask.type.dtype != "bool":
         s = s + cast(mask, s.type.dtype)
-    return s, slope, visible(how, (dims_of(q)[2], dims_of(k)[2]), given, _OfVariables)
+    return s, slope, visible(how, (dims_of(q)[2], dims_of(k)[2]), given, OfVariables)
+
+
+def sees_a_key(how: Scores, q: Variable, k: Variable, extras: Mapping[str, Any]) -> Variable:
+    """Whether a query sees a key, to broadcast over (batch, heads, queries, 1); not for no mask."""
+    seen = visible(how, (dims_of(q)[2], dims_of(k)[2]), extras, OfVariables)
+    found: Variable = seen.any(axis=3, keepdims=True)
+    return found
 
 
 def _scale(how: Scores, q: Variable) -> Any:
@@ -169,7 +176,7 @@ def _zero(x: Variable) -> Any:
     return np.zeros((), x.type.dtype)
 
 
-class _OfVariables:
+class OfVariables:
     """Expressions for :func:`~symdnn.ops.attention.scores.visible`."""
 
     @staticmethod

@@ -22,6 +22,7 @@ from symdnn.graph.dims import (
     product,
     quotient,
 )
+from symdnn.graph.evaluate import of_constants
 from symdnn.graph.names import dim as named
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
@@ -30,14 +31,7 @@ from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.make_vector import MakeVector
 
-__all__ = [
-    "Alloc",
-    "DimShuffle",
-    "Reshape",
-    "ShapeI",
-    "ShapeVector",
-    "SpecifyType",
-]
+__all__ = ["Alloc", "DimShuffle", "Reshape", "ShapeI", "ShapeVector", "SpecifyType"]
 
 
 @dataclass(frozen=True)
@@ -186,11 +180,14 @@ def dims_of(x: Variable) -> tuple[Any, ...]:
 
 
 def as_dim(value: TensorLike) -> Variable:
-    """A dimension, bound or count as an int64 scalar variable; refuses other types."""
+    """A dimension, bound or count as an int64 scalar variable; refuses other types.
+
+    One that is computed from constants alone, as ``2 * x.shape[1]`` may be, is a constant.
+    """
     if isinstance(value, str | named.Dim):
         do = "Use the size of a variable with that name, such as x.shape[0]"
         raise TypeMismatch("a dimension", "an integer scalar", f"the name {value!r}", do)
-    v = as_variable(value)
+    v = of_constants(as_variable(value))
     if not v.type.is_integer_scalar:
         raise TypeMismatch("a dimension", "an integer scalar", v.type)
     if isinstance(v, Constant):

@@ -47,6 +47,7 @@ __all__ = [
     "random_permutation",
     "random_subset",
     "random_uniform",
+    "state_after",
 ]
 
 STATE_TYPE = TensorType("uint64", (2,))
@@ -56,6 +57,11 @@ _WRAP = 0xFFFFFFFFFFFFFFFF
 def next_state(state: Array, elements: int) -> Any:
     """The state after ``elements`` were drawn; the counter wraps at 2**64."""
     return np.array([int(state[0]), int(state[1]) + elements & _WRAP], np.uint64)
+
+
+def state_after(state: Variable, elements: Dim) -> Variable:
+    """:func:`next_state` as an expression."""
+    return state + cast(as_dim(elements), "uint64") * np.array([0, 1], np.uint64)
 
 
 def check_state(op: Op, state: TensorType) -> None:

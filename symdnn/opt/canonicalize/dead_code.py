@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from symdnn.graph.dims import product
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.attention.attention import AttentionGrad
 from symdnn.ops.control.control import IfElse
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.nn.batchnorm import BatchNormTrain
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
+from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.nn.rnn import RNNForward
 from symdnn.ops.nn.softmax import LogSoftmax
+from symdnn.ops.random.random import state_after
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -127,6 +130,19 @@ def crossentropy_without_loss(node: Apply, context: Context) -> Replacements:
     return [None, LogSoftmax(fields_of(node).axis)(node.inputs[0])]
 
 
+@node_rewrite(Dropout, phase="lower", tags=TAGS)
+def dropout_without_values(node: Apply, context: Context) -> Replacements:
+    """A dropout of which only the random state is read draws nothing: the state counts on.
+
+    This runs after the phase ``stabilize``, in which another op may have come to draw its numbers.
+    """
+    if _unread(node, context) != [True, True, False]:
+        return None
+    state, x, _ = node.inputs
+    drawn = product(fields_of(node).mask_shape(tuple(context.shapes.dims(x))))
+    return [None, None, state_after(state, drawn)]
+
+
 @node_rewrite(RNNForward, phase=PHASE, tags=TAGS)
 def rnn_without_reserve(node: Apply, context: Context) -> Replacements:
     """Where no gradient reads the reserve, the inference form is used, which makes none."""
@@ -153,6 +169,7 @@ RULES = [
     assert_without_known,
     batch_norm_without_running,
     crossentropy_without_loss,
+    dropout_without_values,
     rnn_without_reserve,
     attention_grad_without_mask,
 ]

@@ -11,17 +11,28 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import Mode, config, function
 from symdnn.gpu.binding import frontend
-from symdnn.gpu.cudnn.attention import AttentionGraph
+from symdnn.gpu.cudnn.attention import AttentionGraph, _other_direction
+from symdnn.gpu.cudnn.attention import _form as attention_form
 from symdnn.gpu.cudnn.graph import new_graph
-from symdnn.gpu.device.array import c_strides
-from symdnn.graph.type import numpy_dtype
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import Hints
+from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.attention import reference as in_numpy
 from symdnn.ops.attention.attention import Attention, scaled_dot_product_attention
+from symdnn.ops.attention.scores import EXTRAS as EXTRA_OPERANDS
 from symdnn.ops.attention.scores import Scores
+from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionGrad
 from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
 
 HOPPER = Mode(target="cuda:sm_90")
+LATER = Mode(target=Target("cuda", compute_capability=(9, 0), cudnn=(9, 19)))
+
+EXTRAS = tuple(EXTRA_OPERANDS)
+
+#: A mask that hides some keys of the first sequence.
+SEEN = np.arange(32).reshape(1, 1, 1, 32) % 3 > 0
 
 
 @pytest.fixture
@@ -31,14 +42,23 @@ def real_frontend(real_cudnn):  # noqa: F811
         pytest.skip(problem)
 
 
-def form(how: Scores, backward: bool) -> AttentionGraph:
-    q, kv, row = (2, 4, 96, 64), (2, 2, 128, 64), (2, 4, 96, 1)
-    shapes = {"q": q, "k": kv, "v": kv, "o": q, "stats": row}
-    if backward:
-        shapes |= {"do": q, "dq": q, "dk": kv, "dv": kv}
-    shapes |= {e: (2, 1, 1, 1) for e in how.extras}
-    found = tuple((role, s, c_strides(s, 1)) for role, s in shapes.items())
-    return AttentionGraph(how, "bfloat16", found, backward, False)
+def form(how: Scores, backward: bool, mask=(1, 1, 96, 128), of_mask=False) -> AttentionGraph:
+    q, kv = TensorType("bfloat16", (2, 4, 96, 64)), TensorType("bfloat16", (2, 2, 128, 64))
+    row = TensorType("float32", (2, 4, 96))
+    every = {
+        "mask": TensorType("bfloat16", mask), "key_lengths": TensorType("int32", (2,)),
+        "query_lengths": TensorType("int32", (2,)), "state": TensorType("uint64", (2,)),
+        "rate": TensorType("float32", ()),
+    }  # fmt: skip
+    extras = [every[e] for e in how.extras]
+    rate = 0.1 if "state" in how.extras else 0.0
+    if not backward:
+        call = Call(GpuDnnAttention(how, rate), (q, kv, kv, *extras), (q, row), Hints())
+    else:
+        grads = (q, kv, kv, *([every["mask"]] if of_mask else []))
+        op = GpuDnnAttentionGrad(how, of_mask, rate)
+        call = Call(op, (q, kv, kv, q, row, q, *extras), grads, Hints())
+    return attention_form(call)
 
 
 @pytest.mark.usefixtures("real_frontend")
@@ -48,7 +68,10 @@ def form(how: Scores, backward: bool) -> AttentionGraph:
     [
         Scores(), Scores(scale=0.3), Scores(right=0), Scores(left=7, right=0),
         Scores(right=0, bottom_right=True), Scores(extras=("key_lengths", "query_lengths")),
-        Scores(right=0, extras=("key_lengths", "query_lengths")),
+        Scores(right=0, extras=("key_lengths", "query_lengths")), Scores(left=7, right=2),
+        Scores(left=7, right=3, bottom_right=True), Scores(extras=("mask",)),
+        Scores(extras=("state", "rate")), Scores(left=3, right=0, extras=("mask", "state", "rate")),
+        Scores(right=0, extras=EXTRAS),
     ],
     ids=str,
 )  # fmt: skip
@@ -59,13 +82,41 @@ def test_graphs_that_the_frontend_takes(how, backward):
         assert tensors[uid] == list(shape)
 
 
-def ops_of(dtype="bfloat16", amp="off", shape=(None, 4, None, 64), gradient=True, **settings):
+@pytest.mark.usefixtures("real_frontend")
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("queries", [1, 96])
+@pytest.mark.parametrize("of_mask", [False, True])
+def test_masks_that_the_frontend_takes(batch, heads, queries, of_mask):
+    how, mask = Scores(extras=("mask",)), (batch, heads, queries, 128)
+    for backward in (False, True):
+        one = form(how, backward, mask, of_mask and queries > 1 and backward)
+        assert new_graph(one, None, (9, 0))
+        shapes = {role: (shape, strides) for role, shape, strides in one.shapes}
+        shape, strides = shapes["mask"]
+        assert shape == (batch, heads, 96, 128)
+        assert strides[2:] == (0 if queries == 1 else 128, 1)
+
+
+@pytest.mark.usefixtures("real_frontend")
+def test_the_other_direction_of_a_graph():
+    how = Scores(right=0, extras=EXTRAS)
+    for backward in (False, True):
+        other = _other_direction(form(how, backward))
+        assert {s[0]: s for s in other.shapes} == {s[0]: s for s in form(how, not backward).shapes}
+        assert other.backward != backward
+        assert new_graph(other, None, (9, 0))
+
+
+def ops_of(
+    dtype="bfloat16", amp="off", shape=(None, 4, None, 64), gradient=True, mode=HOPPER, **settings
+):
     with config.change_flags(amp=amp):
         vs = [T.TensorType(dtype, shape)() for _ in "qkv"]
         y = scaled_dot_product_attention(*vs, **settings)
         cost = (y.astype("float32") ** 2).sum()
         wanted = T.grad(cost, vs) if gradient else [y]
-        f = function(vs, wanted, mode=HOPPER)
+        f = function(vs, wanted, mode=mode)
     return f, [type(n.op) for n in f.fgraph.toposort()]
 
 
@@ -76,24 +127,78 @@ def ops_of(dtype="bfloat16", amp="off", shape=(None, 4, None, 64), gradient=True
         {"causal": "bottom_right", "shape": (2, 4, 32, 64)}, {"dtype": "float16"},
         {"dtype": "float32", "amp": "bf16"},
         {"key_lengths": np.array([3, 4, 5]), "shape": (3, 4, None, 64)},
+        {"dropout_p": 0.1}, {"dropout_p": 0.1, "is_causal": True}, {"attn_mask": SEEN},
+        {"attn_mask": SEEN, "dropout_p": 0.2, "key_lengths": np.array([3, 4])},
+        {"attn_mask": SEEN.astype("float32"), "dtype": "float32", "amp": "bf16"},
+        {"attn_mask": SEEN.astype(numpy_dtype("bfloat16"))},
+        {"window": (8, 8), "shape": (2, 4, 32, 64), "mode": LATER},
+        {"window": (8, 0), "shape": (2, 4, 32, 64), "attn_mask": SEEN, "mode": LATER},
+        {"shape": (None, 4, None, 256), "mode": LATER},
     ],
     ids=str,
 )  # fmt: skip
 def test_lowered(options):
     _, ops = ops_of(**options)
     assert ops.count(GpuDnnAttention) == ops.count(GpuDnnAttentionGrad) == 1
-    assert Attention not in ops
+    assert not {Attention, Dropout} & set(ops)
+
+
+@pytest.mark.parametrize("causal", ["bottom_right", "top_left"])
+@pytest.mark.parametrize("extra", [{}, {"dropout_p": 0.1}, {"window": (4, 0)}])
+def test_ends_of_sequences_of_one_length_are_their_starts(causal, extra):
+    x = T.TensorType("bfloat16", (None, 4, None, 64))()
+    y = scaled_dot_product_attention(x, x * 2, -x, causal=causal, **extra)
+    f = function([x], T.grad((y.astype("float32") ** 2).sum(), x), mode=LATER)
+    found = [n.op for n in f.fgraph.toposort() if isinstance(n.op, GpuDnnAttention)]
+    assert [op.how.bottom_right for op in found] == [False]
+
+
+def test_the_last_of_all_queries_sees_all_keys():
+    q, k = (T.TensorType("bfloat16", (2, 4, n, 64))() for n in (1, None))
+    f = function([q, k], scaled_dot_product_attention(q, k, k, causal="bottom_right"), mode=LATER)
+    (op,) = [n.op for n in f.fgraph.toposort() if isinstance(n.op, GpuDnnAttention)]
+    assert op.how == Scores()
+
+
+def test_a_masks_gradient_is_cudnns_too():
+    q, k, bias = (
+        T.TensorType("bfloat16", s)()
+        for s in ((2, 4, None, 64), (2, 4, None, 64), (1, 4, None, None))
+    )
+    y = scaled_dot_product_attention(q, k, k, bias)
+    grads = T.grad((y.astype("float32") ** 2).sum(), [q, k, bias])
+    f = function([q, k, bias], grads, mode=LATER)
+    (op,) = [n.op for n in f.fgraph.toposort() if isinstance(n.op, GpuDnnAttentionGrad)]
+    assert op.of_mask
+
+
+@pytest.mark.parametrize("what", ["second", "lse", "hint", "rate"])
+def test_dropout_is_cudnns_for_all_or_for_none(what):
+    """Its numbers are not ours, so a gradient that we compute would be that of another mask."""
+    vs = [T.TensorType("bfloat16", (2, 4, 32, 64))() for _ in "qkv"]
+    rate = T.scalar("rate", dtype="float32") if what == "rate" else 0.2
+    hints = Hints(backend="nn") if what == "hint" else None
+    y, lse = scaled_dot_product_attention(*vs, dropout_p=rate, return_lse=True, hints=hints)
+    cost = (y.astype("float32") ** 2).sum() + (lse.sum() if what == "lse" else 0)
+    found = T.grad(cost, vs)
+    if what == "second":
+        found += T.grad(sum((g.astype("float32") ** 2).sum() for g in found), vs)
+    f = function([*vs, *([rate] if what == "rate" else [])], [y, *found], mode=LATER)
+    ops = {type(n.op) for n in f.fgraph.toposort()}
+    assert not {GpuDnnAttention, GpuDnnAttentionGrad} & ops
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"dtype": "float32"}, "float32"), ({"dropout_p": 0.1}, "state"),
+        ({"dtype": "float32"}, "float32"), ({"dropout_p": 1.0}, "below 1"),
         ({"softcap": 3.0}, "softcap"), ({"shape": (None, 4, None, 60)}, "multiples of 8"),
         ({"shape": (None, 4, None, 512)}, "up to 128, not 512"),
         ({"window": (2, 1)}, "a window ends at the query"),
         ({"causal": "bottom_right"}, "may see no key"),
         ({"attn_mask": np.ones((1, 1, 1, 1), bool)}, "mask"),
+        ({"attn_mask": SEEN.astype("float32")}, "would be rounded to bfloat16"),
+        ({"attn_mask": SEEN, "window": (2, 0), "shape": (2, 4, 32, 64)}, "beside a window"),
     ],
     ids=str,
 )  # fmt: skip
@@ -129,6 +234,16 @@ def close(found, wanted, dtype, what):
     np.testing.assert_array_equal(np.isneginf(found), np.isneginf(wanted))
 
 
+def hiding(*shape):
+    """A bool mask in which the third query, or the second sequence, sees nothing."""
+    seen = np.random.default_rng(5).random(shape) < 0.7
+    if shape[2] > 2:
+        seen[:, :, 2] = False
+    else:
+        seen[1] = False
+    return seen
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("turned", [False, True], ids=["", "time_first"])
@@ -146,13 +261,29 @@ def close(found, wanted, dtype, what):
         ),
         (((2, 2, 40, 64), (2, 2, 64, 64)), {"key_lengths": np.array([64, 9])}),
         (((2, 2, 1, 64), (2, 2, 300, 64)), {"causal": "bottom_right"}),
+        (((2, 2, 96, 64), (2, 2, 96, 64)), {"window": (10, 5)}),
+        (((2, 2, 60, 64), (2, 2, 90, 64)), {"causal": "bottom_right", "window": (9, 0)}),
+        (((1, 2, 70, 256), (1, 2, 70, 256)), {"is_causal": True}),
+        (((2, 3, 40, 40), (2, 3, 50, 72)), {}),
+        (((2, 4, 96, 64), (2, 2, 80, 64)), {"attn_mask": hiding(2, 1, 1, 80), "enable_gqa": True}),
+        (((2, 4, 65, 64), (2, 4, 77, 64)), {"attn_mask": hiding(1, 4, 65, 77)}),
+        (
+            ((2, 4, 96, 64), (2, 4, 96, 64)),
+            {"attn_mask": hiding(2, 1, 96, 96), "causal": "top_left"},
+        ),
+        (
+            ((2, 4, 64, 64), (2, 4, 80, 64)),
+            {"attn_mask": hiding(2, 1, 64, 80), "key_lengths": np.array([80, 31])},
+        ),
     ],
     ids=str,
 )  # fmt: skip
 def test_numbers(rng, shapes, options, turned, dtype):
     q, kv = shapes
     kind = numpy_dtype(dtype)
-    arrays = [rng.standard_normal(s).astype(kind) for s in (q, kv, kv, q)]
+    out = (*q[:3], kv[3])
+    kv = (*kv[:3], q[3]), kv
+    arrays = [rng.standard_normal(s).astype(kind) for s in (q, *kv, out)]
     order = (0, 2, 1, 3) if turned else (0, 1, 2, 3)
     given = [np.ascontiguousarray(a.transpose(order)) for a in arrays]
     vs = [T.TensorType(dtype, a.shape)() for a in given]

@@ -122,3 +122,10 @@ def test_a_minibatch_slice_is_clamped():
         assert number(length, values) == want
     assert any(isinstance(node.op, Mul) for node in toposort([length]))
     assert any(isinstance(node.op, ShapeI) for node in toposort([length]))
+
+
+def test_a_size_that_is_computed_from_constants_is_static():
+    x = TensorType("float32", (None, 2, 6))()
+    y = x.reshape((x.shape[0], x.shape[1] * 3, x.shape[2] // 3 + 0))
+    assert y.type.shape == (None, 6, 2)
+    assert x.reshape((x.shape[0] * 1, -1)).type.shape == (None, None)
