@@ -13,6 +13,8 @@ import symdnn.tensor as T
 from benchmarks.cpu import spec
 from benchmarks.cpu.jobs import Job, rotating
 from benchmarks.gpu import symdnn_nets
+from symdnn import nn
+from symdnn.nn.formats.torch import torch_slots
 
 _F = np.float32
 
@@ -32,6 +34,8 @@ def prepare(case: spec.Case, variant: str) -> Job:
     """The case's job; there is one variant."""
     if case.family == "net":
         return _network(case)
+    if case.family == "model":
+        return _model(case)
     if case.family == "rnn":
         return _recurrent(case)
     given = spec.inputs(case)
@@ -239,6 +243,27 @@ def _network(case: spec.Case) -> Job:
         f = symdnn_nets.infer_function(model)
         return Job(rotating([partial(f, x) for x, _ in batches]), lambda y: {"scores": y}, f)
     f = symdnn_nets.train_function(model)
+    step = rotating([partial(f, *b) for b in batches])
+    return Job(
+        step, lambda first: {"losses": [float(first), *(float(step()) for _ in range(3))]}, f
+    )
+
+
+def _model(case: spec.Case) -> Job:
+    """A network of ``nn.models``; a step of training is one of SGD with momentum."""
+    name, training = case.sizes["model"], case.sizes["mode"] == "train"
+    options = {k.replace("stochastic_depth_prob", "depth_dropout"): v
+               for k, v in spec.MODELS[name].items()}  # fmt: skip
+    with nn.init.skipped():
+        net = getattr(nn.models, name)(**options)
+    nn.load_torch(net, {n: spec.model_value(n, s.shape) for n, s in torch_slots(net).items()})
+    batches = [(x, y.astype(np.int32)) for x, y in spec.model_batches(case)]
+    x, labels = T.tensor("float32", batches[0][0].shape, name="x"), T.ivector("labels")
+    if not training:
+        f = _function([x], net.evaluate()(x))
+        return Job(rotating([partial(f, x) for x, _ in batches]), lambda y: {"scores": y}, f)
+    loss = nn.CrossEntropyCriterion()(net(x), labels)
+    f = _function([x, labels], loss, updates=nn.optim.sgd(loss, net, 1e-4, momentum=0.9))
     step = rotating([partial(f, *b) for b in batches])
     return Job(
         step, lambda first: {"losses": [float(first), *(float(step()) for _ in range(3))]}, f

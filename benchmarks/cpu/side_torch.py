@@ -38,6 +38,8 @@ def prepare(case: spec.Case, variant: str) -> Job:
     wrap = torch.compile if "compile" in variant else lambda f: f
     if case.family == "net":
         return _network(case, wrap, variant.endswith(".cl"))
+    if case.family == "model":
+        return _model(case, wrap, variant.endswith(".cl"))
     given = {k: torch.from_numpy(v) for k, v in spec.inputs(case).items()}
     if case.channels_last:
         given = {k: _last(v) for k, v in given.items()}
@@ -282,8 +284,30 @@ class Network(nn.Module):
 
 def _network(case: spec.Case, wrap: Any, channels_last: bool) -> Job:
     net = spec.networks()[case.sizes["net"]]()
-    model: Any = Network(net)
-    batches = [tuple(map(torch.from_numpy, b)) for b in spec.ring(net, case.sizes["batch"])]
+    return _steps(
+        case, Network(net), spec.ring(net, case.sizes["batch"]), net.lr, wrap, channels_last
+    )
+
+
+def _model(case: spec.Case, wrap: Any, channels_last: bool) -> Job:
+    """A network of torchvision."""
+    import torchvision
+
+    name = case.sizes["model"]
+    model = getattr(torchvision.models, name)(**spec.MODELS[name])
+    state = {
+        n: torch.from_numpy(spec.model_value(n, tuple(v.shape))) if v.is_floating_point() else v
+        for n, v in model.state_dict().items()
+    }
+    model.load_state_dict(state)
+    return _steps(case, model, spec.model_batches(case), 1e-4, wrap, channels_last)
+
+
+def _steps(
+    case: spec.Case, model: Any, arrays: Any, rate: float, wrap: Any, channels_last: bool
+) -> Job:
+    """Inference, or steps of SGD with momentum."""
+    batches = [tuple(map(torch.from_numpy, b)) for b in arrays]
     if channels_last:
         model = model.to(memory_format=_LAST)
         batches = [(_last(x), y) for x, y in batches]
@@ -297,7 +321,7 @@ def _network(case: spec.Case, wrap: Any, channels_last: bool) -> Job:
 
         return Job(rotating([partial(infer, x) for x, _ in batches]), partial(_numpy, "scores"))
     model.train()
-    optimiser = torch.optim.SGD(model.parameters(), lr=net.lr, momentum=0.9, fused=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, fused=True)
     loss_of = wrap(lambda x, y: F.cross_entropy(model(x), y))
 
     def train(x: Any, y: Any) -> float:

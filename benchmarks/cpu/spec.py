@@ -6,6 +6,7 @@ A case's name is ``family/what/...``; every side (symdnn and the peers) builds i
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
@@ -16,7 +17,10 @@ import numpy.random  # else loaded on first use, which is no side's compile time
 
 from benchmarks.workloads import pspec
 
-__all__ = ["CASES", "Case", "find", "inputs", "networks", "resnet20", "ring"]
+__all__ = [
+    "CASES", "MODELS", "Case", "find", "inputs", "model_batches", "model_value", "networks",
+    "resnet20", "ring",
+]  # fmt: skip
 
 #: What the project promises: symdnn's time over the best peer's.
 KERNEL, FIRST = 1.05, 1.0
@@ -197,6 +201,24 @@ def _nets() -> Iterator[Case]:
         yield Case(f"net/{net}_b{batch}/{mode}", "net", sizes, goal, sides)
 
 
+#: Those of ``symdnn.nn.models`` and torchvision that only they have, with their options there.
+MODELS: dict[str, dict[str, float]] = {
+    "mobilenet_v2": {"dropout": 0.0},
+    "mobilenet_v3_large": {"dropout": 0.0},
+    "mobilenet_v3_small": {"dropout": 0.0},
+    "efficientnet_b0": {"dropout": 0.0, "stochastic_depth_prob": 0.0},
+    "convnext_tiny": {"stochastic_depth_prob": 0.0},
+}
+
+
+def _models() -> Iterator[Case]:
+    sides = ("symdnn", "torch", "torch.cl", "torch.compile", "torch.compile.cl")
+    for model in MODELS:
+        for batch, mode in ((1, "infer"), (8, "infer"), (8, "train")):
+            sizes = {"model": model, "batch": batch, "mode": mode, "image": 224}
+            yield Case(f"model/{model}_b{batch}/{mode}", "model", sizes, FIRST, sides)
+
+
 def _calls() -> Iterator[Case]:
     for what in ("x+1", "ew100", "mm100"):
         for border in ("numpy", "own"):
@@ -206,7 +228,7 @@ def _calls() -> Iterator[Case]:
 
 
 CASES: tuple[Case, ...] = (
-    *_nets(), *_recurrent(), *_calls(), *_fused(), *_rows(), *_attention(), *_images(),
+    *_nets(), *_models(), *_recurrent(), *_calls(), *_fused(), *_rows(), *_attention(), *_images(),
     *_convolutions(),
 )  # fmt: skip
 
@@ -230,7 +252,18 @@ def find(name: str, tiny: bool = False) -> Case:
 def _shrink(key: str, value: Any) -> Any:
     if key in ("x", "a", "b"):
         return tuple(min(n, 8) for n in value)
-    limits = {"n": 2, "c": 4, "k": 4, "h": 12, "T": 3, "B": 2, "inp": 8, "hid": 8, "batch": 4}
+    limits = {
+        "n": 2,
+        "c": 4,
+        "k": 4,
+        "h": 12,
+        "T": 3,
+        "B": 2,
+        "inp": 8,
+        "hid": 8,
+        "batch": 4,
+        "image": 32,
+    }
     return min(value, limits[key]) if key in limits else value
 
 
@@ -283,6 +316,26 @@ def _op_inputs(family: str, shape: tuple[int, ...]) -> dict[str, Array]:
     if family in ("bn", "layernorm", "bias_relu"):
         given |= {"g": 1 + _normal(3, (width,), 0.1), "b": _normal(4, (width,), 0.1)}
     return given
+
+
+def model_value(name: str, shape: tuple[int, ...]) -> Array:
+    """A parameter or statistic of a model, by its name in torchvision's state dict."""
+    leaf = name.rpartition(".")[2]
+    if leaf == "layer_scale":
+        return np.full(shape, 0.1, np.float32)
+    if leaf in ("running_mean", "running_var"):
+        return np.full(shape, float(leaf == "running_var"), np.float32)
+    scale = (2 / prod(shape[1:])) ** 0.5 if len(shape) > 1 else 0.01
+    centre = np.float32(leaf == "weight" and len(shape) == 1)
+    return _normal(zlib.crc32(name.encode()), shape, scale) + centre
+
+
+def model_batches(case: Case) -> list[tuple[Array, Array]]:
+    """The batches that take turns: images and int64 labels of a thousand classes."""
+    s = case.sizes
+    shape = (s["batch"], 3, s["image"], s["image"])
+    labels = np.random.default_rng(5).integers(0, 1000, (4, s["batch"]))
+    return [(_normal(i, shape), y.astype(np.int64)) for i, y in enumerate(labels)]
 
 
 def ring(net: pspec.Net, batch: int) -> list[tuple[Array, Array]]:

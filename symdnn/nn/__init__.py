@@ -25,6 +25,7 @@ from symdnn.nn.layers import (
     table,
     torch_layers,
     torch_names,
+    torchvision_layers,
     upsample,
 )
 from symdnn.nn.layers.activation import *
@@ -41,6 +42,7 @@ from symdnn.nn.layers.softmax import *
 from symdnn.nn.layers.table import *
 from symdnn.nn.layers.torch_layers import *
 from symdnn.nn.layers.torch_names import *
+from symdnn.nn.layers.torchvision_layers import *
 from symdnn.nn.layers.upsample import *
 from symdnn.nn.losses import (
     criterion,
@@ -77,7 +79,8 @@ __all__ = [
     *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__, *upsample.__all__,
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
-    *torch_layers.__all__, *torch_losses.__all__, *torch_losses_margin.__all__,
+    *torch_layers.__all__, *torchvision_layers.__all__, *torch_losses.__all__,
+    *torch_losses_margin.__all__,
     *clip.__all__, *attention.__all__, *cache.__all__, *decoder.__all__,
     *encoder.__all__, *rotary.__all__,
     "models", *weights.__all__,

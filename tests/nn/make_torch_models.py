@@ -28,7 +28,8 @@ def state_hashes() -> None:
     nets = {
         n: (getattr(tv, n), {}) for n in (
             "alexnet", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "resnet18", "resnet34",
-            "resnet50", "resnet101", "resnet152", "densenet121",
+            "resnet50", "resnet101", "resnet152", "densenet121", "mobilenet_v2",
+            "mobilenet_v3_large", "mobilenet_v3_small", "efficientnet_b0", "convnext_tiny",
         )
     }  # fmt: skip
     nets["googlenet_aux"] = (tv.googlenet, {"init_weights": False})
@@ -125,6 +126,19 @@ def grouped() -> nn.Module:
     )  # fmt: skip
 
 
+def thin_efficientnet(**options) -> nn.Module:
+    """EfficientNet with a quarter of the planes."""
+    kind = tv.efficientnet
+    settings, last = kind._efficientnet_conf("efficientnet_b0", width_mult=0.25, depth_mult=1.0)
+    return kind.EfficientNet(settings, 0.0, 0.0, last_channel=last, **options)
+
+
+def thin_convnext(**options) -> nn.Module:
+    """ConvNeXt of few planes and blocks."""
+    sizes = ((8, 16, 1), (16, 24, 1), (24, 32, 2), (32, None, 1))
+    return tv.convnext.ConvNeXt([tv.convnext.CNBlockConfig(*s) for s in sizes], **options)
+
+
 def small() -> dict:
     """Networks with their input, small enough for a test."""
     options = {"num_classes": CLASSES}
@@ -142,6 +156,11 @@ def small() -> dict:
         "resnet18": (tv.resnet18(**options), x),
         "resnet50": (tv.resnet50(**options), x),
         "densenet121": (tv.densenet121(**options), x),
+        "mobilenet_v2": (tv.mobilenet_v2(width_mult=0.25, dropout=0.0, **options), x),
+        "mobilenet_v3_large": (tv.mobilenet_v3_large(width_mult=0.25, dropout=0.0, **options), x),
+        "mobilenet_v3_small": (tv.mobilenet_v3_small(width_mult=0.25, dropout=0.0, **options), x),
+        "efficientnet_b0": (thin_efficientnet(**options), x),
+        "convnext_tiny": (thin_convnext(**options), x),
         "unet": (UNet(4), images(2, 3, 32, 32)),
         "lstm_lm": (Words(), tokens),
     }

@@ -68,4 +68,4 @@ def test_a_network_has_the_parameters_it_says(call, wanted):
 
 def test_rows_are_found():
     assert len(CALLS) > 45
-    assert len(COUNTED) == 19
+    assert len(COUNTED) == 24

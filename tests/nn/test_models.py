@@ -25,6 +25,8 @@ COUNTS = {
     "resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032,
     "resnet101": 44_549_160, "resnet152": 60_192_808,
     "densenet121": 7_978_856, "unet": 31_037_698,
+    "mobilenet_v2": 3_504_872, "mobilenet_v3_large": 5_483_032, "mobilenet_v3_small": 2_542_856,
+    "efficientnet_b0": 5_288_548, "convnext_tiny": 28_589_128,
 }  # fmt: skip
 OPTIONS = {"_bn": {"batch_norm": True}, "_aux": {"auxiliary": True}}
 
@@ -81,6 +83,11 @@ def small(name):
         "resnet18": lambda: (models.resnet18(CLASSES), x),
         "resnet50": lambda: (models.resnet50(CLASSES), x),
         "densenet121": lambda: (models.densenet121(CLASSES), x),
+        "mobilenet_v2": lambda: (models.mobilenet_v2(CLASSES, 0.25, 0.0), x),
+        "mobilenet_v3_large": lambda: (models.mobilenet_v3_large(CLASSES, 0.25, 0.0), x),
+        "mobilenet_v3_small": lambda: (models.mobilenet_v3_small(CLASSES, 0.25, 0.0), x),
+        "efficientnet_b0": lambda: (models.efficientnet(0.25, 1.0, CLASSES, 0.0, 0.0), x),
+        "convnext_tiny": lambda: (models.convnext((1, 1, 2, 1), (8, 16, 24, 32), CLASSES), x),
         "unet": lambda: (models.unet(width=4), images(2, 3, 32, 32)),
         "lstm_lm": lambda: (models.lstm_lm(WORDS, 8, HIDDEN, dropout=0.0), tokens),
     }  # fmt: skip
@@ -96,18 +103,29 @@ def variable(given):
     return T.TensorType(kind, (None,) * given.ndim)("x")
 
 
-QUICK = ["alexnet", "alexnet_grouped", "vgg16", "resnet18", "unet", "lstm_lm"]
-SLOW = ["vgg19_bn", "googlenet", "resnet50", "densenet121"]
+QUICK = [
+    "alexnet", "alexnet_grouped", "vgg16", "resnet18", "unet", "lstm_lm", "mobilenet_v3_small",
+    "convnext_tiny",
+]  # fmt: skip
+SLOW = [
+    "vgg19_bn", "googlenet", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_large",
+    "efficientnet_b0",
+]  # fmt: skip
 each = pytest.mark.parametrize(
     "name", QUICK + [pytest.param(n, marks=pytest.mark.slow) for n in SLOW]
 )
 
 
+#: Values grow from layer to layer: PyTorch's own float32 is off by 1e-4 of the largest score.
+IN_FLOAT64 = ("mobilenet_v3_large",)
+
+
 @each
 def test_evaluation_is_pytorchs(name):
-    net, given = small(name)
-    x = variable(given)
-    y = symdnn.function([x], net.evaluate()(x))(given)
+    with symdnn.config.change_flags(floatX="float64" if name in IN_FLOAT64 else "float32"):
+        net, given = small(name)
+        x = variable(given)
+        y = symdnn.function([x], net.evaluate()(x))(given.astype(x.dtype))
     wanted = STORED[f"{name}/y"]
     np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
 
@@ -164,7 +182,9 @@ TRAINED = {
     "vgg16": (lambda: models.vgg16(4, True, 0.0, 64), (4, 3, 32, 32)),
     "resnet18": (lambda: models.resnet18(4), (4, 3, 64, 64)),
     "densenet": (lambda: models.densenet((2, 2), 4, 8, 16), (4, 3, 32, 32)),
-}
+    "convnext": (
+        lambda: models.convnext((1, 1), (8, 16), 4, 0.1, layer_scale=0.1), (4, 3, 32, 32)),
+}  # fmt: skip
 SLOW_TRAINED = {
     "alexnet_grouped": (lambda: models.alexnet_grouped(4, 0.0), (2, 3, 227, 227)),
     "vgg19": (lambda: models.vgg19(4, True, 0.0, 64), (4, 3, 32, 32)),
@@ -173,6 +193,9 @@ SLOW_TRAINED = {
     "resnet101": (lambda: models.resnet101(4), (4, 3, 64, 64)),
     "resnet152": (lambda: models.resnet152(4), (4, 3, 64, 64)),
     "densenet121": (lambda: models.densenet121(4), (4, 3, 64, 64)),
+    "mobilenet_v2": (lambda: models.mobilenet_v2(4, 0.25, 0.0), (4, 3, 64, 64)),
+    "mobilenet_v3_small": (lambda: models.mobilenet_v3_small(4, 0.25, 0.0), (4, 3, 64, 64)),
+    "efficientnet": (lambda: models.efficientnet(0.25, 1, 4, 0.0, 0.0), (4, 3, 64, 64)),
 }
 
 
@@ -258,6 +281,9 @@ SINGLE = {
     "googlenet": (lambda: models.googlenet(10, transform_input=True), (3, 64, 64)),
     "resnet18": (lambda: models.resnet18(10), (3, 64, 64)),
     "densenet": (lambda: models.densenet((2, 2), 10, 8, 16), (3, 32, 32)),
+    "mobilenet_v2": (lambda: models.mobilenet_v2(10, 0.25), (3, 32, 32)),
+    "mobilenet_v3_small": (lambda: models.mobilenet_v3_small(10, 0.25), (3, 32, 32)),
+    "convnext": (lambda: models.convnext((1, 1), (8, 16), 10), (3, 32, 32)),
     "unet": (lambda: models.unet(width=2), (3, 16, 32)),
 }
 

@@ -115,11 +115,18 @@ class ConvKernel(OnednnKernel):
         )  # fmt: skip
 
 
+#: oneDNN's ``alpha`` and ``beta`` of activation functions; else 0.
+_NUMBERS = {
+    "soft_relu": (1.0, 0.0), "clip": (0.0, 6.0), "swish": (1.0, 0.0), "hardsigmoid": (1 / 6, 0.5),
+    "hardswish": (1 / 6, 0.5),
+}  # fmt: skip
+
+
 def post_ops(op: Any) -> tuple[tuple[Any, ...], ...]:
     """oneDNN's post-ops of an epilogue: the sum, then the activation (a bias is an operand)."""
     found: list[tuple[Any, ...]] = [("sum", 1.0)] if op.residual else []
     if op.activation:
-        found.append(("eltwise", op.activation, 1.0 if op.activation == "soft_relu" else 0.0, 0.0))
+        found.append(("eltwise", op.activation, *_NUMBERS.get(op.activation, (0.0, 0.0))))
     return tuple(found)
 
 

@@ -7,22 +7,27 @@ dicts unchanged.
 
 from symdnn.nn.models.alexnet import alexnet, alexnet_grouped
 from symdnn.nn.models.bert import Bert, bert_base, bert_large
+from symdnn.nn.models.convnext import convnext, convnext_tiny
 from symdnn.nn.models.densenet import densenet, densenet121
+from symdnn.nn.models.efficientnet import efficientnet, efficientnet_b0
 from symdnn.nn.models.generate import Generator, sample
 from symdnn.nn.models.googlenet import GoogLeNet, googlenet
 from symdnn.nn.models.gpt2 import GPT2, gpt2, gpt2_large, gpt2_medium, gpt2_xl
 from symdnn.nn.models.lenet import lenet, lenet5
 from symdnn.nn.models.llama import Llama, llama, llama2_7b, tinyllama
 from symdnn.nn.models.lstm_lm import LanguageModel, lstm_lm
+from symdnn.nn.models.mobilenet import mobilenet_v2, mobilenet_v3_large, mobilenet_v3_small
 from symdnn.nn.models.resnet import ResNet, resnet18, resnet34, resnet50, resnet101, resnet152
 from symdnn.nn.models.unet import UNet, unet
 from symdnn.nn.models.vgg import vgg16, vgg19
 from symdnn.nn.models.vit import VisionTransformer, vit_b_16
 
 __all__ = [
-    "GPT2", "Bert", "Generator", "GoogLeNet", "LanguageModel", "Llama", "ResNet", "UNet",
-    "VisionTransformer", "alexnet", "alexnet_grouped", "bert_base", "bert_large", "densenet",
-    "densenet121", "googlenet", "gpt2", "gpt2_large", "gpt2_medium", "gpt2_xl", "lenet", "lenet5",
-    "llama", "llama2_7b", "lstm_lm", "resnet101", "resnet152", "resnet18", "resnet34", "resnet50",
-    "sample", "tinyllama", "unet", "vgg16", "vgg19", "vit_b_16",
+    "Bert", "GPT2", "Generator", "GoogLeNet", "LanguageModel", "Llama", "ResNet", "UNet",
+    "VisionTransformer", "alexnet", "alexnet_grouped", "bert_base", "bert_large", "convnext",
+    "convnext_tiny", "densenet", "densenet121", "efficientnet", "efficientnet_b0", "googlenet",
+    "gpt2", "gpt2_large", "gpt2_medium", "gpt2_xl", "lenet", "lenet5", "llama", "llama2_7b",
+    "lstm_lm", "mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "resnet101",
+    "resnet152", "resnet18", "resnet34", "resnet50", "sample", "tinyllama", "unet", "vgg16",
+    "vgg19", "vit_b_16",
 ]  # fmt: skip

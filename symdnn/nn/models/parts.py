@@ -11,13 +11,18 @@ import numpy as np
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.nn.layers.activation import ReLU
+from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
 from symdnn.nn.layers.containers import Sequential
 from symdnn.nn.layers.conv import SpatialConvolution
 from symdnn.nn.layers.norm import SpatialBatchNormalization
 from symdnn.nn.layers.shaping import View
+from symdnn.nn.modules.arguments import as_batch
 from symdnn.nn.modules.module import Module
 
-__all__ = ["PLANES", "ConvNorm", "Stages", "conv", "flat", "he_fan_out", "numbered"]
+__all__ = [
+    "PLANES", "Classifier", "ConvNorm", "Stages", "conv", "flat", "he_fan_out", "make_divisible",
+    "numbered",
+]  # fmt: skip
 
 #: The axis of the planes, of a batch of images and of one image alone.
 PLANES = -3
@@ -73,6 +78,27 @@ class ConvNorm(Module):
     def forward(self, x: Variable) -> Any:
         """(N, outputs, height, width)."""
         return self.relu(self.bn(self.conv(x)))
+
+
+class Classifier(Module):
+    """``features`` averaged over all positions, ``flatten``, ``classifier``."""
+
+    def __init__(self, features: Module, classifier: Module, flatten: Module) -> None:
+        self.features = features
+        self.avgpool = SpatialAdaptiveAveragePooling(1, 1)
+        self.flatten = flatten
+        self.classifier = classifier
+
+    def forward(self, x: Variable) -> Any:
+        """Class scores (N, classes) of images (N, 3, height, width), or of one image alone."""
+        batch, restore = as_batch(self, x, 4, "(batch, 3, height, width) or (3, height, width)")
+        return restore(self.classifier(self.flatten(self.avgpool(self.features(batch)))))
+
+
+def make_divisible(planes: float, divisor: int = 8) -> int:
+    """The multiple of ``divisor`` nearest to ``planes``, at least ``divisor`` and 0.9 of it."""
+    nearest = max(divisor, int(planes + divisor / 2) // divisor * divisor)
+    return nearest if nearest >= 0.9 * planes else nearest + divisor
 
 
 def flat(features: int) -> View:

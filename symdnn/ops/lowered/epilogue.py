@@ -30,8 +30,7 @@ from symdnn.ops.core.scalar import (
     number_of_text,
 )
 from symdnn.ops.elementwise.arithmetic import cast
-from symdnn.ops.elementwise.scalar_meaning import meaning
-from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.activation import Activation, program_of
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.lowered.lowered import LoweredLate
 
@@ -83,10 +82,10 @@ class Affine:
             found.append("residual" if self.residual == 1 else f"residual={self.residual}")
         return [*found, *["bias"] * self.bias, *[self.activation] * bool(self.activation)]
 
-    def epilogue(self, dtype: str, activation: Elemwise | None, factors: str = "") -> Epilogue:
+    def epilogue(self, dtype: str, activation: Activation | None, factors: str = "") -> Epilogue:
         """The epilogue as a program whose operands and result have ``dtype``.
 
-        ``activation`` is the activation function's op. The accumulator has the dtype for multiplied
+        ``activation`` is the activation function. The accumulator has the dtype for multiplied
         operands of dtype ``factors`` (default: ``dtype``).
         """
         operands = tuple(n for n, on in zip(OPERANDS, (self.residual != 0, self.bias)) if on)
@@ -99,7 +98,7 @@ class Affine:
             scales = name == RESIDUAL and self.residual != 1
             total = total + (more * float(self.residual) if scales else more)
         if activation is not None:
-            program = meaning(activation, (work,))
+            program = program_of(activation, work)
             assert program is not None, f"{activation} has no scalar program"
             (total,) = p.inline(program, [total])
         return Epilogue(p.program([total.cast(dtype, RESULT)]), operands)
@@ -170,8 +169,10 @@ class Epilogue:
 
 #: The result is written as it is.
 NO_EPILOGUE = None
-#: Pairs of a library's name and the activation function's op.
-Activations = tuple[tuple[str, Elemwise], ...]
+#: Pairs of a library's name and the activation function.
+Activations = tuple[tuple[str, Activation], ...]
+#: Instructions whose two operands may be exchanged.
+_COMMUTES = ("add", "mul", "min", "max")
 
 
 # -- recognising the form of a program ------------------------------------------------------------
@@ -207,23 +208,29 @@ def _before_cast(p: ScalarProgram, value: int) -> int:
     return step.args[0] if step is not None and narrows else value
 
 
-def _before(p: ScalarProgram, end: int, op: Elemwise) -> int | None:
-    """The value ``x`` with ``end = op(x)``; None if ``end`` has not this form."""
-    q = meaning(op, (p.dtype_of(end),))
-    bound: dict[int, int] = {}
+def _before(p: ScalarProgram, end: int, activation: Activation) -> int | None:
+    """The value ``x`` with ``end = activation(x)``; None if ``end`` has not this form."""
+    q = program_of(activation, p.dtype_of(end))
 
-    def same(a: int, b: int) -> bool:
+    def argument(a: int, b: int, x: int | None) -> int | None:
+        """``x``, if value a of p is value b of q; of q's input if ``x`` is None, -1 if not."""
         assert q is not None
         mine, its = _step(p, a), _step(q, b)
         if its is None:
-            return bound.setdefault(b, a) == a
+            return a if x in (None, a) else -1
         if mine is None or (mine.name, mine.dtype, mine.value) != (its.name, its.dtype, its.value):
-            return False
-        return len(mine.args) == len(its.args) and all(map(same, mine.args, its.args))
+            return -1
+        orders = [mine.args, mine.args[::-1]] if mine.name in _COMMUTES else [mine.args]
+        for args in orders:
+            found = x
+            for left, right in zip(args, its.args, strict=True):
+                found = argument(left, right, found) if found != -1 else -1
+            if found != -1:
+                return found
+        return -1
 
-    if q is None or not same(end, q.outputs[0]):
-        return None
-    return bound.get(0)
+    found = None if q is None else argument(end, q.outputs[0], None)
+    return None if found == -1 else found
 
 
 def _linear(p: ScalarProgram, end: int) -> dict[int | None, float] | None:
@@ -283,8 +290,8 @@ class EpilogueRules:
     saves_sums: bool = False
     through_reshape: bool = False
 
-    def op_of(self, word: str) -> Elemwise | None:
-        """The op of an activation function's name; raises KeyError for an unknown name."""
+    def op_of(self, word: str) -> Activation | None:
+        """The activation function of a name; raises KeyError for an unknown name."""
         return dict(self.activations)[word] if word else None
 
     def takes(self, e: Epilogue, factors: str) -> bool:

@@ -10,13 +10,19 @@ for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from symdnn.graph.op import Op
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
 from symdnn.ops.elementwise.math import Tanh
-from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.activation import (
+    HARD_SIGMOID,
+    HARD_SWISH,
+    RELU6,
+    SWISH,
+    Activation,
+)
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
 from symdnn.ops.lowered.lowered import LoweredLate
 
@@ -32,9 +38,10 @@ __all__ = [
 ]  # fmt: skip
 
 #: Activation functions of epilogues, by oneDNN's names.
-ACTIVATIONS: dict[str, Elemwise] = {
+ACTIVATIONS: dict[str, Activation] = {
     "relu": Relu(), "tanh": Tanh(), "logistic": Sigmoid(), "soft_relu": Softplus(),
-    "gelu_erf": Gelu(), "gelu_tanh": GeluTanh(),
+    "gelu_erf": Gelu(), "gelu_tanh": GeluTanh(), "clip": RELU6, "swish": SWISH,
+    "hardsigmoid": HARD_SIGMOID, "hardswish": HARD_SWISH,
 }  # fmt: skip
 
 
@@ -76,7 +83,7 @@ _EPILOGUES = EpilogueRules(tuple(ACTIVATIONS.items()), ("float32",))
 class OneDnnMatmul(EpilogueOp, OneDnnBase):
     """A GEMM or batched GEMM. (``dnnl_matmul`` with bias, sum and eltwise post-ops)"""
 
-    rules: ClassVar[EpilogueRules] = _EPILOGUES
+    rules: ClassVar[EpilogueRules] = replace(_EPILOGUES, through_reshape=True)
 
 
 # -- convolution -----------------------------------------------------------------------------------

@@ -16,13 +16,14 @@ flag ``gpu.epilogue`` switches this off on a GPU, the tag ``epilogue`` on all ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
 from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
@@ -104,7 +105,75 @@ def chain_at(op: EpilogueOp, node: Apply) -> Chain:
     return Chain(op, epilogue, tuple(op_inputs), node.outputs[0], operands)
 
 
-# -- adding one op --------------------------------------------------------------------------------
+# -- adding ops -----------------------------------------------------------------------------------
+
+#: Ops of one activation function, at most: x / 6 + 1 / 2 limited to 0 .. 1 and times x are four.
+_MAX_FORMULA_OPS = 6
+
+
+def _longer(chain: Chain, groups: Groups) -> tuple[Chain, Apply] | None:
+    """The chain with what reads it in the epilogue, and the last node; None where impossible."""
+    formula = _formula(chain.value, groups)
+    if formula:
+        out = formula[-1].outputs[0]
+        program = _composed(chain.value, formula, groups)
+        epilogue = chain.epilogue.then(program, [None])
+        return replace(chain, epilogue=epilogue, value=out), formula[-1]
+    if not groups.context.only_user(chain.value):
+        return None
+    (user,) = groups.fgraph.user_nodes(chain.value)
+    longer = _extended(chain, user, groups) if user in groups.members else None
+    return None if longer is None else (longer, user)
+
+
+def _formula(value: Variable, groups: Groups) -> list[Apply]:
+    """Nodes that compute a function of ``value`` and numbers alone, the result's last.
+
+    They end where all of its readers have led to one node. Empty where there is none.
+    """
+    known, waiting = {value}, _readers(value, groups)
+    found: list[Apply] = []
+    while waiting and len(found) < _MAX_FORMULA_OPS:
+        ready = [n for n in waiting if _is_function_of(n, known)]
+        if not ready:
+            break
+        node = ready[0]
+        found.append(node)
+        if len(waiting) == 1:
+            return found
+        known.add(node.outputs[0])
+        more = _readers(node.outputs[0], groups)
+        waiting = [n for n in dict.fromkeys([*waiting, *more]) if n is not node] if more else []
+    return []
+
+
+def _readers(v: Variable, groups: Groups) -> list[Apply]:
+    """Readers that elementwise fusion would take; empty if there is another one."""
+    nodes = [] if groups.fgraph.is_output(v) else groups.fgraph.user_nodes(v)
+    pattern = v.type.broadcastable
+    same = all(
+        n in groups.members and len(n.outputs) == 1 and n.outputs[0].type.broadcastable == pattern
+        for n in nodes
+    )
+    return nodes if same else []
+
+
+def _is_function_of(node: Apply, known: set[Variable]) -> bool:
+    return all(v in known or number_in(v) is not None for v in node.inputs)
+
+
+def _composed(value: Variable, nodes: Sequence[Apply], groups: Groups) -> ScalarProgram:
+    """The program of nodes that compute a function of ``value``."""
+    p = Builder((value.type.dtype,))
+    at = {value: p.input(0)}
+    for node in nodes:
+        program = groups.members[node].program
+        args = [
+            at[v] if v in at else p.const(number_in(v), dtype)
+            for v, dtype in zip(node.inputs, program.inputs, strict=True)
+        ]
+        (at[node.outputs[0]],) = p.inline(program, args)
+    return p.program([at[nodes[-1].outputs[0]]])
 
 
 def _extended(chain: Chain, user: Apply, groups: Groups) -> Chain | None:
@@ -217,19 +286,31 @@ def without_factor(v: Variable, context: Context) -> tuple[Variable, float]:
 
 def _best(start: Chain, groups: Groups) -> Chain | None:
     """The longest chain from ``start`` that saves memory traffic; None if there is none."""
-    context, chain, best = groups.context, start, None
-    while context.only_user(chain.value):
-        (user,) = groups.fgraph.user_nodes(chain.value)
-        if _is_reshape_of_gemm(chain, user, context):
-            chain = replace(chain, value=user.outputs[0], reshape=user)
+    chain, best, unknown = start, None, 0
+    while unknown < _MAX_FORMULA_OPS:
+        behind = _behind_reshape(chain, groups)
+        if behind is not None:
+            chain = behind
             continue
-        longer = _extended(chain, user, groups) if user in groups.members else None
-        if longer is None or longer.terms is None:
+        longer = _longer(chain, groups)
+        if longer is None:
             break
-        chain = _with_rounded_bias(longer, context)
-        if chain.is_taken and _saves_traffic(chain, groups, groups.group[user]):
+        chain, last = longer
+        chain = _with_rounded_bias(chain, groups.context)
+        unknown = unknown + 1 if chain.terms is None else 0
+        if chain.is_taken and _saves_traffic(chain, groups, groups.group[last]):
             best = chain
     return best
+
+
+def _behind_reshape(chain: Chain, groups: Groups) -> Chain | None:
+    """The chain with the reshape that alone reads it; None if there is none."""
+    if not groups.context.only_user(chain.value):
+        return None
+    (user,) = groups.fgraph.user_nodes(chain.value)
+    if not _is_reshape_of_gemm(chain, user, groups.context):
+        return None
+    return replace(chain, value=user.outputs[0], reshape=user)
 
 
 def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:

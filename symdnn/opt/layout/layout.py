@@ -44,6 +44,8 @@ __all__ = ["RULES", "choose_layout", "layout_text"]
 
 #: The cost of reading a value directly in the other layout, relative to that of a reorder.
 _STRIDED_READ_COST = 0.4
+#: The cost of a reorder that is a view: far below that of any copy.
+_VIEW_COST_BYTES = 1e-3
 
 
 @graph_rewrite("layout", tags=("cudnn", "onednn", "channels_last"), name="choose_layout")
@@ -147,8 +149,8 @@ def _min_cut(context: Context, order: Sequence[Apply], fixed: set[Apply]) -> set
     """The nodes with NHWC in the assignment that moves the fewest bytes.
 
     On a CPU a direct read of the other layout costs more than a reorder. There, of equally cheap
-    cuts, the one farthest from the convolutions is taken, so that more ops may join their
-    epilogues.
+    cuts, the one farthest from the convolutions is taken, and a reorder that is a view costs a
+    little, so that more ops may join their epilogues.
     """
     network, sizes = FlowNetwork(), GuessedSizes(context.shapes, order)
     on_gpu = context.target.kind == "cuda"
@@ -159,9 +161,13 @@ def _min_cut(context: Context, order: Sequence[Apply], fixed: set[Apply]) -> set
             network.fix(node, at_source=False)
     network.fix(None, at_source=False)  # None stands for the graph's inputs and outputs
     for v in context.fgraph.variables:
-        if is_image(v.type) and not isinstance(v, Constant) and not _is_free(v, last_order):
+        if not is_image(v.type) or isinstance(v, Constant):
+            continue
+        if not _is_free(v, last_order):
             cost = sizes.elements(v) * numpy_dtype(v.type.dtype).itemsize
             _add_value(network, context.fgraph, v, cost, strided_reads=on_gpu)
+        elif not on_gpu and v.owner is not None and may_have_nhwc(v.owner):
+            _add_value(network, context.fgraph, v, _VIEW_COST_BYTES, strided_reads=False)
     return {n for n in network.at_source(largest=not on_gpu) if isinstance(n, Apply)}
 
 

@@ -15,6 +15,7 @@ from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.lowered.activation import program_of
 from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueRules, Operand
 from symdnn.ops.vendor.gpublas import ACTIVATIONS, GpuGemm
 from symdnn.ops.vendor.gpudnn_epilogue import CONV_ACTIVATIONS
@@ -99,7 +100,7 @@ def test_what_no_library_has_words_for(op, dtype):
 def test_each_activation_of_each_library_is_found(words, dtype):
     for word, op in words.items():
         e = binary(Add(), start(dtype), dtype, Operand(BIAS, dtype))
-        e = e.then(meaning(op, (dtype,)), [None])
+        e = e.then(program_of(op, dtype), [None])
         assert e.affine(tuple(words.items())) == Affine(bias=True, activation=word)
 
 
@@ -165,7 +166,7 @@ def test_operands_that_do_not_fit_are_refused():
     with pytest.raises(TypeMismatch, match="accumulated in float32, got float64"):
         op.output_types([f("float64", s.shape) for s in (x, y, z, b)])
     with pytest.raises(TypeMismatch, match="wanted one of"):
-        OneDnnMatmul(Dot()).ending(activation="swish")
+        OneDnnMatmul(Dot()).ending(activation="mish")
     unknown = OneDnnMatmul(Dot(), epilogue=binary(Add(), start("float32"), "float32", 1.0))
     with pytest.raises(TypeMismatch, match="an epilogue of alpha, residual, bias"):
         _ = unknown.alpha

@@ -1,0 +1,98 @@
+"""Activation functions of several ops in the epilogues of oneDNN: where they join, and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.cpu.onednn import library
+from symdnn.graph.op import Op
+from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnMatmul
+from tests.seeded import new_rng
+
+pytestmark = [
+    pytest.mark.cpu,
+    pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not there"),
+]
+
+FORMULAS: dict[str, Any] = {
+    "clip": lambda x: T.nnet.clipped_relu(x, 6),
+    "swish": T.nnet.silu,
+    "hardsigmoid": nn.HardSigmoid(),
+    "hardswish": nn.HardSwish(),
+}
+NEAR_MISSES: dict[str, Any] = {
+    "another ceiling": lambda x: T.nnet.clipped_relu(x, 5),
+    "another slope": lambda x: T.nnet.swish(x, 2.0),
+    "two arguments": lambda x: x * T.nnet.sigmoid(x + 1),
+}
+
+
+def convolved(x: Any, w: Any, b: Any) -> Any:
+    y = T.nnet.conv2d(x, w, border_mode=(1, 1), filter_flip=False)
+    return y + b.dimshuffle("x", 0, "x", "x")
+
+
+def drawn() -> tuple[np.ndarray, ...]:
+    rng = new_rng()
+    shapes = ((2, 8, 9, 9), (16, 8, 3, 3), (16,))
+    return tuple(rng.normal(size=s).astype("float32") for s in shapes)
+
+
+def ops(f: Any, kind: type[Op]) -> list[Any]:
+    return [n.op for n in f.fgraph.toposort() if isinstance(n.op, kind)]
+
+
+def compiled(build: Any, excluding: str = "") -> Any:
+    x, w, b = T.tensor4("x"), T.tensor4("w"), T.vector("b")
+    y = build(convolved(x, w, b))
+    mode = symdnn.Mode().excluding(excluding) if excluding else None
+    return symdnn.function([x, w, b], y, mode=mode)
+
+
+@pytest.mark.parametrize("word", FORMULAS)
+def test_a_formula_is_the_epilogue_and_gives_its_values(word: str) -> None:
+    f, plain = compiled(FORMULAS[word]), compiled(FORMULAS[word], "epilogue")
+    assert [op.activation for op in ops(f, OneDnnConv)] == [word]
+    assert not ops(f, FusedElemwise)
+    assert ops(plain, OneDnnConv)[0].is_plain
+    given = drawn()
+    np.testing.assert_allclose(f(*given), plain(*given), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_another_function_stays_behind(name: str) -> None:
+    f, given = compiled(NEAR_MISSES[name]), drawn()
+    assert not any(op.activation == "swish" or op.activation == "clip" for op in ops(f, OneDnnConv))
+    wanted = compiled(NEAR_MISSES[name], "epilogue")(*given)
+    np.testing.assert_allclose(f(*given), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_what_others_read_is_not_swallowed() -> None:
+    f, plain = (compiled(lambda y: [y, T.nnet.silu(y)], word) for word in ("", "epilogue"))
+    assert [op.activation for op in ops(f, OneDnnConv)] == [""]
+    given = drawn()
+    for a, b in zip(f(*given), plain(*given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_factors_of_planes_are_two_convolutions_and_a_product() -> None:
+    x = T.tensor("float32", (2, 16, 5, 5), name="x")
+    f = symdnn.function([x], nn.SqueezeExcitation(16, 8, nn.SiLU)(x))
+    assert [op.activation for op in ops(f, OneDnnConv)] == ["swish", "logistic"]
+    assert not ops(f, FusedElemwise)
+
+
+def test_a_dense_layer_of_more_dimensions_adds_its_bias_and_activates() -> None:
+    layer, x = nn.Linear(8, 16), T.tensor3("x")
+    f = symdnn.function([x], nn.GELU()(layer(x)))
+    assert [(op.bias, op.activation) for op in ops(f, OneDnnMatmul)] == [(True, "gelu_erf")]
+    value = new_rng().normal(size=(2, 5, 8)).astype("float32")
+    plain = symdnn.function([x], nn.GELU()(layer(x)), mode=symdnn.Mode().excluding("epilogue"))
+    np.testing.assert_allclose(f(value), plain(value), rtol=1e-5, atol=1e-5)
