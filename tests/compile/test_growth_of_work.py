@@ -27,7 +27,7 @@ CHAINS = {
 }
 
 
-#: Steps of a chain that is deeper than Python may recurse, and the most frames that Python has then.
+#: Steps of a chain that is deeper than Python may recurse, and the most frames of Python then.
 DEPTH, MOST_FRAMES = 600, 400
 
 
