@@ -19,13 +19,16 @@ def read(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def hints(tree: ast.Module) -> Iterator[ast.expr]:
+def hints(tree: ast.AST) -> Iterator[ast.expr]:
     """Annotations of parameters, results and assignments."""
-    for node in ast.walk(tree):
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):  # it has none
+            continue
         if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
             yield node.annotation
         elif isinstance(node, ast.FunctionDef) and node.returns is not None:
             yield node.returns
+        yield from hints(node)
 
 
 def names(hint: ast.expr, of_alias: bool = False) -> Iterator[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -41,7 +43,7 @@ class Applied:
 class RewriteProfile:
     """Counts and times of all rewrites of one compilation."""
 
-    rewrites: dict[str, Applied] = field(default_factory=dict)
+    rewrites: dict[str, Applied] = field(default_factory=lambda: defaultdict(Applied))
     phases: dict[str, float] = field(default_factory=dict)
     #: Flags without effect here, each with the reason; reports show them.
     notes: tuple[str, ...] = ()
@@ -77,16 +79,27 @@ def run_rewrites(
 
     Graph rewrites run once, first. Node rewrites for another kind of target are left out.
     """
-    for rule in rules:
-        if isinstance(rule, GraphRewrite):
-            start = time.perf_counter()
-            _run_on_graph(rule, context)
-            entry = profile.rewrites.setdefault(rule.name, Applied())
-            entry.tried += 1
-            entry.seconds += time.perf_counter() - start
-    here = (None, context.target.kind)
-    node_rules = [r for r in rules if isinstance(r, Rewrite) and r.target in here]
-    return _Worklist(node_rules, context, profile, observer).run() if node_rules else 0
+    of_graphs, of_nodes = _sorted_out(tuple(rules), context.target.kind)
+    for rule in of_graphs:
+        start = time.perf_counter()
+        _run_on_graph(rule, context)
+        entry = profile.rewrites[rule.name]
+        entry.tried += 1
+        entry.seconds += time.perf_counter() - start
+    return _Worklist(of_nodes, context, profile, observer).run() if of_nodes else 0
+
+
+@lru_cache(maxsize=256)
+def _sorted_out(
+    rules: tuple[Rewrite | GraphRewrite, ...], kind: str
+) -> tuple[tuple[GraphRewrite, ...], RuleTable | None]:
+    """Graph rewrites, and the table of node rewrites for a kind of target: None without any.
+
+    Compilations share the table, with what it has found for kinds of nodes.
+    """
+    of_nodes = [r for r in rules if isinstance(r, Rewrite) and r.target in (None, kind)]
+    of_graphs = tuple(r for r in rules if isinstance(r, GraphRewrite))
+    return of_graphs, RuleTable(of_nodes) if of_nodes else None
 
 
 def _run_on_graph(rule: GraphRewrite, context: Context) -> None:
@@ -122,14 +135,14 @@ class _Worklist:
 
     def __init__(
         self,
-        rules: Sequence[Rewrite],
+        table: RuleTable,
         context: Context,
         profile: RewriteProfile,
         observer: Observer | None,
     ) -> None:
         self.context, self.observer = context, observer
-        self.entries = {r.name: profile.rewrites.setdefault(r.name, Applied()) for r in rules}
-        self.rules_of = RuleTable(rules).of
+        self.entries = profile.rewrites
+        self.rules_of = table.of
         #: A heap of (height, number of arrival, node), and the nodes in it.
         self.heap: list[tuple[int, int, Apply]] = []
         self.queue: set[Apply] = set()

@@ -15,7 +15,7 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.engine import Observer, RewriteProfile, run_rewrites
-from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
+from symdnn.opt.phases import RULES, Selection, rules_by_phase
 from symdnn.opt.precision.amp import mixed_precision, precision_note
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.registry import outside
@@ -45,9 +45,9 @@ def optimise(
     if config.optimizer_verbose:
         observer = _also_printing(observer)
     context = Context(fgraph, target, config.deterministic == "more", capabilities=capabilities)
-    for phase in PHASES:
+    for phase, of_phase in rules_by_phase(selection, rules).items():
         start = time.perf_counter()
-        _run_phase(rules_of_phase(phase, selection, rules), context, profile, observer, {})
+        _run_phase(of_phase, context, profile, observer, {})
         profile.phases[phase] = time.perf_counter() - start
         if after_phase is not None:
             after_phase(phase)

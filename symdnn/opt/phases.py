@@ -5,8 +5,9 @@ Deleting a line here removes the behaviour.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from symdnn.opt.canonicalize import (
     algebra,
@@ -31,7 +32,7 @@ from symdnn.opt.scan import scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 from symdnn.stable import rules as stable
 
-__all__ = ["PHASES", "RULES", "Selection", "rules_of_phase"]
+__all__ = ["PHASES", "RULES", "Selection", "rules_by_phase"]
 
 #: Each phase runs to a fixed point before the next one starts.
 PHASES = (
@@ -122,12 +123,14 @@ class Selection:
         return Selection(self.include, self.exclude, self.require | frozenset(tags))
 
 
-def rules_of_phase(
-    phase: str, selection: Selection, rules: Iterable[Rewrite | GraphRewrite] = RULES
-) -> Sequence[Rewrite | GraphRewrite]:
-    """The selected rules of ``phase``, and those of earlier phases that run again in it."""
-    again = RERUN_PHASES.get(phase, frozenset())
-    return [
-        r for r in rules
-        if (r.phase == phase or r.phase in again or "cleanup" in r.tags) and selection.takes(r)
-    ]  # fmt: skip
+@lru_cache(maxsize=64)
+def rules_by_phase(
+    selection: Selection, rules: tuple[Rewrite | GraphRewrite, ...] = RULES
+) -> Mapping[str, tuple[Rewrite | GraphRewrite, ...]]:
+    """The selected rules of each phase, with those of earlier phases that run again in it."""
+    selected = [r for r in rules if selection.takes(r)]
+    again = {phase: {phase, *RERUN_PHASES.get(phase, ())} for phase in PHASES}
+    return {
+        phase: tuple(r for r in selected if r.phase in again[phase] or "cleanup" in r.tags)
+        for phase in PHASES
+    }

@@ -161,6 +161,9 @@ class Rewrite(Generic[OpT]):
     #: Whether it is tried on a node only after all rewrites of the phase that are no last resort.
     last_resort: bool = False
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # each compilation asks those of all rewrites
+
     def __call__(self, node: Apply[OpT], context: Context) -> Sequence[Variable | None] | None:
         """Replacements of the node's outputs with equal types; None if it does not apply."""
         result = self.function(node, context)
@@ -188,6 +191,9 @@ class GraphRewrite:
     phase: str
     function: Callable[[Context], None]
     tags: frozenset[str] = frozenset()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 def rewrite(

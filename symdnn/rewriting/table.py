@@ -11,6 +11,9 @@ from symdnn.rewriting.rewrite import Rewrite
 
 __all__ = ["RuleTable"]
 
+#: Kinds of nodes of which a table keeps the answers.
+MAX_KINDS = 5000
+
 
 class RuleTable:
     """Rewrites in order, looked up by a node; answers are cached by kind of node.
@@ -27,6 +30,8 @@ class RuleTable:
         key = (type(node.op), makers(node))
         found = self._found.get(key)
         if found is None:
+            if len(self._found) >= MAX_KINDS:
+                self._found = {}
             found = self._found[key] = self._of_kind(*key)
         return found
 

@@ -122,7 +122,7 @@ def test_an_entry_that_is_used_is_young_again(tmp_path):
 
 
 PARALLEL = """
-import sys, warnings
+import os, sys, traceback, warnings
 warnings.simplefilter("error")
 from pathlib import Path
 from symdnn.config import config
@@ -130,22 +130,35 @@ from symdnn.disk import space
 from symdnn.disk.store import Store
 things, folder = Store("things", ".o", b"test-1\\n"), Path(sys.argv[1])
 keys = [f"{k:064x}" for k in range(40)]
-for turn in range(30):
-    for key in keys:
-        body = things.get(key, folder)
-        assert body in (None, key.encode() * 100), body
-        if body is None:
-            things.put(key, key.encode() * 100, folder)
-    space.bound(folder, 100_000)
+
+def work():
+    for turn in range(30):
+        for key in keys:
+            body = things.get(key, folder)
+            assert body in (None, key.encode() * 100), body
+            if body is None:
+                things.put(key, key.encode() * 100, folder)
+        space.bound(folder, 100_000)
+
+children = []
+for _ in range(16):
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
 """
 
 
 def test_processes_that_write_read_and_make_room_at_once(tmp_path):
     """40 entries of 6.4 KB where 100 KB are allowed."""
-    running = [
-        subprocess.Popen([sys.executable, "-c", PARALLEL, str(tmp_path)], stderr=subprocess.PIPE)
-        for _ in range(16)
-    ]
-    ended = [p.communicate(timeout=300)[1] for p in running]
-    assert [p.returncode for p in running] == [0] * 16, ended
+    done = subprocess.run(
+        [sys.executable, "-c", PARALLEL, str(tmp_path)], capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.strip() == str([0] * 16), done.stderr
     assert not [n for n in os.listdir(tmp_path) if n.endswith(".part")]

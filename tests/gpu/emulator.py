@@ -25,6 +25,9 @@ from symdnn.graph.type import numpy_dtype
 SHIM = (Path(__file__).parent / "host_shim.h").read_text()
 AVAILABLE = shutil.which("g++") is not None
 _FOLDER = Path(tempfile.gettempdir()) / "symdnn-emulated"
+#: C's own headers, not the templates around them, which take g++ longer than a kernel does.
+_COMMAND = ["g++", "-std=c++17", "-nostdinc++", "-O1", "-w", "-fwrapv", "-ffp-contract=off"]
+_COMMAND += ["-shared", "-fPIC", *(["-fuse-ld=gold"] if shutil.which("ld.gold") else [])]
 
 _AFTER_COMMON = """
 static inline float float_of(f16 h) { return (float)shim_bits<_Float16>(h.bits); }
@@ -60,9 +63,8 @@ def _compile(text: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
         code, out = Path(folder) / "kernel.cc", Path(folder) / "kernel.so"
         code.write_text(text)
-        command = ["g++", "-std=c++17", "-O1", "-w", "-fwrapv", "-ffp-contract=off", "-shared"]
         done = subprocess.run(
-            [*command, "-fPIC", "-o", str(out), str(code)], capture_output=True, text=True
+            [*_COMMAND, "-o", str(out), str(code)], capture_output=True, text=True
         )
         assert done.returncode == 0, f"g++ refused a kernel:\n{done.stderr[:4000]}"
         out.replace(path)

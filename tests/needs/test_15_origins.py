@@ -81,14 +81,22 @@ def note(passes: dict[str, list[str]], fgraph: FunctionGraph, phase: str) -> Non
     passes[phase] += without_line(fgraph.nodes)
 
 
+@pytest.fixture(scope="module")
+def programs() -> list[tuple[list[Variable], list[Variable]]]:
+    """The program of each record."""
+    return [users_program(case, draw(case)) for case in CASES]
+
+
 @targets
-def test_every_node_of_every_pass_has_the_users_line(target: str) -> None:
+def test_every_node_of_every_pass_has_the_users_line(
+    target: str, programs: list[tuple[list[Variable], list[Variable]]]
+) -> None:
     """The ops one by one, in one test for each target: it takes a millisecond a node."""
     mode = Mode(target=target)
     passes: dict[str, list[str]] = defaultdict(list)
     machine = resolve_target(mode.target, explain=False)
-    for case in CASES:
-        fgraph = FunctionGraph(*users_program(case, draw(case)))
+    for program in programs:
+        fgraph = FunctionGraph(*program)
         after = partial(note, passes, fgraph)
         optimise(fgraph, machine, mode.selection, CAPABILITIES, after_phase=after)
         passes["program"] += without_line(of_program(program_of(fgraph, machine, mode)))
@@ -110,11 +118,10 @@ def wrong_shapes(case: OpCase, arrays: list[np.ndarray]) -> Iterator[list[tuple[
                 yield [*shapes[:i], (*shape[:d], n + 1, *shape[d + 1 :]), *shapes[i + 1 :]]
 
 
-def fails(case: OpCase, shapes: list[tuple[int, ...]], target: str) -> SymdnnError | None:
-    """The shape error of one record at these sizes, as planned or else as called on the CPU."""
-    arrays = draw(case)
-    vs, outs = users_program(case, arrays, gradients=False)
-    f = function(vs, outs, mode=Mode(target=target), on_unused_input="ignore")
+def fails(
+    f: Function, arrays: list[np.ndarray], shapes: list[tuple[int, ...]], target: str
+) -> SymdnnError | None:
+    """The shape error of a function at these sizes, as planned or else as called on the CPU."""
     try:
         f.stages.specialise(dict(zip(f.stages.fgraph.inputs, shapes)))
     except ShapeMismatch as error:
@@ -133,8 +140,13 @@ def test_a_shape_error_of_a_compiled_node_prints_the_users_line(target: str) -> 
     """All ops with several operands, at the sizes of a call, fused and lowered as they are."""
     found, wrong = 0, []
     for case in CASES:
-        for shapes in wrong_shapes(case, draw(case)):
-            error = fails(case, shapes, target)
+        arrays = draw(case)
+        if not (wrong_ones := list(wrong_shapes(case, arrays))):
+            continue
+        vs, outs = users_program(case, arrays, gradients=False)
+        f = function(vs, outs, mode=Mode(target=target), on_unused_input="ignore")
+        for shapes in wrong_ones:
+            error = fails(f, arrays, shapes, target)
             if error is not None:
                 found += 1
                 if "in users_program" not in said(error):

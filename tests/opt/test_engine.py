@@ -19,7 +19,7 @@ from symdnn.ops.elementwise.math import exp
 from symdnn.ops.random.random import random_uniform
 from symdnn.opt import engine
 from symdnn.opt.engine import RewriteProfile, run_rewrites
-from symdnn.opt.phases import PHASES, Selection, rules_of_phase
+from symdnn.opt.phases import PHASES, Selection, rules_by_phase
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 
@@ -92,7 +92,7 @@ def test_every_rule_has_a_known_phase_and_later_phases_repeat_earlier_rules() ->
     everything = Selection(frozenset({"fast_run", "fast_compile"}))
     assert {r.phase for r in RULES} <= set(PHASES)
     canonical, stable = (
-        {r.name for r in rules_of_phase(p, everything)} for p in ("canonicalize", "stabilize")
+        {r.name for r in rules_by_phase(everything)[p]} for p in ("canonicalize", "stabilize")
     )
     assert canonical < stable
 

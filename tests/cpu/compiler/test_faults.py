@@ -176,19 +176,19 @@ def test_a_full_disk_is_one_warning(tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("damage", ["cut", "emptied", "changed"])
-def test_damaged_entries_are_dropped_and_made_anew(tmp_path, damage):
+def test_damaged_entries_are_dropped_and_made_anew(tmp_path):
+    """Cut off, emptied and changed in the middle."""
     ran("", tmp_path, "cpu.compile=always")
-    entries = sorted(tmp_path.rglob("*.o"))
-    assert entries
-    good = entries[0].read_bytes()
-    middle = len(good) // 2
-    bad = {"cut": good[:middle], "emptied": b"", "changed": good[:middle] + b"x" + good[middle:]}
-    entries[0].write_bytes(bad[damage])
+    entries = sorted(tmp_path.rglob("*.o"))[:3]
+    for entry, damage in zip(entries, ("cut", "emptied", "changed"), strict=True):
+        good = entry.read_bytes()
+        half, rest = good[: len(good) // 2], good[len(good) // 2 :]
+        entry.write_bytes({"cut": half, "emptied": b"", "changed": half + b"x" + rest}[damage])
     out, said = ran("", tmp_path, "cpu.compile=always")
     assert "llvm" in out
-    assert sum("is damaged: dropped, compiled anew" in line for line in said) == 1
-    assert whole(entries[0])  # whole again
+    dropped = [line for line in said if "is damaged: dropped, compiled anew" in line]
+    assert [sum(entry.name in line for line in dropped) for entry in entries] == [1, 1, 1]
+    assert all(map(whole, entries))  # whole again
 
 
 def test_a_damaged_entry_in_a_folder_that_is_only_read(tmp_path, monkeypatch):

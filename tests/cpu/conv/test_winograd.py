@@ -47,7 +47,7 @@ def launched(op, *arrays):
 
 
 def _extra(op):
-    return getattr(op, "bias", False) + getattr(op, "residual", False)
+    return bool(getattr(op, "bias", False)) + bool(getattr(op, "residual", 0))
 
 
 def close(made, wanted):
