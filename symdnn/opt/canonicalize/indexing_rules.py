@@ -288,7 +288,7 @@ def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
 def flipped_scan_of_flipped(node: Apply, context: Context) -> Variable | None:
     """A scan of a flipped array, flipped back, runs from the other end."""
     scan: Any = node.inputs[0].owner
-    whole = [FULL] * len(fields_of(node).index)
+    whole: list[Any] = [FULL] * len(fields_of(node).index)
     whole[scan.op.axis] = (None, None, -1)
     flips = [node, *(v.owner for v in scan.inputs)]
     for flip in flips:

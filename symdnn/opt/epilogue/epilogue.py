@@ -315,7 +315,7 @@ def _behind_reshape(chain: Chain, groups: Groups) -> Chain | None:
 
 def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:
     """Whether the elementwise group disappears, or a sum is stored that others read."""
-    readers, terms = _readers(chain.value, groups), chain.terms
+    readers, terms = _readers_of_value(chain.value, groups), chain.terms
     if terms == Affine() and all(_widens_itself(u) for u in readers):
         return False
     inside = [u is not None and groups.group.get(u) is group for u in readers]
@@ -330,12 +330,12 @@ def _widens_itself(node: Apply | None) -> bool:
     return node is not None and isinstance(neutral_of(node.op), SoftmaxCrossentropy)
 
 
-def _readers(v: Variable, groups: Groups) -> list[Apply | None]:
+def _readers_of_value(v: Variable, groups: Groups) -> list[Apply | None]:
     """The readers of a value, those that read it widened to float32 included."""
     found: list[Apply | None] = []
     for node, _ in groups.fgraph.users(v):
         wide = node is not None and node in groups.members and widened(node.outputs[0]) is v
-        found += _readers(node.outputs[0], groups) if node is not None and wide else [node]
+        found += _readers_of_value(node.outputs[0], groups) if node is not None and wide else [node]
     return found
 
 
