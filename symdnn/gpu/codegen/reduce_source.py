@@ -17,7 +17,9 @@ from symdnn.gpu.codegen.monoid_source import monoid_struct
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import Monoid
 
-__all__ = ["BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "reduction_source"]
+__all__ = [
+    "BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "counts_elements", "reduction_source",
+]  # fmt: skip
 
 
 BLOCK_THREADS = 256
@@ -37,6 +39,11 @@ class Reducer:
     work: str
     out: str
     monoid: Monoid | None = None
+
+
+def counts_elements(reducers: Sequence[Reducer]) -> bool:
+    """Whether threads have to know how many elements they take, so that vectors are whole."""
+    return any(r.kind in _WITH_BEGIN for r in reducers)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,8 @@ class Sweep:
     threads read neighbouring elements of one output, else the same element of neighbouring outputs.
     ``wide`` counts in 64 bits. With ``sources`` a thread reads vectors of ``width`` elements: along
     the last reduced dimension, or with ``across`` along the last kept one. ``resident`` is the
-    number of blocks that should fit on a multiprocessor.
+    number of blocks that should fit on a multiprocessor. ``tail`` is the number of elements of a
+    row's last vector, 0 if it is whole; then there is one reduced dimension.
     """
 
     inputs: tuple[str, ...]
@@ -71,6 +79,7 @@ class Sweep:
     across: bool = False
     sources: tuple[Source, ...] = ()
     resident: int = 1
+    tail: int = 0
 
     @property
     def batch(self) -> int:
@@ -112,7 +121,7 @@ def reduction_source(
             f"#define ROWS {int(sweep.rows)}",
             f"#define STATES {sweep.width if sweep.across else 1}",
             f"#define BATCH {sweep.batch}",
-            f"#define BEGINS {int(any(r.kind in _WITH_BEGIN for r in reducers))}",
+            f"#define BEGINS {int(counts_elements(reducers))}",
             f"#define TAKEN {1 if sweep.across else sweep.width}",
             f"#define RESIDENT {sweep.resident}",
             f"#define THREADS {BLOCK_THREADS}",
@@ -232,11 +241,14 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
     inputs = list(enumerate(zip(sweep.inputs, sweep.sources)))
     kinds = {i: _register_type(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
     fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
+    fields += ["Count last;"] if sweep.tail else []
     moving = [i for i, (_, a) in inputs if not a.fixed]
     base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
     begun = [
         _read(i, a, f"x{i}", sweep.width) if a.fixed else f"x{i}" for i, (_, a) in inputs
     ]  # fmt: skip
+    begun += ["(Count)p.elements - 1"] if sweep.tail else []
+    ending = [f"    if (k >= {sweep.tail} && element == b.last) break;"] if sweep.tail else []
     reads = [_read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep.width)
              for i in moving]  # fmt: skip
     values = [
@@ -260,6 +272,7 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         "INLINE void use(const Base& b, const Loaded& l, Count element, State* s) {",
         "#pragma unroll",
         f"  for (int k = 0; k < {sweep.width}; k++) {{",
+        *ending,
         *(f"  {line}" for line in _results(program)),
         f"    scalar({', '.join(values)});",
         *(f"    {at}.s{i}.take(v{i}, (i64)({number}));" for i in range(len(reducers))),

@@ -25,6 +25,7 @@ from symdnn.gpu.codegen.reduce_source import (
     Reducer,
     Source,
     Sweep,
+    counts_elements,
     reduction_source,
 )
 from symdnn.gpu.kernels.softmax import prefers_cudnn
@@ -70,6 +71,8 @@ _ACROSS_BLOCKS, _THREAD_PARTIALS = 132, 16
 _STATE_REGISTERS = {"Sum": 1, "Prod": 1, "Moments": 4}
 #: The size of the largest struct in reduce.cuh.
 _MAX_STATE_BYTES = 16
+#: Elements of a row whose last vector may be a part of one.
+_LEAST_CUT_ROW = 64
 _source = cache(reduction_source)
 
 
@@ -123,7 +126,7 @@ def custom_reduction(
     views = [v.broadcast_to(shape) for v in inputs]
     lines = _lines(views, axes)
     wide = _max_index(views) >= 2**31 - 2**22
-    sweep = _vector_sweep(program.inputs, views, lines, wide)
+    sweep = _vector_sweep(program.inputs, views, lines, wide, not counts_elements(reducers))
     if sweep is not None:
         sweep = replace(sweep, resident=_resident(program, reducers, sweep))
     else:
@@ -169,9 +172,13 @@ def _counts(lines: _Lines, sweep: Sweep) -> list[int]:
 
 
 def _vector_sweep(
-    dtypes: tuple[str, ...], views: Sequence[View], lines: _Lines, wide: bool
+    dtypes: tuple[str, ...], views: Sequence[View], lines: _Lines, wide: bool, tails: bool
 ) -> Sweep | None:
-    """A sweep in vectors; None where strides and alignments do not allow it."""
+    """A sweep in vectors; None where strides and alignments do not allow it.
+
+    With ``tails`` the last vector of a row may reach into what is behind it, as far as the next row
+    is aligned: that is read, and not used.
+    """
     for across in (False, True):
         sizes = lines.kept if across else lines.reduced
         along = lines.kept_steps if across else lines.reduced_steps
@@ -184,13 +191,16 @@ def _vector_sweep(
             [step for step, several in zip((*along[i][:-1], *other[i]), rest) if several]
             for i in moving
         ]
-        width = _width(sizes[-1], [views[i] for i in moving], outer_steps)
+        run = sizes[-1]
+        cut = tails and not across and len(sizes) == 1 and run >= _LEAST_CUT_ROW
+        width = _width(0 if cut else run, [views[i] for i in moving], outer_steps)
         if width > 1:
             sources = tuple(
                 Source(bool(s[-1]), not any(r)) for s, r in zip(along, lines.reduced_steps)
             )
             counts = len(lines.kept), len(lines.reduced)
-            return Sweep(dtypes, *counts, not across, wide, width, across, sources)
+            tail = run % width if cut else 0
+            return Sweep(dtypes, *counts, not across, wide, width, across, sources, tail=tail)
     return None
 
 
@@ -264,7 +274,7 @@ def _plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
     if sweep.across:
         return _across_plan(outputs, elements, sweep)
     vectors = bool(sweep.sources)
-    count = elements // sweep.width
+    count = -(-elements // sweep.width)
     if sweep.rows:
         lanes = min(_power_of_two(count), BLOCK_THREADS)
     else:
