@@ -181,12 +181,37 @@ UNARY(erfc, erfc)
 UNARY(erfcx, erfcx)
 UNARY(erfinv, erfinv)
 UNARY(erfcinv, erfcinv)
+// exp(-x * x / 2); the square's rounding, which exp would magnify, is made good.
+INLINE float normal_decay(float x) {
+  const float square = x * x, low = fmaf(x, x, -square), y = square * -0.72134751f;
+  const float rest = fmaf(square, -0.72134751f, -y) - fmaf(square, 9.62981e-9f, low * 0.72134751f);
+  return fast_exp2(y) * fmaf(rest, 0.69314718f, 1.0f);
+}
+// The normal distribution's value at -50 <= x <= 50, without branches, with at most 8 ulp: beside
+// the decay its tail is smooth in 1 / (1 + 0.35 |x|).
+INLINE float normal_cdf(float x, float decay) {
+  const float t = fast_reciprocal(fmaf(0.35f, fabsf(x), 1.0f));
+  float p = -0.0291579980f;
+  p = fmaf(p, t, 0.144031480f);
+  p = fmaf(p, t, -0.255840153f);
+  p = fmaf(p, t, 0.159320995f);
+  p = fmaf(p, t, -0.0232132431f);
+  p = fmaf(p, t, 0.105552875f);
+  p = fmaf(p, t, 0.119821198f);
+  p = fmaf(p, t, 0.139863521f);
+  p = fmaf(p, t, 0.139621302f);
+  const float tail = decay * (p * t);
+  return x < 0.0f ? tail : 1.0f - tail;
+}
 // x times the normal distribution's value at x, and the slope of that; limits at infinity.
-INLINE float s_gelu(float x) { return fmaxf(x, -50.0f) * normcdff(x); }
+INLINE float s_gelu(float x) {
+  const float z = fminf(fmaxf(x, -50.0f), 50.0f);
+  return (x < -50.0f ? z : x) * normal_cdf(z, normal_decay(z));
+}
 INLINE double s_gelu(double x) { return fmax(x, -50.0) * normcdf(x); }
 INLINE float s_gelu_slope(float x) {
-  const float z = fminf(fmaxf(x, -50.0f), 50.0f);
-  return fmaf(z * 0.3989422804f, expf(-0.5f * z * z), normcdff(x));
+  const float z = fminf(fmaxf(x, -50.0f), 50.0f), decay = normal_decay(z);
+  return x != x ? x : fmaf(z * 0.3989422804f, decay, normal_cdf(z, decay));
 }
 INLINE double s_gelu_slope(double x) {
   const double z = fmin(fmax(x, -50.0), 50.0);
