@@ -38,8 +38,6 @@ __all__ = ["RULES", "fuse_rows"]
 
 #: Limits of a kernel: values kept for an element, results, sums over rows, operands, instructions.
 _MAX_VALUES, _MAX_RESULTS, _MAX_SUMS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 3, 6, 3, 12, 100
-#: Longer rows are read several times; of fewer ones other kernels make chunks.
-_LONG_ROW, _MIN_LONG_ROWS = 1 << 15, 64
 #: Shorter rows have too few elements for a thread.
 _SHORT_ROW = 32
 
@@ -62,7 +60,7 @@ def fuse_rows(context: Context) -> None:
 
 
 def _is_norm_of_rows(node: Apply) -> bool:
-    """Whether it is a norm over the last axes that one kernel runs well, with sums by columns."""
+    """Whether it is a norm over the last axes, with parameters by columns."""
     op: Any = node.op
     if not isinstance(op, LayerNorm | LayerNormGrad):
         return False
@@ -74,8 +72,7 @@ def _is_norm_of_rows(node: Apply) -> bool:
         one, x_one = node.inputs[2].type.broadcastable, x.broadcastable
         if not all(one[:first]) or one[first:] != x_one[first:]:
             return False
-    row, rows = (_known_size(x.shape[i] for i in part) for part in (op.axes, range(first)))
-    return not (row is not None and rows is not None and row > _LONG_ROW and rows < _MIN_LONG_ROWS)
+    return True
 
 
 def _is_softmax_of_rows(node: Apply) -> bool:
@@ -84,7 +81,7 @@ def _is_softmax_of_rows(node: Apply) -> bool:
     if found is None:
         return False
     shape = found[1][0].type.shape
-    return len(shape) > 1 and (shape[-1] is None or _SHORT_ROW <= shape[-1] <= _LONG_ROW)
+    return len(shape) > 1 and (shape[-1] is None or shape[-1] >= _SHORT_ROW)
 
 
 def _is_left_to_cudnn(node: Apply) -> bool:
@@ -92,7 +89,7 @@ def _is_left_to_cudnn(node: Apply) -> bool:
 
 
 def _reduces_rows(node: Apply) -> bool:
-    """Whether a node reduces the last axes, of a known size that registers hold."""
+    """Whether a node reduces the last axes, where they are not known to be short."""
     fold = None if _is_left_to_cudnn(node) else fold_of(node)
     if fold is None:
         return False
@@ -103,7 +100,7 @@ def _reduces_rows(node: Apply) -> bool:
     known = [[t.shape[i] for t in types if t.shape[i] != 1] for i in fold.axes]
     row = _known_size((*d, 1)[0] for d in known)
     last = fold.axes == tuple(range(ndim - len(fold.axes), ndim))
-    return last and row is not None and _SHORT_ROW <= row <= _LONG_ROW
+    return last and (row is None or row >= _SHORT_ROW)
 
 
 def _known_size(dims: Iterable[int | None]) -> int | None:

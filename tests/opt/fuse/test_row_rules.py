@@ -256,14 +256,38 @@ def test_sums_that_nothing_follows_are_left():
     assert "FusedRows" not in ops(fused([x], [(x * x).sum(axis=-1), T.exp(x)], 1e-4))
 
 
-def test_rows_of_unknown_or_of_few_elements_are_left():
-    x = TensorType("float32", (None, None, None))("x")
-    z = TensorType("float32", (None, None, 3))("z")
-    for v in (x, z):
-        graph = FunctionGraph([v], [v / v.sum(axis=-1, keepdims=True)])
-        for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, row_rules.fuse_rows):
-            rule.function(Context(graph, GPU))
-        assert "FusedRows" not in ops(graph)
+@pytest.mark.parametrize(("length", "joined"), [(None, True), (3, False)])
+def test_rows_of_few_elements_are_left(length, joined):
+    x = TensorType("float32", (None, None, length))("x")
+    graph = FunctionGraph([x], [x / x.sum(axis=-1, keepdims=True)])
+    for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, row_rules.fuse_rows):
+        rule.function(Context(graph, GPU))
+    assert ("FusedRows" in ops(graph)) == joined
+
+
+@pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
+@pytest.mark.parametrize("shape", [(2, 1, 33000), (65, 1, 34000), (1, 2, 5001), (3, 30, 1)])
+def test_rows_of_any_size(shape):
+    x, y = (TensorType("float32", (None, None, None))(n) for n in "xy")
+    w = TensorType("float32", (None,))("w")
+    total = x + y
+    out = rms(total, w) * 2
+    outputs = [total, out, T.cast(out, "float16"), (total * y).sum(axis=(0, 1))]
+    mode = symdnn.Mode(target="cuda:sm_90")
+    graph = symdnn.function([x, y, w], outputs, mode=mode).fgraph
+    (node,) = (n for n in graph.toposort() if isinstance(n.op, FusedRows))
+    rng = np.random.default_rng(3)
+    values = [rng.standard_normal(s).astype("float32") for s in (shape, shape, shape[2:])]
+    arrays = [
+        emulator.device_copy(a)[1]
+        for a in evaluate(list(node.inputs), dict(zip(graph.inputs, values)))
+    ]
+    call = concrete(node.op, arrays)
+    got, env = emulator.run(FusedRowsKernel(), call, arrays)
+    assert (env.launched[0] == "fused_rows") == (shape[2] < 33000 or shape[0] > 64)
+    for a, b in zip(got, node.op.compute(*arrays), strict=True):
+        tol = TOLERANCE[a.dtype.name]
+        np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=tol, atol=tol * 10)
 
 
 def test_a_scale_that_depends_on_the_sum_over_rows_keeps_it_apart():
