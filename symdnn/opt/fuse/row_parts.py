@@ -22,9 +22,9 @@ from symdnn.ops.lowered.fused_rows import (
     softmax_grad_rows,
     softmax_rows,
 )
+from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
-from symdnn.ops.vendor.gpudnn import GpuDnnReduction, GpuDnnSoftmax, GpuDnnSoftmaxGrad
 from symdnn.opt.fuse.fuse import number_in
 
 __all__ = [
@@ -32,9 +32,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: The words of :class:`Stage` for reductions, and for those of :class:`GpuDnnReduction`.
+#: The words of :class:`Stage` for reductions, and those of a library's that are understood.
 _KINDS: dict[type[Reduce], str] = {Sum: "sum", Max: "max", Min: "min"}
-_WORDS = {"add": "sum", "norm2": "sum", "maximum": "max", "minimum": "min"}
+_PLAIN_WORDS = ("add", "norm2", "maximum", "minimum")
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ def fold_of(node: Apply) -> Fold | None:
     op, root = node.op, False
     if isinstance(op, FusedReduce):
         program, parts = op.program, op.reductions
-    elif isinstance(op, Reduce | GpuDnnReduction) and len(node.outputs) == 1:
-        dnn = isinstance(op, GpuDnnReduction)
-        if dnn and op.red_op not in _WORDS:  # type: ignore[union-attr]
+    elif len(node.outputs) == 1:
+        word = getattr(op, "red_op", "add")  # a library's reduction may have a map around it
+        neutral: Any = op.neutral() if isinstance(op, Lowered) else op
+        if not isinstance(neutral, Reduce) or word not in _PLAIN_WORDS:
             return None
-        neutral: Any = op.neutral() if dnn else op  # type: ignore[union-attr]
-        parts, root = (neutral,), dnn and op.red_op == "norm2"  # type: ignore[union-attr]
+        parts, root = (neutral,), word == "norm2"
         builder = Builder((node.inputs[0].type.dtype,))
         x = builder.input(0)
-        x = x.cast(neutral.acc_dtype) if root else x
+        x = x.cast(getattr(neutral, "acc_dtype", x.dtype)) if root else x
         program = builder.program([x * x if root else x])
     else:
         return None
@@ -89,8 +89,8 @@ def softmax_of(node: Apply) -> tuple[Any, Sequence[Variable]] | None:
     """The softmax along the last axis, or the gradient of one, that a node is; and its inputs."""
     op: Any = node.op
     given: Sequence[Variable] = node.inputs
-    if isinstance(op, GpuDnnSoftmax | GpuDnnSoftmaxGrad):
-        if op.mode != "channel":
+    if isinstance(op, Lowered):
+        if getattr(op, "mode", "channel") != "channel":
             return None
         op, given = op.neutral(), op.neutral_inputs(given)
     known = isinstance(op, Softmax | LogSoftmax | SoftmaxGrad | LogSoftmaxGrad)
