@@ -232,7 +232,8 @@ def _programs(op: FusedRows, rows: Rows) -> list[str]:
 def _stages(op: FusedRows) -> list[str]:
     """``staged``: the sums of each stage, and the row values that follow."""
     lines = [
-        "template <int N> INLINE void meet(W (&sums)[N]);",
+        *(line for i, stage in enumerate(op.stages) for line in _combination(i, stage)),
+        "template <class HOW, int N> INLINE void meet(W (&sums)[N]);",
         "template <class M> INLINE Row staged(const Parameters& p, M& mine) {",
         "  Row r;",
     ]
@@ -243,6 +244,22 @@ def _stages(op: FusedRows) -> list[str]:
     return [*lines, "  return r;", "}"]
 
 
+#: What no elements give, and how two values are combined.
+_NEUTRAL = {"sum": "(W)0", "max": "-(W)INF_f", "min": "(W)INF_f"}
+_COMBINED = {"sum": "a + b", "max": "s_max(a, b)", "min": "s_min(a, b)"}
+
+
+def _combination(number: int, stage: Stage) -> list[str]:
+    """``How<number>``: how terms are combined, by their numbers."""
+    kinds = [stage.kind(t) for t in range(len(stage.terms.outputs))]
+    found = _COMBINED[kinds[-1]]
+    for t, kind in reversed(list(enumerate(kinds[:-1]))):
+        if kind != kinds[-1]:
+            found = f"t == {t} ? {_COMBINED[kind]} : {found}"
+    of = f"static __device__ __forceinline__ W of(int t, W a, W b) {{ return {found}; }}"
+    return [f"struct How{number} {{ {of} }};"]
+
+
 def _stage(number: int, stage: Stage, known: int) -> list[str]:
     terms = len(stage.terms.outputs)
     given = [f"r.r{i}" for i in range(known)]
@@ -250,7 +267,7 @@ def _stage(number: int, stage: Stage, known: int) -> list[str]:
     given += [f"r.r{known + i}" for i in range(len(stage.rows.outputs))]
     return [
         "  {",
-        f"    W sums[{terms}] = {{}};",
+        f"    W sums[{terms}] = {{{', '.join(_NEUTRAL[stage.kind(t)] for t in range(terms))}}};",
         "    mine.each(p, [&](i32, i32 at, const Values& v) {",
         "      const Late l = late(p, mine.base, at);",
         "#pragma unroll",
@@ -258,10 +275,11 @@ def _stage(number: int, stage: Stage, known: int) -> list[str]:
         f"        W terms[{terms}];",
         f"        terms_of{number}(mine.base, v, r, l, k, terms);",
         "#pragma unroll",
-        f"        for (int t = 0; t < {terms}; t++) sums[t] += terms[t];",
+        f"        for (int t = 0; t < {terms}; t++)",
+        f"          sums[t] = How{number}::of(t, sums[t], terms[t]);",
         "      }",
         "    });",
-        "    meet(sums);",
+        f"    meet<How{number}>(sums);",
         f"    rows{number}({', '.join(given)});",
         "  }",
     ]

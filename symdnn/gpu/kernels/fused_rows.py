@@ -24,12 +24,13 @@ from symdnn.gpu.codegen.launches import (
     scratch,
 )
 from symdnn.gpu.codegen.rows_source import RowOperand, Rows, rows_source
+from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import reduction, scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.reduce import Sum
-from symdnn.ops.core.scalar import Builder
+from symdnn.ops.array.reduce import Max, Min, Reduce, Sum
+from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows
 
 __all__ = ["KERNELS", "column_bytes", "rows_launches", "takes_rows"]
@@ -232,6 +233,67 @@ def rows_launches(
     return [launch, *reduction(program, ops, partial, totals, (share.blocks, elements))]
 
 
+def _separately(
+    op: FusedRows, inputs: Sequence[View], outputs: Sequence[View]
+) -> list[KernelLaunch]:
+    """A reduction for each stage, then an elementwise kernel: for a few rows of many elements."""
+    cut = len(op.after.outputs)
+    results, kept = outputs[:cut], outputs[cut : cut + len(op.kept)]
+    columns, shape = outputs[cut + len(op.kept) :], _whole(inputs)
+    row = tuple(1 if i in op.axes else n for i, n in enumerate(shape))
+    places = iter(_row_places(op, shape))
+    rows: list[View] = []
+    found: list[KernelLaunch] = []
+    for stage in op.stages:
+        count, first = len(stage.terms.outputs), len(rows)
+        totals = [scratch(next(places), op.work, row) for _ in range(count)]
+        made = [scratch(next(places), op.work, row) for _ in stage.rows.outputs]
+        for i, v in zip(op.kept, kept):
+            if first <= i < first + len(made):
+                made[i - first] = v
+        ops = [_reduction(stage.kind(t), op.axes, op.work) for t in range(count)]
+        terms = _of_inputs(op, stage.terms, first)
+        found += reduction(terms, ops, [*inputs, *rows], totals, shape)
+        elements = float(prod(shape[a] for a in op.axes))
+        found += elementwise(stage.rows, [*rows, *totals, elements], made)
+        rows += made
+    if results:
+        found += elementwise(_of_inputs(op, op.after, len(rows)), [*inputs, *rows], results)
+    if op.sums is not None:
+        others = tuple(i for i in range(len(shape)) if i not in op.axes)
+        sums = [_reduction("sum", others, op.work)] * len(columns)
+        program = _of_inputs(op, op.sums, len(rows))
+        found += reduction(program, sums, [*inputs, *rows], columns, shape)
+    return found
+
+
+def _reduction(kind: str, axes: tuple[int, ...], work: str) -> Reduce:
+    if kind == "sum":
+        return Sum(axes, True, work, work)
+    return Max(axes, True) if kind == "max" else Min(axes, True)
+
+
+def _of_inputs(op: FusedRows, program: ScalarProgram, rows: int) -> ScalarProgram:
+    """A program of values, row values and late inputs as one of all inputs, then row values."""
+    dtypes = op.input_dtypes
+    builder = Builder([*dtypes, *[op.work] * rows])
+    given = [builder.input(i) for i in range(len(builder.inputs))]
+    values = builder.inline(op.before, given[: op.early])
+    late, known = given[op.early : len(dtypes)], given[len(dtypes) :]
+    return builder.program(builder.inline(program, [*values, *known, *late]))
+
+
+def _row_places(op: FusedRows, shape: Sequence[int]) -> list[int]:
+    """Where sums and row values are in the workspace, behind partial results; then its size."""
+    rows, elements = _sizes(op, shape)
+    arrays = sum(len(s.terms.outputs) + len(s.rows.outputs) for s in op.stages)
+    nbytes = -(-numpy_dtype(op.work).itemsize * rows // 16) * 16
+    most = max(len(s.terms.outputs) for s in op.stages)
+    columns = 0 if op.sums is None else scratch_bytes(elements, rows, len(op.sums.outputs))
+    first = -(-max(scratch_bytes(rows, elements, most), columns) // 16) * 16
+    return [first + i * nbytes for i in range(arrays + 1)]
+
+
 def _whole(views: Sequence[View]) -> tuple[int, ...]:
     """The common shape of operands that broadcast."""
     return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*(v.shape for v in views)))
@@ -271,7 +333,7 @@ def _sizes(op: FusedRows, shape: Sequence[int]) -> tuple[int, int]:
 
 
 class FusedRowsKernel(CudaKernel[FusedRows]):
-    """One kernel, and one for sums over the rows."""
+    """One kernel, and one for sums over the rows; several for a few rows of many elements."""
 
     name = "cuda.rows_once"
     dtypes = frozenset(CTYPES)
@@ -285,7 +347,10 @@ class FusedRowsKernel(CudaKernel[FusedRows]):
 
     def workspace_bytes(self, call: Call[FusedRows]) -> int:
         """Sums of the blocks."""
-        return column_bytes(call.op, _shape_of(call))
+        shape = _shape_of(call)
+        rows, _ = _sizes(call.op, shape)
+        few = _row_places(call.op, shape)[-1] if 0 < rows < _MIN_LONG_ROWS else 0
+        return max(column_bytes(call.op, shape), few)
 
     def launches(
         self, call: Call[FusedRows], inputs: Sequence[Any], outputs: Sequence[View]
@@ -293,7 +358,9 @@ class FusedRowsKernel(CudaKernel[FusedRows]):
         """The kernels; none for empty results."""
         if all(v.size == 0 for v in outputs):
             return []
-        return rows_launches(call.op, inputs, outputs)
+        rows, elements = _sizes(call.op, _whole(inputs))
+        few = rows < _MIN_LONG_ROWS and _share(call.op, rows, elements, 1).per == 0
+        return (_separately if few else rows_launches)(call.op, inputs, outputs)
 
 
 def _shape_of(call: Call) -> tuple[int, ...]:

@@ -23,20 +23,37 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
-__all__ = ["FusedRows", "Stage", "layer_norm_grad_rows", "layer_norm_rows"]
+__all__ = [
+    "FusedRows", "Stage", "layer_norm_grad_rows", "layer_norm_rows", "softmax_grad_rows",
+    "softmax_rows",
+]  # fmt: skip
+
+
+_REDUCED: dict[str, Callable[..., Any]] = {
+    "sum": lambda x, axes: x.sum(axes, keepdims=True),
+    "max": lambda x, axes: x.max(axes, keepdims=True, initial=-np.inf),
+    "min": lambda x, axes: x.min(axes, keepdims=True, initial=np.inf),
+}
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Sums over each row, and what follows from them.
+    """Sums or extremes over each row, and what follows from them.
 
-    ``terms`` of (values, row values so far, late inputs) are summed. ``rows`` of (row values so
-    far, these sums, the number of elements of a row) are further row values.
+    ``terms`` of (values, row values so far, late inputs) are reduced: summed, or as the words
+    ``max`` and ``min`` in ``kinds`` say. ``rows`` of (row values so far, these results, the number
+    of elements of a row) are further row values.
     """
 
     terms: ScalarProgram
     rows: ScalarProgram
+    kinds: tuple[str, ...] = ()
+
+    def kind(self, term: int) -> str:
+        """How a term is reduced: ``sum``, ``max`` or ``min``."""
+        return self.kinds[term] if self.kinds else "sum"
 
 
 @dataclass(frozen=True)
@@ -103,6 +120,7 @@ class FusedRows(MultiOp):
         for stage in self.stages:
             sums = (work,) * len(stage.terms.outputs)
             takes = stage.terms.inputs == known + rows + late and stage.terms.output_dtypes == sums
+            takes &= len(stage.kinds) in (0, len(sums)) and set(stage.kinds) <= _REDUCED.keys()
             rows += (work,) * len(stage.rows.outputs)
             if not takes or stage.rows.inputs + stage.rows.output_dtypes != (
                 *rows[: len(rows) - len(stage.rows.outputs)], *sums, work,
@@ -136,7 +154,10 @@ class FusedRows(MultiOp):
         rows: list[Any] = []
         for stage in self.stages:
             terms = stage.terms.evaluate(*values, *rows, *late)
-            sums = [np.broadcast_to(t, shape).sum(self.axes, keepdims=True) for t in terms]
+            sums = [
+                np.asarray(_REDUCED[stage.kind(i)](np.broadcast_to(t, shape), self.axes))
+                for i, t in enumerate(terms)
+            ]
             with np.errstate(all="ignore"):
                 rows += stage.rows.evaluate(*rows, *sums, np.asarray(count))
         results = self.after.evaluate(*values, *rows, *late)
@@ -155,7 +176,9 @@ class FusedRows(MultiOp):
         return self._shapes(broadcast_dims(self, types, shapes))
 
     def __str__(self) -> str:
-        folds = "; ".join(f"sums of {s.terms} -> {s.rows}" for s in self.stages)
+        folds = "; ".join(
+            f"{', '.join(s.kinds) or 'sums'} of {s.terms} -> {s.rows}" for s in self.stages
+        )
         return f"FusedRows{{over {self.axes} of {self.before}; {folds}; {self.after}}}"
 
 
@@ -218,3 +241,42 @@ def layer_norm_grad_rows(op: LayerNormGrad, dtype: str, sums: bool) -> FusedRows
     given = program((dtype, dtype, w), values)
     columns = program((w,) * 6, parameters) if sums else None
     return FusedRows(op.axes, given, (stage,), program((w,) * 6, dx, dtype), (), columns)
+
+
+# -- softmax --------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def softmax_rows(op: Softmax | LogSoftmax, dtype: str) -> FusedRows:
+    """:class:`Softmax` or :class:`LogSoftmax` of x along ``op.axis``."""
+    w = "float32" if is_narrow_float(dtype) else dtype
+    logarithm = isinstance(op, LogSoftmax)
+
+    def result(x: Scalar, top: Scalar, r: Scalar) -> Scalar:
+        return x - top - r if logarithm else (x - top).call("exp") * r
+
+    def rest(top: Scalar, total: Scalar, count: Scalar) -> Scalar:
+        return total.call("log") if logarithm else 1 / total
+
+    largest = Stage(program((w,), lambda x: x), program((w, w), lambda top, n: top), ("max",))
+    powers = program((w, w), lambda x, top: (x - top).call("exp"))
+    after = program((w,) * 3, result, dtype)
+    stages = (largest, Stage(powers, program((w,) * 3, rest)))
+    return FusedRows((op.axis,), program((dtype,), lambda x: x.cast(w)), stages, after)
+
+
+@lru_cache(maxsize=256)
+def softmax_grad_rows(op: SoftmaxGrad | LogSoftmaxGrad, dtype: str) -> FusedRows:
+    """:class:`SoftmaxGrad` or :class:`LogSoftmaxGrad` of (y, dy) along ``op.axis``."""
+    w = "float32" if is_narrow_float(dtype) else dtype
+    logarithm = isinstance(op, LogSoftmaxGrad)
+
+    def term(y: Scalar, dy: Scalar) -> Scalar:
+        return dy if logarithm else y * dy
+
+    def result(y: Scalar, dy: Scalar, total: Scalar) -> Scalar:
+        return dy - y.call("exp") * total if logarithm else y * (dy - total)
+
+    stage = Stage(program((w, w), term), program((w, w), lambda total, n: total))
+    before = program((dtype, dtype), lambda y, dy: (y.cast(w), dy.cast(w)))
+    return FusedRows((op.axis,), before, (stage,), program((w,) * 3, result, dtype))

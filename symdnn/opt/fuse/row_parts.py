@@ -7,54 +7,94 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.array.reduce import Sum
+from symdnn.ops.array.reduce import Max, Min, Reduce, Sum
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.lowered.fused import FusedReduce
-from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_grad_rows, layer_norm_rows
+from symdnn.ops.lowered.fused_rows import (
+    FusedRows,
+    Stage,
+    layer_norm_grad_rows,
+    layer_norm_rows,
+    softmax_grad_rows,
+    softmax_rows,
+)
+from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
-from symdnn.ops.vendor.gpudnn import GpuDnnReduction
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.fuse.fuse import number_in
 
-__all__ = ["Fold", "RowNodes", "RowParts", "fold_of", "of_fold", "of_norm"]
+__all__ = [
+    "Fold", "RowNodes", "RowParts", "fold_of", "of_fold", "of_norm", "of_softmax", "softmax_of",
+]  # fmt: skip
+
+
+#: The words of :class:`Stage` for reductions, and those of a library's that are understood.
+_KINDS: dict[type[Reduce], str] = {Sum: "sum", Max: "max", Min: "min"}
+_PLAIN_WORDS = ("add", "norm2", "maximum", "minimum")
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Sums over ``axes`` of the results of ``program``, and of which of them the root is taken."""
+    """Reductions over ``axes`` of the results of ``program``; with ``root`` the roots of sums."""
 
     program: ScalarProgram
     axes: tuple[int, ...]
     work: str
-    roots: tuple[bool, ...]
+    kinds: tuple[str, ...]
+    root: bool = False
+
+    @property
+    def adds(self) -> bool:
+        """Whether all of them are plain sums."""
+        return not self.root and set(self.kinds) == {"sum"}
 
 
 def fold_of(node: Apply) -> Fold | None:
-    """The sums that a node computes; None if it is another one."""
-    op = node.op
+    """The reductions that a node computes; None if it is another one."""
+    op, root = node.op, False
     if isinstance(op, FusedReduce):
-        program, sums, root = op.program, op.reductions, False
-    else:
-        kind = op.red_op if isinstance(op, GpuDnnReduction) else "add"
-        neutral = op.neutral() if isinstance(op, GpuDnnReduction) else op
-        if kind not in ("add", "norm2") or not isinstance(neutral, Sum):
+        program, parts = op.program, op.reductions
+    elif len(node.outputs) == 1:
+        word = getattr(op, "red_op", "add")  # a library's reduction may have a map around it
+        neutral: Any = op.neutral() if isinstance(op, Lowered) else op
+        if not isinstance(neutral, Reduce) or word not in _PLAIN_WORDS:
             return None
-        sums, root = (neutral,), kind == "norm2"
+        parts, root = (neutral,), word == "norm2"
         builder = Builder((node.inputs[0].type.dtype,))
-        x = builder.input(0).cast(neutral.acc_dtype)
+        x = builder.input(0)
+        x = x.cast(getattr(neutral, "acc_dtype", x.dtype)) if root else x
         program = builder.program([x * x if root else x])
-    first = sums[0]
-    if not isinstance(first, Sum) or not all(isinstance(r, Sum) for r in sums):
+    else:
         return None
-    work, out = first.acc_dtype, {v.type.dtype for v in node.outputs}
-    if work not in ("float32", "float64") or out != {work}:
+    kinds = tuple(_KINDS.get(type(r), "") for r in parts)
+    works = {
+        r.acc_dtype if isinstance(r, Sum) else d
+        for r, d in zip(parts, program.output_dtypes, strict=True)
+    }
+    (work,) = works if len(works) == 1 else ("",)
+    plain = work in ("float32", "float64") and all(v.type.dtype == work for v in node.outputs)
+    if "" in kinds or not plain:
         return None
     wide = Builder(program.inputs)
     terms = wide.inline(program, [wide.input(i) for i in range(len(program.inputs))])
     program = wide.program([t.cast(work) for t in terms])
-    return Fold(program, first.axes, work, (root,) * len(sums))
+    return Fold(program, parts[0].axes, work, kinds, root)
+
+
+def softmax_of(node: Apply) -> tuple[Any, Sequence[Variable]] | None:
+    """The softmax along the last axis, or the gradient of one, that a node is; and its inputs."""
+    op: Any = node.op
+    given: Sequence[Variable] = node.inputs
+    if isinstance(op, Lowered):
+        if getattr(op, "mode", "channel") != "channel":
+            return None
+        op, given = op.neutral(), op.neutral_inputs(given)
+    known = isinstance(op, Softmax | LogSoftmax | SoftmaxGrad | LogSoftmaxGrad)
+    return (op, given) if known and op.axis == given[0].type.ndim - 1 else None
 
 
 @dataclass
@@ -157,9 +197,9 @@ class RowParts:
         """With a stage for the sums of ``node``, whose operands are known."""
         elements = _Elements(self)
         found = elements.builder.inline(fold.program, [elements.value(w) for w in node.inputs])
-        stage = Stage(elements.program(found), _totals(fold, self.op.row_values))
         first = self.op.row_values
-        staged = replace(_with_rows(self.op, len(fold.roots)), stages=(*self.op.stages, stage))
+        stage = Stage(elements.program(found), _totals(fold, first), fold.kinds)
+        staged = replace(_with_rows(self.op, len(fold.kinds)), stages=(*self.op.stages, stage))
         return self._with_row_outputs(staged, node, first)
 
     def with_row_node(self, node: Apply, program: ScalarProgram) -> RowParts:
@@ -282,6 +322,14 @@ def of_norm(node: Apply) -> RowParts:
     return RowParts(fused, [x, dy, mean], [gamma, invstd], outputs, {dy: 1}, {})
 
 
+def of_softmax(node: Apply, op: Any, inputs: Sequence[Variable]) -> RowParts:
+    """The parts of a softmax, or of its gradient."""
+    make = softmax_rows if len(inputs) == 1 else softmax_grad_rows
+    held = {v: i for i, v in enumerate(inputs)}
+    fused = make(op, inputs[0].type.dtype)
+    return RowParts(fused, list(inputs), [], list(node.outputs), held, {})
+
+
 def of_fold(node: Apply, fold: Fold, full: Callable[[Variable], bool]) -> RowParts:
     """The parts of sums over rows; operands that are ``full`` are read for values."""
     early = list(dict.fromkeys(w for w in node.inputs if full(w)))
@@ -309,10 +357,10 @@ def constant(builder: Builder, v: Variable) -> Scalar:
 
 def _totals(fold: Fold, known: int) -> ScalarProgram:
     """A stage's row values: its sums, or their roots. ``known`` are the row values before."""
-    count = len(fold.roots)
+    count = len(fold.kinds)
     builder = Builder([fold.work] * (known + count + 1))
     sums = [builder.input(known + i) for i in range(count)]
-    return builder.program([s.call("sqrt") if r else s for s, r in zip(sums, fold.roots)])
+    return builder.program([s.call("sqrt") if fold.root else s for s in sums])
 
 
 def _with_inputs(program: ScalarProgram, at: int, dtypes: Sequence[str]) -> ScalarProgram:

@@ -22,7 +22,15 @@ from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.opt.fuse.branches import branch_paths, effects_among
 from symdnn.opt.fuse.fuse import FUSABLE_BACKENDS, fusable_program, joined_origin, widened
-from symdnn.opt.fuse.row_parts import RowNodes, RowParts, fold_of, of_fold, of_norm
+from symdnn.opt.fuse.row_parts import (
+    RowNodes,
+    RowParts,
+    fold_of,
+    of_fold,
+    of_norm,
+    of_softmax,
+    softmax_of,
+)
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
@@ -30,10 +38,8 @@ __all__ = ["RULES", "fuse_rows"]
 
 #: Limits of a kernel: values kept for an element, results, sums over rows, operands, instructions.
 _MAX_VALUES, _MAX_RESULTS, _MAX_SUMS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 3, 6, 3, 12, 100
-#: Longer rows are read several times; of fewer ones other kernels make chunks.
-_LONG_ROW, _MIN_LONG_ROWS = 1 << 15, 64
 #: Shorter rows have too few elements for a thread.
-_SHORT_ROW = 8
+_SHORT_ROW = 32
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_rows")
@@ -46,18 +52,18 @@ def fuse_rows(context: Context) -> None:
         return
     graph: _Graph | None = None
     for node in order:
-        norm = isinstance(node.op, LayerNorm | LayerNormGrad)
-        if not norm and not _sums_rows(node):
+        if not (_is_norm_of_rows(node) or _is_softmax_of_rows(node) or _reduces_rows(node)):
             continue
         graph = graph or _Graph(context, order)
-        ours = node in context.fgraph.nodes and graph.is_ours(node)
-        if ours and (not norm or _is_norm_of_rows(node)):
+        if node in context.fgraph.nodes and graph.is_ours(node):
             _Neighbours(graph, node).join()
 
 
 def _is_norm_of_rows(node: Apply) -> bool:
-    """Whether it is a norm over the last axes that one kernel runs well, with sums by columns."""
+    """Whether it is a norm over the last axes, with parameters by columns."""
     op: Any = node.op
+    if not isinstance(op, LayerNorm | LayerNormGrad):
+        return False
     x = node.inputs[0].type
     first = x.ndim - len(op.axes)
     if tuple(op.axes) != tuple(range(first, x.ndim)):
@@ -66,14 +72,26 @@ def _is_norm_of_rows(node: Apply) -> bool:
         one, x_one = node.inputs[2].type.broadcastable, x.broadcastable
         if not all(one[:first]) or one[first:] != x_one[first:]:
             return False
-    row, rows = (_known_size(x.shape[i] for i in part) for part in (op.axes, range(first)))
-    return not (row is not None and rows is not None and row > _LONG_ROW and rows < _MIN_LONG_ROWS)
+    return True
 
 
-def _sums_rows(node: Apply) -> bool:
-    """Whether a node sums over the last axes, of a known size that registers hold."""
-    fold = fold_of(node)
-    if fold is None or str(config.gpu.prefer) == "cudnn":
+def _is_softmax_of_rows(node: Apply) -> bool:
+    """Whether it is a softmax, or a gradient of one, that is not left to cuDNN."""
+    found = None if _is_left_to_cudnn(node) else softmax_of(node)
+    if found is None:
+        return False
+    shape = found[1][0].type.shape
+    return len(shape) > 1 and (shape[-1] is None or shape[-1] >= _SHORT_ROW)
+
+
+def _is_left_to_cudnn(node: Apply) -> bool:
+    return str(config.gpu.prefer) == "cudnn" or node.hints.backend == "cudnn"
+
+
+def _reduces_rows(node: Apply) -> bool:
+    """Whether a node reduces the last axes, where they are not known to be short."""
+    fold = None if _is_left_to_cudnn(node) else fold_of(node)
+    if fold is None:
         return False
     types = [v.type for v in node.inputs]
     ndim = max(t.ndim for t in types)
@@ -82,7 +100,7 @@ def _sums_rows(node: Apply) -> bool:
     known = [[t.shape[i] for t in types if t.shape[i] != 1] for i in fold.axes]
     row = _known_size((*d, 1)[0] for d in known)
     last = fold.axes == tuple(range(ndim - len(fold.axes), ndim))
-    return last and row is not None and _SHORT_ROW <= row <= _LONG_ROW
+    return last and (row is None or row >= _SHORT_ROW)
 
 
 def _known_size(dims: Iterable[int | None]) -> int | None:
@@ -135,24 +153,31 @@ class _Neighbours:
         self.taken: list[Apply] = [node]
         self.widens = False  # whether it does a cast to float32, which others may do, too
         self.behind = False  # whether it has a node behind the sums
-        self.is_norm = isinstance(node.op, LayerNorm | LayerNormGrad)
         patterns = [v.type.broadcastable for v in node.inputs]
         self.pattern = tuple(all(p[i] for p in patterns) for i in range(len(patterns[0])))
-        fold = fold_of(node)
-        self.parts = of_norm(node) if fold is None else of_fold(node, fold, self._is_full)
+        fold, softmax = fold_of(node), softmax_of(node)
+        self.has_result = fold is None
+        if fold is not None:
+            self.parts = of_fold(node, fold, self._is_full)
+        else:
+            self.parts = of_norm(node) if softmax is None else of_softmax(node, *softmax)
 
     def join(self) -> None:
         """Make one node of all, if there are neighbours to take in."""
-        if not self.is_norm and not (self.parts.early and any(self._users())):
+        if not self.has_result and not (self.parts.early and any(self._users())):
             return
         while (
-            self._take_before() or self._take_row_node() or self._take_behind() or self._take_sums()
+            self._take_before()
+            or self._take_sums(over_rows=True)
+            or self._take_row_node()
+            or self._take_behind()
+            or self._take_sums(over_rows=False)
         ):
             pass
         parts, context = self.parts.only(self._others_read), self.graph.context
         some = len(self.taken) > 1 or self.widens
         fuses = context.capabilities.fuses(parts.op, context.target.kind)
-        if not some or not fuses or not parts.results or not (self.is_norm or self.behind):
+        if not some or not fuses or not parts.results or not (self.has_result or self.behind):
             return
         with inherit(joined_origin(self.taken), self.node.hints):
             context.replace(parts.made(), "fuse_rows")
@@ -290,8 +315,8 @@ class _Neighbours:
         """Those of some axes whose size is not statically 1."""
         return tuple(i for i in axes if not self.pattern[i])
 
-    def _take_sums(self) -> bool:
-        """Take in sums of values or results, over rows or over all other axes."""
+    def _take_sums(self, over_rows: bool) -> bool:
+        """Take in reductions of values or results: over rows, or sums over all other axes."""
         parts = self.parts
         others = self._long_axes(range(parts.op.axes[0]))
         for v in (*parts.results, *parts.held):
@@ -302,9 +327,9 @@ class _Neighbours:
                 known = all(parts.knows(w) and w.type.ndim == v.type.ndim for w in user.inputs)
                 if not known or fold.work != parts.op.work:
                     continue
-                if fold.axes == parts.op.axes:
+                if over_rows and fold.axes == parts.op.axes:
                     found = parts.with_fold(user, fold)
-                elif self._long_axes(fold.axes) == others and not any(fold.roots):
+                elif not over_rows and self._long_axes(fold.axes) == others and fold.adds:
                     found = parts.with_column_sums(user, fold)
                 else:
                     continue

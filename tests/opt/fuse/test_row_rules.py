@@ -24,7 +24,7 @@ from tests.gpu import emulator
 from tests.gpu.table import concrete
 
 GPU = Target.parse("cuda:sm_90")
-SIZES = (3, 5, 24)
+SIZES = (3, 5, 40)
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
 
 
@@ -180,8 +180,22 @@ def shares(x: Any, weight: Any) -> Any:
     return e / e.sum(axis=-1, keepdims=True)
 
 
+def spread(x: Any, weight: Any) -> Any:
+    """Of several reductions of different kinds."""
+    low, high = (f(x, axis=-1, keepdims=True) for f in (T.min, T.max))
+    return (x - low) / (high - low + 1) * weight - x.sum(axis=-1, keepdims=True)
+
+
+def masked(x: Any, weight: Any) -> Any:
+    return T.nnet.softmax(T.switch(x > weight, x, np.asarray(-9, x.dtype)), axis=2) * weight
+
+
+def logs(x: Any, weight: Any) -> Any:
+    return T.nnet.logsoftmax(x * weight, axis=2) * 2
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("norm", [rms, centred, unit, shares])
+@pytest.mark.parametrize("norm", [rms, centred, unit, shares, spread, masked, logs])
 def test_a_norm_of_sums_is_one_node(norm, dtype):
     x, y = tensors(dtype, dtype)
     weight = scale_and_shift(dtype)[0]
@@ -190,13 +204,33 @@ def test_a_norm_of_sums_is_one_node(norm, dtype):
     assert ops(graph) == ["FusedRows"]
 
 
-@pytest.mark.parametrize("norm", [rms, centred, unit, shares])
+@pytest.mark.parametrize("norm", [rms, centred, unit, shares, masked, logs])
 def test_its_gradient_reads_once(norm):
     x, dy = tensors("float32", "float32")
     weight = scale_and_shift("float32")[0]
     given = symdnn.grad((norm(x, weight) * dy).sum(), [x, weight])
     graph = fused([x, dy, weight], list(given), 1e-4)
-    assert ops(graph).count("FusedRows") == 1
+    assert ops(graph).count("FusedRows") == (2 if norm in (masked, logs) else 1)
+
+
+@pytest.mark.parametrize("norm", [masked, logs, spread])
+def test_a_compiled_program_has_one_kernel(norm):
+    """Also where the softmax is cuDNN's, whose gradient has its operands the other way round."""
+    x, dy = tensors("float32", "float32")
+    weight = scale_and_shift("float32")[0]
+    y = norm(x, weight)
+    graph = symdnn.function([x, weight], [y], mode=symdnn.Mode(target="cuda:sm_90")).fgraph
+    assert sorted(set(ops(graph)) - {"GpuFromHost", "HostFromGpu"}) == ["FusedRows"]
+    if norm is not spread:
+        given = symdnn.grad(None, [x], known_grads={y: dy})
+        rules = symdnn.Mode(target="cuda:sm_90")
+        graph = symdnn.function([x, dy, weight], list(given), mode=rules).fgraph
+        made = [n for n in graph.toposort() if isinstance(n.op, FusedRows)]
+        assert made
+        values = drawn([x, dy, weight])
+        (want,) = evaluate(list(given), dict(zip([x, dy, weight], values)))
+        (got,) = evaluate(graph.outputs, dict(zip(graph.inputs, values)))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 def test_rms_norm_of_a_bfloat16_network():
@@ -222,14 +256,38 @@ def test_sums_that_nothing_follows_are_left():
     assert "FusedRows" not in ops(fused([x], [(x * x).sum(axis=-1), T.exp(x)], 1e-4))
 
 
-def test_rows_of_unknown_or_of_few_elements_are_left():
-    x = TensorType("float32", (None, None, None))("x")
-    z = TensorType("float32", (None, None, 3))("z")
-    for v in (x, z):
-        graph = FunctionGraph([v], [v / v.sum(axis=-1, keepdims=True)])
-        for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, row_rules.fuse_rows):
-            rule.function(Context(graph, GPU))
-        assert "FusedRows" not in ops(graph)
+@pytest.mark.parametrize(("length", "joined"), [(None, True), (3, False)])
+def test_rows_of_few_elements_are_left(length, joined):
+    x = TensorType("float32", (None, None, length))("x")
+    graph = FunctionGraph([x], [x / x.sum(axis=-1, keepdims=True)])
+    for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, row_rules.fuse_rows):
+        rule.function(Context(graph, GPU))
+    assert ("FusedRows" in ops(graph)) == joined
+
+
+@pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
+@pytest.mark.parametrize("shape", [(2, 1, 33000), (65, 1, 34000), (1, 2, 5001), (3, 30, 1)])
+def test_rows_of_any_size(shape):
+    x, y = (TensorType("float32", (None, None, None))(n) for n in "xy")
+    w = TensorType("float32", (None,))("w")
+    total = x + y
+    out = rms(total, w) * 2
+    outputs = [total, out, T.cast(out, "float16"), (total * y).sum(axis=(0, 1))]
+    mode = symdnn.Mode(target="cuda:sm_90")
+    graph = symdnn.function([x, y, w], outputs, mode=mode).fgraph
+    (node,) = (n for n in graph.toposort() if isinstance(n.op, FusedRows))
+    rng = np.random.default_rng(3)
+    values = [rng.standard_normal(s).astype("float32") for s in (shape, shape, shape[2:])]
+    arrays = [
+        emulator.device_copy(a)[1]
+        for a in evaluate(list(node.inputs), dict(zip(graph.inputs, values)))
+    ]
+    call = concrete(node.op, arrays)
+    got, env = emulator.run(FusedRowsKernel(), call, arrays)
+    assert (env.launched[0] == "fused_rows") == (shape[2] < 33000 or shape[0] > 64)
+    for a, b in zip(got, node.op.compute(*arrays), strict=True):
+        tol = TOLERANCE[a.dtype.name]
+        np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=tol, atol=tol * 10)
 
 
 def test_a_scale_that_depends_on_the_sum_over_rows_keeps_it_apart():

@@ -5,12 +5,13 @@
 
 #define TILE (BLOCK / LANES)
 
-// The sums over the lanes of a row, which each lane gets.
-template <int N> INLINE void meet(W (&sums)[N]) {
+// Combines what the lanes of a row have, as HOW says for each of N; each lane gets the results.
+template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
 #pragma unroll
   for (i32 half = (LANES < 32 ? LANES : 32) / 2; half > 0; half /= 2)
 #pragma unroll
-    for (i32 n = 0; n < N; n++) sums[n] += __shfl_xor_sync(0xffffffffu, sums[n], half);
+    for (i32 n = 0; n < N; n++)
+      sums[n] = HOW::of(n, sums[n], __shfl_xor_sync(0xffffffffu, sums[n], half));
   if (LANES > 32) {
     constexpr i32 WARPS = LANES > 32 ? LANES / 32 : 1;
     __shared__ W all[N][32];
@@ -25,7 +26,7 @@ template <int N> INLINE void meet(W (&sums)[N]) {
       sums[n] = all[n][warp / WARPS * WARPS + lane % WARPS];
 #pragma unroll
       for (i32 half = WARPS / 2; half > 0; half /= 2)
-        sums[n] += __shfl_xor_sync(0xffffffffu, sums[n], half);
+        sums[n] = HOW::of(n, sums[n], __shfl_xor_sync(0xffffffffu, sums[n], half));
     }
   }
 }
