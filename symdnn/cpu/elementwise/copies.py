@@ -15,7 +15,7 @@ import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import PermutedInputs, elementwise_launch
 from symdnn.cpu.ir.scalar_ir import VALUES
-from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -26,7 +26,7 @@ from symdnn.ops.array.view import Copy
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 
-__all__ = ["FillKernel", "CopyPiecesKernel", "CopyViewKernel", "KERNELS"]
+__all__ = ["CopyPiecesKernel", "CopyViewKernel", "CopyingLaunch", "FillKernel", "KERNELS"]
 
 #: With fewer elements NumPy's copies are as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 14
@@ -117,6 +117,29 @@ class _CopyLaunches:
         if key not in self._launches:
             self._launches[key] = elementwise_launch(program, target.shape)
         return self._launches[key]
+
+
+class CopyingLaunch(ContiguousLaunch):
+    """A launch of a kernel for contiguous operands; copies of others are compiled."""
+
+    def __init__(
+        self, run: Any, head: Sequence[int], reads: int, writes: int = 1, status: int = -1
+    ) -> None:
+        super().__init__(run, head, reads, writes, status)
+        self._copies = _CopyLaunches(True)
+
+    def dense(self, operand: Array) -> Array:
+        """A contiguous copy of an operand."""
+        made = np.empty(operand.shape, operand.dtype)
+        self.put(operand, made)
+        return made
+
+    def put(self, whole: Array, out: Array) -> None:
+        """``out[...] = whole``, by NumPy where it is little or there is no code."""
+        if whole.size < _MIN_ELEMENTS_TO_COMPILE or whole.dtype.name not in VALUES:
+            np.copyto(out, whole)
+        else:
+            self._copies.copy(whole, out)
 
 
 @cache
