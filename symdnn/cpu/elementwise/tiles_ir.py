@@ -157,15 +157,22 @@ def _two_axes(
     own = [d for d, step in enumerate(written) if step == nbytes[reads]]
     if not own:
         return None
+    (row, *_) = own
     across = [0] * len(sizes)
     for (_, steps), size in zip(operands[:reads], nbytes):
-        if steps[own[0]] not in (0, size) and size in steps:
+        # A read without the result's axis repeats its numbers, which is slow if that is short.
+        if steps[row] != size and size in steps and (steps[row] or sizes[row] < _MIN_LANES):
             across[steps.index(size)] += size
     if not any(across):
         return None
     other = across.index(max(across))
-    short = sizes[own[0]] < min(sizes[other], _MIN_LANES)
-    return (own[0], other) if short else (other, own[0])
+    if sizes[row] < min(sizes[other], _MIN_LANES):
+        return row, other
+    crossed = any(
+        steps[other] == size and steps[row] not in (0, size)
+        for (_, steps), size in zip(operands[:reads], nbytes)
+    )
+    return (other, row) if crossed else None
 
 
 def tiles_ir(plan: TilePlan) -> str:

@@ -28,7 +28,7 @@ _ELEMENTS_PER_THREAD = 1 << 13
 #: Dtypes of lines; all operands but labels have the same one.
 _DTYPES = frozenset({"float32", "float64", "bfloat16", "float16"})
 #: The length of rows up to this is a constant of the code.
-_MAX_CONSTANT_LENGTH = 64
+_MAX_CONSTANT_LENGTH = 256
 #: Fewer columns do not fill a vector.
 _MIN_COLUMNS = 4
 
