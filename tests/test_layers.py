@@ -56,7 +56,7 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise", "reduce"}, {"nest"}, {"onednn"}, {"conv", "gemm"},
+        {"elementwise"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [

@@ -1,18 +1,26 @@
-"""Sorts, transposes, wide rows and gathers beside PyTorch, JAX and NumPy, in one process.
+"""Sorts, transposes, reductions, wide rows, copies and gathers beside PyTorch, JAX and NumPy.
 
-    python -m benchmarks.cpu.nest --out nest-cpu.txt
-    python -m benchmarks.cpu.nest --only sort --rounds 9
+    python -m benchmarks.cpu.nest --peers ../peers/bin/python --out nest-cpu.txt
+    python -m benchmarks.cpu.nest --only '^sort' --rounds 9 --threads 2
 
-A row is one program and its peers, called in turn, with the same arrays and number of threads; each
-time is the median of rounds. Printed is the best peer's time over ours: below 1 symdnn is slower.
+A row is one program and its peers, called in turn, with the same arrays and number of threads, each
+library in a process of its own on the same cores. With one thread the time is the processor's, else
+the clock's; each is the median of rounds. Printed is the best peer's time over ours: below 1 symdnn
+is slower.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
+import json
+import os
 import platform
+import re
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,38 +28,70 @@ from typing import Any
 
 import numpy as np
 
-import symdnn
-import symdnn.tensor as T
+from benchmarks.cpu.sides import ROOT, environment
 from benchmarks.gpu.device import commit
 
 __all__ = ["main"]
 
 
+class _Module:
+    """A module that is imported when it is first used: a process has one library only."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
+symdnn, T = _Module("symdnn"), _Module("symdnn.tensor")
+jax, jnp = _Module("jax"), _Module("jax.numpy")
+torch, F = _Module("torch"), _Module("torch.nn.functional")
+
+
 @dataclass(frozen=True)
 class Nest:
-    """A row: arrays, our program of variables, and the peers' functions of their own arrays."""
+    """A row: what makes its arrays, our program of variables, the peers' functions of arrays."""
 
     name: str
-    arrays: tuple[Any, ...]
-    ours: Callable[..., Any]
+    arrays: tuple[Callable[[], Any], ...]
+    symdnn: Callable[..., Any]
     torch: Callable[..., Any] | None = None
     jax: Callable[..., Any] | None = None
     numpy: Callable[..., Any] | None = None
 
 
+_TITLES = {"symdnn": "symdnn", "torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
+_WINDOW_S = 0.03
+
+
 def main(argv: list[str] | None = None) -> int:
     """Time the rows and print them, the slowest first."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu.nest", description=__doc__)
-    parser.add_argument("--only", default="", help="rows whose names contain this")
+    parser.add_argument("--only", default="", help="rows whose names match this expression")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--peers", default=sys.executable, help="interpreter that has the peers")
     parser.add_argument("--out", help="file that the table is written to")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    if args.worker:
+        _work(args.worker, time.process_time if args.threads == 1 else time.perf_counter)
+        return 0
+    sides = {name: _Side(name, args) for name in _TITLES}
+    versions = ", ".join(f"{_TITLES[n]} {s.ask({})}" for n, s in sides.items() if n != "symdnn")
     found = []
     for nest in _nests():
-        if args.only in nest.name:
-            found.append(_measured(nest, args.rounds))
+        if re.search(args.only, nest.name):
+            found.append(_measured(nest, sides, args.rounds))
             print(found[-1][1], flush=True)
-    text = "\n".join([*_facts(), "", *(line for _, line in sorted(found))])
+    clock = "processor time" if args.threads == 1 else "time"
+    facts = [
+        f"{datetime.date.today()} {_processor()} ({args.threads} threads), commit {commit()}",
+        f"Python {platform.python_version()}, {versions}",
+        f"best peer's {clock} / symdnn's, medians of alternated rounds, a process for each library",
+    ]
+    text = "\n".join([*facts, "", *(line for _, line in sorted(found))])
     print(text)
     if args.out:
         with open(args.out, "w", encoding="utf-8") as file:
@@ -59,69 +99,111 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _facts() -> list[str]:
-    import jax
-    import torch
-
+def _processor() -> str:
     with open("/proc/cpuinfo", encoding="utf-8") as file:
-        model = next((line.partition(": ")[2].strip() for line in file if "model name" in line), "")
-    return [
-        f"{datetime.date.today()} {model} ({torch.get_num_threads()} threads), commit {commit()}",
-        f"Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"PyTorch {torch.__version__}, JAX {jax.__version__}",
-        "best peer's time / symdnn's, medians of alternated rounds",
-    ]
+        return next((line.partition(": ")[2].strip() for line in file if "model name" in line), "")
 
 
-def _measured(nest: Nest, rounds: int) -> tuple[float, str]:
-    calls = dict(_calls(nest))
+def _measured(nest: Nest, sides: dict[str, _Side], rounds: int) -> tuple[float, str]:
+    calls = {n: 0 for n in sides if getattr(nest, n)}
+    for name in calls:
+        calls[name] = sides[name].ask({"prepare": nest.name})
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    counts = {name: _repeats(call) for name, call in calls.items()}
     for _ in range(rounds):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            for _ in range(counts[name]):
-                call()
-            times[name].append((time.perf_counter() - began) / counts[name])
+        for name, count in calls.items():
+            times[name].append(sides[name].ask({"run": count}))
     medians = {name: statistics.median(t) for name, t in times.items()}
     ours = medians.pop("symdnn")
-    best = min(medians, key=lambda name: medians[name])
-    ratios = ", ".join(f"{name} {t / ours:.2f}" for name, t in medians.items())
-    return medians[best] / ours, f"{medians[best] / ours:6.2f}  {nest.name:44} {ratios}"
+    best = min(medians.values()) / ours
+    ratios = ", ".join(f"{_TITLES[name]} {t / ours:.2f}" for name, t in medians.items())
+    return best, f"{best:6.2f}  {nest.name:48} {ours * 1e6:9.1f} us  {ratios}"
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+class _Side:
+    """A library's process, which answers a line of JSON by one."""
+
+    def __init__(self, name: str, args: argparse.Namespace) -> None:
+        python = args.peers if name in ("torch", "jax") else sys.executable
+        command = [python, "-m", "benchmarks.cpu.nest", "--worker", name]
+        cores = sorted(os.sched_getaffinity(0))[-args.threads :]
+        self._process = subprocess.Popen(
+            [*command, "--threads", str(args.threads)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment(args.threads),
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )  # fmt: skip
+
+    def ask(self, order: dict[str, Any]) -> Any:
+        """What an order gives; see :func:`_work`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+
+def _work(library: str, clock: Callable[[], float]) -> None:
+    """Answer orders: the version; prepare a row and say the calls of a window; run so many."""
+    rows = {nest.name: nest for nest in _nests()}
+    call: Callable[[], Any] = list
+    for line in sys.stdin:
+        order, answer = json.loads(line), None
+        if "prepare" in order:
+            call = _CALLS[library](rows[order["prepare"]])
+            answer = _repeats(call)
+        elif "run" in order:
+            call()
+            began = clock()
+            for _ in range(order["run"]):
+                call()
+            answer = (clock() - began) / order["run"]
+        else:
+            answer = importlib.import_module(library).__version__
+        print(json.dumps(answer), flush=True)
 
 
 def _repeats(call: Callable[[], Any]) -> int:
+    call(), call()
     began = time.perf_counter()
     call()
-    return max(1, int(0.03 / (time.perf_counter() - began)))
+    return max(1, int(_WINDOW_S / (time.perf_counter() - began)))
 
 
 def _as_list(found: Any) -> list[Any]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def _calls(nest: Nest) -> Iterator[tuple[str, Callable[[], Any]]]:
-    import jax
-    import torch
-
-    jax.config.update("jax_enable_x64", True)
-    inputs = [T.tensor(a.dtype.name, (None,) * a.ndim) for a in nest.arrays]
-    outs = [symdnn.Out(o, borrow=True) for o in _as_list(nest.ours(*inputs))]
+def _symdnn_call(nest: Nest) -> Callable[[], Any]:
+    arrays = [make() for make in nest.arrays]
+    inputs = [T.tensor(a.dtype.name, (None,) * a.ndim) for a in arrays]
+    outs = [symdnn.Out(o, borrow=True) for o in _as_list(nest.symdnn(*inputs))]
     f = symdnn.function(inputs, outs)
-    yield "symdnn", lambda: f(*nest.arrays)
-    if nest.torch:
-        tensors = [torch.from_numpy(a) for a in nest.arrays]
-        torch_ = nest.torch
-        yield "PyTorch", lambda: torch_(*tensors)
-    if nest.jax:
-        jitted = jax.jit(nest.jax)
-        own = [jax.numpy.asarray(a) for a in nest.arrays]
-        yield "JAX", lambda: jax.block_until_ready(jitted(*own))
-    if nest.numpy:
-        numpy_ = nest.numpy
-        yield "NumPy", lambda: numpy_(*nest.arrays)
+    return lambda: f(*arrays)
+
+
+def _torch_call(nest: Nest) -> Callable[[], Any]:
+    tensors, f = [torch.from_numpy(make()) for make in nest.arrays], nest.torch
+    assert f is not None
+    return lambda: f(*tensors)
+
+
+def _jax_call(nest: Nest) -> Callable[[], Any]:
+    jax.config.update("jax_enable_x64", True)
+    f, own = jax.jit(nest.jax), [jnp.asarray(make()) for make in nest.arrays]
+    return lambda: jax.block_until_ready(f(*own))
+
+
+def _numpy_call(nest: Nest) -> Callable[[], Any]:
+    arrays, f = [make() for make in nest.arrays], nest.numpy
+    assert f is not None
+    return lambda: f(*arrays)
+
+
+_CALLS = {
+    "symdnn": _symdnn_call, "torch": _torch_call, "jax": _jax_call, "numpy": _numpy_call,
+}  # fmt: skip
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -131,21 +213,30 @@ def _nests() -> Iterator[Nest]:
     yield from _sorts()
     yield from _transposes()
     yield from _turned()
+    yield from _reductions()
+    yield from _inner_axes()
+    yield from _moved()
     yield from _wide_rows()
     yield from _gathers()
 
 
-def _drawn(*shape: int, dtype: str = "float32") -> Any:
-    rng = np.random.default_rng(0)
-    if dtype == "int64":
-        return rng.integers(-(1 << 40), 1 << 40, shape)
-    return rng.normal(size=shape).astype(dtype)
+def _drawn(*shape: int, dtype: str = "float32", seed: int = 0) -> Callable[[], Any]:
+    def make() -> Any:
+        rng = np.random.default_rng(seed)
+        if dtype == "int64":
+            return rng.integers(-(1 << 40), 1 << 40, shape)
+        return rng.normal(size=shape).astype(dtype)
+
+    return make
+
+
+def _numbers(below: int, count: int) -> Callable[[], Any]:
+    return lambda: np.random.default_rng(1).integers(0, below, count)
 
 
 def _sorts() -> Iterator[Nest]:
-    import jax.numpy as jnp
-    import torch
 
+    shapes: list[tuple[tuple[int, ...], int]]
     shapes = [((16384, 16), 1), ((4096, 100), 1), ((256, 1024), 1), ((20, 10000), 1)]
     shapes += [((4, 100000), 1), ((1000, 256), 0), ((1000000,), 0)]
     for dtype in ("float32", "float64", "int64"):
@@ -175,7 +266,6 @@ _ORDERS = [
 
 
 def _transposes() -> Iterator[Nest]:
-    import jax.numpy as jnp
 
     for dtype in ("float32", "float64", "float16"):
         for shape, order in _ORDERS if dtype == "float32" else _ORDERS[:10:3]:
@@ -196,9 +286,6 @@ def _copied(v: Any) -> Any:
 
 def _turned() -> Iterator[Nest]:
     """Elementwise ops and reductions with an operand that lies otherwise in memory."""
-    import jax
-    import jax.numpy as jnp
-    import torch
 
     for shape in ((1000, 1000), (2048, 2048), (4096, 64), (64, 4096)):
         for dtype in ("float32", "float64"):
@@ -232,6 +319,92 @@ def _turned() -> Iterator[Nest]:
             )  # fmt: skip
 
 
+def _reductions() -> Iterator[Nest]:
+    """Reductions along one axis of three, and of a transposed array, with and without producers."""
+    ops: dict[str, tuple[Any, Any, Any]] = {
+        "sum": (lambda v, a: v.sum(a), lambda v, a: v.sum(a), lambda v, a: v.sum(a)),
+        "max": (lambda v, a: v.max(a), lambda v, a: v.amax(a), lambda v, a: v.max(a)),
+        "argmax": (lambda v, a: T.argmax(v, a), lambda v, a: v.argmax(a), lambda v, a: v.argmax(a)),
+        "var": (lambda v, a: v.var(a), lambda v, a: v.var(a, correction=0), lambda v, a: v.var(a)),
+        "norm": (
+            lambda v, a: T.sqrt((v * v).sum(a)), lambda v, a: torch.linalg.vector_norm(v, dim=a),
+            lambda v, a: jnp.sqrt((v * v).sum(a)),
+        ),
+    }  # fmt: skip
+    shapes: tuple[tuple[tuple[int, ...], int], ...]
+    shapes = (((64, 100, 96), 0), ((64, 100, 96), 1), ((64, 100, 96), 2), ((200000, 5), 1))
+    for shape, axis in shapes:
+        for dtype in ("float32", "float64"):
+            x, mark = _drawn(*shape, dtype=dtype), f"{dtype} {'x'.join(map(str, shape))}"
+            for name, fs in ops.items():
+                each = tuple(lambda v, f=f, a=axis: f(v, a) for f in fs)
+                yield Nest(f"{name} axis {axis} {mark}", (x,), *each)
+    for dtype in ("float32", "float64"):
+        x, mark = _drawn(1000, 800, dtype=dtype), f"{dtype} 800x1000"
+        for name, fs in ops.items():
+            for axis in (0, 1):
+                each = tuple(lambda v, f=f, a=axis: f(v.T, a) for f in fs)
+                yield Nest(f"{name} axis {axis} transposed {mark}", (x,), *each)
+
+
+def _inner_axes() -> Iterator[Nest]:
+    for dtype in ("float32", "float64"):
+        for shape in ((16, 21, 64, 64), (64, 1000, 32), (8, 12, 128, 128)):
+            x, mark = _drawn(*shape, dtype=dtype), f"{dtype} {'x'.join(map(str, shape))} axis 1"
+            dy = _drawn(*shape, dtype=dtype, seed=1)
+            ops: dict[str, tuple[Any, Any, Any]] = {
+                "softmax": (lambda v: T.nnet.softmax(v, axis=1), lambda v: torch.softmax(v, 1),
+                            lambda v: jax.nn.softmax(v, 1)),
+                "log_softmax": (lambda v: T.nnet.logsoftmax(v, axis=1),
+                                lambda v: torch.log_softmax(v, 1),
+                                lambda v: jax.nn.log_softmax(v, 1)),
+            }  # fmt: skip
+            for name, (ours, torch_, jax_) in ops.items():
+                yield Nest(f"{name} {mark}", (x,), ours, torch_, jax_)
+                yield Nest(
+                    f"{name} gradient {mark}", (x, dy),
+                    lambda v, d, f=ours: symdnn.Lop(f(v), v, d),
+                    lambda v, d, f=torch_: _torch_gradient(f, (v,), d),
+                    lambda v, d, f=jax_: jax.vjp(f, v)[1](d)[0],
+                )  # fmt: skip
+            yield Nest(
+                f"logsumexp {mark}", (x,), lambda v: T.logsumexp(v, axis=1),
+                lambda v: torch.logsumexp(v, 1), lambda v: jax.scipy.special.logsumexp(v, 1),
+            )  # fmt: skip
+
+
+def _moved() -> Iterator[Nest]:
+    """Copies whose rows are short: joins, slices, padding, repeats and tiles."""
+    for dtype in ("float32", "float64"):
+        for rows, n in ((100000, 5), (20000, 17), (4096, 200)):
+            x, y = _drawn(rows, n, dtype=dtype), _drawn(rows, n, dtype=dtype, seed=1)
+            mark = f"{dtype} {rows}x{n}"
+            yield Nest(
+                f"joined along rows {mark}", (x, y), lambda a, b: T.concatenate([a, b], axis=1),
+                lambda a, b: torch.cat([a, b], 1), lambda a, b: jnp.concatenate([a, b], 1),
+                lambda a, b: np.concatenate([a, b], 1),
+            )  # fmt: skip
+            yield Nest(
+                f"sliced {mark}", (x,), lambda a: _copied(a[:, 1:-1]),
+                lambda a: a[:, 1:-1].contiguous(), lambda a: a[:, 1:-1],
+                lambda a: np.ascontiguousarray(a[:, 1:-1]),
+            )  # fmt: skip
+            yield Nest(
+                f"padded {mark}", (x,), lambda a: T.pad(a, [(1, 1), (2, 2)]),
+                lambda a: F.pad(a, (2, 2, 1, 1)), lambda a: jnp.pad(a, [(1, 1), (2, 2)]),
+                lambda a: np.pad(a, [(1, 1), (2, 2)]),
+            )  # fmt: skip
+            yield Nest(
+                f"tiled {mark}", (x,), lambda a: T.tile(a, (1, 3)), lambda a: a.repeat(1, 3),
+                lambda a: jnp.tile(a, (1, 3)), lambda a: np.tile(a, (1, 3)),
+            )  # fmt: skip
+            yield Nest(
+                f"repeated {mark}", (x,), lambda a: T.repeat(a, 3, axis=1),
+                lambda a: a.repeat_interleave(3, 1), lambda a: jnp.repeat(a, 3, 1),
+                lambda a: np.repeat(a, 3, 1),
+            )  # fmt: skip
+
+
 _WIDTHS = ((16384, 64), (4096, 100), (4096, 512), (1024, 1000), (1024, 4096), (100, 10000)) + (
     (64, 50257), (8, 128000),
 )  # fmt: skip
@@ -244,14 +417,10 @@ def _wide_rows() -> Iterator[Nest]:
 
 
 def _rows(rows: int, n: int, dtype: str) -> Iterator[Nest]:
-    import jax
-    import jax.numpy as jnp
-    import torch
 
-    F = torch.nn.functional
-    x, dy = _drawn(rows, n, dtype=dtype), _drawn(rows, n, dtype=dtype)[::-1].copy()
+    x, dy = _drawn(rows, n, dtype=dtype), _drawn(rows, n, dtype=dtype, seed=1)
     w, b = _drawn(n, dtype=dtype), _drawn(n, dtype=dtype)
-    y = np.random.default_rng(1).integers(0, n, rows)
+    y = _numbers(n, rows)
     mark = f"{dtype} {rows}x{n}"
     ops: dict[str, tuple[Any, Any, Any]] = {
         "softmax": (lambda v: T.nnet.softmax(v, axis=1), lambda v: torch.softmax(v, 1),
@@ -278,7 +447,9 @@ def _rows(rows: int, n: int, dtype: str) -> Iterator[Nest]:
     def our_loss(v: Any, labels: Any) -> Any:
         return T.nnet.softmax_crossentropy(v, labels).mean()
 
-    yield Nest(f"cross-entropy {mark}", (x, y), our_loss, F.cross_entropy, jax_loss)
+    yield Nest(
+        f"cross-entropy {mark}", (x, y), our_loss, lambda v, t: F.cross_entropy(v, t), jax_loss
+    )
     yield Nest(
         f"cross-entropy and gradient {mark}", (x, y),
         lambda v, t: [our_loss(v, t), symdnn.grad(our_loss(v, t), v)],
@@ -308,22 +479,14 @@ def _rows(rows: int, n: int, dtype: str) -> Iterator[Nest]:
 
 
 def _torch_gradient(f: Any, inputs: Any, dy: Any) -> Any:
-    import torch
-
     leaves = [v.detach().requires_grad_() for v in inputs]
     return torch.autograd.grad(f(*leaves), leaves, dy)
 
 
 def _gathers() -> Iterator[Nest]:
-    import jax
-    import jax.numpy as jnp
-    import torch
-
-    F = torch.nn.functional
     for dtype in ("float32", "float64"):
         for words, width, count in ((50000, 64, 8192), (1000, 512, 4096), (50000, 768, 2048)):
-            rng = np.random.default_rng(2)
-            w, at = _drawn(words, width, dtype=dtype), rng.integers(0, words, count)
+            w, at = _drawn(words, width, dtype=dtype), _numbers(words, count)
             dy = _drawn(count, width, dtype=dtype)
             mark = f"{dtype} {count} of {words}x{width}"
             yield Nest(
@@ -343,16 +506,20 @@ def _gathers() -> Iterator[Nest]:
             )  # fmt: skip
         for shape, axis in (((1000, 1000), 1), ((1000, 1000), 0), ((64, 50257), 1)):
             x = _drawn(*shape, dtype=dtype)
-            at = np.argsort(x, axis)
+
+            def at(x: Any = x, axis: int = axis) -> Any:
+                return np.argsort(x(), axis)
+
+            mark = f"{dtype} {shape[0]}x{shape[1]} axis {axis}"
             yield Nest(
-                f"take_along_axis {dtype} {shape[0]}x{shape[1]} axis {axis}", (x, at),
+                f"take_along_axis {mark}", (x, at),
                 lambda v, i, a=axis: T.take_along_axis(v, i, a),
                 lambda v, i, a=axis: torch.gather(v, a, i),
                 lambda v, i, a=axis: jnp.take_along_axis(v, i, a),
                 lambda v, i, a=axis: np.take_along_axis(v, i, a),
             )  # fmt: skip
             yield Nest(
-                f"take_along_axis gradient {dtype} {shape[0]}x{shape[1]} axis {axis}", (x, at, x),
+                f"take_along_axis gradient {mark}", (x, at, x),
                 lambda v, i, d, a=axis: symdnn.Lop(T.take_along_axis(v, i, a), v, d),
                 lambda v, i, d, a=axis: torch.zeros_like(v).scatter_add(a, i, d),
                 lambda v, i, d, a=axis: jax.vjp(lambda u: jnp.take_along_axis(u, i, a), v)[1](d)[0],

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from symdnn.cpu.pool.pool import PoolKernel
-from symdnn.cpu.reduce.softmax_last_axis import LastAxisKernel
+from symdnn.cpu.reduce.softmax import LastAxisKernel
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.substitute import Substitute
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad, OneDnnSoftmax, OneDnnSoftmaxGrad

@@ -13,7 +13,7 @@ from symdnn.cpu.nest import kernels as nest
 from symdnn.cpu.nest import line_kernels, norms
 from symdnn.cpu.onednn import kernels as onednn
 from symdnn.cpu.pool import lrn, pool, pool_nhwc
-from symdnn.cpu.reduce import batch_norm, reduce, softmax_inner_axis, softmax_last_axis
+from symdnn.cpu.reduce import batch_norm, softmax
 from symdnn.cpu.reference import kernels as reference
 from symdnn.cpu.rnn import recurrent
 from symdnn.graph.kernel import Row, enter, register_default_kernel
@@ -36,10 +36,8 @@ KERNELS: tuple[Row, ...] = (
     *nest.KERNELS,
     *line_kernels.KERNELS,
     *norms.KERNELS,
-    *reduce.KERNELS,
     *batch_norm.KERNELS,
-    *softmax_last_axis.KERNELS,
-    *softmax_inner_axis.KERNELS,
+    *softmax.KERNELS,
     *scatter.KERNELS,
     *random_draws.KERNELS,
     *attention.KERNELS,

@@ -1,4 +1,4 @@
-"""Copies: fill, join, split, change a part of an array, views.
+"""Copies: fill, join, split, pad, change a part of an array, views.
 
 NumPy's references write into memory of their own. These kernels write into the plan's buffers, and
 large copies are compiled and use several threads.
@@ -6,7 +6,7 @@ large copies are compiled and use several threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -15,18 +15,26 @@ import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import PermutedInputs, elementwise_launch
 from symdnn.cpu.ir.scalar_ir import VALUES
-from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
+from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.view import Copy
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 
-__all__ = ["FillKernel", "CopyPiecesKernel", "CopyViewKernel", "KERNELS"]
+__all__ = [
+    "CopyPiecesKernel",
+    "CopyViewKernel",
+    "CopyingLaunch",
+    "FillKernel",
+    "KERNELS",
+    "PadKernel",
+]
 
 #: With fewer elements NumPy's copies are as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 14
@@ -99,7 +107,7 @@ class _CopyLaunches:
     def copy(self, source: Array, target: Array) -> None:
         """``target[...] = source``"""
         if self._compiled and target.size:
-            run = self._launch(identity_program(target.dtype.name), source, target)
+            run = self._launch(identity_program, source, target)
             run([source], [target])
         else:
             np.copyto(target, source)
@@ -107,16 +115,40 @@ class _CopyLaunches:
     def add(self, source: Array, target: Array) -> None:
         """``target += source``"""
         if self._compiled and target.size:
-            run = self._launch(_sum(target.dtype.name), source, target)
+            run = self._launch(_sum, source, target)
             run([target, source], [target])
         else:
             np.add(target, source, out=target)
 
-    def _launch(self, program: ScalarProgram, source: Array, target: Array) -> Any:
-        key = program, source.shape, target.shape
+    def _launch(self, make: Callable[[str], ScalarProgram], source: Array, target: Array) -> Any:
+        key = make, target.dtype, source.shape, target.shape
         if key not in self._launches:
+            program = make(target.dtype.name)
             self._launches[key] = elementwise_launch(program, target.shape)
         return self._launches[key]
+
+
+class CopyingLaunch(ContiguousLaunch):
+    """A launch of a kernel for contiguous operands; copies of others are compiled."""
+
+    def __init__(
+        self, run: Any, head: Sequence[int], reads: int, writes: int = 1, status: int = -1
+    ) -> None:
+        super().__init__(run, head, reads, writes, status)
+        self._copies = _CopyLaunches(True)
+
+    def dense(self, operand: Array) -> Array:
+        """A contiguous copy of an operand."""
+        made = np.empty(operand.shape, operand.dtype)
+        self.put(operand, made)
+        return made
+
+    def put(self, whole: Array, out: Array) -> None:
+        """``out[...] = whole``, by NumPy where it is little or there is no code."""
+        if whole.size < _MIN_ELEMENTS_TO_COMPILE or whole.dtype.name not in VALUES:
+            np.copyto(out, whole)
+        else:
+            self._copies.copy(whole, out)
 
 
 @cache
@@ -169,6 +201,39 @@ class _IncSubtensorLaunch:
         (self._copies.copy if self._sets else self._copies.add)(y, part)
 
 
+class PadKernel(Kernel[Pad]):
+    """``Pad``: strips of the value around a copy."""
+
+    name = "llvm.pad"
+    traits = LLVM
+
+    def refuses(self, call: Call[Pad]) -> str | None:
+        """Refuses small results."""
+        return _refusal(call.outputs)
+
+    def bind(self, call: Call[Pad]) -> Launch[Array]:
+        """A launch that writes every element once."""
+        return _PadLaunch(call.op)
+
+
+class _PadLaunch:
+    """``launch(inputs, outputs)`` of ``Pad``."""
+
+    def __init__(self, op: Pad) -> None:
+        self._op, self._copies = op, _CopyLaunches(True)
+
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Fill what is before and after along each dimension, then go on between."""
+        (x, value, *widths), (inside,) = inputs, outputs
+        for d, n in enumerate(x.shape):
+            low = int(widths[2 * d])
+            before, after = (slice(None),) * d, slice(low + n, None)
+            for part in (inside[(*before, slice(low))], inside[(*before, after)]):
+                self._copies.copy(np.broadcast_to(value, part.shape), part)
+            inside = inside[(*before, slice(low, low + n))]
+        self._copies.copy(x, inside)
+
+
 def same_memory(a: Any, b: Any) -> bool:
     """Whether two arrays of one shape and dtype are the same elements of memory."""
     return bool(a.strides == b.strides and address(a) == address(b))
@@ -214,4 +279,5 @@ KERNELS: tuple[Row, ...] = (
     ((Alloc,), (FillKernel(True), FillKernel(False))),
     ((Join, Split, IncSubtensor), (CopyPiecesKernel(True), CopyPiecesKernel(False))),
     ((DimShuffle, Reshape, Subtensor, Copy), (CopyViewKernel(),)),
+    ((Pad,), (PadKernel(),)),
 )

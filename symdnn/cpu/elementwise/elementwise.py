@@ -35,6 +35,8 @@ __all__ = ["ElementwiseKernel", "PermutedInputs", "elementwise_launch", "KERNELS
 
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
+#: Rows of up to so many elements have a loop of their own length.
+_MAX_SHORT = 32
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 
@@ -137,14 +139,21 @@ def _block(
         for i, (a, s) in enumerate(zip(arrays, steps))
     ]
     reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
-    run = threads.kernel(elementwise_ir, program, len(sizes), reads, writes)
     rows = prod(sizes[:-1])
+    run = threads.kernel(elementwise_ir, program, _constant(sizes, rows), reads, writes)
     values = [count, rows, sizes[-1], *sizes[1:-1]]
     at = []
     for step in steps:
         at.append(len(values))
         values += [0, step[-1], *step[:-1]]
     return StridedBlock(run, values, at)
+
+
+def _constant(sizes: Sequence[int], rows: int) -> tuple[int, ...]:
+    """The sizes that are part of the code, others as 0: small ones, where rows are short."""
+    if rows == 1 or sizes[-1] > _MAX_SHORT:
+        return (0,) * len(sizes)
+    return tuple(n if n <= _MAX_SHORT else 0 for n in sizes)
 
 
 KERNELS: tuple[Row, ...] = (

@@ -90,9 +90,9 @@ def indexed_block(
     )  # fmt: skip
     parts = -(-sizes[-1] // LANES_OF_TASK)
     per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD
-    count = threads.threads(y.size, per_thread) if what in ("gather", "check") else 1
-    words: dict[str, int] = {"threads": count, "one": 1}
-    words |= {"tasks": prod(sizes[:-1]) * parts, "n": sizes[-1], "parts": parts}
+    count, every = threads.threads(y.size, per_thread), prod(sizes[:-1]) * parts
+    words: dict[str, int] = {"threads": count, "tasks": count if plan.changes else every}
+    words |= {"one": 1, "n": sizes[-1], "parts": parts, "all": every}
     words |= {f"n{d}": n for d, n in enumerate(sizes[:-1])}
     for (name, _), own in zip(plan.named, found, strict=True):
         words |= {f"{name}.i": own[-1]} | {f"{name}.k{d}": s for d, s in enumerate(own[:-1])}

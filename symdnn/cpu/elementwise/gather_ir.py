@@ -14,7 +14,7 @@ from symdnn.cpu.ir.loops_ir import (
     next_task,
     word,
 )
-from symdnn.cpu.ir.scalar_ir import VALUES
+from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.graph.type import numpy_dtype
 
 __all__ = ["FLAG", "LANES_OF_TASK", "GatherPlan", "gather_ir", "gather_words"]
@@ -30,8 +30,8 @@ class GatherPlan:
     """What the text depends on: the axes around lanes, how operands lie along the lanes.
 
     ``indexed`` is the operand along axes without an index (stride 0 along those of ``index``).
-    ``what``: elements are read by ``gather``; ``add`` and ``set`` change them by ``dense``, one
-    after the other; ``check`` only looks at the indices.
+    ``what``: elements are read by ``gather``; ``add`` and ``set`` change them by ``dense``, in the
+    order of the indices; ``check`` only looks at the indices.
     """
 
     outer: int
@@ -47,6 +47,11 @@ class GatherPlan:
         return [("x", self.indexed), *arrays, ("y", self.dense)]
 
     @property
+    def changes(self) -> bool:
+        """Whether indexed elements are written."""
+        return self.what in ("add", "set")
+
+    @property
     def copies_rows(self) -> bool:
         """Whether what lies along the lanes is copied as it is."""
         kinds = self.what, self.indexed.inner, self.dense.inner
@@ -56,10 +61,10 @@ class GatherPlan:
 def gather_words(plan: GatherPlan) -> list[str]:
     """Names of the words of the block.
 
-    There are ``n`` lanes, in ``parts`` of tasks. An index array has the ``size`` of its axis, and
-    the ``step`` from one of its elements to the next.
+    There are ``n`` lanes, in ``parts``, and ``all`` parts of lanes. An index array has the ``size``
+    of its axis, and the ``step`` from one of its elements to the next.
     """
-    names = ["threads", "tasks", "one", "flag", "n", "parts"]
+    names = ["threads", "tasks", "one", "flag", "n", "parts", "all"]
     names += [f"n{d}" for d in range(1, plan.outer)]
     for name, _ in plan.named:
         names += [name, f"{name}.i", *(f"{name}.k{d}" for d in range(plan.outer))]
@@ -75,7 +80,12 @@ def gather_ir(plan: GatherPlan) -> str:
 
 
 class _GatherBuilder(FunctionBuilder):
-    """Builds the function of tasks: a task is a part of the lanes at an index of the other axes."""
+    """Builds the function of tasks.
+
+    A task is a part of the lanes at an index of the other axes. Where elements are changed it has
+    an equal share of the axis of the first index array, and goes over all lanes: so an element
+    is changed by one thread, in the order of the indices.
+    """
 
     def __init__(self, plan: GatherPlan) -> None:
         super().__init__()
@@ -88,7 +98,23 @@ class _GatherBuilder(FunctionBuilder):
         for i, name in enumerate(gather_words(plan)):
             entry += data_of(f"%{name}.data", i) if name in operands else word(f"%{name}", i)
         self.tasks(entry, "task")
-        rest, part = self.new("udiv i64 %r, %parts"), self.new("urem i64 %r, %parts")
+        if not plan.changes:
+            self._part("%r")
+            return
+        shares = [self.new(f"mul i64 {r}, %a0.size") for r in ("%r", self.affine("%r", 1, 1))]
+        self._low, high = (self.new(f"udiv i64 {share}, %tasks") for share in shares)
+        self._share = self.new(f"sub i64 {high}, {self._low}")
+
+        def every(part: str, _: list[str]) -> list[str]:
+            self._part(part)
+            return []
+
+        self.counted("part", 0, "%all", every)
+
+    def _part(self, number: str) -> None:
+        """Append what happens to a part of the lanes at an index of the other axes."""
+        plan = self.plan
+        rest, part = self.new(f"udiv i64 {number}, %parts"), self.new(f"urem i64 {number}, %parts")
         first = self.affine(part, LANES_OF_TASK)
         count = self.least(self.new(f"sub i64 %n, {first}"), str(LANES_OF_TASK))
         indices = list[str]()
@@ -97,17 +123,64 @@ class _GatherBuilder(FunctionBuilder):
             rest = self.new(f"udiv i64 {rest}, %n{d}")
         indices = [rest, *indices[::-1]][: plan.outer]
         begun = {}
-        for name in operands:
+        for name, _ in plan.named:
             base = f"%{name}.data"
             for step, index in (("i", first), *((f"k{d}", i) for d, i in enumerate(indices))):
                 base = self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.{step}"))
             begun[name] = base
+        if plan.changes:
+            self._change(begun, count)
+            return
         wrong = self._gather(begun, count)
         some = self.new(f"icmp ne i64 {wrong}, 0")
         flag = self.new(f"getelementptr i64, ptr %w, i64 {FLAG}")
         self.when(
             "wrong", some, lambda: self.put(f"store atomic i64 1, ptr {flag} monotonic, align 8")
         )
+
+    def _change(self, begun: dict[str, str], count: str) -> None:
+        """Append what adds or sets the lanes whose first index is in this task's share."""
+        plan, base = self.plan, begun["x"]
+        kinds = enumerate(plan.index)
+        alone, varying = list[int](), list[int]()
+        for k, o in kinds:
+            (alone if o.inner == "one" else varying).append(k)
+        fixed = {k: self._number(k, begun[f"a{k}"])[0] for k in alone}
+        # Lanes are different elements unless an index has them, or the same one is meant by all.
+        parallel = not varying and plan.indexed.inner != "one"
+
+        def lanes() -> None:
+            start = base
+            for k, number in fixed.items():
+                start = self.bytes_at(start, self.new(f"mul i64 {number}, %a{k}.step"))
+
+            def element(i: str, _: list[str]) -> list[str]:
+                y = self._lane("y", begun["y"], i)
+                numbers = {k: self._number(k, self._lane(f"a{k}", begun[f"a{k}"], i))[0]
+                           for k in varying}  # fmt: skip
+
+                def touch() -> None:
+                    at = self._lane("x", start, i)
+                    for k, number in numbers.items():
+                        at = self.bytes_at(at, self.new(f"mul i64 {number}, %a{k}.step"))
+                    self._touch(at, y, ACCESS if parallel else "")
+
+                if 0 in numbers:
+                    self.when("own", self._is_own(numbers[0]), touch)
+                else:
+                    touch()
+                return []
+
+            self.counted("lane", 0, count, element, parallel=parallel)
+
+        if 0 in fixed:
+            self.when("own", self._is_own(fixed[0]), lanes)
+        else:
+            lanes()
+
+    def _is_own(self, number: str) -> str:
+        """Whether this task changes the elements at this number along the first index's axis."""
+        return self.new(f"icmp ult i64 {self.new(f'sub i64 {number}, {self._low}')}, {self._share}")
 
     def _gather(self, begun: dict[str, str], count: str) -> str:
         """Append what gathers the lanes; returns a number that is not 0 if an index is wrong."""
@@ -133,25 +206,22 @@ class _GatherBuilder(FunctionBuilder):
             for k in varying:
                 offset, bad = self._offset(k, self._lane(f"a{k}", begun[f"a{k}"], i), bad)
                 at = self.bytes_at(at, offset)
-            self._touch(at, self._lane("y", begun["y"], i), bits)
+            if plan.what == "gather":
+                value = self.new(f"load i{bits}, ptr {at}{ACCESS}")
+                self.put(f"store i{bits} {value}, ptr {self._lane('y', begun['y'], i)}{ACCESS}")
             return [bad]
 
-        parallel = plan.what in ("gather", "check")
-        (wrong,) = self.counted("lane", 0, count, element, [wrong], "i64", parallel=parallel)
+        (wrong,) = self.counted("lane", 0, count, element, [wrong], "i64", parallel=True)
         return wrong
 
-    def _touch(self, at: str, y: str, bits: int) -> None:
-        """Append what happens between an indexed element and the dense one."""
-        if self.plan.what == "gather":
-            self.put(
-                f"store i{bits} {self.new(f'load i{bits}, ptr {at}{ACCESS}')}, ptr {y}{ACCESS}"
-            )
-        elif self.plan.what == "set":
-            self.put(f"store i{bits} {self.new(f'load i{bits}, ptr {y}')}, ptr {at}")
-        elif self.plan.what == "add":
-            t = VALUES[self.plan.dense.dtype]
-            old, more = (self.new(f"load {t}, ptr {place}") for place in (at, y))
-            self.put(f"store {t} {self.new(f'fadd {t} {old}, {more}')}, ptr {at}")
+    def _touch(self, at: str, y: str, more: str) -> None:
+        """Append what changes an indexed element by the dense one."""
+        t = STORED[self.plan.dense.dtype]
+        value = self.new(f"load {t}, ptr {y}{more}")
+        if self.plan.what == "add":
+            add = "fadd" if t in ("float", "double") else "add"
+            value = self.new(f"{add} {t} {self.new(f'load {t}, ptr {at}{more}')}, {value}")
+        self.put(f"store {t} {value}, ptr {at}{more}")
 
     def _lane(self, name: str, base: str, i: str) -> str:
         """The address of lane ``i`` of an operand."""
@@ -168,6 +238,13 @@ class _GatherBuilder(FunctionBuilder):
 
         A bad index stands for element 0.
         """
+        number, fine = self._number(k, place)
+        number = self.new(f"select i1 {fine}, i64 {number}, i64 0")
+        bad = self.new(f"zext i1 {self.new(f'xor i1 {fine}, true')} to i64")
+        return self.new(f"mul i64 {number}, %a{k}.step"), self.new(f"or i64 {wrong}, {bad}")
+
+    def _number(self, k: int, place: str) -> tuple[str, str]:
+        """The index at an address, counted from the beginning, and whether it is in range."""
         o = self.plan.index[k]
         number = self.new(f"load {VALUES[o.dtype]}, ptr {place}{ACCESS}")
         if VALUES[o.dtype] != "i64":
@@ -177,8 +254,4 @@ class _GatherBuilder(FunctionBuilder):
             negative = self.new(f"icmp slt i64 {number}, 0")
             from_end = self.new(f"add i64 {number}, %a{k}.size")
             number = self.new(f"select i1 {negative}, i64 {from_end}, i64 {number}")
-        fine = self.new(f"icmp ult i64 {number}, %a{k}.size")
-        number = self.new(f"select i1 {fine}, i64 {number}, i64 0")
-        bad = self.new(f"zext i1 {self.new(f'xor i1 {fine}, true')} to i64")
-        offset = self.new(f"mul i64 {number}, %a{k}.step")
-        return offset, self.new(f"or i64 {wrong}, {bad}")
+        return number, self.new(f"icmp ult i64 {number}, %a{k}.size")

@@ -53,9 +53,15 @@ def words_per_operand(ndim: int) -> int:
 
 
 def elementwise_ir(
-    program: ScalarProgram, ndim: int, reads: Sequence[LoopOperand], writes: Sequence[LoopOperand]
-) -> str:
-    """The module of ``kernel``, which applies ``program`` to every element."""
+    program: ScalarProgram, sizes: Sequence[int], reads: Sequence[LoopOperand],
+    writes: Sequence[LoopOperand],
+) -> str:  # fmt: skip
+    """The module of ``kernel``, which applies ``program`` to every element.
+
+    ``sizes`` that are not 0 are constants of the text. Rows of such a size are not divided between
+    threads.
+    """
+    ndim, length = len(sizes), sizes[-1]
     printer = Printer(program)
     inputs = [f"%x{i}" for i in range(len(reads))]
     results = printer.emit(inputs)
@@ -78,13 +84,13 @@ def elementwise_ir(
         *THREADS,
         "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
         "entry:",
-        *_setup(named, ndim),
+        *_setup(named, sizes),
         "br label %row",
         "row:",
         "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
         *_bases(named, ndim),
         *once,
-        *(_copy(reads[0]) if _copies(program, reads, writes) else _elements(body)),
+        *(_copy(reads[0], length) if _copies(program, reads, writes) else _elements(body, length)),
         "row_end:",
         "%r_next = add nuw nsw i64 %r, 1",
         "%rows_left = icmp slt i64 %r_next, %r1",
@@ -101,15 +107,16 @@ def elementwise_ir(
     return "\n".join(lines) + "\n"
 
 
-def _elements(body: Sequence[str]) -> list[str]:
-    """Lines of the loop over a row's elements."""
+def _elements(body: Sequence[str], length: int) -> list[str]:
+    """Lines of the loop over a row's elements, or over ``length`` of them."""
+    low, high = ("0", str(length)) if length else ("%i0", "%i1")
     return [
         "br label %element",
         "element:",
-        "%i = phi i64 [%i0, %row], [%i_next, %element]",
+        f"%i = phi i64 [{low}, %row], [%i_next, %element]",
         *body,
         "%i_next = add nuw nsw i64 %i, 1",
-        "%more = icmp slt i64 %i_next, %i1",
+        f"%more = icmp slt i64 %i_next, {high}",
         "br i1 %more, label %element, label %row_end, !llvm.loop !1",
     ]
 
@@ -126,9 +133,18 @@ def _copies(
     )
 
 
-def _copy(o: LoopOperand) -> list[str]:
-    """Lines that copy a row at once: of short ones a loop over vectors leaves too many numbers."""
+def _copy(o: LoopOperand, length: int) -> list[str]:
+    """Lines that copy a row at once: a loop over vectors would leave too many numbers.
+
+    Of ``length`` elements LLVM makes a few loads and stores that overlap.
+    """
     size = numpy_dtype(o.dtype).itemsize
+    if length:
+        return [
+            "call void @llvm.memmove.p0.p0.i64(ptr %base_y0, ptr %base_x0, "
+            f"i64 {length * size}, i1 false)",
+            "br label %row_end",
+        ]
     return [
         f"%first = mul i64 %i0, {size}",
         "%count = sub i64 %i1, %i0",
@@ -177,11 +193,11 @@ def inner(step: int, itemsize: int, written: bool = False) -> str:
     return "one" if step == 0 and not written else "strided"
 
 
-def _setup(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
+def _setup(named: Sequence[tuple[str, LoopOperand]], sizes: Sequence[int]) -> list[str]:
     """Lines that load sizes and each operand's data pointer and strides from the block."""
-    lines = []
+    lines, ndim = [], len(sizes)
     for d in range(1, ndim - 1):
-        lines += word(f"%n{d}", HEAD + d - 1)
+        lines += [f"%n{d} = add i64 {sizes[d]}, 0"] if sizes[d] else word(f"%n{d}", HEAD + d - 1)
     at = HEAD + max(ndim - 2, 0)
     for name, o in named:
         lines += data_of(f"%a_{name}", at)

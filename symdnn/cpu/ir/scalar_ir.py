@@ -225,13 +225,10 @@ class Printer:
         """Maximum or minimum; NaN if an operand is NaN."""
         name, dtype = what.split()
         (a, b), t = args, VALUES[dtype]
-        if _is_float(dtype):
-            best = self._new(f"fcmp {'oge' if name == 'max' else 'ole'} {t} {a}, {b}")
-            nan = self._new(f"fcmp uno {t} {a}, {a}")
-            best = self._new(f"or i1 {best}, {nan}")
-        else:
-            word = ("s" if _signed(dtype) else "u") + ("ge" if name == "max" else "le")
-            best = self._new(f"icmp {word} {t} {a}, {b}")
+        if _is_float(dtype):  # which of two zeros it is does not matter
+            return self._intrinsic(f"{name}imum", t, args, "nsz ")
+        word = ("s" if _signed(dtype) else "u") + ("ge" if name == "max" else "le")
+        best = self._new(f"icmp {word} {t} {a}, {b}")
         return self._new(f"select i1 {best}, {t} {a}, {t} {b}")
 
     def _abs(self, what: str, args: Sequence[str]) -> str:
@@ -256,12 +253,12 @@ class Printer:
         word = "oeq" if name == "isinf" else "one"
         return self._new(f"fcmp {word} {t} {size}, {literal('inf', dtype)}")
 
-    def _intrinsic(self, name: str, t: str, args: Sequence[str]) -> str:
+    def _intrinsic(self, name: str, t: str, args: Sequence[str], flags: str = "") -> str:
         suffix = {"float": "f32", "double": "f64"}[t]
         given = ", ".join(f"{t} {a}" for a in args)
         types = ", ".join([t] * len(args))
         self.declared.add(f"declare {t} @llvm.{name}.{suffix}({types})")
-        return self._new(f"call {t} @llvm.{name}.{suffix}({given})")
+        return self._new(f"call {flags}{t} @llvm.{name}.{suffix}({given})")
 
     def _gelu(self, name: str, args: Sequence[str]) -> str:
         """gelu or its derivative in float64, by functions of the C library."""

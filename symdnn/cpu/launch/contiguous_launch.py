@@ -63,7 +63,7 @@ class ContiguousLaunch(CpuLaunch):
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute every result; raises the error that the kernel reports."""
         read = inputs[: self._reads]
-        dense = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in read]
+        dense = [a if a.flags.c_contiguous else self.dense(a) for a in read]
         made = [o if o.flags.c_contiguous else np.empty(o.shape, o.dtype) for o in outputs]
         words = self._words
         for i, a in enumerate((*dense, *made), self._first):
@@ -74,7 +74,15 @@ class ContiguousLaunch(CpuLaunch):
             self.failed(inputs)
         for whole, out in zip(made, outputs):
             if whole is not out:
-                np.copyto(out, whole)
+                self.put(whole, out)
+
+    def dense(self, operand: Array) -> Array:
+        """A contiguous copy of an operand."""
+        return np.ascontiguousarray(operand)
+
+    def put(self, whole: Array, out: Array) -> None:
+        """Copy a contiguous result to where it is wanted."""
+        np.copyto(out, whole)
 
     def failed(self, inputs: Sequence[Array]) -> None:
         """Raise the error that the kernel has reported; for subclasses with a ``status``."""

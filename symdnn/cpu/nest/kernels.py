@@ -1,4 +1,4 @@
-"""Kernels of nests: arg-reductions alone and fused, and cumulative ops."""
+"""Kernels of nests: reductions, alone and fused with what is before them, and cumulative ops."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import numpy as np
 from symdnn.cpu.ir.scalar_ir import VALUES, refusal
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, NUMPY
 from symdnn.cpu.nest.nest_ir import nest_ir
 from symdnn.cpu.nest.schedule import scheduled, word_names
+from symdnn.cpu.reference.kernels import ReferenceKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.op import Op
+from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, OpT
-from symdnn.ops.array.argreduce import ArgExtreme, ArgMax, ArgMin
-from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.array.argreduce import ArgMax, ArgMin
+from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Prod, Reduce, Sum
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest.nest import Fold, Nest
 from symdnn.ops.nest.of_ops import (
@@ -34,30 +36,34 @@ from symdnn.ops.nest.of_ops import (
 
 __all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "block_of", "reduction_block"]
 
-#: With fewer elements NumPy is as fast.
-_MIN_ELEMENTS_TO_COMPILE = 1 << 12
+#: With less work in all, counted in additions, NumPy is faster than compiling.
+_MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: Work for which waking up another thread pays, in additions.
-_ADDITIONS_PER_THREAD = 1 << 15
+_ADDITIONS_PER_THREAD = 1 << 16
 
 
 def block_of(nest: Nest) -> StridedBlock:
     """The compiled loops of a nest, and their block of words without the operands' addresses."""
     nest = nest.merged()
-    cost = sum(p.cost for p in (nest.fold.program, *(m.step for m in nest.fold.monoids)))
-    count = threads.threads(prod(nest.sizes) * max(cost, 1), _ADDITIONS_PER_THREAD)
+    count = threads.threads(prod(nest.sizes) * _cost(nest.fold), _ADDITIONS_PER_THREAD)
     schedule, words = scheduled(nest, count)
     names = word_names(schedule)
     run = threads.kernel(nest_ir, nest.fold, schedule)
     words["threads"] = count
-    lanes = words["W"] if schedule.shape == "columns" else 1
+    lanes = words["W"] if schedule.shape == "columns" and not schedule.meet else 1
     states = sum(len(m.state) for m in nest.fold.monoids)
-    room = words["tasks"] * states * lanes if words["C"] > 1 else 1
+    room = words["tasks"] * states * lanes if words["F"] > 1 else 1
     chunks = np.empty(room, np.int64)
     words["partial"] = chunks.ctypes.data
     operands = [f"x{i}" for i in range(len(nest.reads))]
     operands += [f"y{i}" for i in range(len(nest.writes))]
     values = [words.get(n, 0) for n in names]
     return StridedBlock(run, values, [names.index(n) for n in operands], chunks)
+
+
+def _cost(fold: Fold) -> int:
+    """Work of an element, in additions."""
+    return max(1, sum(p.cost for p in (fold.program, *(m.step for m in fold.monoids))))
 
 
 def _operands(arrays: Sequence[Array]) -> list[tuple[str, tuple[int, ...]]]:
@@ -86,10 +92,12 @@ class _NestKernel(Kernel[OpT]):
             return "flags that dtypes depend on have changed since the node was made"
         missing = next(filter(None, map(refusal, fold.programs)), None)
 
-        def size() -> int:
-            return prod(np.broadcast_shapes(*(t.shape for t in call.inputs)))
+        each = _cost(fold)
 
-        return missing or compile_refusal(types, size, _MIN_ELEMENTS_TO_COMPILE)
+        def work() -> int:
+            return prod(np.broadcast_shapes(*(t.shape for t in call.inputs))) * each
+
+        return missing or compile_refusal(types, work, _MIN_ADDITIONS_TO_COMPILE)
 
     def never_fails(self, call: Call[OpT]) -> bool:
         """Whether shared variables may be updated before it: always, since it cannot fail."""
@@ -97,10 +105,10 @@ class _NestKernel(Kernel[OpT]):
 
 
 class NestReduceKernel(_NestKernel[Reduce | FusedReduce]):
-    """Arg-reductions over any axes, alone or with other reductions of a scalar program."""
+    """Reductions over any axes, alone or several of a scalar program in one pass."""
 
     def fold(self, call: Call[Reduce | FusedReduce], elements: int) -> Fold | None:
-        """The fold, with floats added in float64; None of reductions without an arg-reduction."""
+        """The fold, with floats added in float64; None where there is no code."""
         return _reduction(call.op, tuple(t.dtype for t in call.inputs), elements)
 
     def fuses(self, op: Op) -> bool:
@@ -122,10 +130,20 @@ class NestReduceKernel(_NestKernel[Reduce | FusedReduce]):
 
 
 def _reduction(op: Reduce | FusedReduce, dtypes: tuple[str, ...], elements: int) -> Fold | None:
-    reductions = op.reductions if isinstance(op, FusedReduce) else (op,)
-    if not any(isinstance(r, ArgExtreme) for r in reductions):
+    fold = reduction_fold(op, dtypes, number_dtype(elements), True)
+    if fold is None:
         return None
-    return reduction_fold(op, dtypes, number_dtype(elements), True)
+    reductions = op.reductions if isinstance(op, FusedReduce) else (op,)
+    values = zip(reductions, fold.program.output_dtypes, strict=True)
+    return fold if all(_has_code(r, dtype) for r, dtype in values) else None
+
+
+def _has_code(r: Reduce, dtype: str) -> bool:
+    """Whether elements of this dtype are reduced in one that can hold them."""
+    if not isinstance(r, Accumulate):
+        return True
+    real = TensorType(r.acc_dtype).is_float
+    return r.acc_dtype != "bool" and (real or not TensorType(dtype).is_float)
 
 
 def reduction_block(
@@ -157,7 +175,19 @@ def _scan_block(
     return block_of(scan_nest(op, fold, sizes, _operands(inputs), _operands(outputs)))
 
 
+class NumpyFusedReduceKernel(Kernel[FusedReduce]):
+    """``FusedReduce`` by NumPy, for arrays that are too small to compile for."""
+
+    name = "numpy.program"
+    traits = NUMPY
+
+    def bind(self, call: Call[FusedReduce]) -> Launch[Array]:
+        """The launch of the op's reference."""
+        return ReferenceKernel().bind(call)
+
+
 KERNELS: tuple[Row, ...] = (
-    ((ArgMax, ArgMin, FusedReduce), (NestReduceKernel(),)),
+    ((Sum, Prod, Extreme, AnyTrue, AllTrue, ArgMax, ArgMin), (NestReduceKernel(),)),
+    ((FusedReduce,), (NestReduceKernel(), NumpyFusedReduceKernel())),
     (CUMULATIVE, (NestScanKernel(),)),
 )

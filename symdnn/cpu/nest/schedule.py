@@ -1,9 +1,13 @@
 """How a nest runs on a CPU: what are lanes of vectors, tasks of threads, and chunks of a fold.
 
-Three shapes of loops:
+Four shapes of loops:
 
 - ``columns``: the lanes are neighbours along a kept axis. A task is a band of them, whose states
-  are in memory, in the first cache; it goes along the folded axes.
+  are in memory, in the first cache; it goes along the folded axes, the last of which is the one of
+  rows. Operands that are dense along the rows are turned into a tile first. Such a nest may have
+  its lanes along a folded axis: in the end they meet.
+- ``rows``: a part of a row after the other, in registers. LLVM makes the vectors, since it may
+  reorder the sums, products or extremes of a part: those of floats are in float64.
 - ``lanes``: the lanes are neighbours along the last folded axis; each folds every so many-th
   element, and in the end they meet in pairs. For reductions.
 - ``lines``: along neighbours in memory, for scans and short reductions: some lines at a time, one
@@ -15,10 +19,12 @@ do the bits of a result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from symdnn.cpu.ir.loops_ir import LoopOperand, inner
+from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.ops.nest.nest import Access, Nest
 
 __all__ = ["Schedule", "scheduled", "word_names"]
@@ -30,8 +36,17 @@ _MAX_BAND, _MIN_BAND = 1024, 64
 _LANES = ((4096, 256), (256, 64), (0, 16))
 #: Lines that are run together, since each addition waits for the one before.
 _LINES = 4
-#: Columns that fill a vector; short folded axes, along which lanes are not worth it.
-_MIN_COLUMNS, _SHORT_AXIS = 4, 128
+#: Columns that fill a vector; short folded axes, along which lanes are not worth it; columns beside
+#: a short axis that are worth turning.
+_MIN_COLUMNS, _SHORT_AXIS, _MIN_TURNED = 4, 128, 16
+#: Lanes of a tile of turned operands, and bytes of all tiles, which stay in the first cache.
+_TILE_LANES, _TILE_BYTES = 64, 1 << 14
+#: Monoids whose elements LLVM may take in any order, which it does well for more than a few.
+_SIMPLE, _FEW = frozenset({"sum", "prod", "max", "min", "any", "all"}), 12
+#: Words that indices are divided by, unless they are 1.
+_COUNTS = ("C", "S", "JB", "F")
+#: Rows of a part where nothing is turned.
+_PART_ROWS = 64
 #: Elements of a part of a folded axis: chunks have whole parts.
 _PART_ELEMENTS = 4096
 #: A reduction of few results is cut into chunks: up to so many tasks, of at least so many elements.
@@ -42,7 +57,10 @@ _WANTED_TASKS, _MIN_TASK_ELEMENTS = 64, 1 << 14
 class Schedule:
     """What the text depends on: the shape of loops, how many axes are outside of the lanes.
 
-    ``reads`` and ``writes`` say how operands lie along the lanes (along the folded axis for lines).
+    ``reads`` and ``writes`` say how operands lie along the lanes (along the folded axis for lines);
+    a read is ``turned`` if it is dense along the rows of columns, of which a tile has ``rows``.
+    ``meet``: the lanes of columns are along a folded axis. ``simple``: the monoids are of
+    :data:`_SIMPLE`. ``ones`` are words that are 1.
     """
 
     shape: str
@@ -51,68 +69,109 @@ class Schedule:
     along: int
     reads: tuple[LoopOperand, ...]
     writes: tuple[LoopOperand, ...]
+    rows: int = 0
+    meet: bool = False
+    simple: bool = False
+    ones: frozenset[str] = frozenset()
 
 
 def word_names(schedule: Schedule) -> list[str]:
     """Names of the words of the block of parameters, in order.
 
-    ``threads``, ``tasks``, ``one``: the head of every kernel's block. ``C`` chunks of a fold have
-    ``Q`` parts of ``QT`` in all; a part is an element for columns, else one of ``S`` parts of an
-    axis of ``n`` elements, ``seg`` long. There are ``m`` columns in ``JB`` bands of ``W``, or ``m``
-    lines.
+    ``threads``, ``tasks``, ``one``: the head of every kernel's block. A task has one of ``C``
+    chunks of a fold, with ``Q`` parts of ``QT`` in all; a part is one of ``S`` parts of an axis of
+    ``n`` elements, ``seg`` long. There are ``m`` columns in ``JB`` bands of ``W``, or ``m`` lines.
+    ``F`` tasks have parts of a fold. ``NR`` and ``NK`` are elements from one number of the folded
+    axes outside to the next, and from one row to the next.
     """
     names = ["threads", "tasks", "one", "C", "Q", "QT", "S", "seg", "n", "m", "W", "JB"]
+    names += ["F", "NR", "NK"]
     names += [f"kn{d}" for d in range(1, schedule.kept)]
     names += [f"an{d}" for d in range(1, schedule.along)]
     operands = [f"x{i}" for i in range(len(schedule.reads))]
     operands += [f"y{i}" for i in range(len(schedule.writes))]
     for name in operands:
-        names += [name, f"{name}.o", f"{name}.i"]
+        names += [name, f"{name}.o", f"{name}.i", f"{name}.s"]
         names += [f"{name}.k{d}" for d in range(schedule.kept)]
         names += [f"{name}.a{d}" for d in range(schedule.along)]
     return [*names, "partial"]
 
 
+@dataclass(frozen=True)
+class _Axes:
+    """A shape of loops, and the axes of its lanes and of the rows of columns."""
+
+    shape: str
+    lane: int
+    row: int
+
+    def turned(self, a: Access) -> bool:
+        """Whether an operand that is read is dense along rows, and not along lanes."""
+        lane, row = a.steps[self.lane], a.steps[self.row]
+        return self.shape == "columns" and row == a.itemsize and lane not in (0, a.itemsize)
+
+
 def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     """The schedule of a merged nest, and the words that do not depend on addresses."""
-    shape = _shape(nest)
-    kept, along = list(nest.kept), list(nest.along)
-    length = nest.sizes[along[-1]]
-    lane = {"columns": kept, "lanes": along, "lines": along}[shape].pop()
+    axes = _axes(nest)
+    shape, length = axes.shape, nest.sizes[axes.row]
+    kept = [d for d in nest.kept if d != axes.lane]
+    along = [d for d in nest.along if d not in (axes.lane, axes.row)]
+    meet = shape == "columns" and axes.lane in nest.along
     outer = prod(nest.sizes[d] for d in kept)
-    lanes = _MAX_BAND
-    if shape == "lanes":
-        lanes = next(count for least, count in _LANES if length >= least)
-    elif shape == "lines":
-        lanes = _LINES if outer >= _LINES else 1
+    tiles = [a for a in nest.reads if axes.turned(a)]
+    lanes, rows, seg = _extent(nest, axes, outer, tiles)
 
     def operand(a: Access, written: bool) -> LoopOperand:
-        return LoopOperand(a.dtype, inner(a.steps[lane], a.itemsize, written))
+        turned = not written and axes.turned(a)
+        kind = "turned" if turned else inner(a.steps[axes.lane], a.itemsize, written)
+        return LoopOperand(a.dtype, kind)
 
     found = Schedule(
         shape, lanes, len(kept), len(along),
         tuple(operand(a, False) for a in nest.reads), tuple(operand(a, True) for a in nest.writes),
+        rows, meet, _simple(nest),
     )  # fmt: skip
-    columns = nest.sizes[lane] if shape == "columns" else outer
-    band = _band(outer * columns, threads) if shape == "columns" else lanes
-    bands = -(-columns // band) if shape != "lanes" else 1
-    rows = prod(nest.sizes[d] for d in along)
-    seg = length if length <= 2 * _PART_ELEMENTS else _PART_ELEMENTS
-    parts_of_row = -(-length // seg) if shape == "lanes" else 1
-    parts, groups = rows * parts_of_row, bands if shape == "lines" else outer * bands
-    chunks, chunk = _chunks(nest, shape, groups, parts)
+    columns = nest.sizes[axes.lane] if shape == "columns" else outer
+    band = lanes
+    if shape == "columns" and not tiles:
+        band = _band(outer * columns, threads)
+    bands = -(-columns // band) if shape in ("columns", "lines") else 1
+    parts_of_row = -(-length // seg)
+    parts = prod(nest.sizes[d] for d in along) * parts_of_row
+    groups = bands if shape == "lines" else outer * bands
+    chunks, chunk = _chunks(nest, axes, outer, lanes if tiles else _MAX_BAND, parts)
     words = {
         "tasks": groups * chunks, "one": 1, "C": chunks, "Q": chunk, "QT": parts,
         "S": parts_of_row, "seg": seg, "n": length, "m": columns, "W": band, "JB": bands,
+        "F": chunks * bands if meet else chunks,
+        "NR": length * (columns if meet else 1), "NK": columns if meet else 1,
     }  # fmt: skip
-    for mark, axes in (("k", kept), ("a", along)):
-        words |= {f"{mark}n{i}": nest.sizes[d] for i, d in enumerate(axes) if i}
+    for mark, dims in (("k", kept), ("a", along)):
+        words |= {f"{mark}n{i}": nest.sizes[d] for i, d in enumerate(dims) if i}
     for kind, operands in (("x", nest.reads), ("y", nest.writes)):
         for j, a in enumerate(operands):
-            words |= {f"{kind}{j}.o": a.offset, f"{kind}{j}.i": a.steps[lane]}
+            words |= {f"{kind}{j}.o": a.offset, f"{kind}{j}.i": a.steps[axes.lane]}
+            words |= {f"{kind}{j}.s": a.steps[axes.row]}
             words |= {f"{kind}{j}.k{i}": a.steps[d] for i, d in enumerate(kept)}
             words |= {f"{kind}{j}.a{i}": a.steps[d] for i, d in enumerate(along)}
-    return found, words
+    ones = frozenset(name for name in _COUNTS if words[name] == 1)
+    return replace(found, ones=ones), words
+
+
+def _extent(nest: Nest, axes: _Axes, outer: int, tiles: Sequence[Access]) -> tuple[int, int, int]:
+    """(lanes, rows of a tile, elements of a part)"""
+    length = nest.sizes[axes.row]
+    if axes.shape == "lines":
+        return (_LINES if outer >= _LINES else 1), 0, length
+    if axes.shape != "columns":
+        lanes = next(count for least, count in _LANES if length >= least)
+        return lanes, 0, length if length <= 2 * _PART_ELEMENTS else _PART_ELEMENTS
+    if tiles:
+        rows = _TILE_BYTES // (_TILE_LANES * sum(a.itemsize for a in tiles))
+        rows = max(TURN_BLOCK, min(rows, _PART_ROWS))
+        return _TILE_LANES, rows, rows
+    return _MAX_BAND, 0, length if nest.fold.scan else min(length, _PART_ROWS)
 
 
 def _band(columns: int, threads: int) -> int:
@@ -121,29 +180,52 @@ def _band(columns: int, threads: int) -> int:
     return max(_MIN_BAND, min(_MAX_BAND, -(-share // _MIN_BAND) * _MIN_BAND))
 
 
-def _shape(nest: Nest) -> str:
+def _simple(nest: Nest) -> bool:
+    return not nest.fold.scan and all(m.name in _SIMPLE for m in nest.fold.monoids)
+
+
+def _axes(nest: Nest) -> _Axes:
     column, row = nest.kept[-1], nest.along[-1]
     columns, length = nest.sizes[column], nest.sizes[row]
+
+    def dense(d: int, other: int) -> bool:
+        """Whether an operand's neighbours lie along an axis, and it has the other one too."""
+        return nest.sizes[d] > 1 and any(
+            a.steps[d] == a.itemsize and a.steps[other] for a in nest.reads
+        )
+
+    def crossed(d: int) -> bool:
+        return nest.sizes[d] >= _MIN_COLUMNS and dense(d, row) and dense(row, d)
+
+    ordered = any(m.ordered for m in nest.fold.monoids)
+    simple = _simple(nest)
+    if not nest.fold.scan:
+        across = [d for d in nest.kept if crossed(d)]
+        short_axis = _FEW if simple else _SHORT_AXIS
+        if across or (length <= short_axis and columns >= _MIN_TURNED and dense(row, column)):
+            return _Axes("columns", across[-1] if across else column, row)
+        if len(nest.along) > 1 and not ordered and crossed(nest.along[-2]):
+            return _Axes("columns", row, nest.along[-2])
     beside, ahead = (
         sum(abs(a.steps[d]) for a in nest.reads if nest.sizes[d] > 1) for d in (column, row)
     )
     neighbours = columns >= _MIN_COLUMNS and (beside < ahead or length == 1)
-    if nest.fold.scan:
-        return "columns" if neighbours else "lines"
-    ordered = any(m.ordered for m in nest.fold.monoids)
-    if neighbours or (ordered and len(nest.along) > 1):
-        return "columns"
-    return "lines" if ordered or (length <= _SHORT_AXIS and len(nest.along) == 1) else "lanes"
+    if neighbours or (ordered and len(nest.along) > 1 and not nest.fold.scan):
+        return _Axes("columns", column, row)
+    if simple:
+        return _Axes("rows", row, row)
+    short = length <= _SHORT_AXIS and len(nest.along) == 1
+    return _Axes("lines" if ordered or short or nest.fold.scan else "lanes", row, row)
 
 
-def _chunks(nest: Nest, shape: str, groups: int, parts: int) -> tuple[int, int]:
-    """(the number of chunks of each fold, parts of a chunk)."""
-    if nest.fold.scan or shape == "lines":
+def _chunks(nest: Nest, axes: _Axes, outer: int, band: int, parts: int) -> tuple[int, int]:
+    """(the number of chunks of each fold, parts of a chunk): not by the number of threads."""
+    if nest.fold.scan or axes.shape == "lines":
         return 1, parts
-    if shape == "columns":  # not the groups, which depend on the number of threads
-        columns = nest.sizes[nest.kept[-1]]
-        groups = nest.outputs // columns * -(-columns // _MAX_BAND)
-    each = nest.elements * nest.outputs // max(groups, 1)
+    groups = outer
+    if axes.shape == "columns":
+        groups *= -(-nest.sizes[axes.lane] // band)
+    each = prod(nest.sizes) // max(groups, 1)
     wanted = max(1, min(-(-_WANTED_TASKS // groups), each // _MIN_TASK_ELEMENTS))
     chunk = -(-parts // wanted)
     return -(-parts // chunk), chunk

@@ -17,7 +17,7 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.traits import LLVM
-from symdnn.cpu.reduce.reduce import ReduceKernel
+from symdnn.cpu.nest.kernels import NestReduceKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, sized
 from symdnn.graph.type import TensorType
@@ -30,14 +30,14 @@ from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 __all__ = ["MomentsKernel", "SumsKernel", "finisher", "KERNELS"]
 
 
-def _refuses(call: Call, inner: Call) -> str | None:
+def _refuses(call: Call, inner: Call[FusedReduce]) -> str | None:
     """Reasons of both kernels. Sizes do not matter, since the code serves all of them."""
     types = call.inputs
     if str(config.cpu.compile) == "never":
         return "cpu.compile=never"
     if all(t.is_static for t in types) and any(0 in t.shape for t in types):
         return "there are no elements"
-    if not ReduceKernel().fuses(inner.op):
+    if not NestReduceKernel().fuses(inner.op):
         return f"there is no code for {inner.op}"
     return jit.problem() or threads.problem() or None
 
@@ -75,7 +75,7 @@ class MomentsKernel(Kernel[BatchMoments]):
         """A launch that computes both sums in one pass."""
         op = call.op
         inner = _moments(call)
-        run: Any = ReduceKernel().bind(inner)
+        run: Any = NestReduceKernel().bind(inner)
         finish = finisher(op, call.inputs[0].shape)
         total, squares = (np.empty(t.shape, np.float64) for t in inner.outputs)
 
@@ -126,7 +126,7 @@ def _running(
         np.add(before * keep, add, out=out, casting="same_kind")
 
 
-def _moments(call: Call) -> Call:
+def _moments(call: Call) -> Call[FusedReduce]:
     """The reduction for the sums of x and x * x."""
     x = call.inputs[0]
     axes = call.op.axes  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ class SumsKernel(Kernel[BatchSums]):
     def bind(self, call: Call[BatchSums]) -> Launch[Array]:
         """A launch that computes both sums in one pass."""
         op = call.op
-        run: Any = ReduceKernel().bind(_sums(call))
+        run: Any = NestReduceKernel().bind(_sums(call))
         shape = np.broadcast_shapes(*(t.shape for t in call.inputs))
         m = call.outputs[0].numpy.type(_count(shape, op.axes))
 
@@ -167,7 +167,7 @@ class SumsKernel(Kernel[BatchSums]):
         return _PreparableLaunch(launch, prepare)
 
 
-def _sums(call: Call) -> Call:
+def _sums(call: Call) -> Call[FusedReduce]:
     op: Any = call.op
     dtype = op.program.output_dtypes[0]
     total = Sum(op.axes, keepdims=True, dtype=dtype, acc_dtype=dtype)

@@ -16,6 +16,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.join import Join, Split
+from symdnn.ops.array.pad import Pad
 from symdnn.ops.core.shape import Alloc
 from tests.seeded import new_rng
 
@@ -197,3 +198,32 @@ def test_large_ones_by_threads(count):
             assert (changed[:, ::2] == 3).all()
             np.testing.assert_array_equal(changed[:, 1::2], wanted[:, 1::2])
             assert (ones == 1).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "widths"),
+    [
+        ((7,), (2, 3)), ((40, 5), (1, 1, 2, 2)), ((3, 0), (0, 1, 2, 0)),
+        ((1, 9, 33), (0, 0, 3, 1, 0, 7)),
+    ],
+)  # fmt: skip
+def test_pads(dtype, shape, widths):
+    sizes = [n + low + high for n, low, high in zip(shape, widths[::2], widths[1::2])]
+    for out in outs(dtype, sizes):
+        inputs = [values(dtype, *shape), values(dtype), *map(np.int64, widths)]
+        run(copies.PadKernel(), Pad((None,) * len(widths)), inputs, [out])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 16, 31, 32, 33])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
+def test_short_rows_are_copied_and_repeated_whole(dtype, n):
+    """Into the middle of rows, and a number for each row; what is beside them stays."""
+    for rows in (1, 2, 77):
+        x = values(dtype, rows, n)
+        whole = np.zeros((rows, n + 2), dtype)
+        for source in (x, x[:, :1], x[:1, :1], np.asfortranarray(x)):
+            whole[...] = 0
+            copies._CopyLaunches(True).copy(np.broadcast_to(source, x.shape), whole[:, 1:-1])
+            np.testing.assert_array_equal(whole[:, 1:-1], np.broadcast_to(source, x.shape))
+            assert not whole[:, ::n + 1].any()  # fmt: skip

@@ -190,7 +190,7 @@ def test_threads_share_all_the_work_and_none_twice(shape, count):
     rows, n = (1, shape[0]) if len(shape) == 1 else shape
     wide = np.zeros((rows, n + 1), "float32")[:, :n]  # rows that do not meet
     text = elementwise_ir(
-        unary("neg"), 2, [LoopOperand("float32", "dense")], [LoopOperand("float32", "dense")]
+        unary("neg"), (0, 0), [LoopOperand("float32", "dense")], [LoopOperand("float32", "dense")]
     )
     run = jit.compile_function(text, "kernel", ctypes.c_void_p)
     words = [count, rows, n, id(x), 4, 4 * n, id(wide), 4, wide.strides[0]]
@@ -207,7 +207,7 @@ def test_sizes_do_not_change_the_source():
 
 def test_object_code_is_kept_and_a_damaged_file_is_dropped(tmp_path):
     dense = [LoopOperand("float32", "dense")]
-    text = elementwise_ir(unary("sqrt"), 1, dense, dense)
+    text = elementwise_ir(unary("sqrt"), (0,), dense, dense)
 
     def compile_anew():
         jit._functions.clear()

@@ -53,7 +53,7 @@ def test_elementwise_and_reductions(shape, threads):
                 np.testing.assert_allclose(found.astype("f8"), value, rtol=2.1 * HALF, atol=1e-6)
         if 0 not in shape:
             names = {c.kernel.name for c in kernels(f).values()}
-            assert {"llvm.elementwise", "llvm.reduce"} <= names
+            assert {"llvm.elementwise", "llvm.nest"} <= names
 
 
 @pytest.mark.skipif(not has_it, reason="the CPU does not compute in bfloat16")

@@ -6,7 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.nest.kernels import NestReduceKernel, block_of
+from symdnn.cpu.nest.kernels import NestReduceKernel, block_of, reduction_block
 from symdnn.cpu.nest.schedule import scheduled
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
@@ -86,12 +86,40 @@ def test_an_elementwise_producer_and_other_reductions_beside_it(rng):
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-6)
 
 
-def test_reductions_without_indices_are_for_the_other_kernel():
-    x = TensorType("float32", (100, 100))
-    op = Sum((0,), False, "float32", "float32")
-    fused = FusedReduce(Builder(["float32"]).program([Builder(["float32"]).input(0)]), (op,))
-    assert not KERNEL.fuses(fused)
-    assert "no code" in KERNEL.refuses(call_of(op, [np.zeros(x.shape, "float32")]))
+@pytest.mark.parametrize("sizes", [(1, 1), (7, 5), (100, 33), (300, 70), (64, 64), (0, 3)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64"])
+def test_operands_that_lie_across_each_other(rng, sizes, dtype):
+    """Values of NumPy, NaN and all, and the same bits for any number of threads."""
+    if dtype.startswith("int"):
+        x, y = (rng.integers(-9, 9, s).astype(dtype) for s in (sizes, sizes[::-1]))
+    else:
+        x, y = (rng.normal(size=s).astype(dtype) for s in (sizes, sizes[::-1]))
+        x[rng.random(sizes) < 1 / 200] = np.nan
+    b = Builder([dtype, dtype])
+    work = "float32" if dtype == "float16" else dtype
+    value = b.cast(b.input(0), work) + b.cast(b.input(1), work)
+    acc = "int64" if dtype.startswith("int") else "float32" if dtype != "float64" else "float64"
+    for axes in ((0,), (1,), (0, 1)):
+        reductions = (Sum(axes, False, acc, acc), Max(axes), ArgMax(axes))
+        if 0 in sizes:
+            reductions = reductions[:1]
+        op = FusedReduce(b.program([value] * len(reductions)), reductions)
+        types = [TensorType(dtype, a.shape) for a in (x, y.T)]
+        wanted = op.compute(x, y.T)
+        fold = reduction_fold(op, (dtype, dtype), "int32", True)
+        bits = set()
+        for count in (1, 2, 5):
+            outs = [np.full_like(np.asarray(v), 7) for v in wanted]
+            with config.change_flags(**{"openmp.threads": count}):
+                if 0 in sizes:
+                    call = call_of(op, (x, y.T), *op.output_types(types))
+                    assert KERNEL.refuses(call)
+                    continue
+                reduction_block(fold, sizes, axes, [x, y.T], outs).run([x, y.T, *outs])
+            bits.add(b"".join(o.tobytes() for o in outs))
+            for found, result in zip(outs, wanted, strict=True):
+                np.testing.assert_allclose(found, result, rtol=1e-5, atol=1e-5)
+        assert len(bits) <= 1
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -152,19 +180,39 @@ def test_far_offsets():
 
 
 def test_schedules():
-    """Lanes are neighbours in memory; short rows are lines; few results are cut into chunks."""
+    """Lanes are neighbours in memory; a few results are cut into chunks; short rows are turned."""
 
-    def shape(sizes, axes):
-        x, out = np.empty(sizes, "float32"), np.empty((1,) * len(sizes), "int64")
-        fold = reduction_fold(ArgMax(axes), ("float32",), "int32", True)
+    def shape(sizes, axes, op=ArgMax, order="C"):
+        x, out = np.empty(sizes, "float32", order), np.empty((1,) * len(sizes), "int64")
+        op = Sum(axes, False, "float32", "float32") if op is Sum else op(axes)
+        fold = reduction_fold(op, ("float32",), "int32", True)
         nest = reduction_nest(fold, sizes, axes, described([x]), described([out])).merged()
         schedule, words = scheduled(nest, 2)
-        return schedule.shape, words["C"]
+        return schedule.shape, schedule.reads[0].inner, words["C"]
 
-    assert shape((4096, 512), (0,))[0] == "columns"
-    assert shape((4096, 512), (1,)) == ("lanes", 1)
-    assert shape((4096, 10), (1,)) == ("lines", 1)
-    assert shape((1 << 20,), (0,)) == ("lanes", 64)
+    assert shape((4096, 512), (0,))[:2] == ("columns", "dense")
+    assert shape((4096, 512), (1,)) == ("lanes", "dense", 1)
+    assert shape((4096, 512), (1,), Sum) == ("rows", "dense", 1)
+    assert shape((4096, 512), (1,), Sum, "F")[:2] == ("columns", "dense")
+    assert shape((4096, 10), (1,)) == ("columns", "turned", 1)
+    assert shape((4096, 10), (1,), Sum) == ("columns", "turned", 1)
+    assert shape((8, 10), (1,)) == ("lines", "dense", 1)
+    assert shape((1 << 20,), (0,)) == ("lanes", "dense", 64)
+
+
+def test_lanes_meet_where_operands_cross_along_folded_axes():
+    sizes, out = (300, 70), np.empty((), "float32")
+    x, y = np.empty(sizes, "float32"), np.empty(sizes[::-1], "float32").T
+    b = Builder(["float32", "float32"])
+    op = FusedReduce(
+        b.program([b.input(0) * b.input(1)]), (Sum((0, 1), False, "float32", "float32"),)
+    )
+    fold = reduction_fold(op, ("float32", "float32"), "int32", True)
+    nest = reduction_nest(fold, sizes, (0, 1), described([x, y]), described([out])).merged()
+    schedule, words = scheduled(nest, 2)
+    assert schedule.meet
+    assert [o.inner for o in schedule.reads] == ["dense", "turned"]
+    assert words["F"] == words["C"] * words["JB"]
 
 
 def test_a_function_runs_it_with_its_producer(rng):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.reduce.reduce import ReduceKernel
+from symdnn.cpu.nest.kernels import NestReduceKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
@@ -24,7 +24,7 @@ pytestmark = compiled
 def apply(op, *arrays):
     """The kernel's results."""
     results = op.output_types([type_of(a) for a in arrays])
-    return launched(ReduceKernel(), call_of(op, arrays, *results), arrays)
+    return launched(NestReduceKernel(), call_of(op, arrays, *results), arrays)
 
 
 def laid_out(rng, shape, how):
@@ -149,7 +149,7 @@ def test_bits_do_not_depend_on_threads(shape, axes):
 def test_what_has_no_elements_or_no_code_is_left_to_numpy():
     def refusal(op, dtype, shape):
         given = (TensorType(dtype, shape),)
-        return ReduceKernel().refuses(Call(op, given, (op.infer(*given),), NO_HINTS))
+        return NestReduceKernel().refuses(Call(op, given, (op.infer(*given),), NO_HINTS))
 
     assert "no elements" in refusal(Sum((0,), False, "float32", "float32"), "float32", (0, 3))
     assert "no code" in refusal(Sum((0,), False, "complex64", "complex64"), "complex64", (3,))
@@ -160,7 +160,7 @@ def test_a_cost_is_one_kernel():
     f = symdnn.function([x, y], T.sqr(x - y).sum(), mode=symdnn.Mode(target="cpu"))
     a, b = new_rng().normal(size=(2, 300, 300)).astype("float32")
     np.testing.assert_allclose(f(a, b), ((a - b).astype("float64") ** 2).sum(), rtol=1e-6)
-    assert f.lowering_report().kernels() == {"llvm.reduce": 1}
+    assert f.lowering_report().kernels() == {"llvm.nest": 1}
 
 
 @pytest.mark.parametrize("trusted", [False, True])

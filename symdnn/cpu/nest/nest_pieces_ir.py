@@ -1,0 +1,201 @@
+"""Pieces of the LLVM IR of nests: words, addresses, states of lanes, programs of a fold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from symdnn.cpu.ir.builder import FunctionBuilder
+from symdnn.cpu.ir.loops_ir import ACCESS, LoopOperand, data_of, word
+from symdnn.cpu.ir.scalar_ir import STORED, Printer, load_as, store_as
+from symdnn.cpu.nest.schedule import Schedule, word_names
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.nest.nest import Fold
+
+__all__ = ["NestPieces", "bits_of"]
+
+
+def bits_of(o: LoopOperand) -> int:
+    """Bits of an element of an operand."""
+    return 8 * int(numpy_dtype(o.dtype).itemsize)
+
+
+class NestPieces(FunctionBuilder):
+    """Appends pieces of the functions of a nest; ``%w`` is the block of parameters."""
+
+    def __init__(self, fold: Fold, schedule: Schedule) -> None:
+        super().__init__()
+        self.fold, self.schedule = fold, schedule
+        self.helpers: set[str] = set()
+        self.at_word = {name: i for i, name in enumerate(word_names(schedule))}
+        self.states = [d for m in fold.monoids for d in m.state]
+        self._tags = 0
+
+    # -- pieces -----------------------------------------------------------------------------------
+
+    def tag(self) -> str:
+        """A suffix for names that are made once."""
+        self._tags += 1
+        return f"t{self._tags}"
+
+    def program(
+        self, program: ScalarProgram, inputs: Sequence[str], free: bool = False
+    ) -> list[str]:
+        """Append a scalar program; returns its results. ``free``: LLVM may reorder additions."""
+        printer = Printer(program, f"{self.tag()}_")
+        results = printer.emit(inputs)
+        lines = printer.lines
+        if free:
+            lines = [re.sub(r" = (fadd|fmul) ", r" = \1 reassoc ", line) for line in lines]
+        self.put(*lines)
+        self.declared |= printer.declared
+        self.helpers |= printer.helpers
+        return results
+
+    def words(self) -> list[str]:
+        """Lines that load all words, and the addresses of operands."""
+        lines = []
+        for name, i in self.at_word.items():
+            if name == "partial":
+                lines += word("%partial", i, "ptr")
+            elif name in self.named:
+                lines += data_of(f"%{name}.data", i)
+            elif name in self.schedule.ones:
+                lines.append(f"%{name} = add i64 1, 0")
+            else:
+                lines += word(f"%{name}", i)
+        return lines
+
+    @property
+    def named(self) -> dict[str, LoopOperand]:
+        """The operands by their names."""
+        s = self.schedule
+        return {
+            **{f"x{i}": o for i, o in enumerate(s.reads)},
+            **{f"y{i}": o for i, o in enumerate(s.writes)},
+        }
+
+    def split(self, index: str, kind: str, count: int) -> list[str]:
+        """The indices in ``count`` axes of this kind that an index stands for."""
+        found = []
+        for d in reversed(range(1, count)):
+            found.append(self.new(f"urem i64 {index}, %{kind}n{d}"))
+            index = self.new(f"udiv i64 {index}, %{kind}n{d}")
+        return ([index] if count else []) + found[::-1]
+
+    def moved(self, base: str, name: str, kind: str, indices: Sequence[str]) -> str:
+        """The address ``base`` of an operand plus indices times its steps of a kind."""
+        for d, index in enumerate(indices):
+            base = self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.{kind}{d}"))
+        return base
+
+    def lane(self, base: str, name: str, j: str) -> str:
+        """The address of lane ``j`` of an operand."""
+        o = self.named[name]
+        if o.inner == "one":
+            return base
+        if o.inner in ("dense", "turned"):
+            return self.new(f"getelementptr i{bits_of(o)}, ptr {base}, i64 {j}")
+        return self.bytes_at(base, self.new(f"mul i64 {j}, %{name}.i"))
+
+    def value(self, dtype: str, pointer: str, more: str = ACCESS) -> str:
+        """Load a number."""
+        name = f"%{self.tag()}"
+        self.put(*load_as(dtype, name, pointer, more))
+        return name
+
+    def keep(self, dtype: str, value: str, pointer: str, more: str = ACCESS) -> None:
+        """Store a number."""
+        self.put(*store_as(dtype, value, self.new(f"getelementptr i8, ptr {pointer}, i64 0"), more))
+
+    def held(self, j: str) -> list[str]:
+        """The states of lane ``j``."""
+        return [self.value(d, self.slot(i, j)) for i, d in enumerate(self.states)]
+
+    def hold(self, values: Sequence[str], j: str) -> None:
+        """Set the states of lane ``j``."""
+        for i, (d, v) in enumerate(zip(self.states, values, strict=True)):
+            self.keep(d, v, self.slot(i, j, "hidden"))
+
+    def slot(self, i: int, j: str, array: str = "state") -> str:
+        return self.new(f"getelementptr {STORED[self.states[i]]}, ptr %{array}{i}, i64 {j}")
+
+    def started(self) -> list[str]:
+        return [v for m in self.fold.monoids for v in self.program(m.start, [])]
+
+    def each(self, states: Sequence[str]) -> list[list[str]]:
+        """The states of each monoid."""
+        rest = iter(states)
+        return [[next(rest) for _ in m.state] for m in self.fold.monoids]
+
+    def stepped(
+        self, states: Sequence[str], pointers: Sequence[str], first: str, lane: str = "0"
+    ) -> list[str]:
+        """The states after the element at these addresses, whose number is ``first + lane``."""
+        inputs = [
+            self.value(o.dtype, p) for o, p in zip(self.schedule.reads, pointers, strict=True)
+        ]
+        values = self.program(self.fold.program, inputs)
+        number = self.new(f"add i64 {first}, {lane}")
+        parts = [self.new(f"trunc i64 {v} to i32") for v in (first, lane)]
+        narrow = self.new(f"add i32 {parts[0]}, {parts[1]}")
+        found = []
+        every = zip(self.fold.monoids, self.each(states), self.fold.element_numbers(), strict=True)
+        for m, own, taken in every:
+            k = number if m.number == "int64" else narrow
+            free = self.schedule.shape == "rows"
+            found += self.program(m.step, [*own, *(values[i] for i in taken), k], free)
+        return found
+
+    def combined(self, a: Sequence[str], b: Sequence[str]) -> list[str]:
+        """The states of two stretches together."""
+        every = zip(self.fold.monoids, self.each(a), self.each(b), strict=True)
+        return [v for m, one, two in every for v in self.program(m.combine, [*one, *two])]
+
+    def left(self, states: Sequence[str], pointers: Sequence[str]) -> None:
+        """Write the results of states to these addresses."""
+        every = zip(self.fold.monoids, self.each(states), strict=True)
+        values = [v for m, own in every for v in self.program(m.leave, own)]
+        for o, v, p in zip(self.schedule.writes, values, pointers, strict=True):
+            self.keep(o.dtype, v, p)
+
+    def begun(self, count: str) -> None:
+        """Append the loop over lanes that sets their states to those of no elements."""
+        first = self.started()
+        self.over_lanes(count, lambda j: self.hold(first, j))
+
+    def over_lanes(self, count: str, body: Callable[[str], None]) -> None:
+        """A loop over lanes 0 to below ``count``."""
+
+        def one(j: str, _: list[str]) -> list[str]:
+            body(j)
+            return []
+
+        self.counted(self.tag(), 0, count, one, parallel=True)
+
+    def bases(self, kind: str, outer: str, first: str = "0") -> list[str]:
+        """Addresses of the reads (``x``) or writes (``y``) at an outer index and a first lane."""
+        indices = self.split(outer, "k", self.schedule.kept)
+        names = [n for n in self.named if n[0] == kind]
+        found = []
+        for n in names:
+            base = self.moved(self.bytes_at(f"%{n}.data", f"%{n}.o"), n, "k", indices)
+            found.append(self.bytes_at(base, self.new(f"mul i64 {first}, %{n}.i")))
+        return found
+
+    def lanes_at(self, kind: str, bases: Sequence[str], j: str) -> list[str]:
+        """Addresses of lane ``j`` of the reads or writes."""
+        names = [n for n in self.named if n[0] == kind]
+        return [self.lane(base, n, j) for base, n in zip(bases, names, strict=True)]
+
+    def rows_at(self, kind: str, bases: Sequence[str], index: str) -> list[str]:
+        """Addresses of the reads or writes at an index along the folded axes outside of lanes."""
+        names = [n for n in self.named if n[0] == kind]
+        indices = self.split(index, "a", self.schedule.along)
+        return [self.moved(base, n, "a", indices) for base, n in zip(bases, names, strict=True)]
+
+    def parts(self, chunk: str) -> tuple[str, str]:
+        """The range of the parts of a chunk."""
+        low = self.new(f"mul i64 {chunk}, %Q")
+        return low, self.least(self.new(f"add i64 {low}, %Q"), "%QT")
