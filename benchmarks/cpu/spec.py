@@ -253,17 +253,9 @@ def _shrink(key: str, value: Any) -> Any:
     if key in ("x", "a", "b"):
         return tuple(min(n, 8) for n in value)
     limits = {
-        "n": 2,
-        "c": 4,
-        "k": 4,
-        "h": 12,
-        "T": 3,
-        "B": 2,
-        "inp": 8,
-        "hid": 8,
-        "batch": 4,
+        "n": 2, "c": 4, "k": 4, "h": 12, "T": 3, "B": 2, "inp": 8, "hid": 8, "batch": 4,
         "image": 32,
-    }
+    }  # fmt: skip
     return min(value, limits[key]) if key in limits else value
 
 

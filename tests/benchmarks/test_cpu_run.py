@@ -78,6 +78,15 @@ def test_a_network_learns_and_its_scores_are_finite():
     assert np.isfinite(results("net/resnet20_b64/infer")["scores"]).all()
 
 
+def test_a_model_gives_scores_and_its_parameters_have_values_of_their_names():
+    scores = results("model/mobilenet_v3_small_b8/infer")["scores"]
+    assert scores.shape == (4, 1000)
+    assert np.isfinite(scores).all()
+    value = spec.model_value("features.0.0.weight", (16, 3, 3, 3))
+    assert abs(value.std() - (2 / 27) ** 0.5) < 0.05
+    assert spec.model_value("features.0.1.running_var", (16,)).tolist() == [1.0] * 16
+
+
 def test_adam_is_adam():
     given = spec.inputs(spec.find("fused/adam1M", tiny=True))
     g = given["g"].astype(np.float64)

@@ -91,10 +91,16 @@ def _signed(dtype: str) -> bool:
 
 
 class Printer:
-    """Prints one program as lines of IR, and collects the declarations that they need."""
+    """Prints one program as lines of IR, and collects the declarations that they need.
 
-    def __init__(self, program: ScalarProgram, prefix: str = "v") -> None:
-        self.program, self.prefix = program, prefix
+    With ``whole_loads`` operands that a select chooses are loaded whole, and not only in the chosen
+    lanes.
+    """
+
+    def __init__(
+        self, program: ScalarProgram, prefix: str = "v", *, whole_loads: bool = False
+    ) -> None:
+        self.program, self.prefix, self._whole_loads = program, prefix, whole_loads
         self.lines: list[str] = []
         self.declared: set[str] = set()
         self.helpers: set[str] = set()
@@ -122,8 +128,13 @@ class Printer:
             return self._cast(args[0], operand, dtype)
         if step.name == "select":
             t = VALUES[dtype]
-            return self._new(f"select i1 {args[0]}, {t} {args[1]}, {t} {args[2]}")
+            yes, no = (self._arm(t, a) for a in args[1:])
+            return self._new(f"select i1 {args[0]}, {t} {yes}, {t} {no}")
         return self._function(step.name, operand, args)
+
+    def _arm(self, t: str, x: str) -> str:
+        """An arm of a select; LLVM makes no masked load of a frozen value."""
+        return self._new(f"freeze {t} {x}") if self._whole_loads and x[0] == "%" else x
 
     # -- conversions --------------------------------------------------------------------------
 

@@ -179,3 +179,15 @@ def test_dimensions_that_do_not_merge(axes, trusted):
         total, most = f(part if trusted else whole)
     np.testing.assert_allclose(total, part.sum(axes, dtype="f8"), rtol=1e-4, atol=1e-3)
     np.testing.assert_array_equal(most, part.max(axes))
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_elements_that_are_not_chosen_count_for_nothing(axes):
+    m, x = T.tensor("bool", (None, None)), T.fmatrix("x")
+    f = symdnn.function([m, x], T.switch(m, x, 0).sum(axis=axes), mode=symdnn.Mode(target="cpu"))
+    rng = new_rng()
+    chosen, values = rng.random((70, 37)) > 0.5, rng.normal(size=(70, 37)).astype("f")
+    with config.change_flags({"cpu.compile": "always"}):
+        found = f(chosen, np.where(chosen, values, np.nan).astype("f"))
+    wanted = np.where(chosen, values, 0).sum(axes, dtype="f8")
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
