@@ -16,6 +16,9 @@ ARGS ?=
 # Tests start hundreds of processes: each module is compiled by the first of them alone.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Kernels that tests compile are kept between runs on one machine: their keys are their content.
+export SYMDNN_TESTS_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/symdnn-tests
+
 .PHONY: demo test lint fuzz docs cuda clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -24,6 +27,7 @@ demo: .venv/.has-viz
 	$(BIN)/python -m symdnn demo $(ARGS)
 
 test: lint
+	@mkdir -p -m 700 "$(SYMDNN_TESTS_CACHE)"
 	$(BIN)/python -m pytest -q -n auto --dist loadfile $(ARGS)
 
 fuzz: .venv/.has-test

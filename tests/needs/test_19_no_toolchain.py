@@ -35,7 +35,6 @@ def run(python, folder, code):
     flags = f"device=cpu,onednn.library_path={sys.prefix}/lib"
     environment = {
         "PATH": str(empty), "HOME": str(folder), "SYMDNN_FLAGS": flags,
-        "PYTHONPYCACHEPREFIX": str(folder / "pycache"),
     }  # fmt: skip
     if python == sys.executable:
         environment["PYTHONPATH"] = str(ROOT)
