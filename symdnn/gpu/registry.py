@@ -19,7 +19,7 @@ FAMILIES = (
     "kernels.softmax", "kernels.batchnorm", "kernels.pool", "kernels.reduce",
     "conv.launch", "conv.launch_epilogue", "cudnn.pool", "cudnn.softmax", "cudnn.norm",
     "rnn.kernel", "cudnn.dropout", "cudnn.spatial_transformer", "cudnn.reduce", "cudnn.ctc",
-    "cudnn.attention",
+    "cudnn.attention", "kernels.attention",
     "kernels.complex", "kernels.copy", "kernels.elementwise", "kernels.index", "kernels.labels",
     "kernels.concat_pad", "kernels.fused_rows", "kernels.layernorm", "kernels.norm",
     "kernels.random", "kernels.rows", "kernels.scan", "kernels.sort", "kernels.transfer",

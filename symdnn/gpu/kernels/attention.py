@@ -1,0 +1,142 @@
+"""Attention and its gradient in tiles, without stored scores: what cuDNN does not take.
+
+Products are float32 multiplications and additions. Sums have an order, so bits do not change from
+run to run. The random numbers of dropout are the reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, scratch
+from symdnn.gpu.device.array import RawArray
+from symdnn.graph.kernel import Call, Row
+from symdnn.ops.attention.attention import Attention, AttentionGrad
+
+__all__ = ["KERNELS", "AttentionTile"]
+
+#: Rows of a block, its threads, and rows of a block of the kernel before the gradient.
+_SIDE, _THREADS, _ROWS = 64, 256, 8
+#: A thread holds a 16th of the features of 4 rows.
+_MAX_FEATURES = 256
+#: A window without an end.
+_NO_END = 1 << 40
+_MASKS = ("bool", "float16", "bfloat16", "float32")
+#: Operands of both ops before the extras, and their results, by the fields of the kernel.
+_FORWARD = ("q", "k", "v"), ("result", "new_lse", "next_state")
+_BACKWARD = ("q", "k", "v", "out", "lse", "dout", "dlse"), ("q", "k", "v")
+_POINTERS = ("q", "k", "v", "dout", "out", "lse", "dlse", "delta", "result", "new_lse", "mask")
+_MORE_POINTERS = ("key_lengths", "query_lengths", "state", "rate", "next_state")
+_STRIDED = ("q", "k", "v", "dout", "out", "result")
+_ROLES = {"result": 0, "q": 1, "k": 2, "v": 3}
+
+
+class AttentionTile(CudaKernel[Attention | AttentionGrad]):
+    """Tiles of 64 queries and 64 keys; the gradient is a kernel for each operand."""
+
+    name = "cuda.attention"
+    contiguous_inputs = True
+
+    def refuses(self, call: Call[Attention | AttentionGrad]) -> str | None:
+        """Needs float32 and at most 256 features; it has no gradient of a mask."""
+        op, types = call.op, call.inputs
+        mask = op.how.named(types[_first_extra(op) :]).get("mask")
+        if types[0].dtype != "float32":
+            return "it computes in float32"
+        if isinstance(op, AttentionGrad) and op.of_mask and mask is not None and mask.is_float:
+            return "it has no gradient of a mask"
+        if mask is not None and mask.dtype not in _MASKS:
+            return f"a mask is one of {', '.join(_MASKS)}"
+        for size in (types[0].shape[3], types[2].shape[3]):
+            if size is None or not 0 < size <= _MAX_FEATURES:
+                return f"its registers hold a known number of features up to {_MAX_FEATURES}"
+        if "state" in op.how.extras and 0 in types[0].shape[:3]:
+            return "it draws nothing"
+        return None
+
+    def accepts(self, index: int, array: RawArray) -> bool:
+        """Rows of contiguous features; all but arrays of 4 dimensions are contiguous."""
+        if array.ndim != 4:
+            return bool(array.contiguous)
+        return array.shape[3] == 1 or array.strides[3] == array.itemsize
+
+    def workspace_bytes(self, call: Call[Attention | AttentionGrad]) -> int:
+        """A number for each query in the gradient."""
+        backward = isinstance(call.op, AttentionGrad)
+        return 4 * prod(call.inputs[0].shape[:3]) if backward else 0
+
+    def launches(
+        self,
+        call: Call[Attention | AttentionGrad],
+        inputs: Sequence[Any],
+        outputs: Sequence[View],
+    ) -> Sequence[KernelLaunch]:
+        """One kernel, or four of a gradient."""
+        op, given = call.op, _named(call.op, inputs)
+        if isinstance(op, Attention):
+            return [_launch(op, given | dict(zip(_FORWARD[1], outputs)), "result")]
+        given["delta"] = scratch(0, "float32", given["lse"].shape)
+        found = []
+        for name, out in zip(_BACKWARD[1], outputs):
+            found.append(_launch(op, given | {"result": out}, name))
+        before = found[0]
+        rows = prod(given["q"].shape[:3])
+        delta = KernelLaunch(
+            before.source, "attention_delta", (-(-rows // _ROWS),), (_THREADS,), before.parameters
+        )
+        return [k for k in (delta, *found) if k.grid[0]]
+
+
+def _first_extra(op: Attention | AttentionGrad) -> int:
+    return op.first_extra if isinstance(op, AttentionGrad) else len(_FORWARD[0])
+
+
+def _named(op: Attention | AttentionGrad, inputs: Sequence[View]) -> dict[str, View]:
+    names = _BACKWARD[0] if isinstance(op, AttentionGrad) else _FORWARD[0]
+    return dict(zip((*names[: _first_extra(op)], *op.how.extras), inputs, strict=True))
+
+
+def _launch(op: Attention | AttentionGrad, given: dict[str, View], role: str) -> KernelLaunch:
+    """The kernel of a role; its result is ``given["result"]``."""
+    (batch, heads, queries, features), (_, groups, keys, _) = given["q"].shape, given["k"].shape
+    how, wide = op.how, given["v"].shape[3]
+    scale = features**-0.5 if how.scale is None else how.scale
+    rows, own = (keys, groups) if _ROLES[role] > 1 else (queries, heads)
+    blocks = -(-rows // _SIDE) * own * batch
+    ends = [_NO_END if end is None else min(end, _NO_END) for end in (how.left, how.right)]
+    if "mask" in given:
+        given = given | {"mask": given["mask"].broadcast_to((batch, heads, queries, keys))}
+    pointers = [given[n].pointer if n in given else 0 for n in (*_POINTERS, *_MORE_POINTERS)]
+    steps = [s for n in _STRIDED for s in (given[n].steps[:3] if n in given else (0, 0, 0))]
+    steps += given["mask"].steps if "mask" in given else (0, 0, 0, 0)
+    parameters = (
+        *pointers, batch, heads, groups, queries, keys, *ends, float(scale), float(how.softcap),
+        *steps,
+    )  # fmt: skip
+    return KernelLaunch(
+        _source(op, given, role, features, wide), "attention", (blocks,), (_THREADS,), parameters
+    )
+
+
+def _source(
+    op: Attention | AttentionGrad, given: dict[str, View], role: str, features: int, wide: int
+) -> str:
+    def ctype(name: str, missing: str) -> str:
+        return CTYPES[given[name].dtype] if name in given else missing
+
+    mask = 0 if "mask" not in given else 1 if given["mask"].dtype == "bool" else 2
+    return specialised(
+        "scalar.cuh", "lanes.cuh", "philox.cuh", "attention.cu", ROLE=_ROLES[role], D=features,
+        E=wide, M=ctype("mask", "bool"), KL=ctype("key_lengths", "i32"),
+        QL=ctype("query_lengths", "i32"), MASK=mask, DROPS=int("state" in given),
+        HAS_KEY_LENGTHS=int("key_lengths" in given),
+        HAS_QUERY_LENGTHS=int("query_lengths" in given), CAPPED=int(bool(op.how.softcap)),
+        FROM_LAST=int(op.how.bottom_right),
+        OF_LSE=int(isinstance(op, AttentionGrad) and op.of_lse),
+    )  # fmt: skip
+
+
+KERNELS: tuple[Row, ...] = (((Attention, AttentionGrad), (AttentionTile(),)),)
