@@ -17,7 +17,7 @@ from symdnn.gpu.codegen.launches import (
 )
 from symdnn.gpu.kernels.scan import count_type, lines_of
 from symdnn.graph.kernel import Call, Row
-from symdnn.graph.type import numpy_dtype
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 from symdnn.ops.core.dtype import is_narrow_float
@@ -25,6 +25,12 @@ from symdnn.ops.core.dtype import is_narrow_float
 __all__ = ["SortKernel", "KERNELS", "sort_bytes", "sorted_lines"]
 
 _THREADS, _TILE_ELEMENTS = 256, 1024
+#: Radix sort: values of a digit; elements and bytes of a thread's keys in a tile, at most; tiles
+#: whose counts one block adds up.
+_DIGITS, _RADIX_ITEMS, _RADIX_BYTES, _TILE_GROUP = 256, 16, 64, 64
+#: Bytes of an element for which radix passes take as long as a merge, which looks for each place in
+#: several steps; elements for which launches take less than the work.
+_MERGE_BYTES, _MIN_RADIX_ELEMENTS = 2, 1 << 17
 #: Top-k: bytes and elements of an access, elements of a thread in a tile, tiles of a chunk at
 #: least, blocks that keep a large device busy.
 _ACCESS_BYTES, _MAX_ACCESS_ELEMENTS, _BEST_ELEMENTS, _CHUNK_TILES, _TARGET_BLOCKS = (
@@ -46,9 +52,10 @@ def _padded(nbytes: int) -> int:
 
 
 def sort_bytes(elements: int, dtype: str) -> int:
-    """Workspace of a sort: keys and their indices, each twice."""
+    """Workspace of a sort: keys and their indices, each twice, and counts of digits."""
     size = numpy_dtype(key_dtype(dtype)).itemsize
-    return 2 * _padded(elements * size) + 2 * _padded(elements * 4)
+    counts = _DIGITS * 4 * (2 * elements // (_THREADS * _RADIX_BYTES // 8) + 1)
+    return 2 * _padded(elements * size) + 2 * _padded(elements * 4) + 2 * _padded(counts)
 
 
 def sorted_lines(
@@ -67,6 +74,62 @@ def sorted_lines(
     outputs = [v for v in (values, indices) if v is not None]
     if x.size == 0 or outputs[0].size == 0:
         return []
+    merges = (-(-x.shape[axis] // _TILE_ELEMENTS) - 1).bit_length()
+    if merges * _MERGE_BYTES >= x.itemsize and x.size >= _MIN_RADIX_ELEMENTS:
+        return _by_digits(x, axis, values, indices, largest, at)
+    return _by_merges(x, axis, values, indices, largest, at)
+
+
+def _by_digits(
+    x: View, axis: int, values: View | None, indices: View | None, largest: bool, at: int
+) -> list[KernelLaunch]:
+    """A radix sort, which passes over the elements for each byte of one."""
+    outputs = [v for v in (values, indices) if v is not None]
+    length, kept = x.shape[axis], outputs[0].shape[axis]
+    sizes, steps = lines_of([x, *outputs], axis)
+    lines = prod(sizes)
+    nowhere = (0, (0,) * len(sizes))
+    along = {id(v): (v.steps[axis], s) for v, s in zip([x, *outputs], steps)}
+    (x_step, x_line), *written = (along.get(id(v), nowhere) for v in (x, values, indices))
+    items = max(1, min(_RADIX_ITEMS, _RADIX_BYTES // x.itemsize))
+    tiles = -(-length // (_THREADS * items))
+    groups = -(-tiles // _TILE_GROUP)
+    kind = TensorType(x.dtype)
+    source = specialised(
+        "lines.cuh", "radix.cu", T=CTYPES[x.dtype], U=f"u{8 * x.itemsize}", ITEMS=items,
+        I=CTYPES[indices.dtype] if indices is not None else "i64", LARGEST=int(largest),
+        FLOATING=int(kind.is_float), SIGNED=int(x.dtype.startswith("int")), D=len(sizes),
+        COUNT=count_type([x]), GROUP=_TILE_GROUP,
+    )  # fmt: skip
+    buffers = _buffers(x.size, f"uint{8 * x.itemsize}", at)
+    counts = _padded(4 * _DIGITS * lines * tiles)
+    after = at + 2 * _padded(x.size * x.itemsize) + 2 * _padded(x.size * 4)
+
+    def launch(name: str, grid: int, number: int) -> KernelLaunch:
+        keys = buffers[2:4] + buffers[:2] if number % 2 else buffers
+        parameters = (
+            x.pointer, *(v.pointer if v is not None else 0 for v in (values, indices)),
+            keys[0], keys[2], keys[1], keys[3], Pointer(WORKSPACE, after),
+            Pointer(WORKSPACE, after + counts), lines, length, kept, tiles, groups, 8 * number,
+            x_step, *(step for step, _ in written), *sizes, *x_line,
+            *(n for _, line in written for n in line),
+        )  # fmt: skip
+        return KernelLaunch(source, name, (grid,), (_THREADS,), parameters)
+
+    found = []
+    for number in range(x.itemsize):
+        found.append(launch("histogram", lines * tiles, number))
+        found.append(launch("add_up", lines * groups, number))
+        found.append(launch("add_groups", lines, number))
+        found.append(launch("scatter", lines * tiles, number))
+    return [*found, launch("leave", blocks_for(lines * kept, _THREADS), x.itemsize)]
+
+
+def _by_merges(
+    x: View, axis: int, values: View | None, indices: View | None, largest: bool, at: int
+) -> list[KernelLaunch]:
+    """A sort of tiles, and merges of runs of twice the length each time."""
+    outputs = [v for v in (values, indices) if v is not None]
     length, kept = x.shape[axis], outputs[0].shape[axis]
     sizes, steps = lines_of([x, *outputs], axis)
     lines = prod(sizes)

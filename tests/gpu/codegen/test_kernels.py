@@ -330,6 +330,31 @@ def test_sort_is_stable(n):
     compare(SORT, ArgSort(0), x)
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", "float16", "bfloat16", "float64", "int8", "uint16", "int32", "int64", "bool"],
+)
+def test_radix_sort_is_stable(dtype, monkeypatch):
+    monkeypatch.setattr(sort_kernels, "_MIN_RADIX_ELEMENTS", 0)
+    monkeypatch.setattr(sort_kernels, "_MERGE_BYTES", 8)
+    monkeypatch.setattr(sort_kernels, "_TILE_GROUP", 2)
+    shapes = [((5000,), 0), ((2, 2050), 1), ((4097, 2), 0), ((21_000,), 0)]
+    for shape, axis in shapes if dtype == "float32" else shapes[:1]:
+        x = (rng.standard_normal(shape) * 40).astype(numpy_dtype(dtype))
+        flat = x.reshape(-1)
+        if dtype.startswith(("f", "b")) and dtype != "bool":
+            flat[7::31], flat[9::31] = np.nan, -np.nan
+            flat[1::17], flat[2::17], flat[3::400], flat[4::400] = 0.0, -0.0, -np.inf, np.inf
+        assert "scatter" in compare(SORT, ArgSort(axis), dense(x))
+        compare(SORT, Sort(axis), dense(x)[::-1])
+        (found,), _ = emulator.run(SORT, concrete(Sort(axis), [x]), [dense(x)])
+        order = np.argsort(x.astype(np.float64) if dtype == "bfloat16" else x, axis, kind="stable")
+        assert found.tobytes() == np.take_along_axis(x, order, axis).tobytes()
+        if dtype == "float32":
+            compare(SORT, TopK(axis, "int64"), dense(x), np.int64(2000))
+            compare(SORT, TopK(axis, "int64"), dense(x), np.int64(-2000))
+
+
 def test_sort_of_lines():
     x = dense(rng.integers(-4, 4, (7, 50, 3)).astype(np.int8))
     compare(SORT, ArgSort(1), x)
