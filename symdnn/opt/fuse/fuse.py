@@ -243,12 +243,19 @@ class Groups:
         others = self._readers_outside(v, own)
         if widened(v) is None:
             return bool(others) or any(
-                node in self.members and self._readers_outside(node.outputs[0], own)
+                self._is_widened_outside(node.outputs[0], own)
                 for node in self.fgraph.user_nodes(v)
                 if node in own and widened(node.outputs[0]) is v
             )
         outside = [u for u in others if u not in self.members]
         return bool(outside) and not self._widened_by(outside, v)
+
+    def _is_widened_outside(self, wide: Variable, own: set[Apply]) -> bool:
+        """Whether other groups or reductions read the narrow value in place of this one."""
+        outside = self._readers_outside(wide, own)
+        return bool(outside) and (
+            any(u in self.members for u in outside) or not self._is_stored(wide, own)
+        )
 
     def _readers_outside(self, v: Variable, own: set[Apply]) -> set[Apply | None]:
         return {user for user, _ in self.fgraph.users(v) if user not in own}
