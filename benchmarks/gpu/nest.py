@@ -244,15 +244,19 @@ class _Wide:
         return _Wide(self.array.transpose(*order))
 
 
+def _static(shape: tuple[int, ...]) -> list[int | None]:
+    """The sizes that a network knows: those of rows, and of what broadcasts."""
+    known = [n if n == 1 else None for n in shape]
+    return [*known[:-1], shape[-1]] if len(shape) > 1 else known
+
+
 def _workload(device: Device, w: Workload, dtype: str, peers: Peers) -> str:
     import symdnn
     import symdnn.tensor as T
     from benchmarks.gpu.symdnn_nets import symdnn_dtype
 
     arrays = w.arrays(np.random.default_rng(1), w.shape, symdnn_dtype(dtype))
-    variables = [
-        T.TensorType(a.dtype.name, [1 if n == 1 else None for n in a.shape])() for a in arrays
-    ]
+    variables = [T.TensorType(a.dtype.name, _static(a.shape))() for a in arrays]
     outs = [symdnn.Out(y, borrow=True) for y in _graph(w, variables)]
     f = symdnn.function(variables, outs, on_unused_input="ignore")
     moved = sum(a.nbytes for i, a in enumerate(arrays) if i not in w.light)
