@@ -226,7 +226,7 @@ def torch_step(case: Case, net: Any, how: str) -> Callable[..., Any]:
 
     if case.mode == "infer":
         net.eval().to(torch.bfloat16)
-        run = torch.compile(result, mode="max-autotune") if how == "compile" else result
+        run = torch.compile(result, mode="reduce-overhead") if how == "compile" else result
 
         @torch.no_grad()  # type: ignore[untyped-decorator]
         def infer(x: Any) -> Any:

@@ -120,7 +120,8 @@ def _is_read_in_place(spec: Specialised, readers: Readers, v: Variable, view: Vi
 
 def _reads(spec: Specialised, readers: Readers, node: Apply, i: int, view: View) -> bool:
     if isinstance(node.op, HostFromGpu):
-        return view.contiguous
+        # Results are copied to contiguous memory, before variables may be written.
+        return view.contiguous or not spec.segment.updates
     if node.op.views.get(0) == i and len(node.outputs) == 1 and not must_run(node):
         shape = spec.shapes[node.outputs[0]]
         if shape is None or not bounds_known(spec, node):

@@ -83,11 +83,24 @@ def test_aligned_rows_and_small_results_stay_contiguous(words: int) -> None:
     assert view.contiguous
 
 
-def test_what_a_function_returns_or_joins_stays_contiguous() -> None:
+def test_what_is_flattened_stays_contiguous() -> None:
     x, w, y = scores(5001)
-    for out in (y, T.cumsum(y.flatten())):
-        (view,) = views_of([x, w], [out], "Dot")
-        assert view.contiguous
+    (view,) = views_of([x, w], [T.cumsum(y.flatten())], "Dot")
+    assert view.contiguous
+
+
+def test_a_result_is_copied_from_padded_rows_but_where_variables_are_written() -> None:
+    x, w, y = scores(5001)
+    (view,) = views_of([x, w], [y], "Dot")
+    assert view.strides[0] % 16 == 0
+    s = symdnn.shared(np.float32(0))
+    f = symdnn.function([x, w], y, updates=[(s, s + 1)], mode=symdnn.Mode(target="cuda:sm_90"))
+    plans = f.stages.specialise({v.name: v.type.shape for v in (x, w)})
+    views = [
+        plan.memory.views[n.outputs[0]] for plan in plans
+        for n in plan.specialised.segment.nodes if type(n.op).__name__ == "Dot"
+    ]  # fmt: skip
+    assert all(v.contiguous for v in views)
 
 
 def test_a_reshape_that_splits_rows_is_a_view_of_padded_ones() -> None:
