@@ -38,6 +38,8 @@ __all__ = [
 
 #: With fewer elements NumPy's copies are as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 14
+#: Rows of a padded array that are filled whole, since strips beside them are as slow as they are.
+_SHORT_ROW = 64
 
 
 def _refusal(types: Sequence[Any], min_work: int = _MIN_ELEMENTS_TO_COMPILE) -> str | None:
@@ -223,10 +225,16 @@ class _PadLaunch:
         self._op, self._copies = op, _CopyLaunches(True)
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Fill what is before and after along each dimension, then go on between."""
+        """Fill all, or what is before and after along each dimension; copy what is between."""
         (x, value, *widths), (inside,) = inputs, outputs
+        whole = x.ndim > 1 and inside.shape[-1] <= _SHORT_ROW
+        if whole:
+            self._copies.copy(np.broadcast_to(value, inside.shape), inside)
         for d, n in enumerate(x.shape):
             low = int(widths[2 * d])
+            if whole:
+                inside = inside[(*(slice(None),) * d, slice(low, low + n))]
+                continue
             before, after = (slice(None),) * d, slice(low + n, None)
             for part in (inside[(*before, slice(low))], inside[(*before, after)]):
                 self._copies.copy(np.broadcast_to(value, part.shape), part)

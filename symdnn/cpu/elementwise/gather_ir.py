@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
     METADATA,
@@ -14,6 +13,7 @@ from symdnn.cpu.ir.loops_ir import (
     next_task,
     word,
 )
+from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.graph.type import numpy_dtype
 
@@ -79,7 +79,7 @@ def gather_ir(plan: GatherPlan) -> str:
     return "\n".join([copy, *THREADS, *rows.lines, *next_task("task"), *METADATA]) + "\n"
 
 
-class _GatherBuilder(FunctionBuilder):
+class _GatherBuilder(LoopBuilder):
     """Builds the function of tasks.
 
     A task is a part of the lanes at an index of the other axes. Where elements are changed it has
@@ -117,17 +117,9 @@ class _GatherBuilder(FunctionBuilder):
         rest, part = self.new(f"udiv i64 {number}, %parts"), self.new(f"urem i64 {number}, %parts")
         first = self.affine(part, LANES_OF_TASK)
         count = self.least(self.new(f"sub i64 %n, {first}"), str(LANES_OF_TASK))
-        indices = list[str]()
-        for d in reversed(range(1, plan.outer)):
-            indices.append(self.new(f"urem i64 {rest}, %n{d}"))
-            rest = self.new(f"udiv i64 {rest}, %n{d}")
-        indices = [rest, *indices[::-1]][: plan.outer]
-        begun = {}
-        for name, _ in plan.named:
-            base = f"%{name}.data"
-            for step, index in (("i", first), *((f"k{d}", i) for d, i in enumerate(indices))):
-                base = self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.{step}"))
-            begun[name] = base
+        places = {"i": first}
+        places |= {f"k{d}": i for d, i in enumerate(self.split(rest, "", plan.outer))}
+        begun = {name: self.stepped_to(f"%{name}.data", name, places) for name, _ in plan.named}
         if plan.changes:
             self._change(begun, count)
             return

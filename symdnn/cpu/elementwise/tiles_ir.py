@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
     METADATA,
@@ -27,7 +26,8 @@ from symdnn.cpu.ir.loops_ir import (
     word,
 )
 from symdnn.cpu.ir.math_ir import definitions
-from symdnn.cpu.ir.scalar_ir import Printer, load_as, store_as
+from symdnn.cpu.ir.program_ir import LoopBuilder
+from symdnn.cpu.ir.scalar_ir import load_as, store_as
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_function
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
@@ -39,10 +39,9 @@ _MIN_LANES = 16
 #: An axis across the lanes of up to so many elements is part of the code.
 _MAX_FEW = 4
 
-#: Elements of a tile along the lanes, and most of them along the other axis; lanes of few rows.
-TILE_LANES, _MOST_ROWS, _LANES_OF_FEW = 64, 64, 2048
-#: Bytes of all buffers, which stay in the first cache.
-_BUFFER_BYTES = 1 << 14
+#: Elements of a tile along the lanes, and of one whose rows are few. Others have a block of rows:
+#: what lies along the lanes is read in long runs, and turned cache lines stay for the next tiles.
+TILE_LANES, _LANES_OF_FEW = 512, 2048
 
 
 @dataclass(frozen=True)
@@ -84,13 +83,8 @@ class TilePlan:
 
     @property
     def rows(self) -> int:
-        """The most rows of a tile: its buffers stay in the first cache."""
-        if self.few:
-            return self.few
-        nbytes = TILE_LANES * sum(numpy_dtype(o.dtype).itemsize for _, o in self.turned)
-        return int(
-            max(TURN_BLOCK, min(_MOST_ROWS, _BUFFER_BYTES // nbytes // TURN_BLOCK * TURN_BLOCK))
-        )
+        """The most rows of a tile."""
+        return self.few or TURN_BLOCK
 
 
 def tile_words(plan: TilePlan) -> list[str]:
@@ -185,13 +179,12 @@ def tiles_ir(plan: TilePlan) -> str:
     return "\n".join([*lines, *next_task("task"), *METADATA]) + "\n"
 
 
-class _TileBuilder(FunctionBuilder):
+class _TileBuilder(LoopBuilder):
     """Builds the function of tasks, a tile each; ``%w`` is the block of parameters."""
 
     def __init__(self, plan: TilePlan) -> None:
         super().__init__()
         self.plan = plan
-        self.helpers: set[str] = set()
 
     def loops(self) -> None:
         """Append the function ``rows`` but its end."""
@@ -212,18 +205,9 @@ class _TileBuilder(FunctionBuilder):
         m, lanes = self.affine(row, plan.rows), self.affine(lane, plan.lanes)
         high_m = self.least(self.new(f"sub i64 %M, {m}"), str(plan.rows))
         high_l = self.least(self.new(f"sub i64 %L, {lanes}"), str(plan.lanes))
-        indices = list[str]()
-        for d in reversed(range(1, plan.outer)):
-            indices.append(self.new(f"urem i64 {outer}, %n{d}"))
-            outer = self.new(f"udiv i64 {outer}, %n{d}")
-        indices = [outer, *indices[::-1]][: plan.outer]
-        begun = {}
-        for name, _ in plan.named:
-            base = f"%{name}.data"
-            steps = [("m", m), ("l", lanes), *((f"o{d}", i) for d, i in enumerate(indices))]
-            for step, index in steps:
-                base = self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.{step}"))
-            begun[name] = base
+        places = {"m": m, "l": lanes}
+        places |= {f"o{d}": i for d, i in enumerate(self.split(outer, "", plan.outer))}
+        begun = {name: self.stepped_to(f"%{name}.data", name, places) for name, _ in plan.named}
         if plan.few:
             self._few(begun, high_l)
         elif plan.is_copy:
@@ -293,21 +277,12 @@ class _TileBuilder(FunctionBuilder):
                 for name, o in plan.named[: len(plan.reads)]:
                     values.append(f"%r{m}_{name}")
                     self.put(*load_as(o.dtype, values[-1], place(name, o, m, i), ACCESS))
-                results = self._program(values, f"e{m}_")
+                results = self.program(plan.program, values)
                 for (name, o), value in zip(plan.named[len(plan.reads) :], results, strict=True):
                     self.put(*store_as(o.dtype, value, place(name, o, m, i), ACCESS))
             return []
 
         self.counted("element", 0, high, element, parallel=True)
-
-    def _program(self, inputs: Sequence[str], prefix: str) -> list[str]:
-        """Append the program; returns its results."""
-        printer = Printer(self.plan.program, prefix)
-        results = printer.emit(inputs)
-        self.put(*printer.lines)
-        self.declared |= printer.declared
-        self.helpers |= printer.helpers
-        return results
 
     def _row(self, high: str) -> None:
         """Append the loop over the lanes of a row."""
@@ -325,7 +300,7 @@ class _TileBuilder(FunctionBuilder):
             for name, o in reads:
                 if o.inner != "one":
                     self.put(*read(name, o))
-            results = self._program([f"%{name}" for name, _ in reads], "e_")
+            results = self.program(plan.program, [f"%{name}" for name, _ in reads])
             for (name, o), value in zip(writes, results, strict=True):
                 self.put(*address(name, o), *store_as(o.dtype, value, f"%p_{name}", ACCESS))
             return []

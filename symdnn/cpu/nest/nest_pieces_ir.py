@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
-from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, LoopOperand, data_of, word
-from symdnn.cpu.ir.scalar_ir import STORED, Printer, load_as, store_as
+from symdnn.cpu.ir.program_ir import LoopBuilder
+from symdnn.cpu.ir.scalar_ir import STORED, store_as
 from symdnn.cpu.nest.schedule import Schedule, word_names
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.nest import Fold
 
 __all__ = ["NestPieces", "bits_of"]
@@ -21,39 +19,20 @@ def bits_of(o: LoopOperand) -> int:
     return 8 * int(numpy_dtype(o.dtype).itemsize)
 
 
-class NestPieces(FunctionBuilder):
+class NestPieces(LoopBuilder):
     """Appends pieces of the functions of a nest; ``%w`` is the block of parameters."""
+
+    # LLVM 20 makes masked loads of AVX-512 of a select, with which loops of reductions take three
+    # times as long on Zen 4 (elementwise loops do not).
+    whole_loads = True
 
     def __init__(self, fold: Fold, schedule: Schedule) -> None:
         super().__init__()
         self.fold, self.schedule = fold, schedule
-        self.helpers: set[str] = set()
         self.at_word = {name: i for i, name in enumerate(word_names(schedule))}
         self.states = [d for m in fold.monoids for d in m.state]
-        self._tags = 0
 
     # -- pieces -----------------------------------------------------------------------------------
-
-    def tag(self) -> str:
-        """A suffix for names that are made once."""
-        self._tags += 1
-        return f"t{self._tags}"
-
-    def program(
-        self, program: ScalarProgram, inputs: Sequence[str], free: bool = False
-    ) -> list[str]:
-        """Append a scalar program; returns its results. ``free``: LLVM may reorder additions."""
-        # LLVM 20 makes masked loads of AVX-512 of a select, with which loops of reductions take
-        # three times as long on Zen 4 (elementwise loops do not).
-        printer = Printer(program, f"{self.tag()}_", whole_loads=True)
-        results = printer.emit(inputs)
-        lines = printer.lines
-        if free:
-            lines = [re.sub(r" = (fadd|fmul) ", r" = \1 reassoc ", line) for line in lines]
-        self.put(*lines)
-        self.declared |= printer.declared
-        self.helpers |= printer.helpers
-        return results
 
     def words(self) -> list[str]:
         """Lines that load all words, and the addresses of operands."""
@@ -78,20 +57,6 @@ class NestPieces(FunctionBuilder):
             **{f"y{i}": o for i, o in enumerate(s.writes)},
         }
 
-    def split(self, index: str, kind: str, count: int) -> list[str]:
-        """The indices in ``count`` axes of this kind that an index stands for."""
-        found = []
-        for d in reversed(range(1, count)):
-            found.append(self.new(f"urem i64 {index}, %{kind}n{d}"))
-            index = self.new(f"udiv i64 {index}, %{kind}n{d}")
-        return ([index] if count else []) + found[::-1]
-
-    def moved(self, base: str, name: str, kind: str, indices: Sequence[str]) -> str:
-        """The address ``base`` of an operand plus indices times its steps of a kind."""
-        for d, index in enumerate(indices):
-            base = self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.{kind}{d}"))
-        return base
-
     def lane(self, base: str, name: str, j: str) -> str:
         """The address of lane ``j`` of an operand."""
         o = self.named[name]
@@ -102,10 +67,8 @@ class NestPieces(FunctionBuilder):
         return self.bytes_at(base, self.new(f"mul i64 {j}, %{name}.i"))
 
     def value(self, dtype: str, pointer: str, more: str = ACCESS) -> str:
-        """Load a number."""
-        name = f"%{self.tag()}"
-        self.put(*load_as(dtype, name, pointer, more))
-        return name
+        """Load a number, which no other iteration of a loop over lanes writes."""
+        return super().value(dtype, pointer, more)
 
     def keep(self, dtype: str, value: str, pointer: str, more: str = ACCESS) -> None:
         """Store a number."""

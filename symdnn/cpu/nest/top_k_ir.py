@@ -87,7 +87,7 @@ class _TopKBuilder(LineBuilder):
     def zero(self) -> str:
         """A constant, for what nothing depends on."""
         b = ProgramBuilder(())
-        return self.program(b.program([b.const(0, self.plan.work)]), [])
+        return self.one(b.program([b.const(0, self.plan.work)]), [])
 
     def _block(self, first: str, _: list[str]) -> list[str]:
         high = self.least(self.new(f"add i64 {first}, {_BLOCK_ELEMENTS}"), "%n")
@@ -96,7 +96,7 @@ class _TopKBuilder(LineBuilder):
         room = self.new(f"icmp slt i64 {count}, %k")
 
         def test(i: str, sofar: list[str]) -> list[str]:
-            better = self.program(self.better, [self.element(i), worst])
+            better = self.one(self.better, [self.element(i), worst])
             return [self.new(f"or i1 {sofar[0]}, {better}")]
 
         (some,) = self.counted("test", first, high, test, ["false"], "i1")
@@ -109,7 +109,7 @@ class _TopKBuilder(LineBuilder):
             x = self.element(i)
             worst = self.value(self.plan.work, "%worst_at")
             count = self.new("load i64, ptr %count")
-            better = self.program(self.better, [x, worst])
+            better = self.one(self.better, [x, worst])
             enters = self.new(f"or i1 {self.new(f'icmp slt i64 {count}, %k')}, {better}")
 
             def enter() -> None:

@@ -1,0 +1,71 @@
+"""A builder of loops over strided operands: scalar programs, numbers in memory, indices of axes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from symdnn.cpu.ir.builder import FunctionBuilder
+from symdnn.cpu.ir.scalar_ir import Printer, load_as
+from symdnn.ops.core.scalar import ScalarProgram
+
+__all__ = ["LoopBuilder"]
+
+
+class LoopBuilder(FunctionBuilder):
+    """A builder whose words are in registers of their names.
+
+    ``%name.data`` is the address of an operand, ``%name.k0`` its step along the first axis of kind
+    k in bytes, ``%kn1`` the size of the second.
+    """
+
+    #: Whether programs load whole vectors; see :class:`~symdnn.cpu.ir.scalar_ir.Printer`.
+    whole_loads = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.helpers: set[str] = set()
+        self._tags = 0
+
+    def tag(self) -> str:
+        """A name that is made once."""
+        self._tags += 1
+        return f"t{self._tags}"
+
+    def program(
+        self, program: ScalarProgram, inputs: Sequence[str], free: bool = False
+    ) -> list[str]:
+        """Append a scalar program; returns its results. ``free``: LLVM may reorder additions."""
+        printer = Printer(program, f"{self.tag()}_", whole_loads=self.whole_loads)
+        results = printer.emit(inputs)
+        lines = printer.lines
+        if free:
+            lines = [re.sub(r" = (fadd|fmul) ", r" = \1 reassoc ", line) for line in lines]
+        self.put(*lines)
+        self.declared |= printer.declared
+        self.helpers |= printer.helpers
+        return results
+
+    def value(self, dtype: str, pointer: str, more: str = "") -> str:
+        """Load a number."""
+        name = f"%{self.tag()}"
+        self.put(*load_as(dtype, name, pointer, more))
+        return name
+
+    def split(self, index: str, kind: str, count: int) -> list[str]:
+        """The indices in ``count`` axes of this kind that an index stands for."""
+        found = []
+        for d in reversed(range(1, count)):
+            found.append(self.new(f"urem i64 {index}, %{kind}n{d}"))
+            index = self.new(f"udiv i64 {index}, %{kind}n{d}")
+        return ([index] if count else []) + found[::-1]
+
+    def stepped_to(self, base: str, name: str, indices: Mapping[str, str]) -> str:
+        """The address ``base`` of an operand plus indices times its steps of these names."""
+        for step, index in indices.items():
+            base = self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.{step}"))
+        return base
+
+    def moved(self, base: str, name: str, kind: str, indices: Sequence[str]) -> str:
+        """The address ``base`` of an operand plus indices times its steps of a kind."""
+        return self.stepped_to(base, name, {f"{kind}{d}": i for d, i in enumerate(indices)})
