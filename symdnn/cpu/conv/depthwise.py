@@ -16,7 +16,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.conv.depthwise_grad_ir import depthwise_grad_ir
-from symdnn.cpu.conv.depthwise_ir import DepthwisePlan, depthwise_ir
+from symdnn.cpu.conv.depthwise_ir import ACTIVATIONS, DepthwisePlan, depthwise_ir
 from symdnn.cpu.conv.depthwise_nhwc_grad_ir import depthwise_nhwc_grad_ir
 from symdnn.cpu.conv.depthwise_nhwc_ir import depthwise_nhwc_ir, nhwc_tasks
 from symdnn.cpu.ir.builder import WIDTH
@@ -51,7 +51,7 @@ _OPERANDS = {"forward": (0, 1, -1), "grad_input": (-1, 0, 1), "grad_filter": (0,
 
 
 class DepthwiseKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
-    """Forward, with bias, addend and relu, and both gradients, over one or two dimensions."""
+    """Forward, with an epilogue, and both gradients, over one or two dimensions."""
 
     name = "llvm.depthwise"
     traits = LLVM
@@ -61,7 +61,7 @@ class DepthwiseKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
         op: Any = call.op
         if op.ndim > 2 or op.op.groups < 2:
             return "it is for one or two sizes, and as many groups as channels"
-        if getattr(op, "activation", "") not in ("", "relu"):
+        if getattr(op, "activation", "") not in ("", *ACTIVATIONS):
             return f"it has no {op.activation}"
         mode = str(config.cpu.compile)
         if mode == "never":
@@ -164,7 +164,7 @@ def _plan(call: Call) -> DepthwisePlan:
         _KINDS[type(op)], pair(x[2:], 1), pair(y[2:], 1), pair(w[2:], 1), pair(conv.stride, 1),
         pair(conv.dilation, 1), pair(pad, 0), x[1], y[1] // x[1], bool(conv.flip),
         getattr(op, "bias", False), bool(getattr(op, "residual", 0)),
-        getattr(op, "activation", "") == "relu", jit.vector_width() < WIDTH,
+        getattr(op, "activation", ""), jit.vector_width() < WIDTH,
     )  # fmt: skip
 
 

@@ -18,11 +18,15 @@ from symdnn.cpu.ir.builder import (
     WIDTH,
     Builder,
     first_lanes,
+    splat,
     vector_module,
 )
 from symdnn.cpu.ir.loops_ir import data_of, next_task
 
-__all__ = ["ColumnVectors", "DepthwisePlan", "PlaneSource", "depthwise_ir", "mask_of", "taps_of"]
+__all__ = [
+    "ACTIVATIONS", "ColumnVectors", "DepthwisePlan", "PlaneSource", "activated", "depthwise_ir",
+    "mask_of", "taps_of",
+]  # fmt: skip
 
 #: Limits of the rows of a block, and of unrolled products of a vector of columns.
 _MAX_BLOCK_ROWS, _MAX_UNROLLED_PRODUCTS = 8, 256
@@ -42,8 +46,8 @@ class DepthwisePlan:
     Pairs are (rows, columns): ``size`` of x, ``out`` of y, the ``kernel`` (filter size),
     ``stride``, ``dilation``, ``pad`` before the first. Each of the ``channels`` of x has
     ``multiplier`` channels in y. ``flip``: filters are mirrored. ``bias``, ``residual`` and
-    ``relu`` are the epilogue of the forward pass. ``narrow``: a vector takes two registers, and
-    there are half as many registers.
+    ``activation``, one of :data:`ACTIVATIONS` or empty, are the epilogue of the forward pass.
+    ``narrow``: a vector takes two registers, and there are half as many registers.
     """
 
     kind: str
@@ -58,7 +62,7 @@ class DepthwisePlan:
     flip: bool = False
     bias: bool = False
     residual: bool = False
-    relu: bool = False
+    activation: str = ""
     narrow: bool = False
 
     @property
@@ -413,10 +417,30 @@ class _PlaneResults(PlaneSource):
             offsets: list[str | int] = [made or 0, place + v * WIDTH]
             if plan.residual:
                 value = s.add(value, s.load(s.at(self.more, *offsets), mask))
-            if plan.relu:  # NaN stays
-                below = s.new(f"fcmp olt {VECTOR} {value}, zeroinitializer")
-                value = s.new(f"select {MASK} {below}, {_ZERO}, {VECTOR} {value}")
+            value = activated(s, value, plan.activation)
             s.store(value, s.at(self.out, *offsets), mask)
+
+
+#: Activation functions by oneDNN's names.
+ACTIVATIONS = ("relu", "clip", "hardsigmoid", "hardswish")
+
+
+def activated(s: Builder, value: str, activation: str) -> str:
+    """An activation function of a vector; NaN stays."""
+    if activation == "relu":
+        return _limited(s, value, "olt", "zeroinitializer")
+    if activation == "clip":
+        return _limited(s, _limited(s, value, "olt", "zeroinitializer"), "ogt", splat(6.0, WIDTH))
+    if not activation:
+        return value
+    line = s.add(s.scaled(value, 1 / 6), splat(0.5, WIDTH))
+    limited = _limited(s, _limited(s, line, "olt", "zeroinitializer"), "ogt", splat(1.0, WIDTH))
+    return s.new(f"fmul {VECTOR} {value}, {limited}") if activation == "hardswish" else limited
+
+
+def _limited(s: Builder, value: str, beyond: str, limit: str) -> str:
+    over = s.new(f"fcmp {beyond} {VECTOR} {value}, {limit}")
+    return s.new(f"select {MASK} {over}, {VECTOR} {limit}, {VECTOR} {value}")
 
 
 def _interleaved(s: Builder, phases: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from symdnn.cpu.conv.depthwise_ir import DepthwisePlan, taps_of
+from symdnn.cpu.conv.depthwise_ir import DepthwisePlan, activated, taps_of
 from symdnn.cpu.conv.winograd_tiles_ir import by_vectors
 from symdnn.cpu.ir.builder import (
     MASK,
@@ -268,7 +268,5 @@ class _TileResults(TileSource):
         s, plan = self.s, self.plan
         if plan.residual:
             value = s.add(value, s.load(s.at("%z", *place), lanes))
-        if plan.relu:  # NaN stays
-            below = s.new(f"fcmp olt {VECTOR} {value}, zeroinitializer")
-            value = s.new(f"select {MASK} {below}, {VECTOR} zeroinitializer, {VECTOR} {value}")
+        value = activated(s, value, plan.activation)
         s.store(value, s.at("%out", *place), lanes)

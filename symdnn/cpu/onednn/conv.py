@@ -117,7 +117,7 @@ class ConvKernel(OnednnKernel):
 
 #: oneDNN's ``alpha`` and ``beta`` of activation functions; else 0.
 _NUMBERS = {
-    "soft_relu": (1.0, 0.0), "clip": (0.0, 6.0), "swish": (1.0, 0.0), "hardsigmoid": (1 / 6, 0.5),
+    "soft_relu": (1.0, 0.0), "clip": (0.0, 6.0), "hardsigmoid": (1 / 6, 0.5),
     "hardswish": (1 / 6, 0.5),
 }  # fmt: skip
 

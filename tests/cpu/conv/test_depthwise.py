@@ -9,6 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.conv.depthwise import DepthwiseKernel
+from symdnn.cpu.conv.depthwise_ir import ACTIVATIONS
 from symdnn.cpu.onednn import library
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
@@ -92,7 +93,7 @@ def test_sizes_of_networks(size, kernel, stride, pad):
 
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("activation", ["", "relu"])
+@pytest.mark.parametrize("activation", ["", *ACTIVATIONS])
 @pytest.mark.parametrize("multiplier", [1, 2])
 def test_what_follows(rng, residual, bias, activation, multiplier):
     c = 21 * multiplier
