@@ -126,6 +126,10 @@ def _reads(spec: Specialised, readers: Readers, node: Apply, i: int, view: View)
         shape = spec.shapes[node.outputs[0]]
         if shape is None or not bounds_known(spec, node):
             return False
+        if (
+            node.outputs[0] in spec.segment.outputs
+        ):  # a copy, since results have memory of their own
+            return spec.choices[node].kernel.reads_any_layout
         seen = derived_view(spec, node, view, shape)
         return seen is not None and _is_read_in_place(spec, readers, node.outputs[0], seen)
     kernel, type_ = spec.choices[node].kernel, node.inputs[i].type
