@@ -135,7 +135,7 @@ def ops_of(
         {"window": (8, 0), "shape": (2, 4, 32, 64), "attn_mask": SEEN, "mode": LATER},
         {"shape": (None, 4, None, 256), "mode": LATER},
     ],
-    ids=str,
+    ids=lambda o: ",".join(o),
 )  # fmt: skip
 def test_lowered(options):
     _, ops = ops_of(**options)
