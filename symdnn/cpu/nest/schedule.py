@@ -72,7 +72,7 @@ class Schedule:
     rows: int = 0
     meet: bool = False
     simple: bool = False
-    ones: frozenset[str] = frozenset()
+    ones: tuple[str, ...] = ()
 
 
 def word_names(schedule: Schedule) -> list[str]:
@@ -155,7 +155,7 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
             words |= {f"{kind}{j}.s": a.steps[axes.row]}
             words |= {f"{kind}{j}.k{i}": a.steps[d] for i, d in enumerate(kept)}
             words |= {f"{kind}{j}.a{i}": a.steps[d] for i, d in enumerate(along)}
-    ones = frozenset(name for name in _COUNTS if words[name] == 1)
+    ones = tuple(name for name in _COUNTS if words[name] == 1)  # a set has no fixed order
     return replace(found, ones=ones), words
 
 
