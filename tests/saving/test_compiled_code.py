@@ -66,8 +66,8 @@ def test_no_compiler_is_asked(saved, tmp_path):
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(WITHOUT_COMPILER), folder / "f", folder / "x.npy",
          tmp_path / "y.npz"],
-        check=True, timeout=300,
-        env={**os.environ, "SYMDNN_FLAGS": flags, "PYTHONHASHSEED": "12345"},  # another order of sets
+        check=True, timeout=300,  # sets have another order there
+        env={**os.environ, "SYMDNN_FLAGS": flags, "PYTHONHASHSEED": "12345"},
     )  # fmt: skip
     g, found = symdnn.load(folder / "f", target="cpu"), np.load(tmp_path / "y.npz")
     np.testing.assert_array_equal(found["y"], g(x))
