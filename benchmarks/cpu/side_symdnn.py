@@ -251,20 +251,33 @@ def _network(case: spec.Case) -> Job:
 
 def _model(case: spec.Case) -> Job:
     """A network of ``nn.models``; a step of training is one of SGD with momentum."""
-    name, training = case.sizes["model"], case.sizes["mode"] == "train"
-    options = {k.replace("stochastic_depth_prob", "depth_dropout"): v
-               for k, v in spec.MODELS[name].items()}  # fmt: skip
+    training = case.sizes["mode"] == "train"
     with nn.init.skipped():
-        net = getattr(nn.models, name)(**options)
+        net = _made(case.sizes["model"])
     nn.load_torch(net, {n: spec.model_value(n, s.shape) for n, s in torch_slots(net).items()})
     batches = [(x, y.astype(np.int32)) for x, y in spec.model_batches(case)]
-    x, labels = T.tensor("float32", batches[0][0].shape, name="x"), T.ivector("labels")
+    first, wanted = batches[0]
+    x, labels = T.tensor(str(first.dtype), first.shape, name="x"), T.tensor("int32", wanted.shape)
     if not training:
         f = _function([x], net.evaluate()(x))
         return Job(rotating([partial(f, x) for x, _ in batches]), lambda y: {"scores": y}, f)
-    loss = nn.CrossEntropyCriterion()(net(x), labels)
+    scores = net(x)
+    scores = scores.reshape((-1, scores.shape[scores.ndim - 1]))
+    loss = nn.CrossEntropyCriterion()(scores, labels.flatten())
     f = _function([x, labels], loss, updates=nn.optim.sgd(loss, net, 1e-4, momentum=0.9))
     step = rotating([partial(f, *b) for b in batches])
     return Job(
         step, lambda first: {"losses": [float(first), *(float(step()) for _ in range(3))]}, f
     )
+
+
+def _made(name: str) -> Any:
+    if name == "bert_layer":
+        return nn.TransformerEncoderLayer(768, 12, 3072, 0.0, "gelu", batch_first=True)
+    if name == "vit_tiny":
+        return nn.models.vit_b_16(width=192, heads=3, hidden=768)
+    if name == "gpt_small":
+        return nn.models.gpt2(96, 64, 128, 4, 4, dropout=0.0)
+    options = {k.replace("stochastic_depth_prob", "depth_dropout"): v
+               for k, v in spec.MODELS[name].items()}  # fmt: skip
+    return getattr(nn.models, name)(**options)

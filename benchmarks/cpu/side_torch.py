@@ -290,11 +290,8 @@ def _network(case: spec.Case, wrap: Any, channels_last: bool) -> Job:
 
 
 def _model(case: spec.Case, wrap: Any, channels_last: bool) -> Job:
-    """A network of torchvision."""
-    import torchvision
-
-    name = case.sizes["model"]
-    model = getattr(torchvision.models, name)(**spec.MODELS[name])
+    """A network of torchvision, PyTorch or Hugging Face."""
+    model = _made(case.sizes["model"])
     state = {
         n: torch.from_numpy(spec.model_value(n, tuple(v.shape))) if v.is_floating_point() else v
         for n, v in model.state_dict().items()
@@ -313,7 +310,7 @@ def _steps(
         batches = [(_last(x), y) for x, y in batches]
     if case.sizes["mode"] == "infer":
         model.eval()
-        function = wrap(model)
+        function = wrap(lambda x: _scores(model(x)))
 
         def infer(x: Any) -> Any:
             with torch.no_grad():
@@ -322,7 +319,7 @@ def _steps(
         return Job(rotating([partial(infer, x) for x, _ in batches]), partial(_numpy, "scores"))
     model.train()
     optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, fused=True)
-    loss_of = wrap(lambda x, y: F.cross_entropy(model(x), y))
+    loss_of = wrap(lambda x, y: F.cross_entropy(_scores(model(x)).flatten(0, -2), y.flatten()))
 
     def train(x: Any, y: Any) -> float:
         optimiser.zero_grad(set_to_none=True)
@@ -333,3 +330,26 @@ def _steps(
 
     step = rotating([partial(train, *b) for b in batches])
     return Job(step, lambda first: {"losses": [first, step(), step(), step()]})
+
+
+def _scores(found: Any) -> Any:
+    """The tensor in the result of a model of Hugging Face."""
+    return found.logits if hasattr(found, "logits") else found
+
+
+def _made(name: str) -> Any:
+    import torchvision
+
+    if name == "bert_layer":
+        return torch.nn.TransformerEncoderLayer(768, 12, 3072, 0.0, "gelu", batch_first=True)
+    if name == "vit_tiny":
+        return torchvision.models.VisionTransformer(224, 16, 12, 3, 192, 768)
+    if name == "gpt_small":
+        import transformers
+
+        config = transformers.GPT2Config(
+            vocab_size=96, n_positions=64, n_embd=128, n_layer=4, n_head=4, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False, bos_token_id=None, eos_token_id=None,
+        )  # fmt: skip
+        return transformers.GPT2LMHeadModel(config)
+    return getattr(torchvision.models, name)(**spec.MODELS[name])

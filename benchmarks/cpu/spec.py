@@ -18,8 +18,8 @@ import numpy.random  # else loaded on first use, which is no side's compile time
 from benchmarks.workloads import pspec
 
 __all__ = [
-    "CASES", "MODELS", "Case", "find", "inputs", "model_batches", "model_value", "networks",
-    "resnet20", "ring",
+    "CASES", "MODELS", "TRANSFORMERS", "Case", "find", "inputs", "model_batches", "model_value",
+    "networks", "resnet20", "ring",
 ]  # fmt: skip
 
 #: What the project promises: symdnn's time over the best peer's.
@@ -211,6 +211,23 @@ MODELS: dict[str, dict[str, float]] = {
 }
 
 
+#: The shape of a batch, the number of classes, and (batch, mode) of the cases: a layer of BERT-base
+#: on 128 positions, ViT-Ti/16, a small GPT-2.
+TRANSFORMERS: dict[str, tuple[tuple[int, ...], int, tuple[tuple[int, str], ...]]] = {
+    "bert_layer": ((128, 768), 768, ((1, "infer"), (8, "infer"), (8, "train"))),
+    "vit_tiny": ((3, 224, 224), 1000, ((1, "infer"), (8, "infer"), (8, "train"))),
+    "gpt_small": ((64,), 96, ((16, "infer"), (16, "train"))),
+}
+
+
+def _transformers() -> Iterator[Case]:
+    for model, (_, _, cases) in TRANSFORMERS.items():
+        for batch, mode in cases:
+            sizes = {"model": model, "batch": batch, "mode": mode}
+            sides = ("symdnn", "torch", "torch.compile")
+            yield Case(f"model/{model}_b{batch}/{mode}", "model", sizes, FIRST, sides)
+
+
 def _models() -> Iterator[Case]:
     sides = ("symdnn", "torch", "torch.cl", "torch.compile", "torch.compile.cl")
     for model in MODELS:
@@ -228,8 +245,8 @@ def _calls() -> Iterator[Case]:
 
 
 CASES: tuple[Case, ...] = (
-    *_nets(), *_models(), *_recurrent(), *_calls(), *_fused(), *_rows(), *_attention(), *_images(),
-    *_convolutions(),
+    *_nets(), *_models(), *_transformers(), *_recurrent(), *_calls(), *_fused(), *_rows(),
+    *_attention(), *_images(), *_convolutions(),
 )  # fmt: skip
 
 
@@ -311,7 +328,8 @@ def _op_inputs(family: str, shape: tuple[int, ...]) -> dict[str, Array]:
 
 
 def model_value(name: str, shape: tuple[int, ...]) -> Array:
-    """A parameter or statistic of a model, by its name in torchvision's state dict."""
+    """A parameter or statistic of a model, by its name in PyTorch's state dict."""
+    name = "transformer.wte.weight" if name == "lm_head.weight" else name  # one matrix
     leaf = name.rpartition(".")[2]
     if leaf == "layer_scale":
         return np.full(shape, 0.1, np.float32)
@@ -323,8 +341,20 @@ def model_value(name: str, shape: tuple[int, ...]) -> Array:
 
 
 def model_batches(case: Case) -> list[tuple[Array, Array]]:
-    """The batches that take turns: images and int64 labels of a thousand classes."""
+    """The batches that take turns: images, values or tokens, and int64 labels."""
     s = case.sizes
+    if s["model"] in TRANSFORMERS:
+        own, classes, _ = TRANSFORMERS[s["model"]]
+        rng = np.random.default_rng(5)
+        whole = (s["batch"], *own)
+        labelled = whole[:1] if len(own) == 3 else whole[:2]
+        return [
+            (
+                rng.integers(0, classes, whole) if len(own) == 1 else _normal(i, whole),
+                rng.integers(0, classes, labelled),
+            )
+            for i in range(4)
+        ]
     shape = (s["batch"], 3, s["image"], s["image"])
     labels = np.random.default_rng(5).integers(0, 1000, (4, s["batch"]))
     return [(_normal(i, shape), y.astype(np.int64)) for i, y in enumerate(labels)]
