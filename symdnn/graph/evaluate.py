@@ -150,16 +150,38 @@ def _value(variable: Variable, known: Mapping[Variable, Any]) -> Any:
     raise MissingInputError(f"no value for the input {variable} of type {variable.type}")
 
 
+#: Longer arithmetic of sizes is left to the compiler.
+_MOST_FOLDED_VALUES = 64
+
+
 def of_constants(v: Variable) -> Variable:
     """``v`` as a constant, if it is an integer computed from constant integer scalars alone."""
-    node = v.owner
-    if node is None or not node.op.folds or node.op.unmergeable or len(node.outputs) != 1:
-        return v
-    scalars = [isinstance(t := i.type, TensorType) and t.is_integer_scalar for i in node.inputs]
-    if not all(scalars) or not v.type.is_integer_scalar:
-        return v
-    inputs = [of_constants(i) for i in node.inputs]
-    values = [i.data for i in inputs if isinstance(i, Constant)]
-    if not inputs or len(values) < len(inputs):
-        return v
-    return constant(evaluate_node(node, values)[0], dtype=v.type.dtype)
+    values: dict[Variable, Any] = {}
+    waiting = [v]
+    while waiting:
+        u = waiting[-1]
+        if isinstance(u, Constant):
+            values[u] = u.data
+        if u in values:
+            waiting.pop()
+            continue
+        node = u.owner
+        if node is None or len(waiting) + len(values) > _MOST_FOLDED_VALUES or not _folds(u, node):
+            return v
+        unknown = [i for i in node.inputs if i not in values]
+        waiting += unknown
+        if not unknown:
+            values[u] = evaluate_node(node, [values[i] for i in node.inputs])[0]
+    return v if isinstance(v, Constant) else constant(values[v], dtype=v.type.dtype)
+
+
+def _folds(v: Variable, node: Apply) -> bool:
+    """Whether ``v`` is an integer scalar that ``node`` computes from integer scalars."""
+    plain = node.op.folds and not node.op.unmergeable and len(node.outputs) == 1
+    return (
+        plain
+        and bool(node.inputs)
+        and all(
+            isinstance(u.type, TensorType) and u.type.is_integer_scalar for u in (v, *node.inputs)
+        )
+    )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import symdnn.tensor as T
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
@@ -129,3 +130,15 @@ def test_a_size_that_is_computed_from_constants_is_static():
     y = x.reshape((x.shape[0], x.shape[1] * 3, x.shape[2] // 3 + 0))
     assert y.type.shape == (None, 6, 2)
     assert x.reshape((x.shape[0] * 1, -1)).type.shape == (None, None)
+
+
+def test_long_arithmetic_of_sizes_is_made_in_time_that_grows_with_it():
+    """Each value is read once, although sums of a value with itself have 2**n paths to it."""
+    n = T.constant(1, dtype="int64")
+    for _ in range(20):
+        n = n + n
+    assert T.zeros((n,)).type.shape == (2**20,)
+    n = T.lscalar()
+    for _ in range(2000):
+        n = n + n
+    assert T.zeros((n,)).type.shape == (None,)
