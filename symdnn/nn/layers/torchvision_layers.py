@@ -115,6 +115,23 @@ class SqueezeExcitation(Module):
         return f"({self.fc1.nInputPlane} -> {self.fc1.nOutputPlane})"
 
 
+def _made(name: str, make: Callable[..., Module], *args: Any) -> Module:
+    """The module that ``make`` makes; raises :class:`InputError` where it does not."""
+    try:
+        found = make(*args)
+    except TypeError as error:
+        raise InputError(
+            f"Conv2dNormActivation: {name}: wanted a function of {len(args)} arguments that makes "
+            f"a module, got {make!r}: {error}"
+        ) from error
+    if not isinstance(found, Module):
+        raise InputError(
+            f"Conv2dNormActivation: {name}: wanted a function that makes a module, got {make!r}, "
+            f"which made {found!r}"
+        )
+    return found
+
+
 class Conv2dNormActivation(Sequential):
     """A convolution, normalisation and an activation, either of which may be None.
 
@@ -139,7 +156,7 @@ class Conv2dNormActivation(Sequential):
             )
         ]  # fmt: skip
         if norm_layer is not None:
-            layers.append(norm_layer(out_channels))
+            layers.append(_made("norm_layer", norm_layer, out_channels))
         if activation_layer is not None:
-            layers.append(activation_layer())
+            layers.append(_made("activation_layer", activation_layer))
         super().__init__(*layers)

@@ -192,8 +192,10 @@ class _Neighbours:
         """The program of an elementwise node that may be taken in."""
         if node is None or node in self.taken or not self.graph.is_beside(node, self.node):
             return None
-        one = len({v.type.ndim for v in (*node.inputs, *node.outputs)}) == 1
-        return fusable_program(node) if one else None
+        program = fusable_program(node)  # of tensors alone
+        if program is None or len({v.type.ndim for v in (*node.inputs, *node.outputs)}) > 1:
+            return None
+        return program
 
     def _may_read(self, late: Iterable[Variable]) -> bool:
         """Whether these operands do not depend on a node that is taken in."""

@@ -95,9 +95,10 @@ def test_softmax_at_an_odd_address():
         close(got, Softmax(1).compute(np.float64(x))[0], "float32")
 
 
-def test_rows_that_no_registers_hold_are_refused():
-    x = np.zeros((1, 200_000), np.float32)
-    assert "registers" in (SOFTMAX.refuses(concrete(Softmax(1), [x])) or "")
+def test_an_inner_axis_that_no_registers_hold_is_refused():
+    x = np.zeros((200_000, 4), np.float32)
+    assert "registers" in (SOFTMAX.refuses(concrete(Softmax(0), [x])) or "")
+    assert SOFTMAX.refuses(concrete(Softmax(1), [x.T])) is None
 
 
 def test_the_flag_puts_cudnn_first():
