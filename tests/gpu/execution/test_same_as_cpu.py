@@ -57,9 +57,9 @@ def test_the_first_losses_of_the_demo_agree():
     (wanted, on_cpu), (losses, on_gpu) = on_both(demo_losses)
     assert losses[-1] < 0.7 * losses[0], "it does not learn"
     # Where a unit of a relu or a window's maximum is at a tie, rounding decides its gradient, and
-    # Adam enlarges it: one unit in the last place of the parameters moves the CPU's own
-    # losses by 3e-4 within 20 steps.
-    np.testing.assert_allclose(losses[:8], wanted[:8], rtol=1e-4)
+    # Adam's first step moves a parameter by the rate whatever its gradient's size: two of 48 biases
+    # whose gradient is rounding alone move the CPU's own losses by 2e-4 within 8 steps.
+    np.testing.assert_allclose(losses[:8], wanted[:8], rtol=1e-3)
     np.testing.assert_allclose(losses, wanted, rtol=1e-2)
     assert on_gpu.train.stages.target.kind == "cuda"
     assert on_cpu.train.stages.target.kind == "cpu"
