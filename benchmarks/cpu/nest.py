@@ -347,30 +347,34 @@ def _reductions() -> Iterator[Nest]:
                 yield Nest(f"{name} axis {axis} transposed {mark}", (x,), *each)
 
 
+def _softmaxes(x: Any, dy: Any, mark: str) -> Iterator[Nest]:
+    """Softmax and log-softmax along axis 1 with their gradients, and log-sum-exp."""
+    ops: dict[str, tuple[Any, Any, Any]] = {
+        "softmax": (lambda v: T.nnet.softmax(v, axis=1), lambda v: torch.softmax(v, 1),
+                    lambda v: jax.nn.softmax(v, 1)),
+        "log_softmax": (lambda v: T.nnet.logsoftmax(v, axis=1), lambda v: torch.log_softmax(v, 1),
+                        lambda v: jax.nn.log_softmax(v, 1)),
+    }  # fmt: skip
+    for name, (ours, torch_, jax_) in ops.items():
+        yield Nest(f"{name} {mark}", (x,), ours, torch_, jax_)
+        yield Nest(
+            f"{name} gradient {mark}", (x, dy),
+            lambda v, d, f=ours: symdnn.Lop(f(v), v, d),
+            lambda v, d, f=torch_: _torch_gradient(f, (v,), d),
+            lambda v, d, f=jax_: jax.vjp(f, v)[1](d)[0],
+        )  # fmt: skip
+    yield Nest(
+        f"logsumexp {mark}", (x,), lambda v: T.logsumexp(v, axis=1),
+        lambda v: torch.logsumexp(v, 1), lambda v: jax.scipy.special.logsumexp(v, 1),
+    )  # fmt: skip
+
+
 def _inner_axes() -> Iterator[Nest]:
     for dtype in ("float32", "float64"):
         for shape in ((16, 21, 64, 64), (64, 1000, 32), (8, 12, 128, 128)):
             x, mark = _drawn(*shape, dtype=dtype), f"{dtype} {'x'.join(map(str, shape))} axis 1"
             dy = _drawn(*shape, dtype=dtype, seed=1)
-            ops: dict[str, tuple[Any, Any, Any]] = {
-                "softmax": (lambda v: T.nnet.softmax(v, axis=1), lambda v: torch.softmax(v, 1),
-                            lambda v: jax.nn.softmax(v, 1)),
-                "log_softmax": (lambda v: T.nnet.logsoftmax(v, axis=1),
-                                lambda v: torch.log_softmax(v, 1),
-                                lambda v: jax.nn.log_softmax(v, 1)),
-            }  # fmt: skip
-            for name, (ours, torch_, jax_) in ops.items():
-                yield Nest(f"{name} {mark}", (x,), ours, torch_, jax_)
-                yield Nest(
-                    f"{name} gradient {mark}", (x, dy),
-                    lambda v, d, f=ours: symdnn.Lop(f(v), v, d),
-                    lambda v, d, f=torch_: _torch_gradient(f, (v,), d),
-                    lambda v, d, f=jax_: jax.vjp(f, v)[1](d)[0],
-                )  # fmt: skip
-            yield Nest(
-                f"logsumexp {mark}", (x,), lambda v: T.logsumexp(v, axis=1),
-                lambda v: torch.logsumexp(v, 1), lambda v: jax.scipy.special.logsumexp(v, 1),
-            )  # fmt: skip
+            yield from _softmaxes(x, dy, mark)
 
 
 def _moved() -> Iterator[Nest]:
@@ -422,24 +426,7 @@ def _rows(rows: int, n: int, dtype: str) -> Iterator[Nest]:
     w, b = _drawn(n, dtype=dtype), _drawn(n, dtype=dtype)
     y = _numbers(n, rows)
     mark = f"{dtype} {rows}x{n}"
-    ops: dict[str, tuple[Any, Any, Any]] = {
-        "softmax": (lambda v: T.nnet.softmax(v, axis=1), lambda v: torch.softmax(v, 1),
-                    lambda v: jax.nn.softmax(v, 1)),
-        "log_softmax": (lambda v: T.nnet.logsoftmax(v, axis=1), lambda v: torch.log_softmax(v, 1),
-                        lambda v: jax.nn.log_softmax(v, 1)),
-    }  # fmt: skip
-    for name, (ours, torch_, jax_) in ops.items():
-        yield Nest(f"{name} {mark}", (x,), ours, torch_, jax_)
-        yield Nest(
-            f"{name} gradient {mark}", (x, dy),
-            lambda v, d, f=ours: symdnn.Lop(f(v), v, d),
-            lambda v, d, f=torch_: _torch_gradient(f, (v,), d),
-            lambda v, d, f=jax_: jax.vjp(f, v)[1](d)[0],
-        )  # fmt: skip
-    yield Nest(
-        f"logsumexp {mark}", (x,), lambda v: T.logsumexp(v, axis=1),
-        lambda v: torch.logsumexp(v, 1), lambda v: jax.scipy.special.logsumexp(v, 1),
-    )  # fmt: skip
+    yield from _softmaxes(x, dy, mark)
 
     def jax_loss(v: Any, labels: Any) -> Any:
         return -jnp.take_along_axis(jax.nn.log_softmax(v, 1), labels[:, None], 1).mean()

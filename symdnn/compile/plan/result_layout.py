@@ -98,8 +98,7 @@ def _padded(
     if not (kernel.aligned_rows or _is_read_by_gemm(spec, readers, v)):
         return None
     step = _LINE_BYTES if row >= _LONG_ROW_BYTES else _ALIGNMENT_BYTES
-    rows = plain_strides(v, (*shape[:-1], -(-row // step) * step // v.type.numpy.itemsize))
-    return rows
+    return plain_strides(v, (*shape[:-1], -(-row // step) * step // v.type.numpy.itemsize))
 
 
 def _is_read_by_gemm(spec: Specialised, readers: Readers, v: Variable) -> bool:
@@ -126,9 +125,8 @@ def _reads(spec: Specialised, readers: Readers, node: Apply, i: int, view: View)
         shape = spec.shapes[node.outputs[0]]
         if shape is None or not bounds_known(spec, node):
             return False
-        if (
-            node.outputs[0] in spec.segment.outputs
-        ):  # a copy, since results have memory of their own
+        if node.outputs[0] in spec.segment.outputs:
+            # Its kernel copies it, since a result has memory of its own.
             return spec.choices[node].kernel.reads_any_layout
         seen = derived_view(spec, node, view, shape)
         return seen is not None and _is_read_in_place(spec, readers, node.outputs[0], seen)
