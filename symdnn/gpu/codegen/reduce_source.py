@@ -18,7 +18,8 @@ from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import Monoid
 
 __all__ = [
-    "BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "counts_elements", "reduction_source",
+    "BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "counts_elements", "index_lines",
+    "reduction_source",
 ]  # fmt: skip
 
 
@@ -184,7 +185,7 @@ def _finish(finish: Finish) -> list[str]:
     return ["INLINE void finish(const Parameters& p, const State& s, i64 at) {", *lines, "}"]
 
 
-def _index(name: str, count: int, prefix: str) -> list[str]:
+def index_lines(name: str, count: int, prefix: str) -> list[str]:
     """Statements for the indices ``<prefix>0``, ... of the linear index ``name``."""
     lines = [f"  Count left_{prefix} = {name};"] if count > 1 else []
     for d in reversed(range(1, count)):
@@ -206,17 +207,17 @@ def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
     return [
         f"struct Base {{ {' '.join(f'Offset x{i};' for i in count)} }};",
         "INLINE Base base_of(const Parameters& p, Count output) {",
-        *_index("output", sweep.kept, "k"),
+        *index_lines("output", sweep.kept, "k"),
         f"  return {{{', '.join(_moved(i, 'k', sweep.kept) for i in count)}}};",
         "}",
         "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
-        *_index("element", sweep.reduced, "r"),
+        *index_lines("element", sweep.reduced, "r"),
         *_results(program),
         f"  scalar({', '.join(given)});",
         *(f"  s->s{i}.take(v{i}, (i64)element);" for i in range(len(reducers))),
         "}",
         "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",
-        *_index("element", sweep.reduced, "r"),
+        *index_lines("element", sweep.reduced, "r"),
         *_results(program),
         f"  scalar({', '.join(given)});",
         *_begun(reducers, "s"),
@@ -260,13 +261,13 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
     return [
         f"struct Base {{ {' '.join(fields)} }};",
         "INLINE Base base_of(const Parameters& p, Count output) {",
-        *_index("output", sweep.kept, "k"),
+        *index_lines("output", sweep.kept, "k"),
         *base,
         f"  return {{{', '.join(begun)}}};",
         "}",
         f"struct Loaded {{ {' '.join(f'{kinds[i]} a{i};' for i in moving)} }};",
         "INLINE Loaded fetch(const Parameters& p, const Base& b, Count element) {",
-        *_index("element", sweep.reduced, "r"),
+        *index_lines("element", sweep.reduced, "r"),
         f"  return {{{', '.join(reads)}}};",
         "}",
         "INLINE void use(const Base& b, const Loaded& l, Count element, State* s) {",

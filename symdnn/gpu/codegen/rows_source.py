@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from symdnn.gpu.codegen.cuda_source import library, scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES, text_of
+from symdnn.gpu.codegen.reduce_source import index_lines
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage
 
 __all__ = ["RowOperand", "Rows", "rows_source"]
@@ -97,15 +98,6 @@ def _steps_along(a: RowOperand, reduced: int) -> range:
     return range({"fixed": 0, "strided": reduced}.get(a.kind, reduced - 1))
 
 
-def _index(name: str, count: int, prefix: str) -> list[str]:
-    """Statements for the indices ``<prefix>0``, ... of the linear index ``name``."""
-    lines = [f"  Count left = (Count){name};"] if count > 1 else []
-    for d in reversed(range(1, count)):
-        lines.append(f"  const Count {prefix}{d} = left % (Count)p.{prefix}{d};")
-        lines.append(f"  left /= (Count)p.{prefix}{d};")
-    return [*lines, f"  const Count {prefix}0 = {'left' if count > 1 else f'(Count){name}'};"]
-
-
 def _place(name: str, a: RowOperand, rows: Rows) -> str:
     """The place of a vector in its row, in elements."""
     terms = [f"(Offset)r{d} * (Offset)p.{name}_r{d}" for d in _steps_along(a, rows.reduced)]
@@ -142,7 +134,7 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
     lines = [
         f"struct Base {{ {' '.join(fields)} }};",
         "INLINE Base base_of(const Parameters& p, Count row) {",
-        *_index("row", rows.kept, "k"),
+        *index_lines("row", rows.kept, "k"),
         f"  return {{{', '.join(starts)}}};",
         "}",
     ]
@@ -151,7 +143,7 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
         lines += [
             f"struct {struct} {{ {' '.join(f'{_held(a)} {n};' for n, a in moving)} }};",
             f"INLINE {struct} {struct.lower()}(const Parameters& p, const Base& b, i32 at) {{",
-            *_index("at", rows.reduced, "r"),
+            *index_lines("(Count)at", rows.reduced, "r"),
             f"  return {{{', '.join(_read(n, a, rows) for n, a in moving)}}};",
             "}",
         ]
@@ -159,7 +151,7 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
     lines += [
         f"struct Results {{ {' '.join(f'{_held(a)} {n};' for n, a in results)} }};",
         "INLINE void write(const Parameters& p, const Base& b, i32 at, const Results& y) {",
-        *_index("at", rows.reduced, "r"),
+        *index_lines("(Count)at", rows.reduced, "r"),
     ]
     for n, a in results:
         at = f"b.{n} + {_place(n, a, rows)}"
