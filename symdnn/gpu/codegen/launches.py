@@ -12,21 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.gpu.device.array import RawArray, c_strides
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.device.error_codes import TICKETS_AT
 from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import OpT
+from symdnn.ops.vendor.gpudnn import DnnBase
 
 __all__ = [
     "ERROR_WORD", "NODE", "TICKETS", "WORKSPACE", "CudaKernel", "KernelLaunch", "Pointer", "View",
-    "blocks_for",
+    "alignment_of", "blocks_for", "prefers_cudnn",
 ]  # fmt: skip
 
 #: Slots of addresses other than the operands'.
@@ -299,3 +301,15 @@ def view_of(slot: int, value: Any, alias_of: int = -1) -> Any:
         return _integer(value)
     alignment = 16 if value.ptr % 16 == 0 else value.ptr & -value.ptr
     return View(slot, value.dtype, value.shape, value.strides, 0, alignment, alias_of)
+
+
+def prefers_cudnn(call: Call) -> str | None:
+    """The flag by which our kernels leave a cuDNN op to cuDNN; None without it."""
+    if str(config.gpu.prefer) == "cudnn" and isinstance(call.op, DnnBase):
+        return "gpu.prefer=cudnn"
+    return None
+
+
+def alignment_of(*views: View) -> int:
+    """The common alignment in bytes of all addresses."""
+    return min(gcd(v.alignment, v.offset or 16) for v in views)

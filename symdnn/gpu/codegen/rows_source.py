@@ -32,7 +32,9 @@ class Rows:
     ``kept`` and ``reduced`` are the numbers of dimensions after merging. Vectors of ``width``
     elements lie along the last reduced one. ``lanes`` threads have a row, ``per`` vectors each; 0
     if it does not fit into registers. A ``full`` kernel has no vectors beyond the arrays' ends.
-    ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``).
+    ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``). With
+    ``staged``, a row that does not fit into registers is kept in shared memory, and read so many
+    vectors at a time.
     """
 
     inputs: tuple[RowOperand, ...]
@@ -47,6 +49,7 @@ class Rows:
     full: bool
     wide: bool
     columns: int = 0
+    staged: int = 0
 
 
 def rows_source(op: FusedRows, rows: Rows) -> str:
@@ -57,6 +60,7 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
         "W": CTYPES[op.work], "V": rows.width, "LANES": rows.lanes, "PER": rows.per,
         "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
         "SUMS": len(op.sums.outputs) if op.sums else 0, "COLUMNS": rows.columns,
+        "STAGED": rows.staged,
     }  # fmt: skip
     return "\n".join(
         [

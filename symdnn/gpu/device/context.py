@@ -21,7 +21,14 @@ from symdnn.gpu.device.driver_api import CudaError, bindings, checked, driver_ap
 from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.place import Place
 
-__all__ = ["Context", "CudaUnavailable", "context", "device_key", "existing_context"]
+__all__ = [
+    "Context",
+    "CudaUnavailable",
+    "context",
+    "device_key",
+    "existing_context",
+    "most_shared_bytes",
+]
 
 #: Shared memory that every kernel may use; for more the driver must be told before the launch.
 _DEFAULT_SHARED_BYTES = 48 * 1024
@@ -296,6 +303,20 @@ def existing_context() -> Context | None:
     It makes none: None tells kernels that a plan is for a described device.
     """
     return _thread.held[-1][0] if _thread.held else next(iter(_contexts.values()), None)
+
+
+def most_shared_bytes() -> int:
+    """Bytes of shared memory that any block of a device may ask for: 64 KB without a device.
+
+    Some KB less than the tables of the CUDA C++ Programming Guide say, for what kernels declare.
+    """
+    found = existing_context()
+    capability = (0, 0) if found is None else found.capability
+    if capability[0] in (9, 10):
+        return 224 << 10
+    if capability in ((8, 0), (8, 7)):
+        return 160 << 10
+    return (96 if capability >= (8, 0) else 60) << 10
 
 
 def device_key() -> dict[str, Any] | None:

@@ -15,12 +15,11 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, scratch
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, prefers_cudnn, scratch
 from symdnn.gpu.codegen.reduce_source import Finish, Reducer
 from symdnn.gpu.kernels.norm import elementwise_of, normalised, work_dtype
 from symdnn.gpu.kernels.norm_planes import planes_gradient, planes_norm
 from symdnn.gpu.kernels.reduce import custom_reduction, scratch_bytes
-from symdnn.gpu.kernels.softmax import prefers_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.lowered.norm_formulas import grad_program, grad_terms

@@ -1,8 +1,9 @@
 """Rows in registers: :class:`FusedRows`, layer norm and its gradient, each by one kernel.
 
 A row is held by a part of a warp, a warp, or a block, and read once. A row that does not fit into
-registers is read again for each sum, mostly from the cache. Sums over the rows, for the gradients
-of scale and shift, are added by each block, and a second kernel adds those of the blocks in order.
+registers is kept in shared memory; a longer one is read again for each sum, mostly from the cache.
+Sums over the rows, for the gradients of scale and shift, are added by each block, and a second
+kernel adds those of the blocks in order.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from symdnn.gpu.codegen.launches import (
     scratch,
 )
 from symdnn.gpu.codegen.rows_source import RowOperand, Rows, rows_source
+from symdnn.gpu.device.context import most_shared_bytes
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import reduction, scratch_bytes
 from symdnn.graph.kernel import Call, Row
@@ -33,7 +35,7 @@ from symdnn.ops.array.reduce import Max, Min, Reduce, Sum
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows
 
-__all__ = ["KERNELS", "column_bytes", "rows_launches", "takes_rows"]
+__all__ = ["KERNELS", "column_bytes", "keeps_rows", "rows_launches", "takes_rows"]
 
 _MAX_THREADS, _MIN_BLOCK = 1024, 128
 #: 32-bit registers of a thread for the values of a row: where more threads can share the row, and
@@ -41,13 +43,15 @@ _MAX_THREADS, _MIN_BLOCK = 1024, 128
 _WORDS, _MAX_WORDS = 32, 32
 #: Likewise for values and sums over rows; these in blocks of so many threads, and so many blocks.
 _COLUMN_WORDS, _COLUMN_BLOCK, _COLUMN_BLOCKS = 64, 256, 264
-#: Threads of a row whose sums over rows are in registers, and bytes of them in shared memory.
-_MAX_COLUMN_THREADS, _MAX_SHARED_BYTES = 512, 200 << 10
+#: Threads of a row whose sums over rows are in registers.
+_MAX_COLUMN_THREADS = 512
 #: Threads that fill a device: with fewer rows, more threads share one.
 _FILLING_THREADS = 132 * 512
 #: Rows that are too long for registers are cut into chunks by other kernels if there are fewer.
 _MIN_LONG_ROWS = 64
 _MAX_VECTOR_ELEMENTS = 8
+#: Vectors that a thread reads at a time into shared memory, and bytes there for results of warps.
+_STAGED_VECTORS, _MEETING_BYTES = 4, 4 << 10
 _source = cache(rows_source)
 
 
@@ -65,7 +69,8 @@ class _Lines:
 class _Share:
     """Threads of a row, vectors of each, threads of a block, number of blocks.
 
-    ``resident`` blocks should fit on a multiprocessor; ``columns`` says where sums over rows are.
+    ``resident`` blocks should fit on a multiprocessor; ``columns`` says where sums over rows are;
+    ``shared_bytes`` of a block keep its row.
     """
 
     lanes: int
@@ -74,6 +79,7 @@ class _Share:
     blocks: int
     resident: int = 1
     columns: int = 0
+    shared_bytes: int = 0
 
 
 def _lines(views: Sequence[View], axes: Sequence[int]) -> _Lines:
@@ -145,7 +151,7 @@ def _share(op: FusedRows, rows: int, vectors: int, width: int) -> _Share:
     if not sums:
         block = max(lanes, _MIN_BLOCK)
         return _Share(lanes, per, block, max(1, min(-(-rows * lanes // block), 2**30)))
-    shared = vectors * sums * 4 <= _MAX_SHARED_BYTES
+    shared = vectors * sums * 4 + _MEETING_BYTES <= most_shared_bytes()
     blocks = _column_blocks(rows, lanes, lanes)
     return _Share(lanes, per, lanes, blocks, columns=1 if shared else 2)
 
@@ -163,6 +169,28 @@ def _best_share(
     return (other, half) if smaller else (share, width)
 
 
+def _staged(share: _Share, vectors: int, vector_bytes: int, rows: int) -> _Share:
+    """Rows that do not fit into registers in shared memory, if there is room: two if possible."""
+    if share.per or share.columns:
+        return share
+    most = most_shared_bytes()
+    for resident in (2, 1):
+        lanes = _MAX_THREADS // resident
+        nbytes = -(-vectors // lanes) * lanes * vector_bytes
+        if 0 < nbytes + _MEETING_BYTES <= most // resident:
+            return _Share(lanes, 0, lanes, min(rows, 2**30), resident, shared_bytes=nbytes)
+    return share
+
+
+def _vector_bytes(given: Sequence[RowOperand], width: int) -> int:
+    """Bytes of a thread's vectors of all operands; 0 if they do not all lie side by side."""
+    moving = [a for a in given if a.kind != "fixed"]
+    if any(a.kind != "dense" for a in moving):
+        return 0
+    sizes = [width * numpy_dtype(a.dtype).itemsize for a in moving]
+    return 16 * sum(-(-n // 16) for n in sizes)
+
+
 def _column_blocks(rows: int, lanes: int, block: int) -> int:
     """Blocks that add sums over rows: all of them run at once."""
     most = max(_COLUMN_BLOCKS * _COLUMN_BLOCK // block, _COLUMN_BLOCKS // 2)
@@ -175,12 +203,18 @@ def _kind(width: int, step: int, steps: Sequence[int], written: bool) -> str:
     return {0: "one", 1: "dense"}.get(step, "strided") if not (written and step == 0) else "strided"
 
 
-def rows_launches(
-    op: FusedRows, inputs: Sequence[View], outputs: Sequence[View]
-) -> list[KernelLaunch]:
-    """The kernel of a :class:`FusedRows`, and the one that adds the sums of its blocks."""
-    results, rest = outputs[: len(op.after.outputs)], outputs[len(op.after.outputs) :]
-    kept, columns = rest[: len(op.kept)], rest[len(op.kept) :]
+@dataclass(frozen=True)
+class _Division:
+    """How a kernel goes over its operands, which are broadcast to one shape."""
+
+    views: list[View]
+    operands: list[RowOperand]
+    lines: _Lines
+    share: _Share
+    width: int
+
+
+def _divided(op: FusedRows, inputs: Sequence[View], results: Sequence[View]) -> _Division:
     shape = _whole(inputs)
     if 0 in shape:
         raise AssertionError("rows of no elements")
@@ -188,11 +222,32 @@ def rows_launches(
     lines = _lines(views, op.axes)
     rows, elements = prod(lines.kept), prod(lines.reduced)
     share, width = _best_share(op, rows, elements, _width(views, lines), views)
-    vectors = elements // width
     operands = [
         RowOperand(v.dtype, _kind(width, s[-1], [*s], i >= len(inputs)))
         for i, (v, s) in enumerate(zip(views, lines.reduced_steps))
     ]
+    share = _staged(share, elements // width, _vector_bytes(operands[: op.early], width), rows)
+    return _Division(views, operands, lines, share, width)
+
+
+def keeps_rows(op: FusedRows, inputs: Sequence[View], results: Sequence[View]) -> bool:
+    """Whether a row is read once, in vectors of 16 bytes."""
+    found = _divided(op, inputs, results)
+    widest = max(found.width * v.itemsize for v in found.views)
+    return widest >= 16 and (found.share.per > 0 or found.share.shared_bytes > 0)
+
+
+def rows_launches(
+    op: FusedRows, inputs: Sequence[View], outputs: Sequence[View]
+) -> list[KernelLaunch]:
+    """The kernel of a :class:`FusedRows`, and the one that adds the sums of its blocks."""
+    results, rest = outputs[: len(op.after.outputs)], outputs[len(op.after.outputs) :]
+    kept, columns = rest[: len(op.kept)], rest[len(op.kept) :]
+    found = _divided(op, inputs, results)
+    views, operands, lines = found.views, found.operands, found.lines
+    share, width = found.share, found.width
+    shape, rows, elements = views[0].shape, prod(lines.kept), prod(lines.reduced)
+    vectors = elements // width
     given, written = tuple(operands[: len(inputs)]), tuple(operands[len(inputs) :])
     full = (
         share.per * share.lanes == vectors and rows * share.lanes % share.block == 0
@@ -203,6 +258,7 @@ def rows_launches(
     structure = Rows(
         given, written, len(lines.kept), len(lines.reduced), width, share.lanes, share.per,
         share.block, share.resident, full, wide, share.columns,
+        _STAGED_VECTORS if share.shared_bytes else 0,
     )  # fmt: skip
     after = _after_reduction(share.blocks, elements, len(columns))
     parameters: list[Any] = [v.pointer for v in (*views, *kept)]
@@ -214,10 +270,11 @@ def rows_launches(
         along = {"fixed": 0, "strided": len(r)}.get(a.kind, len(r) - 1)
         parameters += r[:along]
     source = _source(op, structure)
-    shared = vectors * width * len(columns) * numpy_dtype(op.work).itemsize
+    shared = share.shared_bytes
+    if share.columns == 1:
+        shared = vectors * width * len(columns) * numpy_dtype(op.work).itemsize
     launch = KernelLaunch(
-        source, "fused_rows", (share.blocks,), (share.block,), tuple(parameters),
-        shared if share.columns == 1 else 0,
+        source, "fused_rows", (share.blocks,), (share.block,), tuple(parameters), shared,
     )  # fmt: skip
     if not columns:
         return [launch]

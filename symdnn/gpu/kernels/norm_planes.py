@@ -14,7 +14,7 @@ from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import KernelLaunch, View
-from symdnn.gpu.device.context import existing_context
+from symdnn.gpu.device.context import existing_context, most_shared_bytes
 from symdnn.gpu.kernels.norm import work_dtype
 
 __all__ = ["Planes", "planes_gradient", "planes_norm", "planes_of"]
@@ -105,10 +105,8 @@ def planes_of(x: View, axes: Sequence[int], arrays: int, alignment: int) -> Plan
 def _limits() -> tuple[int, int]:
     """The most blocks of a cluster, and the most bytes of shared memory of a block."""
     device = existing_context()
-    capability = (0, 0) if device is None else device.capability
-    if capability[0] in (9, 10):
-        return _MAX_CLUSTER_BLOCKS, 224 << 10
-    return 1, (160 << 10) if capability == (8, 0) else (96 << 10)
+    clusters = device is not None and device.capability[0] in (9, 10)
+    return _MAX_CLUSTER_BLOCKS if clusters else 1, most_shared_bytes()
 
 
 def planes_norm(

@@ -13,8 +13,14 @@ from math import gcd, prod
 from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for
-from symdnn.gpu.kernels.softmax import alignment_of, prefers_cudnn
+from symdnn.gpu.codegen.launches import (
+    CudaKernel,
+    KernelLaunch,
+    View,
+    alignment_of,
+    blocks_for,
+    prefers_cudnn,
+)
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn_pool import POOL_MODES, GpuDnnPool, GpuDnnPoolGrad

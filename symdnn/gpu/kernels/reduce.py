@@ -18,6 +18,7 @@ from symdnn.gpu.codegen.launches import (
     Pointer,
     View,
     blocks_for,
+    prefers_cudnn,
 )
 from symdnn.gpu.codegen.reduce_source import (
     BLOCK_THREADS,
@@ -28,7 +29,6 @@ from symdnn.gpu.codegen.reduce_source import (
     counts_elements,
     reduction_source,
 )
-from symdnn.gpu.kernels.softmax import prefers_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged

@@ -2,7 +2,8 @@
 
 There are four kernels. Three have the elements in registers: for the last axis, for a short last
 axis that is no multiple of a vector, and for an inner axis. The fourth reads long rows twice, the
-second time from the cache. An inner axis that is too long for registers is left to the kernels of
+second time from the cache, unless :mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory.
+An inner axis that is too long for registers is left to the kernels of
 :mod:`symdnn.gpu.kernels.rows`, and to cuDNN.
 """
 
@@ -13,17 +14,25 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
-from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for
+from symdnn.gpu.codegen.launches import (
+    CudaKernel,
+    KernelLaunch,
+    View,
+    alignment_of,
+    blocks_for,
+    prefers_cudnn,
+)
+from symdnn.gpu.kernels.fused_rows import keeps_rows, rows_launches
 from symdnn.gpu.kernels.rows import two_passes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.lowered.fused_rows import softmax_grad_rows, softmax_rows
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
-from symdnn.ops.vendor.gpudnn import DnnBase, GpuDnnSoftmax, GpuDnnSoftmaxGrad
+from symdnn.ops.vendor.gpudnn import GpuDnnSoftmax, GpuDnnSoftmaxGrad
 
-__all__ = ["SoftmaxKernel", "alignment_of", "prefers_cudnn", "KERNELS"]
+__all__ = ["SoftmaxKernel", "KERNELS"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _NEUTRAL_KINDS = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3}
@@ -35,13 +44,6 @@ _MAX_THREADS = 512
 #: Bytes of a row, of all operands, from which on a block has all threads of a multiprocessor: rows
 #: of several blocks at a time would not stay in the cache.
 _LONG_ROW_BYTES = 128 << 10
-
-
-def prefers_cudnn(call: Call) -> str | None:
-    """The flag by which our kernels leave a cuDNN op to cuDNN; None without it."""
-    if str(config.gpu.prefer) == "cudnn" and isinstance(call.op, DnnBase):
-        return "gpu.prefer=cudnn"
-    return None
 
 
 @dataclass(frozen=True)
@@ -155,11 +157,6 @@ def _last_axis(task: _Task, width: int) -> _Form:
     return _Form("softmax_rows", macros, block, (task.lead, vectors), tiles)
 
 
-def alignment_of(*views: View) -> int:
-    """The common alignment in bytes of all addresses."""
-    return min(gcd(v.alignment, v.offset or 16) for v in views)
-
-
 class SoftmaxKernel(CudaKernel):
     """One kernel over contiguous arrays."""
 
@@ -191,6 +188,8 @@ class SoftmaxKernel(CudaKernel):
         if form is None:  # only for a misaligned address: otherwise ``refuses`` rejected the call
             shape = (task.lead, task.length, task.trail)
             return two_passes(task.kind, 1, *(v.reshaped(shape) for v in (x, dy, y)))
+        if form.name == "softmax_long" and (found := _rows_once(task, x, dy, y)):
+            return found
         work = "float32" if is_narrow_float(task.dtype) else task.dtype
         source = specialised(
             "scalar.cuh", "lanes.cuh", "softmax.cu", f"{form.name}.cu",
@@ -199,6 +198,15 @@ class SoftmaxKernel(CudaKernel):
         parameters = (x.pointer, dy.pointer, y.pointer, *form.parameters)
         grid = (blocks_for(form.work, 1, 1 << 20),)
         return [KernelLaunch(source, form.name, grid, (form.block,), parameters)]
+
+
+def _rows_once(task: _Task, x: View, dy: View, y: View) -> Sequence[KernelLaunch]:
+    """A kernel that keeps a long row in shared memory; none where it does not fit."""
+    make = (Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad)[task.kind]
+    rows = (softmax_rows if task.operands == 1 else softmax_grad_rows)(make(1), task.dtype)
+    given = [v.reshaped((task.lead, task.length)) for v in (x, dy)[: task.operands]]
+    results = [y.reshaped((task.lead, task.length))]
+    return rows_launches(rows, given, results) if keeps_rows(rows, given, results) else ()
 
 
 KERNELS: tuple[Row, ...] = (

@@ -11,6 +11,7 @@ from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.codegen.cuda_source import scalar_function
 from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
+from symdnn.gpu.kernels import fused_rows
 from symdnn.gpu.kernels import reduce as reduce_kernels
 from symdnn.gpu.kernels import softmax as softmax_kernels
 from symdnn.gpu.kernels.reduce import ReductionKernel
@@ -75,6 +76,24 @@ def test_softmax_in_one_pass(kind, shape, axis, dtype):
     assert SOFTMAX.refuses(call) is None
     (got,), env = emulator.run(SOFTMAX, call, [dense(a) for a in arrays])
     assert env.launched[0].startswith("softmax_")
+    close(got, op.compute(*map(np.float64, arrays))[0], dtype)
+
+
+@needs_gpp
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype", "kept"),
+    [
+        (Softmax, (2, 50_304), "bfloat16", True), (LogSoftmax, (3, 50_304), "float32", True),
+        (SoftmaxGrad, (2, 40_000), "float16", True), (Softmax, (2, 80_000), "float32", False),
+        (LogSoftmaxGrad, (2, 50_304), "float32", False), (Softmax, (2, 50_257), "float32", False),
+    ],
+)  # fmt: skip
+def test_long_rows_stay_in_shared_memory(kind, shape, dtype, kept, monkeypatch):
+    monkeypatch.setattr(fused_rows, "most_shared_bytes", lambda: 224 << 10)
+    op = kind(1)
+    arrays = softmax_arrays(op, shape, dtype)
+    (got,), env = emulator.run(SOFTMAX, concrete(op, arrays), [dense(a) for a in arrays])
+    assert env.launched == ["fused_rows" if kept else "softmax_long"]
     close(got, op.compute(*map(np.float64, arrays))[0], dtype)
 
 

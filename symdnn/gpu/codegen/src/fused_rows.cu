@@ -1,9 +1,18 @@
 // Rows that are read once: LANES threads keep the values of a row in registers, PER vectors of V
-// elements each, while they compute sums over it; with PER 0 they read it again for each sum.
+// elements each, while they compute sums over it; with PER 0 they read it again for each sum, from
+// shared memory if the row is STAGED there: each thread finds what it has put there itself.
 // FULL: all of these vectors exist, in all blocks. Printed before this text are the operands' access,
 // and `staged`, which computes all sums of a row.
 
 #define TILE (BLOCK / LANES)
+
+#if STAGED || (SUMS && COLUMNS == 1)
+#ifdef SYMDNN_HOST
+static bytes16 dynamic_shared[256 * 1024 / 16];
+#else
+extern __shared__ bytes16 dynamic_shared[];
+#endif
+#endif
 
 // Combines what the lanes of a row have, as HOW says for each of N; each lane gets the results.
 template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
@@ -47,6 +56,16 @@ struct Mine {
 #pragma unroll
     for (i32 i = 0; i < PER; i++)
       if (FULL || i < count) held[i] = values_of(base, raw[i]);
+#elif STAGED
+    for (i32 first = 0; first < count; first += STAGED) {
+      Early raw[STAGED];
+#pragma unroll
+      for (i32 i = 0; i < STAGED; i++)
+        if (first + i < count) raw[i] = early(p, base, (first + i) * LANES + lane);
+#pragma unroll
+      for (i32 i = 0; i < STAGED; i++)
+        if (first + i < count) ((Early*)dynamic_shared)[(first + i) * BLOCK + threadIdx.x] = raw[i];
+    }
 #endif
   }
   // Visits the vectors: number, place in the row, values.
@@ -58,7 +77,11 @@ struct Mine {
 #else
     for (i32 i = 0; i < count; i++) {
       const i32 at = i * LANES + lane;
+#if STAGED
+      what(i, at, values_of(base, ((Early*)dynamic_shared)[i * BLOCK + threadIdx.x]));
+#else
       what(i, at, values_of(base, early(p, base, at)));
+#endif
     }
 #endif
   }
@@ -66,14 +89,6 @@ struct Mine {
 
 // The sums over a block's rows, of a thread's part of each row. They are in registers (COLUMNS 0),
 // or in shared memory (1) or in the block's part of `partial` (2), where a row takes the whole block.
-#if SUMS && COLUMNS == 1
-#ifdef SYMDNN_HOST
-static bytes16 kept_columns[256 * 1024 / 16];
-#else
-extern __shared__ bytes16 kept_columns[];
-#endif
-#endif
-
 struct Columns {
 #if SUMS && COLUMNS == 0
   W own[SUMS][PER * V];
@@ -81,7 +96,7 @@ struct Columns {
   __device__ __forceinline__ W* stored(const Parameters& p, i32 s, i32 at) {
     W* to = p.partial + ((i64)s * gridDim.x + blockIdx.x) * (p.vectors * V);
 #if SUMS && COLUMNS == 1
-    to = (W*)kept_columns + s * (p.vectors * V);
+    to = (W*)dynamic_shared + s * (p.vectors * V);
 #endif
     return to + (i64)at * V;
   }
