@@ -156,9 +156,11 @@ class Kernel(Generic[OpT]):
     #: Inputs that have to be contiguous (True: all): a plan on a GPU copies strided ones first.
     contiguous_inputs: bool | frozenset[int] = False
     #: Whether rows of its results may have padding between them, where its plan says so, and
-    #: whether it is faster on matrices whose rows begin at multiples of 16 bytes.
+    #: whether it is faster on matrices whose rows begin at multiples of 16 bytes. Whether it writes
+    #: the axes of its result in any order as well as another kernel would copy them.
     pads_rows: bool = False
     aligned_rows: bool = False
+    writes_any_layout: bool = False
 
     def refuses(self, call: Call[OpT]) -> str | None:
         """The reason why it cannot run this call; None if it can.

@@ -16,6 +16,7 @@ from symdnn.compile.plan.views import (
     bounds_known,
     byte_count,
     derived_view,
+    extent,
     is_known,
     must_run,
     plain_strides,
@@ -153,19 +154,24 @@ def _try_alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: Update
 def _try_output_view(
     spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets
 ) -> bool:
-    """Let an output be a view of a value, which then is allocated outside of the arena.
+    """Let an output be a view of a whole value, which then is allocated outside of the arena.
 
-    Only on a CPU, for a view of the whole value, and if the value has no other view. It saves a
-    copy.
+    It saves a copy. On a CPU the output is an array with that value as its base; on a GPU the
+    output's memory is that of the value, and of its other views.
     """
-    if spec.segment.place != HOST or len(node.outputs) != 1 or node.op.views.get(0) is None:
+    if len(node.outputs) != 1 or node.op.views.get(0) is None:
         return False
     out, source = node.outputs[0], node.inputs[node.op.views[0]]
     seen, shape = plan.views[source], spec.shapes[out]
-    sharing = sum(view.buffer is seen.buffer for view in plan.views.values())
-    if seen.buffer.kind != "arena" or seen.buffer.variable is not source or sharing > 1:
+    sharing = [v for v, view in plan.views.items() if view.buffer is seen.buffer]
+    on_host = spec.segment.place == HOST
+    if seen.buffer.kind != "arena" or _is_transferred(seen.buffer):
+        return False
+    if on_host and (seen.buffer.variable is not source or len(sharing) > 1):
         return False
     if shape is None or out in targets.old_of or must_run(node) or not bounds_known(spec, node):
+        return False
+    if not plan.copied.keys().isdisjoint(sharing):
         return False
     view = derived_view(spec, node, seen, shape)
     if (
@@ -176,7 +182,10 @@ def _try_output_view(
     ):
         return False
     seen.buffer.kind = "outside"
-    plan.views[source] = replace(seen, static=False)
+    if not on_host:
+        seen.buffer.variable = out
+    for v in sharing:
+        plan.views[v] = replace(plan.views[v], static=False)
     plan.views[out] = replace(view, static=False)
     plan.aliases.add(node)
     return True
@@ -221,7 +230,7 @@ def _give_memory(
             plan.views[v] = View(source.buffer, shape, plain_strides(v, shape), source.offset)
             continue
         strides = None if leaves else result_strides(spec, readers, node, i, shape)
-        nbytes = byte_count(v, shape) if strides is None else shape[0] * max(strides)
+        nbytes = byte_count(v, shape) if strides is None else extent(shape, strides)
         buffer = Buffer(v, "outside" if leaves else "arena", nbytes, step, step)
         strides = plain_strides(v, shape) if strides is None else strides
         plan.views[v] = View(buffer, shape, strides, static=not leaves)

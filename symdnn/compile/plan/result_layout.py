@@ -4,6 +4,9 @@ A GEMM is several times as fast where the rows of its matrices begin at multiple
 rows of an odd number of elements (the scores of 50257 words) get padding between them. Other
 kernels name the order of axes in which they write. A result has such strides only where every
 reader reads them in place.
+
+A reshape of a transposed value is a copy. Where a kernel writes any layout, it writes the value in
+the order in which the reshape is a view.
 """
 
 from __future__ import annotations
@@ -18,12 +21,15 @@ from symdnn.compile.plan.views import (
     bounds_known,
     byte_count,
     derived_view,
+    extent,
     must_run,
     plain_strides,
 )
 from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
+from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.lowered.transfer import HostFromGpu
 
 __all__ = ["Readers", "result_strides"]
@@ -68,10 +74,14 @@ def result_strides(
     v = node.outputs[index]
     if spec.segment.place == HOST or spec.segment.guard is not None or 0 in shape:
         return None
-    found = _in_order(spec, node, index, shape) or _padded(spec, readers, node, index, shape)
+    found = (
+        _in_order(spec, node, index, shape)
+        or _in_order_of_view(spec, readers, node, shape)
+        or _padded(spec, readers, node, index, shape)
+    )
     if found is None:
         return None
-    view = View(Buffer(v, "arena", shape[0] * max(found)), shape, found)
+    view = View(Buffer(v, "arena", extent(shape, found)), shape, found)
     return found if _is_read_in_place(spec, readers, v, view) else None
 
 
@@ -79,10 +89,43 @@ def _in_order(
     spec: Specialised, node: Apply, index: int, shape: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     axes = spec.choices[node].kernel.result_axes(spec.call(node), index)
-    if axes is None:
-        return None
-    inner = plain_strides(node.outputs[index], [shape[a] for a in axes])
+    return None if axes is None else _strides_in(axes, node.outputs[index], shape)
+
+
+def _strides_in(axes: Sequence[int], v: Variable, shape: tuple[int, ...]) -> tuple[int, ...]:
+    inner = plain_strides(v, [shape[a] for a in axes])
     return tuple(inner[list(axes).index(d)] for d in range(len(shape)))
+
+
+def _in_order_of_view(
+    spec: Specialised, readers: Readers, node: Apply, shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides with which a transposition of the only result, or a reshape of one, is no copy."""
+    (v, *others), kernel = node.outputs, spec.choices[node].kernel
+    if others or not kernel.writes_any_layout:
+        return None
+    for turned, _ in readers.get(v, ()):
+        axes = _order_of(turned, shape)
+        if axes is None or axes == sorted(axes):
+            continue
+        strides = tuple(plain_strides(v, shape)[a] for a in axes)
+        sizes = tuple(shape[a] for a in axes)
+        after = [n for n, _ in readers.get(turned.outputs[0], ()) if isinstance(n.op, Reshape)]
+        seen = [turned.outputs[0], *(n.outputs[0] for n in after)]
+        new = [spec.shapes[n.outputs[0]] for n in after]
+        if any(w in spec.segment.outputs for w in seen) or any(
+            to is not None and reshaped(sizes, strides, to) is None for to in new
+        ):
+            return _strides_in(axes, v, shape)
+    return None
+
+
+def _order_of(node: Apply, shape: tuple[int, ...]) -> list[int] | None:
+    """The input's axes in the order of the output of a transposition; None of another node."""
+    if not isinstance(node.op, DimShuffle):
+        return None
+    axes = [int(d) for d in node.op.pattern if d != "x"]
+    return axes if len(axes) == len(shape) else None
 
 
 def _padded(

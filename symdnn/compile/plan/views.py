@@ -16,8 +16,8 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import Reshape
 
 __all__ = [
-    "View", "bounds_known", "byte_count", "derived_view", "is_known", "must_run", "plain_strides",
-    "shape_of",
+    "View", "bounds_known", "byte_count", "derived_view", "extent", "is_known", "must_run",
+    "plain_strides", "shape_of",
 ]  # fmt: skip
 
 
@@ -106,6 +106,11 @@ def byte_count(v: Variable, shape: Sequence[int]) -> int:
     if isinstance(v.type, OpaqueType):
         return 0
     return int(np.prod(shape, dtype=np.int64)) * v.type.numpy.itemsize
+
+
+def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Bytes from the first element to the end of the outermost axis, with its padding."""
+    return max(n * step for n, step in zip(shape, strides))
 
 
 def plain_strides(v: Variable, shape: Sequence[int]) -> tuple[int, ...]:

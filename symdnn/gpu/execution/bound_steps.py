@@ -63,6 +63,7 @@ class BoundSteps:
                 values[v] = found or self.operands.device.memory.empty(view.shape, v.type.dtype)
                 if segment.kept:
                     self.results[v] = values[v]
+                values.update(self.operands.parts_of(v, values[v]))
 
     def redirect_updates(self, values: Values) -> None:
         """Let copied new values be the storages that they were copied to.

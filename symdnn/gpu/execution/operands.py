@@ -127,3 +127,11 @@ class Operands:
         """All variables, with their views, that share the memory of ``v``."""
         views = self.memory.views
         return [(w, view) for w, view in views.items() if view.buffer is views[v].buffer]
+
+    def parts_of(self, v: Variable, at: RawArray) -> Values:
+        """Values of which the result ``v`` is a view, in its memory ``at``, and their other views."""
+        return {
+            w: RawArray(at.ptr + view.offset, view.shape, w.type.dtype, view.strides, at)
+            for w, view in self.sharing(v)
+            if w is not v
+        }

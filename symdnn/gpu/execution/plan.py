@@ -161,10 +161,10 @@ class CudaPlan(BoundPlan):
 
     def _alias(self, node: Apply, values: Values) -> None:
         out = node.outputs[0]
-        if out in self.bound:
-            return
         view = self.memory.views[out]
         root = view.buffer.variable
+        if out in self.bound or root is out:
+            return
         assert root is not None
         owner = self.device.constant(root) if isinstance(root, Constant) else values[root]
         at = owner.ptr + view.offset

@@ -174,6 +174,7 @@ class ElementwiseKernel(CudaKernel[Elemwise | FusedElemwise]):
 
     name = "cuda.elementwise"
     pads_rows = True
+    writes_any_layout = True
     dtypes = frozenset(CTYPES)
 
     def refuses(self, call: Call[Elemwise | FusedElemwise]) -> str | None:

@@ -133,3 +133,39 @@ def test_attention_writes_heads_where_they_are_joined() -> None:
     assert joined.buffer.nbytes == view.buffer.nbytes
     x, y = attended(False)
     assert views_of([x], [y], "GpuDnnAttention")[0].contiguous
+
+
+def result_of(f: Any, x: Any) -> Any:
+    (plan,) = f.stages.specialise({"x": x.type.shape})
+    return plan.memory.views[plan.specialised.segment.outputs[0]].buffer
+
+
+@pytest.mark.parametrize(
+    ("order", "shape"),
+    [
+        ((0, 2, 1, 3), (4, 160)), ((3, 0, 1, 2), (2, 320)), ((0, 1, 2, 3), (640,)),
+        ((3, 2, 1, 0), (640,)), ((0, 3, 1, 2), (4, 10, 16)),
+    ],
+)  # fmt: skip
+def test_a_result_is_written_where_its_reshape_is_a_view(order: Any, shape: Any) -> None:
+    x = T.TensorType("float32", (4, 8, 2, 10))("x")
+    y = (2 * x + 1).dimshuffle(*order).reshape(shape)
+    out = symdnn.Out(y, borrow=True)
+    f = symdnn.function([x], out, mode=symdnn.Mode(target="cuda:sm_90"))
+    (plan,) = f.stages.specialise({"x": x.type.shape})
+    nodes, views = plan.specialised.segment.nodes, plan.memory.views
+    (made,) = [n for n in nodes if "Fused" in str(n.op)]
+    result = views[plan.specialised.segment.outputs[0]]
+    assert views[made.outputs[0]].buffer is result.buffer
+    assert result.contiguous
+    assert result.buffer.nbytes == 4 * 640
+    copied = [n for n in nodes if n is not made and n not in plan.memory.aliases]
+    assert len(copied) <= 1  # of the argument
+
+
+def test_a_reader_that_wants_c_order_keeps_it() -> None:
+    x = T.TensorType("float32", (4, 8, 2, 10))("x")
+    y = 2 * x
+    outs = [y.dimshuffle(0, 2, 1, 3).reshape((4, 160)), T.nnet.softmax(y, axis=3)]
+    (view,) = views_of([x], outs, "Mul")
+    assert view.contiguous

@@ -552,3 +552,53 @@ def test_an_op_from_a_graph(inline, optimizer):
     value, slope = f(np.array([0.5, 1], "f"))
     np.testing.assert_allclose(np.asarray(value), np.exp([1.25, 2]), rtol=1e-5)
     np.testing.assert_allclose(np.asarray(slope), [1, 2], rtol=1e-6)
+
+
+# -- results that are views -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graph", ["auto", "off"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_results_that_are_views_of_values(dtype, graph):
+    x, w = T.TensorType(dtype, (4, 6, 10, 16))("x"), T.TensorType(dtype, (16, 24))("w")
+    scaled, product = T.tanh(x) * 2, T.dot(x.reshape((240, 16)), w)
+    views = [
+        scaled.dimshuffle(0, 2, 1, 3).reshape((4, 960)), (x - 1).dimshuffle(3, 2, 1, 0),
+        (x + 1).reshape((16, 240)), product.reshape((4, 6, 10, 24)), product.T,
+        (x * 3).dimshuffle(0, 3, 1, 2).reshape((4, 16, 60)), scaled.sum(axis=(1, 2)),
+    ]  # fmt: skip
+    outs = [Out(v, borrow=True) for v in views]
+    with config.change_flags(**{"device": "cuda", "gpu.graph": graph}):
+        f = symdnn.function([x, w], outs)
+    g = symdnn.function([x, w], views, mode=Mode(target="cpu"))
+    before = None
+    for i in range(5):
+        given = [rand(*v.type.shape, seed=i).astype(numpy_dtype(dtype)) for v in (x, w)]
+        found = f(*given)
+        for a, b in zip(found, g(*given)):
+            assert np.shape(a) == b.shape
+            close(
+                np.float64(np.asarray(a)),
+                np.float64(b),
+                *([0.02, 0.02] if dtype != "float32" else []),
+            )
+        if before is not None and graph == "off":
+            assert not np.array_equal(before, np.float64(np.asarray(found[0])))
+        before = np.float64(np.asarray(found[0]))
+
+
+def test_results_of_a_loop_that_are_views():
+    h = T.TensorType("float32", (6, 4))("h")
+
+    def step(v):
+        return (T.tanh(v) + 1).T.reshape((6, 4)), (v * 2).T
+
+    def build():
+        out, _ = symdnn.scan(step, outputs_info=[h, None], n_steps=5)
+        return symdnn.function([h], out)
+
+    f, g = on_both(build)
+    for i in range(3):
+        given = rand(6, 4, seed=i)
+        for a, b in zip(f(given), g(given), strict=True):
+            close(a, b)
