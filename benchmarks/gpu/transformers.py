@@ -1,4 +1,4 @@
-"""Transformers on a GPU beside Hugging Face's on PyTorch, with the same weights, in bfloat16.
+"""Networks on a GPU beside Hugging Face's and torchvision's, with the same weights, in bfloat16.
 
     python -m benchmarks.gpu.transformers [CASE ...] [--peers compile,eager] [--profile] [--small]
 
@@ -47,7 +47,9 @@ class Case(NamedTuple):
 CASES = [
     Case("gpt2", "train", 8, 1024), Case("gpt2", "infer", 1, 1024), Case("bert", "infer", 32, 128),
     Case("bert", "train", 32, 128), Case("vit", "infer", 64, 0), Case("vit", "train", 64, 0),
-    Case("llama", "train", 1, 4096),
+    Case("llama", "train", 1, 4096), Case("convnext", "infer", 64, 0),
+    Case("convnext", "train", 64, 0), Case("mobilenet", "infer", 64, 0),
+    Case("mobilenet", "train", 64, 0),
 ]  # fmt: skip
 
 #: Networks as keywords of ``nn.models``; the second of each pair is for ``--small``.
@@ -55,6 +57,8 @@ _SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gpt2": ({"dropout": 0.0}, {"words": 99, "width": 64, "layers": 2, "heads": 2, "dropout": 0.0}),
     "bert": ({"dropout": 0.0}, {"words": 99, "width": 64, "layers": 2, "heads": 2, "dropout": 0.0}),
     "vit": ({}, {"layers": 1}),
+    "convnext": ({"depth_dropout": 0.0}, {"depth_dropout": 0.0}),
+    "mobilenet": ({"dropout": 0.0}, {"dropout": 0.0}),
     "llama": ({}, {"words": 99, "width": 64, "layers": 2, "heads": 4, "groups": 2, "hidden": 96}),
 }
 
@@ -83,7 +87,8 @@ def symdnn_net(case: Case, small: bool) -> Any:
     nn.init.seed(3)
     make = {
         "gpt2": nn.models.gpt2, "bert": nn.models.bert_base, "vit": nn.models.vit_b_16,
-        "llama": nn.models.llama,
+        "llama": nn.models.llama, "convnext": nn.models.convnext_tiny,
+        "mobilenet": nn.models.mobilenet_v2,
     }[case.net]  # fmt: skip
     net = make(**_SIZES[case.net][small])
     if case.net == "vit":
@@ -169,7 +174,7 @@ def torch_net(case: Case, state: dict[str, np.ndarray], small: bool, device: str
     known = ("lm_head.weight", "position_ids", "attn.bias", "inv_freq", "masked_bias")
     if unknown or any(not k.endswith(known) for k in missing):
         raise ValueError(f"{case.net}: no weights for {missing}, no place for {unknown}")
-    if case.net != "vit":
+    if case.length:
         net.tie_weights()
     return net.to(device)
 
@@ -207,7 +212,20 @@ def _torch_models() -> dict[str, Callable[[dict[str, Any]], Any]]:
 
         return VisionTransformer(224, 16, own.get("layers", 12), 12, 768, 3072)
 
-    return {"gpt2": gpt2, "bert": bert, "llama": llama, "vit": vit}
+    def convnext(own: dict[str, Any]) -> Any:
+        import torchvision
+
+        return torchvision.models.convnext_tiny(stochastic_depth_prob=0.0)
+
+    def mobilenet(own: dict[str, Any]) -> Any:
+        import torchvision
+
+        return torchvision.models.mobilenet_v2(dropout=0.0)
+
+    return {
+        "gpt2": gpt2, "bert": bert, "llama": llama, "vit": vit, "convnext": convnext,
+        "mobilenet": mobilenet,
+    }  # fmt: skip
 
 
 def torch_step(case: Case, net: Any, how: str) -> Callable[..., Any]:
@@ -217,7 +235,7 @@ def torch_step(case: Case, net: Any, how: str) -> Callable[..., Any]:
 
     def result(x: Any) -> Any:
         y = net(x)
-        if case.net == "vit":
+        if not case.length:
             return y
         y = y.logits if hasattr(y, "logits") else y.last_hidden_state
         if case.net == "bert" and case.mode == "train":
@@ -268,12 +286,17 @@ def run_torch(
         torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated() if device.on_gpu else 0
     net = torch_net(case, state, small, place)
+    if case.net in _IMAGE_FLOPS:
+        net = net.to(memory_format=torch.channels_last)
     begin = time.perf_counter()
     step = torch_step(case, net, how)
     train = case.mode == "train"
     kind = torch.bfloat16 if not case.length and not train else None
     calls = [
-        (torch.from_numpy(x).to(place, kind), *([torch.from_numpy(y).to(place)] if train else []))
+        (
+            _put(torch.from_numpy(x).to(place, kind), case),
+            *([torch.from_numpy(y).to(place)] if train else []),
+        )
         for x, y in given
     ]
     first = [
@@ -287,11 +310,23 @@ def run_torch(
     return record
 
 
+def _put(x: Any, case: Case) -> Any:
+    import torch
+
+    return x.to(memory_format=torch.channels_last) if case.net in _IMAGE_FLOPS else x
+
+
 # -- together -------------------------------------------------------------------------------------
+
+
+#: Of an image of 224 x 224, as published: Liu et al. 2022, Sandler et al. 2018.
+_IMAGE_FLOPS = {"convnext": 2 * 4.5e9, "mobilenet": 2 * 0.3e9}
 
 
 def flops(case: Case, net: Any) -> float:
     """Of the products in a step: 2 for each weight and token, and those of attention."""
+    if case.net in _IMAGE_FLOPS:
+        return _IMAGE_FLOPS[case.net] * case.batch * (3 if case.mode == "train" else 1)
     positions = case.batch * (case.length or 197)
     named = net.named_parameters()
     tables = ("wte", "wpe", "embed", "pos_embedding")
