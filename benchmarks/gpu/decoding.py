@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu.decoding [--batches 1,32] [--peers compile,eager] [--small] [--cpu]
 
-Both have the same weights in bfloat16, a prompt of 128 tokens, room for 1024, and take the likeliest
-token. The peer's step is compiled by ``torch.compile(mode="reduce-overhead")``. Each line has
+Both have the same weights in bfloat16, a prompt of 128 tokens, room for 1024, and take the
+likeliest token. The peer's step is compiled by ``torch.compile(mode="reduce-overhead")``. Each line has
 milliseconds of a step, tokens a second, the share of the step in which the weights could be copied,
 and how many tokens of the first text agree with the eager peer's (argmax turns ties by rounding).
 """
@@ -118,8 +118,8 @@ def main() -> None:
             new = text[0, prompt_length:] == wanted[0, prompt_length:]
             same = int(np.argmin(new)) if not new.all() else len(new)
             print(
-                f"gpt2 decode b{batch:<3} {who:8} {ms:8.3f} ms/step {batch / ms * 1e3:10.0f} tokens/s"
-                f"  weights' copy {copied / ms:5.2f}  {same} of {len(new)} tokens as eager",
+                f"gpt2 decode b{batch:<3} {who:8} {ms:8.3f} ms/step {batch / ms * 1e3:10.0f} "
+                f"tokens/s  weights' copy {copied / ms:5.2f}  {same} of {len(new)} tokens as eager",
                 flush=True,
             )
             if options.out:
