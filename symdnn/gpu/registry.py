@@ -22,8 +22,8 @@ FAMILIES = (
     "cudnn.attention", "kernels.attention",
     "kernels.complex", "kernels.copy", "kernels.elementwise", "kernels.index", "kernels.labels",
     "kernels.concat_pad", "kernels.fused_rows", "kernels.layernorm", "kernels.norm",
-    "kernels.random", "kernels.rows", "kernels.scan", "kernels.sort", "kernels.transfer",
-    "kernels.spatial_transformer",
+    "kernels.parts", "kernels.random", "kernels.rows", "kernels.scan", "kernels.sort",
+    "kernels.transfer", "kernels.spatial_transformer",
 )  # fmt: skip
 
 

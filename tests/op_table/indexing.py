@@ -113,6 +113,14 @@ CASES = [
     ),
     # -- index arrays
     OpCase(
+        "in_bounds",
+        (A.InBounds,),
+        lambda i: A.InBounds()(i, 5),
+        (integers(-5, 5, 4, 3),),
+        lambda i: i,
+        grad=False,
+    ),
+    OpCase(
         "advanced",
         (A.AdvancedSubtensor, A.AdvancedIncSubtensor),
         lambda x, i: x[i],

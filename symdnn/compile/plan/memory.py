@@ -276,11 +276,16 @@ class UpdateTargets:
         if self.last_read.get(old, -1) > step or not self._writes(node):
             return None
         buffer, shape = plan.views[old].buffer, self.spec.shapes[v]
-        # An operand in the same storage must have the result's strides and offset.
-        seen = (plan.views[x] for x in node.inputs)
+        # An operand in the same storage must have the result's strides and offset, and be one that
+        # the op may overwrite, if it names any.
+        allowed = node.op.may_overwrite.get(node.outputs.index(v), range(len(node.inputs)))
+        seen = ((i, plan.views[x]) for i, x in enumerate(node.inputs))
         alike = all(
-            x.shape == shape and x.offset == 0 and x.strides == plain_strides(v, x.shape)
-            for x in seen
+            i in allowed
+            and x.shape == shape
+            and x.offset == 0
+            and x.strides == plain_strides(v, x.shape)
+            for i, x in seen
             if x.buffer is buffer
         )
         return old if alike else None

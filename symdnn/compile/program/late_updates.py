@@ -1,8 +1,9 @@
 """Moves updates to the end of a program's last segment, which then writes them, and in place.
 
-New values of shared variables may be written only when nothing can fail any more. So elementwise
-nodes that make new values, and nothing that other nodes read, are moved behind all other nodes of
-the last segment. Only copies to the host follow. Nodes that can fail stay before them.
+New values of shared variables may be written only when nothing can fail any more. So nodes that
+cannot fail, that make new values and nothing that other nodes read, are moved behind all other
+nodes of the last segment: elementwise ones, and writes to parts within bounds. Only copies to the
+host follow. Nodes that can fail stay before them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from symdnn.compile.program.program import Program, Segment
 from symdnn.graph.place import HOST
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.lowered.transfer import HostFromGpu
@@ -69,7 +72,7 @@ def _ordered(nodes: Sequence[Apply], news: set[Variable]) -> tuple[Apply, ...]:
 
 
 def _writers(nodes: Sequence[Apply], news: set[Variable]) -> set[Apply]:
-    """Elementwise nodes that make new values which no other work reads."""
+    """Nodes that cannot fail and make new values which no other work reads."""
     users: dict[Variable, list[Apply]] = {}
     for n in nodes:
         for v in n.inputs:
@@ -78,13 +81,21 @@ def _writers(nodes: Sequence[Apply], news: set[Variable]) -> set[Apply]:
     found: set[Apply] = set()
     for n in reversed(nodes):
         if (
-            isinstance(n.op, Elemwise | FusedElemwise)
-            and not n.op.unmergeable
+            _cannot_fail(n)
             and any(v in news for v in n.outputs)
             and all(u in found or _to_host(u) for v in n.outputs for u in users.get(v, ()))
         ):
             found.add(n)
     return found
+
+
+def _cannot_fail(node: Apply) -> bool:
+    op = node.op
+    if isinstance(op, AdvancedIncSubtensor):
+        return op.in_bounds
+    if isinstance(op, IncSubtensor):
+        return not op.host_inputs
+    return isinstance(op, Elemwise | FusedElemwise) and not op.unmergeable
 
 
 def _to_host(node: Apply) -> bool:

@@ -17,7 +17,7 @@ from symdnn.cpu.elementwise.gather import indexed_block, whole_or_array
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
@@ -47,6 +47,10 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor]):
             return f"it does not add {x.dtype}"
         # With nothing to add there is still work: x is copied.
         return compile_refusal((y,), lambda: max(1, prod(y.shape)), _MIN_ELEMENTS_TO_COMPILE)
+
+    def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
+        """Whether the indices are known to be in range, so that nothing can fail."""
+        return call.op.in_bounds
 
     def bind(self, call: Call[AdvancedIncSubtensor]) -> Launch[Array]:
         """A launch for any strides."""
@@ -79,6 +83,33 @@ class _ScatterLaunch:
             self._change([out, *arrays, values], [])
 
 
+class InPlaceKernel(Kernel[AdvancedIncSubtensor]):
+    """NumPy's write to the elements of an array, which is not copied where it is updated."""
+
+    name = "numpy.scatter"
+    traits = NUMPY
+
+    def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
+        """Indices that may be out of range: an error would come behind a write."""
+        return None if call.op.in_bounds else "the indices may be out of range"
+
+    def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
+        """True: it cannot fail."""
+        return True
+
+    def bind(self, call: Call[AdvancedIncSubtensor]) -> Launch[Array]:
+        """The write, after a copy unless the result shares the memory."""
+
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+            x, *rest = inputs
+            (out,) = outputs
+            if not same_memory(x, out):
+                np.copyto(out, x)
+            call.op.write(out, *rest)
+
+        return launch
+
+
 def _change_block(
     get: AdvancedSubtensor, what: str, arrays: Sequence[Array], _: Sequence[Array]
 ) -> StridedBlock:
@@ -86,4 +117,4 @@ def _change_block(
     return indexed_block(get, what, x, index, y)
 
 
-KERNELS: tuple[Row, ...] = (((AdvancedIncSubtensor,), (ScatterKernel(),)),)
+KERNELS: tuple[Row, ...] = (((AdvancedIncSubtensor,), (ScatterKernel(), InPlaceKernel())),)

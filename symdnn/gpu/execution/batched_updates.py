@@ -86,7 +86,8 @@ def _form(node: Apply, spec: Any, memory: Any) -> Form | None:
     if not _writes_storage(node, memory) or any(spec.shapes.get(v) is None for v in node.outputs):
         return None
     views = [memory.views[v] for v in node.inputs]
-    program = spec.choices[node].kernel.program(spec.call(node))
+    program_of = getattr(spec.choices[node].kernel, "program", None)
+    program = None if program_of is None else program_of(spec.call(node))
     if program is None or any(v.buffer.kind == "made" for v in views):
         return None
     return form_of(program, views, [memory.views[v] for v in node.outputs])

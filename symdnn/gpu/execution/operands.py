@@ -129,7 +129,7 @@ class Operands:
         return [(w, view) for w, view in views.items() if view.buffer is views[v].buffer]
 
     def parts_of(self, v: Variable, at: RawArray) -> Values:
-        """Values of which the result ``v`` is a view, in its memory ``at``, and their other views."""
+        """What shares the memory ``at`` of the result ``v``: its source, and other views."""
         return {
             w: RawArray(at.ptr + view.offset, view.shape, w.type.dtype, view.strides, at)
             for w, view in self.sharing(v)

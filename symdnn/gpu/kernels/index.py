@@ -1,11 +1,11 @@
-"""Gather and scatter by index arrays, and writes to slices."""
+"""Gather and scatter by index arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
     NODE,
     WORKSPACE,
+    BoundKernel,
     CudaKernel,
     KernelLaunch,
     Pointer,
@@ -22,21 +23,18 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
     scratch,
 )
-from symdnn.gpu.kernels.copy import copies, fill, view_by_op
+from symdnn.gpu.kernels.copy import copies, fill
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
-from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.slices import fill_in
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.elementwise.arithmetic import Add
-from symdnn.ops.elementwise.scalar_meaning import meaning
 
-__all__ = ["GatherKernel", "OrderedScatterKernel", "PartKernel", "ScatterKernel", "KERNELS"]
+__all__ = ["GatherKernel", "OrderedScatterKernel", "ScatterKernel", "KERNELS"]
 
 _THREADS = 256
 _INDEX_DTYPES = {
@@ -50,6 +48,16 @@ _SEGMENT, _ROWS_AHEAD = 32, 8
 #: Bytes that memory moves while the short kernels of a sort start one after the other.
 _SORT_BYTES = 100_000_000
 _BITS_CTYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "bytes16"}
+
+
+class _How(NamedTuple):
+    """Whether indices out of range are reported, and whether nothing is written after an error."""
+
+    checked: bool = True
+    guarded: bool = False
+
+
+_CHECKED = _How()
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,7 @@ def _indexed(
     y: View | None,
     sums: View | None = None,
     first: int = 0,
+    how: _How = _CHECKED,
 ) -> list[KernelLaunch]:
     """Kernels of index.cu over the whole space, to whose shape ``y`` broadcasts.
 
@@ -139,11 +148,13 @@ def _indexed(
         A=_BITS_CTYPES[4] if sums is None else _sum_type(sums.dtype),
         ADDS=int(sums is not None or y is None),
         COUNT="u32" if count < 2**31 else "u64", CLAIMED=int("claim" in names),
-        OWNER=_BITS_CTYPES[owner], V=1 if sums is None else width,
+        OWNER=_BITS_CTYPES[owner], V=1 if sums is None else width, CHECKED=int(how.checked),
+        GUARDED=int(how.guarded),
     )  # fmt: skip
     parameters = (
         space.x.pointer, y_view.pointer, sums.pointer if sums is not None else 0,
-        Pointer(WORKSPACE, first // width * owner), count, Pointer(ERROR_WORD), Pointer(NODE),
+        Pointer(WORKSPACE, first // width * owner), count, Pointer(ERROR_WORD),
+        Pointer(NODE) if how.checked else 0,
         *(a.pointer for a in space.arrays), *(_INDEX_DTYPES[a.dtype] for a in space.arrays),
         *space.limits, *jumps, *sizes, *x_step, *y_step, *(n for s in index for n in s),
     )  # fmt: skip
@@ -239,15 +250,40 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
         self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, then the writes."""
+        return self._written(call, inputs, outputs, False)
+
+    def _written(
+        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View],
+        guarded: bool,
+    ) -> Sequence[KernelLaunch]:  # fmt: skip
         op = call.op
         (x, y, *rest), (out,) = inputs, outputs
-        before = [] if out.alias_of == x.slot else copies(x, out)
+        how = _How(not op.in_bounds, guarded)
+        before = [] if out.alias_of == x.slot else copies(x, out, guarded)
         space = _space(op.getter(), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
-            return before + _check_bounds(space)
+            return before + (_check_bounds(space) if how.checked else [])
         if op.set_instead_of_inc:
-            return before + _set(space, y, out)
-        return _increments(space, x, y, out, before)
+            return before + _set(space, y, out, how)
+        return _increments(space, x, y, out, before, how)
+
+    def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
+        """Whether the indices are known to be in range, so that nothing can fail."""
+        return call.op.in_bounds
+
+    def bind_guarded(self, call: Call[AdvancedIncSubtensor]) -> BoundKernel:
+        """A launch that writes nothing once the error word is set."""
+        return BoundKernel(_GuardedScatter(), call)
+
+
+class _GuardedScatter(ScatterKernel):
+    """The guarded kernels, for new values of shared variables."""
+
+    def launches(
+        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """As those of :class:`ScatterKernel`."""
+        return self._written(call, inputs, outputs, True)
 
 
 def _check_bounds(space: _Space) -> list[KernelLaunch]:
@@ -255,24 +291,25 @@ def _check_bounds(space: _Space) -> list[KernelLaunch]:
     return [] if prod(space.shape) == 0 else _indexed(["settle"], space, None)
 
 
-def _set(space: _Space, y: View, out: View) -> list[KernelLaunch]:
+def _set(space: _Space, y: View, out: View, how: _How) -> list[KernelLaunch]:
     if prod(space.shape[d] for d in space.common) == 1:
-        return _indexed(["settle"], space, y)
+        return _indexed(["settle"], space, y, how=how)
     owners = scratch(0, "uint64", (out.size,))
     first = _elements_before(space, out)
-    return fill(owners, 0) + _indexed(["claim", "settle"], space, y, None, first)
+    return fill(owners, 0) + _indexed(["claim", "settle"], space, y, None, first, how)
 
 
 def _increments(
-    space: _Space, x: View, y: View, out: View, before: list[KernelLaunch]
+    space: _Space, x: View, y: View, out: View, before: list[KernelLaunch], how: _How
 ) -> list[KernelLaunch]:
     work = _sum_dtype(out.dtype)
     if work == out.dtype:
-        return before + _indexed(["add"], space, y, space.x)
+        return before + _indexed(["add"], space, y, space.x, how=how)
     sums = scratch(0, work, out.shape)
     begun = replace(sums, offset=_elements_before(space, out) * sums.itemsize)
-    added = _indexed(["add"], space, y, begun)
-    return fill(sums, 0) + added + elementwise(_plus_sum(out.dtype, work), [x, sums], [out])
+    added = _indexed(["add"], space, y, begun, how=how)
+    total = elementwise(_plus_sum(out.dtype, work), [x, sums], [out], how.guarded)
+    return fill(sums, 0) + added + total
 
 
 def _elements_before(space: _Space, out: View) -> int:
@@ -390,38 +427,7 @@ def _rank_bytes(rows: int) -> int:
     return 8 * (rows + rows % 2)
 
 
-class PartKernel(CudaKernel[IncSubtensor]):
-    """A set of, or an increment to, a part selected by ints and slices."""
-
-    name = "cuda.part"
-
-    def refuses(self, call: Call[IncSubtensor]) -> str | None:
-        """Increments of complex dtypes."""
-        dtype: str = call.outputs[0].dtype
-        if call.op.set_instead_of_inc or dtype in CTYPES:
-            return None
-        return f"it has no code to add {dtype}"
-
-    def launches(
-        self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
-        """A copy unless in place, then the part."""
-        op = call.op
-        (x, y, *bounds), (out,) = inputs, outputs
-        before = [] if out.alias_of == x.slot else copies(x, out)
-        if out.size == 0:
-            return before
-        part = view_by_op(op.getter(), out, (), bounds)
-        assert part is not None
-        if op.set_instead_of_inc:
-            return before + copies(y, part)
-        program = meaning(Add(), (out.dtype, out.dtype))
-        assert program is not None
-        return before + elementwise(program, [part, y], [part])
-
-
 KERNELS: tuple[Row, ...] = (
     ((AdvancedSubtensor,), (GatherKernel(),)),
     ((AdvancedIncSubtensor,), (ScatterKernel(), OrderedScatterKernel())),
-    ((IncSubtensor,), (PartKernel(),)),
 )

@@ -16,11 +16,12 @@ from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn.modules.arguments import positive
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.create import arange
+from symdnn.ops.array.getitem import set_subtensor
 from symdnn.ops.attention.attention import scaled_dot_product_attention
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum
-from symdnn.ops.elementwise.comparison import eq, switch
+from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elementwise.math import exp
 
 __all__ = ["KeyValueCache"]
@@ -192,15 +193,14 @@ class KeyValueCache:
 def _with_rows(buffer: Shared, rows: Variable, begin: Variable) -> Variable:
     """The buffer with these rows from position ``begin`` on.
 
-    One elementwise op, which the compiler runs in the buffer's own memory: it needs no value of
-    ``begin`` on the host and can't fail, as a slice that is set could.
+    A single row is written to the buffer's own memory. Several are chosen by an elementwise op,
+    which the compiler runs there too: it needs no value of ``begin`` on the host.
     """
-    at = arange(dims_of(buffer)[2], dtype="int64") - begin
     if rows.type.shape[2] == 1:
-        new, here = rows, eq(at, 0)
-    else:
-        count = dims_of(rows)[2]
-        new, here = rows[:, :, clip(at, 0, count - 1)], (at >= 0) & (at < count)
+        return set_subtensor(buffer[:, :, begin.dimshuffle("x")], rows)
+    at = arange(dims_of(buffer)[2], dtype="int64") - begin
+    count = dims_of(rows)[2]
+    new, here = rows[:, :, clip(at, 0, count - 1)], (at >= 0) & (at < count)
     return switch(here.dimshuffle("x", "x", 0, "x"), new, buffer)
 
 

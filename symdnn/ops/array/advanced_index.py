@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
-__all__ = ["AdvancedIncSubtensor", "AdvancedSubtensor", "scatter_add"]
+__all__ = ["AdvancedIncSubtensor", "AdvancedSubtensor", "InBounds", "scatter_add"]
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,7 @@ class AdvancedSubtensor(Op):
         return tuple(index)
 
     def _checked(self, array: Array, size: int, axis: int) -> Array:
-        if array.size:
-            for worst in (int(array.min()), int(array.max())):
-                if not -size <= worst < size:
-                    raise IndexOutOfRange(
-                        f"{self}: index {worst} is out of range for axis {axis} of size {size}"
-                    )
+        check_range(self, array, size, f"axis {axis}")
         return array.astype(np.int64, copy=False)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -164,19 +159,27 @@ class AdvancedIncSubtensor(Increment):
 
     Inputs: ``x``, ``y`` (of the part's ndim and the dtype of ``x``), then as for
     :class:`AdvancedSubtensor`. For an index that occurs twice increments accumulate, and of
-    assigned values the last one stays.
+    assigned values the last one stays. Indices ``in_bounds`` are known to be in range, because
+    :class:`InBounds` has checked them.
     """
+
+    in_bounds: bool = False
 
     def getter(self) -> AdvancedSubtensor:
         return AdvancedSubtensor(self.index)
 
     def reference(self, x: Array, y: Array, *rest: Array) -> Array:
         out = np.array(x, copy=True)
+        self.write(out, y, *rest)
+        return out
+
+    def write(self, out: Array, y: Array, *rest: Array) -> None:
+        """Add ``y`` to the elements of ``out``, or assign it, in place."""
         get = self.getter()
-        index = get.numpy_index(x.shape, rest)
+        index = get.numpy_index(out.shape, rest)
         if self.set_instead_of_inc:
             out[index] = y
-            return out
+            return
         # First a view by all entries but the arrays; then array k indexes its dimension k.
         view = out[tuple(slice(None) if e == "a" else i for e, i in zip(self.index, index))]
         places = get.arrays
@@ -187,7 +190,6 @@ class AdvancedIncSubtensor(Increment):
         if get.side_by_side:
             values = np.moveaxis(values, range(places[0], places[0] + depth), range(depth))
         scatter_add(rows, arrays, values)
-        return out
 
     @staticmethod
     def _part_shape(
@@ -198,7 +200,8 @@ class AdvancedIncSubtensor(Increment):
         return (*kept[:at], *common, *kept[at:])
 
     def __str__(self) -> str:
-        return super().__str__()
+        found = super().__str__()
+        return found.replace("}", ", in bounds}") if self.in_bounds else found
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         x, y, *rest = inputs
@@ -209,6 +212,45 @@ class AdvancedIncSubtensor(Increment):
         value = (same_for_all(y) if axes[1] is None else y).dimshuffle(*wide.back)
         op = replace(self, index=wide.index)
         return [op(stacked(x, axes[0], lanes), value, *wide.arrays, *rest[count:])], [0]
+
+
+@dataclass(frozen=True)
+class InBounds(Op):
+    """The integer array ``index``, all of whose elements are in range for an axis of ``size``.
+
+    Inputs: ``index``, and ``size``, an int64 scalar. An element below ``-size``, or not below
+    ``size``, raises :class:`~symdnn.errors.IndexOutOfRange`. A compiler makes it, so that a write
+    to a shared variable's own memory cannot fail any more.
+    """
+
+    host_inputs: ClassVar[tuple[int, ...]] = (1,)
+
+    def infer(self, index: TensorType, size: TensorType) -> TensorType:
+        if not index.is_integer or size.ndim or not size.is_integer:
+            raise TypeMismatch(self, "an integer array, and an integer scalar", [index, size])
+        return index
+
+    def reference(self, index: Array, size: Array) -> Array:
+        check_range(self, index, int(size), "an axis")
+        return np.array(index)
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [shapes[0]]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None, None]
+
+
+def check_range(op: Op, index: Array, size: int, axis: str) -> None:
+    """Raise :class:`IndexOutOfRange` unless all elements of ``index`` are in range."""
+    if index.size:
+        for worst in (int(index.min()), int(index.max())):
+            if not -size <= worst < size:
+                raise IndexOutOfRange(
+                    f"{op}: index {worst} is out of range for {axis} of size {size}"
+                )
 
 
 def scatter_add(rows: Array, arrays: Sequence[Array], values: Array) -> None:

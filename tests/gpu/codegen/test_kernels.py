@@ -12,6 +12,7 @@ from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
 from symdnn.gpu.kernels import index as index_kernels
 from symdnn.gpu.kernels import norm as norm_kernels
+from symdnn.gpu.kernels import parts as part_kernels
 from symdnn.gpu.kernels import random as random_kernels
 from symdnn.gpu.kernels import reduce as reduce_kernels
 from symdnn.gpu.kernels import rows as rows_kernels
@@ -437,7 +438,7 @@ def test_an_increment_in_place_does_not_copy():
     op = IncSubtensor(((1, 3, None), FULL))
     call = concrete(op, [x, y])
     want = op.reference(x, y)
-    kernel = index_kernels.PartKernel()
+    kernel = part_kernels.PartKernel()
     assert compare(kernel, op, x, y) == ["elementwise"] * 2
     _, env = emulator.run(kernel, call, [x, y], out=[x])
     assert env.launched == ["elementwise"]

@@ -1,6 +1,7 @@
 // Gather and scatter by index arrays. Each element of an iteration space has an offset in x, which
 // the indices determine, and one in y. T is copied, or summed in A, V neighbours at a time; OWNER is
-// the type of numbers of elements.
+// the type of numbers of elements. With CHECKED 0 an index out of range is not reported, but not
+// used either. A GUARDED kernel writes nothing once the error word is set.
 
 struct Parameters {
   T* x;
@@ -40,7 +41,7 @@ INLINE bool chosen(const Parameters& p, COUNT n, i64& at) {
   for (int a = 0; a < ARRAYS; a++) {
     i64 k = index_value(p.index[a], p.kind[a], place(n, p.size, p.index_step[a]));
     if (k < -p.limit[a] || k >= p.limit[a]) {
-      report(p.error_word, INDEX_ERROR, p.node, k, p.limit[a]);
+      if (CHECKED) report(p.error_word, INDEX_ERROR, p.node, k, p.limit[a]);
       inside = false;
     }
     at += (k < 0 ? k + p.limit[a] : k) * p.jump[a];
@@ -68,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(256) claim(const __grid_constant__ 
   }
 }
 extern "C" __global__ void __launch_bounds__(256) settle(const __grid_constant__ Parameters p) {
+  if (GUARDED && *p.error_word != 0) return;
   EACH(n) {
     i64 at;
     if (chosen(p, n, at) && (!CLAIMED || p.owner[at] == (OWNER)(n + 1)))
@@ -90,6 +92,7 @@ INLINE void added(A* sums, const Vec<A, V>& values) {
 
 // Offsets count vectors of V elements.
 extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Parameters p) {
+  if (GUARDED && *p.error_word != 0) return;
   EACH(n) {
     i64 at;
     if (!chosen(p, n, at)) continue;

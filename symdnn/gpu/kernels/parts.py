@@ -1,0 +1,114 @@
+"""Writes to parts that slices select, and checks of index arrays before writes by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.launches import (
+    ERROR_WORD,
+    NODE,
+    BoundKernel,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+)
+from symdnn.gpu.kernels.copy import copies, view_by_op
+from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.graph.kernel import Call, Row
+from symdnn.ops.array.advanced_index import InBounds
+from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.scalar_meaning import meaning
+
+__all__ = ["InBoundsKernel", "KERNELS", "PartKernel"]
+
+_THREADS = 256
+_INDEX_DTYPES = frozenset(
+    {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
+)
+
+
+class PartKernel(CudaKernel[IncSubtensor]):
+    """A set of, or an increment to, a part selected by ints and slices."""
+
+    name = "cuda.part"
+
+    def refuses(self, call: Call[IncSubtensor]) -> str | None:
+        """Increments of complex dtypes."""
+        dtype: str = call.outputs[0].dtype
+        if call.op.set_instead_of_inc or dtype in CTYPES:
+            return None
+        return f"it has no code to add {dtype}"
+
+    def launches(
+        self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """A copy unless in place, then the part."""
+        return self._written(call, inputs, outputs, False)
+
+    def _written(
+        self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Sequence[View],
+        guarded: bool,
+    ) -> Sequence[KernelLaunch]:  # fmt: skip
+        op = call.op
+        (x, y, *bounds), (out,) = inputs, outputs
+        before = [] if out.alias_of == x.slot else copies(x, out, guarded)
+        if out.size == 0:
+            return before
+        part = view_by_op(op.getter(), out, (), bounds)
+        assert part is not None
+        if op.set_instead_of_inc:
+            return before + copies(y, part, guarded)
+        program = meaning(Add(), (out.dtype, out.dtype))
+        assert program is not None
+        return before + elementwise(program, [part, y], [part], guarded)
+
+    def writes_updates(self, call: Call[IncSubtensor]) -> bool:
+        """Whether the part is the same in all calls, so that nothing can fail."""
+        return not call.op.host_inputs
+
+    def bind_guarded(self, call: Call[IncSubtensor]) -> BoundKernel:
+        """A launch that writes nothing once the error word is set."""
+        return BoundKernel(_GuardedPart(), call)
+
+
+class _GuardedPart(PartKernel):
+    """The guarded kernels, for new values of shared variables."""
+
+    def launches(
+        self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """As those of :class:`PartKernel`."""
+        return self._written(call, inputs, outputs, True)
+
+
+class InBoundsKernel(CudaKernel[InBounds]):
+    """Copies indices, and reports one that is out of range."""
+
+    name = "cuda.in_bounds"
+    dtypes = _INDEX_DTYPES
+    contiguous_inputs = True
+
+    def launches(
+        self, call: Call[InBounds], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        (x, size), (y,) = inputs, outputs
+        if y.size == 0:
+            return []
+        source = specialised("in_bounds.cu", T=CTYPES[x.dtype])
+        parameters = (
+            x.pointer, y.pointer, y.size, size, Pointer(ERROR_WORD), Pointer(NODE),
+        )  # fmt: skip
+        grid = (blocks_for(y.size, _THREADS),)
+        return [KernelLaunch(source, "in_bounds", grid, (_THREADS,), parameters)]
+
+
+KERNELS: tuple[Row, ...] = (
+    ((IncSubtensor,), (PartKernel(),)),
+    ((InBounds,), (InBoundsKernel(),)),
+)
