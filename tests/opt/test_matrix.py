@@ -45,6 +45,8 @@ FUNCTIONS = [r for r in NODE_RULES if r.pattern is None]
 
 #: Rules that need more around them than an op and its neighbours, and where they are tested.
 ELSEWHERE: dict[str, str] = {
+    "update_of_a_part": "only updates have it: tests/gpu/execution/test_updates_by_index.py",
+    "update_by_index_in_place": "likewise",
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{
         f"local_dnn_{kind}_{what}_merge": "cudnn/test_merge.py: beside cuDNN's convolutions"

@@ -149,3 +149,51 @@ def test_several_index_arrays_and_whole_axes(device: str) -> None:
     wanted = start.copy()
     wanted[:, a, :, b] = 7
     np.testing.assert_array_equal(table.get_value(), wanted)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gradient_descent_touches_the_rows_that_were_read(target: str) -> None:
+    w = symdnn.shared(np.zeros((50, 6), "float32"), "w", shape=(50, 6))
+    i, rate = T.TensorType("int64", (8,))("i"), T.fscalar("rate")
+    cost = T.tanh(w[i]).sum()
+    for scale in (0.1, rate):
+        f = symdnn.function(
+            [i, rate], [], updates=[(w, w - scale * T.grad(cost, w))],
+            mode=symdnn.Mode(target=target), on_unused_input="ignore",
+        )  # fmt: skip
+        shapes = [v.type.shape for n in f.maker.fgraph.toposort() for v in n.outputs]
+        assert shapes.count((50, 6)) == 1
+        assert written(f, i=(8,), rate=()) == 1
+
+
+def test_momentum_and_two_readers_stay_dense() -> None:
+    w, v = (symdnn.shared(np.zeros((50, 6), "float32")) for _ in range(2))
+    i = T.TensorType("int64", (8,))("i")
+    g = T.grad(T.tanh(w[i]).sum(), w)
+    new = 0.9 * v - 0.1 * g
+    for updates in ([(v, new), (w, w + new)], [(w, w - 0.1 * g), (v, g)]):
+        f = symdnn.function([i], [], updates=updates, mode=symdnn.Mode(target="cpu"))
+        ops = [n.op for n in f.maker.fgraph.toposort()]
+        assert not any(isinstance(op, AdvancedIncSubtensor) and op.in_bounds for op in ops)
+
+
+@pytest.mark.parametrize("device", DEVICES, indirect=True)
+@pytest.mark.parametrize("index", ["array", "slice", "negative slice"])
+def test_gradient_descent_on_rows(device: str, index: str) -> None:
+    rng = new_rng()
+    start = rng.standard_normal((9, 4)).astype("float32")
+    at = {"array": np.array([1, 1, -2, 5]), "slice": np.s_[2:5], "negative slice": np.s_[::-2]}
+    with config.change_flags(device=device):
+        w = symdnn.shared(start)
+        read = w[T.constant(at["array"])] if index == "array" else w[at[index]]
+        cost = (T.tanh(read) ** 2).sum()
+        f = symdnn.function([], cost, updates=[(w, w - np.float32(0.5) * T.grad(cost, w))])
+    wanted = np.float64(start)
+    for _ in range(3):
+        rows = wanted[at[index]]
+        slope = 2 * np.tanh(rows) * (1 - np.tanh(rows) ** 2)
+        dense = np.zeros_like(wanted)
+        np.add.at(dense, at[index], slope)
+        assert float(np.asarray(f())) == pytest.approx((np.tanh(rows) ** 2).sum(), rel=1e-5)
+        wanted = wanted - 0.5 * dense
+        np.testing.assert_allclose(w.get_value(), wanted, rtol=1e-5, atol=1e-6)
