@@ -223,16 +223,19 @@ def _give_memory(
         if (old := targets.copied_to(v)) is not None:
             plan.copied[v] = old
         leaves = v in plan.leaving and old is None
-        taken = None if leaves or not in_place else _overwritten(spec, plan, node, i, step)
+        better = None if leaves else result_strides(spec, readers, node, i, shape)
+        strides = plain_strides(v, shape) if better is None else better
+        if leaves or not in_place:
+            taken = None
+        else:
+            taken = _overwritten(spec, plan, node, i, step, strides)
         if taken is not None:
             plan.in_place.setdefault(node, {})[i] = taken
             source = plan.views[node.inputs[taken]]
-            plan.views[v] = View(source.buffer, shape, plain_strides(v, shape), source.offset)
+            plan.views[v] = View(source.buffer, shape, strides, source.offset)
             continue
-        strides = None if leaves else result_strides(spec, readers, node, i, shape)
-        nbytes = byte_count(v, shape) if strides is None else extent(shape, strides)
+        nbytes = byte_count(v, shape) if better is None else extent(shape, better)
         buffer = Buffer(v, "outside" if leaves else "arena", nbytes, step, step)
-        strides = plain_strides(v, shape) if strides is None else strides
         plan.views[v] = View(buffer, shape, strides, static=not leaves)
 
 
@@ -324,8 +327,9 @@ def _overwritten(
     node: Apply,
     output: int,
     step: int,
+    strides: tuple[int, ...],
 ) -> int | None:
-    """The input at its last use whose buffer may take this output, if any."""
+    """The input at its last use whose buffer may take this output, with these strides, if any."""
     v = node.outputs[output]
     taken = set(plan.in_place.get(node, {}).values())
     for k in node.op.may_overwrite.get(output, ()):
@@ -337,7 +341,7 @@ def _overwritten(
             view.buffer.kind == "arena"
             and not _is_transferred(view.buffer)
             and view.static
-            and view.strides == plain_strides(source, view.shape)
+            and view.strides == strides
             and source.type.dtype == v.type.dtype
             and view.shape == spec.shapes[v]
         )

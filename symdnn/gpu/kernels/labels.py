@@ -10,6 +10,7 @@ from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
     NODE,
+    WORKSPACE,
     CudaKernel,
     KernelLaunch,
     Pointer,
@@ -20,6 +21,7 @@ from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.rows import without_axis
 from symdnn.gpu.kernels.scan import count_type, lines_of
 from symdnn.graph.kernel import Call, Row
+from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.take import OneHot
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
@@ -113,16 +115,23 @@ def labelled(
 
 
 class LossGradKernel(CudaKernel[LabelLossGrad]):
-    """All elements as if they were at no label, then those at labels."""
+    """All elements as if they were at no label, then those at labels.
+
+    Where the result overwrites the logits, elements at labels are computed before the others.
+    """
 
     name = "cuda.labels"
     pads_rows = True
     dtypes = frozenset(CTYPES)
 
+    def workspace_bytes(self, call: Call[LabelLossGrad]) -> int:
+        """The elements at labels."""
+        return prod(call.inputs[3].shape) * numpy_dtype(call.outputs[0].dtype).itemsize
+
     def launches(
         self, call: Call[LabelLossGrad], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """An elementwise kernel, and one with a thread for each label."""
+        """An elementwise kernel, and one or two with a thread for each label."""
         axis, (y,) = call.op.axis, outputs
         d, total, labels = (without_axis(inputs[i], axis) for i in (0, 1, 3))
         x = inputs[2]
@@ -139,14 +148,18 @@ class LossGradKernel(CudaKernel[LabelLossGrad]):
             COUNT=count_type([x]),
         )  # fmt: skip
         parameters = (
-            d.pointer, total.pointer, x.pointer, labels.pointer, y.pointer, prod(sizes),
-            x.shape[axis], x.steps[axis], y.steps[axis], Pointer(ERROR_WORD), Pointer(NODE),
+            d.pointer, total.pointer, x.pointer, labels.pointer, y.pointer, Pointer(WORKSPACE),
+            prod(sizes), x.shape[axis], x.steps[axis], y.steps[axis], Pointer(ERROR_WORD),
+            Pointer(NODE),
             *sizes, *d_row, *total_row, *x_row, *label_row, *y_row,
         )  # fmt: skip
         grid = (blocks_for(prod(sizes), _THREADS),)
+        in_place = y.alias_of == x.slot
+        before, after = (["keep_labels"], "put_labels") if in_place else ([], "at_labels")
         return [
+            *(KernelLaunch(source, name, grid, (_THREADS,), parameters) for name in before),
             *elementwise(program, [d, total, x], [y], whole=True),
-            KernelLaunch(source, "at_labels", grid, (_THREADS,), parameters),
+            KernelLaunch(source, after, grid, (_THREADS,), parameters),
         ]
 
 

@@ -6,7 +6,7 @@ are read as they are. It has no gradient, which is taken before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,10 @@ class LabelLossGrad(LabelOp):
         if (d.ndim, total.ndim) != (labels.ndim, labels.ndim):
             raise TypeMismatch(self, "one value for each label", [d, total])
         return TensorType(self.dtype, x.shape)
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {0: (2,)}
 
     def reference(self, d: Array, total: Array, x: Array, labels: Array) -> Array:
         self.rows(x.shape, d.shape, total.shape, labels.shape)

@@ -169,3 +169,19 @@ def test_a_reader_that_wants_c_order_keeps_it() -> None:
     outs = [y.dimshuffle(0, 2, 1, 3).reshape((4, 160)), T.nnet.softmax(y, axis=3)]
     (view,) = views_of([x], outs, "Mul")
     assert view.contiguous
+
+
+@pytest.mark.parametrize("words", [5000, 5001])
+def test_the_gradient_of_scores_takes_their_memory(words: int) -> None:
+    x, w, y = scores(words)
+    labels = T.tensor("int64", (1024,), name="labels")
+    loss = T.nnet.categorical_crossentropy(T.nnet.softmax(y.astype("float32")), labels).mean()
+    gradients = T.grad(loss, [x, w])
+    f = symdnn.function([x, w, labels], [loss, *gradients], mode=symdnn.Mode(target="cuda:sm_90"))
+    (plan,) = f.stages.specialise({v.name: v.type.shape for v in (x, w, labels)})
+    nodes = plan.specialised.segment.nodes
+    (made,) = [n for n in nodes if type(n.op).__name__ == "LabelLossGrad"]
+    assert plan.memory.in_place[made] == {0: 2}
+    view = plan.memory.views[made.outputs[0]]
+    assert view.strides[0] % 16 == 0
+    assert view == plan.memory.views[made.inputs[2]]

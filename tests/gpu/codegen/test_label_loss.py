@@ -39,6 +39,18 @@ def test_the_gradient(shape, axis, dtype):
         assert_close(got, op.compute(*arrays)[0])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("shape", "axis"), [((7, 1000), 1), ((3, 21, 40), 1)])
+def test_the_gradient_overwrites_the_logits(shape, axis, dtype):
+    arrays = drawn(shape, dtype, axis)
+    op = LabelLossGrad(axis, dtype)
+    (wanted,), _ = emulator.run(LossGradKernel(), concrete(op, arrays), arrays)
+    (got,), env = emulator.run(LossGradKernel(), concrete(op, arrays), arrays, [arrays[2]])
+    assert got is arrays[2]
+    assert env.launched[0] == "keep_labels"
+    np.testing.assert_array_equal(got, wanted)
+
+
 def test_a_label_that_is_no_class():
     arrays = drawn((4, 6), "float32", 1)
     call = concrete(LabelLossGrad(1, "float32"), arrays)
