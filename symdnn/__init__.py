@@ -22,10 +22,10 @@ from symdnn.compile.program.mode import Mode
 from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.gradient import hessian, jacobian
-from symdnn.graph.clone import clone
 from symdnn.graph.names.dim import Dim
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
+from symdnn.graph.traverse import clone
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.loss_scale import LossScale
 from symdnn.ops.control.control import ifelse

@@ -1,16 +1,18 @@
-"""Walks over graphs. None of them recurses, so depth is no limit."""
+"""Walks over graphs, and copies of them. None recurses, so depth is no limit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
+from typing import Any
 
+from symdnn.errors import TypeMismatch
 from symdnn.graph.origin import Written
-from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.graph.variable import Apply, Constant, Shared, Variable, as_variable
 
 __all__ = [
-    "ancestors", "clone_graph", "graph_inputs", "in_written_order", "leaves",
+    "ancestors", "clone", "clone_graph", "graph_inputs", "in_written_order", "leaves",
     "needs_more_effects", "parameter_name", "toposort", "written_order",
 ]  # fmt: skip
 
@@ -207,6 +209,44 @@ def clone_graph(
     for v in outputs:
         lookup(v)
     return memo
+
+
+def clone(
+    output: Any,
+    replace: Any = None,
+    strict: bool = True,
+    share_inputs: bool = True,
+    copy_inputs: bool | None = None,
+) -> Any:
+    """``output`` (a variable, a list or a dict of them) with variables replaced: Theano's ``clone``.
+
+    ``replace`` maps variables to expressions; with ``strict`` a replacement must have the type
+    of its variable. With ``share_inputs=False`` the copy has new inputs; the copy of a shared
+    variable has the same storage. ``copy_inputs`` is the old name of ``share_inputs``.
+    """
+    share_inputs = share_inputs if copy_inputs is None else copy_inputs
+    pairs = dict(replace.items() if isinstance(replace, Mapping) else replace or ())
+    new = {old: as_variable(v) for old, v in pairs.items()}
+    if strict:
+        for old, v in new.items():
+            if not old.type.accepts(v.type):
+                raise TypeMismatch("clone", f"{old.type} for {old}", v.type)
+    outputs = [*output.values()] if isinstance(output, Mapping) else output
+    several = isinstance(outputs, list | tuple)
+    outputs = list(outputs) if several else [outputs]
+    memo = clone_graph(outputs, new, _same if share_inputs else _copy)
+    copies = [memo[v] for v in outputs]
+    if isinstance(output, Mapping):
+        return dict(zip(output, copies))
+    return copies if several else copies[0]
+
+
+def _same(v: Variable) -> Variable:
+    return v
+
+
+def _copy(v: Variable) -> Variable:
+    return v if isinstance(v, Constant) else v.clone()
 
 
 def copy_node(node: Apply, inputs: Sequence[Variable]) -> Apply:
