@@ -9,6 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.errors import IndexOutOfRange
 from symdnn.ops.random.random_stream import RandomStreams
+from tests.compile.call.test_files_of_a_call import steady_files
 
 pytestmark = pytest.mark.gpu
 
@@ -282,3 +283,11 @@ def test_rows_of_a_table_and_tables_of_new_shapes():
             for (table,) in (ps, qs):
                 table.set_value(value)
     assert_same(ps, qs)
+
+
+@pytest.mark.usefixtures("card")
+def test_a_call_runs_through_few_files():
+    """Those of the emulated device (test_repeated_calls), and arena, graph, context, driver."""
+    found = steady_files(symdnn.Mode(target="cuda"))
+    assert "gpu/execution/replay.py" in found
+    assert len(found) <= 12, sorted(found)

@@ -10,6 +10,8 @@ from symdnn.errors import NotEvaluable
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+from tests.compile.call.test_files_of_a_call import steady_files
+from tests.gpu import reference_device
 from tests.gpu.reference_device import ReferenceRuntime
 from tests.op_table import load, of_each
 from tests.op_table.record import OpCase
@@ -56,3 +58,11 @@ def test_an_op_between_arguments(case: OpCase) -> None:
 
 def _is_tensor(v: Variable) -> bool:
     return isinstance(v.type, TensorType)
+
+
+def test_a_call_runs_through_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels compute nothing here, and arena and graphs are the tests': a card adds those."""
+    monkeypatch.setattr(reference_device, "_compute", lambda call, inputs, results: None)
+    found = steady_files(symdnn.Mode(target="cuda:sm_90"))
+    assert "gpu/execution/replay.py" in found
+    assert len(found) <= 8, sorted(found)
