@@ -12,7 +12,6 @@ the order in which the reshape is a view.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from symdnn.compile.plan.packing import Buffer
 from symdnn.compile.plan.specialise import Specialised
@@ -26,7 +25,6 @@ from symdnn.compile.plan.views import (
     plain_strides,
 )
 from symdnn.graph.place import HOST
-from symdnn.graph.type import TensorType
 from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.shape import DimShuffle, Reshape
@@ -48,23 +46,6 @@ class Readers(dict[Variable, list[tuple[Apply, int]]]):
         for node in nodes:
             for i, v in enumerate(node.inputs):
                 self.setdefault(v, []).append((node, i))
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """What :meth:`Kernel.accepts` reads of an array: all but memory, which will be aligned."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    itemsize: int
-    contiguous: bool
-    ptr: int = 0
-    owner: None = None
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
 
 
 def result_strides(
@@ -173,11 +154,5 @@ def _reads(spec: Specialised, readers: Readers, node: Apply, i: int, view: View)
             return spec.choices[node].kernel.reads_any_layout
         seen = derived_view(spec, node, view, shape)
         return seen is not None and _is_read_in_place(spec, readers, node.outputs[0], seen)
-    kernel, type_ = spec.choices[node].kernel, node.inputs[i].type
-    if kernel.reads_any_layout:
-        return True
-    assert isinstance(type_, TensorType), "a value of an opaque type has no strides"
-    layout = _Layout(
-        view.shape, view.strides, type_.dtype, int(type_.numpy.itemsize), view.contiguous
-    )
-    return kernel.accepts(i, layout)
+    kernel = spec.choices[node].kernel
+    return kernel.reads_any_layout or kernel.accepts(i, view)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,7 +25,8 @@ __all__ = [
 class View:
     """The part of a buffer that a value has: shape, strides and offset, in bytes.
 
-    If not ``static``, its address is known only at the call.
+    If not ``static``, its address is known only at the call. :meth:`Kernel.accepts` reads it as an
+    array: ``ptr`` is then the distance to aligned memory.
     """
 
     buffer: Buffer
@@ -34,6 +35,34 @@ class View:
     offset: int = 0
     static: bool = True
     is_copy: bool = False
+    owner: ClassVar[None] = None
+
+    @property
+    def ptr(self) -> int:
+        """The address, if the buffer's is 0."""
+        return self.offset
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> str:
+        """The name of the elements' dtype."""
+        return str(self._type.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self._type.numpy.itemsize)
+
+    @property
+    def _type(self) -> TensorType:
+        v = self.buffer.variable
+        assert v is not None, "a workspace has no elements"
+        assert isinstance(v.type, TensorType), "a value of an opaque type has no elements"
+        return v.type
 
     @property
     def contiguous(self) -> bool:
