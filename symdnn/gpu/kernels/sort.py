@@ -58,6 +58,40 @@ def sort_bytes(elements: int, dtype: str) -> int:
     return 2 * _padded(elements * size) + 2 * _padded(elements * 4) + 2 * _padded(counts)
 
 
+class _Lines:
+    """The lines of ``x`` along ``axis``, and where their first elements are written in order."""
+
+    def __init__(self, x: View, axis: int, values: View | None, indices: View | None) -> None:
+        given = (x, values, indices)
+        found = [v for v in given if v is not None]
+        self.x = x
+        self.length, self.kept = x.shape[axis], found[1].shape[axis]
+        self.is_empty = x.size == 0 or found[1].size == 0
+        self.sizes, steps = lines_of(found, axis)
+        self.count = prod(self.sizes)
+        rest = iter(steps)
+        nowhere = (0,) * len(self.sizes)
+        #: Steps of the three arrays between lines.
+        self.outer = [next(rest) if v is not None else nowhere for v in given]
+        #: The first parameters of each kernel, and the last ones.
+        self.pointers = tuple(v.pointer if v is not None else 0 for v in given)
+        along = (v.steps[axis] if v is not None else 0 for v in given)
+        self.strides = (*along, *self.sizes, *(s for steps in self.outer for s in steps))
+        #: Macros of each kernel.
+        self.macros = {
+            "T": CTYPES[x.dtype], "I": CTYPES[indices.dtype] if indices is not None else "i64",
+            "D": len(self.sizes), "COUNT": count_type([x]),
+        }  # fmt: skip
+
+    def keys(self, dtype: str, at: int, flipped: bool) -> tuple[Pointer, ...]:
+        """Addresses of keys, other keys, indices, other indices, from byte ``at`` on."""
+        nbytes = _padded(self.x.size * numpy_dtype(dtype).itemsize), _padded(self.x.size * 4)
+        first = (at, at + nbytes[0])
+        second = tuple(place + sum(nbytes) for place in first)
+        near, far = (second, first) if flipped else (first, second)
+        return tuple(Pointer(WORKSPACE, place) for pair in zip(near, far) for place in pair)
+
+
 def sorted_lines(
     x: View,
     axis: int,
@@ -71,139 +105,94 @@ def sorted_lines(
 
     It uses :func:`sort_bytes` of the workspace from byte ``at`` on.
     """
-    outputs = [v for v in (values, indices) if v is not None]
-    if x.size == 0 or outputs[0].size == 0:
+    lines = _Lines(x, axis, values, indices)
+    if lines.is_empty:
         return []
-    merges = (-(-x.shape[axis] // _TILE_ELEMENTS) - 1).bit_length()
+    merges = (-(-lines.length // _TILE_ELEMENTS) - 1).bit_length()
     if merges * _MERGE_BYTES >= x.itemsize and x.size >= _MIN_RADIX_ELEMENTS:
-        return _by_digits(x, axis, values, indices, largest, at)
-    return _by_merges(x, axis, values, indices, largest, at)
+        return _by_digits(lines, largest, at)
+    return _by_merges(lines, largest, at)
 
 
-def _by_digits(
-    x: View, axis: int, values: View | None, indices: View | None, largest: bool, at: int
-) -> list[KernelLaunch]:
+def _by_digits(lines: _Lines, largest: bool, at: int) -> list[KernelLaunch]:
     """A radix sort, which passes over the elements for each byte of one."""
-    outputs = [v for v in (values, indices) if v is not None]
-    length, kept = x.shape[axis], outputs[0].shape[axis]
-    sizes, steps = lines_of([x, *outputs], axis)
-    lines = prod(sizes)
-    nowhere = (0, (0,) * len(sizes))
-    along = {id(v): (v.steps[axis], s) for v, s in zip([x, *outputs], steps)}
-    (x_step, x_line), *written = (along.get(id(v), nowhere) for v in (x, values, indices))
+    x, count = lines.x, lines.count
     items = max(1, min(_RADIX_ITEMS, _RADIX_BYTES // x.itemsize))
-    tiles = -(-length // (_THREADS * items))
+    tiles = -(-lines.length // (_THREADS * items))
     groups = -(-tiles // _TILE_GROUP)
-    kind = TensorType(x.dtype)
     source = specialised(
-        "lines.cuh", "radix.cu", T=CTYPES[x.dtype], U=f"u{8 * x.itemsize}", ITEMS=items,
-        I=CTYPES[indices.dtype] if indices is not None else "i64", LARGEST=int(largest),
-        FLOATING=int(kind.is_float), SIGNED=int(x.dtype.startswith("int")), D=len(sizes),
-        COUNT=count_type([x]), GROUP=_TILE_GROUP,
+        "lines.cuh", "radix.cu", U=f"u{8 * x.itemsize}", ITEMS=items, LARGEST=int(largest),
+        FLOATING=int(TensorType(x.dtype).is_float), SIGNED=int(x.dtype.startswith("int")),
+        GROUP=_TILE_GROUP, **lines.macros,
     )  # fmt: skip
-    buffers = _buffers(x.size, f"uint{8 * x.itemsize}", at)
-    counts = _padded(4 * _DIGITS * lines * tiles)
-    after = at + 2 * _padded(x.size * x.itemsize) + 2 * _padded(x.size * 4)
+    counts = at + 2 * _padded(x.size * x.itemsize) + 2 * _padded(x.size * 4)
+    totals = counts + _padded(4 * _DIGITS * count * tiles)
 
     def launch(name: str, grid: int, number: int) -> KernelLaunch:
-        keys = buffers[2:4] + buffers[:2] if number % 2 else buffers
         parameters = (
-            x.pointer, *(v.pointer if v is not None else 0 for v in (values, indices)),
-            keys[0], keys[2], keys[1], keys[3], Pointer(WORKSPACE, after),
-            Pointer(WORKSPACE, after + counts), lines, length, kept, tiles, groups, 8 * number,
-            x_step, *(step for step, _ in written), *sizes, *x_line,
-            *(n for _, line in written for n in line),
+            *lines.pointers, *lines.keys(f"uint{8 * x.itemsize}", at, flipped=bool(number % 2)),
+            Pointer(WORKSPACE, counts), Pointer(WORKSPACE, totals), count, lines.length,
+            lines.kept, tiles, groups, 8 * number, *lines.strides,
         )  # fmt: skip
         return KernelLaunch(source, name, (grid,), (_THREADS,), parameters)
 
-    found = []
-    for number in range(x.itemsize):
-        found.append(launch("histogram", lines * tiles, number))
-        found.append(launch("add_up", lines * groups, number))
-        found.append(launch("add_groups", lines, number))
-        found.append(launch("scatter", lines * tiles, number))
-    return [*found, launch("leave", blocks_for(lines * kept, _THREADS), x.itemsize)]
+    grids = {"histogram": count * tiles, "add_up": count * groups, "add_groups": count,
+             "scatter": count * tiles}  # fmt: skip
+    found = [launch(*kernel, number) for number in range(x.itemsize) for kernel in grids.items()]
+    return [*found, launch("leave", blocks_for(count * lines.kept, _THREADS), x.itemsize)]
 
 
-def _by_merges(
-    x: View, axis: int, values: View | None, indices: View | None, largest: bool, at: int
-) -> list[KernelLaunch]:
+def _by_merges(lines: _Lines, largest: bool, at: int) -> list[KernelLaunch]:
     """A sort of tiles, and merges of runs of twice the length each time."""
-    outputs = [v for v in (values, indices) if v is not None]
-    length, kept = x.shape[axis], outputs[0].shape[axis]
-    sizes, steps = lines_of([x, *outputs], axis)
-    lines = prod(sizes)
-    along = {id(v): (v.steps[axis], s) for v, s in zip([x, *outputs], steps)}
-    nowhere = (0, (0,) * len(sizes))
-    x_step, x_line = along[id(x)]
-    values_step, values_line = along.get(id(values), nowhere)
-    indices_step, indices_line = along.get(id(indices), nowhere)
+    x, length = lines.x, lines.length
     key = key_dtype(x.dtype)
     tile = max(2, min(_TILE_ELEMENTS, 1 << max(length - 1, 0).bit_length()))
     source = specialised(
-        "lines.cuh", "sort.cu", T=CTYPES[x.dtype], K=CTYPES[key], TILE=tile, D=len(sizes),
-        I=CTYPES[indices.dtype] if indices is not None else "i64", LARGEST=int(largest),
-        COUNT=count_type([x]),
-    )  # fmt: skip
-    buffers = _buffers(x.size, key, at)
+        "lines.cuh", "sort.cu", K=CTYPES[key], TILE=tile, LARGEST=int(largest), **lines.macros
+    )
 
     def launch(name: str, grid: int, run: int, flipped: bool) -> KernelLaunch:
-        keys = buffers[2:4] + buffers[:2] if flipped else buffers
         parameters = (
-            x.pointer,
-            values.pointer if values is not None else 0,
-            indices.pointer if indices is not None else 0,
-            keys[0], keys[2], keys[1], keys[3], lines, length, kept, run,
-            x_step, values_step, indices_step, *sizes, *x_line, *values_line, *indices_line,
+            *lines.pointers, *lines.keys(key, at, flipped), lines.count, length, lines.kept, run,
+            *lines.strides,
         )  # fmt: skip
         return KernelLaunch(source, name, (grid,), (_THREADS,), parameters)
 
-    pieces = lines * -(-length // tile)
+    pieces = lines.count * -(-length // tile)
     found = [launch("sort_tiles", -(-pieces * tile // _TILE_ELEMENTS), 0, False)]
     run, flipped = tile, False
     while run < length:
         found.append(launch("merge_runs", blocks_for(x.size, _THREADS), run, flipped))
         run, flipped = 2 * run, not flipped
-    return [*found, launch("leave", blocks_for(lines * kept, _THREADS), 0, flipped)]
-
-
-def _buffers(elements: int, key: str, at: int) -> tuple[Pointer, ...]:
-    """Addresses of (keys, indices, other keys, other indices)."""
-    sizes = [_padded(elements * numpy_dtype(key).itemsize), _padded(elements * 4)]
-    places = [at, at + sizes[0], at + sum(sizes), at + 2 * sizes[0] + sizes[1]]
-    return tuple(Pointer(WORKSPACE, place) for place in places)
+    return [*found, launch("leave", blocks_for(lines.count * lines.kept, _THREADS), 0, flipped)]
 
 
 def _best(x: View, axis: int, values: View, indices: View, largest: bool) -> list[KernelLaunch]:
     """The first elements of a sort along ``axis``, without one: lines are read once."""
-    length, kept = x.shape[axis], values.shape[axis]
-    sizes, steps = lines_of([x, values, indices], axis)
-    lines = prod(sizes)
+    lines = _Lines(x, axis, values, indices)
+    length, kept, count = lines.length, lines.kept, lines.count
     vec = max(1, min(_ACCESS_BYTES // x.itemsize, _MAX_ACCESS_ELEMENTS))
-    apart = [s for s, n in zip(steps[0], sizes) if n > 1]
-    near = x.steps[axis] == 1 and length % vec == 0 and x.aligned_to(vec * x.itemsize)
+    apart = [s for s, n in zip(lines.outer[0], lines.sizes) if n > 1]
+    near = lines.strides[0] == 1 and length % vec == 0 and x.aligned_to(vec * x.itemsize)
     if not near or any(s % vec for s in apart):
         vec = 1
     deep = max(2, _BEST_ELEMENTS // vec) if vec > 1 else _BEST_ELEMENTS
     tile = _THREADS * vec * min(deep, 4)
-    chunks = max(1, min(_TARGET_BLOCKS // lines, length // (_CHUNK_TILES * tile)))
+    chunks = max(1, min(_TARGET_BLOCKS // count, length // (_CHUNK_TILES * tile)))
     part = -(-length // (chunks * tile)) * tile
     chunks = -(-length // part)
     source = specialised(
-        "lines.cuh", "top_k.cu", T=CTYPES[x.dtype], I=CTYPES[indices.dtype], VEC=vec,
-        KEY="u64" if x.itemsize == 8 else "u32", THREADS=_THREADS, DEEP=min(deep, 4), D=len(sizes),
-        LARGEST=int(largest), COUNT=count_type([x]),
+        "lines.cuh", "top_k.cu", VEC=vec, KEY="u64" if x.itemsize == 8 else "u32",
+        THREADS=_THREADS, DEEP=min(deep, 4), LARGEST=int(largest), **lines.macros,
     )  # fmt: skip
     keys = Pointer(WORKSPACE, 0)
-    order = Pointer(WORKSPACE, _padded(lines * chunks * kept * (8 if x.itemsize == 8 else 4)))
+    order = Pointer(WORKSPACE, _padded(count * chunks * kept * (8 if x.itemsize == 8 else 4)))
     parameters = (
-        x.pointer, values.pointer, indices.pointer, keys, order, lines, length, kept, chunks, part,
-        x.steps[axis], values.steps[axis], indices.steps[axis], *sizes, *steps[0], *steps[1],
-        *steps[2],
+        *lines.pointers, keys, order, count, length, kept, chunks, part, *lines.strides
     )  # fmt: skip
-    found = [KernelLaunch(source, "top_k", (lines * chunks,), (_THREADS,), parameters)]
+    found = [KernelLaunch(source, "top_k", (count * chunks,), (_THREADS,), parameters)]
     if chunks > 1:
-        found.append(KernelLaunch(source, "second", (lines,), (_THREADS,), parameters))
+        found.append(KernelLaunch(source, "second", (count,), (_THREADS,), parameters))
     return found
 
 
