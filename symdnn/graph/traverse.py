@@ -218,7 +218,7 @@ def clone(
     share_inputs: bool = True,
     copy_inputs: bool | None = None,
 ) -> Any:
-    """``output`` (a variable, a list or a dict of them) with variables replaced: Theano's ``clone``.
+    """``output`` (a variable, a list or a dict of them) with variables replaced (Theano's clone).
 
     ``replace`` maps variables to expressions; with ``strict`` a replacement must have the type
     of its variable. With ``share_inputs=False`` the copy has new inputs; the copy of a shared

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
@@ -113,17 +112,26 @@ _MAX_FORMULA_OPS = 6
 
 def _longer(chain: Chain, groups: Groups) -> tuple[Chain, Apply] | None:
     """The chain with what reads it in the epilogue, and the last node; None where impossible."""
-    formula = _formula(chain.value, groups)
-    if formula:
-        out = formula[-1].outputs[0]
-        program = _composed(chain.value, formula, groups)
-        epilogue = chain.epilogue.then(program, [None])
-        return replace(chain, epilogue=epilogue, value=out), formula[-1]
-    if not groups.context.only_user(chain.value):
-        return None
-    (user,) = groups.fgraph.user_nodes(chain.value)
-    longer = _extended(chain, user, groups) if user in groups.members else None
-    return None if longer is None else (longer, user)
+    nodes = _formula(chain.value, groups)
+    if not nodes:
+        nodes = _readers(chain.value, groups)
+        if len(nodes) != 1:
+            return None
+    out = nodes[-1].outputs[0]
+    known = {chain.value, *(v for n in nodes for v in n.outputs)}
+    read = dict.fromkeys(v for n in nodes for v in n.inputs)
+    others = [v for v in read if v not in known and number_in(v) is None]
+    operands = dict(chain.operands)
+    args: list[Operand | None] = [None]
+    for v in others:
+        found = _operand(chain, v, out, groups)
+        if found is None or found[0] in operands:
+            return None
+        name, operands[name], factor = found
+        args.append(Operand(name, operands[name].type.dtype, factor))
+    epilogue = chain.epilogue.then(_composed([chain.value, *others], nodes, groups), args)
+    longer = replace(chain, epilogue=epilogue, value=out, operands=tuple(operands.items()))
+    return longer, nodes[-1]
 
 
 def _formula(value: Variable, groups: Groups) -> list[Apply]:
@@ -162,10 +170,10 @@ def _is_function_of(node: Apply, known: set[Variable]) -> bool:
     return all(v in known or number_in(v) is not None for v in node.inputs)
 
 
-def _composed(value: Variable, nodes: Sequence[Apply], groups: Groups) -> ScalarProgram:
-    """The program of nodes that compute a function of ``value``."""
-    p = Builder((value.type.dtype,))
-    at = {value: p.input(0)}
+def _composed(values: Sequence[Variable], nodes: Sequence[Apply], groups: Groups) -> ScalarProgram:
+    """The program of nodes that compute a function of ``values`` and numbers, the last's result."""
+    p = Builder(tuple(v.type.dtype for v in values))
+    at = {v: p.input(i) for i, v in enumerate(values)}
     for node in nodes:
         program = groups.members[node].program
         args = [
@@ -174,30 +182,6 @@ def _composed(value: Variable, nodes: Sequence[Apply], groups: Groups) -> Scalar
         ]
         (at[node.outputs[0]],) = p.inline(program, args)
     return p.program([at[nodes[-1].outputs[0]]])
-
-
-def _extended(chain: Chain, user: Apply, groups: Groups) -> Chain | None:
-    """The chain with its only reader ``user`` in the epilogue; None where that is impossible."""
-    (out, *more), pattern = user.outputs, chain.value.type.broadcastable
-    if more or out.type.broadcastable != pattern:
-        return None
-    args: list[Any] = []
-    operands = dict(chain.operands)
-    for v in user.inputs:
-        n = None if v is chain.value else number_in(v)
-        found = None if v is chain.value or n is not None else _operand(chain, v, out, groups)
-        if found is not None:
-            name, variable, factor = found
-            if name in operands:
-                return None
-            operands[name] = variable
-            args.append(Operand(name, variable.type.dtype, factor))
-        elif v is chain.value or n is not None:
-            args.append(n)
-        else:
-            return None
-    epilogue = chain.epilogue.then(groups.members[user].program, args)
-    return replace(chain, epilogue=epilogue, value=out, operands=tuple(operands.items()))
 
 
 def _operand(
