@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from symdnn.config import config
 from symdnn.errors import SymdnnError
+from symdnn.graph.typing import Array
 from symdnn.tuning.allowance import left_ms
 from symdnn.tuning.objective import costs
 
-__all__ = ["Attempt", "Bench", "Limits", "best_of", "measure", "short"]
+__all__ = ["Attempt", "Bench", "Limits", "best_of", "difference", "measure", "short"]
 
 _MAX_FINALISTS = 6
 #: A candidate is not timed again if its first run takes longer than this ratio of the best time
@@ -74,17 +77,40 @@ class Bench(ABC, Generic[C]):
 
     #: Largest error of a right result.
     error_limit: float = 0.0
+    #: The trusted results; None before the first candidate has run.
+    trusted: Sequence[Array] | None = None
 
-    @abstractmethod
+    def results(self, candidate: C) -> Sequence[Array]:
+        """The results of a run, on the host, for the default of :meth:`check`."""
+        raise NotImplementedError
+
     def check(self, candidate: C, good_ms: float) -> tuple[float, float]:
         """Run a candidate once: (error of its result, rough time in milliseconds, 0 if not known).
 
-        Raises :class:`~symdnn.errors.SymdnnError` or ``RuntimeError`` if it fails.
+        The default compares :meth:`results` with those of the first candidate that runs. Raises
+        :class:`~symdnn.errors.SymdnnError` or ``RuntimeError`` if it fails.
         """
+        got = self.results(candidate)
+        if self.trusted is None:
+            self.trusted = got
+        return max(map(difference, self.trusted, got)), 0.0
 
     @abstractmethod
     def time(self, candidate: C, good_ms: float) -> float:
         """Milliseconds of one run; may be an estimate if it is far above ``good_ms``, the best."""
+
+    def tried(self, candidate: C, timed: bool = True, good_ms: float = inf) -> Attempt[C]:
+        """Check a candidate, and time it if its result is right."""
+        try:
+            error, once_ms = self.check(candidate, good_ms)
+            if not error <= self.error_limit:
+                wrong = f"its result is off by {error:.2g}, {self.error_limit:.2g} allowed"
+                return Attempt(candidate, error=error, problem=wrong)
+            if once_ms > min(_LONG_RUN_MS, _LAUNCH_OVERHEAD_MS + _HOPELESS_RATIO * good_ms):
+                return Attempt(candidate, once_ms, error)
+            return Attempt(candidate, self.time(candidate, good_ms) if timed else None, error)
+        except (SymdnnError, RuntimeError, MemoryError) as error:
+            return Attempt(candidate, problem=short(error))
 
     def race(self, candidates: Sequence[C]) -> list[float]:
         """Milliseconds of each candidate, timed again in turn."""
@@ -112,25 +138,12 @@ def _first_round(bench: Bench[C], candidates: Iterable[C], limits: Limits) -> li
         if good < inf and (time.perf_counter() - start) * 1e3 > limits.budget_ms:
             found.append(Attempt(candidate, problem="not reached (dnn.conv.time_budget)"))
             continue
-        one = _attempt(bench, candidate, good)
+        one = bench.tried(candidate, good_ms=good)
         found.append(one)
         ms = _ms(one) if one.usable else inf
         in_vain = 0 if ms < _IMPROVEMENT_RATIO * good else in_vain + 1
         good = min(good, ms)
     return found
-
-
-def _attempt(bench: Bench[C], candidate: C, good_ms: float) -> Attempt[C]:
-    try:
-        error, once_ms = bench.check(candidate, good_ms)
-        if not error <= bench.error_limit:
-            wrong = f"its result is off by {error:.2g}, {bench.error_limit:.2g} allowed"
-            return Attempt(candidate, error=error, problem=wrong)
-        if once_ms > min(_LONG_RUN_MS, _LAUNCH_OVERHEAD_MS + _HOPELESS_RATIO * good_ms):
-            return Attempt(candidate, once_ms, error)
-        return Attempt(candidate, bench.time(candidate, good_ms), error)
-    except (SymdnnError, RuntimeError, MemoryError) as error:
-        return Attempt(candidate, problem=short(error))
 
 
 def _race_finalists(bench: Bench[C], found: Sequence[Attempt[C]]) -> list[Attempt[C]]:
@@ -159,6 +172,23 @@ def best_of(found: Sequence[Attempt[Any]], by: str = "time") -> Attempt[Any] | N
 
 def _ms(a: Attempt[Any]) -> float:
     return inf if a.ms is None else a.ms
+
+
+def difference(want: Array, got: Array) -> float:
+    """The largest difference, relative to the largest value; infinite if only one is finite.
+
+    >>> difference(np.array([1.0, 2.0]), np.array([1.0, 1.5]))
+    0.25
+    """
+    kind = np.complex128 if want.dtype.kind == "c" else np.float64
+    with np.errstate(invalid="ignore"):  # elements that were not written may be any NaN
+        a, b = want.astype(kind), got.astype(kind)
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)):
+        return inf
+    size = float(np.abs(a[finite]).max(initial=0.0))
+    largest = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+    return largest / size if size else (0.0 if largest == 0 else inf)
 
 
 def short(error: BaseException) -> str:

@@ -18,10 +18,10 @@ from math import inf
 from typing import Any, Generic, TypeVar
 
 from symdnn.tuning import allowance, blocked, store
-from symdnn.tuning.attempts import Attempt, best_of
+from symdnn.tuning.attempts import Attempt, Bench, Limits, best_of, measure
 from symdnn.tuning.budget import front
 
-__all__ = ["Answer", "Question", "ChoiceCache", "answer", "plain", "table"]
+__all__ = ["ON_BLOCK_LIST", "Answer", "ChoiceCache", "Question", "answer", "plain", "table"]
 
 C = TypeVar("C")
 V = TypeVar("V")
@@ -39,6 +39,8 @@ class Question(ABC, Generic[C]):
     deterministic: bool = False
     #: Whether a plan for new shapes guesses, and is made again if they return.
     waits: bool = True
+    #: Whether it warns, once, if no candidate is usable.
+    warns: bool = True
 
     @abstractmethod
     def key(self) -> Record | None:
@@ -75,13 +77,31 @@ class Question(ABC, Generic[C]):
         fault = self.fault()
         return fault is not None and blocked.error_of(fault, self.identity(candidate)) is not None
 
+    def block(self, wrong: Attempt[C]) -> None:
+        """Put the candidate of a wrong result on the block list."""
+        fault, c = self.fault(), wrong.candidate
+        if fault is not None:
+            blocked.add(fault, self.identity(c), _name(c), wrong.error or 0.0, wrong.problem)
+
+    def attempts(
+        self, bench: Bench[C], candidates: Iterable[C], limits: Limits | None = None
+    ) -> list[Attempt[C]]:
+        """Measure the candidates that are not on the block list; the others are at the end."""
+        table = [(c, self.is_blocked(c)) for c in candidates]
+        found = measure(bench, [c for c, out in table if not out], limits)
+        return [*found, *(Attempt(c, problem=ON_BLOCK_LIST) for c, out in table if out)]
+
     def refused(self, reasons: Sequence[str]) -> None:
-        """Called if no candidate is usable; warns once."""
-        _say_once(f"nothing could be measured, so it is guessed: {'; '.join(reasons)[:300]}")
+        """Called if no candidate is usable."""
+        if self.warns:
+            _say_once(f"nothing could be measured, so it is guessed: {'; '.join(reasons)[:300]}")
 
     def not_allowed(self, reason: str) -> None:
         """Called with the reason if measuring is not allowed."""
 
+
+#: The problem of candidates on the block list.
+ON_BLOCK_LIST = "it is on the block list: its result was wrong"
 
 _NO_STORE = "deterministic=more needs measured choices on disk, and dnn.conv.tuning_cache is off"
 
@@ -206,12 +226,9 @@ def _may_measure(question: Question[Any], key: Record | None) -> bool:
 def _block_wrong(question: Question[C], table: Sequence[Attempt[C]]) -> None:
     """Put wrong candidates on the block list, unless most disagree with the trusted result."""
     wrong = [a for a in table if a.wrong]
-    fault = question.fault() if wrong else None
-    if fault is None or len(wrong) >= sum(a.usable for a in table):
-        return
-    for a in wrong:
-        name, identity = _name(a.candidate), question.identity(a.candidate)
-        blocked.add(fault, identity, name, a.error or 0.0, a.problem)
+    if len(wrong) < sum(a.usable for a in table):
+        for a in wrong:
+            question.block(a)
 
 
 def _name(candidate: Any) -> str:
@@ -253,6 +270,9 @@ class ChoiceCache(Generic[V]):
                     self._choices.popitem(last=False)
             self._choices.move_to_end(key)
             return self._choices[key]
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._choices
 
     def drop(self, key: Hashable) -> None:
         """Drop the choice for ``key``, if there is one."""

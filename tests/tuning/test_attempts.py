@@ -2,10 +2,11 @@
 
 from math import inf
 
+import numpy as np
 import pytest
 
 from symdnn.errors import SymdnnError
-from symdnn.tuning.attempts import Attempt, Bench, Limits, best_of, measure
+from symdnn.tuning.attempts import Attempt, Bench, Limits, best_of, difference, measure
 
 
 class Scripted(Bench):
@@ -72,3 +73,13 @@ def test_the_best_by_time_memory_energy():
     assert best_of(table, "memory").candidate is small
     assert best_of(table, "energy").candidate is small
     assert best_of([Attempt(small, inf, problem="wrong")]) is None
+
+
+def test_what_is_not_finite_in_both_agrees():
+    a = np.array([1.0, np.nan, np.inf])
+    assert difference(a, a * (1 + 1e-6)) < 1e-5
+    assert difference(a, np.array([1.0, 1.0, np.inf])) == np.inf
+    assert difference(a, a * 1.1) == pytest.approx(0.1)
+    zeros = np.zeros(3)
+    assert difference(zeros, zeros) == 0
+    assert difference(zeros, zeros + 1e-9) == np.inf

@@ -32,7 +32,7 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
-from symdnn.tuning.attempts import Attempt, Bench, measure
+from symdnn.tuning.attempts import Attempt, Bench
 from symdnn.tuning.question import Question, answer
 
 __all__ = ["ConvKernel", "post_ops", "KERNELS"]
@@ -295,26 +295,26 @@ class _LayoutQuestion(Question[_LayoutChoice]):
 
     family = "oneDNN convolution"
     waits = False  # nothing keeps what a plan has guessed meanwhile
+    warns = False  # the guess runs
 
     def __init__(self, call: Call, ways: list[_LayoutChoice]) -> None:
         self.call, self.ways = call, ways
+        types = [str(t) for t in (*call.inputs, *call.outputs)]
+        self.asked = {"op": str(call.op), "types": types}
+        found = library.facts()
+        self.version, self.isa = found.get("onednn"), found.get("isa")
 
     def key(self) -> dict[str, Any] | None:
         """The call, the processor, oneDNN's version, and the number of threads."""
-        known = library.facts()
         return {
-            "cpu": jit.processor_digest(), "onednn": known.get("onednn"), "isa": known.get("isa"),
-            "threads": thread_pools.set_threads(), "op": str(self.call.op),
-            "types": [str(t) for t in (*self.call.inputs, *self.call.outputs)],
-            "among": [w.name for w in self.ways],
+            "cpu": jit.processor_digest(), "onednn": self.version, "isa": self.isa,
+            "threads": thread_pools.set_threads(), "among": [w.name for w in self.ways],
+            **self.asked,
         }  # fmt: skip
 
     def fault(self) -> dict[str, Any]:
         """The call, oneDNN's version and instruction set."""
-        known = library.facts()
-        made = {"library": "oneDNN", "version": known.get("onednn"), "arch": known.get("isa")}
-        types = [str(t) for t in (*self.call.inputs, *self.call.outputs)]
-        return {**made, "op": str(self.call.op), "types": types}
+        return {"library": "oneDNN", "version": self.version, "arch": self.isa, **self.asked}
 
     def identity(self, candidate: _LayoutChoice) -> Any:
         """The layout's name."""
@@ -322,8 +322,7 @@ class _LayoutQuestion(Question[_LayoutChoice]):
 
     def measured(self) -> tuple[list[Attempt[_LayoutChoice]], str]:
         """The attempts; the guess is first, since results are compared with its."""
-        ways = [w for w in self.ways if not self.is_blocked(w)]
-        return measure(_LayoutBench(self.call, ways), ways), ""
+        return self.attempts(_LayoutBench(self.call, self.ways), self.ways), ""
 
     def record(self, best: Attempt[_LayoutChoice]) -> dict[str, Any]:
         """The layout's name."""
@@ -333,9 +332,6 @@ class _LayoutQuestion(Question[_LayoutChoice]):
         """The layout, if oneDNN still has a primitive for it."""
         named = (w for w in self.ways if w.name == record.get("name") and not self.is_blocked(w))
         return next((Attempt(w, float(record["ms"])) for w in named), None)
-
-    def refused(self, reasons: Sequence[str]) -> None:
-        """Nothing: the guess runs."""
 
 
 class _LayoutBench(Bench[_LayoutChoice]):
@@ -348,17 +344,11 @@ class _LayoutBench(Bench[_LayoutChoice]):
         self.outputs = [np.zeros(t.shape, t.numpy) for t in call.outputs]
         self.scratch = np.empty(max(w.workspace_bytes for w in ways) + 64, np.uint8)
         self.launchers = {w.name: w.planned.launcher() for w in ways}
-        self._wanted: list[Any] | None = None
 
-    def check(self, candidate: _LayoutChoice, good_ms: float) -> tuple[float, float]:
-        """The relative error against the guess's results. The run also warms up the caches."""
+    def results(self, candidate: _LayoutChoice) -> list[Any]:
+        """The outputs of a run, which also warms up the caches."""
         self._ms(candidate)
-        got = [y.astype(np.float64) for y in self.outputs]
-        if self._wanted is None:
-            self._wanted = got
-        pairs = zip(self._wanted, got, strict=True)
-        errors = (np.linalg.norm(a - b) / (np.linalg.norm(a) or 1.0) for a, b in pairs)
-        return float(max(errors)), 0.0
+        return [y.copy() for y in self.outputs]
 
     def time(self, candidate: _LayoutChoice, good_ms: float) -> float:
         """The shortest time of three runs."""

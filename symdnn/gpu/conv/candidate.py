@@ -40,6 +40,14 @@ class Candidate:
     plan: GraphPlan | None = None
     flip_by_copy: bool = False
 
+    @classmethod
+    def of_plan(cls, plan: GraphPlan, flip_by_copy: bool) -> Candidate:
+        """A plan of the graph API as a candidate."""
+        return cls(
+            "graph", plan.name, plan.workspace_bytes, plan.deterministic, plan=plan,
+            flip_by_copy=flip_by_copy,
+        )  # fmt: skip
+
     @property
     def key(self) -> Key:
         """The key, which is the same for all shapes."""

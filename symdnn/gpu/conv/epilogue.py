@@ -15,7 +15,7 @@ The fused kernel of the graph API is used
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
@@ -35,6 +35,7 @@ from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_context, query_cudnn
 from symdnn.graph.type import numpy_dtype
+from symdnn.graph.typing import Array
 from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, short
 from symdnn.tuning.question import ChoiceCache, Question, answer, plain
@@ -69,6 +70,13 @@ class Fused:
     def name(self) -> str:
         """The name of cuDNN's plan."""
         return self.candidate.name
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether it is within the workspace limit, and not on the block list."""
+        s, c = self.signature, self.candidate
+        small = not s.workspace_limit or c.workspace_bytes <= s.workspace_limit
+        return small and not why_blocked(s, c, self.epilogue)
 
     def prepared(self, handle: Any) -> CandidateRun:
         """A launch ``run(env, arrays)``; the arrays include ``bias`` and ``residual``."""
@@ -146,16 +154,12 @@ def _replayed(s: ConvSignature, epilogue: Epilogue, handle: int) -> Fused | None
     the flag ``dnn.conv.on_unsupported`` demands it.
     """
     assert isinstance(s.wanted, Recorded)
-    record = s.wanted.record
-    if not record.get("epilogue"):
+    if not s.wanted.record.get("epilogue"):
         return None
-    plan, flip = plan_of(record["plan"]), bool(record["flip_by_copy"])
-    c = Candidate("graph", plan.name, plan.workspace_bytes, plan.deterministic, plan=plan,
-                  flip_by_copy=flip)  # fmt: skip
-    fused = Fused(s, epilogue, c)
+    fused = _of_record(s, epilogue, s.wanted.record)
     try:
         fused.prepared(handle)  # builds it
-        problem = "" if _allowed(s, c, epilogue) else "its workspace, or the block list"
+        problem = "" if fused.is_allowed else "its workspace, or the block list"
     except (SymdnnError, RuntimeError) as error:
         problem = short(error)
     if not problem:
@@ -177,15 +181,10 @@ def _fused(s: ConvSignature, epilogue: Epilogue, handle: int, most: int) -> list
     """Fused kernels within the limits, of the first ``most`` by cuDNN's heuristics."""
     for form in [s, replace(s, flip=False)][: 1 + s.flip]:
         plans, _ = graph.plans(conv_graph(form, epilogue), handle, most=most)
-        found = [
-            Candidate(
-                "graph", p.name, p.workspace_bytes, p.deterministic, plan=p,
-                flip_by_copy=form.flip != s.flip,
-            )
-            for p in plans
-        ]  # fmt: skip
+        flip = form.flip != s.flip
+        found = [Fused(s, epilogue, Candidate.of_plan(plan, flip)) for plan in plans]
         if found:
-            return [Fused(s, epilogue, c) for c in found if _allowed(s, c, epilogue)]
+            return [f for f in found if f.is_allowed]
     return []
 
 
@@ -195,10 +194,10 @@ def _first_fused(s: ConvSignature, epilogue: Epilogue, handle: int) -> Fused | N
     return next(found, None)
 
 
-def _allowed(s: ConvSignature, c: Candidate, epilogue: Epilogue) -> bool:
-    """Whether a fused kernel is within the workspace limit, and not on the block list."""
-    small = not s.workspace_limit or c.workspace_bytes <= s.workspace_limit
-    return small and not why_blocked(s, c, epilogue)
+def _of_record(s: ConvSignature, epilogue: Epilogue, record: dict[str, Any]) -> Fused:
+    """The fused kernel of a record, which is not built yet."""
+    flip = bool(record["flip_by_copy"])
+    return Fused(s, epilogue, Candidate.of_plan(plan_of(record["plan"]), flip))
 
 
 def _timed(
@@ -214,6 +213,7 @@ class _EpilogueQuestion(Question[Any]):
     """The fastest of two unfused kernels and all fused ones."""
 
     family = "convolution with an epilogue"
+    warns = False  # two kernels run
 
     def __init__(
         self, s: ConvSignature, epilogue: Epilogue, handle: int, unfused: Callable[[], Trial]
@@ -242,11 +242,13 @@ class _EpilogueQuestion(Question[Any]):
         if not fused:
             return [Attempt(two, 0.0)], ""
         try:
-            with _EpilogueBench(queried_context(), self.signature, self.epilogue, two) as bench:
+            with _EpilogueBench(queried_context(), self.signature, self.epilogue) as bench:
                 trials: list[Any] = [two, *fused]
                 table = attempts.measure(bench, trials)
         except (SymdnnError, RuntimeError) as error:
             return [], short(error)
+        if not table[0].usable:  # then nothing was compared with it
+            return [], table[0].problem
         self._two_ms = table[0].ms
         return [replace(a, candidate=self._timed(a.candidate, a.ms)) for a in table], ""
 
@@ -270,10 +272,8 @@ class _EpilogueQuestion(Question[Any]):
             self._two_ms, ms = record["two_ms"], record["ms"]
             if record["plan"] is None:
                 return Attempt(Trial(0, lambda env, arrays: None), ms)
-            plan, flip = plan_of(record["plan"]), bool(record["flip_by_copy"])
-            c = Candidate("graph", plan.name, plan.workspace_bytes, plan.deterministic, plan=plan,
-                          flip_by_copy=flip)  # fmt: skip
-            fused = Fused(self.signature, self.epilogue, c, ms, self._two_ms)
+            found = _of_record(self.signature, self.epilogue, record)
+            fused = replace(found, ms=ms, unfused_ms=self._two_ms)
             if fused.total_bytes > free_bytes():
                 return None
             fused.prepared(self.handle)  # builds it
@@ -281,17 +281,16 @@ class _EpilogueQuestion(Question[Any]):
             return None
         return Attempt(fused, ms)
 
-    def refused(self, reasons: Sequence[str]) -> None:
-        """Nothing: two kernels run, without a report."""
-
 
 class _EpilogueBench(Bench):
-    """A bench with an epilogue's operands, and the result of two kernels as the reference."""
+    """A bench with an epilogue's operands, whose results are compared with the first candidate's.
 
-    def __init__(self, context: Any, s: ConvSignature, epilogue: Epilogue, two: Trial) -> None:
+    That is the two kernels.
+    """
+
+    def __init__(self, context: Any, s: ConvSignature, epilogue: Epilogue) -> None:
         super().__init__(context, s)
-        self.epilogue, self._two = epilogue, two
-        self._wanted: Any = None
+        self.epilogue = epilogue
 
     def __enter__(self) -> _EpilogueBench:
         super().__enter__()
@@ -323,14 +322,10 @@ class _EpilogueBench(Bench):
         return int(candidate.total_bytes)
 
     def check(self, candidate: Any, good_ms: float = inf) -> tuple[float, float]:
-        """The relative difference of the result from that of two kernels."""
-        if self._wanted is None:
-            self._wanted = self._result(self._two)
-        got = self._result(candidate)
-        scale = float(np.linalg.norm(self._wanted)) or 1.0
-        return float(np.linalg.norm(got - self._wanted)) / scale, 0.0
+        """The difference from the result of two kernels, on the host."""
+        return attempts.Bench.check(self, candidate, good_ms)
 
-    def _result(self, candidate: Any) -> Any:
+    def results(self, candidate: Any) -> list[Array]:
         """The first and the last elements of a run's result."""
         run = self._run(candidate)
         y = self.arrays["y"]
@@ -342,5 +337,5 @@ class _EpilogueBench(Bench):
         for start in {0, y.size - n}:
             part = np.empty(n, numpy_dtype(y.dtype))
             self._driver.cuMemcpyDtoH(part.ctypes.data, y.ptr + start * y.itemsize, part.nbytes)
-            parts.append(part.astype(np.float64))
-        return np.concatenate(parts)
+            parts.append(part)
+        return parts

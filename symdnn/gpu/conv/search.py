@@ -145,12 +145,7 @@ class Search:
         if self.signature.deterministic and not plan.deterministic:
             self._refuse(plan.name, "it is not deterministic")
             return None
-        return self._fitting(
-            Candidate(
-                "graph", plan.name, plan.workspace_bytes, plan.deterministic, plan=plan,
-                flip_by_copy=flip_by_copy,
-            )
-        )  # fmt: skip
+        return self._fitting(Candidate.of_plan(plan, flip_by_copy))
 
     # -- both -------------------------------------------------------------------------------------
 

@@ -325,6 +325,14 @@ def device_key() -> dict[str, Any] | None:
     return None if found is None else {"gpu": found.name, "driver": list(driver().version or ())}
 
 
+def library_key(library: str, version: int) -> dict[str, Any] | None:
+    """A library on this architecture, for keys of the block list; None without a device."""
+    found = existing_context()
+    if found is None:
+        return None
+    return {"library": library, "version": version, "arch": ".".join(map(str, found.capability))}
+
+
 def context(index: int = 0) -> Context:
     """The process's context of device ``index``; raises :class:`CudaUnavailable`."""
     with _contexts_lock:

@@ -9,22 +9,19 @@ timed: the fastest algorithm, and so the last bits, may differ between processes
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import inf
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from symdnn.config import config
 from symdnn.gpu.binding import libcublaslt
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.clock import is_capturing, race_ms, replay_ms
-from symdnn.gpu.device.context import device_key
+from symdnn.gpu.device.context import device_key, library_key
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
-from symdnn.tuning.attempts import Attempt, Bench, measure
-from symdnn.tuning.question import Question, answer, plain
+from symdnn.graph.typing import Array
+from symdnn.tuning.attempts import Attempt, Bench
+from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
@@ -70,11 +67,7 @@ class GemmChoice:
         return f"{self.signature}: {self.algorithm}, {self.why}"
 
 
-#: The oldest choice is dropped beyond so many.
-_MAX_CHOICES = 4096
-
-_chosen: dict[tuple[int, GemmSignature, str], GemmChoice] = {}
-_lock = threading.Lock()
+_choices: ChoiceCache[GemmChoice] = ChoiceCache()
 
 
 def mode_by_flags() -> str:
@@ -83,15 +76,13 @@ def mode_by_flags() -> str:
 
 
 def chosen() -> list[GemmChoice]:
-    """All choices of this process, in the order in which they were made."""
-    with _lock:
-        return list(_chosen.values())
+    """All choices of this process, the last used one at the end."""
+    return _choices.values()
 
 
 def forget() -> None:
     """Drop all choices of this process."""
-    with _lock:
-        _chosen.clear()
+    _choices.clear()
 
 
 def choose(
@@ -99,38 +90,36 @@ def choose(
 ) -> GemmChoice:
     """The choice for a GEMM, which is measured on these addresses, or remembered.
 
+    While a graph is captured nothing can be measured: then it is a guess that is not remembered.
     Raises :class:`~symdnn.gpu.binding.libcublaslt.CublasError` where cuBLASLt has no algorithm.
     """
     key = (env.cublaslt, plan.signature, mode)
-    found = _chosen.get(key)
-    if found is not None:
-        return found
-    if mode == "time" and not is_capturing(env):
-        made = _timed(plan, env, at, factors)
-    else:
-        made = GemmChoice(plan.signature, "guess", plan.algorithms(1)[0])
-    if made.mode == mode:
-        with _lock:
-            _chosen[key] = made
-            if len(_chosen) > _MAX_CHOICES:
-                del _chosen[next(iter(_chosen))]
-    return made
+    if mode != "time":
+        return _choices.get(key, lambda: _guessed(plan))
+    if key not in _choices and is_capturing(env):
+        return _guessed(plan)
+    return _choices.get(key, lambda: _timed(_GemmQuestion(plan, env, at, factors)))
 
 
-def _timed(plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]) -> GemmChoice:
+def _guessed(plan: GemmPlan) -> GemmChoice:
+    """The heuristics' first algorithm."""
+    return GemmChoice(plan.signature, "guess", plan.algorithms(1)[0])
+
+
+def _timed(question: _GemmQuestion) -> GemmChoice:
     """The fastest on these operands; the heuristics' first if none could be timed."""
-    question = _GemmQuestion(plan, env, at, factors)
     found = answer(question)
     if found is None:
-        return GemmChoice(plan.signature, "time", plan.algorithms(1)[0], (None,))
+        return replace(_guessed(question.plan), mode="time", ms=(None,))
     algorithm: GemmAlgorithm = found.attempt.candidate
-    return GemmChoice(plan.signature, "time", algorithm, question.ms)
+    return GemmChoice(question.plan.signature, "time", algorithm, question.ms)
 
 
 class _GemmQuestion(Question[GemmAlgorithm]):
     """The fastest of the heuristics' first algorithms."""
 
     family = "matrix product"
+    warns = False  # the heuristics' first algorithm runs, and reports its own errors
 
     def __init__(self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> None:
         self.plan, self._operands = plan, (env, at, factors)
@@ -145,11 +134,10 @@ class _GemmQuestion(Question[GemmAlgorithm]):
         version = {"cublaslt": libcublaslt.version(), "candidates": _CANDIDATE_COUNT}
         return {**here, **version, "product": plain(asdict(self.plan.signature))}
 
-    def fault(self) -> dict[str, Any]:
+    def fault(self) -> dict[str, Any] | None:
         """The signature, cuBLASLt's version, the architecture."""
-        arch = ".".join(map(str, self._operands[0].context.capability))
-        made = {"library": "cublaslt", "version": libcublaslt.version(), "arch": arch}
-        return {**made, "product": plain(asdict(self.plan.signature))}
+        made = library_key("cublaslt", libcublaslt.version())
+        return made and {**made, "product": plain(asdict(self.plan.signature))}
 
     def identity(self, candidate: GemmAlgorithm) -> Any:
         """The algorithm's data."""
@@ -158,8 +146,7 @@ class _GemmQuestion(Question[GemmAlgorithm]):
     def measured(self) -> tuple[list[Attempt[GemmAlgorithm]], str]:
         """All candidates, with the result of the first as the reference."""
         bench = _GemmBench(self.plan, *self._operands)
-        found = self.plan.algorithms(_CANDIDATE_COUNT)
-        table = measure(bench, [a for a in found if not self.is_blocked(a)])
+        table = self.attempts(bench, self.plan.algorithms(_CANDIDATE_COUNT))
         self.ms = tuple(a.ms if a.usable else None for a in table)
         return table, ""
 
@@ -175,9 +162,6 @@ class _GemmQuestion(Question[GemmAlgorithm]):
                 return Attempt(algorithm, record.get("ms"))
         return None
 
-    def refused(self, reasons: Sequence[str]) -> None:
-        """Nothing: the heuristics' first algorithm runs, and reports its own errors."""
-
 
 def _words(algorithm: GemmAlgorithm) -> dict[str, Any]:
     words = [int(w) for w in algorithm.data.data]
@@ -186,31 +170,37 @@ def _words(algorithm: GemmAlgorithm) -> dict[str, Any]:
 
 
 class _GemmBench(Bench[GemmAlgorithm]):
-    """Runs candidates on the call's operands, with results in memory of its own."""
+    """Runs candidates on the call's operands; results have memory of their own."""
 
     def __init__(
         self, plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]
     ) -> None:
         s = plan.signature
         self.plan, self.env, self.factors = plan, env, factors
-        self.results = _Results(s, env, at)
-        self._wanted: list[Any] | None = None
         narrow = s.result in ("float16", "bfloat16")
         self.error_limit = _TOLERANCE[s.result if narrow else s.compute]
+        self.d = env.empty((max(s.d.ld * s.d.columns, s.batch * s.d.batch_offset),), s.result)
+        if s.d.ld > s.d.rows:
+            env.zero(self.d.ptr, self.d.nbytes)  # what lies between columns is compared too
+        # The epilogue "bgrad" also writes sums over an operand.
+        self.sums = env.empty((s.d.rows,), s.result) if s.epilogue.startswith("bgrad") else None
+        bias = at.bias if self.sums is None else self.sums.ptr
+        self.at = replace(at, d=self.d.ptr, bias=bias, c=at.c or self.d.ptr)
 
     def _enqueuing(self, algorithm: GemmAlgorithm) -> Callable[[], None]:
-        plan, at, env = self.plan, self.results.at, self.env
+        plan, at, env = self.plan, self.at, self.env
         return lambda: plan.run(algorithm, at, self.factors, env.workspace, env.stream)
 
-    def check(self, candidate: GemmAlgorithm, good_ms: float) -> tuple[float, float]:
-        """The difference of the result from that of the first candidate that runs."""
-        got = self.results.of(self._enqueuing(candidate))
-        if self._wanted is None:
-            self._wanted = got
-            return 0.0, 0.0
-        return max(
-            _difference(np.asarray(a), np.asarray(b)) for a, b in zip(self._wanted, got)
-        ), 0.0
+    def results(self, candidate: GemmAlgorithm) -> list[Array]:
+        """Both ends of the result, and the sums."""
+        self._enqueuing(candidate)()
+        last = self.d.size - _COMPARED_ELEMENTS
+        ends = [self._part(0), self._part(last)] if last > _COMPARED_ELEMENTS else [self.d]
+        return [self.env.download(x) for x in (*ends, self.sums) if x is not None]
+
+    def _part(self, start: int) -> RawArray:
+        at = self.d.ptr + start * self.d.itemsize
+        return RawArray(at, (_COMPARED_ELEMENTS,), self.d.dtype, owner=self.d)
 
     def time(self, candidate: GemmAlgorithm, good_ms: float) -> float:
         """By replays of a graph."""
@@ -219,45 +209,3 @@ class _GemmBench(Bench[GemmAlgorithm]):
     def race(self, candidates: Sequence[GemmAlgorithm]) -> list[float]:
         """By replays in turn."""
         return race_ms(self.env, [self._enqueuing(c) for c in candidates])
-
-
-class _Results:
-    """Memory for the results of trials, which must not overwrite the program's."""
-
-    def __init__(self, s: GemmSignature, env: LaunchEnv, at: Pointers) -> None:
-        self.env = env
-        size = max(s.d.ld * s.d.columns, s.batch * s.d.batch_offset)
-        self.d = env.empty((size,), s.result)
-        if s.d.ld > s.d.rows:
-            env.zero(self.d.ptr, self.d.nbytes)  # what lies between columns is compared too
-        # The epilogue "bgrad" also writes sums over an operand.
-        self.sums = env.empty((s.d.rows,), s.result) if s.epilogue.startswith("bgrad") else None
-        bias = at.bias if self.sums is None else self.sums.ptr
-        self.at = replace(at, d=self.d.ptr, bias=bias, c=at.c or self.d.ptr)
-
-    def of(self, enqueue: Callable[[], None]) -> list[Any]:
-        """The outputs of a trial on the host: both ends of the result, and the sums."""
-        enqueue()
-        n = self.d.size
-        ends = (
-            [self.d]
-            if n <= 2 * _COMPARED_ELEMENTS
-            else [self._part(0), self._part(n - _COMPARED_ELEMENTS)]
-        )
-        return [self.env.download(x) for x in (*ends, self.sums) if x is not None]
-
-    def _part(self, start: int) -> RawArray:
-        at = self.d.ptr + start * self.d.itemsize
-        return RawArray(at, (_COMPARED_ELEMENTS,), self.d.dtype, owner=self.d)
-
-
-def _difference(want: Any, got: Any) -> float:
-    """The largest difference, relative to the largest value; infinite if only one is finite."""
-    kind = np.complex128 if want.dtype.kind == "c" else np.float64
-    a, b = want.astype(kind), got.astype(kind)
-    finite = np.isfinite(a)
-    if not np.array_equal(finite, np.isfinite(b)):
-        return inf
-    size = float(np.abs(a[finite]).max(initial=0.0))
-    largest = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
-    return largest / size if size else (0.0 if largest == 0 else inf)

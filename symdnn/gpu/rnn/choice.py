@@ -12,20 +12,18 @@ get the same algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from math import inf
 from typing import Any
 
-from symdnn.errors import SymdnnError, UnsupportedAlgorithm
+from symdnn.errors import UnsupportedAlgorithm
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.version import with_version
-from symdnn.gpu.device.context import device_key, existing_context
+from symdnn.gpu.device.context import device_key, library_key
 from symdnn.gpu.rnn.signature import ALGORITHMS, RNNSignature
 from symdnn.gpu.rnn.trial import Trial
-from symdnn.tuning import blocked
-from symdnn.tuning.attempts import Attempt, Bench, measure
-from symdnn.tuning.question import ChoiceCache, Question, answer, plain
+from symdnn.tuning.attempts import Attempt, Bench
+from symdnn.tuning.question import ON_BLOCK_LIST, ChoiceCache, Question, answer, plain
 
 __all__ = ["Choice", "choose", "forget"]
 
@@ -81,50 +79,27 @@ def forget() -> None:
 
 
 def _chosen(net: RNNSignature, lengths: bool, wish: str, device: int) -> Choice:
-    tried = _unless_blocked(net, lengths, Trial(net, lengths, device).tried)
+    question = _RNNQuestion(net, lengths, Trial(net, lengths, device))
     if wish == "time_once":
-        return _fastest(net, lengths, tried)
+        return _fastest(question)
     if wish == "guess":
-        return _first(tried, guesses(net, lengths))
-    found = tried(wish, False)
-    if found.problem:
-        works = [w for w in ALGORITHMS if w != wish and not tried(w, False).problem]
+        return _first(question, guesses(net, lengths))
+    table = {wish: question.checked(wish)}
+    if table[wish].problem:
+        table |= {w: question.checked(w) for w in ALGORITHMS if w != wish}
         error = UnsupportedAlgorithm(
-            f"the algorithm {wish} can't be taken for {net}: {found.problem}. These can: "
-            f"{', '.join(works)}"
+            f"the algorithm {wish} can't be taken for {net}: {table[wish].problem}. These can: "
+            f"{', '.join(w for w in ALGORITHMS if not table[w].problem)}"
         )
-        others = (tried(w, False) for w in ALGORITHMS if w not in works)
-        error.add_note("\n".join(["  Tried:", *(f"    {_shown(a)}" for a in others)]))
+        wrong = (f"    {_shown(a)}" for a in table.values() if a.problem)
+        error.add_note("\n".join(["  Tried:", *wrong]))
         raise with_version(error)
     return Choice(ALGORITHMS[wish], "the user's choice; its result was checked against standard")
 
 
-_Try = Callable[[str, bool], Attempt[str]]
-
-
-def _unless_blocked(net: RNNSignature, lengths: bool, tried: _Try) -> _Try:
-    """Trials of algorithms that are not on the block list, where wrong ones are put."""
-    here = existing_context()
-    if here is None:
-        return tried
-    arch = ".".join(map(str, here.capability))
-    made = {"library": "cudnn", "version": int(libcudnn.cudnnGetVersion()), "arch": arch}
-    question = {**made, "net": plain(asdict(net)), "lengths": lengths}
-
-    def one(word: str, timed: bool) -> Attempt[str]:
-        if word != "standard" and blocked.error_of(question, word) is not None:
-            return Attempt(word, problem="it is on the block list: its result was wrong")
-        found = tried(word, timed)
-        if found.wrong:
-            blocked.add(question, word, word, found.error or 0.0, found.problem)
-        return found
-
-    return one
-
-
-def _fastest(net: RNNSignature, lengths: bool, tried: _Try) -> Choice:
+def _fastest(question: _RNNQuestion) -> Choice:
     """The fastest algorithm with a right result; ``standard`` if nothing could be timed."""
-    found = answer(_RNNQuestion(net, lengths, tried))
+    found = answer(question)
     if found is None:
         return Choice(ALGORITHMS["standard"], "time_once, nothing could be timed")
     source = "time_once" if found.table else "time_once, measured before"
@@ -132,26 +107,48 @@ def _fastest(net: RNNSignature, lengths: bool, tried: _Try) -> Choice:
     return Choice(ALGORITHMS[one.candidate], source, one.ms, tuple(found.table))
 
 
+def _first(question: _RNNQuestion, order: Iterator[str]) -> Choice:
+    """The first algorithm in this order with a right result."""
+    found = []
+    for word in order:
+        found.append(question.checked(word))
+        if not found[-1].problem:
+            break
+    best = "standard" if found[-1].problem else found[-1].candidate
+    return Choice(ALGORITHMS[best], "guess", None, tuple(found))
+
+
 class _RNNQuestion(Question[str]):
-    """The fastest of cuDNN's algorithms for a signature."""
+    """The fastest of cuDNN's algorithms for a signature, by the flag's words."""
 
     family = "recurrent network"
+    warns = False  # the standard algorithm runs
 
-    def __init__(self, net: RNNSignature, lengths: bool, tried: _Try) -> None:
-        self.net, self.lengths, self.tried = net, lengths, tried
+    def __init__(self, net: RNNSignature, lengths: bool, trial: Bench[str]) -> None:
+        self.trial, self.asked = trial, {"net": plain(asdict(net)), "lengths": lengths}
 
     def key(self) -> dict[str, Any] | None:
         """The signature, the device, cuDNN's version."""
         here = device_key()
-        if here is None:
-            return None
-        net = plain(asdict(self.net))
-        version = int(libcudnn.cudnnGetVersion())
-        return {**here, "cudnn": version, "net": net, "lengths": self.lengths}
+        return here and {**here, "cudnn": int(libcudnn.cudnnGetVersion()), **self.asked}
+
+    def fault(self) -> dict[str, Any] | None:
+        """The signature, cuDNN's version, the architecture."""
+        made = library_key("cudnn", int(libcudnn.cudnnGetVersion()))
+        return made and {**made, **self.asked}
+
+    def checked(self, word: str) -> Attempt[str]:
+        """The attempt of an algorithm that is not timed; a wrong one goes to the block list."""
+        if self.is_blocked(word):
+            return Attempt(word, problem=ON_BLOCK_LIST)
+        found = self.trial.tried(word, timed=False)
+        if found.wrong:
+            self.block(found)
+        return found
 
     def measured(self) -> tuple[list[Attempt[str]], str]:
         """Attempts of all four algorithms."""
-        return measure(_RNNBench(self.tried), ALGORITHMS), ""
+        return self.attempts(self.trial, ALGORITHMS), ""
 
     def record(self, best: Attempt[str]) -> dict[str, Any]:
         """The flag's word."""
@@ -160,45 +157,9 @@ class _RNNQuestion(Question[str]):
     def revived(self, record: dict[str, Any]) -> Attempt[str] | None:
         """The algorithm, if its result is right."""
         word = str(record.get("name"))
-        if word not in ALGORITHMS or self.tried(word, False).problem:
+        if word not in ALGORITHMS or self.checked(word).problem:
             return None
         return Attempt(word, float(record["ms"]))
-
-    def refused(self, reasons: Any) -> None:
-        """Nothing: the standard algorithm runs."""
-
-
-class _RNNBench(Bench[str]):
-    """Trials of algorithms, with the results of ``standard`` as the reference."""
-
-    def __init__(self, tried: _Try) -> None:
-        self.tried = tried
-        self._ms: dict[str, float] = {}
-
-    def check(self, candidate: str, good_ms: float = inf) -> tuple[float, float]:
-        """Raises for a wrong result; a right one is timed in the same trial."""
-        found = self.tried(candidate, True)
-        if found.problem or found.ms is None:
-            raise SymdnnError(found.problem or "it could not be timed")
-        self._ms[candidate] = found.ms
-        return 0.0, 0.0
-
-    def time(self, candidate: str, good_ms: float = inf) -> float:
-        """The time from :meth:`check`."""
-        return self._ms[candidate]
-
-
-def _first(tried: _Try, order: Iterator[str]) -> Choice:
-    """The first algorithm in this order with a right result."""
-    found = []
-    for word in order:
-        found.append(tried(word, False))
-        if not found[-1].problem:
-            break
-    right = not found[-1].problem
-    return Choice(
-        ALGORITHMS[found[-1].candidate if right else "standard"], "guess", None, tuple(found)
-    )
 
 
 def guesses(net: RNNSignature, lengths: bool) -> Iterator[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -18,19 +17,21 @@ from symdnn.gpu.device.memory import memory_of
 from symdnn.gpu.rnn.launch import Forward, GradInputs, GradWeights
 from symdnn.gpu.rnn.signature import RNNSignature, layout_problem, sizes
 from symdnn.graph.type import numpy_dtype
+from symdnn.graph.typing import Array
 from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNGradWeights, GpuDnnRNNOp
-from symdnn.tuning.attempts import Attempt, short
+from symdnn.tuning.attempts import Bench
 
 __all__ = ["Trial"]
 
 #: The largest difference from the standard algorithm, relative to the largest value.
-_MAX_RELATIVE_ERROR = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-9}
-_TF32_MAX_RELATIVE_ERROR = 1e-2
+_MAX_RELATIVE_ERROR = {
+    "float16": 2e-2, "bfloat16": 1e-1, "tf32": 1e-2, "float32": 1e-3, "float64": 1e-9,
+}  # fmt: skip
 _TIMED_RUNS, _TIMED_WINDOWS = 5, 3
 
 
-class Trial:
-    """Random operands of one signature, and the standard algorithm's results for them.
+class Trial(Bench[str]):
+    """Random operands of one signature; results are compared with the standard algorithm's.
 
     With ``lengths`` the sequences end at different steps. Errors of the memory pool go to the
     caller.
@@ -41,11 +42,8 @@ class Trial:
         self._context = context(device)
         self._memory = memory_of(self._context)
         self.ragged = lengths
-        self._limit = (
-            _TF32_MAX_RELATIVE_ERROR
-            if net.allow_tf32 and net.dtype == "float32"
-            else _MAX_RELATIVE_ERROR[net.dtype]
-        )
+        exact = net.dtype != "float32" or not net.allow_tf32
+        self.error_limit = _MAX_RELATIVE_ERROR[net.dtype if exact else "tf32"]
         self._rng = np.random.default_rng(0)
         s = net.shape
         self.cell = s.rnn_mode == "lstm"
@@ -56,24 +54,39 @@ class Trial:
         self.x = self._drawn((net.steps, net.batch, net.features))
         self.hx, self.cx, self.dhy, self.dcy = (self._drawn(states) for _ in range(4))
         self.dy = self._drawn(out)
-        self.expected = cache(lambda: self._results("standard"))
 
-    def tried(self, word: str, timed: bool) -> Attempt[str]:
-        """Whether an algorithm is right, and its time if ``timed``."""
-        net = self.net.with_algorithm(word)
-        try:
-            if net.algo == "PERSIST_DYNAMIC" and net.dropout:
-                return Attempt(word, problem="its kernels would be compiled again at each call")
-            if elsewhere := layout_problem(net, self.device):
-                return Attempt(word, problem=elsewhere)
-            error, wrong = self._difference(word) if word != "standard" else (0.0, "")
-            if wrong:
-                return Attempt(word, error=error, problem=wrong)
-            return Attempt(word, self._milliseconds(word) if timed else None)
-        except (SymdnnError, RuntimeError, MemoryError) as error:
-            return Attempt(word, problem=short(error))
+    def check(self, candidate: str, good_ms: float = inf) -> tuple[float, float]:
+        """The largest relative error of a result. Raises SymdnnError for what can't be used."""
+        net = self.net.with_algorithm(candidate)
+        if net.algo == "PERSIST_DYNAMIC" and net.dropout:
+            raise SymdnnError("its kernels would be compiled again at each call")
+        if elsewhere := layout_problem(net, self.device):
+            raise SymdnnError(elsewhere)
+        if candidate == "standard":
+            return 0.0, 0.0
+        if self.trusted is None:
+            self.trusted = self.results("standard")
+        return super().check(candidate, good_ms)
 
-    # -- values ------------------------------------------------------------------------------------
+    def results(self, candidate: str) -> list[Array]:
+        """y and the states behind the last step, for training the gradients."""
+        return [self._memory.download(a) for a in self._launches(candidate)()]
+
+    def time(self, candidate: str, good_ms: float = inf) -> float:
+        """The time as in plans: from a CUDA graph, unless each call needs the host."""
+        memory, enqueue = self._memory, self._launches(candidate)
+        clock = Clock(self._context)
+        with memory.keeping() as kept:
+            enqueue()
+            memory.synchronize()
+            on_host = self.ragged or self.net.dropout
+            launch = enqueue if on_host else clock.captured_runs(enqueue, 1)
+            launch()
+            spans = [clock.elapsed_ms(launch, _TIMED_RUNS) for _ in range(_TIMED_WINDOWS)]
+            kept.clear()
+        return min(spans) / _TIMED_RUNS
+
+    # -- operands, launches ------------------------------------------------------------------------
 
     def _drawn(self, shape: tuple[int, ...], scale: float = 1.0) -> RawArray:
         values = self._rng.uniform(-scale, scale, shape).astype(numpy_dtype(self.net.dtype))
@@ -81,28 +94,6 @@ class Trial:
 
     def _empty(self, *like: RawArray) -> list[RawArray]:
         return [self._memory.empty(a.shape, a.dtype) for a in like]
-
-    def _difference(self, word: str) -> tuple[float, str]:
-        """The relative error of an algorithm's first wrong result, and in words; else 0, ``""``."""
-        for name, got, want in zip(self._names(), self._results(word), self.expected()):
-            error = float(np.abs(got - want).max(initial=0))
-            scale = float(np.abs(want).max(initial=0))
-            if not error <= self._limit * scale:
-                found = error / scale if scale and isfinite(error) else inf
-                return found, f"{name} differs from standard's by {error:.2g} of {scale:.2g}"
-        return 0.0, ""
-
-    def _names(self) -> list[str]:
-        cell = ["cy"] * self.cell
-        grads = ["dx", "dhx", *["dcx"] * self.cell, "dw"] if self.net.training else []
-        return ["y", "hy", *cell, *grads]
-
-    def _results(self, word: str) -> list[Any]:
-        made = [self._memory.download(a) for a in self._launches(word)()]
-        with np.errstate(invalid="ignore"):  # elements that were not written may be any NaN
-            return [a.astype(np.float64) for a in made]
-
-    # -- launches ----------------------------------------------------------------------------------
 
     def _launches(self, word: str) -> Callable[[], list[RawArray]]:
         """A function that enqueues forward, and for training backward, and returns the results."""
@@ -139,17 +130,3 @@ class Trial:
         }  # fmt: skip
         forward = GpuDnnRNNOp(**words, keeps_reserve=self.net.training)
         return forward, GpuDnnRNNGradInputs(**words), GpuDnnRNNGradWeights(**words)
-
-    def _milliseconds(self, word: str) -> float:
-        """The time as in plans: from a CUDA graph, unless each call needs the host."""
-        memory, enqueue = self._memory, self._launches(word)
-        clock = Clock(self._context)
-        with memory.keeping() as kept:
-            enqueue()
-            memory.synchronize()
-            on_host = self.ragged or self.net.dropout
-            launch = enqueue if on_host else clock.captured_runs(enqueue, 1)
-            launch()
-            spans = [clock.elapsed_ms(launch, _TIMED_RUNS) for _ in range(_TIMED_WINDOWS)]
-            kept.clear()
-        return min(spans) / _TIMED_RUNS

@@ -15,7 +15,7 @@ from symdnn.graph.kernel import kernels_for
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.vendor.gpudnn import GpuDnnConv
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
-from symdnn.tuning import blocked
+from symdnn.tuning import attempts, blocked
 from tests.gpu.computing_cudnn import computing, run_conv, seen
 from tests.gpu.fake_cudnn import F32, WORKSPACE, call_of, run
 from tests.gpu.fake_frontend import Engine, fake_frontend
@@ -111,10 +111,10 @@ def test_what_is_measured_decides(fake, fake_frontend, monkeypatch, faster):
     fake_frontend.engines = (Engine(7), Engine(8))
     seen = []
 
-    class Bench:
+    class Bench(attempts.Bench):
         error_limit = 1e-3
 
-        def __init__(self, context, s, e, two):
+        def __init__(self, context, s, e):
             seen.append((s.dtype, e))
 
         def __enter__(self):

@@ -11,6 +11,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode
+from symdnn.errors import SymdnnError
 from symdnn.gpu import dnn, libcudnn, registry
 from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
 from symdnn.gpu.device import context as contexts
@@ -24,7 +25,7 @@ from symdnn.ops.nn.rnn import RESERVE
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor import gpudnn as G
 from symdnn.ops.vendor.gpudnn_rnn import GpuDnnRNNBase
-from symdnn.tuning.attempts import Attempt
+from symdnn.tuning.attempts import Bench
 from tests.gpu.cudnn.test_launch_sequences import Layout
 from tests.gpu.fake_cudnn import F32, call_of, inputs_of, run
 
@@ -36,7 +37,7 @@ NET = RNNSignature(
 )
 
 
-class Trials:
+class Trials(Bench):
     """In the place of :class:`Trial`: what each algorithm does is written down."""
 
     def __init__(self):
@@ -47,12 +48,16 @@ class Trials:
         self.made.append((net, lengths, device))
         return self
 
-    def tried(self, word, timed):
-        self.asked.append((word, timed))
-        found = self.answers.get(word, 1.0)
+    def check(self, candidate, good_ms):
+        self.asked.append((candidate, False))
+        found = self.answers.get(candidate, 1.0)
         if isinstance(found, str):
-            return Attempt(word, problem=found)
-        return Attempt(word, found if timed else None)
+            raise SymdnnError(found)
+        return 0.0, 0.0
+
+    def time(self, candidate, good_ms):
+        self.asked.append((candidate, True))
+        return self.answers.get(candidate, 1.0)
 
 
 @pytest.fixture
@@ -261,7 +266,7 @@ def test_other_algorithms_do_not_change_the_cpu():
 @pytest.fixture
 def disk(monkeypatch, tmp_path):
     """A card of which choices are kept in a folder."""
-    card = SimpleNamespace(index=0, name="a card")
+    card = SimpleNamespace(index=0, name="a card", capability=(9, 0))
     monkeypatch.setattr(contexts, "existing_context", lambda: card)
     monkeypatch.setattr(libcudnn, "cudnnGetVersion", lambda: 91900)
     with symdnn.config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
