@@ -79,8 +79,6 @@ def _wrong(entry: Entry) -> str:
     except (OSError, trust.Untrusted) as error:
         return str(error)
     name, suffix = entry.key, entry.path.suffix
-    if suffix == ".json":
-        return str(importlib.import_module("symdnn.tuning.store").problem(name, content))
     stores = {s.suffix: s for s in _stores()}
     if suffix not in stores:
         return ""  # perhaps the kind of a later version
@@ -96,6 +94,7 @@ _STORES = (
     ("symdnn.cpu.compiler.jit", "FACTS"),
     ("symdnn.cpu.compiler.proven", "KINDS"),
     ("symdnn.gpu.binding.nvrtc", "CUBINS"),
+    ("symdnn.tuning.store", "RECORDS"),
 )
 
 

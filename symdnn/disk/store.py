@@ -1,4 +1,4 @@
-"""Cache entries on disk that processes share, such as compiled code; keys are hashes.
+"""Cache entries on disk that processes share: compiled code, measured choices. Keys are hashes.
 
 Each entry is a file with a checksum of its content and its key. An entry that is damaged, or stored
 under another key, is dropped with a warning. Writes are atomic. Entries are read only from folders
@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from symdnn.config import config
@@ -34,11 +35,21 @@ def base() -> Path:
 
 @dataclass(frozen=True)
 class Store:
-    """Entries of one kind: the folder's name, the files' suffix, and their magic first bytes."""
+    """Entries of one kind: the folder's name, the files' suffix, and their magic first bytes.
+
+    ``what`` an entry is, how it is ``made`` and the ``flag`` of its folder are for warnings. With
+    ``branches`` the folder has a folder for the first two characters of the keys. With
+    ``first_stays`` an entry is never written again.
+    """
 
     kind: str
     suffix: str
-    magic: bytes
+    magic: bytes = b""
+    what: str = "compiled kernel"
+    made: str = "compiled"
+    flag: str = "base_compiledir"
+    branches: bool = False
+    first_stays: bool = False
 
     def get(
         self, key: str, folder: Path | None = None, problem_of: Callable[[bytes], str] | None = None
@@ -74,20 +85,29 @@ class Store:
         overlay.note(self._name(key), body)
         return body
 
-    def put(self, key: str, body: bytes, folder: Path | None = None) -> None:
-        """Write an entry; if the folder cannot be written to, a warning is given once."""
+    def put(self, key: str, body: bytes, folder: Path | None = None) -> bool:
+        """Write an entry, and return whether there is one.
+
+        If the folder cannot be written to, a warning is given once.
+        """
         overlay.note(self._name(key), body)
         path = self._path(key, folder)
         if path is None:
-            return
-        data = self.magic + self._checksum(key, body) + body
+            return False
+        data = self.packed(key, body)
+        own = path.parents[1 if self.branches else 0]
         try:
             trust.make(path.parent)
-            write_atomically(path, data, private=True, sync=False)
+            write_atomically(path, data, private=True, sync=False, replace=not self.first_stays)
         except OSError as error:
-            _say_once(str(path.parent), str(error))
-        else:
-            space.written(len(data), path.parent if folder is not None else path.parent.parent)
+            self._say_once(str(own), str(error))
+            return False
+        space.written(len(data), own.parent if own.name == self.kind else own)
+        return True
+
+    def packed(self, key: str, body: bytes) -> bytes:
+        """The bytes of a file with this content."""
+        return self.magic + self._checksum(key, body) + body
 
     def content(self, key: str, data: bytes) -> bytes | None:
         """The content in the bytes of a file; None if it is damaged or has another key."""
@@ -111,34 +131,33 @@ class Store:
         found.update(body)
         return found.digest()
 
-    def _path(self, key: str, folder: Path | None) -> Path | None:
+    def folder(self, given: Path | None = None) -> Path | None:
+        """The folder of the entries, or the one to use instead; None if none can be used."""
+        if given is not None:
+            return trust.usable(given)
+        return trust.usable(base() / self.kind, own_levels=2)
+
+    def _path(self, key: str, given: Path | None) -> Path | None:
         """The path of an entry; None if no folder can be used."""
-        if folder is not None:
-            found = trust.usable(folder)
-        else:
-            found = trust.usable(base() / self.kind, own_levels=2)
+        found = self.folder(given)
+        if found is not None and self.branches:
+            found = trust.usable(found / key[:2])
         return None if found is None else found / f"{key}{self.suffix}"
 
     def _drop(self, path: Path, reason: str) -> None:
         with suppress(OSError):  # in a read-only folder it stays
             path.unlink()
         warnings.warn(
-            f"the cached kernel {path} {reason}: dropped, compiled anew",
+            f"the {self.what} in {path} {reason}: dropped, {self.made} anew",
             RuntimeWarning,
             stacklevel=4,
         )
 
-
-_said: set[str] = set()
-
-
-def _say_once(folder: str, reason: str) -> None:
-    if folder in _said:
-        return
-    _said.add(folder)
-    warnings.warn(
-        f"compiled kernels cannot be kept in {folder} ({reason}); "
-        "set the flag base_compiledir to a folder that can be written to",
-        RuntimeWarning,
-        stacklevel=5,
-    )
+    @cache  # noqa: B019  # there are few kinds, which live as long as the process
+    def _say_once(self, folder: str, reason: str) -> None:
+        warnings.warn(
+            f"{self.what}s cannot be kept in {folder} ({reason}); "
+            f"set the flag {self.flag} to a folder that can be written to",
+            RuntimeWarning,
+            stacklevel=5,
+        )
