@@ -349,9 +349,10 @@ def test_import_is_quick(tmp_path):
     """Beside NumPy's own in the same process, in processor time: a slow machine slows both.
 
     Modules are imported from byte code, which a first process writes to a folder of the test, since
-    whether there is any beside the sources depends on who ran what before.
+    whether there is any beside the sources depends on who ran what before. NumPy's time depends on
+    the threads that its BLAS starts.
     """
-    env = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    env = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "OMP_NUM_THREADS": "1"}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     in_new_process("import symdnn", env)
     code = """if True:
@@ -362,7 +363,7 @@ def test_import_is_quick(tmp_path):
         import symdnn
         print((time.process_time() - middle) / (middle - start))
     """
-    assert any(float(in_new_process(code, env)) < 4.5 for _ in range(3))  # 2.4 to 3 were seen
+    assert any(float(in_new_process(code, env)) < 6 for _ in range(3))  # 4.5 to 4.8 were seen
 
 
 def test_import_loads_nothing_heavy():
