@@ -10,17 +10,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from math import inf, isfinite, prod, sqrt
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import SymdnnError
-from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.conv.blocklist import tolerance
 from symdnn.gpu.conv.candidate import Candidate
+from symdnn.gpu.conv.reference import plain, relative_error, trusted, with_wide
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.device.array import RawArray
@@ -28,18 +28,15 @@ from symdnn.gpu.device.clock import Clock
 from symdnn.gpu.device.context import Context
 from symdnn.tuning import attempts
 
-__all__ = ["Bench", "NoRoom", "Overrun", "relative_error"]
+__all__ = ["Bench", "NoRoom", "Overrun"]
 
 #: Bytes after a workspace, which are checked for writes.
 _GUARD_BYTES = 1024
-_THREADS = 256
 _RACE_WINDOW_MS, _RACE_ROUNDS = 2.0, 5
 #: The check runs a candidate only once if the first run takes longer than this, or longer than the
 #: time to load kernels and this many times the best time.
 _LONG_RUN_MS = 200.0
 _LOAD_MS, _HOPELESS_RATIO = 30.0, 10.0
-#: The largest error may be this many times the tolerance. Beyond that, single elements are wrong.
-_OUTLIER_RATIO = 20
 
 
 class NoRoom(SymdnnError, MemoryError):
@@ -82,11 +79,7 @@ class Bench(attempts.Bench[Candidate]):
         self.clock = Clock(context)
         self.result = DIRECTIONS[signature.direction].roles[2]
         self.error_limit = tolerance(signature)
-        wide = "float64" if signature.dtype == "float64" else "float32"
-        self._plain = replace(
-            signature, dtype=wide, compute=wide, allow_tf32=False, layout="NCHW",
-            workspace_limit=0, legacy_only=False, deterministic=False,
-        )  # fmt: skip
+        self._plain = plain(signature, signature.x[0])
 
     def __enter__(self) -> Bench:
         try:
@@ -98,7 +91,7 @@ class Bench(attempts.Bench[Candidate]):
             raise
         for seed, role in enumerate(("x", "w", "y")):
             if role != self.result:
-                self._compare(role, "fill_random", np.int64(seed + 1), FILL=1)
+                self._with_wide(role, "fill_random", np.int64(seed + 1), FILL=1)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -157,35 +150,23 @@ class Bench(attempts.Bench[Candidate]):
 
     # -- values -----------------------------------------------------------------------------------
 
-    def _compare(self, role: str, name: str, last_argument: Any, **macros: object) -> None:
-        """Run a kernel of ``measure.cu`` over an array and the reference of its role."""
-        array, wide = self.arrays[role], self.reference[role]
-        shape = wide.shape
-        source = specialised("measure.cu", T=CTYPES[array.dtype], WIDE=CTYPES[wide.dtype], **macros)
-        sizes = (wide.size, shape[1], prod(shape[2:]), int(self.signature.layout == "NHWC"))
-        args = (array.ptr, wide.ptr, *map(np.int64, sizes), last_argument)
-        function = self.context.function(source, name)
-        self.context.launch(function, (_blocks(wide.size),), (_THREADS,), 0, args)
-
     def _fill_with_nan(self, array: RawArray) -> None:
         """Set all bits, NaN in every float dtype, so that elements that are not written show."""
         self._driver.cuMemsetD8Async(array.ptr, 0xFF, array.nbytes, self.context.stream)
 
-    def compute_reference(self) -> str:
-        """Compute the reference result, and return the algorithm's name.
+    def _with_wide(self, role: str, name: str, last_argument: Any, **macros: int) -> None:
+        array, wide, env = self.arrays[role], self.reference[role], _Env(self.context)
+        with_wide(env, self.signature.layout, array, wide, name, last_argument, **macros)
+
+    def compute_reference(self) -> None:
+        """Compute the reference result.
 
         Raises ``SymdnnError`` if none of the trusted algorithms runs.
         """
         search = Search(self._plain, self.context.cudnn)
-        numbers = search.direction.algorithms
-        for word in ("none", "deterministic", "small"):
-            candidate = search.named(numbers[word]) if word in numbers else None
-            if candidate is not None:
-                self._compute_reference(candidate)
-                return candidate.name
-        raise SymdnnError(f"there is no algorithm to compare with: {search.refused}")
-
-    def _compute_reference(self, candidate: Candidate) -> None:
+        candidate = next(trusted(search), None)
+        if candidate is None:
+            raise SymdnnError(f"there is no algorithm to compare with: {search.refused}")
         run = candidate.prepared(self._plain, self.context.cudnn)
         self._fill_with_nan(self.reference[self.result])
         with self._workspace(candidate.total_bytes(self._plain)) as env:
@@ -195,7 +176,7 @@ class Bench(attempts.Bench[Candidate]):
     def error(self) -> float:
         """The relative error of the result; infinite if single elements are wrong."""
         self._driver.cuMemsetD8Async(self._sums, 0, 24, self.context.stream)
-        self._compare(self.result, "difference", self._sums)
+        self._with_wide(self.result, "difference", self._sums)
         self.context.synchronize()
         sums = np.empty(3)
         self._driver.cuMemcpyDtoH(sums.ctypes.data, self._sums, 24)
@@ -255,19 +236,3 @@ class Bench(attempts.Bench[Candidate]):
         run = self._run(candidate)
         with self._workspace(self._nbytes(candidate)) as env:
             yield lambda: run(env, self.arrays)
-
-
-def relative_error(error: float, scale: float, largest: float, count: int, limit: float) -> float:
-    """The 2-norm of an error relative to the reference's, from sums of squares.
-
-    It is infinite for NaN, and if a single element is off by far more than the rest: a few wrong
-    elements among many right ones hardly change a norm.
-    """
-    norm = sqrt(scale) or 1.0
-    found = sqrt(error) / norm if isfinite(error) else inf
-    typical = norm / sqrt(max(count, 1))
-    return found if isfinite(largest) and largest <= _OUTLIER_RATIO * limit * typical else inf
-
-
-def _blocks(count: int) -> int:
-    return max(1, min(2048, -(-count // _THREADS)))

@@ -12,15 +12,14 @@ result is wrong only if it agrees with neither of two trusted ones.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import inf, isfinite, prod
+from math import inf, isfinite, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
-from symdnn.gpu.conv.bench import relative_error
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
@@ -31,7 +30,10 @@ from symdnn.graph.type import numpy_dtype
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["Undecided", "at_workspace", "result_error", "spoil", "workspace"]
+__all__ = [
+    "Undecided", "at_workspace", "plain", "relative_error", "result_error", "spoil", "trusted",
+    "with_wide", "workspace",
+]  # fmt: skip
 
 #: Bytes of the wide operands and results of one part of the batch.
 _PART_BYTES = 256 << 20
@@ -39,6 +41,8 @@ _PART_BYTES = 256 << 20
 #: error of a right algorithm by far more.
 _CANCELLED_RATIO = 10.0
 _THREADS, _MAX_BLOCKS = 256, 2048
+#: The largest error may be this many times the tolerance. Beyond that, single elements are wrong.
+_OUTLIER_RATIO = 20
 #: Algorithms that are trusted, in order.
 _TRUSTED = ("none", "deterministic", "small", "large")
 
@@ -81,17 +85,33 @@ def difference(
 
     Waits for the device. Raises :class:`Undecided` if ``wanted`` is not finite.
     """
-    whole = _plain(s, s.x[0])
+    whole = plain(s, s.x[0])
     wide: RawArray = env.empty(whole.y, whole.dtype)
     sums: RawArray = env.empty((3,), "float64")
     env.zero(sums.ptr, sums.nbytes)
     shape = s.in_memory("y")
-    _with_wide(env, s, RawArray(wanted.ptr, shape, s.dtype, owner=wanted), wide, "take", TAKE=1)
-    _with_wide(env, s, RawArray(got.ptr, shape, s.dtype, owner=got), wide, "difference", sums.ptr)
+    with_wide(
+        env, s.layout, RawArray(wanted.ptr, shape, s.dtype, owner=wanted), wide, "take", TAKE=1
+    )
+    with_wide(
+        env, s.layout, RawArray(got.ptr, shape, s.dtype, owner=got), wide, "difference", sums.ptr
+    )
     error, scale, largest = (float(v) for v in env.download(sums))
     if not isfinite(scale):
         raise Undecided("the result of two kernels has NaN, or values that are too large")
     return relative_error(error, scale, largest, wide.size, limit)
+
+
+def relative_error(error: float, scale: float, largest: float, count: int, limit: float) -> float:
+    """The 2-norm of an error relative to the reference's, from sums of squares.
+
+    It is infinite for NaN, and if a single element is off by far more than the rest: a few wrong
+    elements among many right ones hardly change a norm.
+    """
+    norm = sqrt(scale) or 1.0
+    found = sqrt(error) / norm if isfinite(error) else inf
+    typical = norm / sqrt(max(count, 1))
+    return found if isfinite(largest) and largest <= _OUTLIER_RATIO * limit * typical else inf
 
 
 def spoil(env: LaunchEnv, array: RawArray) -> None:
@@ -126,15 +146,15 @@ def _sums(
     env.zero(sums.ptr, sums.nbytes)
     wide: dict[str, RawArray] = {}
     for start, count in pieces(s.x[0], _samples(s)):
-        part = _plain(s, count)
+        part = plain(s, count)
         wide = {r: _room(env, part, r, wide.get(r)) for r in ("x", "w", "y")}
         seen = {r: _rows(s, arrays[r], r, start, count) for r in ("x", "w", "y")}
         for role in ("x", "w", "y"):
             if role != result:
-                _with_wide(env, s, seen[role], wide[role], "take", TAKE=take)
+                with_wide(env, s.layout, seen[role], wide[role], "take", TAKE=take)
         _run_trusted(env, part, word, wide, 1.0 if start and result == "w" else 0.0)
         if result != "w" or start + count == s.x[0]:
-            _with_wide(env, s, seen[result], wide[result], "difference", sums.ptr)
+            with_wide(env, s.layout, seen[result], wide[result], "difference", sums.ptr)
     a, b, c = (float(v) for v in env.download(sums))
     return a, b, c
 
@@ -145,7 +165,7 @@ def _samples(s: ConvSignature) -> int:
     return max(1, min(s.x[0], _PART_BYTES // (width * (prod(s.x[1:]) + prod(s.y[1:])))))
 
 
-def _plain(s: ConvSignature, count: int) -> ConvSignature:
+def plain(s: ConvSignature, count: int) -> ConvSignature:
     """The signature of the trusted result for ``count`` samples."""
     wide = "float64" if s.dtype == "float64" else "float32"
     return replace(
@@ -173,9 +193,9 @@ def _rows(s: ConvSignature, array: RawArray, role: str, start: int, count: int) 
     return RawArray(array.ptr + start * step, (count, *shape[1:]), s.dtype, owner=array)
 
 
-def _with_wide(
-    env: LaunchEnv,
-    s: ConvSignature,
+def with_wide(
+    env: Any,
+    layout: str,
     array: RawArray,
     wide: RawArray,
     name: str,
@@ -185,12 +205,12 @@ def _with_wide(
     """Enqueue a kernel of ``measure.cu`` over an array and its wide counterpart."""
     source = specialised("measure.cu", T=CTYPES[array.dtype], WIDE=CTYPES[wide.dtype], **macros)
     shape = wide.shape
-    sizes = (wide.size, shape[1], prod(shape[2:]), int(s.layout == "NHWC"))
+    sizes = (wide.size, shape[1], prod(shape[2:]), int(layout == "NHWC"))
     args = (array.ptr, wide.ptr, *map(np.int64, sizes), *more)
     _enqueue(env, source, name, wide.size, args)
 
 
-def _enqueue(env: LaunchEnv, source: str, name: str, count: int, args: tuple[Any, ...]) -> None:
+def _enqueue(env: Any, source: str, name: str, count: int, args: tuple[Any, ...]) -> None:
     blocks = max(1, min(_MAX_BLOCKS, -(-count // _THREADS)))
     env.launch(env.module(source, name), (blocks,), (_THREADS,), 0, args)
 
@@ -198,11 +218,11 @@ def _enqueue(env: LaunchEnv, source: str, name: str, count: int, args: tuple[Any
 def _run_trusted(env: LaunchEnv, part: ConvSignature, word: str, wide: Arrays, beta: float) -> None:
     """Enqueue the trusted algorithm; with ``beta=1`` it adds to the result."""
     search = Search(part, env.cudnn)
-    trusted = search.named(search.direction.algorithms[word])
-    if trusted is None:
+    found = search.named(search.direction.algorithms[word])
+    if found is None:
         raise Undecided(f"cuDNN does not take {word}, to compare with, for a part of the batch")
-    memory = workspace(env, trusted.total_bytes(part))
-    trusted.prepared(part, env.cudnn)(at_workspace(env, memory), wide, 1.0, beta)
+    memory = workspace(env, found.total_bytes(part))
+    found.prepared(part, env.cudnn)(at_workspace(env, memory), wide, 1.0, beta)
 
 
 def _trusted(env: LaunchEnv, s: ConvSignature, candidate: Candidate) -> list[str]:
@@ -211,15 +231,17 @@ def _trusted(env: LaunchEnv, s: ConvSignature, candidate: Candidate) -> list[str
     They are neither the candidate itself, where it works in the same way, nor on the block list.
     Raises :class:`Undecided` if there is none.
     """
-    plain = _plain(s, s.x[0])
-    same = candidate.api == "legacy" and (s.dtype, s.layout) == (plain.dtype, plain.layout)
-    search = Search(plain, env.cudnn)
-    numbers = search.direction.algorithms
-    found = [
-        word for word in _TRUSTED
-        if word in numbers and not (same and numbers[word] == candidate.number)
-        and search.named(numbers[word]) is not None
-    ]  # fmt: skip
+    wide = plain(s, s.x[0])
+    same = candidate.api == "legacy" and (s.dtype, s.layout) == (wide.dtype, wide.layout)
+    others = trusted(Search(wide, env.cudnn))
+    found = [c.name for c in others if not (same and c.number == candidate.number)]
     if not found:
         raise Undecided("cuDNN has no other algorithm to compare with")
     return found[:2]
+
+
+def trusted(search: Search) -> Iterator[Candidate]:
+    """The trusted algorithms that cuDNN has for a signature, in order."""
+    numbers = search.direction.algorithms
+    found = (search.named(numbers[word]) for word in _TRUSTED if word in numbers)
+    return (c for c in found if c is not None)

@@ -20,9 +20,9 @@ from symdnn.gpu.binding import frontend
 from symdnn.gpu.conv import algorithm
 from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.algorithm import choose
-from symdnn.gpu.conv.bench import relative_error
 from symdnn.gpu.conv.blocklist import tolerance
 from symdnn.gpu.conv.launch import signature
+from symdnn.gpu.conv.reference import relative_error
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.device import cudnn_device
