@@ -13,7 +13,7 @@ from symdnn.graph.variable import Apply, Constant, Shared, Variable, as_variable
 
 __all__ = [
     "ancestors", "clone", "clone_graph", "graph_inputs", "in_written_order", "leaves",
-    "needs_more_effects", "parameter_name", "toposort", "written_order",
+    "may_need", "parameter_name", "toposort", "written_order",
 ]  # fmt: skip
 
 
@@ -106,13 +106,14 @@ def in_written_order(
     return list(done)
 
 
-def needs_more_effects(values: Iterable[Variable], node: Apply) -> bool:
-    """Whether ``values`` need an ordered effect that ``node`` does not.
+def may_need(node: Apply, values: Iterable[Variable]) -> bool:
+    """Whether a rewrite may make ``node`` depend on ``values`` as well.
 
-    A rewrite that makes ``node`` depend on them could reverse the order of effects.
+    Not if they depend on it, nor on an ordered effect that it does not need: their order could be
+    reversed.
     """
     own = {v for n in toposort(node.inputs) for v in n.outputs}
-    return any(n.op.ordered for n in toposort(values, own))
+    return not any(n is node or n.op.ordered for n in toposort(values, own))
 
 
 def new_nodes(outputs: Iterable[Variable], known: Container[Apply]) -> list[Apply]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -210,6 +210,15 @@ def real_float(v: Variable) -> bool:
 def all_ones(v: Variable) -> bool:
     """Whether every dimension is statically 1."""
     return all(d == 1 for d in v.type.shape)
+
+
+def broadcast_axis(p: Variable, x: Variable, axes: Collection[int]) -> int | None:
+    """An axis along which a parameter of a normalisation of ``x`` over ``axes`` broadcasts though
+    the statistics do not; None if there is none."""
+    for i, (d, n) in enumerate(zip(p.type.shape, x.type.shape, strict=True)):
+        if i not in axes and d == 1 and n != 1:
+            return i
+    return None
 
 
 def is_old_value(v: Variable) -> bool:

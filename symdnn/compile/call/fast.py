@@ -117,6 +117,27 @@ class Calls:
         """The sizes in the signature of ``plan``; an update may have changed them since."""
         return plan.signature[len(plan.signature) - len(self.segment.dims) :]
 
+    def _learnable(
+        self, function: CallSite, values: dict[Variable, Any]
+    ) -> tuple[Any, PlanCache, list[Any], Any] | None:
+        """The plan of a call that took the full path, its cache, inputs in place, and its key.
+
+        None if the fast path must not run it.
+        """
+        executor = function.executor
+        cache = executor.only_cache
+        self._drop_stale(cache)
+        plan = cache.latest
+        if plan is None or plan.postponed or any(v not in values for v in self.arguments):
+            return None
+        if self._may_change(function):
+            return None
+        shapes = [np.shape(values[v]) for v in self.arguments]
+        key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
+        if self.by_value:
+            key = (key, *self._dims(plan))
+        return plan, cache, self._inputs_in_place(executor, values), key
+
     def _drop_stale(self, cache: PlanCache) -> None:
         """Forget plans that the cache has dropped, and all plans if there are too many."""
         if cache.misses != self.misses:
@@ -208,21 +229,10 @@ class FastCalls(Calls):
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember the plan of a call that took the full path, if it is captured by now."""
-        executor = function.executor
-        cache = executor.only_cache
-        self._drop_stale(cache)
-        plan: Any = cache.latest
-        replay = plan.bound.replay if plan is not None else None
-        if replay is None or plan.postponed or any(v not in values for v in self.arguments):
+        found = self._learnable(function, values)
+        if found is None or found[0].bound.replay is None:
             return
-        if self._may_change(function):
-            return
-        shapes = [np.shape(values[v]) for v in self.arguments]
-        key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
-        if self.by_value:
-            key = (key, *self._dims(plan))
+        plan, cache, entering, key = found
         for v in function.updated:
             v.storage.counts(self.counter)
-        self.entries[key] = _Entry(
-            plan, replay, cache, self._inputs_in_place(executor, values), changes()
-        )
+        self.entries[key] = _Entry(plan, plan.bound.replay, cache, entering, changes())

@@ -123,21 +123,10 @@ class HostCalls(Calls):
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember the plan of a call that took the full path."""
-        executor = function.executor
-        cache = executor.only_cache
-        self._drop_stale(cache)
-        plan = cache.latest
-        if plan is None or plan.postponed or any(v not in values for v in self.arguments):
-            return
-        if self._may_change(function):
-            return
-        shapes = [np.shape(values[v]) for v in self.arguments]
-        key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
-        if self.by_value:
-            key = (key, *self._dims(plan))
-        entering = self._inputs_in_place(executor, values)
-        closed = plan.bound.closed and not self.segment.host
-        self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
+        if (found := self._learnable(function, values)) is not None:
+            plan, cache, entering, key = found
+            closed = plan.bound.closed and not self.segment.host
+            self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
 
 
 def _accepting(calls: Calls) -> Any:

@@ -12,7 +12,9 @@ import platform
 import struct
 import sys
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
+
+from symdnn.disk.object_file import Section
 
 __all__ = [
     "CodeAddress", "UndefinedSymbol", "UnsupportedObject", "function_at", "place", "run_bytes",
@@ -41,19 +43,6 @@ class CodeAddress(int):
     """The address of a function. It keeps the function's pages mapped."""
 
     pages: mmap.mmap
-
-
-class _Section(NamedTuple):
-    name: int
-    kind: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    entry: int
 
 
 @cache
@@ -148,7 +137,7 @@ class _Object:
         (start,) = struct.unpack_from("<Q", code, 40)
         count, names = struct.unpack_from("<HH", code, 60)
         self.sections = [
-            _Section(*_SECTION_HEADER.unpack_from(code, start + _SECTION_HEADER.size * k))
+            Section(*_SECTION_HEADER.unpack_from(code, start + _SECTION_HEADER.size * k))
             for k in range(count)
         ]
         self._names = self.sections[names]
@@ -173,7 +162,7 @@ class _Object:
                 self._relocate(memory, section, symbols)
         return memory.finish(self._function(symbols, name))
 
-    def _is_used(self, section: _Section) -> bool:
+    def _is_used(self, section: Section) -> bool:
         """Whether the section is loaded. Unwinding tables are not needed."""
         if self._text(self._names, section.name) == ".eh_frame":
             return False
@@ -183,11 +172,11 @@ class _Object:
             raise UnsupportedObject("a section that is written to")
         return True
 
-    def _text(self, table: _Section, at: int) -> str:
+    def _text(self, table: Section, at: int) -> str:
         begin = table.offset + at
         return self.code[begin : self.code.index(b"\0", begin)].decode()
 
-    def _relocate(self, memory: _Memory, section: _Section, symbols: _Section) -> None:
+    def _relocate(self, memory: _Memory, section: Section, symbols: Section) -> None:
         base = self.at[section.info]
         for at in range(section.offset, section.offset + section.size, _RELOCATION.size):
             offset, info, addend = _RELOCATION.unpack_from(self.code, at)
@@ -199,7 +188,7 @@ class _Object:
             else:
                 raise UnsupportedObject(f"a relocation of kind {kind}")
 
-    def _value(self, memory: _Memory, symbols: _Section, index: int) -> int:
+    def _value(self, memory: _Memory, symbols: Section, index: int) -> int:
         """The address of a symbol."""
         at = symbols.offset + _SYMBOL_ENTRY.size * index
         name, _, _, section, value, _ = _SYMBOL_ENTRY.unpack_from(self.code, at)
@@ -209,7 +198,7 @@ class _Object:
             raise UnsupportedObject("a symbol in no loaded section")
         return int(memory.start + self.at[section] + value)
 
-    def _function(self, symbols: _Section, wanted: str) -> int:
+    def _function(self, symbols: Section, wanted: str) -> int:
         for at in range(symbols.offset, symbols.offset + symbols.size, _SYMBOL_ENTRY.size):
             name, _, _, section, value, _ = _SYMBOL_ENTRY.unpack_from(self.code, at)
             if section in self.at and self._text(self.sections[symbols.link], name) == wanted:

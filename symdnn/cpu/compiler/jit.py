@@ -203,7 +203,7 @@ class Code:
 
     __slots__ = ("__weakref__", "_call", "_job", "_keep", "_name", "_types")
 
-    def __init__(self, name: str, types: tuple[Any, ...], keep: Callable[[bytes], None]) -> None:
+    def __init__(self, name: str, types: tuple[Any, ...], keep: Callable[[bytes], object]) -> None:
         self._name, self._types, self._keep = name, types, keep
         self._job: compile_queue.Job | None = None
         self._call: Any = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from symdnn.graph.origin import inherit
-from symdnn.graph.traverse import ancestors, needs_more_effects
+from symdnn.graph.traverse import may_need
 from symdnn.graph.variable import Apply
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.shape import dimshuffle
@@ -38,9 +38,7 @@ def _gemm_that_reads(
             continue
         fits = chain.op_inputs[0].type.ndim == 2 and chain.value.type.dtype == out.type.dtype
         needed = [w for w in chain.inputs() if w is not v]
-        depends = out in ancestors(needed, node.inputs)
-        must_stay_separate = depends or needs_more_effects(needed, node)
-        if fits and isinstance(chain.op.unlowered, Dot) and not must_stay_separate:
+        if fits and isinstance(chain.op.unlowered, Dot) and may_need(node, needed):
             return chain
     return None
 

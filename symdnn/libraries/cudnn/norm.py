@@ -25,7 +25,7 @@ from symdnn.ops.vendor.gpudnn_norm import (
     GpuDnnLRNGrad,
 )
 from symdnn.opt.lower.lowering import Lowering
-from symdnn.rewriting.facts import number
+from symdnn.rewriting.facts import broadcast_axis, number
 from symdnn.rewriting.rewrite import Context
 
 __all__ = ["LOWERINGS"]
@@ -56,12 +56,8 @@ def refuses(node: Apply, context: Context) -> str | None:
     if isinstance(op, BatchNormTrain) and op.running and number(node.inputs[3]) is None:
         return "running_average_factor is computed: cuDNN reads it on the host"
     for p in _parameters(node):
-        short = [
-            i for i, (d, n) in enumerate(zip(p.type.shape, x.type.shape, strict=True))
-            if i not in op.axes and d == 1 and n != 1
-        ]  # fmt: skip
-        if short:
-            return f"a parameter of type {p.type} broadcasts over axis {short[0]}"
+        if (axis := broadcast_axis(p, x, op.axes)) is not None:
+            return f"a parameter of type {p.type} broadcasts over axis {axis}"
     return dtype_reason(context.target, x.type.dtype, GpuDnnBatchNorm)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.graph.origin import inherit
-from symdnn.graph.traverse import ancestors, needs_more_effects
+from symdnn.graph.traverse import may_need
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
@@ -58,9 +58,7 @@ def _merge(context: Context, node: Apply, reader: Apply | None) -> None:
     if reader is None:
         return
     more = reader.inputs[1:]
-    if node.outputs[0] in ancestors(more, node.inputs):
-        return  # running values that are computed from the result would make a cycle
-    if needs_more_effects(more, node):
+    if not may_need(node, more):  # running values may be computed from the result
         return
     with inherit(node.origin, node.hints):
         op = OneDnnConvMoments(node.op, reader.op)  # type: ignore[arg-type]

@@ -6,14 +6,13 @@ The tag ``onednn`` switches all of it off (``optimizer_excluding=onednn``).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.op import Op
 from symdnn.graph.target import Libraries, Target
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply, Variable
+from symdnn.graph.variable import Apply
 from symdnn.libraries.onednn.conv_moments import moments_of_convolutions
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.epilogue import EpilogueOp
@@ -31,6 +30,7 @@ from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor import onednn
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.lower.lowering import Backend, Library, Reasons
+from symdnn.rewriting.facts import broadcast_axis
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["LOWERINGS", "ONEDNN", "ROWS", "onednn_reason"]
@@ -76,10 +76,6 @@ def _dtype_reason(
     return f"oneDNN computes in float32 here, not in {', '.join(sorted(dtypes))}"
 
 
-def _float32_reason(node: Apply, context: Context) -> str | None:
-    return _dtype_reason(node, context)
-
-
 def conv_refuses(node: Apply, context: Context) -> str | None:
     """One to three dimensions."""
     op: Any = node.op
@@ -114,14 +110,6 @@ def gemm_refuses(node: Apply, context: Context) -> str | None:
     return _dtype_reason(node, context, narrow=True)
 
 
-def _broadcast_axis(p: Variable, x: Variable, axes: Sequence[int]) -> int | None:
-    """An axis along which a parameter broadcasts though the statistics do not; None if none."""
-    for i, (d, n) in enumerate(zip(p.type.shape, x.type.shape, strict=True)):
-        if i not in axes and d == 1 and n != 1:
-            return i
-    return None
-
-
 def batch_norm_refuses(node: Apply, context: Context) -> str | None:
     """Only statistics over all axes but 1, with parameters of the size of axis 1."""
     op: Any = node.op
@@ -133,7 +121,7 @@ def batch_norm_refuses(node: Apply, context: Context) -> str | None:
     if not isinstance(op, BatchNormGrad):
         skip -= {1}
     for i, p in enumerate(node.inputs):
-        if i not in skip and (axis := _broadcast_axis(p, x, op.axes)) is not None:
+        if i not in skip and (axis := broadcast_axis(p, x, op.axes)) is not None:
             return f"a parameter of type {p.type} broadcasts over axis {axis}"
     arrays = 2 if isinstance(op, BatchNormGrad) else 1  # parameters are float32 beside bfloat16
     return _dtype_reason(node, context, narrow=True, first=arrays)
@@ -148,7 +136,7 @@ def layer_norm_refuses(node: Apply, context: Context) -> str | None:
         return f"oneDNN normalises 2 to 5 dimensions over the last, not over {op.axes}"
     first = 2 if isinstance(op, LayerNormGrad) else 1
     for p in node.inputs[first : first + (1 if first == 2 else 2)]:
-        if not all(p.type.broadcastable[:-1]) or _broadcast_axis(p, x, range(ndim - 1)) is not None:
+        if not all(p.type.broadcastable[:-1]) or broadcast_axis(p, x, range(ndim - 1)) is not None:
             return f"a parameter of type {p.type} is not one value for each feature"
     return _dtype_reason(node, context)
 

@@ -16,10 +16,9 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
-from symdnn.ops.array.index import Increment, Subtensor
+from symdnn.ops.array.index import Increment
 from symdnn.ops.array.index_lanes import AdvancedLanes
 from symdnn.ops.array.slices import (
-    FULL,
     IndexPattern,
     as_python,
     fill_in,
@@ -274,19 +273,3 @@ def scatter_add(rows: Array, arrays: Sequence[Array], values: Array) -> None:
     total = np.zeros((math.prod(sizes), *rest), work)
     np.add.at(total, flat, values.astype(work, copy=False))
     rows[...] = (rows.astype(work, copy=False) + total.reshape(rows.shape)).astype(rows.dtype)
-
-
-def without_slices(x: Variable, op: AdvancedSubtensor, rest: Sequence[Variable]) -> Variable:
-    """``op`` applied in steps: slices, then new dimensions, then an index of arrays alone.
-
-    For targets whose gather kernel knows index arrays only; the value is the same.
-    """
-    count = len(op.arrays)
-    arrays, bounds = rest[:count], rest[count:]
-    basic = tuple(FULL if e == "a" else e for e in op.index if e != "x")
-    part = Subtensor(basic)(x, *bounds) if any(e != FULL for e in basic) else x
-    if "x" in op.index:
-        places = iter(range(part.type.ndim))
-        part = part.dimshuffle([("x" if e == "x" else next(places)) for e in op.index])
-    plain = tuple("a" if e == "a" else FULL for e in op.index)
-    return AdvancedSubtensor(plain)(part, *arrays)
