@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from symdnn.config import config
@@ -153,11 +152,17 @@ class Store:
             stacklevel=4,
         )
 
-    @cache  # noqa: B019  # there are few kinds, which live as long as the process
     def _say_once(self, folder: str, reason: str) -> None:
+        if (self.what, folder) in _said:
+            return
+        _said.add((self.what, folder))
         warnings.warn(
             f"{self.what}s cannot be kept in {folder} ({reason}); "
             f"set the flag {self.flag} to a folder that can be written to",
             RuntimeWarning,
             stacklevel=5,
         )
+
+
+#: What cannot be kept, and where.
+_said: set[tuple[str, str]] = set()

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from symdnn.config import config
-from symdnn.disk.store import Store
+from symdnn.disk import store as disk_store
 from symdnn.gpu import registry
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.conv import algorithm
@@ -321,7 +321,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_once(both, folder, monkeypat
     Timer(monkeypatch, none=1.0)
     blocked = folder / "file"
     blocked.write_text("")
-    Store._say_once.cache_clear()
+    disk_store._said.clear()
     said = pytest.warns(RuntimeWarning, match="cannot be kept")
     with config.change_flags({"dnn.conv.tuning_cache": str(blocked)}), said:
         assert choose(signature(conv(algo="time_once")), 0).candidate.name == "none"
