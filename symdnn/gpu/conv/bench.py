@@ -91,7 +91,7 @@ class Bench(attempts.Bench[Candidate]):
             raise
         for seed, role in enumerate(("x", "w", "y")):
             if role != self.result:
-                self._with_wide(role, "fill_random", np.int64(seed + 1), FILL=1)
+                self._fill(self.arrays[role], self.reference[role], seed + 1)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -154,9 +154,10 @@ class Bench(attempts.Bench[Candidate]):
         """Set all bits, NaN in every float dtype, so that elements that are not written show."""
         self._driver.cuMemsetD8Async(array.ptr, 0xFF, array.nbytes, self.context.stream)
 
-    def _with_wide(self, role: str, name: str, last_argument: Any, **macros: int) -> None:
-        array, wide, env = self.arrays[role], self.reference[role], _Env(self.context)
-        with_wide(env, self.signature.layout, array, wide, name, last_argument, **macros)
+    def _fill(self, array: RawArray, wide: RawArray, seed: int) -> None:
+        """Fill an array and its wide counterpart with the same random values."""
+        env, layout = _Env(self.context), self.signature.layout
+        with_wide(env, layout, array, wide, "fill_random", np.int64(seed), FILL=1)
 
     def compute_reference(self) -> None:
         """Compute the reference result.
@@ -176,7 +177,8 @@ class Bench(attempts.Bench[Candidate]):
     def error(self) -> float:
         """The relative error of the result; infinite if single elements are wrong."""
         self._driver.cuMemsetD8Async(self._sums, 0, 24, self.context.stream)
-        self._with_wide(self.result, "difference", self._sums)
+        env, got, want = _Env(self.context), self.arrays[self.result], self.reference[self.result]
+        with_wide(env, self.signature.layout, got, want, "difference", self._sums)
         self.context.synchronize()
         sums = np.empty(3)
         self._driver.cuMemcpyDtoH(sums.ctypes.data, self._sums, 24)

@@ -17,10 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from math import inf
 from typing import Any
-
-import numpy as np
 
 from symdnn.errors import SymdnnError, UnsupportedAlgorithm
 from symdnn.gpu.conv import blocklist
@@ -28,14 +25,13 @@ from symdnn.gpu.conv.bench import Bench
 from symdnn.gpu.conv.blocklist import why_blocked
 from symdnn.gpu.conv.candidate import Candidate, CandidateRun
 from symdnn.gpu.conv.graph_conv import Epilogue, conv_graph
+from symdnn.gpu.conv.reference import with_wide
 from symdnn.gpu.conv.signature import SEARCH, ConvSignature
 from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_context, query_cudnn
-from symdnn.graph.type import numpy_dtype
-from symdnn.graph.typing import Array
 from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, short
 from symdnn.tuning.question import ChoiceCache, Question, answer, plain
@@ -48,7 +44,6 @@ _MEASURED_PLANS = 6
 #: Numbers of plans in turn, of which the first that is allowed is used without a measurement.
 _GUESSED_PLANS = (1, 4)
 _PRECOMPILED_ACTIVATIONS = ("", "relu")
-_COMPARED_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -243,12 +238,11 @@ class _EpilogueQuestion(Question[Any]):
             return [Attempt(two, 0.0)], ""
         try:
             with _EpilogueBench(queried_context(), self.signature, self.epilogue) as bench:
+                bench.compute_reference_by(two)
                 trials: list[Any] = [two, *fused]
                 table = attempts.measure(bench, trials)
         except (SymdnnError, RuntimeError) as error:
             return [], short(error)
-        if not table[0].usable:  # then nothing was compared with it
-            return [], table[0].problem
         self._two_ms = table[0].ms
         return [replace(a, candidate=self._timed(a.candidate, a.ms)) for a in table], ""
 
@@ -283,59 +277,31 @@ class _EpilogueQuestion(Question[Any]):
 
 
 class _EpilogueBench(Bench):
-    """A bench with an epilogue's operands, whose results are compared with the first candidate's.
-
-    That is the two kernels.
-    """
+    """A bench with an epilogue's operands, and the result of two kernels as the reference."""
 
     def __init__(self, context: Any, s: ConvSignature, epilogue: Epilogue) -> None:
         super().__init__(context, s)
         self.epilogue = epilogue
 
-    def __enter__(self) -> _EpilogueBench:
-        super().__enter__()
-        s, y = self.signature, self.arrays["y"]
-        if self.epilogue.bias:
-            shape = (1, s.w[0], *(1 for _ in s.y[2:]))
-            self.arrays["bias"] = self._values(shape, y.dtype, seed=5)
-        if self.epilogue.residual:
-            self.arrays["residual"] = self._values(y.shape, y.dtype, seed=6)
-        return self
+    def compute_reference_by(self, two: Trial) -> None:
+        """Draw the epilogue's operands, and take the result of the two kernels.
 
-    def _values(self, shape: tuple[int, ...], dtype: str, seed: int) -> RawArray:
-        """Random values, repeated in a large array."""
-        array = RawArray(0, shape, dtype)
-        array = replace(array, ptr=self._allocate(array.nbytes))
-        rng = np.random.default_rng(seed)
-        some = rng.standard_normal(min(array.size, _COMPARED_ELEMENTS)).astype(numpy_dtype(dtype))
-        for start in range(0, array.size, some.size):
-            part = some[: array.size - start]
-            self._driver.cuMemcpyHtoD(
-                array.ptr + start * array.itemsize, part.ctypes.data, part.nbytes
-            )
-        return array
+        Raises their errors, and :class:`~symdnn.gpu.conv.bench.NoRoom`.
+        """
+        s, y, wide = self.signature, self.arrays["y"], self.reference["y"]
+        bias = (1, s.w[0], *(1 for _ in s.y[2:]))
+        for seed, role in enumerate(self.epilogue.roles, 5):
+            array = RawArray(0, bias if role == "bias" else y.shape, y.dtype)
+            array = self.arrays[role] = replace(array, ptr=self._allocate(array.nbytes))
+            room = replace(wide, shape=bias, strides=()) if role == "bias" else wide
+            self._fill(array, room, seed)
+        with self._workspace(two.total_bytes) as env:
+            two.launch(env, self.arrays)
+        with_wide(env, s.layout, y, wide, "take", TAKE=1)
+        self._free_reference_operands()
 
     def _run(self, candidate: Any) -> Any:
         return candidate.prepared(self.context.cudnn)
 
     def _nbytes(self, candidate: Any) -> int:
         return int(candidate.total_bytes)
-
-    def check(self, candidate: Any, good_ms: float = inf) -> tuple[float, float]:
-        """The difference from the result of two kernels, on the host."""
-        return attempts.Bench.check(self, candidate, good_ms)
-
-    def results(self, candidate: Any) -> list[Array]:
-        """The first and the last elements of a run's result."""
-        run = self._run(candidate)
-        y = self.arrays["y"]
-        self._fill_with_nan(y)
-        with self._workspace(self._nbytes(candidate)) as env:
-            run(env, self.arrays)
-        n = min(y.size, _COMPARED_ELEMENTS)
-        parts = []
-        for start in {0, y.size - n}:
-            part = np.empty(n, numpy_dtype(y.dtype))
-            self._driver.cuMemcpyDtoH(part.ctypes.data, y.ptr + start * y.itemsize, part.nbytes)
-            parts.append(part)
-        return parts

@@ -123,6 +123,9 @@ def test_what_is_measured_decides(fake, fake_frontend, monkeypatch, faster):
         def __exit__(self, *_):
             pass
 
+        def compute_reference_by(self, two):
+            assert isinstance(two, Trial)
+
         def check(self, candidate, good_ms):
             return 0.0, 0.0
 
