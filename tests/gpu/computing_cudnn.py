@@ -1,6 +1,6 @@
 """The fake libcudnn with memory: its convolutions compute by NumPy, and can be made wrong.
 
-What the device text of checks computes (``take``, ``spoil``, ``difference`` of ``measure.cu``) is
+What ``measure.cu`` computes (``fill_random``, ``take``, ``spoil``, ``difference``) is
 NumPy's, too. So launches, checks and replacements run as on a card, in this machine's memory.
 """
 
@@ -86,6 +86,10 @@ class Memory(FakeEnv):
         else:
             narrow = seen(array, shape, dtype)
         values = seen(other, shape, wide)
+        if name == "fill_random":
+            values[...] = np.random.default_rng(more[0]).uniform(-1, 1, shape).astype(dtype)
+            narrow[...] = values
+            return
         if name == "take":
             values[...] = np.abs(narrow) if take == 2 else narrow
             return

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class Bench(attempts.Bench[Candidate]):
         self.error_limit = tolerance(signature)
         self._plain = plain(signature, signature.x[0])
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Self:
         try:
             self.arrays = {r: self._array(self.signature, r) for r in ("x", "w", "y")}
             self.reference = {r: self._array(self._plain, r) for r in ("x", "w", "y")}
