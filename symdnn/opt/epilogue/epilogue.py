@@ -112,11 +112,10 @@ _MAX_FORMULA_OPS = 6
 
 def _longer(chain: Chain, groups: Groups) -> tuple[Chain, Apply] | None:
     """The chain with what reads it in the epilogue, and the last node; None where impossible."""
-    nodes = _formula(chain.value, groups)
+    readers = _readers(chain.value, groups)
+    nodes = _formula(chain.value, readers, groups) or readers[: len(readers) == 1]
     if not nodes:
-        nodes = _readers(chain.value, groups)
-        if len(nodes) != 1:
-            return None
+        return None
     out = nodes[-1].outputs[0]
     known = {chain.value, *(v for n in nodes for v in n.outputs)}
     read = dict.fromkeys(v for n in nodes for v in n.inputs)
@@ -134,12 +133,12 @@ def _longer(chain: Chain, groups: Groups) -> tuple[Chain, Apply] | None:
     return longer, nodes[-1]
 
 
-def _formula(value: Variable, groups: Groups) -> list[Apply]:
+def _formula(value: Variable, readers: list[Apply], groups: Groups) -> list[Apply]:
     """Nodes that compute a function of ``value`` and numbers alone, the result's last.
 
     They end where all of its readers have led to one node. Empty where there is none.
     """
-    known, waiting = {value}, _readers(value, groups)
+    known, waiting = {value}, readers
     found: list[Apply] = []
     while waiting and len(found) < _MAX_FORMULA_OPS:
         ready = [n for n in waiting if _is_function_of(n, known)]
