@@ -27,7 +27,7 @@ from symdnn.gpu.conv.candidate import Candidate, CandidateRun
 from symdnn.gpu.conv.graph_conv import Epilogue, conv_graph
 from symdnn.gpu.conv.reference import with_wide
 from symdnn.gpu.conv.signature import SEARCH, ConvSignature
-from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
+from symdnn.gpu.conv.tuning import candidate_record, key_of, plan_of
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.array import RawArray
@@ -253,12 +253,9 @@ class _EpilogueQuestion(Question[Any]):
 
     def record(self, best: Attempt[Any]) -> dict[str, Any]:
         """The plan, None for two kernels."""
-        found: dict[str, Any] = {"name": best.candidate.name, "ms": best.ms, "plan": None}
-        if isinstance(best.candidate, Fused):
-            c = best.candidate.candidate
-            assert c.plan is not None
-            found |= {"plan": plan_record(c.plan), "flip_by_copy": c.flip_by_copy}
-        return {**found, "two_ms": self._two_ms}
+        c = best.candidate
+        way = candidate_record(c.candidate) if isinstance(c, Fused) else {"plan": None}
+        return {**way, "name": c.name, "ms": best.ms, "two_ms": self._two_ms}
 
     def revived(self, record: dict[str, Any]) -> Attempt[Any] | None:
         """The plan, if cuDNN still builds it."""

@@ -29,7 +29,7 @@ from symdnn.tuning.question import Answer, Question, answer, plain, table
 
 __all__ = [
     "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "key_of", "machine",
-    "measured", "plan_of", "plan_record",
+    "measured", "plan_of",
 ]  # fmt: skip
 
 #: Fields of a signature that a measurement does not depend on, left out of its key.
@@ -142,11 +142,8 @@ def machine(index: int) -> dict[str, Any]:
 
 def candidate_record(c: Candidate) -> dict[str, Any]:
     """A candidate in JSON's types: an algorithm's number, or a plan's engine and knobs."""
-    return {
-        "api": c.api, "name": c.name, "number": c.number, "flip_by_copy": c.flip_by_copy,
-        "workspace_bytes": c.workspace_bytes,
-        "plan": None if c.plan is None else plan_record(c.plan),
-    }  # fmt: skip
+    found: dict[str, Any] = plain(asdict(c))
+    return found
 
 
 def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
@@ -165,12 +162,6 @@ def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
     except RuntimeError as error:
         raise with_version(CudnnError(str(error))) from error
     return candidate
-
-
-def plan_record(plan: GraphPlan) -> dict[str, Any]:
-    """A plan of the graph API in JSON's types."""
-    fields = asdict(plan)
-    return {**fields, "knobs": [list(k) for k in plan.knobs], "notes": list(plan.notes)}
 
 
 def plan_of(record: dict[str, Any]) -> GraphPlan:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY_LAYOUT", "CUDNN", "FLOATS", "MAX_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
     "aligned", "by_pieces", "copy", "with_details", "factor", "is_empty", "layout_of", "max_rows",
-    "on_host", "pieces", "refuses_layout", "rows", "tensor", "zero",
+    "on_host", "pieces", "refuses_layout", "rows", "tensor", "tensor_pieces", "zero",
 ]  # fmt: skip
 
 CUDNN = Traits("cudnn")
@@ -166,6 +166,18 @@ def pieces(batch: int, most: int) -> Iterator[tuple[int, int]]:
     """(start, count) of the pieces of a batch, of at most ``most`` samples."""
     for start in range(0, batch, most):
         yield start, min(most, batch - start)
+
+
+def tensor_pieces(
+    dtype: str, *shapes: Sequence[int], layout: str = "NCHW"
+) -> list[tuple[int, int, list[Descriptor]]]:
+    """(start, count, descriptors) of the calls for a batch of tensors; none for empty ones."""
+    if any(0 in s for s in shapes):
+        return []
+    return [
+        (start, count, [tensor(dtype, (count, *s[1:]), layout) for s in shapes])
+        for start, count in pieces(shapes[0][0], max_rows(*shapes))
+    ]
 
 
 def rows(x: RawArray, start: int, count: int) -> RawArray:

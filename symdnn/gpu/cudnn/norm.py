@@ -23,10 +23,9 @@ from symdnn.gpu.cudnn.kernel import (
     by_pieces,
     copy,
     factor,
-    max_rows,
-    pieces,
     rows,
     tensor,
+    tensor_pieces,
 )
 from symdnn.gpu.cudnn.pool import too_large
 from symdnn.graph.kernel import Call, Row
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = [
-    "BatchNormGradKernel", "BatchNormInferenceKernel", "BatchNormKernel", "LRNGradKernel",
-    "LRNKernel", "KERNELS",
+    "BatchNormGradKernel", "BatchNormInferenceKernel", "BatchNormKernel", "LRNKernel", "KERNELS",
 ]  # fmt: skip
 
 # Batch sizes up to which cuDNN is known to normalise in training; it failed on larger ones.
@@ -167,16 +165,14 @@ class BatchNormInferenceKernel(CudnnKernel[GpuDnnBatchNormInference]):
         """One call for each piece of the batch."""
         op = call.op
         x, scale = call.inputs[:2]
-        shape: tuple[int, ...] = x.shape
         dtype: str = x.dtype
-        cut = [] if 0 in shape else pieces(shape[0], max_rows(shape))
-        parts = [(start, n, tensor(dtype, (n, *shape[1:]), op.layout)) for start, n in cut]
+        parts = tensor_pieces(dtype, x.shape, layout=op.layout)
         sd = tensor(scale.dtype, scale.shape, op.layout)
         mode = _mode(op)
 
         def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             statistics = [v.ptr for v in inputs[1:]]
-            for start, count, d in parts:
+            for start, count, (d,) in parts:
                 at, y = (rows(v, start, count).ptr for v in (inputs[0], outputs[0]))
                 libcudnn.cudnnBatchNormalizationForwardInference(
                     env.cudnn, mode, factor(dtype, 1.0), factor(dtype, 0.0), d.handle, at,
@@ -192,7 +188,10 @@ _LRN_MODE = "CUDNN_LRN_CROSS_CHANNEL_DIM1"
 
 
 @dataclass(frozen=True)
-class _CrossChannel(CudnnKernel):
+class LRNKernel(CudnnKernel):
+    """``cudnnLRNCrossChannelForward`` of x, or ``cudnnLRNCrossChannelBackward`` of (x, y, dy)."""
+
+    name: str
     layouts = ANY_LAYOUT
 
     def refuses_types(self, call: Call) -> str | None:
@@ -211,62 +210,33 @@ class _CrossChannel(CudnnKernel):
         op: Any = call.op
         return f"{LRNDescription(op.n, op.alpha, op.beta, op.k)} of {call.inputs[0]}"
 
-    def prepared(self, call: Call) -> tuple[Any, list[tuple[int, int, Any]]]:
-        """The descriptor, and (start, count, tensor) of each piece of the batch."""
-        op: Any = call.op
-        x = call.inputs[0]
-        cut = [] if 0 in x.shape else pieces(x.shape[0], max_rows(x.shape))
-        parts = [(start, n, tensor(x.dtype, (n, *x.shape[1:]), op.layout)) for start, n in cut]
-        return descriptor(LRNDescription(op.n, op.alpha, op.beta, op.k)), parts
-
-
-@dataclass(frozen=True)
-class LRNKernel(_CrossChannel):
-    """``cudnnLRNCrossChannelForward``."""
-
-    name: str = "cudnn.lrn"
-
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
-        how, parts = self.prepared(call)
-        dtype: str = call.inputs[0].dtype
+        op: Any = call.op
+        x = call.inputs[0]
+        how = descriptor(LRNDescription(op.n, op.alpha, op.beta, op.k))
+        parts = [(i, n, d) for i, n, (d,) in tensor_pieces(x.dtype, x.shape, layout=op.layout)]
+        one, none = factor(x.dtype, 1.0), factor(x.dtype, 0.0)
 
-        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
-
-        def enqueue(env: LaunchEnv, d: Any, x: int, y: int) -> None:
+        def forward(env: LaunchEnv, d: Any, x: int, y: int) -> None:
             libcudnn.cudnnLRNCrossChannelForward(
                 env.cudnn, how.handle, _LRN_MODE, one, d.handle, x, none, d.handle, y
             )
 
-        return by_pieces(parts, enqueue)
-
-
-@dataclass(frozen=True)
-class LRNGradKernel(_CrossChannel):
-    """``cudnnLRNCrossChannelBackward`` of (x, y, dy)."""
-
-    name: str = "cudnn.lrn_grad"
-
-    def launcher(self, call: Call) -> Any:
-        """One call for each piece of the batch."""
-        how, parts = self.prepared(call)
-        dtype: str = call.inputs[0].dtype
-
-        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
-
-        def enqueue(env: LaunchEnv, d: Any, x: int, y: int, dy: int, dx: int) -> None:
+        def backward(env: LaunchEnv, d: Any, x: int, y: int, dy: int, dx: int) -> None:
             libcudnn.cudnnLRNCrossChannelBackward(
                 env.cudnn, how.handle, _LRN_MODE, one, d.handle, y, d.handle, dy, d.handle, x,
                 none, d.handle, dx,
             )  # fmt: skip
 
-        return by_pieces(parts, enqueue, reads=3)
+        enqueue = forward if len(call.inputs) == 1 else backward
+        return by_pieces(parts, enqueue, reads=len(call.inputs))
 
 
 KERNELS: tuple[Row, ...] = (
     with_fallbacks(GpuDnnBatchNorm, BatchNormKernel()),
     with_fallbacks(GpuDnnBatchNormGrad, BatchNormGradKernel()),
     with_fallbacks(GpuDnnBatchNormInference, BatchNormInferenceKernel()),
-    with_fallbacks(GpuDnnLRN, LRNKernel()),
-    with_fallbacks(GpuDnnLRNGrad, LRNGradKernel()),
+    with_fallbacks(GpuDnnLRN, LRNKernel("cudnn.lrn")),
+    with_fallbacks(GpuDnnLRNGrad, LRNKernel("cudnn.lrn_grad")),
 )

@@ -26,10 +26,9 @@ from symdnn.gpu.cudnn.kernel import (
     is_empty,
     layout_of,
     max_rows,
-    pieces,
     refuses_layout,
     rows,
-    tensor,
+    tensor_pieces,
     zero,
 )
 from symdnn.graph.kernel import Call, Row
@@ -88,7 +87,7 @@ class PoolKernel(CudnnKernel):
         shapes = call.inputs[0].shape, call.outputs[0].shape
         dtype: str = call.inputs[0].dtype
         how = pooling(call.op)
-        parts = _parts(dtype, shapes, layout_of(call.op))
+        parts = tensor_pieces(dtype, *shapes, layout=layout_of(call.op))
 
         one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
@@ -98,18 +97,6 @@ class PoolKernel(CudnnKernel):
             )
 
         return by_pieces(parts, enqueue)
-
-
-def _parts(
-    dtype: str, shapes: Sequence[tuple[int, ...]], layout: str
-) -> list[tuple[int, int, list[Descriptor]]]:
-    """(start, count, descriptors) of the calls for tensors of these shapes; none for empty ones."""
-    if any(0 in s for s in shapes):
-        return []
-    return [
-        (start, count, [tensor(dtype, (count, *s[1:]), layout) for s in shapes])
-        for start, count in pieces(shapes[0][0], max_rows(*shapes))
-    ]
 
 
 @dataclass(frozen=True)
@@ -145,7 +132,7 @@ class PoolGradKernel(CudnnKernel[GpuDnnPoolGrad]):
         dy = types[2] if op.is_max else types[0]
         dtype, how = dy.dtype, pooling(op)
         shapes = (call.outputs[0].shape, dy.shape)
-        parts = _parts(dtype, shapes, layout_of(op))
+        parts = tensor_pieces(dtype, *shapes, layout=layout_of(op))
 
         def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             dx = outputs[0]

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu import libcudnn
-from symdnn.gpu.cudnn.descriptor import ActivationDescription, Descriptor, descriptor
+from symdnn.gpu.cudnn.descriptor import ActivationDescription, descriptor
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
     WITH_BFLOAT16,
@@ -18,6 +18,7 @@ from symdnn.gpu.cudnn.kernel import (
     pieces,
     rows,
     tensor,
+    tensor_pieces,
 )
 from symdnn.gpu.cudnn.pool import too_large
 from symdnn.graph.kernel import Call, Row
@@ -48,16 +49,6 @@ def _algorithm_and_mode(op: Any) -> tuple[str, str]:
     return f"CUDNN_SOFTMAX_{op.algo.upper()}", "CUDNN_SOFTMAX_MODE_CHANNEL"
 
 
-def _parts(
-    call: Call, shape: tuple[int, int, int, int]
-) -> tuple[tuple[int, ...], list[tuple[int, int, Descriptor]]]:
-    dtype: str = call.outputs[0].dtype
-    if 0 in shape:
-        return shape, []
-    cut = pieces(shape[0], max_rows(shape))
-    return shape, [(start, n, tensor(dtype, (n, *shape[1:]))) for start, n in cut]
-
-
 def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     """A contiguous array with another shape."""
     return type(x)(x.ptr, shape, x.dtype, owner=x.owner)
@@ -85,13 +76,14 @@ class _Rows(CudnnKernel):
 
     def launcher(self, call: Call) -> Any:
         """A launch for which only addresses are missing."""
-        shape, parts = _parts(call, folded(call.op, call.inputs[0].shape))
+        shape = folded(call.op, call.inputs[0].shape)
+        parts = tensor_pieces(call.outputs[0].dtype, shape)
         words = _algorithm_and_mode(call.op)
         dtype: str = call.inputs[0].dtype
 
         def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
-            for start, count, d in parts:
+            for start, count, (d,) in parts:
                 at = (rows(_reshaped(v, shape), start, count).ptr for v in (*inputs, outputs[0]))
                 self.enqueue((env.cudnn, *words), one, none, d.handle, *at)
 

@@ -6,7 +6,8 @@ gradients, which share a reserve.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symdnn.gpu.cudnn.fallback import with_fallbacks
@@ -19,10 +20,7 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNGradWeights, GpuDnnRNNOp
 
-__all__ = [
-    "RNNGradInputsKernel", "RNNGradWeightsKernel", "RNNKernel", "layout_problem", "KERNELS",
-    "sizes",
-]  # fmt: skip
+__all__ = ["RNNKernel", "layout_problem", "KERNELS", "sizes"]
 
 
 def choice_of(call: Call) -> Choice:
@@ -38,8 +36,14 @@ def chosen_signature(call: Call) -> RNNSignature:
 
 
 @dataclass(frozen=True)
-class _Recurrent(CudnnKernel):
-    """Base of the three kernels."""
+class RNNKernel(CudnnKernel):
+    """A kernel whose launches ``launch(op, net)`` makes: forward, or one of the gradients.
+
+    The forward pass is in training mode if its reserve is kept, or with dropout.
+    """
+
+    name: str
+    launch: Callable[[Any, RNNSignature], Any] = field(kw_only=True)
 
     def refuses_sizes(self, call: Call) -> str | None:
         """Inputs without features, and another layout of the parameters."""
@@ -80,48 +84,11 @@ class _Recurrent(CudnnKernel):
 
     def launcher(self, call: Call) -> Any:
         """A launch for the sizes of the call."""
-        return self.bound(call.op, chosen_signature(call))
-
-    def bound(self, op: Any, net: RNNSignature) -> Any:
-        """The launch of an op."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class RNNKernel(_Recurrent):
-    """The forward pass; in training mode if its reserve is kept, or with dropout."""
-
-    name: str = "cudnn.rnn"
-
-    def bound(self, op: Any, net: RNNSignature) -> Any:
-        """See :class:`~symdnn.gpu.rnn.launch.Forward`."""
-        return Forward(op, net)
-
-
-@dataclass(frozen=True)
-class RNNGradInputsKernel(_Recurrent):
-    """The gradient of the data."""
-
-    name: str = "cudnn.rnn_grad_inputs"
-
-    def bound(self, op: Any, net: RNNSignature) -> Any:
-        """See :class:`~symdnn.gpu.rnn.launch.GradInputs`."""
-        return GradInputs(op, net)
-
-
-@dataclass(frozen=True)
-class RNNGradWeightsKernel(_Recurrent):
-    """The gradient of the parameters."""
-
-    name: str = "cudnn.rnn_grad_weights"
-
-    def bound(self, op: Any, net: RNNSignature) -> Any:
-        """See :class:`~symdnn.gpu.rnn.launch.GradWeights`."""
-        return GradWeights(op, net)
+        return self.launch(call.op, chosen_signature(call))
 
 
 KERNELS: tuple[Row, ...] = (
-    with_fallbacks(GpuDnnRNNOp, RNNKernel()),
-    with_fallbacks(GpuDnnRNNGradInputs, RNNGradInputsKernel()),
-    with_fallbacks(GpuDnnRNNGradWeights, RNNGradWeightsKernel()),
+    with_fallbacks(GpuDnnRNNOp, RNNKernel("cudnn.rnn", launch=Forward)),
+    with_fallbacks(GpuDnnRNNGradInputs, RNNKernel("cudnn.rnn_grad_inputs", launch=GradInputs)),
+    with_fallbacks(GpuDnnRNNGradWeights, RNNKernel("cudnn.rnn_grad_weights", launch=GradWeights)),
 )

@@ -11,7 +11,7 @@ for.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from symdnn.graph.op import Op
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
@@ -24,9 +24,6 @@ from symdnn.ops.lowered.activation import (
 )
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
 from symdnn.ops.lowered.lowered import LoweredLate
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "ACTIVATIONS", "OneDnnBase", "OneDnnBatchNorm", "OneDnnBatchNormGrad",
