@@ -18,7 +18,7 @@ from symdnn.gpu.device.cudnn_device import queried_context
 from symdnn.tuning import blocked
 from symdnn.tuning.question import plain
 
-__all__ = ["asked", "block", "limit", "question", "tolerance", "why_blocked"]
+__all__ = ["asked", "block", "limit", "question", "tolerance", "why_blocked", "why_wrong"]
 
 #: The largest relative error of an algorithm that the user named. Transforms lose digits, which
 #: one who names them accepts: 4e-3 in float32 for 5x5 filters. Beyond that a result is wrong.
@@ -41,6 +41,11 @@ def tolerance(s: ConvSignature) -> float:
 def limit(s: ConvSignature) -> float:
     """The largest relative error that is allowed: of a named algorithm, else :func:`tolerance`."""
     return _NAMED_LIMIT[s.dtype] if s.names_one else tolerance(s)
+
+
+def why_wrong(s: ConvSignature, error: float) -> str:
+    """What is wrong with a result of this error, in words."""
+    return f"its result was off by {error:.2g}, {limit(s):.2g} allowed"
 
 
 def asked(s: ConvSignature) -> ConvSignature:
@@ -68,8 +73,8 @@ def block(
     s: ConvSignature, candidate: Candidate, error: float, epilogue: Epilogue | None = None
 ) -> None:
     """Put a candidate on the list for this convolution, or for one with an epilogue."""
-    why = f"its result was off by {error:.2g}, {limit(s):.2g} allowed"
-    blocked.add(question(s, epilogue), plain(candidate.key), candidate.name, error, why)
+    key = plain(candidate.key)
+    blocked.add(question(s, epilogue), key, candidate.name, error, why_wrong(s, error))
 
 
 def why_blocked(s: ConvSignature, candidate: Candidate, epilogue: Epilogue | None = None) -> str:
@@ -77,4 +82,4 @@ def why_blocked(s: ConvSignature, candidate: Candidate, epilogue: Epilogue | Non
     error = blocked.error_of(question(s, epilogue), plain(candidate.key))
     if error is None or error <= limit(s):
         return ""
-    return f"it is on the block list: its result was off by {error:.2g}, {limit(s):.2g} allowed"
+    return f"it is on the block list: {why_wrong(s, error)}"

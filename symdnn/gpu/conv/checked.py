@@ -64,15 +64,17 @@ class Checked:
             raise SymdnnError("its algorithm has not been checked yet (dnn.check)")
         return False
 
-    def right(self) -> None:
-        """The algorithm was found right."""
+    def verdict(self, found: float | str, limit: float, spent_ms: float) -> str | None:
+        """Note an error, or why there is none, and say what was found; None if it is wrong."""
+        if isinstance(found, str):
+            self._undecided += 1
+            self.pending = self.mode == "always" or self._undecided < _MAX_UNDECIDED
+            return f"not checked: {found}"
+        if not found <= limit:
+            return None
         _right.add(self.key)
         self.pending = self.mode == "always"
-
-    def undecided(self) -> None:
-        """Nothing could be compared."""
-        self._undecided += 1
-        self.pending = self.mode == "always" or self._undecided < _MAX_UNDECIDED
+        return f"checked, off by {found:.1g}, in {spent_ms:.3g} ms"
 
 
 @dataclass
@@ -141,14 +143,11 @@ class CheckedConv:
                 env, self.signature, arrays, self.candidate, lambda: self._enqueue(env, arrays),
             )  # fmt: skip
             spent_ms = (time.perf_counter() - start) * 1e3
-            if isinstance(found, str):
-                self.checked.undecided()
-                self.in_use.check = f"not checked: {found}"
+            said = self.checked.verdict(found, blocklist.limit(self.signature), spent_ms)
+            if said is not None:
+                self.in_use.check = said
                 return
-            if found <= blocklist.limit(self.signature):
-                self.checked.right()
-                self.in_use.check = f"checked, off by {found:.1g}, in {spent_ms:.3g} ms"
-                return
+            assert not isinstance(found, str)
             self._replace(found, spent_ms)
 
     def _replace(self, error: float, spent_ms: float) -> None:
@@ -156,7 +155,7 @@ class CheckedConv:
         s, wrong = self.signature, self.in_use.algorithm
         blocklist.block(s, self.candidate, error)
         found = algorithm.choose_again(s, device_index(), self.node)
-        why = f"its result was off by {error:.2g}, {blocklist.limit(s):.2g} allowed"
+        why = blocklist.why_wrong(s, error)
         cost = f"{spent_ms:.3g} ms for its run and the check"
         self.in_use.algorithm = replace(
             found, instead_of=wrong.candidate.name, why_not=why, cost=cost

@@ -152,31 +152,31 @@ class _FusedLaunch:
         plain = ConvKernel().settled(unfused.conv)
         two = unfused.launcher(plain, self.fused.total_bytes)
         start = time.perf_counter()
+        found: float | str
         try:
             wanted = env.empty(out.shape, out.dtype)
             two(env, inputs, [wanted])
             spoil(env, out)
             self._enqueue(env, inputs, out)
-            error = difference(env, s, out, wanted, blocklist.limit(s))
+            found = difference(env, s, out, wanted, blocklist.limit(s))
         except (Undecided, MemoryError) as problem:
             self._enqueue(env, inputs, out)
-            self.checked.undecided()
-            self.state.check = f"not checked: {short(problem)}"
-            return
+            found = short(problem)
         spent_ms = (time.perf_counter() - start) * 1e3
-        if error <= blocklist.limit(s):
-            self.checked.right()
-            self.state.check = f"checked, off by {error:.1g}, in {spent_ms:.3g} ms"
+        said = self.checked.verdict(found, blocklist.limit(s), spent_ms)
+        if said is not None:
+            self.state.check = said
             return
+        assert not isinstance(found, str)
         copy(env, wanted, out)
         self.two = two
-        self._replaced(plain, error, spent_ms)
+        self._replaced(plain, found, spent_ms)
 
     def _replaced(self, plain: ConvKernel, error: float, spent_ms: float) -> None:
         s, c, state = self.fused.signature, self.fused.candidate, self.state
         blocklist.block(s, c, error, self.fused.epilogue)
         forget()
-        why = f"its result was off by {error:.2g}, {blocklist.limit(s):.2g} allowed"
+        why = blocklist.why_wrong(s, error)
         cost = f"two kernels instead of one, and {spent_ms:.3g} ms for the check"
         state.plain, state.fallback = plain, Fallback(c.name, "two kernels", why, cost)
         fallbacks.log(state.fallback, "fwd", self.call.node)
