@@ -9,7 +9,7 @@ NHWC, TF32), else the legacy API's.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
@@ -21,6 +21,7 @@ from symdnn.gpu.conv.graph_conv import conv_graph
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
+from symdnn.tuning.attempts import short
 
 __all__ = ["Search", "graph_plans"]
 
@@ -79,36 +80,32 @@ class Search:
         if form.deterministic and not fixed:
             self._refuse(word, "it is not deterministic")
             return None
-        first, second, convolution, result = form.descriptors()
-        try:
-            nbytes = operator.index(
-                self.direction.workspace(
-                    self.handle, first.handle, second.handle, convolution.handle, result.handle,
-                    number,
-                )
-            )  # fmt: skip
-        except CudnnError as error:
-            self._refuse(word, str(error).splitlines()[0])
+        found = self._asked(word, self.direction.workspace, form, number)
+        if found is None:
             return None
-        by_copy = form.flip != self.signature.flip
+        by_copy, nbytes = form.flip != self.signature.flip, operator.index(found)
         return self._fitting(Candidate("legacy", word, nbytes, fixed, number, flip_by_copy=by_copy))
 
     def _heuristics(self) -> Iterator[int]:
         """Numbers of the legacy algorithms in cuDNN's order, then those that it does not list."""
+        numbers = self.direction.algorithms.values()
         given: dict[int, None] = {}
         for form in self._forms():
-            first, second, convolution, result = form.descriptors()
-            try:
-                perfs: Sequence[Any] = self.direction.heuristics(
-                    self.handle, first.handle, second.handle, convolution.handle, result.handle,
-                    len(self.direction.algorithms),
-                )  # fmt: skip
-            except CudnnError as error:
-                self._refuse("heuristics", str(error).splitlines()[0])
-                continue
-            given.update((int(p.algo), None) for p in perfs if int(p.status) == 0)
+            found = self._asked("heuristics", self.direction.heuristics, form, len(numbers))
+            given.update((int(p.algo), None) for p in found or () if int(p.status) == 0)
         yield from given
-        yield from (n for n in self.direction.algorithms.values() if n not in given)
+        yield from (n for n in numbers if n not in given)
+
+    def _asked(
+        self, what: str, function: Callable[..., Any], form: ConvSignature, last: int
+    ) -> Any | None:
+        """What cuDNN answers about a form; None if it refuses, which is noted."""
+        descriptors = form.descriptors()
+        try:
+            return function(self.handle, *(d.handle for d in descriptors), last)
+        except CudnnError as error:
+            self._refuse(what, short(error))
+            return None
 
     # -- the graph API ----------------------------------------------------------------------------
 
