@@ -162,3 +162,11 @@ def test_processes_that_write_read_and_make_room_at_once(tmp_path):
     )
     assert done.stdout.strip() == str([0] * 16), done.stderr
     assert not [n for n in os.listdir(tmp_path) if n.endswith(".part")]
+
+
+def test_the_first_entry_stays_in_a_branch_of_its_folder(tmp_path):
+    first = Store("things", ".o", b"test-1\n", branches=True, first_stays=True)
+    assert first.put(KEY, b"code", tmp_path)
+    assert first.put(KEY, b"other", tmp_path)
+    assert first.get(KEY, tmp_path) == b"code"
+    assert [p.relative_to(tmp_path) for p in tmp_path.rglob("*.o")] == [Path(KEY[:2], f"{KEY}.o")]

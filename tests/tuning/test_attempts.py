@@ -83,3 +83,40 @@ def test_what_is_not_finite_in_both_agrees():
     zeros = np.zeros(3)
     assert difference(zeros, zeros) == 0
     assert difference(zeros, zeros + 1e-9) == np.inf
+
+
+class Results(Bench):
+    """Results by name, for the comparison that a bench makes by default."""
+
+    error_limit = 0.1
+
+    def __init__(self, **values):
+        self.values, self.timed = values, []
+
+    def results(self, candidate):
+        value = self.values[candidate]
+        if isinstance(value, str):
+            raise SymdnnError(value)
+        return [np.array([1.0, value]), np.ones(2)]
+
+    def time(self, candidate, good_ms):
+        self.timed.append(candidate)
+        return 1.0
+
+
+def test_results_are_compared_with_those_of_the_first_that_runs():
+    bench = Results(a="it fails", b=2.0, c=2.1, d=3.0)
+    found = {a.candidate: a for a in measure(bench, "abcd")}
+    assert found["a"].problem == "it fails"
+    assert (found["b"].error, found["b"].usable) == (0.0, True)
+    assert found["c"].error == pytest.approx(0.05)
+    assert found["d"].wrong
+    assert "off by 0.5, 0.1 allowed" in found["d"].problem
+    assert "d" not in bench.timed
+
+
+def test_what_is_only_tried_is_not_timed():
+    bench = Results(a=2.0, b=5.0)
+    assert bench.tried("a", timed=False) == Attempt("a", error=0.0)
+    assert bench.tried("b", timed=False).wrong
+    assert bench.timed == []

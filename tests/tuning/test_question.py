@@ -4,8 +4,8 @@ import pytest
 
 from symdnn.config import config
 from symdnn.tuning import blocked, store
-from symdnn.tuning.attempts import Attempt
-from symdnn.tuning.question import ChoiceCache, Question, answer, plain
+from symdnn.tuning.attempts import Attempt, Bench
+from symdnn.tuning.question import ON_BLOCK_LIST, ChoiceCache, Question, answer, plain
 
 
 class Letters(Question):
@@ -217,3 +217,25 @@ def test_entries_are_exported_and_imported(tmp_path):
         assert blocked.error_of({"library": "abc"}, ["legacy", 1, False]) is None
         assert [store.imported(line) for line in lines] == ["new"]
         assert blocked.error_of({"library": "abc"}, ["legacy", 1, False]) == 0.5
+
+
+class Listed(Letters):
+    def fault(self):
+        return {"library": "letters", "version": 1}
+
+
+class Quick(Bench):
+    def check(self, candidate, good_ms):
+        return 0.0, 0.0
+
+    def time(self, candidate, good_ms):
+        return 1.0
+
+
+def test_what_is_blocked_is_not_run_and_stays_in_the_table():
+    question = Listed({"a": 1.0, "b": 1.0})
+    question.block(Attempt("a", error=0.5, problem="it is off"))
+    first, last = question.attempts(Quick(), "ab")
+    assert (first.candidate, first.usable) == ("b", True)
+    assert (last.candidate, last.problem) == ("a", ON_BLOCK_LIST)
+    assert not Letters({"a": 1.0}).is_blocked("a")  # a family without a block list
