@@ -367,6 +367,7 @@ OWN: dict[str, Function] = {
     "ptp": lambda x, axis=None: np.max(x, axis) - np.min(x, axis), "norm": _norm,
     "cumsum": _cumulate(np.cumsum), "cumprod": _cumulate(np.cumprod),
     "logcumsumexp": _cumulate_extreme(np.logaddexp), "betaln": _betaln,
+    "zeta": lambda s, q=1: sp.zeta(s, q),
     "cummax": _cumulate_extreme(np.maximum), "cummin": _cumulate_extreme(np.minimum),
     # -- shapes
     "dimshuffle": _dimshuffle, "transpose": lambda x, axes=None: np.transpose(x, axes),

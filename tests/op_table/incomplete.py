@@ -49,7 +49,21 @@ def owens_integral(h, a):
     return scipy.integrate.quad(f, 0, a)[0] / (2 * np.pi)
 
 
+def turned(k, x):
+    """The motion of a quantile of von Mises' distribution, by differences of SciPy's integral."""
+
+    def below(k, x):
+        f = lambda t: np.exp(k * (np.cos(t) - 1))  # noqa: E731
+        return scipy.integrate.quad(f, 0, x, epsabs=1e-14)[0] / (2 * np.pi * sp.i0e(k))
+
+    h = 1e-4
+    slope = 8 * (below(k + h, x) - below(k - h, x)) - below(k + 2 * h, x) + below(k - 2 * h, x)
+    return -slope / (12 * h) * 2 * np.pi * sp.i0e(k) / np.exp(k * (np.cos(x) - 1))
+
+
 CASES = [
+    OpCase("von_mises_draw_slope", (I.VonMisesDrawSlope,), I.von_mises_draw_slope,
+           (uniform(0.5, 6, 4, 5), uniform(-2, 2, 4, 5)), np.vectorize(turned), rtol=1e-7),
     OpCase("betaln", (I.BetaLn,), I.betaln, (POSITIVE, K),
            lambda a, b: sp.gammaln(a) + sp.gammaln(b) - sp.gammaln(a + b), rtol=1e-12, grad2=True),
     OpCase("betaln_far", (I.BetaLn,), I.betaln,

@@ -23,7 +23,7 @@ CTYPES = {**REAL_CTYPES, "complex64": "c64", "complex128": "c128"}
 _SPECIAL = frozenset({"digamma", "polygamma", "gammainc", "gammaincc", "zeta", "i0e", "i1e"})
 _INCOMPLETE = frozenset(
     {"gamma_draw_slope", "betaln", "betainc", "betaincc", "betainc_slope_a", "betainc_slope_b",
-     "owens_t"}
+     "owens_t", "von_mises_draw_slope"}
 )  # fmt: skip
 #: Why the instructions without code on a device have none.
 _WITHOUT_CODE = {"jv": " of real order", "iv": " of real order"}

@@ -26,6 +26,7 @@ from symdnn.ops.core.incomplete_values import (
     beta_inc_slope_of,
     betaln_of,
     gamma_draw_slope_of,
+    von_mises_draw_slope_of,
 )
 
 __all__ = [
@@ -207,6 +208,7 @@ FUNCTIONS: dict[str, Function] = {
     },
     "betaln": Function(betaln_of, 2, floats=True, cost=200),
     "gamma_draw_slope": Function(gamma_draw_slope_of, 2, floats=True, cost=400),
+    "von_mises_draw_slope": Function(von_mises_draw_slope_of, 2, floats=True, cost=400),
     "betainc_slope_a": Function(partial(beta_inc_slope_of, 0), 3, floats=True, cost=400),
     "betainc_slope_b": Function(partial(beta_inc_slope_of, 1), 3, floats=True, cost=400),
 }  # fmt: skip

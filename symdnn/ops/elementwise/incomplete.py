@@ -20,10 +20,12 @@ from symdnn.ops.core.incomplete_values import (
     beta_inc_slope_of,
     betaln_of,
     gamma_draw_slope_of,
+    von_mises_draw_slope_of,
 )
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.elementwise.arithmetic import sqr
-from symdnn.ops.elementwise.math import exp, log, log1p
+from symdnn.ops.elementwise.bessel import i0e, i1e
+from symdnn.ops.elementwise.math import cos, exp, log, log1p, sin
 from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
 from symdnn.ops.elementwise.special import erf, gammaln, psi, xlog1py, xlogy0
 from symdnn.ops.elementwise.special_values import scipy_function
@@ -31,9 +33,10 @@ from symdnn.ops.elemwise import apply_elemwise, as_computed, like
 
 __all__ = [
     "BetaInc", "BetaIncC", "BetaIncCInv", "BetaIncInv", "BetaIncSlopeA", "BetaIncSlopeB", "BetaLn",
-    "GammaDrawSlope", "GammaInc", "GammaIncC", "GammaIncCInv", "GammaIncInv", "OwensT", "betainc", "betaincc",
-    "betainccinv", "betaincinv", "betaln", "chi2sf", "gamma_draw_slope", "gammainc", "gammaincc",
-    "gammainccinv", "gammaincinv", "owens_t",
+    "GammaDrawSlope", "GammaInc", "GammaIncC", "GammaIncCInv", "GammaIncInv", "OwensT",
+    "VonMisesDrawSlope", "betainc", "betaincc", "betainccinv", "betaincinv", "betaln", "chi2sf",
+    "gamma_draw_slope", "gammainc", "gammaincc", "gammainccinv", "gammaincinv", "owens_t",
+    "von_mises_draw_slope",
 ]  # fmt: skip
 
 
@@ -234,6 +237,26 @@ class OwensT(SpecialFunction):
         return [cotangent * to_h, cotangent * to_a]
 
 
+# -- von Mises ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VonMisesDrawSlope(OfOrder):
+    """The derivative in ``k`` of an angle ``x`` of which von Mises' probability is constant.
+
+    The gradient of a variate of mean 0 and concentration ``k`` (Figurnov et al. 2018).
+    """
+
+    function = von_mises_draw_slope_of
+
+    def point_slope(self, *operands: Variable) -> Variable:
+        k, x, y = operands
+        return i1e(k) / i0e(k) - cos(x) + y * k * sin(x)
+
+    def step(self, order: int, *operands: Array) -> Any:
+        return np.minimum(0.1, operands[0] / 4)
+
+
 # -- builders -------------------------------------------------------------------------------------
 
 
@@ -260,6 +283,11 @@ def gammainccinv(k: TensorLike, p: TensorLike) -> Variable:
 def gamma_draw_slope(k: TensorLike, log_x: TensorLike) -> Variable:
     """The derivative in ``k`` of ``log(x)``, where ``gammainc(k, x)`` is constant."""
     return apply_elemwise(GammaDrawSlope(), k, log_x)
+
+
+def von_mises_draw_slope(k: TensorLike, x: TensorLike) -> Variable:
+    """The derivative in ``k`` of an angle ``x`` of which von Mises' probability is constant."""
+    return apply_elemwise(VonMisesDrawSlope(), k, x)
 
 
 def chi2sf(x: TensorLike, k: TensorLike) -> Variable:

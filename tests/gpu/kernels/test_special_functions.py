@@ -17,6 +17,7 @@ from symdnn.ops.elementwise.incomplete import (
     GammaInc,
     GammaIncC,
     OwensT,
+    VonMisesDrawSlope,
 )
 from symdnn.ops.elementwise.special import Ndtri, PolyGamma, Psi, Zeta
 from tests.gpu import emulator
@@ -111,6 +112,13 @@ def test_derivatives_in_orders_are_those_of_the_reference(rng, slope, low, high)
     wanted = slope.reference(*operands)
     found = computed(slope, *operands)
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12 * np.abs(wanted).max())
+
+
+def test_slopes_of_angles_are_those_of_the_reference(rng):
+    k = 10 ** rng.uniform(-3, 9, 300)
+    x = np.clip(rng.normal(size=300) / np.sqrt(k), -3.1, 3.1)
+    op = VonMisesDrawSlope()
+    np.testing.assert_allclose(computed(op, k, x), op.reference(k, x), rtol=1e-8)
 
 
 def test_owens_t_in_both_parts(rng):

@@ -1,5 +1,5 @@
 // The incomplete beta function, and derivatives of incomplete gamma and beta functions in their
-// orders, as symdnn.ops.core.incomplete_values has them; Owen's T function. After special.cuh.
+// orders, as symdnn.ops.core.incomplete_values has them; Owen's T function; von Mises' variates. After special.cuh.
 
 #define MOST_TERMS 10000
 #define TINY 1e-300
@@ -197,6 +197,31 @@ static __device__ double owens_t(double h, double a) {
   return copysign(found, a);
 }
 
+// 1 - I1(k) / I0(k); its asymptotic series where these cancel.
+static __device__ double one_minus_resultant(double k) {
+  if (k < 300) return 1 - i1e(k) / i0e(k);
+  const double u = 1 / k;
+  return u * (1.0 / 2 + u * (1.0 / 8 + u * (1.0 / 8 + u * (25.0 / 128 + u * (13.0 / 32
+       + u * (1073.0 / 1024))))));
+}
+// From 0 to x where dp / dk is positive there, else from x to pi: see the reference.
+static __device__ double von_mises_draw_slope(double k, double x) {
+  const double points[8] = GAUSS_POINTS, weights[8] = GAUSS_WEIGHTS;
+  const double size = fabs(x), spread = one_minus_resultant(k);
+  if (!(k >= 0) || !(size <= 4)) return NAN_d;
+  const double sine = sin(size / 2), off = 2 * sine * sine;
+  const double end = off < spread ? 0 : 2 * asin(sqrt(fmin(2.0, off + 40 / k) / 2));
+  const double width = (end - size) / PANELS;
+  double sum = 0;
+  for (int i = 0; i < 16 * PANELS; i++) {
+    const double p = i % 16 < 8 ? points[i % 8] : -points[i % 8];
+    const double t = size + width * (i / 16 + 0.5 + p / 2), high = sin(t / 2);
+    const double decay = exp(-2 * k * sin((t + size) / 2) * sin((t - size) / 2));
+    sum += weights[i % 8] * decay * (spread - 2 * high * high);
+  }
+  return copysign(1.0, x) * sum * width / 2;
+}
+
 #define IN_DOUBLE3(name)                                                                       \
   INLINE float s_##name(float x, float y, float z) {                                           \
     return (float)name((double)x, (double)y, (double)z);                                       \
@@ -205,6 +230,7 @@ static __device__ double owens_t(double h, double a) {
 IN_DOUBLE2(gamma_draw_slope)
 IN_DOUBLE2(betaln)
 IN_DOUBLE2(owens_t)
+IN_DOUBLE2(von_mises_draw_slope)
 IN_DOUBLE3(betainc)
 IN_DOUBLE3(betaincc)
 IN_DOUBLE3(betainc_slope_a)
