@@ -77,7 +77,7 @@ def logit_of_exponential(node: Apply, context: Context) -> Variable | None:
     (v,) = node.inputs
     found = _logit_of_sigmoid(v)
     if found is None and scaled(v) is not None:
-        return log(v) - log1p(-v)
+        found = log(v) - log1p(-v)
     return found
 
 

@@ -194,13 +194,13 @@ def _beta_fraction(which: int, a: Array, b: Array, x: Array, rest: Array) -> Any
         lead = a + 2 * m
         even = m * (b - m) * x / ((lead - 1) * lead)
         even1 = to_b * m * x / ((lead - 1) * lead) - to_a * even * (1 / (lead - 1) + 1 / lead)
-        *state, _, _ = turned(even, even1, *state)
+        *found, _, _ = turned(even, even1, *state)
         odd = -(a + m) * (a + b + m) * x / (lead * (lead + 1))
         odd1 = odd * (1 / (a + b + m) + to_a * (1 / (a + m) - 1 / lead - 1 / (lead + 1)))
-        *state, factor, change = turned(odd, odd1, *state)
-        h1 = state[-1]
+        *found, factor, change = turned(odd, odd1, *found)
+        h1 = found[-1]
         done = (np.abs(factor - 1) < 1e-16) & (np.abs(change) <= 1e-16 * np.abs(h1))
-        return done, a, b, x, *state
+        return done, a, b, x, *found
 
     first = -(a + b) * x / (a + 1)
     first1 = first / (a + b) - to_a * first / (a + 1)

@@ -50,7 +50,8 @@ def _slope(order: int, x: Variable, zero: Variable, near: Variable) -> Variable:
     """The derivative: ``near``, from some ``x`` on the polynomial times ``zero``, which is i0e."""
     size = absolute(x)
     start = like(300 if x.type.dtype == "float64" else 20, x)
-    u, total = 1 / maximum(size, start), like(0, x)
+    u = 1 / maximum(size, start)
+    total: Variable = like(0, x)
     for c in reversed(_FAR_SLOPES[order]):
         total = total * u + like(c, x)
     far = zero * total * (like(1, x) if order else sgn(x))

@@ -67,7 +67,7 @@ class ByRejection(RandomOp):
         raise NotImplementedError
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        grads: Grads = [None] * len(inputs)
+        grads: list[Variable | None] = [None] * len(inputs)
         p, dy = inputs[1], cotangents[0]
         if p.type.is_differentiable and dy is not None:
             grads[1] = unbroadcast(cast(dy * self.slope(p, outputs[0]), p.type.dtype), p)

@@ -98,7 +98,7 @@ def block_words(state: Array, elements: Array, tag: int, number: int) -> tuple[A
     return philox4x32((at & _LOW, at >> _32, tag, number), int(state[0]))
 
 
-def open_of_two(low: Array, high: Array) -> Array:
+def open_of_two(low: Array, high: Array) -> Any:
     """The 52-bit uniform of (0, 1) of the 64-bit number of two words (uint64 arrays)."""
     cells = (low | high << _32) >> np.uint64(12)
     return (cells.astype(np.float64) * 2.0 + 1.0) * 2.0**-53
