@@ -9,7 +9,7 @@ import math
 
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.elementwise.activations import Sigmoid, sigmoid, softplus
-from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum
+from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum, sub
 from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.ops.elementwise.math import Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
 from symdnn.ops.elementwise.special import Erfc, Logit, logit
@@ -77,14 +77,15 @@ def logit_of_exponential(node: Apply, context: Context) -> Variable | None:
     (v,) = node.inputs
     found = _logit_of_sigmoid(v)
     if found is None and scaled(v) is not None:
-        found = log(v) - log1p(-v)
+        found = sub(log(v), log1p(-v))
     return found
 
 
 def _logit_of_sigmoid(v: Variable, depth: int = 0) -> Variable | None:
     """``x`` for ``v = sigmoid(x)``, also behind data movement; None for other values."""
     if made_by(v, Sigmoid):
-        return node_of(v).inputs[0]
+        inner: Variable = node_of(v).inputs[0]
+        return inner
     if depth > MAX_DEPTH_NODES or not real_float(v):
         return None
     return through_data_movement(v, lambda u: _logit_of_sigmoid(u, depth + 1), logit)

@@ -239,7 +239,7 @@ def logcumsumexp(x: TensorLike, axis: int | None = None) -> Variable:
     """``log(cumsum(exp(x)))`` along ``axis`` (None: flattened) without overflow (PyTorch's name).
 
     >>> logcumsumexp([-1000.0, -1000.0, 0.0]).eval().round(3)
-    array([-1000.   ,  -999.307,     0.   ], dtype=float32)
+    array([-1000.   ,  -999.307,     0.   ])
     """
     v, along = _line(x, axis, "logcumsumexp")
     if v.type.is_discrete:

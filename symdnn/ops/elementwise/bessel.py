@@ -113,8 +113,8 @@ def i1(x: TensorLike) -> Variable:
 def i0e(x: TensorLike) -> Variable:
     """``exp(-|x|) i0(x)``, which does not overflow.
 
-    >>> i0e(1000.0).eval().round(9)
-    np.float64(0.012617240)
+    >>> round(float(i0e(1000.0).eval()), 6)
+    0.012617
     """
     return apply_elemwise(I0e(), x)
 

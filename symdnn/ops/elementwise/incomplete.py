@@ -305,8 +305,8 @@ def betaln(a: TensorLike, b: TensorLike) -> Variable:
 def betainc(a: TensorLike, b: TensorLike, x: TensorLike) -> Variable:
     """The regularised incomplete beta function, with gradients in all operands (SciPy's name).
 
-    >>> betainc(2.0, 3.0, 0.5).eval()
-    np.float64(0.6875)
+    >>> float(betainc(2.0, 3.0, 0.5).eval())
+    0.6875
     """
     return apply_elemwise(BetaInc(), a, b, x)
 
@@ -329,7 +329,7 @@ def betainccinv(a: TensorLike, b: TensorLike, p: TensorLike) -> Variable:
 def owens_t(h: TensorLike, a: TensorLike) -> Variable:
     """Owen's T function (SciPy's name): of the cumulative skew normal and bivariate normal.
 
-    >>> owens_t(0.5, 1.0).eval().round(12)
-    np.float64(0.106671131428)
+    >>> round(float(owens_t(0.5, 1.0).eval()), 6)
+    0.106671
     """
     return apply_elemwise(OwensT(), h, a)

@@ -314,8 +314,8 @@ def log_ndtr(x: TensorLike) -> Variable:
 def ndtri(p: TensorLike) -> Variable:
     """The normal distribution's ``x`` with the probability ``p`` below it (SciPy's name).
 
-    >>> ndtri(0.975).eval().round(12)
-    np.float64(1.959963984540)
+    >>> round(float(ndtri(0.975).eval()), 5)
+    1.95996
     """
     return apply_elemwise(Ndtri(), p)
 
@@ -368,8 +368,8 @@ def tri_gamma(x: TensorLike) -> Variable:
 def zeta(s: TensorLike, q: TensorLike = 1) -> Variable:
     """Hurwitz' zeta function; with ``q=1`` Riemann's. NaN for ``s < 1``, as SciPy's.
 
-    >>> zeta(2.0).eval() * 6 / np.pi**2
-    np.float64(1.0)
+    >>> round(float(zeta(2.0).eval()), 6)
+    1.644934
     """
     return apply_elemwise(Zeta(), s, q)
 

@@ -127,7 +127,8 @@ def open_uniform(state: Array, size: int, dtype: DtypeLike) -> Array:
     kind = np.dtype(dtype)
     if kind == np.float64:
         w = words64(state, size)
-        return open_of_two(w & _LOW, w >> _32)
+        wide: Array = open_of_two(w & _LOW, w >> _32)
+        return wide
     bits = {"float32": 23, "float16": 10, "bfloat16": 7}[kind.name]
     cells = (words(state, size, 1)[:, 0] >> np.uint32(32 - bits)).astype(np.float32)
     return ((cells * np.float32(2) + np.float32(1)) * np.float32(2.0 ** -(bits + 1))).astype(kind)
