@@ -347,7 +347,8 @@ class Pareto(Positive):
 
     def cdf(self, value: TensorLike) -> Variable:
         _, sound = self._inside(value)
-        found = -T.expm1(-self.alpha * T.log(sound / self.scale))
+        over = T.log1p((sound - self.scale) / self.scale)
+        found = -T.expm1(-self.alpha * over)
         return found + self._nan_of(as_variable(value))
 
     def icdf(self, value: TensorLike) -> Variable:
@@ -488,6 +489,11 @@ class FisherSnedecor(Positive):
         p, a, b = self._quantile(value), self.df1 / 2, self.df2 / 2
         share, rest = T.betaincinv(a, b, p), T.betainccinv(b, a, p)
         return self.df2 / self.df1 * share / rest
+
+    def entropy(self) -> Variable:
+        a, b = self.df1 / 2, self.df2 / 2
+        rest = (a - 1) * T.digamma(a) + (b + 1) * T.digamma(b) - (a + b) * T.digamma(a + b)
+        return self._spread(T.betaln(a, b) - rest + T.log(self.df2 / self.df1))
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims, stream = self._extended(sample_shape), stream_of(rng)

@@ -252,8 +252,9 @@ class StudentT(LocationScale):
         least = like(1e-150 if z.type.dtype == "float64" else 1e-15, z)
         square = T.sqr(T.switch(below, z - least, z + least))
         half = like(0.5, z)
-        near = T.betaincc(half, n / 2, square / (n + square))
-        far = T.betainc(n / 2, half, n / (n + square))
+        low, high = T.minimum(square, n), T.maximum(square, n)
+        near = T.betaincc(half, n / 2, low / (n + low))
+        far = T.betainc(n / 2, half, n / (n + high))
         tail = half * T.switch(square < n, near, far)
         return T.switch(below, tail, 1 - tail)
 

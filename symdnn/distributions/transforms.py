@@ -126,7 +126,7 @@ class AffineTransform(Transform):
         return (y - self.loc) / self.scale
 
     def _log_slope(self, x: Variable, y: Variable) -> Variable:
-        return sum_rightmost(T.log(abs(self.scale)) + T.zeros_like(x), self.event_dim)
+        return sum_rightmost(T.log(abs(self.scale + T.zeros_like(x))), self.event_dim)
 
 
 class ExpTransform(Transform):
@@ -161,7 +161,7 @@ class PowerTransform(Transform):
         return y ** (1 / self.exponent)
 
     def _log_slope(self, x: Variable, y: Variable) -> Variable:
-        return T.log(abs(self.exponent)) + (self.exponent - 1) * T.log(x)
+        return T.log(abs(self.exponent + T.zeros_like(x))) + (self.exponent - 1) * T.log(x)
 
 
 class SigmoidTransform(Transform):

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import symdnn
 import symdnn.tensor as T
 from symdnn import distributions as D
+from symdnn.graph.evaluate import evaluate
 
 STORED = json.loads((Path(__file__).parent / "torch_values.json").read_text())
 #: PyTorch's are NaN where there is a mode, and a corner where there are several.
@@ -27,8 +27,7 @@ def made(name, parameters):
 
 
 def computed(outputs, values):
-    f = symdnn.function(list(values), outputs, on_unused_input="ignore")
-    return f(*values.values())
+    return evaluate(outputs, values)
 
 
 @pytest.mark.parametrize("entry", STORED["distributions"], ids=lambda e: e["name"])
@@ -56,7 +55,8 @@ def test_one_distribution(entry):
     found = computed(list(outputs.values()), values | {v: x, u: P})
     for what, got in zip(outputs, found):
         want = np.array(entry[what], "float64")
-        np.testing.assert_allclose(got, np.broadcast_to(want, got.shape), rtol=2e-8, atol=1e-10,
+        near = 1e-5 if name == "VonMises" else 2e-8  # PyTorch has a polynomial for log I0
+        np.testing.assert_allclose(got, np.broadcast_to(want, got.shape), rtol=near, atol=1e-10,
                                    err_msg=what)  # fmt: skip
         assert what not in ("log_prob", "cdf", "icdf", "mean", "entropy") or (
             got.shape == want.shape
