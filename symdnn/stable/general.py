@@ -9,10 +9,10 @@ import math
 
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.elementwise.activations import Sigmoid, sigmoid, softplus
-from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum
+from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum, sub
 from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.ops.elementwise.math import Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
-from symdnn.ops.elementwise.special import Erfc
+from symdnn.ops.elementwise.special import Erfc, Logit, logit
 from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import Softmax
 from symdnn.rewriting.facts import made_by, node_of, number, real_float
@@ -69,6 +69,26 @@ def log1p_of_exponential(node: Apply, context: Context) -> Variable | None:
     if value is None or value.factor is not None or not value.grows:
         return None
     return softplus(value.log)
+
+
+@on(Logit)
+def logit_of_exponential(node: Apply, context: Context) -> Variable | None:
+    """``logit(sigmoid(x)) -> x``, and of other exponentials the difference of two logarithms."""
+    (v,) = node.inputs
+    found = _logit_of_sigmoid(v)
+    if found is None and scaled(v) is not None:
+        found = sub(log(v), log1p(-v))
+    return found
+
+
+def _logit_of_sigmoid(v: Variable, depth: int = 0) -> Variable | None:
+    """``x`` for ``v = sigmoid(x)``, also behind data movement; None for other values."""
+    if made_by(v, Sigmoid):
+        inner: Variable = node_of(v).inputs[0]
+        return inner
+    if depth > MAX_DEPTH_NODES or not real_float(v):
+        return None
+    return through_data_movement(v, lambda u: _logit_of_sigmoid(u, depth + 1), logit)
 
 
 @on(TrueDiv)
@@ -162,6 +182,7 @@ def _multiple(c: Variable, v: Variable) -> tuple[Variable | None, Variable | Non
 RULES = [
     log_of_exponential,
     log1p_of_exponential,
+    logit_of_exponential,
     quotient_of_exponentials,
     one_minus,
     one_plus_negative,

@@ -39,6 +39,7 @@ from symdnn.ops.elementwise.arithmetic import (
     sub,
     true_div,
 )
+from symdnn.ops.elementwise.bessel import i0, i0e, i1, i1e, iv, j0, j1, jv
 from symdnn.ops.elementwise.comparison import (
     allclose,
     and_,
@@ -61,6 +62,19 @@ from symdnn.ops.elementwise.comparison import (
     xor,
 )
 from symdnn.ops.elementwise.complexes import angle, complex, complex_from_polar, conj, imag, real
+from symdnn.ops.elementwise.incomplete import (
+    betainc,
+    betaincc,
+    betainccinv,
+    betaincinv,
+    betaln,
+    chi2sf,
+    gammainc,
+    gammaincc,
+    gammainccinv,
+    gammaincinv,
+    owens_t,
+)
 from symdnn.ops.elementwise.math import (
     arccos,
     arccosh,
@@ -96,31 +110,25 @@ from symdnn.ops.elementwise.rounding import (
     trunc,
 )
 from symdnn.ops.elementwise.special import (
-    chi2sf,
     erf,
     erfc,
     erfcinv,
     erfcx,
     erfinv,
     gamma,
-    gammainc,
-    gammaincc,
     gammaln,
-    i0,
-    i1,
-    iv,
-    j0,
-    j1,
-    jv,
     log_erfc,
     log_ndtr,
+    logit,
     ndtr,
+    ndtri,
     polygamma,
     psi,
     tri_gamma,
     xlog1py,
     xlogx,
     xlogy0,
+    zeta,
 )
 
 abs_ = absolute = abs
@@ -137,23 +145,26 @@ less, less_equal, greater, greater_equal = lt, le, gt, ge
 bitwise_and, bitwise_or, bitwise_xor, bitwise_not = and_, or_, xor, invert
 rint = round_half_to_even
 digamma = psi
+expit = sigmoid
 conjugate = conj
 
 __all__ = [
     "abs", "abs_", "absolute", "add", "allclose", "and_", "angle", "arccos", "arccosh", "arcsin",
-    "arcsinh", "arctan", "arctan2", "arctanh", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "cast", "ceil", "ceil_intdiv", "chi2sf", "clip", "clipped_relu", "complex",
-    "complex_from_polar", "conj", "conjugate", "cos", "cosh", "deg2rad", "digamma", "divmod", "elu",
-    "eq", "equal", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp", "exp2", "expm1", "floor",
-    "floor_div", "floor_divide", "gamma", "gammainc", "gammaincc", "gammaln", "ge", "gelu",
-    "greater", "greater_equal", "gt", "hard_sigmoid", "i0", "i1", "imag", "int_div", "inv",
-    "invert", "iround", "isclose", "isfinite", "isinf", "isnan", "iv", "j0", "j1", "jv", "largest",
-    "le", "leaky_relu", "left_shift", "less", "less_equal", "log", "log10", "log1p", "log2",
-    "log_erfc", "log_ndtr", "log_sigmoid", "logaddexp", "lt", "maximum", "minimum", "mod", "mul",
-    "multiply", "ndtr", "neg", "negative", "neq", "not_equal", "or_", "polygamma", "pow", "power",
-    "psi", "rad2deg", "real", "reciprocal", "relu", "remainder", "right_shift", "rint", "round",
+    "arcsinh", "arctan", "arctan2", "arctanh", "betainc", "betaincc", "betainccinv", "betaincinv",
+    "betaln", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "ceil",
+    "ceil_intdiv", "chi2sf", "clip", "clipped_relu", "complex", "complex_from_polar", "conj",
+    "conjugate", "cos", "cosh", "deg2rad", "digamma", "divmod", "elu", "eq", "equal", "erf", "erfc",
+    "erfcinv", "erfcx", "erfinv", "exp", "exp2", "expit", "expm1", "floor", "floor_div",
+    "floor_divide", "gamma", "gammainc", "gammaincc", "gammainccinv", "gammaincinv", "gammaln",
+    "ge", "gelu", "greater", "greater_equal", "gt", "hard_sigmoid", "i0", "i0e", "i1", "i1e",
+    "imag", "int_div", "inv", "invert", "iround", "isclose", "isfinite", "isinf", "isnan", "iv",
+    "j0", "j1", "jv", "largest", "le", "leaky_relu", "left_shift", "less", "less_equal", "log",
+    "log10", "log1p", "log2", "log_erfc", "log_ndtr", "log_sigmoid", "logaddexp",
+    "logit", "lt", "maximum", "minimum", "mod", "mul", "multiply", "ndtr", "ndtri", "neg",
+    "negative", "neq", "not_equal", "or_", "owens_t", "polygamma", "pow", "power", "psi", "rad2deg",
+    "real", "reciprocal", "relu", "remainder", "right_shift", "rint", "round",
     "round_half_away_from_zero", "round_half_to_even", "selu", "sgn", "sigmoid", "sign", "silu",
     "sin", "sinh", "smallest", "softplus", "softsign", "sqr", "sqrt", "square", "sub", "subtract",
     "swish", "switch", "tan", "tanh", "tri_gamma", "true_div", "true_divide", "trunc",
-    "ultra_fast_sigmoid", "where", "xlog1py", "xlogx", "xlogy0", "xor",
+    "ultra_fast_sigmoid", "where", "xlog1py", "xlogx", "xlogy0", "xor", "zeta",
 ]  # fmt: skip

@@ -47,10 +47,23 @@ def smooth_values(rng: np.random.Generator, shape: Sequence[int], dtype: str) ->
 
 #: Functions without a derivative where they or an operand are 0, and at 1.
 AT_ZERO = {"pow", "power", "sqrt", "norm", "std", "nanstd", "angle", "arctan2", "rsqrt", "hypot",
-           "chi2sf", "gammainc", "gammaincc", "gammal", "gammau"}  # fmt: skip
+           "chi2sf", "gammainc", "gammaincc", "gammal", "gammau", "betainc", "betaincc",
+           "betaincinv", "betainccinv", "gammaincinv", "gammainccinv", "zeta"}  # fmt: skip
 #: Functions without one where the last operand is 0.
 OF_LAST = {"xlogx", "xlogy0"}
-AT_ONE = {"arcsin", "arccos", "arccosh", "arctanh", "erfinv", "erfcinv"}
+AT_ONE = {
+    "arcsin",
+    "arccos",
+    "arccosh",
+    "arctanh",
+    "erfinv",
+    "erfcinv",
+    "betainc",
+    "betaincc",
+    "logit",
+    "ndtri",
+    "zeta",
+}
 DTYPES = ("float64", "float64", "float64", "complex128", "int64", "int8", "bool")
 #: Inputs of which nothing that rounds is computed but beside a float64.
 BESIDE = ("uint8", "int16", "float32", "bfloat16")

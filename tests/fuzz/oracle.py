@@ -49,6 +49,12 @@ def _log_ndtr(x: Any) -> Any:
     return np.where(x > 5, np.log1p(-sp.ndtr(-np.abs(x))), sp.log_ndtr(x))
 
 
+def _betaln(a: Any, b: Any) -> Any:
+    """SciPy's, which loses digits of large operands: NaN for those, which are not compared."""
+    large = np.maximum(np.abs(a), np.abs(b)) > 100
+    return np.where(large, np.nan, sp.betaln(a, b))
+
+
 def _polygamma(n: Any, x: Any) -> Any:
     """SciPy's, which takes a step of 1 at a time from ``x`` up to 9: not from far below."""
     far = np.asarray(x) < -1000
@@ -360,6 +366,8 @@ OWN: dict[str, Function] = {
         np.shape(np.any(x, axis, keepdims=keepdims))),
     "ptp": lambda x, axis=None: np.max(x, axis) - np.min(x, axis), "norm": _norm,
     "cumsum": _cumulate(np.cumsum), "cumprod": _cumulate(np.cumprod),
+    "logcumsumexp": _cumulate_extreme(np.logaddexp), "betaln": _betaln,
+    "zeta": lambda s, q=1: sp.zeta(s, q),
     "cummax": _cumulate_extreme(np.maximum), "cummin": _cumulate_extreme(np.minimum),
     # -- shapes
     "dimshuffle": _dimshuffle, "transpose": lambda x, axes=None: np.transpose(x, axes),
@@ -428,7 +436,7 @@ OWN: dict[str, Function] = {
 }  # fmt: skip
 
 #: Functions that round each of the results that they go through.
-RUNNING = frozenset(["cumsum", "cumprod"])
+RUNNING = frozenset(["cumsum", "cumprod", "logcumsumexp"])
 
 #: Functions of deviations from a mean, which is rounded.
 SPREADS = frozenset(["var", "std", "nanvar", "nanstd"])
@@ -439,6 +447,7 @@ INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid
           "ultra_fast_sigmoid": 1.0, "crossentropy_softmax_argmax_1hot_with_bias": 1.0,
           "sigmoid_binary_crossentropy": 1.0, "gammaln": 1.0, "digamma": 1.0, "psi": 1.0,
           "gammainc": 8.0, "gammaincc": 8.0, "chi2sf": 8.0,
+          "betaln": 8.0, "betainc": 8.0, "betaincc": 8.0, "logit": 1.0, "logcumsumexp": 1.0,
           "logaddexp": 1.0, "logaddexp2": 1.0}  # fmt: skip
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.

@@ -5,6 +5,7 @@ import scipy.special
 
 from symdnn.ops.nn import dropout as D
 from symdnn.ops.random import random as R
+from symdnn.ops.random import rejection as V
 from tests.op_table.record import OpCase, normal, uniform
 
 MASK64 = (1 << 64) - 1
@@ -95,6 +96,49 @@ def poisson(state, rate):
             term *= mean / k
             total += term
         out.append(k)
+    return np.array(out).reshape(3, 4), after(state, 12)
+
+
+def block(state, element, tag, number):
+    at = int(state[1]) + element & MASK64
+    return slow_philox([at & LOW, at >> 32, tag, number], int(state[0]))
+
+
+def open_of(low, high):
+    return (2 * ((low | high << 32) >> 12) + 1) / 2.0**53
+
+
+def log_gammas(state, shape):
+    """Marsaglia and Tsang's loop, element by element."""
+    out = []
+    for e, a in enumerate(np.broadcast_to(shape, (3, 4)).flat):
+        d = (a + 1 if a < 1 else a) - 1 / 3
+        for proposal in range(1, 100):
+            w = block(state, e, 0x6A, proposal)
+            z = scipy.special.ndtri(open_of(*w[:2]))
+            v = (1 + z / np.sqrt(9 * d)) ** 3
+            if v > 0 and np.log(open_of(*w[2:])) < z * z / 2 + d - d * v + d * np.log(v):
+                break
+        first = block(state, e, 0x6A, 0)
+        out.append(np.log(d * v) + (np.log(open_of(*first[:2])) / a if a < 1 else 0))
+    return np.array(out).reshape(3, 4), after(state, 12)
+
+
+def angles(state, concentration):
+    """Best and Fisher's loop, element by element."""
+    out = []
+    for e, k in enumerate(np.broadcast_to(concentration, (3, 4)).flat):
+        tau = 1 + np.sqrt(1 + 4 * k * k)
+        rho = (tau - np.sqrt(2 * tau)) / (2 * k)
+        r = (1 + rho * rho) / (2 * rho)
+        for proposal in range(1, 100):
+            w = block(state, e, 0x76, proposal)
+            z, u = np.cos(np.pi * open_of(*w[:2])), (w[2] + 0.5) / 2**32
+            f = (1 + r * z) / (r + z)
+            c = k * (r - f)
+            if c * (2 - c) > u or np.log(c / u) + 1 - c >= 0:
+                break
+        out.append(np.arccos(f) * (1 if w[3] >> 31 else -1))
     return np.array(out).reshape(3, 4), after(state, 12)
 
 
@@ -251,6 +295,40 @@ CASES = (
             (state(), uniform(0, 1, 1, 4)),
             lambda s, p: (np.zeros((3, 4)), after(s, 12)),
             grad=False,
+        ),
+        OpCase(
+            "random_log_gamma",
+            (V.RandomLogGamma,),
+            lambda s, a: V.random_log_gamma(s, a, (3, 4), "float64"),
+            (state((1 << 40) - 5), uniform(0.05, 4, 3, 4)),
+            log_gammas,
+            grad=False,
+            rtol=1e-12,
+        ),
+        OpCase(
+            "random_log_gamma_row",
+            (V.RandomLogGamma,),
+            lambda s, a: V.random_log_gamma(s, a, (3, 4), "float32"),
+            (state((1 << 64) - 3), uniform(0.5, 400, 1, 4)),
+            log_gammas,
+            grad=False,
+        ),
+        OpCase(
+            "random_log_gamma_none",
+            (V.RandomLogGamma,),
+            lambda s, a: V.random_log_gamma(s, a, (0, 4), "float64"),
+            (state(), uniform(0.5, 4, 1, 4)),
+            lambda s, a: (np.zeros((0, 4)), s),
+            grad=False,
+        ),
+        OpCase(
+            "random_von_mises",
+            (V.RandomVonMises,),
+            lambda s, k: V.random_von_mises(s, k, (3, 4), "float64"),
+            (state(3), uniform(0.05, 20, 3, 4)),
+            angles,
+            grad=False,
+            rtol=1e-12,
         ),
         OpCase(
             "random_integers",

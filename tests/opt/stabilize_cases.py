@@ -20,7 +20,7 @@ from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise import math as M
 from symdnn.ops.elementwise.activations import sigmoid, softplus
 from symdnn.ops.elementwise.comparison import lt
-from symdnn.ops.elementwise.special import erf, erfc, erfcx, log_erfc
+from symdnn.ops.elementwise.special import erf, erfc, erfcx, log_erfc, logit
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.nn import crossentropy as X
 from symdnn.ops.nn import softmax as S
@@ -134,6 +134,11 @@ def column(x):
 
 
 GENERAL = [
+    RuleCase("logit_of_exponential", MAT, lambda x: logit(sigmoid(x).T), lambda x: x.T,
+             lambda x: logit(x.T), miss_args=(f64("n", "m", low=0.1, high=0.9),)),
+    RuleCase("logit_of_exponential", MAT, lambda x: logit(M.exp(-A.sqr(x)) * 0.5),
+             lambda x: (lambda v: M.log(v) - M.log1p(-v))(M.exp(-A.sqr(x)) * 0.5),
+             lambda x: logit(sigmoid(x) + 0.0 * x), id="logit_of_scaled"),
     RuleCase("log_of_exponential", MAT, lambda x: M.log(sigmoid(x).T), lambda x: (-softplus(-x)).T,
              lambda x: M.log(x.T), id="log_of_moved"),
     RuleCase("log_of_exponential", TWO, lambda x, y: M.log(y * M.exp(x)), lambda x, y: M.log(y) + x,

@@ -127,6 +127,7 @@ class Symdnn(Dialect):
         self.version = symdnn.__version__
         self.sigmoid, self.softplus, self.log_sigmoid = T.sigmoid, T.softplus, T.log_sigmoid
         self.xlogy = T.xlogy0
+        self.betainc_2_3 = lambda v: T.betainc(2, 3, v)
         self.binary_crossentropy = T.nnet.binary_crossentropy
 
     def softmax(self, v: Any) -> Any:
@@ -169,7 +170,7 @@ class Torch(Dialect):
         self.softplus = torch.nn.functional.softplus
         self.log_sigmoid = torch.nn.functional.logsigmoid
         self.xlogy = torch.xlogy
-        self.log_ndtr = torch.special.log_ndtr
+        self.log_ndtr, self.i0e = torch.special.log_ndtr, torch.special.i0e
 
     def to_slice(self, v: Any) -> Any:
         return v.flip(0)
@@ -232,7 +233,8 @@ class Jax(Dialect):
         self.log_sigmoid = jax.nn.log_sigmoid
         special = jax.scipy.special
         self.erf, self.erfc, self.xlogy = special.erf, special.erfc, special.xlogy
-        self.log_ndtr = special.log_ndtr
+        self.log_ndtr, self.logit, self.i0e = special.log_ndtr, special.logit, special.i0e
+        self.betainc_2_3 = lambda v: special.betainc(2.0, 3.0, v)
 
     def to_cast(self, v: Any) -> Any:
         return v.astype("float64")

@@ -19,22 +19,30 @@ __all__ = ["CTYPES", "Access", "Loop", "elementwise_source", "print_problem", "s
 #: The C type of each dtype that elementwise kernels compute with.
 CTYPES = {**REAL_CTYPES, "complex64": "c64", "complex128": "c128"}
 
-#: Instructions that are in special.cuh.
-_SPECIAL = frozenset({"digamma", "polygamma", "gammainc", "gammaincc"})
+#: Instructions that are in special.cuh, and in incomplete.cuh, which needs it.
+_SPECIAL = frozenset({"digamma", "polygamma", "gammainc", "gammaincc", "zeta", "i0e", "i1e"})
+_INCOMPLETE = frozenset(
+    {"gamma_draw_slope", "betaln", "betainc", "betaincc", "betainc_slope_a", "betainc_slope_b",
+     "owens_t", "von_mises_draw_slope"}
+)  # fmt: skip
+#: Why the instructions without code on a device have none.
+_WITHOUT_CODE = {"jv": " of real order", "iv": " of real order"}
 
 
 def print_problem(program: ScalarProgram) -> str | None:
     """Why a program cannot be printed as CUDA C; None if it can."""
     if missing := program.names & REFERENCE_ONLY:
-        return f"CUDA has no {', '.join(sorted(missing))} of real order"
+        return "CUDA has no " + ", ".join(m + _WITHOUT_CODE.get(m, "") for m in sorted(missing))
     return None
 
 
 def library(*programs: ScalarProgram) -> str:
     """The library sources (``.cuh``) that these programs need."""
-    special = any(p.names & _SPECIAL for p in programs)
+    incomplete = any(p.names & _INCOMPLETE for p in programs)
+    special = incomplete or any(p.names & _SPECIAL for p in programs)
     dtypes = {d for p in programs for d in (*p.inputs, *p.output_dtypes)}
     files = ["common.cuh", "scalar.cuh"] + ["special.cuh"] * special
+    files += ["incomplete.cuh"] * incomplete
     files += ["complex.cuh"] * bool(dtypes - REAL_CTYPES.keys())
     return "".join(map(text_of, files))
 

@@ -31,15 +31,18 @@ from symdnn.ops.random.random import (
     RandomMultinomial,
     RandomNormal,
     RandomPermutation,
+    RandomPoisson,
     RandomSubset,
     RandomUniform,
 )
+from symdnn.ops.random.rejection import RandomLogGamma, RandomVonMises
 
 __all__ = ["DrawKernel", "DropoutKernel", "dropped", "KERNELS"]
 
 _THREADS = 256
 _UNIFORM, _NORMAL, _TRUNCATED, _BERNOULLI, _INTEGERS, _WORDS = range(6)
 _CATEGORICAL, _MULTINOMIAL, _RACE, _MASK, _WIDE_UNIFORM = range(6, 11)
+_LOG_GAMMA, _VON_MISES, _POISSON = range(11, 14)
 #: The index of the state, which must be contiguous: it is read as two words.
 _STATE_INPUT = frozenset({0})
 _MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
@@ -67,8 +70,9 @@ def _draw(
     shown = [*parameters, *[_unused(shape)] * (2 - len(parameters))]
     sizes, (a_step, b_step) = merged(shape, [v.steps for v in shown])
     a_dtype = parameters[0].dtype if parameters else "float32"
+    more = ("special.cuh", "rejection.cuh") if kind >= _LOG_GAMMA else ()
     source = specialised(
-        "scalar.cuh", "lines.cuh", "philox.cuh", "random.cu", KIND=kind, BITS=bits,
+        "scalar.cuh", "lines.cuh", "philox.cuh", *more, "random.cu", KIND=kind, BITS=bits,
         T=CTYPES[y.dtype], P=CTYPES[a_dtype], D=len(sizes),
     )  # fmt: skip
     pointers = [v.pointer if i < len(parameters) else 0 for i, v in enumerate(shown)]
@@ -83,6 +87,12 @@ def _draw(
 
 def _unused(shape: Sequence[int]) -> View:
     return View(0, "float32", tuple(shape), (0,) * len(shape))
+
+
+#: Draws in float64 of one parameter for each element.
+_OF_ONE_PARAMETER = {
+    RandomLogGamma: _LOG_GAMMA, RandomVonMises: _VON_MISES, RandomPoisson: _POISSON,
+}  # fmt: skip
 
 
 class DrawKernel(CudaKernel[RandomUniform | RandomNormal | RandomBernoulli | RandomIntegers]):
@@ -111,6 +121,9 @@ class DrawKernel(CudaKernel[RandomUniform | RandomNormal | RandomBernoulli | Ran
 
 
 def _kind(op: object) -> int:
+    for known, kind in _OF_ONE_PARAMETER.items():
+        if isinstance(op, known):
+            return kind
     if isinstance(op, RandomNormal):
         return _TRUNCATED if op.truncated else _NORMAL
     if isinstance(op, RandomUniform):
@@ -247,7 +260,7 @@ class DropoutGradKernel(CudaKernel[DropoutGrad]):
 
 
 KERNELS: tuple[Row, ...] = (
-    ((RandomUniform, RandomNormal, RandomBernoulli), (DrawKernel(),)),
+    ((RandomUniform, RandomNormal, RandomBernoulli, *_OF_ONE_PARAMETER), (DrawKernel(),)),
     ((RandomIntegers,), (IntegersKernel(),)),
     ((RandomCategorical, RandomMultinomial), (ClassKernel(),)),
     ((RandomPermutation, RandomSubset), (OrderKernel(),)),

@@ -16,14 +16,16 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import normal_axes
-from symdnn.ops.core.dtype import accumulator
+from symdnn.ops.core.dtype import accumulator, float_of
+from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.comparison import eq, isinf, switch
 from symdnn.ops.elemwise import broadcast_static, conjugate, like
 
 __all__ = [
     "CumExtreme", "CumMax", "CumMin", "CumProd", "CumSum", "LinearRecurrence", "Shift",
-    "cummax", "cummin", "cumprod", "cumsum", "product_of_others",
+    "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "product_of_others",
 ]  # fmt: skip
 
 
@@ -231,6 +233,29 @@ def cummin(x: TensorLike, axis: int | None = None) -> Variable:
     """Smallest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummin")
     return CumMin(along)(v)
+
+
+def logcumsumexp(x: TensorLike, axis: int | None = None) -> Variable:
+    """``log(cumsum(exp(x)))`` along ``axis`` (None: flattened) without overflow (PyTorch's name).
+
+    >>> logcumsumexp([-1000.0, -1000.0, 0.0]).eval().round(3)
+    array([-1000.   ,  -999.307,     0.   ])
+    """
+    v, along = _line(x, axis, "logcumsumexp")
+    if v.type.is_discrete:
+        v = operator("cast")(v, float_of(v.type.dtype))
+    exp = operator("exp")
+    top = disconnected_grad(CumMax(along)(v))
+    before = Shift(along)(top)
+    top_or_0 = switch(isinf(top), like(0, top), top)
+    before_or_0 = switch(isinf(before), like(0, top), before)
+    # The first element's factor meets nothing, nor does one after elements of -inf alone.
+    factor = switch(eq(before, -np.inf), like(0, top), exp(before_or_0 - top_or_0))
+    started = operator("minimum")(factor, like(1, top))
+    total = LinearRecurrence(along)(started, exp(v - top_or_0))
+    empty = eq(total, 0)
+    found = operator("log")(switch(empty, like(1, total), total)) + top_or_0
+    return switch(empty, like(-np.inf, found), found)
 
 
 def _line(x: TensorLike, axis: AxisLike, op: str) -> tuple[Variable, int]:

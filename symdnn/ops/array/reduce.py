@@ -16,7 +16,9 @@ from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
 from symdnn.graph.typing import Array, AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import accumulator, float_of, is_narrow_float, upcast
+from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.core.lanes import on_lanes
+from symdnn.ops.elementwise.comparison import eq, isinf, switch
 from symdnn.ops.elemwise import conjugate, kind_of, like
 
 __all__ = [
@@ -382,13 +384,29 @@ def any(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variabl
     return AnyTrue(normal_axes(axis, v.type.ndim, "any"), keepdims)(v)
 
 
-def logsumexp(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """``log(sum(exp(x)))`` over ``axis`` without overflow."""
+def logsumexp(
+    x: TensorLike, axis: AxisLike = None, keepdims: bool = False, b: TensorLike | None = None
+) -> Variable:
+    """``log(sum(b exp(x)))`` over ``axis`` without overflow.
+
+    ``b`` are weights that broadcast to ``x`` (None: 1), as SciPy's; a negative sum gives NaN.
+    """
     v = as_variable(x)
-    axes = normal_axes(axis, v.type.ndim, "logsumexp")
     if v.type.is_discrete:
         v = operator("cast")(v, float_of(v.type.dtype))
-    return LogSumExp(axes, keepdims)(v)
+    if b is None:
+        return LogSumExp(normal_axes(axis, v.type.ndim, "logsumexp"), keepdims)(v)
+    weights = as_variable(b)
+    v, weights = v + operator("zeros_like")(weights, v.type.dtype), weights.astype(v.type.dtype)
+    # What has a weight of 0 counts for nothing, though it were infinite or the largest.
+    v = switch(eq(weights, 0), like(-np.inf, v), v)
+    axes = normal_axes(axis, v.type.ndim, "logsumexp")
+    top = disconnected_grad(max(v, axes, keepdims=True))
+    top = switch(isinf(top), like(0, top), top)
+    total = sum(weights * operator("exp")(v - top), axes, keepdims=keepdims)
+    empty = eq(total, 0)
+    found = operator("log")(switch(empty, like(1, total), total))
+    return switch(empty, like(-np.inf, found), found + (top if keepdims else sum(top, axes)))
 
 
 OPERATORS = {

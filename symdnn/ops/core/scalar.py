@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,12 @@ import numpy as np
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.incomplete_values import (
+    beta_inc_slope_of,
+    betaln_of,
+    gamma_draw_slope_of,
+    von_mises_draw_slope_of,
+)
 
 __all__ = [
     "RESULT", "STORED", "Builder", "Instruction", "Scalar", "ScalarProgram", "gelu_of",
@@ -185,20 +192,29 @@ FUNCTIONS: dict[str, Function] = {
         atan=np.arctan, sinh=np.sinh, cosh=np.cosh, tanh=np.tanh, asinh=np.arcsinh,
         acosh=np.arccosh, atanh=np.arctanh, erf=_scipy("erf"), erfc=_scipy("erfc"),
         erfcx=_scipy("erfcx"), erfinv=_scipy("erfinv"), erfcinv=_scipy("erfcinv"),
+        ndtri=_scipy("ndtri"), i0e=_scipy("i0e"), i1e=_scipy("i1e"),
         lgamma=_scipy("gammaln"), tgamma=_scipy("gamma"), digamma=_scipy("psi"),
         gelu=gelu_of, gelu_slope=gelu_slope_of,
     ),
     "atan2": Function(np.arctan2, 2, floats=True, cost=30),
     "copysign": Function(np.copysign, 2, floats=True),
-    "polygamma": Function(_scipy("polygamma"), 2, floats=True, cost=200),
-    "gammainc": Function(_scipy("gammainc"), 2, floats=True, cost=200),
-    "gammaincc": Function(_scipy("gammaincc"), 2, floats=True, cost=200),
-    "jv": Function(_scipy("jv"), 2, floats=True, cost=200),
-    "iv": Function(_scipy("iv"), 2, floats=True, cost=200),
+    **{
+        name: Function(_scipy(name), arity, floats=True, cost=200)
+        for arity, names in (
+            (2, "polygamma gammainc gammaincc gammaincinv gammainccinv jv iv zeta owens_t"),
+            (3, "betainc betaincc betaincinv betainccinv"),
+        )
+        for name in names.split()
+    },
+    "betaln": Function(betaln_of, 2, floats=True, cost=200),
+    "gamma_draw_slope": Function(gamma_draw_slope_of, 2, floats=True, cost=400),
+    "von_mises_draw_slope": Function(von_mises_draw_slope_of, 2, floats=True, cost=400),
+    "betainc_slope_a": Function(partial(beta_inc_slope_of, 0), 3, floats=True, cost=400),
+    "betainc_slope_b": Function(partial(beta_inc_slope_of, 1), 3, floats=True, cost=400),
 }  # fmt: skip
 
 #: Instructions for NumPy and SciPy only: no code is printed for a program with one of them.
-REFERENCE_ONLY = frozenset({"jv", "iv"})
+REFERENCE_ONLY = frozenset({"jv", "iv", "gammaincinv", "gammainccinv", "betaincinv", "betainccinv"})
 
 
 # -- building -------------------------------------------------------------------------------------

@@ -19,7 +19,9 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import RESULT, STORED, Builder, Scalar, ScalarProgram
 from symdnn.ops.elementwise import activations as act
 from symdnn.ops.elementwise import arithmetic as ar
+from symdnn.ops.elementwise import bessel as bs
 from symdnn.ops.elementwise import comparison as cmp
+from symdnn.ops.elementwise import incomplete as inc
 from symdnn.ops.elementwise import math as mt
 from symdnn.ops.elementwise import rounding as rnd
 from symdnn.ops.elementwise import special as sp
@@ -226,6 +228,12 @@ def _xlog1py(x: Scalar, y: Scalar) -> Scalar:
     return y.call("isnan").where(y, product)
 
 
+def _logit(x: Scalar) -> Scalar:
+    twice = 2 * x - 1  # exact near 1/2
+    far = x.call("log") - (-x).call("log1p")
+    return (twice.call("abs") < 0.5).where(2 * twice.call("atanh"), far)
+
+
 def _simple(**names: type[Elemwise]) -> dict[type[Elemwise], Meaning]:
     return {op: Meaning(_instruction(name.rstrip("_"))) for name, op in names.items()}
 
@@ -250,7 +258,12 @@ MEANINGS: dict[type[Elemwise], Meaning] = {
         floor=rnd.Floor, ceil=rnd.Ceil, trunc=rnd.Trunc, rint=rnd.RoundHalfToEven,
         erf=sp.Erf, erfc=sp.Erfc, erfcx=sp.Erfcx, erfinv=sp.ErfInv, erfcinv=sp.ErfcInv,
         tgamma=sp.Gamma, lgamma=sp.GammaLn, digamma=sp.Psi, polygamma=sp.PolyGamma,
-        gammainc=sp.GammaInc, gammaincc=sp.GammaIncC, jv=sp.Jv, iv=sp.Iv,
+        gammainc=inc.GammaInc, gammaincc=inc.GammaIncC, jv=bs.Jv, iv=bs.Iv, i0e=bs.I0e, i1e=bs.I1e,
+        ndtri=sp.Ndtri, zeta=sp.Zeta, betaln=inc.BetaLn, betainc=inc.BetaInc, betaincc=inc.BetaIncC,
+        betainc_slope_a=inc.BetaIncSlopeA, betainc_slope_b=inc.BetaIncSlopeB,
+        owens_t=inc.OwensT, gamma_draw_slope=inc.GammaDrawSlope,
+        von_mises_draw_slope=inc.VonMisesDrawSlope, gammaincinv=inc.GammaIncInv,
+        gammainccinv=inc.GammaIncCInv, betaincinv=inc.BetaIncInv, betainccinv=inc.BetaIncCInv,
     ),
     ar.Sgn: Meaning(_sgn),
     ar.Sqr: Meaning(_sqr),
@@ -278,6 +291,7 @@ MEANINGS: dict[type[Elemwise], Meaning] = {
     act.Gelu: Meaning(_instruction("gelu")),
     act.GeluSlope: Meaning(_instruction("gelu_slope")),
     act.GeluTanh: Meaning(_gelu_tanh),
+    sp.Logit: Meaning(_logit),
     sp.ErfcxSlope: Meaning(_erfcx_slope),
     sp.LogErfc: Meaning(_log_erfc),
     sp.LogHalfErfc: Meaning(_log_half_erfc),

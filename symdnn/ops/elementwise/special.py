@@ -1,27 +1,24 @@
-"""Special functions: error functions, gamma functions, Bessel functions, ``x log y``.
+"""Special functions: error functions, gamma and zeta functions, ``x log y``, logit.
 
 The references are SciPy's (``scipy.special``). Ints give ``floatX``.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from math import pi, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import NonDifferentiable
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
-from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import float_of
-from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr
 from symdnn.ops.elementwise.comparison import eq, isnan, lt, switch
 from symdnn.ops.elementwise.math import exp, log, log1p
+from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
 from symdnn.ops.elementwise.special_values import (
     erfcx_slope_of,
     log_erfc_of,
@@ -31,20 +28,12 @@ from symdnn.ops.elementwise.special_values import (
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 
 __all__ = [
-    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaInc", "GammaIncC",
-    "GammaLn", "Iv", "Jv", "LogErfc", "LogHalfErfc", "OrderSlope", "PolyGamma", "Psi", "XLog1pY",
-    "XLogX", "XLogY", "chi2sf", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammainc",
-    "gammaincc", "gammaln", "i0", "i1", "iv", "j0", "j1", "jv", "log_erfc", "log_half_erfc",
-    "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlog1py", "xlogx", "xlogy0",
+    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaLn", "LogErfc",
+    "LogHalfErfc", "Logit", "Ndtri", "PolyGamma", "Psi", "XLog1pY", "XLogX", "XLogY", "Zeta", "erf",
+    "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammaln", "log_erfc", "log_half_erfc",
+    "log_ndtr", "logit", "ndtr", "ndtri", "polygamma", "psi", "tri_gamma", "xlog1py", "xlogx",
+    "xlogy0", "zeta",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SpecialFunction(FloatElemwise):
-    """Base of the functions of real operands that SciPy computes."""
-
-    abstract: ClassVar[bool] = True
-    kinds: ClassVar[str] = "bif"
 
 
 @dataclass(frozen=True)
@@ -121,6 +110,26 @@ class ErfcInv(SpecialFunction):
 
 
 @dataclass(frozen=True)
+class Ndtri(SpecialFunction):
+    """The inverse of ``ndtr``, on (0, 1)."""
+
+    function = scipy_function("ndtri")
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        return like(sqrt(2 * pi), y) * exp(like(0.5, y) * sqr(y))
+
+
+@dataclass(frozen=True)
+class Logit(SpecialFunction):
+    """``log(x / (1 - x))``, exact also where ``x`` is near 1/2."""
+
+    function = scipy_function("logit")
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        return 1 / x + 1 / (1 - x)
+
+
+@dataclass(frozen=True)
 class Gamma(SpecialFunction):
     """The gamma function."""
 
@@ -148,57 +157,6 @@ class Psi(SpecialFunction):
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return tri_gamma(x)
-
-
-@dataclass(frozen=True)
-class OfOrder(SpecialFunction):
-    """Base of functions of an order ``n`` and a point ``x``."""
-
-    abstract: ClassVar[bool] = True
-    arity: ClassVar[int] = 2
-
-    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
-        """The derivative with respect to ``x``."""
-        raise NotImplementedError
-
-    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
-        order = inputs[0]
-        n, x = as_computed(inputs, output)
-        to_point = cotangent * self.point_slope(n, x, output)
-        if not order.type.is_differentiable or isinstance(order, Constant):
-            return [None, to_point]
-        return [cotangent * OrderSlope(self)(n, x), to_point]
-
-    def step(self, n: Array) -> Array:
-        """The step in the order of :class:`OrderSlope`, by which the function changes little."""
-        return np.full(n.shape, 0.1)
-
-
-@dataclass(frozen=True)
-class OrderSlope(SpecialFunction):
-    """The derivative of ``of`` with respect to its order, for which no formula is known.
-
-    Central differences at five steps, each half of the one before, extrapolated to 0 (Richardson
-    1911) in float64: ten digits where the function itself has full precision.
-    """
-
-    arity: ClassVar[int] = 2
-    of: OfOrder
-
-    def reference(self, *inputs: Array) -> Array:
-        out = TensorType(self.out_dtype(*(a.dtype.name for a in inputs))).numpy
-        n, x = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in inputs))
-        step, table = self.of.step(n), []
-        for _ in range(5):
-            sides = (type(self.of).function(n + s, x) for s in (step, -step))
-            table.append((next(sides) - next(sides)) / (2 * step))
-            step = step / 2
-        for power in range(1, 5):
-            table = [(4**power * b - a) / (4**power - 1) for a, b in itertools.pairwise(table)]
-        return np.asarray(table[0]).astype(out)
-
-    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
-        raise NonDifferentiable(f"{self.of}: its second derivative in the order is not known")
 
 
 def _polygamma(n: Any, x: Any) -> Array:
@@ -240,53 +198,23 @@ class PolyGamma(OfOrder):
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [None, super().scalar_vjp(inputs, output, cotangent)[1]]
 
-    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
+    def point_slope(self, *operands: Variable) -> Variable:
+        n, x, _ = operands
         return polygamma(n + 1, x)
 
 
 @dataclass(frozen=True)
-class GammaInc(OfOrder):
-    """The regularised lower incomplete gamma function of ``k`` and ``x``."""
+class Zeta(OfOrder):
+    """Hurwitz' zeta function: the sum of ``(q + k)^-s`` over ``k = 0, 1, ...``, for ``s > 1``."""
 
-    function = scipy_function("gammainc")
+    function = scipy_function("zeta")
 
-    def step(self, n: Array) -> Any:
-        return np.minimum(n / 4, np.sqrt(n) / 5)
+    def point_slope(self, *operands: Variable) -> Variable:
+        s, q, _ = operands
+        return -s * zeta(s + 1, q)
 
-    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
-        return exp((n - 1) * log(x) - x - gammaln(n))
-
-
-@dataclass(frozen=True)
-class GammaIncC(OfOrder):
-    """The regularised upper incomplete gamma function of ``k`` and ``x``."""
-
-    function = scipy_function("gammaincc")
-
-    step = GammaInc.step
-
-    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
-        return -exp((n - 1) * log(x) - x - gammaln(n))
-
-
-@dataclass(frozen=True)
-class Jv(OfOrder):
-    """The Bessel function of the first kind, of order ``n``."""
-
-    function = scipy_function("jv")
-
-    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
-        return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
-
-
-@dataclass(frozen=True)
-class Iv(OfOrder):
-    """The modified Bessel function of the first kind, of order ``n``."""
-
-    function = scipy_function("iv")
-
-    def point_slope(self, n: Variable, x: Variable, y: Variable) -> Variable:
-        return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
+    def step(self, order: int, *operands: Array) -> Any:
+        return np.minimum(0.1, (operands[0] - 1) / 4)
 
 
 def _xlogx(x: Array) -> Array:
@@ -383,6 +311,20 @@ def log_ndtr(x: TensorLike) -> Variable:
     return log_half_erfc(like(-sqrt(0.5), v) * v)
 
 
+def ndtri(p: TensorLike) -> Variable:
+    """The normal distribution's ``x`` with the probability ``p`` below it (SciPy's name).
+
+    >>> round(float(ndtri(0.975).eval()), 5)
+    1.95996
+    """
+    return apply_elemwise(Ndtri(), p)
+
+
+def logit(p: TensorLike) -> Variable:
+    """``log(p / (1 - p))``, the inverse of ``sigmoid``."""
+    return apply_elemwise(Logit(), p)
+
+
 def _floating(x: TensorLike) -> Variable:
     v = as_variable(x)
     return v if v.type.is_float else cast(v, float_of(v.type.dtype))
@@ -423,51 +365,13 @@ def tri_gamma(x: TensorLike) -> Variable:
     return polygamma(1, x)
 
 
-def gammainc(k: TensorLike, x: TensorLike) -> Variable:
-    """The regularised lower incomplete gamma function."""
-    return apply_elemwise(GammaInc(), k, x)
+def zeta(s: TensorLike, q: TensorLike = 1) -> Variable:
+    """Hurwitz' zeta function; with ``q=1`` Riemann's. NaN for ``s < 1``, as SciPy's.
 
-
-def gammaincc(k: TensorLike, x: TensorLike) -> Variable:
-    """The regularised upper incomplete gamma function."""
-    return apply_elemwise(GammaIncC(), k, x)
-
-
-def chi2sf(x: TensorLike, k: TensorLike) -> Variable:
-    """The survival function of chi squared with ``k`` degrees of freedom."""
-    half = np.float32(0.5)
-    dof, v = settled([as_variable(k), as_variable(x)])
-    return gammaincc(dof * half, v * half)
-
-
-def jv(n: TensorLike, x: TensorLike) -> Variable:
-    """The Bessel function of the first kind, of order ``n``."""
-    return apply_elemwise(Jv(), n, x)
-
-
-def j0(x: TensorLike) -> Variable:
-    """The Bessel function of the first kind, of order 0."""
-    return jv(0, x)
-
-
-def j1(x: TensorLike) -> Variable:
-    """The Bessel function of the first kind, of order 1."""
-    return jv(1, x)
-
-
-def iv(n: TensorLike, x: TensorLike) -> Variable:
-    """The modified Bessel function of the first kind, of order ``n``."""
-    return apply_elemwise(Iv(), n, x)
-
-
-def i0(x: TensorLike) -> Variable:
-    """The modified Bessel function of the first kind, of order 0."""
-    return iv(0, x)
-
-
-def i1(x: TensorLike) -> Variable:
-    """The modified Bessel function of the first kind, of order 1."""
-    return iv(1, x)
+    >>> round(float(zeta(2.0).eval()), 6)
+    1.644934
+    """
+    return apply_elemwise(Zeta(), s, q)
 
 
 def xlogx(x: TensorLike) -> Variable:

@@ -23,7 +23,7 @@ from symdnn.ops.core.shape import alloc, shape_i
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, clip, inv, maximum, minimum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import and_, eq, invert, isinf, isnan, neq, or_, switch, xor
-from symdnn.ops.elementwise.math import log, log1p, sin
+from symdnn.ops.elementwise.math import sin
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot, tensordot
 from symdnn.ops.nn import softmax as along
@@ -32,7 +32,7 @@ from symdnn.ops.nn.conv_builders import conv1d
 __all__ = [
     "convolve", "copysign", "correlate", "cross", "fabs", "float_power", "fmax", "fmin", "fmod",
     "heaviside", "hypot", "inner", "interp", "isneginf", "isposinf", "lerp", "log_softmax",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "nan_to_num", "rsqrt",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "nan_to_num", "rsqrt",
     "signbit", "sinc", "softmax", "trapezoid", "vdot",
 ]  # fmt: skip
 
@@ -71,12 +71,6 @@ def log_softmax(x: TensorLike, axis: int = -1) -> Variable:
 def rsqrt(x: TensorLike) -> Variable:
     """``1 / sqrt(x)``."""
     return inv(sqrt(x))
-
-
-def logit(p: TensorLike) -> Variable:
-    """``log(p / (1 - p))``, the inverse of ``sigmoid``."""
-    v = _floating(p)
-    return log(v) - log1p(-v)
 
 
 def lerp(start: TensorLike, end: TensorLike, weight: TensorLike) -> Variable:

@@ -30,12 +30,14 @@ from symdnn.ops.random import rng_philox as philox
 
 __all__ = [
     "STATE_TYPE",
+    "dims_and_static",
     "RandomBernoulli",
     "RandomCategorical",
     "RandomIntegers",
     "RandomMultinomial",
     "RandomNormal",
     "RandomPermutation",
+    "RandomPoisson",
     "RandomSubset",
     "RandomUniform",
     "next_state",
@@ -45,6 +47,7 @@ __all__ = [
     "random_multinomial",
     "random_normal",
     "random_permutation",
+    "random_poisson",
     "random_subset",
     "random_uniform",
     "state_after",
@@ -398,7 +401,8 @@ class RandomSubset(RandomOp):
         return order.astype(TensorType(self.dtype).numpy), next_state(state, size)
 
 
-def _dims(size: Sequence[Dim]) -> tuple[list[Variable], tuple[int | None, ...]]:
+def dims_and_static(size: Sequence[Dim]) -> tuple[list[Variable], tuple[int | None, ...]]:
+    """The dimensions as variables, and those that are known."""
     dims = [as_dim(d) for d in size]
     return dims, tuple(static_dim(d) for d in dims)
 
@@ -407,7 +411,7 @@ def random_uniform(state: TensorLike, size: Sequence[Dim], dtype: str) -> tuple[
     """(uniform values of (0, 1), next state)."""
     if not TensorType(dtype).is_float:
         raise TypeMismatch("random_uniform", "a float dtype", dtype)
-    dims, static = _dims(size)
+    dims, static = dims_and_static(size)
     return RandomUniform(dtype, static)(state, *dims)
 
 
@@ -417,7 +421,7 @@ def random_normal(
     """(standard normal values, next state); ``truncated`` to (-2, 2)."""
     if not TensorType(dtype).is_float:
         raise TypeMismatch("random_normal", "a float dtype", dtype)
-    dims, static = _dims(size)
+    dims, static = dims_and_static(size)
     return RandomNormal(dtype, static, truncated)(state, *dims)
 
 
@@ -425,7 +429,7 @@ def random_bernoulli(
     state: TensorLike, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(1 with probability ``p``, else 0; next state)."""
-    dims, static = _dims(size)
+    dims, static = dims_and_static(size)
     prob = pad_left(as_variable(p), len(dims))
     return RandomBernoulli(dtype, static)(state, prob, *dims)
 
@@ -434,7 +438,7 @@ def random_poisson(
     state: TensorLike, rate: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(numbers of events with the mean ``rate``, next state)."""
-    dims, static = _dims(size)
+    dims, static = dims_and_static(size)
     mean = pad_left(as_variable(rate), len(dims))
     return RandomPoisson(dtype, static)(state, mean, *dims)
 
@@ -443,7 +447,7 @@ def random_integers(
     state: TensorLike, low: TensorLike, high: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(integers of ``[low, high)``, next state)."""
-    dims, static = _dims(size)
+    dims, static = dims_and_static(size)
     bounds = [pad_left(cast(b, "int64"), len(dims)) for b in (low, high)]
     return RandomIntegers(dtype, static)(state, *bounds, *dims)
 
@@ -452,7 +456,7 @@ def random_permutation(
     state: TensorLike, n: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(permutations of ``0 .. n-1``, of shape ``(*size, n)``; next state)."""
-    dims, static = _dims([*size, n])
+    dims, static = dims_and_static([*size, n])
     return RandomPermutation(dtype, static)(state, *dims)
 
 
@@ -460,7 +464,7 @@ def random_categorical(
     state: TensorLike, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(class indices of shape ``size``, next state); ``p`` has the classes last."""
-    dims, static = _dims(size)
+    dims, static = dims_and_static(size)
     prob = pad_left(as_variable(p), len(dims) + 1)
     return RandomCategorical(dtype, static)(state, prob, *dims)
 
@@ -469,7 +473,7 @@ def random_multinomial(
     state: TensorLike, n: TensorLike, p: TensorLike, size: Sequence[Dim], dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(counts of shape ``(*size, classes)`` that sum to ``n``, next state)."""
-    dims, static = _dims(size)
+    dims, static = dims_and_static(size)
     prob = pad_left(as_variable(p), len(dims) + 1)
     op = RandomMultinomial(dtype, static)
     return op(state, as_dim(n), prob, *dims)
@@ -479,7 +483,7 @@ def random_subset(
     state: TensorLike, p: TensorLike, k: Dim, size: Sequence[Dim] = (), dtype: str = "int64"
 ) -> tuple[Variable, Variable]:
     """(``k`` distinct classes of shape ``(*size, k)``, next state); weights ``p``."""
-    dims, static = _dims([*size, k])
+    dims, static = dims_and_static([*size, k])
     prob = pad_left(as_variable(p), len(dims))
     return RandomSubset(dtype, static)(state, prob, *dims)
 

@@ -10,24 +10,31 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from symdnn.config import config
-from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
+from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
-from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.random import random as draws
 from symdnn.ops.random.rng_philox import fold_seed, stream_key
+from symdnn.ops.random.sizes import (
+    count_of,
+    float_dtype,
+    is_number,
+    probabilities,
+    product_of,
+    size_dims,
+)
+from symdnn.ops.random.variates import Variates
 
 #: Standard deviation of a standard normal distribution cut off at -2 and 2.
 _STD_OF_TRUNCATED = 0.8796256610342398
@@ -35,49 +42,7 @@ _STD_OF_TRUNCATED = 0.8796256610342398
 __all__ = ["MRG_RandomStreams", "RandomStream", "RandomStreams", "size_dims"]
 
 
-def size_dims(size: Any, ndim: int | None = None, like: Sequence[Variable] = ()) -> list[Dim]:
-    """``size`` as a list of dimensions.
-
-    An int, a sequence of ints and integer scalars, an integer vector (with ``ndim`` where its
-    length is not static), or None for the shape to which ``like`` broadcast.
-    """
-    if size is None:
-        return _broadcast_dims(like)
-    if isinstance(size, Variable):
-        return _symbolic_dims(size, ndim)
-    if isinstance(size, np.ndarray | list | tuple):
-        dims = [d if isinstance(d, Variable) else int(d) for d in size]
-    else:
-        dims = [int(size)]
-    if any(isinstance(d, int) and d < 0 for d in dims):
-        raise OptionError(f"size={size}: a dimension cannot be negative")
-    if ndim is not None and ndim != len(dims):
-        raise OptionError(f"size={size} has {len(dims)} dimension(s), ndim={ndim}")
-    return dims
-
-
-def _symbolic_dims(size: Variable, ndim: int | None) -> list[Dim]:
-    if not size.type.is_discrete or size.type.ndim > 1:
-        raise TypeMismatch("size", "an integer scalar or vector", size.type)
-    if size.type.ndim == 0:
-        return [size]
-    length = size.type.shape[0] if ndim is None else ndim
-    if length is None:
-        raise NdimMismatch("size", "a vector of known length; pass ndim=", size.type)
-    return [size[i] for i in range(length)]
-
-
-def _broadcast_dims(like: Sequence[Variable]) -> list[Dim]:
-    dims: list[Dim] = [1] * max((v.type.ndim for v in like), default=0)
-    for v in like:
-        lead = len(dims) - v.type.ndim
-        for axis, (known, d) in enumerate(zip(v.type.shape, dims_of(v), strict=True)):
-            if known != 1 and (known is not None or dims[lead + axis] == 1):
-                dims[lead + axis] = d
-    return dims
-
-
-class RandomStream:
+class RandomStream(Variates):
     """Random variables from one seed, under the names of Theano's ``RandomStreams``.
 
     ``seed`` is a non-negative int (or several), or None for one from the operating system.
@@ -156,10 +121,10 @@ class RandomStream:
         that broadcast to ``size``, and gradients flow to them.
         """
         lo, hi = as_variable(low), as_variable(high)
-        kind = _float_dtype(dtype, lo, hi)
+        kind = float_dtype(dtype, lo, hi)
         dims = size_dims(size, ndim, [lo, hi])
         u = self.draw(lambda state: draws.random_uniform(state, dims, kind))
-        if _is(lo, 0) and _is(hi, 1):
+        if is_number(lo, 0) and is_number(hi, 1):
             return u
         lo, hi = cast(lo, kind), cast(hi, kind)
         return u * (hi - lo) + lo
@@ -181,10 +146,10 @@ class RandomStream:
         result 0.88 ``std``. ``avg`` and ``std`` may be tensors, and gradients flow to them.
         """
         mean, deviation = as_variable(avg), as_variable(std)
-        kind = _float_dtype(dtype, mean, deviation)
+        kind = float_dtype(dtype, mean, deviation)
         dims = size_dims(size, ndim, [mean, deviation])
         z = self.draw(lambda state: draws.random_normal(state, dims, kind, truncate))
-        if _is(mean, 0) and _is(deviation, 1):
+        if is_number(mean, 0) and is_number(deviation, 1):
             return z
         return z * cast(deviation, kind) + cast(mean, kind)
 
@@ -204,7 +169,7 @@ class RandomStream:
         ``normal(truncate=True)`` the deviation is that before truncation, as in Theano.
         """
         mean, deviation = as_variable(avg), as_variable(std)
-        kind = _float_dtype(dtype, mean, deviation)
+        kind = float_dtype(dtype, mean, deviation)
         wide = cast(deviation, kind) / constant(_STD_OF_TRUNCATED, dtype=kind)
         return self.normal(size, mean, wide, ndim, kind, truncate=True)
 
@@ -229,7 +194,7 @@ class RandomStream:
         if isinstance(n, int | np.integer) and n == 1:
             dims = size_dims(size, ndim, [prob])
             return self.draw(lambda state: draws.random_bernoulli(state, prob, dims, kind))
-        number = _count("binomial", n)
+        number = count_of("binomial", n)
         dims = size_dims(size, ndim, [number, prob])
         most = number if number.type.ndim == 0 else operator("maximum")(number.max(), 0)
         wide = prob.dimshuffle([*range(prob.type.ndim), "x"])
@@ -297,7 +262,7 @@ class RandomStream:
         The shape is ``(*size, classes)``; ``size=None`` means one experiment for each row of
         ``pvals``.
         """
-        p = _probabilities("multinomial", pvals)
+        p = probabilities("multinomial", pvals)
         dims = list(dims_of(p))[:-1] if size is None else size_dims(size, ndim)
         kind = TensorType(dtype).dtype
         return self.draw(lambda state: draws.random_multinomial(state, n, p, dims, kind))
@@ -326,11 +291,11 @@ class RandomStream:
     def _indices(self, dims: list[Dim], n: Any, replace: bool, p: Any, dtype: Any) -> Variable:
         if p is None and replace:
             return self.draw(lambda s: draws.random_integers(s, 0, n, dims, dtype))
-        total = math.prod(dims) if all(isinstance(d, int) for d in dims) else _product(dims)
+        total = math.prod(dims) if all(isinstance(d, int) for d in dims) else product_of(dims)
         if p is None:
             order = self.draw(lambda s: draws.random_permutation(s, n, (), dtype))
             return order[:total].reshape(dims, ndim=len(dims))
-        weights = _probabilities("choice", p)
+        weights = probabilities("choice", p)
         if replace:
             return self.draw(lambda s: draws.random_categorical(s, weights, dims, dtype))
         found = self.draw(lambda s: draws.random_subset(s, weights, total, (), dtype))
@@ -341,43 +306,10 @@ class RandomStream:
         x = as_variable(input)
         *lead, n = dims_of(x)
         order = self.permutation(lead or None, n=n)
-        rows = _product(lead) if lead else 1
+        rows = product_of(lead) if lead else 1
         start = operator("arange")(rows).reshape((*lead, 1), ndim=x.type.ndim) * n
         flat = x.flatten(1)
         return operator("take")(flat, order + cast(start, "int64"))
-
-
-def _product(dims: Sequence[Dim]) -> Dim:
-    total: Dim = 1
-    for d in dims:
-        total = d * total
-    return total
-
-
-def _count(what: str, n: TensorLike) -> Variable:
-    v = as_variable(n)
-    if not v.type.is_discrete or (isinstance(v, Constant) and (v.data < 0).any()):
-        raise TypeMismatch(what, "non-negative ints as n", n)
-    return cast(v, "int64")
-
-
-def _is(v: Variable, number: float) -> bool:
-    return isinstance(v, Constant) and v.data.ndim == 0 and float(v.data) == number
-
-
-def _float_dtype(dtype: DtypeLike | None, *parameters: Variable) -> str:
-    if dtype is not None:
-        return TensorType(dtype).dtype
-    return upcast(str(config.floatX), *(v.type.dtype for v in parameters))
-
-
-def _probabilities(what: str, p: TensorLike) -> Variable:
-    if p is None:
-        raise TypeMismatch(what, "probabilities (pvals, p)", None)
-    v = as_variable(p)
-    if v.type.ndim == 0 or v.type.is_complex:
-        raise TypeMismatch(what, "probabilities with the classes last", v.type)
-    return v if v.type.is_float else cast(v, "float64")
 
 
 class RandomStreams(RandomStream):

@@ -11,6 +11,9 @@ A draw of ``k`` words per element reads the words ``k e .. k e + k - 1``, where 
 ``j % 4`` of the block with the 128-bit counter (low 32 bits of j // 4, high 32 bits, tag, 0) under
 the 64-bit key. The tag is ``k``: draws of different widths from one state never share a word.
 
+Draws by rejection have blocks of their own for each element, with a tag of their own and the number
+of the proposal as the last word of the counter (:func:`block_words`).
+
 Keys. The key of stream ``i`` of a seed is made of the first two words of the block with counter
 (low i, high i, 0, ``KEY_TAG``) under the key ``seed``, low word first; a seed of more than 64 bits,
 or a list of them, is folded first (:func:`fold_seed`).
@@ -27,8 +30,10 @@ from symdnn.graph.typing import Array, DtypeLike
 
 __all__ = [
     "KEY_TAG",
+    "block_words",
     "fold_seed",
     "mulhi64",
+    "open_of_two",
     "open_uniform",
     "philox4x32",
     "stream_key",
@@ -81,6 +86,24 @@ def words(state: Array, size: int, per_element: int) -> Array:
     return out.reshape(-1)[skip : skip + size * per_element].reshape(size, per_element)
 
 
+def block_words(state: Array, elements: Array, tag: int, number: int) -> tuple[Array, ...]:
+    """The four words of a block for each of these elements of a draw, as uint64 arrays.
+
+    Its counter is (low and high half of the element's number in the stream, tag, number). The tags
+    of :func:`words`, 1 to 4, are refused.
+    """
+    if tag <= 4:
+        raise ValueError(f"tag {tag} is that of a width")
+    at = np.uint64(int(state[1])) + elements.astype(np.uint64)
+    return philox4x32((at & _LOW, at >> _32, tag, number), int(state[0]))
+
+
+def open_of_two(low: Array, high: Array) -> Any:
+    """The 52-bit uniform of (0, 1) of the 64-bit number of two words (uint64 arrays)."""
+    cells = (low | high << _32) >> np.uint64(12)
+    return (cells.astype(np.float64) * 2.0 + 1.0) * 2.0**-53
+
+
 def words64(state: Array, size: int) -> Array:
     """One 64-bit word (two 32-bit words, low one first) for each of ``size`` elements."""
     pair = words(state, size, 2).astype(np.uint64)
@@ -103,8 +126,9 @@ def open_uniform(state: Array, size: int, dtype: DtypeLike) -> Array:
     """
     kind = np.dtype(dtype)
     if kind == np.float64:
-        cells = words64(state, size) >> np.uint64(12)
-        return (cells.astype(np.float64) * 2.0 + 1.0) * 2.0**-53
+        w = words64(state, size)
+        wide: Array = open_of_two(w & _LOW, w >> _32)
+        return wide
     bits = {"float32": 23, "float16": 10, "bfloat16": 7}[kind.name]
     cells = (words(state, size, 1)[:, 0] >> np.uint32(32 - bits)).astype(np.float32)
     return ((cells * np.float32(2) + np.float32(1)) * np.float32(2.0 ** -(bits + 1))).astype(kind)

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 import scipy.special
 
-from symdnn.ops.elementwise.special import GammaInc, GammaIncC, PolyGamma, Psi
+from symdnn.ops.elementwise.bessel import I0e, I1e
+from symdnn.ops.elementwise.incomplete import (
+    BetaInc,
+    BetaIncC,
+    BetaIncSlopeA,
+    BetaIncSlopeB,
+    GammaDrawSlope,
+    GammaInc,
+    GammaIncC,
+    OwensT,
+    VonMisesDrawSlope,
+)
+from symdnn.ops.elementwise.special import Ndtri, PolyGamma, Psi, Zeta
 from tests.gpu import emulator
 from tests.gpu.recorder import generated_kernels
 from tests.gpu.table import concrete
@@ -57,3 +69,58 @@ def test_polygamma_functions_near_their_poles(rng, order):
         wanted = np.array([float(mpmath.psi(order, mpmath.mpf(v))) for v in x])
     found = computed(Psi(), x) if order == 0 else computed(PolyGamma(), np.full_like(x, order), x)
     np.testing.assert_allclose(found, wanted, rtol=2e-13, atol=1e-13)
+
+
+ENDS = np.array([-np.inf, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 2.5, 40.0, np.inf, np.nan])
+OF_ONE = {"i0e": I0e(), "i1e": I1e(), "ndtri": Ndtri()}
+OF_TWO = {"zeta": Zeta(), "owens_t": OwensT()}
+OF_THREE = {"betainc": BetaInc(), "betaincc": BetaIncC()}
+
+
+@pytest.mark.parametrize("name", [*OF_ONE, *OF_TWO, *OF_THREE])
+def test_ends_are_those_of_scipy(name):
+    op = {**OF_ONE, **OF_TWO, **OF_THREE}[name]
+    operands = [v.ravel() for v in np.meshgrid(*[ENDS] * op.arity)]
+    with np.errstate(all="ignore"):
+        wanted = getattr(scipy.special, name)(*operands)
+    found = computed(op, *operands)
+    if name == "zeta":  # at a pole SciPy's is inf of NaN, and NaN at an infinite s where it is 0
+        sound = np.isfinite(operands[0])
+        found, wanted = found[sound], wanted[sound]
+    np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-50)
+
+
+@pytest.mark.parametrize("high", [1.0, 1e2, 1e4, 1e6])
+def test_incomplete_beta_functions_of_any_size(rng, high):
+    a, b = 10 ** rng.uniform(-2, np.log10(high), (2, 300))
+    x = scipy.special.betaincinv(a, b, rng.uniform(0.001, 0.999, 300))
+    for op, wanted in ((BetaInc(), "betainc"), (BetaIncC(), "betaincc")):
+        found = computed(op, a, b, x)
+        np.testing.assert_allclose(found, getattr(scipy.special, wanted)(a, b, x), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("slope", "low", "high"), [
+    (GammaDrawSlope(), 1e-3, 1e7), (BetaIncSlopeA(), 1e-2, 1e4), (BetaIncSlopeB(), 1e-2, 1e4),
+])  # fmt: skip
+def test_derivatives_in_orders_are_those_of_the_reference(rng, slope, low, high):
+    a, b = np.exp(rng.uniform(np.log(low), np.log(high), (2, 300)))
+    p = rng.uniform(1e-4, 1 - 1e-4, 300)
+    if slope.arity == 2:
+        operands = [a, np.log(np.maximum(scipy.special.gammaincinv(a, p), 1e-300))]
+    else:
+        operands = [a, b, scipy.special.betaincinv(a, b, p)]
+    wanted = slope.reference(*operands)
+    found = computed(slope, *operands)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12 * np.abs(wanted).max())
+
+
+def test_slopes_of_angles_are_those_of_the_reference(rng):
+    k = 10 ** rng.uniform(-3, 9, 300)
+    x = np.clip(rng.normal(size=300) / np.sqrt(k), -3.1, 3.1)
+    op = VonMisesDrawSlope()
+    np.testing.assert_allclose(computed(op, k, x), op.reference(k, x), rtol=1e-8)
+
+
+def test_owens_t_in_both_parts(rng):
+    h, a = rng.normal(size=(2, 500)) * np.array([[4.0], [20.0]])
+    np.testing.assert_allclose(computed(OwensT(), h, a), scipy.special.owens_t(h, a), rtol=1e-12)

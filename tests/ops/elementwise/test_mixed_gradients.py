@@ -14,17 +14,25 @@ import pytest
 import symdnn.tensor as T
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
-from symdnn.ops.elementwise import activations, arithmetic, comparison, math, special
+from symdnn.ops.elementwise import (
+    activations,
+    arithmetic,
+    bessel,
+    comparison,
+    incomplete,
+    math,
+    special,
+)
 from symdnn.ops.elemwise import Elemwise
 
 DTYPES = ("float64", "float32", "bfloat16", "int64", "int8", "uint8", "bool")
-MODULES = (activations, arithmetic, comparison, math, special)
+MODULES = (activations, arithmetic, bessel, comparison, incomplete, math, special)
 OPS = {
     name: op
     for module in MODULES
     for name, op in vars(module).items()
     if isinstance(op, type) and issubclass(op, Elemwise) and op.__module__ == module.__name__
-    and 2 <= op.arity <= 3 and "abstract" not in vars(op) and op is not special.OrderSlope
+    and 2 <= op.arity <= 3 and "abstract" not in vars(op)
     and "f" in op.kinds and not op.is_comparison
 }  # fmt: skip
 

@@ -4,8 +4,8 @@
 
 struct Words { u32 v[4]; };
 
-INLINE Words philox(u64 block, u32 tag, u64 key) {
-  u32 c0 = (u32)block, c1 = (u32)(block >> 32), c2 = tag, c3 = 0;
+INLINE Words philox(u64 block, u32 tag, u64 key, u32 number = 0) {
+  u32 c0 = (u32)block, c1 = (u32)(block >> 32), c2 = tag, c3 = number;
   u32 k0 = (u32)key, k1 = (u32)(key >> 32);
 #pragma unroll
   for (int round = 0; round < 10; round++) {

@@ -1,7 +1,7 @@
 // Random draws: y and the next state from a state (key, counter). T is the type of the values, P
 // that of parameters. KIND 0: uniform, 1: normal, 2: truncated normal, 3: bernoulli, 4: integers,
 // 5: 64-bit words, 6: categorical, 7: multinomial, 8: exponential race, 9: dropout's mask, 10:
-// uniform of 52 bits. BITS is the precision of the uniforms.
+// uniform of 52 bits, 11: logarithms of gamma variates, 12: von Mises, 13: Poisson. BITS is the precision of the uniforms.
 
 struct Parameters {
   const u64* state;
@@ -143,6 +143,20 @@ INLINE T value(const Parameters& p, i64 n, u64 key, u64 counter) {
   return convert<T>((i64)((u64)low + offset));
 #elif KIND == 5
   return word64_of(key, counter, (u64)n);
+#elif KIND == 11 || KIND == 12
+  const double parameter = (double)widen(p.a[place((u64)n, p.size, p.a_step)]);
+#if KIND == 11
+  return convert<T>(log_gamma_draw(parameter, counter + (u64)n, key));
+#else
+  return convert<T>(von_mises_draw(parameter, counter + (u64)n, key));
+#endif
+#elif KIND == 13
+  const double rate = (double)widen(p.a[place((u64)n, p.size, p.a_step)]);
+  if (!(rate >= 0 && rate < 1e15)) {
+    report(p.error_word, RATE_ERROR, p.node, 0, 0);
+    return convert<T>(0);
+  }
+  return convert<T>(poisson_quantile(rate, open52(word64_of(key, counter, (u64)n))));
 #else
   const double w = (double)widen(p.a[place((u64)n, p.size, p.a_step)]);
   if (n % p.classes == 0) {  // the thread of a row's first class checks that there are enough

@@ -181,6 +181,8 @@ UNARY(erfc, erfc)
 UNARY(erfcx, erfcx)
 UNARY(erfinv, erfinv)
 UNARY(erfcinv, erfcinv)
+INLINE float s_ndtri(float x) { return (float)normcdfinv((double)x); }
+INLINE double s_ndtri(double x) { return normcdfinv(x); }
 // exp(-x * x / 2); the square's rounding, which exp would magnify, is made good.
 INLINE float normal_decay(float x) {
   const float square = x * x, low = fmaf(x, x, -square), y = square * -0.72134751f;

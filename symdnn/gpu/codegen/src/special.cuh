@@ -23,9 +23,15 @@ static __device__ double hurwitz(double s, double q) {
       1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160,
       -691.0 / 1307674368000.0, 1.0 / 74724249600.0, -3617.0 / 10670622842880000.0};
   if (q <= 0 && q == floor(q)) return INF_d;
+  if (q == INF_d) return 0;
+  if (s == INF_d) return q > 1 ? 0 : q == 1 ? 1 : INF_d;
   if (q < -1e6) return NAN_d;  // the sum would never end
   double sum = 0;
-  for (; q < 12 + s; q += 1) sum += pow(q, -s);
+  for (; q < 12 + s; q += 1) {
+    const double term = pow(q, -s);
+    sum += term;
+    if (q > 0 && term < 1e-18 * fabs(sum)) return sum;
+  }
   double power = pow(q, -s);
   sum += power * q / (s - 1) + 0.5 * power;
   double factor = s * power / q;
@@ -34,6 +40,12 @@ static __device__ double hurwitz(double s, double q) {
     factor *= (s + 2 * j + 1) * (s + 2 * j + 2) / (q * q);
   }
   return sum;
+}
+
+static __device__ double zeta(double s, double q) {
+  if (s == 1) return INF_d;
+  if (!(s > 1) || q != q) return NAN_d;
+  return q > 0 || q == floor(q) || s == floor(s) ? hurwitz(s, q) : NAN_d;
 }
 
 static __device__ double polygamma(double n, double x) {
@@ -118,6 +130,24 @@ static __device__ double gammaincc(double a, double x) {
   return x < a + 1 ? 1 - gamma_series(a, x) : gamma_fraction(a, x);
 }
 
+// exp(-|x|) times the modified Bessel function of order 0 or 1: by the power series, whose terms are
+// positive (DLMF 10.25.2), below 25, and by the asymptotic one (10.40.1) above.
+static __device__ double bessel_scaled(double x, int order) {
+  const double size = fabs(x);
+  double sum = 1;
+  if (size < 25) {
+    const double square = 0.25 * size * size;
+    for (int k = 46; k > 0; k--) sum = 1 + square * sum / (k * (k + order));
+    return (order ? 0.5 * x : 1) * sum * exp(-size);
+  }
+  for (int k = 24; k > 0; k--)
+    sum = 1 + sum * ((2 * k - 1) * (2 * k - 1) - 4 * order) / (8 * k * size);
+  sum /= sqrt(2 * PI * size);
+  return order ? copysign(sum, x) : sum;
+}
+static __device__ double i0e(double x) { return bessel_scaled(x, 0); }
+static __device__ double i1e(double x) { return bessel_scaled(x, 1); }
+
 #define IN_DOUBLE1(name)                                                   \
   INLINE float s_##name(float x) { return (float)name((double)x); }        \
   INLINE double s_##name(double x) { return name(x); }
@@ -125,6 +155,9 @@ static __device__ double gammaincc(double a, double x) {
   INLINE float s_##name(float x, float y) { return (float)name((double)x, (double)y); }      \
   INLINE double s_##name(double x, double y) { return name(x, y); }
 IN_DOUBLE1(digamma)
+IN_DOUBLE1(i0e)
+IN_DOUBLE1(i1e)
 IN_DOUBLE2(polygamma)
+IN_DOUBLE2(zeta)
 IN_DOUBLE2(gammainc)
 IN_DOUBLE2(gammaincc)

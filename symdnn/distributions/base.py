@@ -1,0 +1,210 @@
+"""The base of distributions: parameters, shapes, checks; PyTorch's names and meanings.
+
+Parameters are variables, arrays or numbers; Python numbers alone become ``floatX``. They broadcast
+to ``batch_shape``, in which a size is an int where it is known, else an integer scalar variable. A
+draw has the shape ``(*sample_shape, *batch_shape, *event_shape)``; a log probability has no event
+dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+import symdnn.tensor as T
+from symdnn.distributions import constraints
+from symdnn.distributions.constraints import Constraint
+from symdnn.errors import OptionError, SymdnnError
+from symdnn.graph.dims import Dim
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.typing import TensorLike
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.core.dtype import float_of
+from symdnn.ops.core.gradient_control import assert_, disconnected_grad
+from symdnn.ops.core.python_numbers import alike
+from symdnn.ops.random.random_stream import RandomStream
+from symdnn.ops.random.sizes import size_dims
+
+__all__ = ["Distribution", "seed", "sum_rightmost"]
+
+
+class _Streams:
+    """The stream of draws that name none."""
+
+    default: RandomStream | None = None
+
+
+def seed(number: int) -> None:
+    """Let draws without ``rng=`` come from a stream of this seed, from the start.
+
+    Without a seed they come from one of the operating system.
+    """
+    _Streams.default = RandomStream(number)
+
+
+def stream_of(rng: RandomStream | None) -> RandomStream:
+    """``rng``, or the stream of draws that name none."""
+    if rng is not None:
+        return rng
+    if _Streams.default is None:
+        _Streams.default = RandomStream()
+    return _Streams.default
+
+
+def sum_rightmost(v: Variable, ndims: int) -> Variable:
+    """The sum over the last ``ndims`` dimensions."""
+    return v.sum(axis=list(range(v.type.ndim - ndims, v.type.ndim))) if ndims else v
+
+
+class Distribution:
+    """Base of distributions.
+
+    ``validate_args``: None checks parameters and values that are constants, when they are given;
+    True also those that only a call knows, by assertions in the graph (they raise
+    :class:`~symdnn.errors.AssertionFailed`); False checks nothing.
+    """
+
+    #: Parameters and what each may be.
+    arg_constraints: ClassVar[Mapping[str, Constraint]] = {}
+    #: Whether :meth:`rsample` has gradients.
+    has_rsample: ClassVar[bool] = False
+    #: How many dimensions an event has.
+    event_dim: int = 0
+
+    def __init__(self, validate_args: bool | None = None, **parameters: TensorLike) -> None:
+        self.validate_args = validate_args
+        given = alike([as_variable(p) for p in parameters.values()])
+        wanted = float_of(*(v.type.dtype for v in given))
+        rows = []
+        for name, v in zip(parameters, given, strict=True):
+            floating = v if v.type.dtype == wanted else T.cast(v, wanted)
+            rule = self.arg_constraints.get(name, constraints.real)
+            checked = self._checked(floating, rule, name)
+            setattr(self, name, checked)
+            event = rule.event_dim
+            rows.append(checked[(Ellipsis, *[0] * event)] if event else checked)
+        self.dtype = wanted
+        self._batch_dims: list[Dim] = size_dims(None, None, rows)
+
+    def _checked(self, v: Variable, rule: Constraint, name: str) -> Variable:
+        """``v``, refused or asserted where it is out of range."""
+        if self.validate_args is False or (rule is constraints.real and self.validate_args is None):
+            return v
+        if isinstance(v, Constant):
+            if not np.all(evaluate([rule.check(v)], {})[0]):
+                raise OptionError(f"{self}: wanted {rule} as {name}, got {v.data}")
+            return v
+        if not self.validate_args:
+            return v
+        return assert_(v, T.all(rule.check(v)), message=f"{self}: wanted {rule} as {name}")
+
+    def _value(self, value: TensorLike) -> Variable:
+        """A value whose probability is asked."""
+        v = as_variable(value)
+        if isinstance(v, Constant) and v.number is not None:
+            v = T.constant(v.data.astype(self.dtype))
+        elif not v.type.is_float:
+            v = T.cast(v, self.dtype)
+        return self._checked(v, self.support, "the value")
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+    # -- shapes -----------------------------------------------------------------------------------
+
+    @property
+    def batch_shape(self) -> tuple[Dim, ...]:
+        """The shape of distinct distributions."""
+        return tuple(self._batch_dims)
+
+    @property
+    def event_shape(self) -> tuple[Dim, ...]:
+        """The shape of a single draw."""
+        return ()
+
+    def _extended(self, sample_shape: Any) -> list[Dim]:
+        return [*size_dims(sample_shape), *self.batch_shape, *self.event_shape]
+
+    def _spread(self, v: Variable) -> Variable:
+        """``v`` in the batch's shape, for what does not depend on all parameters."""
+        dims = self.batch_shape
+        known = v.type.shape if v.type.ndim == len(dims) else None
+        if not dims or known == dims:
+            return v
+        return T.alloc(v, *dims)
+
+    # -- what a distribution has ------------------------------------------------------------------
+
+    @property
+    def support(self) -> Constraint:
+        """Where draws lie."""
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> Variable:
+        """The mean, of the shape of the batch and the event."""
+        raise self._lacks("mean")
+
+    @property
+    def mode(self) -> Variable:
+        """The place of the largest density."""
+        raise self._lacks("mode")
+
+    @property
+    def variance(self) -> Variable:
+        """The variance of each element."""
+        raise self._lacks("variance")
+
+    @property
+    def stddev(self) -> Variable:
+        """The standard deviation of each element."""
+        return T.sqrt(self.variance)
+
+    def sample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
+        """Draws through which no gradient flows; ``rng`` is the stream (None: :func:`seed`)."""
+        return disconnected_grad(self.rsample(sample_shape, rng))
+
+    def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
+        """Draws with gradients to the parameters (reparameterised)."""
+        raise self._lacks("rsample")
+
+    def log_prob(self, value: TensorLike) -> Variable:
+        """The logarithm of the density, or of the probability, at ``value``."""
+        raise NotImplementedError
+
+    def cdf(self, value: TensorLike) -> Variable:
+        """The probability of draws of at most ``value``."""
+        raise self._lacks("cdf")
+
+    def icdf(self, value: TensorLike) -> Variable:
+        """The value whose :meth:`cdf` is ``value``."""
+        raise self._lacks("icdf")
+
+    def entropy(self) -> Variable:
+        """The mean of ``-log_prob``, in nats."""
+        raise self._lacks("entropy")
+
+    def perplexity(self) -> Variable:
+        """``exp`` of the entropy."""
+        return T.exp(self.entropy())
+
+    def _lacks(self, what: str) -> Exception:
+        return Lacking(f"{self} has no {what}: no formula for it is here")
+
+
+class Lacking(SymdnnError, NotImplementedError):
+    """A distribution lacks what was asked for."""
+
+
+def inside(rule: Constraint, value: Variable, found: Variable) -> Variable:
+    """``found`` where the value is in its range, else -inf: the log density outside is that."""
+    return T.switch(rule.check(value), found, T.switch(T.isnan(value), value, -np.inf))
+
+
+def dims_after(parameter: Variable, count: int) -> Sequence[Any]:
+    """The last ``count`` sizes of a parameter, ints where they are known."""
+    shape = parameter.type.shape[parameter.type.ndim - count :]
+    first = parameter.type.ndim - count
+    return [parameter.shape[first + i] if n is None else n for i, n in enumerate(shape)]

@@ -1,0 +1,197 @@
+"""Constraints of parameters and supports, under PyTorch's names (``torch.distributions``).
+
+A constraint is a value with ``check(value)``, a bool variable that has one entry for each event of
+``event_dim`` last dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+import symdnn.tensor as T
+from symdnn.graph.typing import TensorLike
+from symdnn.graph.variable import Variable, as_variable
+
+__all__ = [
+    "Constraint", "boolean", "greater_than", "greater_than_eq", "half_open_interval", "independent",
+    "integer_interval", "interval", "less_than", "lower_cholesky", "nonnegative",
+    "nonnegative_integer", "one_hot", "positive", "positive_definite", "positive_integer", "real",
+    "real_vector", "simplex", "unit_interval",
+]  # fmt: skip
+
+
+class Constraint:
+    """A region of values: what a parameter may be, or where a distribution has probability."""
+
+    #: How many last dimensions make one event.
+    event_dim: ClassVar[int] = 0
+    #: Whether the values are whole numbers.
+    is_discrete: ClassVar[bool] = False
+
+    def check(self, value: TensorLike) -> Variable:
+        """Whether each event of ``value`` lies in the region, as a bool variable."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Real(Constraint):
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        return T.eq(v, v)
+
+    def __str__(self) -> str:
+        return "a number"
+
+
+@dataclass(frozen=True, eq=False)
+class interval(Constraint):
+    """Between two bounds, of which ``closed`` (low, high) says whether they belong to it.
+
+    >>> bool(interval(0.0, 1.0).check(1.5).eval())
+    False
+    """
+
+    low: TensorLike = -np.inf
+    high: TensorLike = np.inf
+    closed: tuple[bool, bool] = (True, True)
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        above = T.ge(v, self.low) if self.closed[0] else T.gt(v, self.low)
+        return above & (T.le(v, self.high) if self.closed[1] else T.lt(v, self.high))
+
+    def __str__(self) -> str:
+        low, high = "[" if self.closed[0] else "(", "]" if self.closed[1] else ")"
+        return f"a number of {low}{self.low}, {self.high}{high}"
+
+
+@dataclass(frozen=True, eq=False)
+class integer_interval(interval):
+    """A whole number between two bounds, both included."""
+
+    is_discrete: ClassVar[bool] = True
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        return super().check(v) & T.eq(v, T.floor(v))
+
+    def __str__(self) -> str:
+        return f"a whole {super().__str__()}"
+
+
+@dataclass(frozen=True)
+class independent(Constraint):
+    """``base`` for all of some last dimensions at once."""
+
+    base: Constraint
+    reinterpreted_batch_ndims: int = 1
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        """That of the base, and the dimensions that are taken together."""
+        return self.base.event_dim + self.reinterpreted_batch_ndims
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        """As the base."""
+        return self.base.is_discrete
+
+    def check(self, value: TensorLike) -> Variable:
+        found = self.base.check(value)
+        axes = list(range(found.type.ndim - self.reinterpreted_batch_ndims, found.type.ndim))
+        return T.all(found, axis=axes) if axes else found
+
+    def __str__(self) -> str:
+        return f"in each element {self.base}"
+
+
+@dataclass(frozen=True)
+class _Simplex(Constraint):
+    event_dim: ClassVar[int] = 1
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        return T.all(T.ge(v, 0), axis=-1) & T.lt(abs(v.sum(axis=-1) - 1), 1e-6)
+
+    def __str__(self) -> str:
+        return "numbers of at least 0 that sum to 1"
+
+
+@dataclass(frozen=True)
+class _OneHot(Constraint):
+    event_dim: ClassVar[int] = 1
+    is_discrete: ClassVar[bool] = True
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        return T.all(T.eq(v, 0) | T.eq(v, 1), axis=-1) & T.eq(v.sum(axis=-1), 1)
+
+    def __str__(self) -> str:
+        return "a single 1 among zeros"
+
+
+@dataclass(frozen=True)
+class _LowerCholesky(Constraint):
+    event_dim: ClassVar[int] = 2
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        lower = T.all(T.eq(v, T.tril(v)), axis=[v.type.ndim - 2, v.type.ndim - 1])
+        return lower & T.all(T.gt(T.diagonal(v, 0, v.type.ndim - 2, v.type.ndim - 1), 0), axis=-1)
+
+    def __str__(self) -> str:
+        return "a lower triangle with a positive diagonal"
+
+
+@dataclass(frozen=True)
+class _PositiveDefinite(Constraint):
+    """Only the symmetry and the diagonal are checked: a Cholesky factorisation says the rest."""
+
+    event_dim: ClassVar[int] = 2
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        last = [v.type.ndim - 2, v.type.ndim - 1]
+        turned = v.dimshuffle([*range(last[0]), last[1], last[0]])
+        near = T.all(T.le(abs(v - turned), 1e-6 + 1e-5 * abs(turned)), axis=last)
+        return near & T.all(T.gt(T.diagonal(v, 0, *last), 0), axis=-1)
+
+    def __str__(self) -> str:
+        return "a symmetric positive definite matrix"
+
+
+real: Constraint = _Real()
+real_vector: Constraint = independent(real, 1)
+positive: Constraint = interval(0, closed=(False, True))
+nonnegative: Constraint = interval(0)
+unit_interval: Constraint = interval(0, 1)
+boolean: Constraint = integer_interval(0, 1)
+nonnegative_integer: Constraint = integer_interval(0)
+positive_integer: Constraint = integer_interval(1)
+simplex: Constraint = _Simplex()
+one_hot: Constraint = _OneHot()
+lower_cholesky: Constraint = _LowerCholesky()
+positive_definite: Constraint = _PositiveDefinite()
+
+
+def greater_than(low: TensorLike) -> Constraint:
+    """Above ``low``."""
+    return interval(low, closed=(False, True))
+
+
+def greater_than_eq(low: TensorLike) -> Constraint:
+    """At ``low`` or above."""
+    return interval(low)
+
+
+def less_than(high: TensorLike) -> Constraint:
+    """Below ``high``."""
+    return interval(high=high, closed=(True, False))
+
+
+def half_open_interval(low: TensorLike, high: TensorLike) -> Constraint:
+    """At ``low`` or above, below ``high``."""
+    return interval(low, high, (True, False))

@@ -1,0 +1,124 @@
+"""Bessel functions, and those that are scaled so that they do not overflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from symdnn.graph.typing import TensorLike
+from symdnn.graph.variable import Variable
+from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import maximum, sgn
+from symdnn.ops.elementwise.comparison import eq, lt, switch
+from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
+from symdnn.ops.elementwise.special_values import scipy_function
+from symdnn.ops.elemwise import apply_elemwise, like
+
+__all__ = ["I0e", "I1e", "Iv", "Jv", "i0", "i0e", "i1", "i1e", "iv", "j0", "j1", "jv"]
+
+
+@dataclass(frozen=True)
+class Jv(OfOrder):
+    """The Bessel function of the first kind, of order ``n``."""
+
+    function = scipy_function("jv")
+
+    def point_slope(self, *operands: Variable) -> Variable:
+        n, x, y = operands
+        return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
+
+
+@dataclass(frozen=True)
+class Iv(OfOrder):
+    """The modified Bessel function of the first kind, of order ``n``."""
+
+    function = scipy_function("iv")
+
+    def point_slope(self, *operands: Variable) -> Variable:
+        n, x, y = operands
+        return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
+
+
+#: The derivatives of ``i0e`` and ``i1e`` over ``i0e``, as polynomials of ``1 / x`` for large ``x``
+#: (from the series 10.40.1 of NIST's DLMF): as differences they would cancel.
+_FAR_SLOPES = (
+    (0, -1 / 2, -1 / 8, -1 / 8, -25 / 128, -13 / 32, -1073 / 1024),
+    (0, -1 / 2, 5 / 8, 1 / 4, 41 / 128, 77 / 128, 1489 / 1024),
+)
+
+
+def _slope(order: int, x: Variable, zero: Variable, near: Variable) -> Variable:
+    """The derivative: ``near``, from some ``x`` on the polynomial times ``zero``, which is i0e."""
+    size = absolute(x)
+    start = like(300 if x.type.dtype == "float64" else 20, x)
+    u = 1 / maximum(size, start)
+    total: Variable = like(0, x)
+    for c in reversed(_FAR_SLOPES[order]):
+        total = total * u + like(c, x)
+    far = zero * total * (like(1, x) if order else sgn(x))
+    return switch(lt(size, start), near, far)
+
+
+@dataclass(frozen=True)
+class I0e(SpecialFunction):
+    """``exp(-|x|)`` times the modified Bessel function of order 0 (SciPy's name)."""
+
+    function = scipy_function("i0e")
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        return _slope(0, x, y, i1e(x) - sgn(x) * y)
+
+
+@dataclass(frozen=True)
+class I1e(SpecialFunction):
+    """``exp(-|x|)`` times the modified Bessel function of order 1 (SciPy's name)."""
+
+    function = scipy_function("i1e")
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        zero = eq(x, 0)
+        ratio = switch(zero, like(0.5, y), y / switch(zero, like(1, y), x))
+        return _slope(1, x, i0e(x), i0e(x) - sgn(x) * y - ratio)
+
+
+def jv(n: TensorLike, x: TensorLike) -> Variable:
+    """The Bessel function of the first kind, of order ``n``."""
+    return apply_elemwise(Jv(), n, x)
+
+
+def j0(x: TensorLike) -> Variable:
+    """The Bessel function of the first kind, of order 0."""
+    return jv(0, x)
+
+
+def j1(x: TensorLike) -> Variable:
+    """The Bessel function of the first kind, of order 1."""
+    return jv(1, x)
+
+
+def iv(n: TensorLike, x: TensorLike) -> Variable:
+    """The modified Bessel function of the first kind, of order ``n``."""
+    return apply_elemwise(Iv(), n, x)
+
+
+def i0(x: TensorLike) -> Variable:
+    """The modified Bessel function of the first kind, of order 0."""
+    return iv(0, x)
+
+
+def i1(x: TensorLike) -> Variable:
+    """The modified Bessel function of the first kind, of order 1."""
+    return iv(1, x)
+
+
+def i0e(x: TensorLike) -> Variable:
+    """``exp(-|x|) i0(x)``, which does not overflow.
+
+    >>> round(float(i0e(1000.0).eval()), 6)
+    0.012617
+    """
+    return apply_elemwise(I0e(), x)
+
+
+def i1e(x: TensorLike) -> Variable:
+    """``exp(-|x|) i1(x)``, which does not overflow."""
+    return apply_elemwise(I1e(), x)

@@ -1,0 +1,78 @@
+"""Special functions at the ends of their ranges, far out, and of NaN: against stored values.
+
+The numbers are mpmath's at 60 digits (``mpmath.betainc``, ``mpmath.zeta``, ``mpmath.quad``, ...).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special as sp
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.variable import constant
+
+INF, NAN = np.inf, np.nan
+ENDS = [-INF, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 2.5, INF, NAN]
+
+TAILS = [
+    ("betainc", (0.5, 30.0, 1e-20), 6.1546903805141707e-10),
+    ("betainc", (200.0, 0.5, 0.001), 3.98891522526513e-602),
+    ("betaincc", (2.0, 3.0, 0.999999999), 3.9999996576168324e-27),
+    ("betaincc", (30.0, 40.0, 0.97), 1.2188412385658558e-42),
+    ("betaln", (100000000.0, 0.01), 4.415273070651998),
+    ("betaln", (1000000.0, 10000000.0), -3351003.0120031909),
+    ("i0e", (1000000.0,), 0.00039894233026924578),
+    ("i1e", (-1000000.0,), -0.00039894213079803078),
+    ("i1e", (1e-12,), 4.9999999999949999e-13),
+    ("logit", (0.5000000000001,), 4.0012437807490642e-13),
+    ("logit", (1e-300,), -690.77552789821371),
+    ("ndtri", (1e-300,), -37.047096299361199),
+    ("owens_t", (8.0, 0.5), 3.1103239107887044e-16),
+    ("owens_t", (0.1, 1000000.0), 0.23008608136148551),
+    ("zeta", (1.000001, 3.0), 999999.07729835093),
+    ("zeta", (40.0, 0.001), 9.9999999999999917e+119),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "operands", "wanted"), TAILS)
+def test_tails(name, operands, wanted):
+    (got,) = evaluate([getattr(T, name)(*(constant(np.float64(v)) for v in operands))], {})
+    np.testing.assert_allclose(got, wanted, rtol=2e-13)
+
+
+@pytest.mark.parametrize("name", ["i0e", "i1e", "ndtri", "logit"])
+def test_ends_of_functions_of_one_operand(name):
+    x = T.vector("x", dtype="float64")
+    f = symdnn.function([x], getattr(T, name)(x))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(f(ENDS), getattr(sp, name)(np.array(ENDS)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["zeta", "owens_t", "gammaincinv", "gammainccinv"])
+def test_ends_of_functions_of_two_operands(name):
+    a, b = (v.ravel() for v in np.meshgrid(ENDS, ENDS))
+    x, y = T.dvectors("x", "y")
+    f = symdnn.function([x, y], getattr(T, name)(x, y))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(f(a, b), getattr(sp, name)(a, b), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["betainc", "betaincc", "betaincinv", "betainccinv"])
+def test_ends_of_incomplete_beta_functions(name):
+    a, b, p = (v.ravel() for v in np.meshgrid(ENDS, ENDS, ENDS))
+    vs = T.dvectors("a", "b", "p")
+    f = symdnn.function(vs, getattr(T, name)(*vs))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(f(a, b, p), getattr(sp, name)(a, b, p), rtol=1e-12)
+
+
+def test_gradients_of_a_beta_tail_keep_their_digits():
+    """Of the logarithm of a tail of 1e-300: both derivatives are that of the leading term."""
+    a, b, x = T.dscalars("a", "b", "x")
+    slopes = T.grad(T.log(T.betainc(a, b, x)), [a, b, x])
+    found = symdnn.function([a, b, x], slopes)(30.0, 5.0, 1e-10)
+    wanted = [np.log(1e-10) - sp.psi(30) + sp.psi(35) - 1 / 30, sp.psi(35) - sp.psi(5), 30e10]
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
