@@ -41,10 +41,12 @@ class TheanoModule(ModuleType):
             return importlib.import_module(full)
         for source in self._modules():
             found = vars(source).get(name, source)
-            if found is source and hasattr(source, "__getattr__"):
+            keeps = found is not source
+            if not keeps and hasattr(source, "__getattr__"):
                 found = getattr(source, name, source)
             if found is not source:
-                vars(self)[name] = found
+                if keeps:
+                    vars(self)[name] = found
                 return found
         if full in MODULES:
             return importlib.import_module(full)

@@ -1,7 +1,8 @@
 """Theano's module paths, and where their names come from.
 
 Each line of the table has a path, then modules in which its names are looked up, in this order:
-those of :mod:`symdnn.compat.theano.names` by their last name, and modules of symdnn. A line
+those of :mod:`symdnn.compat.theano.names` by their last name, and modules of symdnn; at the end in
+``names.commons``, what modules of Theano have because they import it. A line
 ``path = other`` has the same names as another path. A module of symdnn that does not exist in this
 version offers nothing.
 """
@@ -152,7 +153,7 @@ theano.tensor.nnet.neighbours           nnet_names symdnn.tensor.nnet.neighbours
 theano.tensor.nnet.blocksparse
 theano.tensor.nnet.opt
 
-theano.sparse                           sparse_names symdnn.sparse
+theano.sparse                           symdnn.sparse sparse_names
 theano.sparse.basic                     = theano.sparse
 theano.sparse.type                      = theano.sparse
 theano.sparse.sharedvar                 = theano.sparse
@@ -209,7 +210,10 @@ def _parsed(table: str) -> dict[str, str]:
     for line in filter(None, map(str.strip, table.splitlines())):
         path, _, sources = line.partition(" ")
         sources = sources.strip()
-        found[path] = found[sources[1:].strip()] if sources.startswith("=") else sources
+        if sources.startswith("="):
+            found[path] = found[sources[1:].strip()]
+        else:
+            found[path] = f"{sources} commons" if sources else ""
     return found
 
 

@@ -96,10 +96,12 @@ class TheanoConfig(_Section):
     """
 
     _own: dict[str, Any]
+    _device: str
 
     def __init__(self) -> None:
         super().__init__(self, "")
         object.__setattr__(self, "_own", {})
+        object.__setattr__(self, "_device", "cpu")
 
     # -- reading and assigning ----------------------------------------------------------------
 
@@ -110,8 +112,9 @@ class TheanoConfig(_Section):
         if name in _MEANINGLESS:
             return _MEANINGLESS[name]
         if name == "device":
-            # Theano's word: where functions run by default.
-            return "cpu" if flags.device == "auto" else flags.device
+            # Theano's word: where functions run by default. A program that set "gpu" reads "gpu".
+            device = "cpu" if flags.device == "auto" else str(flags.device)
+            return self._device if self._device.replace("gpu", "cuda") == device else device
         if name == "compiledir":
             return flags.base_compiledir
         if name in FLAGS:
@@ -154,6 +157,8 @@ class TheanoConfig(_Section):
             if value.startswith("opencl"):
                 raise ConfigError(f"device={value!r}: GPUs other than NVIDIA's are not offered")
             device = value.replace("gpu", "cuda") or "cpu"
+            if name == "device":
+                object.__setattr__(self, "_device", value)
             return {"device": device} if name == "device" else {name: value}
         if name == "mode" and value == "ProfileMode":
             return {"mode": "Mode", "profile": True}

@@ -16,7 +16,7 @@ from symdnn.compat.theano.names.types import (
     TensorSharedVariable,
     generic,
 )
-from symdnn.compat.theano.names.user_ops import FromFunctionOp, as_op
+from symdnn.compat.theano.names.user_ops import FromFunctionOp, ViewOp, as_op
 from symdnn.compile import function as _function
 from symdnn.compile import shared as _shared
 from symdnn.compile.call.arguments import In, Out
@@ -42,7 +42,7 @@ __all__ = [
     "FromFunctionOp", "Function", "FunctionMaker", "Generic", "In", "Mode", "MonitorMode",
     "NanGuardMode", "NullType", "OpFromGraph", "Out", "Param", "ProfileMode", "ProfileStats",
     "Rebroadcast", "Shape", "Shape_i", "SharedVariable", "SpecifyShape", "SymbolicInput",
-    "SymbolicOutput", "TensorSharedVariable", "UnusedInputError", "Variable", "as_op",
+    "SymbolicOutput", "TensorSharedVariable", "UnusedInputError", "Variable", "ViewOp", "as_op",
     "deep_copy_op", "function", "function_dump", "generic", "get_default_mode", "get_mode",
     "may_share_memory", "optdb", "orig_function", "pfunc", "predefined_linkers",
     "predefined_modes", "predefined_optimizers", "rebuild_collect_shared", "shape", "shape_i",

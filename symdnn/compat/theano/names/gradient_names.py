@@ -16,11 +16,10 @@ from symdnn.compat.theano.names.types import (
     grad_undefined,
     null_type,
 )
-from symdnn.compat.theano.names.user_ops import Op
+from symdnn.compat.theano.names.user_ops import Op, ViewOp
 from symdnn.errors import GraphError
 from symdnn.ops.core.gradient_control import DisconnectedGrad, GradClip, GradScale, UndefinedGrad
 from symdnn.ops.core.gradient_control import DisconnectedGrad as ConsiderConstant
-from symdnn.ops.core.gradient_control import Identity as ViewOp
 from symdnn.ops.core.gradient_control import ZeroGrad
 from symdnn.tensor import as_tensor_variable
 

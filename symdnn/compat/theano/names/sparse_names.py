@@ -4,7 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["shared_sparse"]
+from symdnn.graph.type import Type
+
+__all__ = ["SparseConstant", "SparseTensorSharedVariable", "SparseType", "SparseVariable", "shared_sparse"]
+
+
+class SparseType(Type):
+    """The type of sparse matrices where symdnn has none: no variable is of it."""
+
+
+class SparseVariable:
+    """The class of sparse variables where symdnn has none."""
+
+
+class SparseConstant(SparseVariable):
+    """The class of sparse constants where symdnn has none."""
+
+
+class SparseTensorSharedVariable(SparseVariable):
+    """The class of shared sparse matrices where symdnn has none."""
+
+
+SparseTensorVariable = SparseVariable
+enable_sparse = True
+sparse_formats = ["csc", "csr"]
 
 
 def shared_sparse(value: Any, name: str | None = None, **words: Any) -> Any:

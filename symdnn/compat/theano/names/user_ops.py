@@ -20,7 +20,7 @@ from symdnn.errors import NonDifferentiable
 from symdnn.graph import variable as graph
 from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate
-from symdnn.graph.op import Array, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
@@ -28,8 +28,9 @@ from symdnn.graph.traverse import leaves
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.values.test_values_flag import attach_test_values
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
+from symdnn.ops.core.gradient_control import Identity
 
-__all__ = ["Apply", "FromFunctionOp", "MethodNotDefined", "Op", "PureOp", "as_op"]
+__all__ = ["Apply", "FromFunctionOp", "MethodNotDefined", "Op", "PureOp", "ViewOp", "as_op"]
 
 
 class MethodNotDefined(Exception):
@@ -235,6 +236,61 @@ class Op(PureOp):
     """``theano.Op``; see :class:`PureOp`."""
 
     abstract: ClassVar[bool] = True
+
+
+class ViewOp(PureOp, Identity):
+    """``theano.compile.ViewOp``: its input, as it is. Programs override its ``grad``.
+
+    As long as a subclass does not override ``perform``, it costs nothing when the function runs.
+    """
+
+    abstract: ClassVar[bool] = True
+    view_map: ClassVar[Mapping[int, Sequence[int]]] = {0: [0]}
+
+    @property
+    def _computes(self) -> bool:
+        return type(self).perform is not ViewOp.perform
+
+    @property
+    def host_callback(self) -> bool:
+        return self._computes
+
+    @property
+    def unmergeable(self) -> bool:
+        return self._computes
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {} if self._computes else {0: 0}
+
+    def make_node(self, *inputs: Any, hints: Hints | None = None, **words: Any) -> Any:
+        given = [as_variable(i) for i in inputs]
+        return Apply(self, given, [given[0].type()])
+
+    def perform(self, node: Any, inputs: Any, output_storage: Any, params: Any = None) -> None:
+        output_storage[0][0] = inputs[0]
+
+    def compute(self, *inputs: Any) -> tuple[Any, ...]:
+        return super().compute(*inputs) if self._computes else (inputs[0],)
+
+    def infer_shape(self, node: Any, shapes: Any) -> Any:
+        """The input's shape."""
+        return [shapes[0]]
+
+    def grad(self, inputs: Any, output_grads: Any) -> Any:
+        return [*output_grads, *(DisconnectedType()() for _ in inputs[1:])]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        return PureOp.jvp(self, inputs, outputs, tangents)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return None if self._computes else Identity.batch(self, inputs, axes)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(type(self))
 
 
 class _Props:
