@@ -122,7 +122,7 @@ theano.tensor.blas                      = theano.tensor
 theano.tensor.io                        = theano.tensor
 theano.tensor.xlogx                     = theano.tensor
 theano.tensor.deprecated                = theano.tensor
-theano.tensor.opt                       symdnn.tensor.opt tensor_names class_names symdnn.tensor
+theano.tensor.opt                       gof_names symdnn.tensor.opt tensor_names class_names symdnn.tensor
 theano.tensor.opt_uncanonicalize        = theano.tensor.opt
 theano.tensor.inplace                   inplace_names
 theano.tensor.raw_random                random_names

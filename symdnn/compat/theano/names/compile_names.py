@@ -125,11 +125,27 @@ def function(
     if isinstance(mode, ProfileMode) and profile is None:
         profiled = True
     chosen = predefined_modes[mode] if isinstance(mode, str) and mode in predefined_modes else mode
+    if isinstance(inputs, list | tuple):
+        inputs = [_input(i) for i in inputs]
     return _function.function(
-        list(inputs) if isinstance(inputs, tuple) else inputs, outputs, _named(chosen), updates,
+        inputs, outputs, _named(chosen), updates,
         givens, no_default_updates, accept_inplace, name, rebuild_strict,
         allow_input_downcast, profiled, on_unused_input,
     )  # fmt: skip
+
+
+def _input(given: Any) -> Any:
+    """Theano's first form of inputs: ``(variable, value)``, ``((variable, update), value)``, with a
+    name before or not."""
+    if not isinstance(given, list | tuple):
+        return given
+    rest = list(given)
+    name = rest.pop(0) if isinstance(rest[0], str) else None
+    first = rest.pop(0)
+    pair = isinstance(first, list | tuple)
+    variable, update = first if pair else (first, None)
+    value = rest.pop(0) if rest else None
+    return In(variable, name=name, value=value, update=update)
 
 
 def pfunc(params: Any, outputs: Any = None, *args: Any, **words: Any) -> Function:

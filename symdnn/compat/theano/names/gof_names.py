@@ -17,7 +17,13 @@ from symdnn.compat.theano.names.types import (
     generic,
     null_type,
 )
-from symdnn.compat.theano.names.user_ops import Apply, MethodNotDefined, Op, PureOp
+from symdnn.compat.theano.names.user_ops import (
+    Apply,
+    MethodNotDefined,
+    Op,
+    PureOp,
+    ViewOp,
+)
 from symdnn.compat.theano.settings import config
 from symdnn.errors import GraphError as CycleError
 from symdnn.errors import GraphError as InconsistencyError
@@ -34,10 +40,11 @@ from symdnn.graph.variable import Apply as _Node
 __all__ = [
     "Apply", "Constant", "Container", "CycleError", "DisconnectedType", "FunctionGraph",
     "Generic", "InconsistencyError", "MethodNotDefined", "MissingInputError", "NullType", "Op",
-    "PureOp", "TensorConstant", "Type", "Variable", "ancestors", "as_string", "clone",
+    "OpRemove", "PureOp", "TensorConstant", "Type", "Variable", "ancestors", "as_string", "clone",
     "clone_get_equiv", "config", "fgraph", "flatten", "generic", "general_toposort", "hashtype",
     "inputs", "io_toposort", "is_same_graph", "list_of_nodes", "memoize", "null_type",
-    "op_as_string", "ops", "optdb", "orphans", "remove", "stack_search", "subsets", "uniq",
+    "op_as_string", "ops", "optdb", "orphans",
+    "register_canonicalize", "register_specialize", "register_stabilize", "remove", "stack_search", "subsets", "uniq",
     "unique", "variables", "variables_and_orphans", "view_roots",
 ]  # fmt: skip
 
@@ -237,6 +244,38 @@ def get_debug_values(*args: Any) -> Any:
     from symdnn.compat.theano.names import top
 
     return top.get_debug_values(*args)
+
+
+class OpRemove:
+    """Theano's rewrite that drops an op, which programs register for their own identities
+    (``register_canonicalize(OpRemove(GradClip), name=...)``).
+
+    Ops derived from ``ViewOp`` are dropped anyway. Raises ``TypeError`` for others.
+    """
+
+    def __init__(self, op: Any) -> None:
+        kind = op if isinstance(op, type) else type(op)
+        if not issubclass(kind, ViewOp):
+            from symdnn.compat.theano.absent import advice
+
+            raise TypeError(f"OpRemove({op}): {advice('theano.gof.OpRemove')}")
+        self.op = op
+
+
+def register(rule: Any, *tags: Any, **words: Any) -> Any:
+    """``register_canonicalize`` and its like, for :class:`OpRemove` alone.
+
+    Raises ``TypeError`` for a rewrite of a program's own.
+    """
+    if isinstance(rule, OpRemove):
+        return rule
+    from symdnn.compat.theano.absent import advice
+
+    raise TypeError(f"{rule!r:.80}: {advice('theano.gof.local_optimizer')}")
+
+
+register_canonicalize = register_specialize = register_stabilize = register_useless = register
+register_uncanonicalize = register_specialize_device = register
 
 
 def fgraph(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
