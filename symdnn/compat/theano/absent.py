@@ -33,7 +33,7 @@ _ADVICE = {
     r".*(GpuKernelBase|CGpuKernelBase|nvcc|kernel_codegen|GpuOp|Kernel)\b.*": _KERNELS,
     r".*(EquilibriumDB|SequenceDB|LocalGroupDB|EquilibriumOptimizer|PatternSub|PatternOptimizer|"
     r"OpSub|OpRemove|TopoOptimizer|SeqOptimizer|FusionOptimizer|local_optimizer|register_\w+|"
-    r"Unifier|MergeOptimizer|optdb|local_\w+)": _REWRITES,
+    r"Unifier|MergeOptimizer|optdb(\.\w+)?|local_\w+)": _REWRITES,
     r".*(Feature|Validator|History|Supervisor|Bookkeeper|ReplaceValidate|NodeFinder|"
     r"PrintListener|DestroyHandler)": _REWRITES,
     r".*Linker.*|.*\.link\..*|.*\.vm\..*": "there is one way of running; linker= is ignored",

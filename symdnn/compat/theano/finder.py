@@ -34,7 +34,7 @@ class TheanoModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return [n for n in dir(self) if not n.startswith("_")]
-        if name.startswith("__"):
+        if name.startswith("__") and name not in ("__version__", "__api_version__"):
             raise AttributeError(name)
         full = f"{self.__name__}.{name}"
         if full in MODULES and full not in FUNCTIONS_FIRST:

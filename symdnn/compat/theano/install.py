@@ -21,11 +21,6 @@ def install(environment: Mapping[str, str] | None = None) -> None:
 
     Raises ``ImportError`` where another ``theano`` is imported already, and
     :class:`~symdnn.errors.ConfigError` for a value that a flag does not take.
-
-    >>> install({})
-    >>> import theano.tensor as T
-    >>> T.matrix("x").dtype, T.constant(3).dtype
-    ('float64', 'int8')
     """
     found = sys.modules.get("theano")
     if finder.is_installed():

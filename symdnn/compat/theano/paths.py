@@ -181,7 +181,7 @@ theano.gpuarray.fft                     symdnn.tensor.theano_fft
 theano.gpuarray.linalg                  linalg_names symdnn.tensor.slinalg symdnn.tensor.nlinalg symdnn.tensor.linalg
 theano.gpuarray.rng_mrg                 random_names
 theano.gpuarray.multinomial             random_names
-theano.gpuarray.dnn                     dnn_names symdnn.gpu.dnn
+theano.gpuarray.dnn                     dnn_names symdnn.gpu.dnn gpu_names
 theano.gpuarray.cudnn_defs              cudnn_defs
 theano.gpuarray.tests
 theano.gpuarray.tests.config            testing
@@ -201,7 +201,7 @@ theano.sandbox.cuda.neighbours          = theano.gpuarray
 theano.sandbox.cuda.fftconv             = theano.gpuarray
 theano.sandbox.cuda.rng_curand          random_names
 theano.sandbox.cuda.cula                linalg_names symdnn.tensor.slinalg
-theano.sandbox.cuda.dnn                 dnn_names symdnn.gpu.dnn
+theano.sandbox.cuda.dnn                 dnn_names symdnn.gpu.dnn gpu_names
 """
 
 

@@ -346,6 +346,11 @@ class Function:
         return self
 
     @property
+    def fn(self) -> Function:
+        """Theano programs call ``f.fn()`` and ``f.fn.free()``."""
+        return self
+
+    @property
     def mode(self) -> Mode:
         """The mode it was compiled with."""
         return self.stages.mode

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from symdnn import tensor as T
+from symdnn.compat.theano.names import class_names
 from symdnn.compat.theano.names.class_names import CorrMM, CorrMM_gradInputs, CorrMM_gradWeights
 from symdnn.compat.theano.names.compile_names import shared
 from symdnn.compat.theano.settings import config
@@ -42,7 +43,10 @@ class ContextNotDefined(ValueError):
 def __getattr__(name: str) -> Any:
     # Asked each time: a program may set the device after import.
     if name in ("cuda_available", "pygpu_activated", "cuda_enabled"):
-        return config.device.startswith("cuda") and gpu_available()
+        return config.device.startswith(("cuda", "gpu")) and gpu_available()
+    other = getattr(class_names, name.removeprefix("Gpu").removesuffix("Cuda"), None)
+    if name.startswith("Gpu") and other is not None:
+        return other  # placing is no property of an op here
     raise AttributeError(name)
 
 

@@ -131,16 +131,10 @@ class ScalarOp(Op):
         for cell, value, output in zip(output_storage, results, node.outputs):
             cell[0] = np.asarray(value).astype(output.type.numpy)
 
-    def infer_shape(self, node: Any, shapes: Any) -> Any:
-        """The shape to which the inputs broadcast."""
-        found = list(shapes[0])
-        for v, shape in zip(node.inputs[1:], shapes[1:]):
-            found = [s if not b else f for f, s, b in zip(found, shape, v.broadcastable)]
-        return [tuple(found)] * self.nout
-
     def shapes(self, types: Any, shapes: Any, host: Host) -> Sequence[Shape] | None:
-        found = super().shapes(types, shapes, host)
-        return found
+        from symdnn.ops.elemwise import broadcast_dims
+
+        return [broadcast_dims(self, types, shapes)] * self.nout
 
     def vjp(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         from symdnn.ops.elemwise import unbroadcast

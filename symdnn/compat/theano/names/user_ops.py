@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -61,7 +60,7 @@ class Apply(graph.Apply[Any], metaclass=_AnyApply):
         return graph.Apply.__reduce__(self)
 
 
-#: op (by identity) -> {(dtype, ndim) of its inputs: the node last made of such inputs}.
+#: op (by identity) -> {types of inputs, or their (dtype, ndim): the node last made of such}.
 _NODES: dict[int, dict[Any, Any]] = {}
 
 
@@ -163,7 +162,8 @@ class PureOp(MultiOp):
 
     def typed(self, inputs: Sequence[Variable]) -> tuple[Type, ...]:
         node = self.make_node(*inputs)
-        _nodes_of(self)[_signature([v.type for v in inputs])] = node
+        types = [v.type for v in inputs]
+        _nodes_of(self)[_signature(types)] = _nodes_of(self)[tuple(types)] = node
         return tuple(o.type for o in node.outputs)
 
     def infer(self, *inputs: Any, **params: Any) -> Any:
@@ -201,7 +201,7 @@ class PureOp(MultiOp):
         if infer is None:
             return None
         try:
-            node = self._node([SimpleNamespace(dtype=t.dtype, ndim=t.ndim) for t in types])
+            node = _nodes_of(self).get(tuple(types)) or self.make_node(*map(_of_type, types))
             found = infer(node, [tuple(s) for s in shapes])
             return [tuple(map(_dimension, s)) for s in found]
         except Exception:  # as in Theano, a failure means that shapes are not known before it runs
