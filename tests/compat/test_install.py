@@ -16,7 +16,7 @@ def test_defaults_are_theanos_and_a_second_call_does_nothing():
         print(theano.config.floatX, theano.config.device, x.dtype, T.constant(3).dtype)
         print(theano.__version__.startswith("1.0"), theano.config.cast_policy)
     """)
-    assert out.split() == "float64 cpu float64 int8 True custom".split()
+    assert out.split() == ["float64", "cpu", "float64", "int8", "True", "custom"]
 
 
 def test_flags_of_files_and_of_the_environment(tmp_path):

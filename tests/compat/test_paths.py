@@ -21,15 +21,13 @@ def test_every_path_is_a_module_whose_names_can_be_read(theano):
 
 
 def test_forms_of_import(theano):
+    import theano.tensor as T
     from theano import config, function, shared, tensor  # noqa: F401
     from theano.sandbox.rng_mrg import MRG_RandomStreams  # noqa: F401
     from theano.tensor.nnet import conv  # noqa: F401
     from theano.tensor.nnet.conv import conv2d as old
     from theano.tensor.shared_randomstreams import RandomStreams
     from theano.tensor.signal import downsample
-
-    import theano.tensor as T
-    import theano.tensor.sort  # a module and a function: the attribute is the function
 
     assert T.shared_randomstreams.RandomStreams is RandomStreams
     assert callable(downsample.max_pool_2d)

@@ -56,7 +56,7 @@ def test_variables_in_containers_and_objects(like_theanos, protocol):
     found = load_pickle(io.BytesIO(content))
     assert isinstance(found["net"], TheanoObject)
     assert found["net"].name == "net" and found["net"].depth == 2
-    assert type(found["net"]).name == "my_models.MLP"
+    assert found["net"].class_name == "my_models.MLP"
     np.testing.assert_array_equal(found["net"].params[0], w)
     assert found["w"] is found["net"].params[0]
     assert found["net"].params[1].dtype == np.float32
@@ -73,7 +73,7 @@ def test_arrays_of_a_gpu_and_of_python_2(tmp_path):
     np.testing.assert_array_equal(fortran, np.ones((2, 2)))
     np.testing.assert_array_equal(big, [0, 1, 2])
     array = pickle.dumps(np.arange(4.0, dtype="float32"), 2)[2:-1]
-    cuda = (b"\x80\x02ctheano.sandbox.cuda.type\nCudaNdarray_unpickler\n" + array + b"\x85R.")
+    cuda = b"\x80\x02ctheano.sandbox.cuda.type\nCudaNdarray_unpickler\n" + array + b"\x85R."
     np.testing.assert_array_equal(load_pickle(io.BytesIO(cuda)), np.arange(4.0))
 
 

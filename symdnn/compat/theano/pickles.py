@@ -35,43 +35,40 @@ _DTYPE = re.compile(r"[<>|=]?([biufc])(\d+)|\|?b1|bool")
 
 
 class TheanoObject:
-    """An object of a pickle, as data: the name of its class, and what was stored of it.
+    """An object of a pickle, as data: what was stored of it, and of what class it was.
 
-    ``name`` is ``"module.Class"``, ``args`` what its constructor was to be called with, ``state``
-    its attributes; these are attributes here, too.
+    Its attributes are attributes here. ``class_name`` is ``"module.Class"``, ``arguments`` what its
+    constructor was to be called with, ``entries`` the items of one that is a list or a dict.
     """
 
-    name = ""
+    class_name = ""
+    arguments: tuple[Any, ...]
+    entries: list[Any]
+    state: Any
 
     def __new__(cls, *args: Any, **words: Any) -> Any:
         made = object.__new__(cls)
-        made.args, made.state, made.items = args, {}, []
+        made.arguments, made.state, made.entries = args, {}, []
         return made
 
     def __init__(self, *args: Any, **words: Any) -> None:
         """Nothing, whatever is given."""
 
-    args: tuple[Any, ...]
-    state: Any
-    items: list[Any]
-
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.items.append((key, value))
+        self.entries.append((key, value))
 
     def append(self, value: Any) -> None:
         """Note an item."""
-        self.items.append(value)
+        self.entries.append(value)
+
+    add = append
 
     def extend(self, values: Any) -> None:
         """Note items."""
-        self.items += list(values)
-
-    def add(self, value: Any) -> None:
-        """Note an item."""
-        self.items.append(value)
+        self.entries += list(values)
 
     def __call__(self, *args: Any) -> TheanoObject:
         return type(self)(*args)
@@ -80,10 +77,10 @@ class TheanoObject:
         state = self.__dict__.get("state")
         if isinstance(state, dict) and attribute in state:
             return state[attribute]
-        raise AttributeError(f"{self.name} has no {attribute!r}")
+        raise AttributeError(f"{self.class_name} has no {attribute!r}")
 
     def __repr__(self) -> str:
-        return f"<{self.name} of a pickle>"
+        return f"<{self.class_name} of a pickle>"
 
 
 def load_pickle(source: str | Path | BinaryIO) -> Any:
@@ -160,7 +157,9 @@ class _Unpickler(pickle.Unpickler):
         full = f"{module}.{name}"
         if full not in self.classes:
             known = _known(full, self.most_bytes)
-            self.classes[full] = known or type("TheanoObject", (TheanoObject,), {"name": full})
+            self.classes[full] = known or type(
+                "TheanoObject", (TheanoObject,), {"class_name": full}
+            )
         return self.classes[full]
 
     def persistent_load(self, saved: Any) -> Any:
@@ -208,9 +207,9 @@ def _reconstructed(kind: Any, base: Any = object, state: Any = None) -> Any:
     if isinstance(kind, type) and issubclass(kind, TheanoObject):
         made = kind.__new__(kind)
         if isinstance(state, dict):
-            made.items += list(state.items())
+            made.entries += list(state.items())
         elif state is not None and base is not object:
-            made.items += list(state) if isinstance(state, list | tuple) else [state]
+            made.entries += list(state) if isinstance(state, list | tuple) else [state]
         return made
     raise ValueError(f"an instance of {kind!r:.80}")
 
@@ -311,15 +310,15 @@ class _Values:
         if array is not None:
             self.done[id(value)] = array
             return array
-        value.state, value.args = self.of(state), self.of(value.args)
-        value.items = self.of(value.items)
+        value.state, value.arguments = self.of(state), self.of(value.arguments)
+        value.entries = self.of(value.entries)
         return value
 
     def _number(self, value: TheanoObject, state: dict[str, Any]) -> Any:
         """The array of a shared variable, a constant, or an array of a GPU; None for others."""
-        last = value.name.rpartition(".")[2]
-        if last in ("CudaNdarray_unpickler", "GpuArray_unpickler") and value.args:
-            return self.of(value.args[0])
+        last = value.class_name.rpartition(".")[2]
+        if last in ("CudaNdarray_unpickler", "GpuArray_unpickler") and value.arguments:
+            return self.of(value.arguments[0])
         container = state.get("container")
         if isinstance(container, TheanoObject):
             inner = container.state[0] if _is_pair(container.state) else container.state

@@ -23,10 +23,7 @@ from symdnn.io.reading import checked_members, opened, refuse_more
 __all__ = ["read_h5", "read_keras_zip"]
 
 Array = np.ndarray[Any, Any]
-ADVICE = (
-    "Where Keras runs: "
-    'numpy.savez("net.npz", **{v.name: v.numpy() for v in model.weights})'
-)
+ADVICE = 'Where Keras runs: numpy.savez("net.npz", **{v.name: v.numpy() for v in model.weights})'
 #: So many datasets a file may have.
 _MOST_DATASETS = 100_000
 #: Keras 1's names of weights by Keras 2's.
@@ -50,7 +47,10 @@ def read_h5(path: Path) -> dict[str, Array]:
 
 def read_keras_zip(path: Path) -> dict[str, Array]:
     """The weights of a ``.keras`` file of Keras 3: a zip with ``model.weights.h5``."""
-    with opened(path, "zip file of Keras 3", ADVICE) as (file, size), zipfile.ZipFile(file) as archive:
+    with (
+        opened(path, "zip file of Keras 3", ADVICE) as (file, size),
+        zipfile.ZipFile(file) as archive,
+    ):
         checked_members(archive, size)
         names = archive.namelist()
         if "model.weights.h5" not in names:
@@ -170,7 +170,9 @@ def _order_3(config: Any) -> list[str]:
     inside = config.get("config", {}) if isinstance(config, dict) else {}
     layers = inside.get("layers", []) if isinstance(inside, dict) else []
     for layer in layers if isinstance(layers, list) else []:
-        name = re.sub(r"\W+", "", str(layer.get("class_name", "")) if isinstance(layer, dict) else "")
+        name = re.sub(
+            r"\W+", "", str(layer.get("class_name", "")) if isinstance(layer, dict) else ""
+        )
         name = re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name))
         snake = name.lower()
         again = counts.get(snake, 0)
@@ -186,7 +188,9 @@ def _of_keras_3(datasets: dict[str, Any], order: Sequence[str] = ()) -> dict[str
     for path, dataset in datasets.items():
         parts = path.split("/")
         if "vars" in parts[:-1] and parts[-1].isdigit() and parts[0] != "optimizer":
-            layer = "/".join(p for p in parts[:-2] if p not in ("layers", "_layer_checkpoint_dependencies"))
+            layer = "/".join(
+                p for p in parts[:-2] if p not in ("layers", "_layer_checkpoint_dependencies")
+            )
             layers.setdefault(layer, {})[int(parts[-1])] = dataset
     if not layers:
         raise FileFormatError(f"an HDF5 file without Keras's weights. {ADVICE}")

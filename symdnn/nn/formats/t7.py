@@ -83,7 +83,11 @@ class _Reader:
             return None
         if kind == 1:
             number = struct.unpack("<d", self.bytes(8))[0]
-            return int(number) if number == number and abs(number) < 2**53 and number % 1 == 0 else number
+            return (
+                int(number)
+                if number == number and abs(number) < 2**53 and number % 1 == 0
+                else number
+            )
         if kind == 2:
             return self.text()
         if kind == 5:

@@ -132,7 +132,9 @@ def _elemwise(scalar_op: Any, *args: Any, **words: Any) -> Any:
     return elementwise(scalar_op)
 
 
-def _dim_shuffle(input_broadcastable: Any, new_order: Any, inplace: bool = True) -> Callable[..., Any]:
+def _dim_shuffle(
+    input_broadcastable: Any, new_order: Any, inplace: bool = True
+) -> Callable[..., Any]:
     return lambda x: as_variable(x).dimshuffle(*new_order)
 
 
@@ -191,7 +193,9 @@ def _made() -> dict[str, Any]:
     for line in filter(None, _TABLE.splitlines()):
         name, *targets = line.split()
         doc = f"Theano's ``{name}``, which is symdnn's ``{', '.join(t.rpartition('.')[2] for t in targets)}``."
-        found[name] = OpName(name, (Op,), {"targets": tuple(targets), "__doc__": doc, "abstract": True})
+        found[name] = OpName(
+            name, (Op,), {"targets": tuple(targets), "__doc__": doc, "abstract": True}
+        )
     return found
 
 

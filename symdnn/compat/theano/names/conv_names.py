@@ -101,9 +101,7 @@ def _last_to_second(v: Any) -> Variable:
 
 def conv3D(V: Any, W: Any, b: Any, d: Any) -> Variable:
     """``Conv3D.conv3D``: a correlation of (batch, rows, columns, time, channels), steps ``d``."""
-    y = T.nnet.conv3d(
-        _last_to_second(V), _last_to_second(W), subsample=tuple(d), filter_flip=False
-    )
+    y = T.nnet.conv3d(_last_to_second(V), _last_to_second(W), subsample=tuple(d), filter_flip=False)
     return y.dimshuffle(0, 2, 3, 4, 1) + T.as_tensor_variable(b).dimshuffle("x", "x", "x", "x", 0)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from symdnn import tensor as T
 from symdnn.compat.theano.names import cudnn_defs
 from symdnn.compat.theano.names.types import DisconnectedType, grad_not_implemented
 from symdnn.compat.theano.names.user_ops import Apply, Op
@@ -17,7 +16,7 @@ from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.math import Log
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad
-from symdnn.ops.nn.softmax import LogSoftmax, SoftmaxGrad
+from symdnn.ops.nn.softmax import LogSoftmax
 
 __all__ = [
     "Apply", "Assert", "AveragePoolGrad", "DNN_CONV_ALGO_CHOOSE_ONCE",
@@ -44,7 +43,6 @@ WIN32_CUDNN_NAMES = ["cudnn64_7.dll", "cudnn64_6.dll", "cudnn64_5.dll"]
 #: 0.9 had classes of their own for three dimensions.
 GpuDnnConv3d, GpuDnnConv3dGradI = dnn.GpuDnnConv, dnn.GpuDnnConvGradI
 GpuDnnConv3dGradW = dnn.GpuDnnConvGradW
-
 
 
 def _load_lib(name: str) -> Any:

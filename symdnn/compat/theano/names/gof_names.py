@@ -34,8 +34,8 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.same import is_same_graph as _is_same_graph
 from symdnn.graph.type import Type
 from symdnn.graph.values.storage import Storage as Container
-from symdnn.graph.variable import Constant, Variable
 from symdnn.graph.variable import Apply as _Node
+from symdnn.graph.variable import Constant, Variable
 
 __all__ = [
     "Apply", "Constant", "Container", "CycleError", "DisconnectedType", "FunctionGraph",
@@ -141,16 +141,12 @@ def clone_get_equiv(
     return {**memo, **dict(zip([*wanted, *outputs], copies))}
 
 
-def is_same_graph(
-    var1: Variable, var2: Variable, givens: Any = None, debug: bool = False
-) -> bool:
+def is_same_graph(var1: Variable, var2: Variable, givens: Any = None, debug: bool = False) -> bool:
     """Whether two expressions compute the same, ``givens`` being replaced in both."""
     return _is_same_graph(var1, var2, givens)
 
 
-def stack_search(
-    start: Any, expand: Any, mode: str = "bfs", build_inv: bool = False
-) -> list[Any]:
+def stack_search(start: Any, expand: Any, mode: str = "bfs", build_inv: bool = False) -> list[Any]:
     """What ``expand`` reaches from ``start``, each once, breadth (``bfs``) or depth first."""
     from collections import deque
 

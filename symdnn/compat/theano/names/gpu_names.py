@@ -33,7 +33,11 @@ CudaNdarraySharedVariable = GpuArraySharedVariable = Shared
 CudaNdarrayVariable = GpuArrayVariable = Variable
 CudaNdarrayConstant = GpuArrayConstant = T.Constant
 active_device_number, active_device_name = 0, "symdnn"
-GpuCorrMM, GpuCorrMM_gradInputs, GpuCorrMM_gradWeights = CorrMM, CorrMM_gradInputs, CorrMM_gradWeights
+GpuCorrMM, GpuCorrMM_gradInputs, GpuCorrMM_gradWeights = (
+    CorrMM,
+    CorrMM_gradInputs,
+    CorrMM_gradWeights,
+)
 
 
 class ContextNotDefined(ValueError):
@@ -50,7 +54,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-def CudaNdarrayType(broadcastable: Any, name: str | None = None, dtype: str = "float32") -> TensorType:
+def CudaNdarrayType(
+    broadcastable: Any, name: str | None = None, dtype: str = "float32"
+) -> TensorType:
     """A type of float32 tensors: the compiler places values."""
     return TensorType(dtype, tuple(map(bool, broadcastable)))
 

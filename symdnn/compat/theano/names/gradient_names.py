@@ -18,9 +18,14 @@ from symdnn.compat.theano.names.types import (
 )
 from symdnn.compat.theano.names.user_ops import Op, ViewOp
 from symdnn.errors import GraphError
-from symdnn.ops.core.gradient_control import DisconnectedGrad, GradClip, GradScale, UndefinedGrad
+from symdnn.ops.core.gradient_control import (
+    DisconnectedGrad,
+    GradClip,
+    GradScale,
+    UndefinedGrad,
+    ZeroGrad,
+)
 from symdnn.ops.core.gradient_control import DisconnectedGrad as ConsiderConstant
-from symdnn.ops.core.gradient_control import ZeroGrad
 from symdnn.tensor import as_tensor_variable
 
 __all__ = [

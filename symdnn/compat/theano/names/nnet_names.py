@@ -67,10 +67,23 @@ def conv2d(
     )  # fmt: skip
 
 
-_OLD_WORDS = (
-    "imshp kshp nkern bsize dx dy unroll_batch unroll_kern unroll_patch openmp verbose version "
-    "direction_hint imshp_logical kshp_logical"
-).split()
+_OLD_WORDS = [
+    "imshp",
+    "kshp",
+    "nkern",
+    "bsize",
+    "dx",
+    "dy",
+    "unroll_batch",
+    "unroll_kern",
+    "unroll_patch",
+    "openmp",
+    "verbose",
+    "version",
+    "direction_hint",
+    "imshp_logical",
+    "kshp_logical",
+]
 
 
 def _shape(shape: Any) -> Any:

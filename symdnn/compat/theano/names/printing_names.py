@@ -32,7 +32,9 @@ def pydotprint(fct: Any, outfile: Any = None, *args: Any, **words: Any) -> Any:
     return _pydotprint(fct, outfile or "symdnn.svg")
 
 
-def pydotprint_variables(vars: Any, outfile: Any = "variables.svg", *args: Any, **words: Any) -> Any:
+def pydotprint_variables(
+    vars: Any, outfile: Any = "variables.svg", *args: Any, **words: Any
+) -> Any:
     """The picture of an expression."""
     return _pydotprint(vars, outfile)
 

@@ -207,5 +207,3 @@ class frozendict(Mapping[Any, Any], Hashable):
 
     def __hash__(self) -> int:
         return hash(frozenset(self._items.items()))
-
-

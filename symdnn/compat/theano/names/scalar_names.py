@@ -24,7 +24,9 @@ __all__ = [
     "upgrade_to_float", "upgrade_to_float_no_complex",
 ]  # fmt: skip
 
-bool, int8, int16, int32, int64 = (TensorType(d) for d in ("bool", "int8", "int16", "int32", "int64"))
+bool, int8, int16, int32, int64 = (
+    TensorType(d) for d in ("bool", "int8", "int16", "int32", "int64")
+)
 uint8, uint16, uint32, uint64 = (TensorType(d) for d in ("uint8", "uint16", "uint32", "uint64"))
 float16, float32, float64 = (TensorType(d) for d in ("float16", "float32", "float64"))
 complex64, complex128 = TensorType("complex64"), TensorType("complex128")
@@ -121,7 +123,9 @@ class ScalarOp(Op):
         given = [pad_left(v, ndim) for v in given]
         shape = broadcast_static(self, [v.type for v in given])
         scalars = [TensorType(v.dtype) for v in given]
-        return Apply(self, given, [TensorType(t.dtype, shape)() for t in self.output_types(scalars)])
+        return Apply(
+            self, given, [TensorType(t.dtype, shape)() for t in self.output_types(scalars)]
+        )
 
     def perform(self, node: Any, inputs: Any, output_storage: Any, params: Any = None) -> None:
         """``impl`` of each element."""

@@ -6,7 +6,13 @@ from typing import Any
 
 from symdnn.graph.type import Type
 
-__all__ = ["SparseConstant", "SparseTensorSharedVariable", "SparseType", "SparseVariable", "shared_sparse"]
+__all__ = [
+    "SparseConstant",
+    "SparseTensorSharedVariable",
+    "SparseType",
+    "SparseVariable",
+    "shared_sparse",
+]
 
 
 class SparseType(Type):

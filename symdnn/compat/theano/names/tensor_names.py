@@ -82,8 +82,7 @@ def cov(
     m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
     fweights: Any = None, aweights: Any = None,
 ) -> Variable:  # fmt: skip
-    """The covariance matrix of the rows of ``m`` (its columns unless ``rowvar``): NumPy's ``cov``.
-    """
+    """The covariance matrix of the rows of ``m`` (its columns unless ``rowvar``): NumPy's ``cov``."""
     if fweights is not None or aweights is not None:
         raise NotImplementedError("cov: fweights and aweights are not offered, as in Theano")
     if not rowvar and m.ndim != 1:
@@ -292,4 +291,3 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module(f"theano.tensor.{name}")
     raise AttributeError(name)
-

@@ -34,7 +34,9 @@ def seed_rng(pseed: int | None = None) -> int:
     return seed
 
 
-def verify_grad(op: Any, pt: Any, n_tests: int = 2, rng: Any = None, *args: Any, **words: Any) -> None:
+def verify_grad(
+    op: Any, pt: Any, n_tests: int = 2, rng: Any = None, *args: Any, **words: Any
+) -> None:
     """:func:`symdnn.verify_grad` with a seeded generator."""
     given = rng if rng is not None else np.random.RandomState(fetch_seed())
     gradient_names.verify_grad(op, pt, n_tests, given, *args, **words)
@@ -43,7 +45,9 @@ def verify_grad(op: Any, pt: Any, n_tests: int = 2, rng: Any = None, *args: Any,
 verify_grad.E_grad = gradient_names.verify_grad.E_grad  # type: ignore[attr-defined]
 
 
-def assert_allclose(expected: Any, value: Any, rtol: float | None = None, atol: float | None = None) -> None:
+def assert_allclose(
+    expected: Any, value: Any, rtol: float | None = None, atol: float | None = None
+) -> None:
     """Raise :class:`WrongValue` unless arrays agree, by Theano's tolerances for their dtype."""
     narrow = any(getattr(v, "dtype", None) in ("float32", "complex64") for v in (expected, value))
     relative = rtol if rtol is not None else (1e-5 if narrow else 1e-5)
@@ -133,5 +137,3 @@ class AttemptManyTimes:
                     return
 
         return attempt
-
-

@@ -26,6 +26,7 @@ from symdnn.compat.theano.settings import ChangeFlags as change_flags
 from symdnn.compat.theano.settings import config
 from symdnn.compile.call.arguments import In
 from symdnn.errors import NotScalarConstantError
+from symdnn.graph.clone import clone
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.type import Type
 from symdnn.graph.variable import Shared, Variable
@@ -36,7 +37,7 @@ from symdnn.tensor import get_scalar_constant_value
 __all__ = [
     "FunctionGraph", "FunctionMaker", "Generic", "In", "NotScalarConstantError", "Op",
     "OrderedUpdates", "Param", "ProfileStats", "Type", "Variable", "__version__", "_asarray",
-    "as_op", "change_flags", "config", "dot", "function", "function_dump", "generic",
+    "as_op", "change_flags", "clone", "config", "dot", "function", "function_dump", "generic",
     "get_scalar_constant_value", "pprint", "predefined_linkers", "predefined_modes",
     "predefined_optimizers", "safe_asarray", "scan", "scan_checkpoints", "shared", "sparse_grad",
 ]  # fmt: skip

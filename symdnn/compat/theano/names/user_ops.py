@@ -209,8 +209,7 @@ class PureOp(MultiOp):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         given = [
-            DisconnectedType()() if c is None and self._has_pattern() else c
-            for c in cotangents
+            DisconnectedType()() if c is None and self._has_pattern() else c for c in cotangents
         ]
         given = [operator("zeros_like")(o) if c is None else c for o, c in zip(outputs, given)]
         found = self.L_op(list(inputs), list(outputs), given)
