@@ -185,7 +185,8 @@ def _notice_theanos_flags(environment: Mapping[str, str]) -> None:
     rest = f" It does not take {', '.join(others)}: see docs/theano.md." if others else ""
     warnings.warn(
         f"{THEANOS_VARIABLE} is set, and symdnn does not read it: it reads {FLAGS_VARIABLE}, which "
-        f"is written the same way.{known}{rest} symdnn.compat.theano reads it. Set {FLAGS_VARIABLE} (to nothing, to keep the "
+        f"is written the same way.{known}{rest} symdnn.compat.theano reads it. "
+        f"Set {FLAGS_VARIABLE} (to nothing, to keep the "
         "defaults) and this is not said again.",
         UserWarning,
         stacklevel=_depth_of_importer(),

@@ -230,8 +230,8 @@ def as_computed(inputs: Vars, output: Variable) -> list[Variable]:
 
 
 def _chosen_part(g: Variable) -> tuple[Variable, bool, Variable] | None:
-    """(condition, whether the part is for true, part) of ``switch(condition, part, 0)``, or of a sum
-    of two such choices by one condition."""
+    """(condition, whether the part is for true, part) of ``switch(condition, part, 0)``, or of the
+    sum of two such choices by one condition."""
     node = g.owner
     if node is None or not isinstance(node.op, Elemwise):
         return None

@@ -13,7 +13,7 @@ from symdnn.config import config
 
 @pytest.fixture
 def theano():
-    """The module ``theano``; flags have Theano's defaults in this thread, as long as the test runs."""
+    """The module ``theano``; flags have Theano's defaults in this thread during the test."""
     assert "theano" not in sys.modules
     with config.change_flags(settings.DEFAULTS):
         finder.install()

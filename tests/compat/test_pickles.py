@@ -55,7 +55,8 @@ def test_variables_in_containers_and_objects(like_theanos, protocol):
                            protocol)  # fmt: skip
     found = load_pickle(io.BytesIO(content))
     assert isinstance(found["net"], TheanoObject)
-    assert found["net"].name == "net" and found["net"].depth == 2
+    assert found["net"].name == "net"
+    assert found["net"].depth == 2
     assert found["net"].class_name == "my_models.MLP"
     np.testing.assert_array_equal(found["net"].params[0], w)
     assert found["w"] is found["net"].params[0]

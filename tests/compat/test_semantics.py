@@ -12,12 +12,16 @@ def test_types_and_float_x(theano, T):
     assert (T.constant(3).dtype, T.constant(300).dtype) == ("int8", "int16")
     assert (T.constant([1.0, 2.0]).dtype, theano.shared(3.0).dtype) == ("float64", "float64")
     f32, i32, i8 = T.fvector(), T.ivector(), T.bvector()
-    assert (f32 * i32).dtype == "float64" and (f32 * i8).dtype == "float32"
+    assert (f32 * i32).dtype == "float64"
+    assert (f32 * i8).dtype == "float32"
     assert (f32 * f32.shape[0]).dtype == "float64"
-    assert (i32 / i32).dtype == "float64" and (i32 + 1.0).dtype == "float64"
-    assert T.mean(i32).dtype == "float64" and T.sum(i8).dtype == "int64"
+    assert (i32 / i32).dtype == "float64"
+    assert (i32 + 1.0).dtype == "float64"
+    assert T.mean(i32).dtype == "float64"
+    assert T.sum(i8).dtype == "int64"
     with theano.change_flags(floatX="float32"):
-        assert (T.vector() + 1.5).dtype == "float32" and T.matrix().dtype == "float32"
+        assert (T.vector() + 1.5).dtype == "float32"
+        assert T.matrix().dtype == "float32"
     assert theano._asarray([1], dtype="floatX").dtype == np.float64
     assert theano.scalar.upcast("float32", "int64") == "float64"
 
@@ -39,7 +43,10 @@ def test_inputs_and_outputs(theano, T):
 
 def test_truth_and_equality(theano, T):
     x = T.scalar("x")
-    assert x and {x: 1}[x] == 1 and x == x and x != T.scalar("x")
+    assert x
+    assert {x: 1}[x] == 1
+    assert x == x
+    assert x != T.scalar("x")
     with pytest.raises(TypeError):
         bool(x < 1)
     assert isinstance(np.ones(2) * T.vector(), theano.Variable)
@@ -72,7 +79,8 @@ def test_updates_and_givens(theano, T):
     h = theano.function([], count)
     assert [int(h()), int(h())] == [0, 1]
     other = theano.clone(count + 0, share_inputs=False)
-    assert int(theano.function([], other)()) == 2 and count.get_value() == 3
+    assert int(theano.function([], other)()) == 2
+    assert count.get_value() == 3
 
 
 def test_borrow_and_copies(theano, T):
@@ -123,7 +131,8 @@ def test_a_branch_that_is_not_chosen(theano, T):
     p, n = (x / 3) ** 0.42, (-x / 3) ** 0.42
     y = T.switch(p >= 0, 4 * p / (p + 2), -4 * n / (n + 2))
     slope = theano.function([x], T.grad(y.sum(), x))(np.array([1.5, -1.5]))
-    assert np.isfinite(slope).all() and slope[0] == pytest.approx(slope[1])
+    assert np.isfinite(slope).all()
+    assert slope[0] == pytest.approx(slope[1])
 
 
 def test_softmax_and_stable_forms(theano, T):
@@ -163,7 +172,8 @@ def test_random_streams(theano, T):
         first, same, ones = f()
         np.testing.assert_array_equal(first, same)
         assert not np.array_equal(first, f()[0])
-        assert ones.dtype == np.int64 and abs(ones.mean() - 0.3) < 0.05
+        assert ones.dtype == np.int64
+        assert abs(ones.mean() - 0.3) < 0.05
         frozen = theano.function([], u, no_default_updates=True)
         np.testing.assert_array_equal(frozen(), frozen())
     with pytest.raises(ValueError):
@@ -188,7 +198,8 @@ def test_graph_tools(theano, T):
     assert any(isinstance(n.op, T.Dot) for n in f.maker.fgraph.toposort())
     assert f.fn.maker.fgraph is f.maker.fgraph
     copies = theano.gof.graph.clone_get_equiv([x, y], [z])
-    assert copies[z] is not z and copies[x] is not x
+    assert copies[z] is not z
+    assert copies[x] is not x
     assert z.owner.inputs[0].get_parents()[0].get_parents()[0] is not None
     assert z.eval({x: [1.0, 2.0, 3.0], y: [1.0, 1.0, 1.0]}) == 9.0
     mode = theano.compile.get_default_mode().including("fusion").excluding("inplace")
@@ -208,7 +219,8 @@ def test_classes_by_name(theano, T):
         for name in names:
             assert isinstance(made.owner.op, getattr(T, name, getattr(T.nnet, name, None))), name
         assert not isinstance(made.owner.op, T.Split)
-    assert isinstance(x, T.TensorVariable) and not isinstance(x, T.TensorConstant)
+    assert isinstance(x, T.TensorVariable)
+    assert not isinstance(x, T.TensorConstant)
     shared = theano.shared(1.0)
     assert isinstance(shared, theano.compile.SharedVariable)
     assert isinstance(shared, T.sharedvar.TensorSharedVariable)
@@ -274,7 +286,8 @@ def test_volumes_in_theanos_old_orders(theano, T):
     V, W = T.TensorType("float64", (False,) * 5)(), T.TensorType("float64", (False,) * 5)()
     y = theano.function([V, W], conv3D(V, W, np.zeros(4), (1, 1, 1)))(v, w)
     one = (v[1, 2:4, 3:6, 1:3] * w[2]).sum()
-    assert y.shape == (2, 4, 4, 3, 4) and y[1, 2, 3, 1, 2] == pytest.approx(one)
+    assert y.shape == (2, 4, 4, 3, 4)
+    assert y[1, 2, 3, 1, 2] == pytest.approx(one)
     back = theano.function([V, W], convTransp3D(W, np.zeros(3), (1, 1, 1), V))(y, w)
     assert back.shape == v.shape
     assert (y * y).sum() == pytest.approx((back * v).sum())

@@ -127,8 +127,8 @@ def test_what_an_op_may_not_do(theano, T):
             theano.function([x], Wrong(what)(x))([1.0])
     with pytest.raises(NonDifferentiable, match="not implemented.*not yet"):
         T.grad(Wrong("nothing")(x).sum(), x)
+    y = x * 2
     with pytest.raises(ValueError, match="belongs to another node"):
-        y = x * 2
         theano.Apply(Wrong("x"), [x], [y])
 
 

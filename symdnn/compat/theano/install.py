@@ -29,8 +29,8 @@ def install(environment: Mapping[str, str] | None = None) -> None:
         where = getattr(found, "__file__", None) or "no file"
         raise ImportError(
             f"symdnn.compat.theano.install: theano is imported already (from {where}), and modules "
-            "that were imported from it would stay. Call install() above the first `import theano`, "
-            "or run the program by `python -m symdnn.compat.theano script.py`"
+            "that were imported from it would stay. Call install() above the first `import "
+            "theano`, or run the program by `python -m symdnn.compat.theano script.py`"
         )
     settings.config.start(os.environ if environment is None else environment)
     finder.install()

@@ -4,10 +4,12 @@ Each line of the table has a path, then modules in which its names are looked up
 those of :mod:`symdnn.compat.theano.names` by their last name, and modules of symdnn; at the end in
 ``names.commons``, what modules of Theano have because they import it. A line
 ``path = other`` has the same names as another path. A module of symdnn that does not exist in this
-version offers nothing.
+version offers nothing; ``T`` is short for ``symdnn.tensor``.
 """
 
 from __future__ import annotations
+
+import re
 
 __all__ = ["FUNCTIONS_FIRST", "MODULES"]
 
@@ -94,20 +96,20 @@ theano.sandbox.scan                     = theano.scan_module
 theano.sandbox.scan_module              = theano.scan_module
 theano.sandbox.rng_mrg                  random_names
 theano.sandbox.multinomial              random_names
-theano.sandbox.softsign                 symdnn.tensor.nnet
-theano.sandbox.neighbours               nnet_names symdnn.tensor.nnet
-theano.sandbox.neighbourhoods           nnet_names symdnn.tensor.nnet
-theano.sandbox.conv                     nnet_names symdnn.tensor.nnet
+theano.sandbox.softsign                 T.nnet
+theano.sandbox.neighbours               nnet_names T.nnet
+theano.sandbox.neighbourhoods           nnet_names T.nnet
+theano.sandbox.conv                     nnet_names T.nnet
 theano.sandbox.blocksparse
 theano.sandbox.fourier
-theano.sandbox.linalg                   linalg_names symdnn.tensor.slinalg symdnn.tensor.nlinalg symdnn.tensor.linalg
+theano.sandbox.linalg                   linalg_names T.slinalg T.nlinalg T.linalg
 theano.sandbox.linalg.ops               = theano.sandbox.linalg
 theano.sandbox.linalg.kron              = theano.sandbox.linalg
 theano.sandbox.solve                    = theano.sandbox.linalg
 theano.sandbox.minimal
 theano.sandbox.debug                    testing
 
-theano.tensor                           tensor_names class_names symdnn.tensor
+theano.tensor                           tensor_names class_names T
 theano.tensor.basic                     = theano.tensor
 theano.tensor.var                       = theano.tensor
 theano.tensor.type                      = theano.tensor
@@ -122,34 +124,34 @@ theano.tensor.blas                      = theano.tensor
 theano.tensor.io                        = theano.tensor
 theano.tensor.xlogx                     = theano.tensor
 theano.tensor.deprecated                = theano.tensor
-theano.tensor.opt                       gof_names symdnn.tensor.opt tensor_names class_names symdnn.tensor
+theano.tensor.opt                       gof_names T.opt tensor_names class_names T
 theano.tensor.opt_uncanonicalize        = theano.tensor.opt
 theano.tensor.inplace                   inplace_names
 theano.tensor.raw_random                random_names
 theano.tensor.randomstreams             random_names
 theano.tensor.shared_randomstreams      random_names
-theano.tensor.slinalg                   linalg_names symdnn.tensor.slinalg symdnn.tensor.nlinalg symdnn.tensor.linalg
-theano.tensor.nlinalg                   linalg_names symdnn.tensor.nlinalg symdnn.tensor.slinalg symdnn.tensor.linalg
-theano.tensor.fft                       symdnn.tensor.theano_fft
+theano.tensor.slinalg                   linalg_names T.slinalg T.nlinalg T.linalg
+theano.tensor.nlinalg                   linalg_names T.nlinalg T.slinalg T.linalg
+theano.tensor.fft                       T.theano_fft
 theano.tensor.fourier
-theano.tensor.signal                    symdnn.tensor.signal
-theano.tensor.signal.pool               conv_names symdnn.tensor.signal.pool
-theano.tensor.signal.downsample         conv_names symdnn.tensor.signal.pool
-theano.tensor.signal.conv               symdnn.tensor.signal.conv
-theano.tensor.nnet                      nnet_names class_names symdnn.tensor.nnet
+theano.tensor.signal                    T.signal
+theano.tensor.signal.pool               conv_names T.signal.pool
+theano.tensor.signal.downsample         conv_names T.signal.pool
+theano.tensor.signal.conv               T.signal.conv
+theano.tensor.nnet                      nnet_names class_names T.nnet
 theano.tensor.nnet.nnet                 = theano.tensor.nnet
 theano.tensor.nnet.sigm                 = theano.tensor.nnet
-theano.tensor.nnet.conv                 nnet_names symdnn.tensor.nnet.conv
+theano.tensor.nnet.conv                 nnet_names T.nnet.conv
 theano.tensor.nnet.Conv3D               conv_names
 theano.tensor.nnet.ConvGrad3D           conv_names
 theano.tensor.nnet.ConvTransp3D         conv_names
 theano.tensor.nnet.conv3d2d             conv_names
-theano.tensor.nnet.abstract_conv        conv_names symdnn.tensor.nnet.abstract_conv
+theano.tensor.nnet.abstract_conv        conv_names T.nnet.abstract_conv
 theano.tensor.nnet.corr                 conv_names
 theano.tensor.nnet.corr3d               conv_names
-theano.tensor.nnet.bn                   nnet_names symdnn.tensor.nnet.bn symdnn.tensor.nnet
-theano.tensor.nnet.ctc                  symdnn.tensor.nnet.ctc
-theano.tensor.nnet.neighbours           nnet_names symdnn.tensor.nnet.neighbours symdnn.tensor.nnet
+theano.tensor.nnet.bn                   nnet_names T.nnet.bn T.nnet
+theano.tensor.nnet.ctc                  T.nnet.ctc
+theano.tensor.nnet.neighbours           nnet_names T.nnet.neighbours T.nnet
 theano.tensor.nnet.blocksparse
 theano.tensor.nnet.opt
 
@@ -176,9 +178,9 @@ theano.gpuarray.opt_util                gpu_names
 theano.gpuarray.extra_ops               = theano.gpuarray
 theano.gpuarray.sort                    = theano.gpuarray
 theano.gpuarray.neighbours              = theano.gpuarray
-theano.gpuarray.ctc                     symdnn.tensor.nnet.ctc
-theano.gpuarray.fft                     symdnn.tensor.theano_fft
-theano.gpuarray.linalg                  linalg_names symdnn.tensor.slinalg symdnn.tensor.nlinalg symdnn.tensor.linalg
+theano.gpuarray.ctc                     T.nnet.ctc
+theano.gpuarray.fft                     T.theano_fft
+theano.gpuarray.linalg                  linalg_names T.slinalg T.nlinalg T.linalg
 theano.gpuarray.rng_mrg                 random_names
 theano.gpuarray.multinomial             random_names
 theano.gpuarray.dnn                     dnn_names symdnn.gpu.dnn gpu_names
@@ -200,16 +202,21 @@ theano.sandbox.cuda.opt                 = theano.gpuarray.opt
 theano.sandbox.cuda.neighbours          = theano.gpuarray
 theano.sandbox.cuda.fftconv             = theano.gpuarray
 theano.sandbox.cuda.rng_curand          random_names
-theano.sandbox.cuda.cula                linalg_names symdnn.tensor.slinalg
+theano.sandbox.cuda.cula                linalg_names T.slinalg
 theano.sandbox.cuda.dnn                 dnn_names symdnn.gpu.dnn gpu_names
 """
+
+
+def _full(source: str) -> str:
+    """``T.nnet`` is short for ``symdnn.tensor.nnet``."""
+    return re.sub(r"^T\b", "symdnn.tensor", source)
 
 
 def _parsed(table: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in filter(None, map(str.strip, table.splitlines())):
         path, _, sources = line.partition(" ")
-        sources = sources.strip()
+        sources = " ".join(_full(s) for s in sources.split())
         if sources.startswith("="):
             found[path] = found[sources[1:].strip()]
         else:

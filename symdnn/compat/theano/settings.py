@@ -30,16 +30,21 @@ __all__ = [
 #: Theano's defaults where symdnn's differ.
 DEFAULTS = {"floatX": "float64", "cast_policy": "custom", "device": "cpu"}
 
+_FALSE = """
+    openmp force_device gpuarray.single_stream scan.debug cmodule.debug cmodule.warn_no_version
+    nocleanup profiling.ignore_first_call experimental.local_alloc_elemwise
+    experimental.unpickle_gpu_on_cpu lib.amdlibm reoptimize_unpickled_function conv.assert_shape
+    nvcc.fastmath magma.enabled scan.allow_gc print_global_stats
+"""
+_TRUE = """
+    allow_gc scan.allow_output_prealloc unpickle_function pickle_test_value check_input vm.lazy
+    cache_optimizations blas.check_openmp cmodule.preload_cache cmodule.remove_gxx_opt
+    DebugMode.check_c tensor.local_elemwise_fusion gpu.local_elemwise_fusion
+"""
 #: Theano's defaults of flags that mean nothing to symdnn; all others are "".
 _MEANINGLESS: dict[str, Any] = {
-    **dict.fromkeys(
-        ["openmp", "force_device", "compute_test_value_opt", "gpuarray.single_stream", "scan.debug", "cmodule.debug", "cmodule.warn_no_version", "nocleanup", "profiling.ignore_first_call", "experimental.local_alloc_elemwise", "experimental.unpickle_gpu_on_cpu", "lib.amdlibm", "reoptimize_unpickled_function", "conv.assert_shape", "nvcc.fastmath", "magma.enabled", "scan.allow_gc", "print_global_stats"],
-        False,
-    ),
-    **dict.fromkeys(
-        ["allow_gc", "scan.allow_output_prealloc", "unpickle_function", "pickle_test_value", "check_input", "vm.lazy", "cache_optimizations", "blas.check_openmp", "cmodule.preload_cache", "cmodule.remove_gxx_opt", "DebugMode.check_c", "tensor.local_elemwise_fusion", "gpu.local_elemwise_fusion"],
-        True,
-    ),
+    **dict.fromkeys(_FALSE.split(), False),
+    **dict.fromkeys(_TRUE.split(), True),
     "linker": "cvm", "openmp_elemwise_minsize": 200000, "gpuarray.preallocate": 0.0,
     "lib.cnmem": 0.0, "int_division": "int", "compute_test_value_opt": "off",
     "gpuarray.sched": "default", "on_shape_error": "warn", "traceback.compile_limit": 0,

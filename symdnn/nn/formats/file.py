@@ -28,8 +28,8 @@ def read_weights(source: Any, key: str | None = None) -> Parameters:
     """Arrays by name: of a file, or of a mapping as it is.
 
     Files are .safetensors, .npz (as ``numpy.savez`` writes it), .pt, .pth, .bin, .ckpt of
-    ``torch.save``, .h5 and .keras of Keras 1 to 3 (by h5py, the extra ``keras``), and .t7 of Torch7;
-    they are read without these libraries and without running their code. ``key`` names
+    ``torch.save``, .h5 and .keras of Keras 1 to 3 (by h5py, the extra ``keras``), and .t7 of
+    Torch7; they are read without these libraries and without running their code. ``key`` names
     the state dict inside of a checkpoint that holds more, such as ``"state_dict"``. The result's
     ``filter_flip`` is what a file of :func:`symdnn.io.save_parameters` says of its filters.
 

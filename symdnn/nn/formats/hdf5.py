@@ -70,7 +70,7 @@ def _of_file(file: Any, size: int, config: Any) -> dict[str, Array]:
     with h5py.File(file, "r") as root:
         datasets = dict(_datasets(root, h5py))
         refuse_more(sum(d.size * d.dtype.itemsize for d in datasets.values()), size)
-        group = root["model_weights"] if "model_weights" in root else root
+        group = root.get("model_weights", root)
         prefix = "model_weights/" if "model_weights" in root else ""
         if "layer_names" not in group.attrs:
             return _of_keras_3(datasets, _order_3(config))

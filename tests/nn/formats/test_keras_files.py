@@ -101,8 +101,7 @@ def test_a_zip_of_keras_3(tmp_path):
         for path, value in {
             "layers/dense/vars/0": draw(16, 2), "layers/dense/vars/1": draw(2),
             "layers/conv2d/vars/0": draw(3, 3, 1, 4), "layers/conv2d/vars/1": draw(4),
-            "layers/batch_normalization/vars/0": draw(2), "layers/batch_normalization/vars/1": draw(2),
-            "layers/batch_normalization/vars/2": draw(2), "layers/batch_normalization/vars/3": draw(2),
+            **{f"layers/batch_normalization/vars/{i}": draw(2) for i in range(4)},
             "layers/dropout/seed_generator/vars/0": np.zeros(2, "uint32"),
             "optimizer/vars/0": np.zeros(3, "float32"),
         }.items():  # fmt: skip

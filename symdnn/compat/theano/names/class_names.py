@@ -192,10 +192,9 @@ def _made() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for line in filter(None, _TABLE.splitlines()):
         name, *targets = line.split()
-        doc = f"Theano's ``{name}``, which is symdnn's ``{', '.join(t.rpartition('.')[2] for t in targets)}``."
-        found[name] = OpName(
-            name, (Op,), {"targets": tuple(targets), "__doc__": doc, "abstract": True}
-        )
+        own = ", ".join(t.rpartition(".")[2] for t in targets)
+        body = {"targets": tuple(targets), "__doc__": f"Theano's ``{name}``: symdnn's ``{own}``."}
+        found[name] = OpName(name, (Op,), {**body, "abstract": True})
     return found
 
 

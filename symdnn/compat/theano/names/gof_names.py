@@ -44,8 +44,8 @@ __all__ = [
     "clone_get_equiv", "config", "fgraph", "flatten", "generic", "general_toposort", "hashtype",
     "inputs", "io_toposort", "is_same_graph", "list_of_nodes", "memoize", "null_type",
     "op_as_string", "ops", "optdb", "orphans",
-    "register_canonicalize", "register_specialize", "register_stabilize", "remove", "stack_search", "subsets", "uniq",
-    "unique", "variables", "variables_and_orphans", "view_roots",
+    "register_canonicalize", "register_specialize", "register_stabilize", "remove",
+    "stack_search", "subsets", "uniq", "unique", "variables", "variables_and_orphans", "view_roots",
 ]  # fmt: skip
 
 hashtype = type

@@ -22,10 +22,10 @@ __all__ = [
     "CudaNdarrayVariable", "GpuArraySharedVariable", "GpuArrayType", "GpuArrayVariable",
     "GpuContiguous", "GpuCorrMM", "GpuCorrMM_gradInputs", "GpuCorrMM_gradWeights",
     "GpuFromHost", "HostFromGpu", "active_device_name", "active_device_number",
-    "as_cuda_ndarray_variable", "as_gpuarray_variable", "cuda_available", "cuda_enabled", "dnn",
+    "as_cuda_ndarray_variable", "as_gpuarray_variable", "dnn",
     "float32_shared_constructor", "get_context", "gpu_alloc_empty", "gpu_contiguous",
     "gpu_from_host", "gpuarray_shared_constructor", "host_from_gpu", "infer_context_name",
-    "init_dev", "list_contexts", "pygpu_activated", "set_gpu_default_device", "shared_constructor",
+    "init_dev", "list_contexts", "set_gpu_default_device", "shared_constructor",
     "transfer", "unuse", "use",
 ]  # fmt: skip
 
@@ -46,7 +46,7 @@ class ContextNotDefined(ValueError):
 
 def __getattr__(name: str) -> Any:
     # Asked each time: a program may set the device after import.
-    if name in ("cuda_available", "pygpu_activated", "cuda_enabled"):
+    if name in ("cuda_available", "cuda_enabled"):
         return config.device.startswith(("cuda", "gpu")) and gpu_available()
     other = getattr(class_names, name.removeprefix("Gpu").removesuffix("Cuda"), None)
     if name.startswith("Gpu") and other is not None:

@@ -58,7 +58,7 @@ def conv2d(
     if input_shape is None and old.get("imshp") is not None:
         shape = old.get("imshp")
         input_shape = shape if len(shape) == 4 else None
-    _ = [old.pop(w, None) for w in _OLD_WORDS]
+    _ = [old.pop(w, None) for w in _OLD_WORDS.split()]
     if old:
         raise TypeError(f"conv2d: unexpected arguments {', '.join(old)}")
     return T.nnet.conv2d(
@@ -67,23 +67,10 @@ def conv2d(
     )  # fmt: skip
 
 
-_OLD_WORDS = [
-    "imshp",
-    "kshp",
-    "nkern",
-    "bsize",
-    "dx",
-    "dy",
-    "unroll_batch",
-    "unroll_kern",
-    "unroll_patch",
-    "openmp",
-    "verbose",
-    "version",
-    "direction_hint",
-    "imshp_logical",
-    "kshp_logical",
-]
+_OLD_WORDS = """
+    imshp kshp nkern bsize dx dy unroll_batch unroll_kern unroll_patch openmp verbose version
+    direction_hint imshp_logical kshp_logical
+"""
 
 
 def _shape(shape: Any) -> Any:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, MutableSet
 from typing import Any
 
 __all__ = [
-    "BytesIO", "Counter", "DefaultOrderedDict", "OrderedDict", "OrderedSet", "PY2", "PY3",
-    "StringIO", "add_metaclass", "b", "cPickle", "class_types", "cmp", "configparser",
+    "BytesIO", "DefaultOrderedDict", "OrderedDict", "OrderedSet", "PY2", "PY3",
+    "StringIO", "add_metaclass", "b", "cPickle", "class_types", "cmp",
     "copyreg", "decode", "decode_iter", "decode_with", "exc_message", "exec_", "filter",
     "frozendict", "get_unbound_function", "ifilter", "imap", "input", "integer_types",
     "iteritems", "iterkeys", "itervalues", "izip", "map", "maybe_add_to_os_environ_pathlist",
-    "moves", "operator_div", "partial", "print_", "queue", "range", "reduce", "reload",
+    "operator_div", "partial", "print_", "queue", "range", "reduce",
     "reraise", "string_types", "text_type", "u", "urllib", "with_metaclass", "xrange", "zip",
     "zip_longest",
 ]  # fmt: skip

@@ -17,8 +17,10 @@ from symdnn.ops.control.scan_builder import OrderedUpdates, until
 from symdnn.tensor import as_tensor_variable, get_scalar_constant_value
 
 __all__ = [
-    "IfElse", "OrderedUpdates", "Scan", "clone", "equal_computations", "expand_empty", "foldl", "foldr",
-    "get_scalar_constant_value", "get_updates_and_outputs", "ifelse", "infer_shape", "isNaN_or_Inf_or_None",
+    "IfElse", "OrderedUpdates", "Scan", "clone", "equal_computations", "expand_empty", "foldl",
+    "foldr",
+    "get_scalar_constant_value", "get_updates_and_outputs", "ifelse",
+    "infer_shape", "isNaN_or_Inf_or_None",
     "map", "map_variables", "rebuild_collect_shared", "reduce", "safe_new", "scan",
     "scan_checkpoints", "traverse", "until",
 ]  # fmt: skip

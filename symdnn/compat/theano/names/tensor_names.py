@@ -82,7 +82,7 @@ def cov(
     m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
     fweights: Any = None, aweights: Any = None,
 ) -> Variable:  # fmt: skip
-    """The covariance matrix of the rows of ``m`` (its columns unless ``rowvar``): NumPy's ``cov``."""
+    """The covariance matrix of the rows of ``m`` (or its columns): NumPy's ``cov``."""
     if fweights is not None or aweights is not None:
         raise NotImplementedError("cov: fweights and aweights are not offered, as in Theano")
     if not rowvar and m.ndim != 1:

@@ -50,7 +50,7 @@ def assert_allclose(
 ) -> None:
     """Raise :class:`WrongValue` unless arrays agree, by Theano's tolerances for their dtype."""
     narrow = any(getattr(v, "dtype", None) in ("float32", "complex64") for v in (expected, value))
-    relative = rtol if rtol is not None else (1e-5 if narrow else 1e-5)
+    relative = rtol if rtol is not None else 1e-5
     absolute = atol if atol is not None else (1e-5 if narrow else 1e-8)
     if not np.allclose(expected, value, relative, absolute, equal_nan=True):
         raise WrongValue(expected, value, relative, absolute)
@@ -96,7 +96,8 @@ class T_OpContractMixin:
     def test_eq(self) -> None:
         """Equal to itself, with an equal hash."""
         for op in self.ops:
-            assert op == op and hash(op) == hash(op)
+            assert op == op
+            assert hash(op) == hash(op)
 
 
 class InferShapeTester(unittest.TestCase):

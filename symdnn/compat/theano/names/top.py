@@ -63,7 +63,7 @@ def Param(
     )  # fmt: skip
 
 
-def dot(l: Any, r: Any) -> Any:
+def dot(l: Any, r: Any) -> Any:  # noqa: E741  # Theano's names of the arguments
     """``theano.dot``: of variables ``T.dot``, of arrays and numbers NumPy's ``dot``."""
     if isinstance(l, Variable) or isinstance(r, Variable):
         return T.dot(l, r)
