@@ -222,7 +222,8 @@ class _Dtype:
     """A dtype of numbers as a pickle describes it."""
 
     def __init__(self, text: Any = "", *rest: Any) -> None:
-        self.text, self.order = str(text), "<"
+        self.text = str(text)
+        self.order: Any = "<"
 
     def __setstate__(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) < 5 or any(state[2:5]):

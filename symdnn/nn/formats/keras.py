@@ -45,7 +45,8 @@ def load_keras(
 
     Files of Keras 1, 2 and 3 (``save``, ``save_weights``) are read by h5py, and none of their code
     runs; Keras 1's names become Keras 2's. Names are those of Keras's variables, ``v.path`` of
-    Keras 3 or ``v.name`` of Keras 2, as this makes them: ``numpy.savez("net.npz", **{v.path: v.numpy() for v in model.weights})``. What
+    Keras 3 or ``v.name`` of Keras 2, as this makes them:
+    ``numpy.savez("net.npz", **{v.path: v.numpy() for v in model.weights})``. What
     stands before the last slash is a layer; layers are matched with the modules that have
     weights, in order, or as ``layers`` says: Keras's layer (a part of its path is enough) to the
     module's name. A recurrent module of several layers or two directions takes as many layers of

@@ -57,32 +57,32 @@ class _Reader:
         self.seen: dict[int, Any] = {}
         self.taken = 0
 
-    def bytes(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         """The next bytes; raises ``ValueError`` where there are fewer."""
         if not 0 <= count <= len(self.content) - self.at:
             raise ValueError(f"{count} bytes, of {len(self.content) - self.at} left")
         self.at += count
         return self.content[self.at - count : self.at]
 
-    def int(self) -> int:
+    def int32(self) -> int:
         """A 32-bit integer."""
-        return int(struct.unpack("<i", self.bytes(4))[0])
+        return int(struct.unpack("<i", self.take(4))[0])
 
     def longs(self, count: int) -> tuple[int, ...]:
         """64-bit integers."""
-        return struct.unpack(f"<{count}q", self.bytes(8 * count))
+        return struct.unpack(f"<{count}q", self.take(8 * count))
 
     def text(self) -> str:
         """A string."""
-        return self.bytes(self.int()).decode("latin1")
+        return self.take(self.int32()).decode("latin1")
 
     def object(self) -> Any:
         """Any object: a number, a string, a table, a tensor, a module."""
-        kind = self.int()
+        kind = self.int32()
         if kind == 0:
             return None
         if kind == 1:
-            number = struct.unpack("<d", self.bytes(8))[0]
+            number = struct.unpack("<d", self.take(8))[0]
             return (
                 int(number)
                 if number == number and abs(number) < 2**53 and number % 1 == 0
@@ -91,10 +91,10 @@ class _Reader:
         if kind == 2:
             return self.text()
         if kind == 5:
-            return bool(self.int())
+            return bool(self.int32())
         if kind not in (3, 4, 6, 7, 8):
             raise ValueError(f"an object of type {kind}")
-        index = self.int()
+        index = self.int32()
         if index in self.seen:
             return self.seen[index]
         self.level += 1
@@ -113,7 +113,7 @@ class _Reader:
         if kind == 4:
             return self._torch(index)
         self.seen[index] = None  # a function: its code is passed over
-        self.bytes(self.int())
+        self.take(self.int32())
         return self.object() and None
 
     def _fill(self, table: dict[Any, Any]) -> dict[Any, Any]:
@@ -125,7 +125,7 @@ class _Reader:
         return table
 
     def _count(self, least_bytes: int) -> int:
-        count = self.int()
+        count = self.int32()
         if not 0 <= count <= (len(self.content) - self.at) // least_bytes:
             raise ValueError(f"{count} entries")
         return count
@@ -153,7 +153,7 @@ class _Reader:
         (count,) = self.longs(1)
         if not 0 <= count <= (len(self.content) - self.at) // dtype.itemsize:
             raise ValueError(f"a storage of {count} elements")
-        return np.frombuffer(self.bytes(count * dtype.itemsize), dtype)
+        return np.frombuffer(self.take(count * dtype.itemsize), dtype)
 
     def _tensor(self, dtype: np.dtype[Any]) -> Array:
         ndim = self._count(16)

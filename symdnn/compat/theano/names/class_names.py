@@ -14,7 +14,7 @@ from symdnn import tensor as T
 from symdnn.graph.op import Op
 from symdnn.graph.variable import as_variable
 
-__all__ = ["OpName"]
+__all__ = ["NAMES", "OpName"]
 
 
 class OpName(type):
@@ -27,7 +27,7 @@ class OpName(type):
         if found is None:
             found = tuple(map(_class, cls.targets))
             cls._found = found
-        return found  # type: ignore[no-any-return]
+        return found
 
     def __instancecheck__(cls, op: object) -> bool:
         return isinstance(op, cls._classes()) or type.__instancecheck__(cls, op)
@@ -198,5 +198,7 @@ def _made() -> dict[str, Any]:
     return found
 
 
-globals().update(_made())
-__all__ += list(_made())
+#: The stand-ins by name.
+NAMES = _made()
+globals().update(NAMES)
+__all__ += list(NAMES)

@@ -162,7 +162,7 @@ def function_dump(filename: str, inputs: Any, outputs: Any = None, **words: Any)
     """Save a function, compiled, to a file for :func:`symdnn.load`."""
     from symdnn.saving import save
 
-    save(filename, function(inputs, outputs, **words))
+    save(function(inputs, outputs, **words), filename)
 
 
 def shared(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from symdnn import tensor as T
-from symdnn.compat.theano.names.class_names import (
-    BaseAbstractConv,
-    Corr3dMM,
-    CorrMM,
-    CorrMM_gradInputs,
-    CorrMM_gradWeights,
-)
+from symdnn.compat.theano.names.class_names import NAMES
 from symdnn.graph.variable import Variable
 from symdnn.ops.nn.pool import max_pool_2d_same_size, pool_2d, pool_3d
 from symdnn.tensor.nnet.abstract_conv import (
@@ -27,6 +22,12 @@ __all__ = [
     "frac_bilinear_upsampling", "max_pool_2d", "max_pool_2d_same_size", "max_pool_3d", "pool_2d",
     "pool_3d",
 ]  # fmt: skip
+
+BaseAbstractConv = NAMES["BaseAbstractConv"]
+Corr3dMM = NAMES["Corr3dMM"]
+CorrMM = NAMES["CorrMM"]
+CorrMM_gradInputs = NAMES["CorrMM_gradInputs"]
+CorrMM_gradWeights = NAMES["CorrMM_gradWeights"]
 
 AbstractConv = BaseAbstractConv
 AbstractConv_gradInputs, AbstractConv_gradWeights = CorrMM_gradInputs, CorrMM_gradWeights
@@ -63,7 +64,9 @@ def border_mode_to_pad(mode: Any, convdim: int, kshp: Any) -> tuple[tuple[int, i
         raise ValueError(f"border_mode {mode}: wanted {convdim} entries")
     if isinstance(mode, int):
         mode = (mode,) * convdim
-    words = {"full": lambda k: k - 1, "half": lambda k: k // 2, "valid": lambda k: 0}
+    words: dict[str, Callable[[int], int]] = {
+        "full": lambda k: k - 1, "half": lambda k: k // 2, "valid": lambda k: 0,
+    }  # fmt: skip
     if isinstance(mode, str):
         if mode not in words:
             raise ValueError(f"border_mode {mode!r}: wanted 'valid', 'full', 'half' or ints")
@@ -71,7 +74,7 @@ def border_mode_to_pad(mode: Any, convdim: int, kshp: Any) -> tuple[tuple[int, i
     pairs = tuple((m, m) if isinstance(m, int) else tuple(m) for m in mode)
     if any(p < 0 for pair in pairs for p in pair):
         raise ValueError(f"border_mode {mode}: a padding cannot be negative")
-    return pairs  # type: ignore[return-value]
+    return pairs
 
 
 def assert_conv_shape(shape: Any) -> Any:
@@ -91,7 +94,7 @@ def conv3d(
     modes = border_mode if isinstance(border_mode, tuple) else (border_mode,) * 3
     if len(set(modes)) != 1 or not isinstance(modes[0], str):
         raise NotImplementedError(f"conv3d2d.conv3d: border_mode {border_mode}: one word for all")
-    y = T.nnet.conv3d(x, w, *sizes, border_mode=modes[0])
+    y = T.nnet.conv3d(x, w, sizes[0], sizes[1], border_mode=modes[0])
     return y.dimshuffle(*order)
 
 

@@ -70,9 +70,9 @@ def _make_rnn_desc(
     )
 
 
-def _get_param_size(desc: Any, input_size: Any, dtype: str, context_name: Any = None) -> int:
+def _get_param_size(desc: Any, input_size: Any, dtype: str, context_name: Any = None) -> Any:
     """The number of parameters of a recurrent network."""
-    return int(dnn._RNNParamSize(context_name)(desc, input_size, dtype))
+    return dnn._RNNParamSize(context_name)(desc, input_size, dtype)
 
 
 def _split_rnn_params(

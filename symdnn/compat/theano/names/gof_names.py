@@ -119,7 +119,7 @@ def variables_and_orphans(i: Iterable[Variable], o: Iterable[Variable]) -> Any:
 
 def view_roots(r: Variable) -> list[Variable]:
     """The variables whose memory ``r`` may be a view of."""
-    if r.owner is None or r.index not in r.owner.op.views:
+    if r.owner is None or r.index is None or r.index not in r.owner.op.views:
         return [r]
     return view_roots(r.owner.inputs[r.owner.op.views[r.index]])
 

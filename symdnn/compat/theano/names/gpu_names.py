@@ -8,7 +8,7 @@ import numpy as np
 
 from symdnn import tensor as T
 from symdnn.compat.theano.names import class_names
-from symdnn.compat.theano.names.class_names import CorrMM, CorrMM_gradInputs, CorrMM_gradWeights
+from symdnn.compat.theano.names.class_names import NAMES
 from symdnn.compat.theano.names.compile_names import shared
 from symdnn.compat.theano.settings import config
 from symdnn.gpu import dnn
@@ -28,6 +28,10 @@ __all__ = [
     "init_dev", "list_contexts", "set_gpu_default_device", "shared_constructor",
     "transfer", "unuse", "use",
 ]  # fmt: skip
+
+CorrMM = NAMES["CorrMM"]
+CorrMM_gradInputs = NAMES["CorrMM_gradInputs"]
+CorrMM_gradWeights = NAMES["CorrMM_gradWeights"]
 
 CudaNdarraySharedVariable = GpuArraySharedVariable = Shared
 CudaNdarrayVariable = GpuArrayVariable = Variable

@@ -7,11 +7,7 @@ from typing import Any
 import numpy as np
 
 from symdnn import tensor as T
-from symdnn.compat.theano.names.class_names import (
-    AbstractBatchNormInference,
-    AbstractBatchNormTrain,
-    AbstractBatchNormTrainGrad,
-)
+from symdnn.compat.theano.names.class_names import NAMES
 from symdnn.graph.variable import Variable
 from symdnn.ops.elementwise.activations import Sigmoid as ScalarSigmoid
 from symdnn.ops.elementwise.activations import Softplus as ScalarSoftplus
@@ -39,6 +35,10 @@ __all__ = [
     "ultra_fast_sigmoid_inplace",
 ]  # fmt: skip
 
+AbstractBatchNormInference = NAMES["AbstractBatchNormInference"]
+AbstractBatchNormTrain = NAMES["AbstractBatchNormTrain"]
+AbstractBatchNormTrainGrad = NAMES["AbstractBatchNormTrainGrad"]
+
 softmax_op = softmax_graph = softmax
 logsoftmax_op = logsoftmax
 scalar_sigmoid = sigmoid_inplace = sigmoid
@@ -56,7 +56,7 @@ def conv2d(
     are old and change nothing."""
     input_shape = input_shape if input_shape is not None else image_shape
     if input_shape is None and old.get("imshp") is not None:
-        shape = old.get("imshp")
+        shape = old["imshp"]
         input_shape = shape if len(shape) == 4 else None
     _ = [old.pop(w, None) for w in _OLD_WORDS.split()]
     if old:

@@ -27,10 +27,10 @@ class _TheanosWords(RandomStream):
 
     def __getitem__(self, item: Variable) -> Any:
         """The state of a random variable, as an array: what ``rng[variable].set_state`` changes."""
-        return _Generator(item.tag.rng)  # type: ignore[attr-defined]
+        return _Generator(item.tag.rng)
 
     def __setitem__(self, item: Variable, value: Any) -> None:
-        item.tag.rng.set_value(value.get_state() if isinstance(value, _Generator) else value)  # type: ignore[attr-defined]
+        item.tag.rng.set_value(value.get_state() if isinstance(value, _Generator) else value)
 
 
 class _Generator:

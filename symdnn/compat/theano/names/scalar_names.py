@@ -179,10 +179,8 @@ class Composite:
 
 def elementwise(scalar_op: Any) -> Callable[..., Any]:
     """What ``Elemwise(scalar_op)`` makes: a function of tensors."""
-    if isinstance(scalar_op, ScalarOp):
-        return scalar_op
     if callable(scalar_op):
-        return scalar_op
+        return scalar_op  # type: ignore[no-any-return]
     raise TypeError(f"Elemwise: {scalar_op!r} is no scalar op")
 
 

@@ -95,7 +95,8 @@ def expand_empty(tensor_var: Variable, size: Any) -> Variable:
 def get_updates_and_outputs(ls: Any) -> Any:
     """What a step returned as ``(condition, outputs, updates)``."""
     items = list(ls) if isinstance(ls, list | tuple) else [ls]
-    condition, outputs, updates = None, [], OrderedDict[Any, Any]()
+    condition, updates = None, OrderedDict[Any, Any]()
+    outputs: list[Any] = []
     for item in items:
         if isinstance(item, until):
             condition = item

@@ -208,17 +208,21 @@ class PureOp(MultiOp):
             return None
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        given = [
-            DisconnectedType()() if c is None and self._has_pattern() else c for c in cotangents
-        ]
-        given = [operator("zeros_like")(o) if c is None else c for o, c in zip(outputs, given)]
+        missing: Sequence[Variable | None] = cotangents
+        given = [self._cotangent(o, c) for o, c in zip(outputs, missing)]
         found = self.L_op(list(inputs), list(outputs), given)
         if not isinstance(found, list | tuple) or len(found) != len(inputs):
             raise ValueError(f"{self}.grad returned {found!r}, wanted a list of {len(inputs)}")
         return [_gradient(self, v, g) for v, g in zip(inputs, found)]
 
-    def _has_pattern(self) -> bool:
-        return hasattr(self, "connection_pattern")
+    def _cotangent(self, output: Variable, given: Variable | None) -> Variable:
+        """What ``grad`` gets for an output that the cost does not use: zeros, or where the op has a
+        ``connection_pattern`` a variable of :class:`DisconnectedType`."""
+        if given is not None:
+            return given
+        if hasattr(self, "connection_pattern"):
+            return DisconnectedType()()
+        return operator("zeros_like")(output)
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         forward = getattr(self, "R_op", None)
@@ -299,7 +303,7 @@ class _Props:
         return tuple(getattr(self, n) for n in type(self).__props__)  # type: ignore[attr-defined]
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and _Props._props(self) == _Props._props(other)  # type: ignore[arg-type]
+        return type(self) is type(other) and _Props._props(self) == _Props._props(other)
 
     def __hash__(self) -> int:
         return hash((type(self), _Props._props(self)))
