@@ -36,7 +36,7 @@ class OpName(type):
         return issubclass(kind, cls._classes()) or type.__subclasscheck__(cls, kind)
 
     def __call__(cls, *args: Any, **words: Any) -> Any:
-        maker = _MAKERS.get(cls.__name__)
+        maker = cls.__dict__.get("maker") or _MAKERS.get(cls.__name__)
         if maker is None:
             raise TypeError(
                 f"{cls.__name__} is here to name ops of graphs; apply the function of T instead "

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn import tensor as T
+from symdnn.compat.theano.names.class_names import OpName
 from symdnn.compat.theano.names.user_ops import Apply, Op
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host
+from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.type import DTYPES, TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import upcast as _upcast
+from symdnn.ops.elemwise import Elemwise, apply_elemwise
 from symdnn.ops.elementwise import arithmetic, comparison, math, rounding, special
 
 __all__ = [
@@ -192,13 +196,25 @@ _OLD = {
 }  # fmt: skip
 
 
+@cache
+def _stand_in(name: str, kind: type[Elemwise]) -> OpName:
+    """Theano's scalar class ``name``: an instance, of any arguments, is the function of tensors."""
+    path = f"{kind.__module__.removeprefix('symdnn.ops.')}.{kind.__name__}"
+
+    def function(*operands: Any) -> Variable:
+        return apply_elemwise(kind(), *operands)
+
+    body = {"targets": (path,), "maker": lambda *args, **words: function, "abstract": True}
+    return OpName(name, (SymdnnOp,), body)
+
+
 def __getattr__(name: str) -> Any:
     """``exp``, ``add``, ...: the functions of T; ``Exp``, ``Add``, ...: the classes of ops."""
     if name[:1].isupper():
         for module in _CLASSES:
             found = getattr(module, _OLD.get(name, name), None)
-            if isinstance(found, type):
-                return found
+            if isinstance(found, type) and issubclass(found, Elemwise):
+                return _stand_in(name, found)
     function = {"identity": "tensor_copy", "second": "fill"}.get(name, name)
     found = None if name.startswith("_") else getattr(T, function, None)
     if callable(found):
