@@ -295,3 +295,19 @@ def test_volumes_in_theanos_old_orders(theano, T):
     z = theano.function([V, W], conv3d2d.conv3d(V, W))(s, f)
     turned = f[1, ::-1, :, ::-1, ::-1]
     assert z[1, 2, 1, 3, 4] == pytest.approx((s[1, 2:4, :, 3:6, 4:6] * turned).sum())
+
+
+def test_operands_of_other_classes_are_asked(theano, T):
+    class Covariance:
+        def __radd__(self, other):
+            return ("sum", other)
+
+        def __rmul__(self, other):
+            return ("product", other)
+
+    x = T.dscalar("x")
+    assert (x**2 * Covariance())[0] == "product"
+    assert (x + Covariance())[0] == "sum"
+    for wrong in (None, "text", object()):
+        with pytest.raises(TypeError):
+            x * wrong

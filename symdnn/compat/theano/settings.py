@@ -294,3 +294,22 @@ def AddConfigVar(
 
 
 change_flags, THEANO_FLAGS = ChangeFlags, os.environ.get("THEANO_FLAGS", "")
+
+
+class _Named:
+    """A flag as ``_config_var_list`` has it: its name, and descriptor methods for its value."""
+
+    def __init__(self, fullname: str) -> None:
+        self.fullname = fullname
+
+    def __get__(self, *owner: Any) -> Any:
+        return config.read(self.fullname)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        config.write(self.fullname, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_config_var_list":  # what programs look flags up in
+        return [_Named(n) for n in config.names()]
+    raise AttributeError(name)

@@ -61,14 +61,7 @@ predefined_linkers = dict.fromkeys(
 SymbolicInput, SymbolicOutput = In, Out
 FunctionMaker = Function
 may_share_memory = np.may_share_memory
-
-
-def view_op(x: Variable) -> Variable:
-    """``x`` itself: views and copies are made by the compiler."""
-    return x
-
-
-deep_copy_op = view_op
+view_op = deep_copy_op = ViewOp()
 
 
 def Param(variable: Variable, default: Any = None, **words: Any) -> In:
