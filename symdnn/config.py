@@ -171,7 +171,7 @@ def _line_of(text: str, section: str, key: str) -> int:
 def _notice_theanos_flags(environment: Mapping[str, str]) -> None:
     """Warn where flags are given to Theano, and none to symdnn: it reads its own variable only."""
     text = environment.get(THEANOS_VARIABLE, "").strip()
-    if not text or FLAGS_VARIABLE in environment:
+    if not text or FLAGS_VARIABLE in environment or _is_imported_by("symdnn.compat"):
         return
     taken, others = [], []
     for item in filter(None, map(str.strip, text.split(","))):
@@ -185,7 +185,8 @@ def _notice_theanos_flags(environment: Mapping[str, str]) -> None:
     rest = f" It does not take {', '.join(others)}: see docs/theano.md." if others else ""
     warnings.warn(
         f"{THEANOS_VARIABLE} is set, and symdnn does not read it: it reads {FLAGS_VARIABLE}, which "
-        f"is written the same way.{known}{rest} Set {FLAGS_VARIABLE} (to nothing, to keep the "
+        f"is written the same way.{known}{rest} symdnn.compat.theano reads it. "
+        f"Set {FLAGS_VARIABLE} (to nothing, to keep the "
         "defaults) and this is not said again.",
         UserWarning,
         stacklevel=_depth_of_importer(),
@@ -212,6 +213,18 @@ def _depth_of_importer() -> int:
             break
         depth, frame = depth + name.startswith(package), frame.f_back  # others are not counted
     return depth + 1
+
+
+def _is_imported_by(package: str) -> bool:
+    """Whether this runs because a module of ``package`` is being imported."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            name = frame.f_locals.get("name", "")
+            if isinstance(name, str) and name.startswith(package):
+                return True
+        frame = frame.f_back
+    return False
 
 
 def _code_origin() -> str:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from symdnn.errors import SymbolicValueError, SymdnnError
+from symdnn.errors import InputError, SymbolicValueError, SymdnnError
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 
 if TYPE_CHECKING:
@@ -50,8 +50,22 @@ def operator(name: str) -> Callable[..., Any]:
         raise SymdnnError(f"no operator {name!r} is installed; import symdnn first") from None
 
 
+#: Binary operators of Python: the method that the other operand may have.
+_REFLECTED = {
+    "add": "__radd__", "sub": "__rsub__", "mul": "__rmul__", "true_div": "__rtruediv__",
+    "int_div": "__rfloordiv__", "mod": "__rmod__", "pow": "__rpow__", "matmul": "__rmatmul__",
+}  # fmt: skip
+
+
 def _apply(name: str, *args: Any, **options: Any) -> Variable:
-    return operator(name)(*args, **options)
+    try:
+        return operator(name)(*args, **options)
+    except InputError:
+        if name in _REFLECTED and isinstance(args[0], TensorMethods):
+            other = type(args[1])
+            if hasattr(other, _REFLECTED[name]) and other.__module__ not in ("builtins", "numpy"):
+                return NotImplemented  # its class knows what to do with a variable
+        raise
 
 
 #: Ufuncs that are operators of Python: the name of the builder.

@@ -38,7 +38,8 @@ class Variable(TensorMethods, ElementwiseMethods):
     comparison such as ``x < 1`` is symbolic and has no truth value.
     """
 
-    __slots__ = ("__weakref__", "_evaluated", "_tag", "index", "name", "owner", "type")
+    # A dict is made only for a variable to which a program gives attributes of its own.
+    __slots__ = ("__dict__", "__weakref__", "_evaluated", "_tag", "index", "name", "owner", "type")
 
     def __init__(
         self,
@@ -81,6 +82,10 @@ class Variable(TensorMethods, ElementwiseMethods):
     def test_value(self) -> Any:
         """``tag.test_value``, or None."""
         return getattr(self._tag, "test_value", None)
+
+    def get_parents(self) -> list[Apply]:
+        """The node that makes this variable, in a list; nothing for an input."""
+        return [] if self.owner is None else [self.owner]
 
     def clone(self, name: str | None = None) -> Variable:
         """A new free variable of the same type and name."""
@@ -362,6 +367,10 @@ class Apply(Generic[OpT]):
         """The only output."""
         (only,) = self.outputs
         return only
+
+    def get_parents(self) -> list[Variable]:
+        """The inputs, in a list."""
+        return list(self.inputs)
 
     def clone_with(self, inputs: Sequence[Variable]) -> Apply[OpT]:
         """The same op on other inputs, types inferred anew; names of outputs are kept."""

@@ -54,6 +54,10 @@ class Elemwise(Op):
     function: ClassVar[Any] = None
     #: Whether the operands may be exchanged.
     commutative: ClassVar[bool] = False
+    #: Whether it is a choice between its second and its third operand.
+    chooses: ClassVar[bool] = False
+    #: Whether it is the sum of its operands.
+    adds: ClassVar[bool] = False
     #: The number of operands.
     arity: ClassVar[int] = 1
     #: Kinds of dtypes of the operands: b(ool), i(nteger), f(loat), c(omplex).
@@ -143,10 +147,31 @@ class Elemwise(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         if all(not t.type.is_differentiable for t in inputs):
             return [None] * len(inputs)
-        grads = self.scalar_vjp(inputs, outputs[0], cotangents[0])
+        grads = self._chosen_vjp(inputs, outputs[0], cotangents[0])
         return [
             None if g is None else unbroadcast(_real_for(g, v), v) for g, v in zip(grads, inputs)
         ]
+
+    def _chosen_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
+        """:meth:`scalar_vjp`; elements to which a choice gave no gradient have none here either.
+
+        So a slope that is not finite in the branch that was not chosen, as in
+        ``switch(x > 0, sqrt(x), 0)``, makes no NaN of their zeros (Theano's
+        ``local_mul_switch_sink``).
+        """
+        found = _chosen_part(cotangent)
+        if found is None:
+            return self.scalar_vjp(inputs, output, cotangent)
+        condition, of_yes, part = found
+        switch = operator("switch")
+
+        def only_chosen(g: Variable | None) -> Variable | None:
+            if g is None or g is part:
+                return None if g is None else cotangent
+            zero = like(0, g)
+            return switch(condition, g, zero) if of_yes else switch(condition, zero, g)
+
+        return [only_chosen(g) for g in self.scalar_vjp(inputs, output, part)]
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         # A real elementwise Jacobian is diagonal, so its own transpose; a complex one is not.
@@ -202,6 +227,33 @@ def as_computed(inputs: Vars, output: Variable) -> list[Variable]:
     its square would wrap around.
     """
     return [v.astype(output.type.dtype) for v in inputs]
+
+
+def _chosen_part(g: Variable) -> tuple[Variable, bool, Variable] | None:
+    """(condition, whether the part is for true, part) of ``switch(condition, part, 0)``, or of the
+    sum of two such choices by one condition."""
+    node = g.owner
+    if node is None or not isinstance(node.op, Elemwise):
+        return None
+    if node.op.chooses:
+        condition, yes, no = node.inputs
+        part = no if _is_zero(yes) else yes if _is_zero(no) else None
+        if part is None or part.type.broadcastable != g.type.broadcastable:
+            return None
+        return condition, part is yes, part
+    if not node.op.adds:
+        return None
+    parts = [_chosen_part(v) for v in node.inputs]
+    if any(p is None or p[:2] != parts[0][:2] for p in parts):  # type: ignore[index]
+        return None
+    condition, of_yes, _ = parts[0]  # type: ignore[misc]
+    return condition, of_yes, node.op(*[p[2] for p in parts if p is not None])
+
+
+def _is_zero(v: Variable) -> bool:
+    if v.owner is not None and v.owner.op.views:
+        v = v.owner.inputs[0]  # dimensions were added to a constant
+    return isinstance(v, Constant) and v.data.size == 1 and not v.data.any()
 
 
 def _real_for(g: Variable, v: Variable) -> Variable:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.compile.call.arguments import Arguments, In, Stored
+from symdnn.compile.call.arguments import Arguments, In, Out, Stored
 from symdnn.compile.call.fast import Calls
 from symdnn.compile.call.fast_host import fast_calls
 from symdnn.compile.call.named_sizes import NamedSizes
@@ -343,6 +343,22 @@ class Function:
     @property
     def maker(self) -> Function:
         """Theano programs read ``f.maker.fgraph``."""
+        return self
+
+    @property
+    def inputs(self) -> list[In]:
+        """The inputs as declared, as a list; Theano programs read ``f.maker.inputs``."""
+        return list(self.signature.declared)
+
+    @property
+    def outputs(self) -> list[Out]:
+        """The outputs: ``f.outputs[0].variable`` is the user's expression."""
+        pairs = zip(self.signature.sources[: self._count], self.signature.borrow)
+        return [Out(v, borrow) for v, borrow in pairs]
+
+    @property
+    def fn(self) -> Function:
+        """Theano programs call ``f.fn()`` and ``f.fn.free()``."""
         return self
 
     @property

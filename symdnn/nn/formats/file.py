@@ -14,6 +14,8 @@ from symdnn.errors import FileFormatError, InputError
 from symdnn.graph.values.value import array_from
 from symdnn.io import npz, safetensors
 from symdnn.io.parameters import Parameters, stated_flips
+from symdnn.nn.formats.hdf5 import read_h5, read_keras_zip
+from symdnn.nn.formats.t7 import read_t7
 from symdnn.nn.formats.zip import ADVICE, read_torch_zip
 
 __all__ = ["read_weights"]
@@ -25,8 +27,9 @@ TORCH = (".pt", ".pth", ".bin", ".ckpt")
 def read_weights(source: Any, key: str | None = None) -> Parameters:
     """Arrays by name: of a file, or of a mapping as it is.
 
-    Files are .safetensors, .npz (as ``numpy.savez`` writes it) and .pt, .pth, .bin, .ckpt of
-    ``torch.save``; the last are read without PyTorch and without running their code. ``key`` names
+    Files are .safetensors, .npz (as ``numpy.savez`` writes it), .pt, .pth, .bin, .ckpt of
+    ``torch.save``, .h5 and .keras of Keras 1 to 3 (by h5py, the extra ``keras``), and .t7 of
+    Torch7; they are read without these libraries and without running their code. ``key`` names
     the state dict inside of a checkpoint that holds more, such as ``"state_dict"``. The result's
     ``filter_flip`` is what a file of :func:`symdnn.io.save_parameters` says of its filters.
 
@@ -57,14 +60,14 @@ def _read(path: Path) -> Any:
         return _with_flips(*npz.read(path), path)
     if suffix in TORCH:
         return read_torch_zip(path)
-    if suffix in (".h5", ".keras", ".t7"):
-        raise FileFormatError(
-            f"{path}: {suffix} is not read here; where its program runs, save the arrays by name "
-            "with numpy.savez"
-        )
-    raise FileFormatError(
-        f"{path}: the suffix must be one of .safetensors, .npz, {', '.join(TORCH)}, got {suffix!r}"
-    )
+    if suffix in (".h5", ".hdf5"):
+        return read_h5(path)
+    if suffix == ".keras":
+        return read_keras_zip(path)
+    if suffix == ".t7":
+        return read_t7(path)
+    known = ", ".join((".safetensors", ".npz", ".h5", ".hdf5", ".keras", ".t7", *TORCH))
+    raise FileFormatError(f"{path}: the suffix must be one of {known}, got {suffix!r}")
 
 
 def _with_flips(arrays: dict[str, Array], header: str | None, path: Path) -> Parameters:

@@ -40,10 +40,13 @@ def load_keras(
     flattened: Mapping[str, Sequence[int]] | None = None,
     filter_flip: bool | None = None,
 ) -> Loaded:
-    """Load Keras's weights, a .npz or .safetensors file or a mapping of arrays, into ``net``.
+    """Load Keras's weights, a .h5, .keras, .npz or .safetensors file or a mapping of arrays, into
+    ``net``.
 
-    Names are those of Keras's variables, ``v.path`` of Keras 3 or ``v.name`` of Keras 2, as this
-    makes them: ``numpy.savez("net.npz", **{v.path: v.numpy() for v in model.weights})``. What
+    Files of Keras 1, 2 and 3 (``save``, ``save_weights``) are read by h5py, and none of their code
+    runs; Keras 1's names become Keras 2's. Names are those of Keras's variables, ``v.path`` of
+    Keras 3 or ``v.name`` of Keras 2, as this makes them:
+    ``numpy.savez("net.npz", **{v.path: v.numpy() for v in model.weights})``. What
     stands before the last slash is a layer; layers are matched with the modules that have
     weights, in order, or as ``layers`` says: Keras's layer (a part of its path is enough) to the
     module's name. A recurrent module of several layers or two directions takes as many layers of

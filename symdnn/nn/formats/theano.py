@@ -121,7 +121,8 @@ def _theano(
 
 
 def load_torch7(net: Module, source: Any) -> Loaded:
-    """Load weights under Torch7's names, a .npz or .safetensors file or a mapping, into ``net``.
+    """Load weights under Torch7's names, a .t7, .npz or .safetensors file or a mapping, into
+    ``net``.
 
     Names are paths through ``modules``, counted from 1: ``modules.1.weight``, or ``1.weight``; what
     ``net:get(1).weight`` is. Shapes may be those of older layers: a convolution's weight as a

@@ -42,6 +42,7 @@ class Add(Elemwise):
     """``x + y``; for bools it is their or."""
 
     function = np.add
+    adds: ClassVar[bool] = True
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 

@@ -196,6 +196,7 @@ class Switch(Elemwise):
     """``x`` where ``condition`` is not zero, else ``y``. Both are computed."""
 
     function = _choose
+    chooses: ClassVar[bool] = True
     arity: ClassVar[int] = 3
     first: ClassVar[int] = 1
 

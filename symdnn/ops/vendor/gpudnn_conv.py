@@ -11,7 +11,7 @@ cuDNN's names of the directions, and the flags of their algorithms:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -26,6 +26,7 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules, scaled
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, Pad
+from symdnn.ops.nn.conv_abstract import get_conv_output_shape
 from symdnn.ops.nn.conv_words import border_padding
 from symdnn.ops.vendor.gpudnn_base import DnnBase
 
@@ -259,6 +260,21 @@ class GpuDnnConv(DnnConvolution):
     inplace: bool = False
     num_groups: int = 1
 
+    @staticmethod
+    def get_out_shape(
+        ishape: Any, kshape: Any, border_mode: Any, subsample: Sequence[int], dilation: Any = 1
+    ) -> tuple[Any, ...]:
+        """The shape of the result, from the shapes of images and filters: ints, symbolic integers,
+        or a symbolic vector for a whole shape.
+
+        >>> GpuDnnConv.get_out_shape((64, 3, 28, 28), (8, 3, 5, 5), "valid", (2, 2), (1, 1))
+        (64, 8, 12, 12)
+        """
+        count = len(subsample) + 2
+        shapes = [s if isinstance(s, list | tuple) else [s[i] for i in range(count)]
+                  for s in (ishape, kshape)]  # fmt: skip
+        return get_conv_output_shape(shapes[0], shapes[1], border_mode, subsample, dilation)
+
 
 @dataclass(frozen=True)
 class _SizedConvolution(DnnConvolution):
@@ -287,6 +303,14 @@ class GpuDnnConvGradW(_SizedConvolution):
 
     neutral_type: ClassVar[type[Op]] = ConvGradWeight
     direction: ClassVar[str] = "bwd_filter"
+
+    def op_may_fail_with_subsample(self, img: Any, desc: Any) -> bool:
+        """False: Theano's question about a fault of cuDNN 5 and 6 with strides in 3-D."""
+        return False
+
+    def op_may_fail_with_beta(self, img: Any, beta: Any) -> bool:
+        """False: Theano's question about a fault of cuDNN 5 and 6 with a ``beta`` in 3-D."""
+        return False
 
 
 class GpuDnnConvGradI(_SizedConvolution):

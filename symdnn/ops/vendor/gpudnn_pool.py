@@ -42,6 +42,10 @@ class GpuDnnPoolDesc:
     def __call__(self) -> GpuDnnPoolDesc:
         return self
 
+    def get_ndim(self) -> int:
+        """The number of pooled dimensions."""
+        return len(self.ws)
+
 
 @dataclass(frozen=True)
 class GpuDnnPoolBase(DnnBase):

@@ -216,7 +216,7 @@ def test_which_files_and_entries_are_meant(tmp_path):
         nn.read_weights(FILE)
     with pytest.raises(InputError, match="has no 'model'; it has epoch, state_dict, x"):
         nn.read_weights(FILE, "model")
-    for name, said in (("w.t7", "numpy.savez"), ("w.keras", "numpy.savez"), ("w.txt", "suffix")):
+    for name, said in (("w.pb", "suffix"), ("w.txt", "suffix")):
         with pytest.raises(FileFormatError, match=said):
             nn.read_weights(tmp_path / name)
     with pytest.raises(InputError, match="wanted a path or a mapping"):

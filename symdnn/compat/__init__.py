@@ -1,0 +1,1 @@
+"""Other libraries' module paths, for programs that were written for them."""

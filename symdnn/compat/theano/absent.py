@@ -1,0 +1,66 @@
+"""Names of Theano that are not offered, with what to use instead."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from symdnn.compat.theano.paths import MODULES
+
+__all__ = ["advice"]
+
+_C_CODE = (
+    "ops of C code have no counterpart, since nothing is compiled by a C compiler. Write the op "
+    "with perform(), or as docs/user_op.md says"
+)
+_REWRITES = (
+    "rewrites of a program's own are written as docs/rewrites.md says; graphs are always rewritten "
+    "by symdnn's own, which optimizer_excluding switches off"
+)
+_KERNELS = "kernels of a program's own are not taken; nearly every op has one (docs/gpu.md)"
+
+#: Patterns of full names, and what to say of them. The first that fits is used.
+_ADVICE = {
+    r"theano\.breakpoint|.*PdbBreakpoint": "use theano.printing.Print(global_fn=...), or DebugMode",
+    r"theano\.typed_list.*|.*TypedList.*": "use a Python list of variables, or scan",
+    r"theano\.sandbox\.minimal.*": "it is Theano's example of an op; see docs/user_op.md",
+    r"theano\.tensor\.fourier.*|theano\.sandbox\.fourier.*": "use theano.tensor.fft",
+    r".*blocksparse.*|.*[sS]parseBlock.*": "index the blocks and use T.batched_dot",
+    r".*\.(MPI|mpi_|send|recv|isend|irecv).*": "use torch.distributed or mpi4py between calls",
+    r"theano\.pathparse.*": "it was for compilers",
+    r".*(COp|CLinker|CDataType|CThunk|OpWiseCLinker|DualLinker|ExternalCOp|GCC_compiler|cmodule|"
+    r"CEnumType|EnumList|EnumType|OpenMPOp|cutils|lazylinker|ParamsType|c_code).*": _C_CODE,
+    r".*(GpuKernelBase|CGpuKernelBase|nvcc|kernel_codegen|GpuOp|Kernel)\b.*": _KERNELS,
+    r".*(EquilibriumDB|SequenceDB|LocalGroupDB|EquilibriumOptimizer|PatternSub|PatternOptimizer|"
+    r"OpSub|OpRemove|TopoOptimizer|SeqOptimizer|FusionOptimizer|local_optimizer|register_\w+|"
+    r"Unifier|MergeOptimizer|optdb(\.\w+)?|local_\w+)": _REWRITES,
+    r".*(Feature|Validator|History|Supervisor|Bookkeeper|ReplaceValidate|NodeFinder|"
+    r"PrintListener|DestroyHandler)": _REWRITES,
+    r".*Linker.*|.*\.link\..*|.*\.vm\..*": "there is one way of running; linker= is ignored",
+    r"theano\.sandbox\.cuda\.(CudaNdarray|filter|cuda_ndarray).*":
+        "arrays on a GPU are PyCUDA's GPUArray, or symdnn.gpu.DeviceArray (docs/gpu.md)",
+    r".*CudaNdarray.*|.*GpuArray.*": "use theano.shared: the compiler places values on the GPU",
+    r"theano\.sparse.*": "symdnn.sparse has what there is of sparse matrices",
+    r"theano\.tensor\.fft.*": "see symdnn.tensor.fft",
+    r"theano\.(tensor\.[sn]linalg|sandbox\.linalg).*": "see symdnn.tensor.linalg",
+    r".*\bGpu\w+": "write the op without Gpu in its name: the compiler places it",
+}  # fmt: skip
+
+
+def advice(name: str) -> str:
+    """What to use instead of ``name``, a full name of Theano's that symdnn does not offer.
+
+    >>> print(advice("theano.breakpoint"))
+    symdnn.compat.theano does not offer it; use theano.printing.Print(global_fn=...), or DebugMode
+    """
+    for pattern, text in _ADVICE.items():
+        if re.fullmatch(pattern, name):
+            return f"symdnn.compat.theano does not offer it; {text}"
+    module, _, last = name.rpartition(".")
+    near = difflib.get_close_matches(name, MODULES, n=1, cutoff=0.9)
+    if near and near[0] != name:
+        return f"symdnn.compat.theano does not offer it; the nearest module is {near[0]}"
+    return (
+        "symdnn.compat.theano does not offer it, and Theano 1.0 may not have it; docs/theano.md "
+        f"says what there is ({last!r} may be in another module than {module!r})"
+    )

@@ -1,0 +1,114 @@
+"""Makes Theano's modules when they are imported, from the table of :mod:`.paths`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from symdnn.compat.theano.absent import advice
+from symdnn.compat.theano.paths import FUNCTIONS_FIRST, MODULES
+
+__all__ = ["TheanoModule", "install", "is_installed"]
+
+_OWN = "symdnn.compat.theano.names."
+
+
+class _NotOffered(ModuleNotFoundError):
+    """A module of Theano that is not there, with what to use instead."""
+
+
+class TheanoModule(ModuleType):
+    """A module of Theano's, whose names are looked up in modules of symdnn when they are read."""
+
+    def __init__(self, name: str, sources: Sequence[str]) -> None:
+        super().__init__(name, f"``{name}`` of Theano, by symdnn.")
+        self._sources = tuple(sources)
+        self.__path__: list[str] = []  # every module may have submodules
+        self.__file__ = f"<{name} by symdnn.compat.theano>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            return [n for n in dir(self) if not n.startswith("_")]
+        if name.startswith("__") and name not in ("__version__", "__api_version__"):
+            raise AttributeError(name)
+        full = f"{self.__name__}.{name}"
+        if full in MODULES and full not in FUNCTIONS_FIRST:
+            return importlib.import_module(full)
+        for source in self._modules():
+            found = vars(source).get(name, source)
+            keeps = found is not source
+            if not keeps and hasattr(source, "__getattr__"):
+                found = getattr(source, name, source)
+            if found is not source:
+                if keeps:
+                    vars(self)[name] = found
+                return found
+        if full in MODULES:
+            return importlib.import_module(full)
+        raise AttributeError(f"module {self.__name__!r} has no {name!r}: {advice(full)}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        full = f"{self.__name__}.{name}"
+        if isinstance(value, TheanoModule) and full in FUNCTIONS_FIRST:
+            return  # what import does; the function of that name is what Theano has there
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        names = set(super().__dir__())
+        for source in self._modules():
+            names |= set(getattr(source, "__all__", ()) or dir(source))
+        names |= {m.removeprefix(f"{self.__name__}.").partition(".")[0] for m in MODULES
+                  if m.startswith(f"{self.__name__}.")}  # fmt: skip
+        return sorted(n for n in names if n not in ("annotations",))
+
+    def _modules(self) -> list[ModuleType]:
+        found = []
+        for source in self._sources:
+            own = source.partition(".")[0] != "symdnn"
+            try:
+                found.append(importlib.import_module(_OWN + source if own else source))
+            except ModuleNotFoundError as error:
+                # A part of symdnn that this version lacks; its names are then not offered.
+                if own or error.name is None or not error.name.startswith("symdnn."):
+                    raise
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self.__name__,)
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Finds and loads the modules of the table."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] != "theano":
+            return None
+        if fullname in MODULES:
+            return ModuleSpec(fullname, self, is_package=True)
+        raise _NotOffered(f"no module named {fullname!r}: {advice(fullname)}", name=fullname)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return TheanoModule(spec.name, MODULES[spec.name].split())
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: names are looked up when they are read."""
+
+
+_FINDER = _Finder()
+
+
+def is_installed() -> bool:
+    """Whether ``import theano`` finds the modules of the table."""
+    return _FINDER in sys.meta_path
+
+
+def install() -> None:
+    """Put the finder before all others, so that an installed Theano is not found."""
+    sys.meta_path.insert(0, _FINDER)

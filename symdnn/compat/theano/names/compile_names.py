@@ -1,0 +1,222 @@
+"""Names of ``theano.compile``: functions, modes, shared variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from symdnn.compat.theano.names.types import (
+    DisconnectedType,
+    Generic,
+    NullType,
+    SharedObject,
+    SharedVariable,
+    TensorSharedVariable,
+    generic,
+)
+from symdnn.compat.theano.names.user_ops import FromFunctionOp, ViewOp, as_op
+from symdnn.compile import function as _function
+from symdnn.compile import shared as _shared
+from symdnn.compile.call.arguments import In, Out
+from symdnn.compile.call.compiled_function import Function
+from symdnn.compile.modes.debug import DebugMode
+from symdnn.compile.modes.modes import get_mode as _get_mode
+from symdnn.compile.modes.monitor import MonitorMode
+from symdnn.compile.nanguard import NanGuardMode
+from symdnn.compile.program.mode import Mode
+from symdnn.config import config
+from symdnn.errors import DebugModeError, UnusedInputError
+from symdnn.graph.variable import Shared, Variable
+from symdnn.ops.array.view import SpecifyShape
+from symdnn.ops.control.from_graph import OpFromGraph
+from symdnn.ops.core.shape import ShapeI as Shape_i
+from symdnn.ops.core.shape import ShapeVector as Shape
+from symdnn.ops.core.shape import SpecifyType as Rebroadcast
+from symdnn.ops.core.shape import shape, shape_i
+from symdnn.tensor import specify_shape
+
+__all__ = [
+    "DebugMode", "DebugModeError", "DisconnectedType", "FAST_COMPILE", "FAST_RUN",
+    "FromFunctionOp", "Function", "FunctionMaker", "Generic", "In", "Mode", "MonitorMode",
+    "NanGuardMode", "NullType", "OpFromGraph", "Out", "Param", "ProfileMode", "ProfileStats",
+    "Rebroadcast", "Shape", "Shape_i", "SharedVariable", "SpecifyShape", "SymbolicInput",
+    "SymbolicOutput", "TensorSharedVariable", "UnusedInputError", "Variable", "ViewOp", "as_op",
+    "deep_copy_op", "function", "function_dump", "generic", "get_default_mode", "get_mode",
+    "may_share_memory", "optdb", "orig_function", "pfunc", "predefined_linkers",
+    "predefined_modes", "predefined_optimizers", "rebuild_collect_shared", "shape", "shape_i",
+    "shared", "shared_constructor", "specify_shape", "view_op",
+]  # fmt: skip
+
+FAST_RUN = Mode(optimizer="fast_run")
+FAST_COMPILE = Mode(optimizer="fast_compile")
+predefined_modes: dict[str, Any] = {"FAST_RUN": FAST_RUN, "FAST_COMPILE": FAST_COMPILE}
+predefined_optimizers = dict.fromkeys(
+    ["None", "merge", "o1", "o2", "o3", "o4", "fast_run", "fast_compile", "unsafe"]
+)
+predefined_linkers = dict.fromkeys(
+    ["py", "c", "c|py", "c|py_nogc", "vm", "cvm", "vm_nogc", "cvm_nogc"]
+)
+SymbolicInput, SymbolicOutput = In, Out
+FunctionMaker = Function
+may_share_memory = np.may_share_memory
+view_op = deep_copy_op = ViewOp()
+
+
+def Param(variable: Variable, default: Any = None, **words: Any) -> In:
+    """Theano's old name of ``In``, whose default value is called ``default``."""
+    return In(variable, value=default, **words)
+
+
+def get_default_mode() -> Mode:
+    """The mode of the flag ``mode``."""
+    return _get_mode(None)
+
+
+def get_mode(orig: Any = None) -> Mode:
+    """The mode of a name, a mode itself, or for None that of the flag ``mode``."""
+    if isinstance(orig, str) and orig in predefined_modes:
+        return predefined_modes[orig]  # type: ignore[no-any-return]
+    return _get_mode(_named(orig))
+
+
+def _named(mode: Any) -> Any:
+    return None if mode in ("Mode", "ProfileMode", "PROFILE_MODE") else mode
+
+
+def register_mode(name: str, mode: Mode) -> None:
+    """Give a mode a name for :func:`function`."""
+    if name in predefined_modes:
+        raise ValueError(f"the mode {name!r} exists already")
+    predefined_modes[name] = mode
+
+
+class ProfileMode(Mode):
+    """Theano's old mode that profiles; use ``function(..., profile=True)``."""
+
+    def print_summary(self, **words: Any) -> None:
+        """Nothing: with the flag ``profile`` a table is printed when the process ends."""
+
+
+class ProfileStats:
+    """What Theano collects profiles in. A function of ``profile=ProfileStats(...)`` has its own
+    ``f.profile``, which prints itself when the process ends."""
+
+    def __init__(self, atexit_print: bool = True, **words: Any) -> None:
+        self.message = words.get("message", "")
+
+
+def function(
+    inputs: Any, outputs: Any = None, mode: Any = None, updates: Any = None, givens: Any = None,
+    no_default_updates: Any = False, accept_inplace: bool = False, name: str | None = None,
+    rebuild_strict: bool = True, allow_input_downcast: bool | None = None, profile: Any = None,
+    on_unused_input: str | None = None,
+) -> Function:  # fmt: skip
+    """``theano.function``: :func:`symdnn.function` that takes Theano's words for modes."""
+    profiled = True if isinstance(profile, ProfileStats) else profile
+    if isinstance(mode, ProfileMode) and profile is None:
+        profiled = True
+    chosen = predefined_modes[mode] if isinstance(mode, str) and mode in predefined_modes else mode
+    if isinstance(inputs, list | tuple):
+        inputs = [_input(i) for i in inputs]
+    return _function.function(
+        inputs, outputs, _named(chosen), updates,
+        givens, no_default_updates, accept_inplace, name, rebuild_strict,
+        allow_input_downcast, profiled, on_unused_input,
+    )  # fmt: skip
+
+
+def _input(given: Any) -> Any:
+    """Theano's first form of inputs: ``(variable, value)``, ``((variable, update), value)``, with a
+    name before or not."""
+    if not isinstance(given, list | tuple):
+        return given
+    rest = list(given)
+    name = rest.pop(0) if isinstance(rest[0], str) else None
+    first = rest.pop(0)
+    pair = isinstance(first, list | tuple)
+    variable, update = first if pair else (first, None)
+    value = rest.pop(0) if rest else None
+    return In(variable, name=name, value=value, update=update)
+
+
+def pfunc(params: Any, outputs: Any = None, *args: Any, **words: Any) -> Function:
+    """The older name of :func:`function`."""
+    return function(params, outputs, *args, **words)
+
+
+def orig_function(inputs: Any, outputs: Any, mode: Any = None, **words: Any) -> Function:
+    """The inner form of :func:`function`."""
+    return function(inputs, outputs, mode=mode, **words)
+
+
+def function_dump(filename: str, inputs: Any, outputs: Any = None, **words: Any) -> None:
+    """Save a function, compiled, to a file for :func:`symdnn.load`."""
+    from symdnn.saving import save
+
+    save(function(inputs, outputs, **words), filename)
+
+
+def shared(
+    value: Any, name: str | None = None, strict: bool = False, allow_downcast: bool | None = None,
+    **words: Any,
+) -> Any:  # fmt: skip
+    """``theano.shared``: a shared variable of an array, a number, a sparse matrix or an object.
+
+    ``target`` and ``force_type`` are accepted: the compiler places values.
+    """
+    words.pop("target", None)
+    words.pop("force_type", None)
+    if words.get("broadcastable") is None:
+        words.pop("broadcastable", None)
+    if isinstance(value, Variable):
+        raise TypeError("theano.shared takes a value, got the variable " + str(value))
+    if hasattr(value, "tocsr"):
+        from symdnn.compat.theano.names.sparse_names import shared_sparse
+
+        return shared_sparse(value, name, **words)
+    if isinstance(value, list) and config.floatX == "float32":
+        value = np.asarray(value)
+    if _is_numeric(value):
+        return _shared.shared(value, name, strict, allow_downcast, **words)
+    return SharedObject(value, name)
+
+
+def _is_numeric(value: Any) -> bool:
+    if isinstance(value, Mapping | str | np.random.RandomState | np.random.Generator):
+        return False
+    if value is None or callable(value):
+        return False
+    return not isinstance(value, np.ndarray) or value.dtype.kind != "O"
+
+
+def shared_constructor(ctor: Any, remove: bool = False) -> Any:
+    """Theano's register of constructors of shared variables; there is one here, and none added."""
+    return ctor
+
+
+def rebuild_collect_shared(
+    outputs: Any, inputs: Any = None, replace: Any = None, updates: Any = None, **words: Any
+) -> Any:
+    """``(inputs, outputs, [clones, updates, update expressions, shared variables])`` of a graph in
+    which ``replace`` was done."""
+    from symdnn.graph.clone import clone
+    from symdnn.graph.traverse import graph_inputs
+
+    new = clone(outputs, replace)
+    all_ = new if isinstance(new, list) else [new]
+    found = [v for v in graph_inputs(all_) if isinstance(v, Shared)]
+    return list(inputs or []), new, [{}, dict(updates or {}), [], found]
+
+
+class _NoDatabase:
+    """Theano's ``optdb``: a database of rewrites, to which a program can't add here."""
+
+    def __getattr__(self, name: str) -> Any:
+        from symdnn.compat.theano.absent import advice
+
+        raise AttributeError(f"optdb.{name}: {advice('theano.gof.optdb.register')}")
+
+
+optdb = _NoDatabase()

@@ -1,0 +1,127 @@
+"""Names of Theano's old modules of convolution and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from symdnn import tensor as T
+from symdnn.compat.theano.names.class_names import NAMES
+from symdnn.graph.variable import Variable
+from symdnn.ops.nn.pool import max_pool_2d_same_size, pool_2d, pool_3d
+from symdnn.tensor.nnet.abstract_conv import (
+    bilinear_upsampling,
+    conv3d_grad_wrt_inputs,
+    conv3d_grad_wrt_weights,
+)
+
+__all__ = [
+    "AbstractConv", "AbstractConv_gradInputs", "AbstractConv_gradWeights", "BaseAbstractConv",
+    "Corr3dMM", "CorrMM", "CorrMM_gradInputs", "CorrMM_gradWeights", "DownsampleFactorMax",
+    "assert_conv_shape", "border_mode_to_pad", "conv3D", "conv3d", "convGrad3D", "convTransp3D",
+    "frac_bilinear_upsampling", "max_pool_2d", "max_pool_2d_same_size", "max_pool_3d", "pool_2d",
+    "pool_3d",
+]  # fmt: skip
+
+BaseAbstractConv = NAMES["BaseAbstractConv"]
+Corr3dMM = NAMES["Corr3dMM"]
+CorrMM = NAMES["CorrMM"]
+CorrMM_gradInputs = NAMES["CorrMM_gradInputs"]
+CorrMM_gradWeights = NAMES["CorrMM_gradWeights"]
+
+AbstractConv = BaseAbstractConv
+AbstractConv_gradInputs, AbstractConv_gradWeights = CorrMM_gradInputs, CorrMM_gradWeights
+
+
+def max_pool_2d(
+    input: Any, ds: Any, ignore_border: bool | None = None, st: Any = None, padding: Any = (0, 0),
+    mode: str = "max",
+) -> Variable:  # fmt: skip
+    """Theano's old name of ``pool_2d``: windows ``ds``, steps ``st``."""
+    return pool_2d(input, ws=ds, ignore_border=ignore_border, stride=st, pad=padding, mode=mode)
+
+
+def max_pool_3d(input: Any, ds: Any, ignore_border: bool | None = None) -> Variable:
+    """Pooling of the last three dimensions."""
+    return pool_3d(input, ws=ds, ignore_border=ignore_border)
+
+
+def DownsampleFactorMax(
+    ds: Any, ignore_border: bool = False, st: Any = None, padding: Any = (0, 0), mode: str = "max"
+) -> Any:
+    """Theano's old op of ``pool_2d``: a function of the images."""
+    return lambda x: max_pool_2d(x, ds, ignore_border, st, padding, mode)
+
+
+def frac_bilinear_upsampling(input: Any, frac_ratio: Any) -> Variable:
+    """Bilinear upsampling by fractions."""
+    return bilinear_upsampling(input, frac_ratio=frac_ratio)
+
+
+def border_mode_to_pad(mode: Any, convdim: int, kshp: Any) -> tuple[tuple[int, int], ...]:
+    """The padding before and after each dimension that a ``border_mode`` means."""
+    if isinstance(mode, tuple) and len(mode) != convdim:
+        raise ValueError(f"border_mode {mode}: wanted {convdim} entries")
+    if isinstance(mode, int):
+        mode = (mode,) * convdim
+    words: dict[str, Callable[[int], int]] = {
+        "full": lambda k: k - 1, "half": lambda k: k // 2, "valid": lambda k: 0,
+    }  # fmt: skip
+    if isinstance(mode, str):
+        if mode not in words:
+            raise ValueError(f"border_mode {mode!r}: wanted 'valid', 'full', 'half' or ints")
+        mode = tuple(words[mode](k) for k in kshp)
+    pairs = tuple((m, m) if isinstance(m, int) else tuple(m) for m in mode)
+    if any(p < 0 for pair in pairs for p in pair):
+        raise ValueError(f"border_mode {mode}: a padding cannot be negative")
+    return pairs
+
+
+def assert_conv_shape(shape: Any) -> Any:
+    """``shape``; the sizes of a convolution are always checked."""
+    return shape
+
+
+def conv3d(
+    signals: Any, filters: Any, signals_shape: Any = None, filters_shape: Any = None,
+    border_mode: Any = "valid",
+) -> Variable:  # fmt: skip
+    """``conv3d2d.conv3d``: of (batch, time, channels, rows, columns)."""
+    order = (0, 2, 1, 3, 4)
+    x, w = (T.as_tensor_variable(v).dimshuffle(*order) for v in (signals, filters))
+    sizes = [None if s is None else tuple(s[i] for i in order)
+             for s in (signals_shape, filters_shape)]  # fmt: skip
+    modes = border_mode if isinstance(border_mode, tuple) else (border_mode,) * 3
+    if len(set(modes)) != 1 or not isinstance(modes[0], str):
+        raise NotImplementedError(f"conv3d2d.conv3d: border_mode {border_mode}: one word for all")
+    y = T.nnet.conv3d(x, w, sizes[0], sizes[1], border_mode=modes[0])
+    return y.dimshuffle(*order)
+
+
+def _last_to_second(v: Any) -> Variable:
+    return T.as_tensor_variable(v).dimshuffle(0, 4, 1, 2, 3)
+
+
+def conv3D(V: Any, W: Any, b: Any, d: Any) -> Variable:
+    """``Conv3D.conv3D``: a correlation of (batch, rows, columns, time, channels), steps ``d``."""
+    y = T.nnet.conv3d(_last_to_second(V), _last_to_second(W), subsample=tuple(d), filter_flip=False)
+    return y.dimshuffle(0, 2, 3, 4, 1) + T.as_tensor_variable(b).dimshuffle("x", "x", "x", "x", 0)
+
+
+def convGrad3D(V: Any, d: Any, WShape: Any, dCdH: Any) -> Variable:
+    """``ConvGrad3D.convGrad3D``: the gradient of :func:`conv3D` by ``W``, of shape ``WShape``."""
+    shape = [WShape[i] for i in (0, 4, 1, 2, 3)]
+    g = conv3d_grad_wrt_weights(
+        _last_to_second(V), _last_to_second(dCdH), shape, subsample=tuple(d), filter_flip=False
+    )
+    return g.dimshuffle(0, 2, 3, 4, 1)
+
+
+def convTransp3D(W: Any, b: Any, d: Any, H: Any, RShape: Any = None) -> Variable:
+    """``ConvTransp3D.convTransp3D``: the transpose of :func:`conv3D` in space, plus ``b``."""
+    w, h = _last_to_second(W), _last_to_second(H)
+    space = RShape if RShape is not None else [
+        (h.shape[2 + i] - 1) * d[i] + w.shape[2 + i] for i in range(3)]  # fmt: skip
+    shape = [h.shape[0], w.shape[1], *(space[i] for i in range(3))]
+    g = conv3d_grad_wrt_inputs(h, w, shape, subsample=tuple(d), filter_flip=False)
+    return g.dimshuffle(0, 2, 3, 4, 1) + T.as_tensor_variable(b).dimshuffle("x", "x", "x", "x", 0)

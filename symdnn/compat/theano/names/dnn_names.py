@@ -1,0 +1,107 @@
+"""Names of ``theano.gpuarray.dnn``, and of 0.9's ``theano.sandbox.cuda.dnn``, that
+:mod:`symdnn.gpu.dnn` lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symdnn.compat.theano.names import cudnn_defs
+from symdnn.compat.theano.names.types import DisconnectedType, grad_not_implemented
+from symdnn.compat.theano.names.user_ops import Apply, Op
+from symdnn.compat.theano.settings import config
+from symdnn.flags import FLAGS
+from symdnn.gpu import dnn
+from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.ops.core.gradient_control import Assert
+from symdnn.ops.core.shape import shape_i
+from symdnn.ops.elementwise.math import Log
+from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad
+from symdnn.ops.nn.softmax import LogSoftmax
+
+__all__ = [
+    "Apply", "Assert", "AveragePoolGrad", "DNN_CONV_ALGO_CHOOSE_ONCE",
+    "DNN_CONV_ALGO_CHOOSE_TIME", "DisconnectedType", "GpuDnnConv3d", "GpuDnnConv3dGradI",
+    "GpuDnnConv3dGradW", "Log", "LogSoftmax", "MaxPoolGrad", "Op",
+    "SUPPORTED_DNN_CONV_ALGO_BWD_DATA", "SUPPORTED_DNN_CONV_ALGO_BWD_FILTER",
+    "SUPPORTED_DNN_CONV_ALGO_FWD", "SUPPORTED_DNN_CONV_ALGO_RUNTIME",
+    "SUPPORTED_DNN_CONV_PRECISION", "WIN32_CUDNN_NAMES", "_get_param_size", "_load_lib",
+    "_make_dropout_desc", "_make_rnn_desc", "_split_rnn_params", "config", "cudnn_defs",
+    "dnn_batch_normalization_test", "dnn_batch_normalization_train", "grad_not_implemented",
+    "raise_no_cudnn", "shape_i", "softmax",
+]  # fmt: skip
+
+SUPPORTED_DNN_CONV_ALGO_RUNTIME = (
+    "guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change",
+)  # fmt: skip
+SUPPORTED_DNN_CONV_ALGO_FWD = FLAGS["dnn.conv.algo_fwd"].choices
+SUPPORTED_DNN_CONV_ALGO_BWD_DATA = FLAGS["dnn.conv.algo_bwd_data"].choices
+SUPPORTED_DNN_CONV_ALGO_BWD_FILTER = FLAGS["dnn.conv.algo_bwd_filter"].choices
+SUPPORTED_DNN_CONV_PRECISION = ("as_input_f32", "as_input", "float16", "float32", "float64")
+#: Bits of ``choose_algo`` in Theano's C code.
+DNN_CONV_ALGO_CHOOSE_ONCE, DNN_CONV_ALGO_CHOOSE_TIME = 1, 2
+WIN32_CUDNN_NAMES = ["cudnn64_7.dll", "cudnn64_6.dll", "cudnn64_5.dll"]
+#: 0.9 had classes of their own for three dimensions.
+GpuDnnConv3d, GpuDnnConv3dGradI = dnn.GpuDnnConv, dnn.GpuDnnConvGradI
+GpuDnnConv3dGradW = dnn.GpuDnnConvGradW
+
+
+def _load_lib(name: str) -> Any:
+    """A library by its name, as a ctypes ``CDLL``; None if there is none."""
+    import ctypes
+
+    try:
+        return ctypes.CDLL(name)
+    except OSError:
+        return None
+
+
+def _make_dropout_desc(dropout: Any, seed: Any, context_name: Any = None) -> Any:
+    """``(descriptor, states)`` of dropout."""
+    return dnn._DropoutDescriptor(context_name)(dropout, seed, context_name)
+
+
+def _make_rnn_desc(
+    hidden_size: Any, num_layers: Any, ddesc: Any, rnn_mode: str, input_mode: str,
+    direction_mode: str, dtype: str, context_name: Any = None,
+) -> Any:  # fmt: skip
+    """The descriptor of a recurrent network."""
+    return dnn._RNNDescriptor(context_name)(
+        hidden_size, num_layers, ddesc, input_mode, direction_mode, rnn_mode, dtype
+    )
+
+
+def _get_param_size(desc: Any, input_size: Any, dtype: str, context_name: Any = None) -> Any:
+    """The number of parameters of a recurrent network."""
+    return dnn._RNNParamSize(context_name)(desc, input_size, dtype)
+
+
+def _split_rnn_params(
+    w: Shared, desc: Any, layer: int, input_size: Any, dtype: str, rnn_mode: str
+) -> Any:
+    """The matrices and biases of a layer as views of the vector ``w``."""
+    return dnn._RNNSplitParams(rnn_mode)(w, desc, layer, input_size, dtype)
+
+
+def raise_no_cudnn(msg: str = "Please update driver/CUDA/cuDNN.") -> None:
+    """Raise ``RuntimeError`` that says why cuDNN can't be used."""
+    raise RuntimeError(f"cuDNN is required: {dnn.dnn_available.msg or msg}")
+
+
+def softmax(x: Any) -> Variable:
+    """Softmax along axis 1, by cuDNN on a GPU."""
+    return dnn.GpuDnnSoftmax("accurate", "channel")(as_variable(x))
+
+
+def dnn_batch_normalization_train(
+    inputs: Any, gamma: Any, beta: Any, mode: str = "per-activation", epsilon: Any = 1e-4,
+    running_average_factor: Any = 0.1, running_mean: Any = None, running_var: Any = None,
+) -> Any:  # fmt: skip
+    """:func:`symdnn.gpu.dnn.dnn_batch_normalization_train`. One running value alone is refused."""
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("dnn_batch_normalization_train: give both running values, or none")
+    return dnn.dnn_batch_normalization_train(
+        inputs, gamma, beta, mode, epsilon, running_average_factor, running_mean, running_var
+    )
+
+
+dnn_batch_normalization_test = dnn.dnn_batch_normalization_test

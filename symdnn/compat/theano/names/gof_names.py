@@ -1,0 +1,279 @@
+"""Names of ``theano.gof``: graphs, ops, types."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from symdnn.compat.theano.names.compile_names import optdb
+from symdnn.compat.theano.names.types import (
+    DisconnectedType,
+    Generic,
+    NullType,
+    TensorConstant,
+    generic,
+    null_type,
+)
+from symdnn.compat.theano.names.user_ops import (
+    Apply,
+    MethodNotDefined,
+    Op,
+    PureOp,
+    ViewOp,
+)
+from symdnn.compat.theano.settings import config
+from symdnn.errors import GraphError as CycleError
+from symdnn.errors import GraphError as InconsistencyError
+from symdnn.errors import MissingInputError
+from symdnn.graph import traverse
+from symdnn.graph.clone import clone as _clone
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.same import is_same_graph as _is_same_graph
+from symdnn.graph.type import Type
+from symdnn.graph.values.storage import Storage as Container
+from symdnn.graph.variable import Apply as _Node
+from symdnn.graph.variable import Constant, Variable
+
+__all__ = [
+    "Apply", "Constant", "Container", "CycleError", "DisconnectedType", "FunctionGraph",
+    "Generic", "InconsistencyError", "MethodNotDefined", "MissingInputError", "NullType", "Op",
+    "OpRemove", "PureOp", "TensorConstant", "Type", "Variable", "ancestors", "as_string", "clone",
+    "clone_get_equiv", "config", "fgraph", "flatten", "generic", "general_toposort", "hashtype",
+    "inputs", "io_toposort", "is_same_graph", "list_of_nodes", "memoize", "null_type",
+    "op_as_string", "ops", "optdb", "orphans",
+    "register_canonicalize", "register_specialize", "register_stabilize", "remove",
+    "stack_search", "subsets", "uniq", "unique", "variables", "variables_and_orphans", "view_roots",
+]  # fmt: skip
+
+hashtype = type
+object2 = object
+
+
+def inputs(variable_list: Iterable[Variable], blockers: Iterable[Variable] | None = None) -> Any:
+    """Variables without an owner above ``variable_list``, constants too, in Theano's order."""
+    return traverse.graph_inputs(variable_list, blockers or ())
+
+
+def ancestors(
+    variable_list: Iterable[Variable], blockers: Iterable[Variable] | None = None
+) -> list[Variable]:
+    """All variables above ``variable_list``, themselves included, nearest first.
+
+    Depth first, the last of ``variable_list`` first, as Theano's.
+    """
+    blocked = set(blockers or ())
+    found: dict[Variable, None] = {}
+    stack = list(variable_list)
+    while stack:
+        v = stack.pop()
+        if v in found:
+            continue
+        found[v] = None
+        if v.owner is not None and v not in blocked:
+            stack.extend(reversed(v.owner.inputs))
+    return list(found)
+
+
+def ops(i: Iterable[Variable], o: Iterable[Variable]) -> set[_Node]:
+    """The nodes between inputs ``i`` and outputs ``o``, as a set."""
+    return set(traverse.toposort(o, set(i)))
+
+
+def io_toposort(inputs: Iterable[Variable], outputs: Iterable[Variable], **words: Any) -> Any:
+    """The nodes between inputs and outputs, in a topological order."""
+    return traverse.toposort(outputs, set(inputs))
+
+
+def general_toposort(r_out: Iterable[Variable], deps: Any = None, **words: Any) -> list[Any]:
+    """Variables and nodes above ``r_out`` in a topological order."""
+    found: list[Any] = []
+    for node in traverse.toposort(r_out):
+        found += [v for v in node.inputs if v not in found and v.owner is None]
+        found += [node, *node.outputs]
+    return found
+
+
+def list_of_nodes(inputs: Iterable[Variable], outputs: Iterable[Variable]) -> list[_Node]:
+    """The nodes between inputs and outputs."""
+    return traverse.toposort(outputs, set(inputs))
+
+
+def variables(i: Iterable[Variable], o: Iterable[Variable]) -> list[Variable]:
+    """The variables between inputs ``i`` and outputs ``o``, both included."""
+    return traverse.ancestors(o, set(i))
+
+
+def orphans(i: Iterable[Variable], o: Iterable[Variable]) -> list[Variable]:
+    """Variables without an owner that ``o`` need and that are not in ``i``."""
+    given = set(i)
+    return [v for v in traverse.ancestors(o, given) if v.owner is None and v not in given]
+
+
+def variables_and_orphans(i: Iterable[Variable], o: Iterable[Variable]) -> Any:
+    """``(variables(i, o), orphans(i, o))``."""
+    return variables(i, o), orphans(i, o)
+
+
+def view_roots(r: Variable) -> list[Variable]:
+    """The variables whose memory ``r`` may be a view of."""
+    if r.owner is None or r.index is None or r.index not in r.owner.op.views:
+        return [r]
+    return view_roots(r.owner.inputs[r.owner.op.views[r.index]])
+
+
+def clone(i: Sequence[Variable], o: Sequence[Variable], copy_inputs: bool = True) -> Any:
+    """Copies ``(inputs, outputs)`` of a graph."""
+    new = [v.clone() for v in i] if copy_inputs else list(i)
+    return new, _clone(list(o), dict(zip(i, new)), strict=False)
+
+
+def clone_get_equiv(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], copy_inputs: bool = True, **words: Any
+) -> dict[Any, Any]:
+    """A dict from each variable of a graph to its copy."""
+    wanted = [v for v in traverse.ancestors(outputs, set(inputs)) if v.owner is not None]
+    new = [v.clone() for v in inputs] if copy_inputs else list(inputs)
+    memo = dict(zip(inputs, new))
+    copies = _clone([*wanted, *outputs], memo, strict=False)
+    return {**memo, **dict(zip([*wanted, *outputs], copies))}
+
+
+def is_same_graph(var1: Variable, var2: Variable, givens: Any = None, debug: bool = False) -> bool:
+    """Whether two expressions compute the same, ``givens`` being replaced in both."""
+    return _is_same_graph(var1, var2, givens)
+
+
+def stack_search(start: Any, expand: Any, mode: str = "bfs", build_inv: bool = False) -> list[Any]:
+    """What ``expand`` reaches from ``start``, each once, breadth (``bfs``) or depth first."""
+    from collections import deque
+
+    left, found = deque(start), dict[Any, None]()
+    while left:
+        item = left.popleft() if mode == "bfs" else left.pop()
+        if item in found:
+            continue
+        found[item] = None
+        left.extend(expand(item) or ())
+    return list(found)
+
+
+def as_string(i: Sequence[Variable], o: Sequence[Variable], **words: Any) -> list[str]:
+    """The outputs of a graph as text."""
+    from symdnn.printing import pp
+
+    return [pp(v) for v in o]
+
+
+def op_as_string(i: Sequence[Variable], op: Any, **words: Any) -> str:
+    """A node as text."""
+    return str(op)
+
+
+def nodes_constructed() -> Any:
+    """Theano's observer of new nodes."""
+    raise AttributeError("gof.graph.nodes_constructed is not offered: walk the graph afterwards")
+
+
+def flatten(a: Any) -> list[Any]:
+    """The entries of nested lists, tuples and sets."""
+    if isinstance(a, list | tuple | set):
+        return [x for item in a for x in flatten(item)]
+    return [a]
+
+
+def unique(x: Sequence[Any]) -> bool:
+    """Whether no entry occurs twice."""
+    return len(set(x)) == len(x)
+
+
+def uniq(seq: Iterable[Any]) -> list[Any]:
+    """The entries, each once, in their order."""
+    return list(dict.fromkeys(seq))
+
+
+def remove(predicate: Any, coll: Iterable[Any]) -> list[Any]:
+    """The entries of which ``predicate`` is not true."""
+    return list(itertools.filterfalse(predicate, coll))
+
+
+def subsets(items: Sequence[Any]) -> Iterable[Any]:
+    """All subsets, as tuples."""
+    return itertools.chain.from_iterable(
+        itertools.combinations(items, n) for n in range(len(items) + 1)
+    )
+
+
+def memoize(f: Any) -> Any:
+    """A function that keeps its results."""
+    return functools.cache(f)
+
+
+def deprecated(filename: str, msg: str = "") -> Any:
+    """A decorator that warns when the function is called."""
+
+    def decorate(f: Any) -> Any:
+        @functools.wraps(f)
+        def wrapped(*args: Any, **words: Any) -> Any:
+            text = f"{filename}: {f.__name__} is deprecated. {msg}"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            return f(*args, **words)
+
+        return wrapped
+
+    return decorate
+
+
+def get_test_value(v: Any) -> Any:
+    """The test value of a variable, or the value of a constant."""
+    from symdnn.compat.theano.names.top import get_debug_values
+
+    for (value,) in get_debug_values(v):
+        return value
+    raise AttributeError(f"{v} has no test value")
+
+
+def get_debug_values(*args: Any) -> Any:
+    """The test values of ``args`` as a tuple in an iterator, which is empty if one has none."""
+    from symdnn.compat.theano.names import top
+
+    return top.get_debug_values(*args)
+
+
+class OpRemove:
+    """Theano's rewrite that drops an op, which programs register for their own identities
+    (``register_canonicalize(OpRemove(GradClip), name=...)``).
+
+    Ops derived from ``ViewOp`` are dropped anyway. Raises ``TypeError`` for others.
+    """
+
+    def __init__(self, op: Any) -> None:
+        kind = op if isinstance(op, type) else type(op)
+        if not issubclass(kind, ViewOp):
+            from symdnn.compat.theano.absent import advice
+
+            raise TypeError(f"OpRemove({op}): {advice('theano.gof.OpRemove')}")
+        self.op = op
+
+
+def register(rule: Any, *tags: Any, **words: Any) -> Any:
+    """``register_canonicalize`` and its like, for :class:`OpRemove` alone.
+
+    Raises ``TypeError`` for a rewrite of a program's own.
+    """
+    if isinstance(rule, OpRemove):
+        return rule
+    from symdnn.compat.theano.absent import advice
+
+    raise TypeError(f"{rule!r:.80}: {advice('theano.gof.local_optimizer')}")
+
+
+register_canonicalize = register_specialize = register_stabilize = register_useless = register
+register_uncanonicalize = register_specialize_device = register
+
+
+def fgraph(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
+    """A graph of its own from inputs to outputs."""
+    return FunctionGraph(inputs, outputs)

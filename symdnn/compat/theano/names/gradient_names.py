@@ -1,0 +1,140 @@
+"""Names of ``theano.gradient`` that symdnn's lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.autodiff import verify_grad as _verify_grad
+from symdnn.compat.theano.names.types import (
+    DisconnectedType,
+    NullType,
+    disconnected_type,
+    grad_not_implemented,
+    grad_undefined,
+    null_type,
+)
+from symdnn.compat.theano.names.user_ops import Op, ViewOp
+from symdnn.errors import GraphError
+from symdnn.ops.core.gradient_control import (
+    DisconnectedGrad,
+    GradClip,
+    GradScale,
+    UndefinedGrad,
+    ZeroGrad,
+)
+from symdnn.ops.core.gradient_control import DisconnectedGrad as ConsiderConstant
+from symdnn.tensor import as_tensor_variable
+
+__all__ = [
+    "ConsiderConstant", "DisconnectedGrad", "DisconnectedType", "GradClip", "GradScale",
+    "InconsistencyError", "NullType", "Raise", "UndefinedGrad", "ViewOp", "ZeroGrad",
+    "disconnected_type", "format_as", "grad_not_implemented", "grad_undefined", "null_type",
+    "numeric_grad", "verify_grad",
+]  # fmt: skip
+
+InconsistencyError = GraphError
+
+
+def verify_grad(
+    fun: Any, pt: Any, n_tests: int = 2, rng: Any = None, eps: Any = None, out_type: Any = None,
+    abs_tol: Any = None, rel_tol: Any = None, mode: Any = None, cast_to_output_type: bool = False,
+    no_debug_ref: bool = True,
+) -> None:  # fmt: skip
+    """:func:`symdnn.verify_grad`; ``verify_grad.E_grad`` is the error that it raises."""
+    points = [np.asarray(p) for p in (pt if isinstance(pt, list | tuple) else [pt])]
+    _verify_grad(
+        lambda *v: fun(*v), points, n_tests, _generator(rng), eps, out_type, abs_tol, rel_tol, mode
+    )
+
+
+def _generator(rng: Any) -> Any:
+    if isinstance(rng, np.random.RandomState):
+        return np.random.default_rng(rng.randint(2**31))
+    return rng
+
+
+def format_as(use_list: bool, use_tuple: bool, outputs: Any) -> Any:
+    """``outputs`` as a list, a tuple, or alone."""
+    if use_list or use_tuple:
+        found = outputs if isinstance(outputs, list | tuple) else [outputs]
+        return list(found) if use_list else tuple(found)
+    return outputs[0] if isinstance(outputs, list | tuple) else outputs
+
+
+class numeric_grad:
+    """The gradient of a scalar function of arrays by central differences.
+
+    ``gf`` has the gradient with respect to each of ``pt`` (alone if ``pt`` is an array).
+    """
+
+    def __init__(self, f: Any, pt: Any, eps: float | None = None, out_type: Any = None) -> None:
+        single = not isinstance(pt, list | tuple)
+        points = [np.array(p, copy=True) for p in ([pt] if single else pt)]
+        step = eps or (1e-4 if any(p.dtype == np.float32 for p in points) else 1e-7)
+        found = [np.zeros_like(p, dtype=np.float64) for p in points]
+        for p, g in zip(points, found):
+            for index in np.ndindex(*p.shape):
+                kept = p[index].copy()
+                p[index] = kept + step
+                above = float(np.asarray(f(*points)))
+                p[index] = kept - step
+                g[index] = (above - float(np.asarray(f(*points)))) / (2 * step)
+                p[index] = kept
+        self.gf = found[0] if single else found
+
+    @staticmethod
+    def abs_rel_err(a: Any, b: Any) -> Any:
+        """Absolute and relative errors."""
+        error = np.abs(np.asarray(a) - np.asarray(b))
+        return error, error / np.maximum(np.abs(a) + np.abs(b), 1e-8)
+
+
+def _e_grad() -> type:
+    from symdnn.autodiff import GradientError
+
+    return GradientError
+
+
+verify_grad.E_grad = _e_grad()  # type: ignore[attr-defined]
+
+
+class Raise(Op):
+    """An op that raises ``exc(msg)`` when it runs; the first input is its output's model."""
+
+    __props__ = ("msg", "exc")
+
+    def __init__(self, msg: str = "", exc: type[Exception] = NotImplementedError) -> None:
+        self.msg, self.exc = msg, exc
+
+    def make_node(self, *inputs: Any, **words: Any) -> Any:
+        """The node on ``inputs``."""
+        from symdnn.compat.theano.names.user_ops import Apply
+
+        given = [as_tensor_variable(i) for i in inputs]
+        return Apply(self, given, [given[0].type()])
+
+    def do_constant_folding(self, node: Any) -> bool:
+        """Never: it is to raise when the function runs."""
+        return False
+
+    def perform(self, node: Any, inputs: Any, output_storage: Any, params: Any = None) -> None:
+        """Raise the error."""
+        raise self.exc(self.msg)
+
+
+def consider_constant_(x: Any) -> Any:
+    """Theano's op of ``consider_constant``."""
+    return DisconnectedGrad()(x)
+
+
+disconnected_grad_ = consider_constant_
+zero_grad_ = ZeroGrad()
+undefined_grad_ = UndefinedGrad()
+
+
+def zero_grads(variables: Sequence[Any]) -> list[Any]:
+    """Each variable with a gradient of zero."""
+    return [ZeroGrad()(v) for v in variables]

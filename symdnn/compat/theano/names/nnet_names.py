@@ -1,0 +1,110 @@
+"""Names of ``theano.tensor.nnet`` and its parts that symdnn's ``T.nnet`` lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn import tensor as T
+from symdnn.compat.theano.names.class_names import NAMES
+from symdnn.graph.variable import Variable
+from symdnn.ops.elementwise.activations import Sigmoid as ScalarSigmoid
+from symdnn.ops.elementwise.activations import Softplus as ScalarSoftplus
+from symdnn.ops.nn.conv_builders import conv2d_grad_wrt_inputs
+from symdnn.tensor.nnet import conv2d as abstract_conv2d
+from symdnn.tensor.nnet import (
+    crossentropy_softmax_1hot,
+    crossentropy_softmax_1hot_with_bias,
+    images2neibs,
+    logsoftmax,
+    neibs2images,
+    prepend_scalar_to_each_row,
+    sigmoid,
+    softmax,
+    ultra_fast_sigmoid,
+)
+
+__all__ = [
+    "AbstractBatchNormInference", "AbstractBatchNormTrain", "AbstractBatchNormTrainGrad",
+    "ScalarSigmoid", "ScalarSoftplus", "abstract_conv2d", "conv2d",
+    "conv2d_grad_wrt_inputs", "crossentropy_softmax_max_and_argmax_1hot",
+    "crossentropy_softmax_max_and_argmax_1hot_with_bias", "images2neibs", "logsoftmax_op",
+    "neibs2images", "prepend_0_to_each_row", "prepend_1_to_each_row", "scalar_sigmoid",
+    "scalar_softplus", "sigmoid_inplace", "softmax_graph", "softmax_op", "softmax_simplifier",
+    "ultra_fast_sigmoid_inplace",
+]  # fmt: skip
+
+AbstractBatchNormInference = NAMES["AbstractBatchNormInference"]
+AbstractBatchNormTrain = NAMES["AbstractBatchNormTrain"]
+AbstractBatchNormTrainGrad = NAMES["AbstractBatchNormTrainGrad"]
+
+softmax_op = softmax_graph = softmax
+logsoftmax_op = logsoftmax
+scalar_sigmoid = sigmoid_inplace = sigmoid
+scalar_softplus = T.nnet.softplus
+ultra_fast_sigmoid_inplace = ultra_fast_sigmoid
+
+
+def conv2d(
+    input: Any, filters: Any, input_shape: Any = None, filter_shape: Any = None,
+    border_mode: Any = "valid", subsample: Any = (1, 1), filter_flip: bool = True,
+    image_shape: Any = None, filter_dilation: Any = (1, 1), num_groups: int = 1,
+    unshared: bool = False, **old: Any,
+) -> Variable:  # fmt: skip
+    """``T.nnet.conv2d``, and that of ``T.nnet.conv``: ``imshp``, ``kshp`` and words about loops
+    are old and change nothing."""
+    input_shape = input_shape if input_shape is not None else image_shape
+    if input_shape is None and old.get("imshp") is not None:
+        shape = old["imshp"]
+        input_shape = shape if len(shape) == 4 else None
+    _ = [old.pop(w, None) for w in _OLD_WORDS.split()]
+    if old:
+        raise TypeError(f"conv2d: unexpected arguments {', '.join(old)}")
+    return T.nnet.conv2d(
+        input, filters, _shape(input_shape), _shape(filter_shape), border_mode, subsample,
+        filter_flip, filter_dilation=filter_dilation, num_groups=num_groups, unshared=unshared,
+    )  # fmt: skip
+
+
+_OLD_WORDS = """
+    imshp kshp nkern bsize dx dy unroll_batch unroll_kern unroll_patch openmp verbose version
+    direction_hint imshp_logical kshp_logical
+"""
+
+
+def _shape(shape: Any) -> Any:
+    if shape is None or isinstance(shape, Variable):
+        return shape
+    return tuple(int(d) if isinstance(d, np.integer) else d for d in shape)
+
+
+def prepend_0_to_each_row(mat: Any) -> Variable:
+    """``mat`` with a column of zeros before it."""
+    return prepend_scalar_to_each_row(np.asarray(0, T.as_tensor_variable(mat).dtype), mat)
+
+
+def prepend_1_to_each_row(mat: Any) -> Variable:
+    """``mat`` with a column of ones before it."""
+    return prepend_scalar_to_each_row(np.asarray(1, T.as_tensor_variable(mat).dtype), mat)
+
+
+def crossentropy_softmax_max_and_argmax_1hot_with_bias(
+    x: Any, b: Any, y_idx: Any, **words: Any
+) -> list[Variable]:
+    """The cross-entropy, the softmax, and the largest probability of each row with its index."""
+    loss, rows = crossentropy_softmax_1hot_with_bias(x, b, y_idx)
+    largest, index = T.max_and_argmax(rows, axis=-1)
+    return [loss, rows, largest, index]
+
+
+def crossentropy_softmax_max_and_argmax_1hot(x: Any, y_idx: Any, **words: Any) -> list[Variable]:
+    """As :func:`crossentropy_softmax_max_and_argmax_1hot_with_bias`, without a bias."""
+    loss, rows = crossentropy_softmax_1hot(x, y_idx)
+    largest, index = T.max_and_argmax(rows, axis=-1)
+    return [loss, rows, largest, index]
+
+
+def softmax_simplifier(numerators: Any, denominators: Any) -> Any:
+    """Theano's rewrite of ``exp(x) / exp(x).sum(1)``, which the compiler has."""
+    return numerators, denominators

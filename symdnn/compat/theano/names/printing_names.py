@@ -1,0 +1,55 @@
+"""Names of ``theano.printing`` and ``theano.d3viz``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn import printing
+from symdnn.graph.variable import Variable
+from symdnn.printing.graph_page import graph_page
+from symdnn.printing.picture import pydotprint as _pydotprint
+
+__all__ = [
+    "d3viz", "d3write", "debugprint", "pp", "pprint", "pydot_imported", "pydotprint",
+    "pydotprint_variables", "var_descriptor",
+]  # fmt: skip
+
+pydot_imported, pydot_imported_msg = True, ""
+pprint, pp = printing.pprint, printing.pprint
+
+
+def debugprint(obj: Any, *args: Any, **words: Any) -> Any:
+    """``theano.printing.debugprint``: :func:`symdnn.dprint`, of lists too."""
+    for old in ("ids", "stop_on_name", "done", "used_ids", "used_names", "print_view_map"):
+        words.pop(old, None)
+    return printing.debugprint(obj, *args, **words)
+
+
+def pydotprint(fct: Any, outfile: Any = None, *args: Any, **words: Any) -> Any:
+    """``theano.printing.pydotprint``: :func:`symdnn.printing.pydotprint`; words that say how
+    GraphViz is to draw change nothing."""
+    return _pydotprint(fct, outfile or "symdnn.svg")
+
+
+def pydotprint_variables(
+    vars: Any, outfile: Any = "variables.svg", *args: Any, **words: Any
+) -> Any:
+    """The picture of an expression."""
+    return _pydotprint(vars, outfile)
+
+
+def d3viz(fct: Any, outfile: str, *args: Any, **words: Any) -> None:
+    """``theano.d3viz.d3viz``: :func:`symdnn.printing.graph_page`."""
+    graph_page(fct, outfile)
+
+
+def d3write(fct: Any, path: str, *args: Any, **words: Any) -> None:
+    """A page of a graph in a file."""
+    graph_page(fct, path)
+
+
+def var_descriptor(obj: Any, *args: Any, **words: Any) -> str:
+    """An expression as text."""
+    found: Sequence[Variable] | Variable = obj
+    return str(printing.pprint(found))

@@ -1,0 +1,224 @@
+"""Names of ``theano.scalar``: scalar types, and elementwise ops of a program's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn import tensor as T
+from symdnn.compat.theano.names.class_names import OpName
+from symdnn.compat.theano.names.user_ops import Apply, Op
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Host
+from symdnn.graph.op import Op as SymdnnOp
+from symdnn.graph.type import DTYPES, TensorType
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.dtype import upcast as _upcast
+from symdnn.ops.elemwise import Elemwise, apply_elemwise
+from symdnn.ops.elementwise import arithmetic, comparison, math, rounding, special
+
+__all__ = [
+    "BinaryScalarOp", "Composite", "Scalar", "ScalarOp", "UnaryScalarOp", "as_scalar", "bool",
+    "complex64", "complex128", "discrete_types", "elementwise", "float16", "float32", "float64",
+    "float_types", "get_scalar_type", "int8", "int16", "int32", "int64", "same_out",
+    "same_out_float_only", "uint8", "uint16", "uint32", "uint64", "upcast", "upcast_out",
+    "upgrade_to_float", "upgrade_to_float_no_complex",
+]  # fmt: skip
+
+bool, int8, int16, int32, int64 = (
+    TensorType(d) for d in ("bool", "int8", "int16", "int32", "int64")
+)
+uint8, uint16, uint32, uint64 = (TensorType(d) for d in ("uint8", "uint16", "uint32", "uint64"))
+float16, float32, float64 = (TensorType(d) for d in ("float16", "float32", "float64"))
+complex64, complex128 = TensorType("complex64"), TensorType("complex128")
+discrete_types = (bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64)
+int_types, uint_types = discrete_types[1:5], discrete_types[5:]
+float_types, complex_types = (float16, float32, float64), (complex64, complex128)
+continuous_types = float_types + complex_types
+all_types = discrete_types + continuous_types
+discrete_dtypes = tuple(t.dtype for t in discrete_types)
+#: The parts that a composed scalar op can't be made of are named by what T has.
+COMPOSITE = "write the expression with T: elementwise ops are fused by the compiler"
+
+
+def Scalar(dtype: str) -> TensorType:
+    """The type of a number: a tensor of no dimensions."""
+    return TensorType(dtype)
+
+
+get_scalar_type = Scalar
+
+
+def upcast(dtype: Any, *dtypes: Any) -> str:
+    """The dtype of arithmetic on these dtypes, by the flags ``floatX`` and ``cast_policy``."""
+    return _upcast(*(TensorType(d).dtype for d in (dtype, *dtypes)))
+
+
+def as_scalar(x: Any, name: str | None = None) -> Variable:
+    """``x`` as a variable of no dimensions."""
+    v = as_variable(x, name)
+    if v.ndim:
+        raise TypeError(f"as_scalar: {v} has {v.ndim} dimensions")
+    return v
+
+
+constant = as_scalar
+
+
+def same_out(*types: Any) -> tuple[Any, ...]:
+    """The output has the type of the first input."""
+    return (types[0],)
+
+
+same_out_nocomplex = same_out_float_only = same_out
+identity_types = same_out
+
+
+def upcast_out(*types: Any) -> tuple[Any, ...]:
+    """The output has the dtype to which the inputs' are promoted."""
+    return (TensorType(_upcast(*(t.dtype for t in types))),)
+
+
+def upgrade_to_float(*types: Any) -> tuple[Any, ...]:
+    """As :func:`upcast_out`; ints become floats: float32 of at most 16 bits, else float64."""
+    wide = TensorType(_upcast(*(t.dtype for t in types)))
+    if wide.is_discrete:
+        return (float32 if wide.numpy.itemsize <= 2 else float64,)
+    return (wide,)
+
+
+upgrade_to_float_no_complex = upgrade_to_float64 = upgrade_to_float
+
+
+class ScalarOp(Op):
+    """Theano's base of scalar ops: ``impl`` computes numbers, ``grad`` is elementwise.
+
+    An instance applies to tensors, as ``Elemwise`` of it does.
+    """
+
+    abstract: ClassVar[Any] = True
+    nin = -1
+    nout = 1
+
+    def __init__(self, output_types_preference: Any = None, name: str | None = None) -> None:
+        self.name = name
+        if output_types_preference is not None:
+            self.output_types_preference = output_types_preference
+
+    def impl(self, *inputs: Any) -> Any:
+        """The result for numbers (or arrays)."""
+        raise NotImplementedError(f"{type(self).__name__}.impl")
+
+    def output_types(self, types: Sequence[Any]) -> Any:
+        """The types of the outputs from those of the inputs."""
+        return getattr(self, "output_types_preference", upcast_out)(*types)
+
+    def make_node(self, *inputs: Any, **words: Any) -> Any:
+        """The elementwise node on tensors."""
+        from symdnn.ops.elemwise import broadcast_static, pad_left
+
+        given = [as_variable(i) for i in inputs]
+        if self.nin >= 0 and len(given) != self.nin:
+            raise TypeError(f"{self}: wanted {self.nin} inputs, got {len(given)}")
+        ndim = max((v.ndim for v in given), default=0)
+        given = [pad_left(v, ndim) for v in given]
+        shape = broadcast_static(self, [v.type for v in given])
+        scalars = [TensorType(v.dtype) for v in given]
+        return Apply(
+            self, given, [TensorType(t.dtype, shape)() for t in self.output_types(scalars)]
+        )
+
+    def perform(self, node: Any, inputs: Any, output_storage: Any, params: Any = None) -> None:
+        """``impl`` of each element."""
+        function = np.frompyfunc(self.impl, len(inputs), self.nout)
+        found = function(*inputs)
+        results = found if self.nout > 1 else (found,)
+        for cell, value, output in zip(output_storage, results, node.outputs):
+            cell[0] = np.asarray(value).astype(output.type.numpy)
+
+    def shapes(self, types: Any, shapes: Any, host: Host) -> Sequence[Shape] | None:
+        from symdnn.ops.elemwise import broadcast_dims
+
+        return [broadcast_dims(self, types, shapes)] * self.nout
+
+    def vjp(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        from symdnn.ops.elemwise import unbroadcast
+
+        grads = super().vjp(inputs, outputs, cotangents)
+        return [None if g is None else unbroadcast(g, v) for v, g in zip(inputs, grads)]
+
+    def __str__(self) -> str:
+        return getattr(self, "name", None) or type(self).__name__
+
+    def __eq__(self, other: object) -> Any:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+class UnaryScalarOp(ScalarOp):
+    """A scalar op of one operand."""
+
+    abstract: ClassVar[Any] = True
+    nin = 1
+
+
+class BinaryScalarOp(ScalarOp):
+    """A scalar op of two operands."""
+
+    abstract: ClassVar[Any] = True
+    nin = 2
+
+
+class Composite:
+    """Theano's op of a fused expression."""
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        raise TypeError(f"scalar.Composite is not offered; {COMPOSITE}")
+
+
+def elementwise(scalar_op: Any) -> Callable[..., Any]:
+    """What ``Elemwise(scalar_op)`` makes: a function of tensors."""
+    if callable(scalar_op):
+        return scalar_op  # type: ignore[no-any-return]
+    raise TypeError(f"Elemwise: {scalar_op!r} is no scalar op")
+
+
+_CLASSES = (arithmetic, comparison, math, rounding, special)
+_OLD = {
+    "Add": "Add", "Second": "Fill", "TrueDiv": "TrueDiv", "LT": "Lt", "GT": "Gt", "LE": "Le",
+    "GE": "Ge", "EQ": "Eq", "NEQ": "Neq", "AND": "And", "OR": "Or", "XOR": "Xor",
+    "ScalarMaximum": "Maximum", "ScalarMinimum": "Minimum", "IsNan": "IsNan", "IsInf": "IsInf",
+}  # fmt: skip
+
+
+@cache
+def _stand_in(name: str, kind: type[Elemwise]) -> OpName:
+    """Theano's scalar class ``name``: an instance, of any arguments, is the function of tensors."""
+    path = f"{kind.__module__.removeprefix('symdnn.ops.')}.{kind.__name__}"
+
+    def function(*operands: Any) -> Variable:
+        return apply_elemwise(kind(), *operands)
+
+    body = {"targets": (path,), "maker": lambda *args, **words: function, "abstract": True}
+    return OpName(name, (SymdnnOp,), body)
+
+
+def __getattr__(name: str) -> Any:
+    """``exp``, ``add``, ...: the functions of T; ``Exp``, ``Add``, ...: the classes of ops."""
+    if name[:1].isupper():
+        for module in _CLASSES:
+            found = getattr(module, _OLD.get(name, name), None)
+            if isinstance(found, type) and issubclass(found, Elemwise):
+                return _stand_in(name, found)
+    function = {"identity": "tensor_copy", "second": "fill"}.get(name, name)
+    found = None if name.startswith("_") else getattr(T, function, None)
+    if callable(found):
+        return found
+    if name in DTYPES:
+        return TensorType(name)
+    raise AttributeError(name)

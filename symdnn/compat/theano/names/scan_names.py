@@ -1,0 +1,141 @@
+"""Names of ``theano.scan_module`` and its parts, and of ``theano.ifelse``."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from symdnn.compat.theano.names.compile_names import rebuild_collect_shared
+from symdnn.graph.clone import clone
+from symdnn.graph.same import equal_computations
+from symdnn.graph.traverse import graph_inputs
+from symdnn.graph.variable import Shared, Variable
+from symdnn.ops.control import scan_builder
+from symdnn.ops.control.control import IfElse, ifelse
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.control.scan_builder import OrderedUpdates, until
+from symdnn.tensor import as_tensor_variable, get_scalar_constant_value
+
+__all__ = [
+    "IfElse", "OrderedUpdates", "Scan", "clone", "equal_computations", "expand_empty", "foldl",
+    "foldr",
+    "get_scalar_constant_value", "get_updates_and_outputs", "ifelse",
+    "infer_shape", "isNaN_or_Inf_or_None",
+    "map", "map_variables", "rebuild_collect_shared", "reduce", "safe_new", "scan",
+    "scan_checkpoints", "traverse", "until",
+]  # fmt: skip
+
+
+def scan(
+    fn: Any, sequences: Any = None, outputs_info: Any = None, non_sequences: Any = None,
+    n_steps: Any = None, truncate_gradient: int = -1, go_backwards: bool = False, mode: Any = None,
+    name: str | None = None, profile: bool = False, allow_gc: Any = None, strict: bool = False,
+    return_list: bool = False, **old: Any,
+) -> Any:  # fmt: skip
+    """``theano.scan``: :func:`symdnn.scan`; ``outputs`` and ``info`` are old names."""
+    if "outputs" in old:
+        outputs_info = old.pop("outputs")
+    if "options" in old:
+        old.pop("options")
+    if old:
+        raise TypeError(f"scan() got unexpected arguments {', '.join(old)}")
+    return scan_builder.scan(
+        fn, sequences, outputs_info, non_sequences, n_steps, truncate_gradient, go_backwards, mode,
+        name, bool(profile), allow_gc, strict, return_list,
+    )  # fmt: skip
+
+
+map, reduce = scan_builder.map, scan_builder.reduce
+foldl, foldr = scan_builder.foldl, scan_builder.foldr
+
+
+def scan_checkpoints(
+    fn: Any, sequences: Any = (), outputs_info: Any = None, non_sequences: Any = (),
+    name: str = "checkpointscan_fn", n_steps: Any = None, save_every_N: int = 10,
+    padding: bool = True,
+) -> Any:  # fmt: skip
+    """Theano's scan that keeps every ``save_every_N``-th state for the gradient.
+
+    Here the loop of the gradient keeps what it needs; the results are those of :func:`scan`, of
+    which Theano's returns each ``save_every_N``-th, the last one included.
+    """
+    outputs, updates = scan_builder.scan(
+        fn, list(sequences) if isinstance(sequences, list | tuple) else [sequences], outputs_info,
+        non_sequences, n_steps, name=name,
+    )  # fmt: skip
+    step = slice(save_every_N - 1, None, save_every_N)
+    if isinstance(outputs, list):
+        return [o[step] for o in outputs], updates
+    return outputs[step], updates
+
+
+def safe_new(x: Any, tag: str = "", dtype: Any = None) -> Variable:
+    """A new variable of the type of ``x``, with ``tag`` after its name."""
+    v = as_tensor_variable(x)
+    new = (v if dtype is None else v.astype(dtype)).type()
+    new.name = (v.name or "") + tag if v.name else None
+    return new  # type: ignore[no-any-return]
+
+
+def traverse(out: Any, x: Any, x_copy: Any, d: dict[Any, Any], visited: Any = None) -> Any:
+    """Theano's inner function for copies between devices: nothing to do here."""
+    return d
+
+
+def expand_empty(tensor_var: Variable, size: Any) -> Variable:
+    """``tensor_var`` with ``size`` rows of zeros after it."""
+    from symdnn import tensor as T
+
+    if isinstance(size, int) and size == 0:
+        return tensor_var
+    rest = [tensor_var.shape[i] for i in range(1, tensor_var.ndim)]
+    return T.join(0, tensor_var, T.zeros((size, *rest), tensor_var.dtype))
+
+
+def get_updates_and_outputs(ls: Any) -> Any:
+    """What a step returned as ``(condition, outputs, updates)``."""
+    items = list(ls) if isinstance(ls, list | tuple) else [ls]
+    condition, updates = None, OrderedDict[Any, Any]()
+    outputs: list[Any] = []
+    for item in items:
+        if isinstance(item, until):
+            condition = item
+        elif isinstance(item, dict):
+            updates.update(item)
+        elif isinstance(item, list | tuple):
+            pairs = all(isinstance(p, tuple) and isinstance(p[0], Shared) for p in item)
+            if item and pairs:
+                updates.update(item)
+            else:
+                outputs += item
+        else:
+            outputs.append(item)
+    return condition, outputs, updates
+
+
+def isNaN_or_Inf_or_None(x: Any) -> bool:
+    """Whether ``x`` is None, or not finite."""
+    import numpy as np
+
+    return x is None or (not isinstance(x, Variable | str) and not bool(np.all(np.isfinite(x))))
+
+
+def infer_shape(outs: Any, inputs: Any, input_shapes: Any) -> list[Any]:
+    """The shapes of ``outs`` as variables."""
+    return [tuple(o.shape[i] for i in range(o.ndim)) for o in outs]
+
+
+def map_variables(replacer: Any, graphs: Any, additional_inputs: Any = ()) -> list[Any]:
+    """``graphs`` with each variable ``v`` replaced by ``replacer(v)``, inputs first."""
+    from symdnn.graph.traverse import ancestors
+
+    done: dict[Variable, Variable] = {}
+    for v in ancestors(graphs):
+        (seen,) = clone([v], done, strict=False)
+        new = replacer(seen)
+        if new is not seen:
+            done[v] = as_tensor_variable(new)
+    return clone(list(graphs), done, strict=False)  # type: ignore[no-any-return]
+
+
+inputs = graph_inputs

@@ -1,0 +1,142 @@
+"""Types of Theano that are no tensors, and the base class of a program's own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.variable import Constant, Shared, Variable
+
+__all__ = [
+    "DisconnectedType", "Generic", "NullType", "SharedObject", "SharedVariable", "TensorConstant",
+    "TensorSharedVariable", "TensorVariable", "disconnected_type", "generic",
+    "grad_not_implemented", "grad_undefined", "null_type",
+]  # fmt: skip
+
+
+class _Marker(Type):
+    """A type without values."""
+
+    def __call__(self, name: str | None = None) -> Variable:
+        """A variable of this type."""
+        return Variable(self, name)
+
+    make_variable = __call__
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+
+class DisconnectedType(_Marker):
+    """The type of a gradient that does not exist, since the input has no influence."""
+
+
+class NullType(_Marker):
+    """The type of a gradient that is undefined; ``why_null`` says why."""
+
+    def __init__(self, why_null: str = "(no explanation given)") -> None:
+        self.why_null = why_null
+
+
+class Generic(_Marker):
+    """The type of any Python object (``theano.generic``)."""
+
+
+disconnected_type, null_type, generic = DisconnectedType(), NullType(), Generic()
+
+
+def grad_undefined(op: Any, x_pos: int, x: Any, comment: str = "") -> Variable:
+    """What ``grad`` of an op returns for an input whose gradient does not exist."""
+    return NullType(f"{op}: the gradient of input {x_pos} ({x}) is undefined. {comment}")()
+
+
+def grad_not_implemented(op: Any, x_pos: int, x: Any, comment: str = "") -> Variable:
+    """What ``grad`` of an op returns for an input whose gradient is not written."""
+    return NullType(f"{op}: the gradient of input {x_pos} ({x}) is not implemented. {comment}")()
+
+
+class SharedObject(Variable):
+    """What ``theano.shared`` makes of an object that is no array: a holder of a Python object.
+
+    Programs keep such objects in it; a compiled function can't read it.
+    """
+
+    def __init__(self, value: Any, name: str | None = None) -> None:
+        super().__init__(generic, name)
+        self.object = value
+
+    def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
+        """The object: a deep copy unless ``borrow``."""
+        return self.object if borrow else copy.deepcopy(self.object)
+
+    def set_value(self, new_value: Any, borrow: bool = False) -> None:
+        """Replace the object."""
+        self.object = new_value if borrow else copy.deepcopy(new_value)
+
+
+class _Any(type):
+    """A class with instances made by symdnn: those for which ``holds`` is true."""
+
+    holds: Callable[[Any], bool]
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return cls.holds(value) if "holds" in vars(cls) else type.__instancecheck__(cls, value)
+
+
+def _is_plain(v: object) -> bool:
+    return isinstance(v, Variable) and isinstance(v.type, TensorType)
+
+
+class TensorVariable(Variable, metaclass=_Any):
+    """Theano's class of variables. Every tensor variable of symdnn is an instance.
+
+    A subclass is made by Theano's arguments ``(type, owner, index, name)``.
+    """
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a tensor variable, and neither constant nor shared."""
+        return _is_plain(v) and not isinstance(v, Constant | Shared)
+
+    def __init__(
+        self, type: Any, owner: Any = None, index: int | None = None, name: str | None = None
+    ) -> None:
+        super().__init__(type, name, owner, index)
+
+
+class TensorConstant(Constant, metaclass=_Any):
+    """Theano's class of constants. Every constant of symdnn is an instance."""
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a constant."""
+        return isinstance(v, Constant)
+
+    def __new__(cls, type: Any, data: Any, name: str | None = None) -> Any:
+        return Constant(type.filter(data), name)
+
+
+class SharedVariable(Shared, metaclass=_Any):
+    """Theano's class of shared variables. Every one of symdnn is an instance."""
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a shared variable."""
+        return isinstance(v, Shared)
+
+
+class TensorSharedVariable(SharedVariable):
+    """Theano's class of shared tensors. Every shared variable of symdnn is an instance."""
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a shared variable of an array."""
+        return isinstance(v, Shared)

@@ -1,0 +1,315 @@
+"""``theano.config``: symdnn's flags under Theano's names, with Theano's defaults.
+
+A flag that symdnn has is symdnn's own: reading and assigning it here or in ``symdnn.config`` is the
+same. A flag that means nothing to symdnn keeps what a program assigns to it.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import os
+import shlex
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ContextDecorator
+from pathlib import Path
+from typing import Any
+
+from symdnn.config import ChangeFlags as _Block
+from symdnn.config import config as flags
+from symdnn.disk.regular import read_regular
+from symdnn.errors import ConfigError
+from symdnn.flags import FLAGS, WITHOUT_MEANING
+
+__all__ = [
+    "AddConfigVar", "BoolParam", "ChangeFlags", "ConfigParam", "EnumStr", "FloatParam",
+    "IntParam", "StrParam", "TheanoConfig", "TheanoConfigWarning", "change_flags", "config",
+]  # fmt: skip
+
+#: Theano's defaults where symdnn's differ.
+DEFAULTS = {"floatX": "float64", "cast_policy": "custom", "device": "cpu"}
+
+_FALSE = """
+    openmp force_device gpuarray.single_stream scan.debug cmodule.debug cmodule.warn_no_version
+    nocleanup profiling.ignore_first_call experimental.local_alloc_elemwise
+    experimental.unpickle_gpu_on_cpu lib.amdlibm reoptimize_unpickled_function conv.assert_shape
+    nvcc.fastmath magma.enabled scan.allow_gc print_global_stats
+"""
+_TRUE = """
+    allow_gc scan.allow_output_prealloc unpickle_function pickle_test_value check_input vm.lazy
+    cache_optimizations blas.check_openmp cmodule.preload_cache cmodule.remove_gxx_opt
+    DebugMode.check_c tensor.local_elemwise_fusion gpu.local_elemwise_fusion
+"""
+#: Theano's defaults of flags that mean nothing to symdnn; all others are "".
+_MEANINGLESS: dict[str, Any] = {
+    **dict.fromkeys(_FALSE.split(), False),
+    **dict.fromkeys(_TRUE.split(), True),
+    "linker": "cvm", "openmp_elemwise_minsize": 200000, "gpuarray.preallocate": 0.0,
+    "lib.cnmem": 0.0, "int_division": "int", "compute_test_value_opt": "off",
+    "gpuarray.sched": "default", "on_shape_error": "warn", "traceback.compile_limit": 0,
+    "compile.timeout": 120, "compile.wait": 5, "numpy.seterr_all": "ignore",
+    "tensor.cmp_sloppy": 0, "metaopt.verbose": 0, "optdb.max_use_ratio": 8.0,
+    "optdb.position_cutoff": float("inf"), "cycle_detection": "regular",
+    "profiling.n_apply": 20, "profiling.n_ops": 20, "profiling.min_memory_size": 1024,
+    "profiling.min_peak_memory": False, "profiling.destination": "stderr", "cxx": "",
+}  # fmt: skip
+
+
+class TheanoConfigWarning(UserWarning):
+    """A flag of ``THEANO_FLAGS`` or ``.theanorc`` that does not exist, as Theano warns of it."""
+
+
+class _Section:
+    """The flags under a prefix: ``theano.config.dnn.conv``."""
+
+    def __init__(self, owner: TheanoConfig, prefix: str) -> None:
+        object.__setattr__(self, "_owner", owner)
+        object.__setattr__(self, "_prefix", prefix)
+
+    _owner: TheanoConfig
+    _prefix: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._owner.read(self._prefix + name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._owner.write(self._prefix + name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._owner.forget(self._prefix + name)
+
+    def __dir__(self) -> list[str]:
+        rest = [n.removeprefix(self._prefix) for n in self._owner.names() if
+                n.startswith(self._prefix)]  # fmt: skip
+        return sorted({r.partition(".")[0] for r in rest})
+
+
+class TheanoConfig(_Section):
+    """``theano.config``.
+
+    Unknown flags raise ``AttributeError``, wrong values ``ValueError``, as in Theano.
+    """
+
+    _own: dict[str, Any]
+    _device: str
+
+    def __init__(self) -> None:
+        super().__init__(self, "")
+        object.__setattr__(self, "_own", {})
+        object.__setattr__(self, "_device", "cpu")
+
+    # -- reading and assigning ----------------------------------------------------------------
+
+    def read(self, name: str) -> Any:
+        """The value of a flag, or the group of flags of that name."""
+        if name in self._own:
+            return self._own[name]
+        if name in _MEANINGLESS:
+            return _MEANINGLESS[name]
+        if name == "device":
+            # Theano's word: where functions run by default. A program that set "gpu" reads "gpu".
+            device = "cpu" if flags.device == "auto" else str(flags.device)
+            return self._device if self._device.replace("gpu", "cuda") == device else device
+        if name == "compiledir":
+            return flags.base_compiledir
+        if name in FLAGS:
+            return flags.get(name)
+        if any(n.startswith(name + ".") for n in self.names()):
+            return _Section(self, name + ".")
+        if name in WITHOUT_MEANING:
+            return ""
+        raise AttributeError(f"theano.config has no flag {name!r}")
+
+    def write(self, name: str, value: Any) -> None:
+        """Assign a flag, for all threads."""
+        for each, setting in self.translated(name, value).items():
+            if each in FLAGS:
+                flags.set(each, setting)
+            else:
+                self._own[each] = setting
+
+    def forget(self, name: str) -> None:
+        """Undo the last assignment."""
+        if name in FLAGS:
+            flags.undo(name)
+        else:
+            self._own.pop(name, None)
+
+    def names(self) -> Iterator[str]:
+        """The names of all flags."""
+        yield from FLAGS
+        yield from WITHOUT_MEANING
+        yield from self._own
+
+    def add(self, name: str, default: Any) -> None:
+        """A flag of the program's own (``AddConfigVar``), unless it was set already."""
+        if name not in FLAGS:
+            self._own.setdefault(name, default)
+
+    def translated(self, name: str, value: Any) -> dict[str, Any]:
+        """The flags and values that an assignment of Theano's means."""
+        if name in ("device", "init_gpu_device") and isinstance(value, str):
+            if value.startswith("opencl"):
+                raise ConfigError(f"device={value!r}: GPUs other than NVIDIA's are not offered")
+            device = value.replace("gpu", "cuda") or "cpu"
+            if name == "device":
+                object.__setattr__(self, "_device", value)
+            return {"device": device} if name == "device" else {name: value}
+        if name == "mode" and value == "ProfileMode":
+            return {"mode": "Mode", "profile": True}
+        if name == "dnn.conv.algo_bwd" or name in FLAGS:
+            return {name: value}
+        if name in WITHOUT_MEANING or name in self._own or name in _MEANINGLESS:
+            return {name: _parsed(value) if isinstance(value, str) else value}
+        raise AttributeError(f"theano.config has no flag {name!r}")
+
+    def change_flags(self, changes: Mapping[str, Any] | None = None, **more: Any) -> ChangeFlags:
+        """As ``theano.change_flags``."""
+        return ChangeFlags(changes, **more)
+
+    # -- where values come from ---------------------------------------------------------------
+
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Theano's defaults where nothing set a flag, then ``.theanorc`` and ``THEANO_FLAGS``."""
+        for name, value in DEFAULTS.items():
+            if flags.setting(name) is None:
+                flags.set(name, value)
+        for path in _files(environment):
+            for name, value in _of_file(path):
+                self._set_from(name, value, str(path))
+        for name, value in _of_text(environment.get("THEANO_FLAGS", "")):
+            self._set_from(name, value, "THEANO_FLAGS")
+
+    def _set_from(self, name: str, value: str, origin: str) -> None:
+        try:
+            self.write(name, value)
+        except AttributeError:
+            self._own[name] = _parsed(value)  # it may be a flag that the program adds
+            text = f"{origin}: theano.config has no flag {name!r}"
+            warnings.warn(text, TheanoConfigWarning, stacklevel=4)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _files(environment: Mapping[str, str]) -> list[Path]:
+    named = environment.get("THEANORC")
+    if named is None:
+        home = environment.get("HOME")
+        return [] if home is None else [p for p in [Path(home) / ".theanorc"] if p.is_file()]
+    paths = [Path(os.path.expanduser(n)) for n in named.split(os.pathsep) if n]
+    return [p for p in paths if p.is_file()]  # as Theano, which skips what does not exist
+
+
+def _of_file(path: Path) -> Iterator[tuple[str, str]]:
+    parser = configparser.ConfigParser(interpolation=None, strict=False, default_section="")
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # floatX keeps its X
+    try:
+        parser.read_string(read_regular(path, 1 << 20).decode(), str(path))
+    except (OSError, UnicodeDecodeError, configparser.Error) as why:
+        raise ConfigError(f"{path} can't be read: {why}") from why
+    for section in parser.sections():
+        for key, value in parser.items(section):
+            yield (key if section == "global" else f"{section}.{key}"), value
+
+
+def _of_text(text: str) -> Iterator[tuple[str, str]]:
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = ",", True, ""
+    for item in lexer:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"THEANO_FLAGS: {item!r} has no '=': wanted name=value,name=value")
+        yield name.strip(), value.strip()
+
+
+class ChangeFlags(ContextDecorator):
+    """``theano.change_flags``: other values within a ``with`` block or a decorated function."""
+
+    def __init__(self, changes: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        settings: dict[str, Any] = {}
+        for name, value in {**(changes or {}), **more}.items():
+            settings |= config.translated(name, value)
+        self._flags = {n: v for n, v in settings.items() if n in FLAGS}
+        self._own = {n: v for n, v in settings.items() if n not in FLAGS}
+        self._open: list[tuple[_Block, dict[str, Any]]] = []
+
+    def __enter__(self) -> None:
+        block = flags.change_flags(self._flags)
+        block.__enter__()
+        self._open.append((block, {n: config.read(n) for n in self._own}))
+        config._own.update(self._own)
+
+    def __exit__(self, *error: object) -> None:
+        block, before = self._open.pop()
+        config._own.update(before)
+        block.__exit__(*error)
+
+
+config = TheanoConfig()
+
+
+# -- a program's own flags: ``theano.configparser`` --------------------------------------------
+
+
+class ConfigParam:
+    """The default of a program's own flag, for :func:`AddConfigVar`."""
+
+    def __init__(self, default: Any = None, *words: Any, **more: Any) -> None:
+        self.default = default() if callable(default) else default
+
+
+class EnumStr(ConfigParam):
+    """A flag of some words; the first is the default."""
+
+
+class StrParam(ConfigParam):
+    """A flag of text."""
+
+
+class IntParam(ConfigParam):
+    """A flag of an integer."""
+
+
+class FloatParam(ConfigParam):
+    """A flag of a number."""
+
+
+class BoolParam(ConfigParam):
+    """A flag that is true or false."""
+
+
+def AddConfigVar(
+    name: str, doc: str, configparam: Any, root: Any = None, in_c_key: bool = True
+) -> None:
+    """Add a flag ``name`` of the program's own; a value from ``THEANO_FLAGS`` is kept."""
+    config.add(name, getattr(configparam, "default", configparam))
+
+
+change_flags, THEANO_FLAGS = ChangeFlags, os.environ.get("THEANO_FLAGS", "")
+
+
+class _Named:
+    """A flag as ``_config_var_list`` has it: its name, and descriptor methods for its value."""
+
+    def __init__(self, fullname: str) -> None:
+        self.fullname = fullname
+
+    def __get__(self, *owner: Any) -> Any:
+        return config.read(self.fullname)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        config.write(self.fullname, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_config_var_list":  # what programs look flags up in
+        return [_Named(n) for n in config.names()]
+    raise AttributeError(name)

@@ -1,0 +1,75 @@
+"""``theano.config``: symdnn's flags, Theano's that mean nothing here, a program's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from symdnn.compat.theano import settings
+from symdnn.config import config as flags
+from symdnn.errors import ConfigError
+
+
+def test_one_flag_by_both_names(theano):
+    with flags.change_flags(floatX="float64"):
+        theano.config.floatX = "float32"
+        assert flags.floatX == "float32" == theano.config.floatX
+        with pytest.raises(ValueError, match="float33"):
+            theano.config.floatX = "float33"
+    with pytest.raises(AttributeError, match="no flag 'no_such'"):
+        theano.config.no_such = 1
+    with pytest.raises(AttributeError, match="no flag 'no_such'"):
+        getattr(theano.config, "no_such")  # noqa: B009
+
+
+def test_flags_without_meaning_keep_what_is_assigned(theano, recwarn):
+    assert (theano.config.openmp, theano.config.linker, theano.config.allow_gc) == (
+        False, "cvm", True,
+    )  # fmt: skip
+    theano.config.gcc.cxxflags = "-O1"
+    theano.config.allow_gc = False
+    theano.config.warn.subtensor_merge_bug = False
+    assert (theano.config.gcc.cxxflags, theano.config.allow_gc) == ("-O1", False)
+    assert not recwarn.list
+    assert "subtensor_merge_bug" in dir(theano.config.warn)
+
+
+def test_changes_in_a_block_or_a_function(theano):
+    words = {"floatX": "float32", "dnn.conv.algo_fwd": "none", "allow_gc": False}
+
+    @theano.change_flags(**words)
+    def inside():
+        return theano.config.floatX, theano.config.dnn.conv.algo_fwd, theano.config.allow_gc
+
+    assert inside() == ("float32", "none", False)
+    assert theano.config.floatX == "float64"
+    assert theano.config.allow_gc
+    with theano.configparser.change_flags({"compute_test_value": "raise"}):
+        assert flags.compute_test_value == "raise"
+
+
+def test_flags_of_the_program(theano):
+    from theano.configparser import AddConfigVar, EnumStr, IntParam
+
+    AddConfigVar("my.depth", "how deep", IntParam(3), in_c_key=False)
+    AddConfigVar("my.mode", "which", EnumStr("fast", "slow"))
+    assert (theano.config.my.depth, theano.config.my.mode) == (3, "fast")
+    theano.config.my.depth = 4
+    assert theano.config.my.depth == 4
+
+
+def test_devices_by_theanos_words(theano):
+    with flags.change_flags(device="cpu"):
+        theano.config.device = "gpu1"
+        assert (theano.config.device, flags.device) == ("gpu1", "cuda1")
+        flags.device = "cpu"
+        assert theano.config.device == "cpu"
+        with pytest.raises(ConfigError, match="NVIDIA"):
+            theano.config.device = "opencl0:0"
+
+
+def test_a_text_of_flags():
+    text = "a=b,gcc.cxxflags='-a, -b',c.d=1"
+    found = list(settings._of_text(text))
+    assert found == [("a", "b"), ("gcc.cxxflags", "-a, -b"), ("c.d", "1")]
+    with pytest.raises(ConfigError, match="has no '='"):
+        list(settings._of_text("floatX"))
