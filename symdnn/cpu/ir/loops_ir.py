@@ -23,11 +23,13 @@ from symdnn.ops.core.scalar import ScalarProgram
 
 __all__ = [
     "HEAD",
+    "MIN_COST_TO_INTERLEAVE",
     "LoopOperand",
     "data_of",
     "elementwise_ir",
     "exponential_module",
     "inner",
+    "interleaved",
     "next_task",
     "renamed",
     "word",
@@ -100,7 +102,7 @@ def elementwise_ir(
         "}",
         *(
             interleaved(4 if ndim == 1 else 2)
-            if program.cost >= _MIN_COST_TO_INTERLEAVE
+            if program.cost >= MIN_COST_TO_INTERLEAVE
             else METADATA
         ),
     ]
@@ -169,7 +171,7 @@ METADATA = [
 
 
 #: Loops of programs with at least this cost (in additions) are unrolled over several vectors.
-_MIN_COST_TO_INTERLEAVE = 20
+MIN_COST_TO_INTERLEAVE = 20
 
 
 def interleaved(count: int) -> list[str]:
