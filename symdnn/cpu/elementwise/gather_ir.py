@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
+    COPY_ROW,
     METADATA,
     THREADS,
     LoopOperand,
@@ -78,8 +79,7 @@ def gather_ir(plan: GatherPlan) -> str:
     """The module of ``kernel``."""
     rows = _GatherBuilder(plan)
     rows.loops()
-    copy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-    return "\n".join([copy, *THREADS, *rows.lines, *next_task("task"), *METADATA]) + "\n"
+    return "\n".join([*COPY_ROW, *THREADS, *rows.lines, *next_task("task"), *METADATA]) + "\n"
 
 
 class _GatherBuilder(LoopBuilder):
@@ -193,10 +193,7 @@ class _GatherBuilder(LoopBuilder):
         bits = 8 * int(numpy_dtype(plan.indexed.dtype).itemsize)
         if plan.copies_rows:
             nbytes = self.affine(count, bits // 8)
-            self.put(
-                f"call void @llvm.memcpy.p0.p0.i64(ptr {begun['y']}, ptr {base}, i64 {nbytes}, "
-                "i1 false)"
-            )
+            self.put(f"call void @copy_row(ptr {begun['y']}, ptr {base}, i64 {nbytes})")
             self._report(wrong)
             return
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import ACCESS, COPY_ROW, METADATA, THREADS, data_of, next_task, word
 from symdnn.cpu.ir.program_ir import LoopBuilder
 
 __all__ = ["Move", "MovePlan", "move_words", "moves_ir"]
@@ -55,8 +55,7 @@ def moves_ir(plan: MovePlan) -> str:
     """The module of ``kernel``."""
     rows = _MoveBuilder(plan)
     rows.loops()
-    copy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-    return "\n".join([copy, *THREADS, *rows.lines, *next_task("task"), *METADATA]) + "\n"
+    return "\n".join([*COPY_ROW, *THREADS, *rows.lines, *next_task("task"), *METADATA]) + "\n"
 
 
 class _MoveBuilder(LoopBuilder):
@@ -86,12 +85,12 @@ class _MoveBuilder(LoopBuilder):
                 self._fill(f"%a{move.source}.value", target, move.count, f"%m{i}.n")
                 continue
             source = self.bytes_at(begun[move.source], f"%m{i}.from")
-            nbytes: str | int = move.count * plan.itemsize
-            nbytes = nbytes or self.new(f"mul i64 %m{i}.n, {plan.itemsize}")
-            self.put(
-                f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, "
-                "i1 false)"
-            )
+            if move.count:
+                given = f"ptr {target}, ptr {source}, i64 {move.count * plan.itemsize}"
+                self.put(f"call void @llvm.memmove.p0.p0.i64({given}, i1 false)")
+            else:
+                nbytes = self.new(f"mul i64 %m{i}.n, {plan.itemsize}")
+                self.put(f"call void @copy_row(ptr {target}, ptr {source}, i64 {nbytes})")
 
     def _fill(self, value: str, target: str, count: int, words: str) -> None:
         if count:

@@ -217,6 +217,19 @@ def test_rows_of_several_pieces_are_written_once(dtype, monkeypatch):
                 np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
+@pytest.mark.parametrize("n", [33, 63, 64, 65, 127, 128, 129, 4159, 4160, 4161, 5000])
+def test_rows_of_any_number_of_bytes_are_copied_whole(n, rng):
+    """What is beside them stays, and rows are copied to where they are."""
+    x = rng.integers(0, 256, (9, n), dtype="uint8")
+    whole = np.zeros((9, n + 2), "uint8")
+    copy = copies._CopyLaunches(True).copy
+    copy(x, whole[:, 1:-1])
+    np.testing.assert_array_equal(whole[:, 1:-1], x)
+    assert not whole[:, :: n + 1].any()
+    copy(whole[:, 1:-1], whole[:, 1:-1])
+    np.testing.assert_array_equal(whole[:, 1:-1], x)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
 def test_short_rows_are_repeated_in_groups(dtype):
     x = T.TensorType(dtype, (None, None))("x")
