@@ -88,13 +88,16 @@ def elementwise_ir(
         "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
         "entry:",
         *_setup(named, sizes),
+        *_first_indices(ndim),
         "br label %row",
         "row:",
         "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
+        *(f"%j{d} = phi i64 [%first{d}, %entry], [%j{d}_next, %row_end]" for d in range(ndim - 1)),
         *_bases(named, ndim),
         *once,
         *(_copy(reads[0], length) if _copies(program, reads, writes) else _elements(body, length)),
         "row_end:",
+        *_next_indices(ndim),
         "%r_next = add nuw nsw i64 %r, 1",
         "%rows_left = icmp slt i64 %r_next, %r1",
         "br i1 %rows_left, label %row, label %done",
@@ -297,18 +300,36 @@ def word(name: str, index: int, kind: str = "i64") -> list[str]:
     ]
 
 
-def _bases(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
-    """Lines for the address of row ``%r`` of each operand."""
-    lines, rest = [], "%r"
+def _first_indices(ndim: int) -> list[str]:
+    """Lines for the outer indices of row ``%r0``."""
+    lines, rest = [], "%r0"
     for d in reversed(range(1, ndim - 1)):
-        lines.append(f"%j{d} = urem i64 {rest}, %n{d}")
-        lines.append(f"%rest{d} = udiv i64 {rest}, %n{d}")
-        rest = f"%rest{d}"
-    index = {0: rest, **{d: f"%j{d}" for d in range(1, ndim - 1)}}
+        lines += [f"%first{d} = urem i64 {rest}, %n{d}", f"%over{d} = udiv i64 {rest}, %n{d}"]
+        rest = f"%over{d}"
+    return [*lines, f"%first0 = add i64 {rest}, 0"] if ndim > 1 else lines
+
+
+def _next_indices(ndim: int) -> list[str]:
+    """Lines for the outer indices of the next row: it takes no division to count."""
+    lines, one = [], "1"
+    for d in reversed(range(1, ndim - 1)):
+        lines += [
+            f"%j{d}_more = add nuw nsw i64 %j{d}, {one}",
+            f"%j{d}_end = icmp eq i64 %j{d}_more, %n{d}",
+            f"%j{d}_next = select i1 %j{d}_end, i64 0, i64 %j{d}_more",
+            f"%j{d}_one = zext i1 %j{d}_end to i64",
+        ]
+        one = f"%j{d}_one"
+    return [*lines, f"%j0_next = add nuw nsw i64 %j0, {one}"] if ndim > 1 else lines
+
+
+def _bases(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
+    """Lines for the address of the row of each operand."""
+    lines = []
     for name, _ in named:
         base = f"%a_{name}"
         for d in range(ndim - 1):
-            lines.append(f"%o{d}_{name} = mul i64 {index[d]}, %s{d}_{name}")
+            lines.append(f"%o{d}_{name} = mul i64 %j{d}, %s{d}_{name}")
             lines.append(f"%b{d}_{name} = getelementptr i8, ptr {base}, i64 %o{d}_{name}")
             base = f"%b{d}_{name}"
         lines.append(f"%base_{name} = getelementptr i8, ptr {base}, i64 0")
