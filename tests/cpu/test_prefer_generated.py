@@ -2,7 +2,10 @@
 
 import numpy as np
 
+import symdnn
+import symdnn.tensor as T
 from symdnn.cpu.execution.runtime import runtime
+from symdnn.cpu.nest.norms import NormGradKernel
 from symdnn.cpu.pool.pool import PoolKernel
 from symdnn.cpu.pool.pool_nhwc import PoolNhwcKernel
 from symdnn.cpu.reduce.softmax import LastAxisKernel
@@ -53,3 +56,15 @@ def test_rows_of_any_length_are_the_generated_kernels():
         _, kernel = first(OneDnnSoftmax(Softmax(1)), shape)
         assert kernel is rows
         assert kernel.name == LastAxisKernel.name
+
+
+def test_gradients_of_long_normalised_rows_are_the_generated_kernels(rng):
+    x, d, w = T.fmatrix("x"), T.fmatrix("d"), T.fvector("w")
+    y = T.nnet.layer_norm(x, w, w)
+    f = symdnn.function([x, w, d], symdnn.Lop(y, [x, w], d), mode=symdnn.Mode(target="cpu"))
+    g = symdnn.function([x, w, d], symdnn.Lop(y, [x, w], d), mode=symdnn.Mode(optimizer="None"))
+    for shape, name in (((3, 20000), NormGradKernel.name), ((60, 300), "onednn.layer_norm")):
+        arrays = [rng.normal(size=s).astype("float32") for s in (shape, shape[1:], shape)]
+        for got, want in zip(f(*arrays), g(*arrays), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+        assert name in f.lowering_report().kernels()
