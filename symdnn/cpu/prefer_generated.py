@@ -1,56 +1,59 @@
-"""Generated kernels that run ops of oneDNN where they are faster: pooling in NCHW, short rows.
+"""Generated kernels that run ops of oneDNN where they are faster: pooling in NCHW, softmax.
 
-Measured on two cores with AVX-512: oneDNN's pooling in NCHW is 3 to 15 times slower (it is made for
-NHWC), and its softmax of 128 rows of 10 takes 1.4 times as long.
+Measured with AVX-512: oneDNN's pooling in NCHW is 3 to 15 times slower (it is made for NHWC). Its
+softmax takes 1.2 to 1.5 times as long for rows of 10 and of 1000 to 50000, and on one core of Zen 5
+1.3 to 2 times for 16384 rows of 64, 4096 of 100 and of 512; gradients are alike. On that core its
+gradient of layer norm takes 2.3 times as long for 8 rows of 128000 and 1.2 times for 64 of 50257,
+as long for 4096 of 512, and 0.9 times for 1024 of 4096.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import prod
 from typing import Any
 
+from symdnn.cpu.nest.norms import NormGradKernel
 from symdnn.cpu.pool.pool import PoolKernel
 from symdnn.cpu.reduce.softmax import LastAxisKernel
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.substitute import Substitute
-from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad, OneDnnSoftmax, OneDnnSoftmaxGrad
+from symdnn.ops.vendor.onednn import (
+    OneDnnLayerNormGrad,
+    OneDnnPool,
+    OneDnnPoolGrad,
+    OneDnnSoftmax,
+    OneDnnSoftmaxGrad,
+)
 
 __all__ = ["KERNELS"]
 
-#: oneDNN runs a softmax of more elements than this in rows of these lengths. Two cores of AVX-512
-#: take 0.47 ms for 8192 rows of 100 (oneDNN 0.25), but 0.69 for 100000 rows of 16 (0.90), 0.88 for
-#: 4096 of 1024 (1.13) and 0.71 for 64 of 50000 (0.88). Gradients are alike.
-_MAX_SOFTMAX_ELEMENTS, _ONEDNN_ROW_LENGTHS = 1 << 16, range(33, 1000)
+
+#: Rows of a layer norm of which the generated gradient is faster.
+_MIN_NORM_LENGTH = 1 << 14
 
 
-def _generated(kernel: Kernel, reason: Callable[[Call], str | None]) -> Substitute:
-    """A kernel of the neutral op, run for the oneDNN op in NCHW unless ``reason`` refuses it."""
+def _short_rows(call: Call) -> str | None:
+    out = call.outputs[0]
+    short = out.is_static and out.shape[-1] < _MIN_NORM_LENGTH
+    return "oneDNN is as fast for rows of that length" if short else None
+
+
+def _generated(kernel: Kernel, refuses: Callable[[Call], str | None] | None = None) -> Substitute:
+    """A kernel of the neutral op, run for the oneDNN op in NCHW, unless there is a reason."""
 
     def rewritten(call: Call) -> Call | str:
         op: Any = call.op
         if op.layout != "NCHW":
             return f"it is for the layout NCHW, not {op.layout}"
-        return reason(call) or replace(call, op=op.op)
+        reason = refuses(call) if refuses else None
+        return reason or replace(call, op=op.op)
 
     return Substitute(rewritten, "cpu", (kernel,), kernel.name, kernel.traits)
 
 
-def _never(call: Call) -> str | None:
-    return None
-
-
-def _softmax_refusal(call: Call) -> str | None:
-    out = call.outputs[0]
-    if not out.is_static or prod(out.shape) <= _MAX_SOFTMAX_ELEMENTS:
-        return None
-    if out.shape[-1] not in _ONEDNN_ROW_LENGTHS:
-        return None
-    return "oneDNN is as fast for so many elements in rows of that length"
-
-
 KERNELS: tuple[Row, ...] = (
-    ((OneDnnPool, OneDnnPoolGrad), (_generated(PoolKernel(), _never),)),
-    ((OneDnnSoftmax, OneDnnSoftmaxGrad), (_generated(LastAxisKernel(), _softmax_refusal),)),
+    ((OneDnnPool, OneDnnPoolGrad), (_generated(PoolKernel()),)),
+    ((OneDnnSoftmax, OneDnnSoftmaxGrad), (_generated(LastAxisKernel()),)),
+    ((OneDnnLayerNormGrad,), (_generated(NormGradKernel(), _short_rows),)),
 )

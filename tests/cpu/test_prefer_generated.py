@@ -2,9 +2,13 @@
 
 import numpy as np
 
+import symdnn
+import symdnn.tensor as T
 from symdnn.cpu.execution.runtime import runtime
+from symdnn.cpu.nest.norms import NormGradKernel
 from symdnn.cpu.pool.pool import PoolKernel
 from symdnn.cpu.pool.pool_nhwc import PoolNhwcKernel
+from symdnn.cpu.reduce.softmax import LastAxisKernel
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
@@ -46,10 +50,21 @@ def test_images_with_channels_last_are_pooled_by_a_kernel_of_their_own():
     assert "NHWC" in planes.refuses(call)
 
 
-def test_many_rows_of_middling_length_are_onednns():
+def test_rows_of_any_length_are_the_generated_kernels():
     (rows, *_) = kernels_for(OneDnnSoftmax, "cpu")
-    call, _ = first(OneDnnSoftmax(Softmax(1)), (4096, 300))
-    assert "as fast" in rows.refuses(call)
-    for shape in ((128, 10), (100, 300), (4096, 1024), (40000, 16)):
-        call, kernel = first(OneDnnSoftmax(Softmax(1)), shape)
+    for shape in ((128, 10), (4096, 300), (4096, 1024), (40000, 16)):
+        _, kernel = first(OneDnnSoftmax(Softmax(1)), shape)
         assert kernel is rows
+        assert kernel.name == LastAxisKernel.name
+
+
+def test_gradients_of_long_normalised_rows_are_the_generated_kernels(rng):
+    x, d, w = T.fmatrix("x"), T.fmatrix("d"), T.fvector("w")
+    y = T.nnet.layer_norm(x, w, w)
+    f = symdnn.function([x, w, d], symdnn.Lop(y, [x, w], d), mode=symdnn.Mode(target="cpu"))
+    g = symdnn.function([x, w, d], symdnn.Lop(y, [x, w], d), mode=symdnn.Mode(optimizer="None"))
+    for shape, name in (((3, 20000), NormGradKernel.name), ((60, 300), "onednn.layer_norm")):
+        arrays = [rng.normal(size=s).astype("float32") for s in (shape, shape[1:], shape)]
+        for got, want in zip(f(*arrays), g(*arrays), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+        assert name in f.lowering_report().kernels()

@@ -130,6 +130,14 @@ CASES = [
         grad2=True,
     ),
     OpCase(
+        "logsoftmax_grad_of_logits",
+        (S.LogSoftmaxGradOfLogits,),
+        S.LogSoftmaxGradOfLogits(1),
+        (normal(3, 4), normal(3, 4)),
+        lambda x, d: d - slow_softmax(x, 1) * d.sum(1)[:, None],
+        grad2=True,
+    ),
+    OpCase(
         "pick_label",
         (C.PickLabel, C.PlaceLabel),
         C.pick_label,

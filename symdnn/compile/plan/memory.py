@@ -43,6 +43,8 @@ class MemoryPlan:
     workspaces: dict[Apply, Buffer] = field(default_factory=dict)
     in_place: dict[Apply, dict[int, int]] = field(default_factory=dict)
     aliases: set[Apply] = field(default_factory=set)
+    #: Value -> the output, later made in its place, in whose memory it is made.
+    early: dict[Variable, Variable] = field(default_factory=dict)
     #: New value -> the shared variable into whose storage a kernel writes it.
     stored: dict[Variable, Variable] = field(default_factory=dict)
     #: New value -> the shared variable to which it is copied, behind all other work.
@@ -225,14 +227,11 @@ def _give_memory(
         leaves = v in plan.leaving and old is None
         better = None if leaves else result_strides(spec, readers, node, i, shape)
         strides = plain_strides(v, shape) if better is None else better
-        if leaves or not in_place:
-            taken = None
-        else:
-            taken = _overwritten(spec, plan, node, i, step, strides)
-        if taken is not None:
+        taken = _overwritten(spec, plan, node, i, step, strides) if in_place else None
+        if taken is not None and (not leaves or _leaves_with(spec, plan, node.inputs[taken], v)):
             plan.in_place.setdefault(node, {})[i] = taken
             source = plan.views[node.inputs[taken]]
-            plan.views[v] = View(source.buffer, shape, strides, source.offset)
+            plan.views[v] = View(source.buffer, shape, strides, source.offset, not leaves)
             continue
         nbytes = byte_count(v, shape) if better is None else extent(shape, better)
         buffer = Buffer(v, "outside" if leaves else "arena", nbytes, step, step)
@@ -348,6 +347,27 @@ def _overwritten(
         if fits and _is_last_use(plan, node, source, step):
             return k
     return None
+
+
+def _leaves_with(spec: Specialised, plan: MemoryPlan, source: Variable, out: Variable) -> bool:
+    """Have a value, and all that are in its memory, made in that of the output which overwrites it.
+
+    Only on a CPU, and where each of them has the whole memory; returns whether that is so.
+    """
+    seen = plan.views[source]
+    sharing = [v for v, view in plan.views.items() if view.buffer is seen.buffer]
+    whole = all(
+        (plan.views[v].shape, plan.views[v].strides, plan.views[v].offset, v.type.dtype)
+        == (seen.shape, seen.strides, 0, out.type.dtype)
+        for v in sharing
+    )
+    if spec.segment.place != HOST or not whole or any(v in plan.copied for v in sharing):
+        return False
+    seen.buffer.kind, seen.buffer.variable = "outside", out
+    for v in sharing:
+        plan.early[v] = out
+        plan.views[v] = replace(plan.views[v], static=False)
+    return True
 
 
 def _is_transferred(buffer: Buffer) -> bool:

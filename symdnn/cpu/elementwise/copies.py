@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import PermutedInputs, elementwise_launch
+from symdnn.cpu.elementwise.moves import Piece, moves_block, pieces_block
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
+from symdnn.cpu.launch.fastcall import FastCall
+from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import address
+from symdnn.cpu.launch.strided_launch import StridedBlock
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
@@ -38,8 +42,6 @@ __all__ = [
 
 #: With fewer elements NumPy's copies are as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 14
-#: Rows of a padded array that are filled whole, since strips beside them are as slow as they are.
-_SHORT_ROW = 64
 
 
 def _refusal(types: Sequence[Any], min_work: int = _MIN_ELEMENTS_TO_COMPILE) -> str | None:
@@ -162,20 +164,49 @@ def _sum(dtype: str) -> ScalarProgram:
     return b.program([b.cast(wide, dtype)])
 
 
-class _JoinSplitLaunch:
+class _JoinSplitLaunch(CpuLaunch):
     """``launch(inputs, outputs)`` of a join or a split."""
 
     def __init__(self, axis: int, compiled: bool, split: bool = False) -> None:
-        self._axis, self._split, self._copies = axis, split, _CopyLaunches(compiled)
+        self._axis, self._split, self._compiled = axis, split, compiled
+        self._copies = _CopyLaunches(compiled)
+        self._blocks: dict[Any, StridedBlock | None] = {}
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy every piece."""
-        whole, pieces = (inputs[0], outputs) if self._split else (outputs[0], inputs)
+        reads = self._read(inputs)
+        block = self._block(reads, outputs)
+        if block is not None:
+            block.run([*reads, *outputs])
+            return
+        whole, pieces = (reads[0], outputs) if self._split else (outputs[0], reads)
         for piece, part in zip(pieces, _parts(whole, pieces, self._axis)):
             if self._split:
                 self._copies.copy(part, piece)
             else:
                 self._copies.copy(piece, part)
+
+    def _read(self, inputs: Sequence[Array]) -> Sequence[Array]:
+        """The arrays among the inputs; a split has sizes too."""
+        return inputs[:1] if self._split else inputs
+
+    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Queue the compilation of the code for operands with these strides."""
+        self._block(self._read(inputs), outputs)
+
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
+        """For operands with these strides, if one loop moves all pieces."""
+        reads = self._read(inputs)
+        block = self._block(reads, outputs)
+        return None if block is None else block.native(len(reads), len(inputs) - len(reads))
+
+    def _block(self, reads: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock | None:
+        key = tuple([a.strides for a in (*reads, *outputs)])
+        if key not in self._blocks:
+            whole, pieces = (reads[0], outputs) if self._split else (outputs[0], reads)
+            made = pieces_block(whole, pieces, self._axis, self._split) if self._compiled else None
+            self._blocks[key] = made
+        return self._blocks[key]
 
 
 def _parts(whole: Any, pieces: Sequence[Any], axis: int) -> Iterator[Any]:
@@ -223,23 +254,39 @@ class _PadLaunch:
 
     def __init__(self, op: Pad) -> None:
         self._op, self._copies = op, _CopyLaunches(True)
+        self._rows: dict[Any, StridedBlock | None] = {}
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Fill all, or what is before and after along each dimension; copy what is between."""
+        """Fill what is before and after along each dimension; copy what is between."""
         (x, value, *widths), (inside,) = inputs, outputs
-        whole = x.ndim > 1 and inside.shape[-1] <= _SHORT_ROW
-        if whole:
-            self._copies.copy(np.broadcast_to(value, inside.shape), inside)
         for d, n in enumerate(x.shape):
             low = int(widths[2 * d])
-            if whole:
-                inside = inside[(*(slice(None),) * d, slice(low, low + n))]
-                continue
+            if d == x.ndim - 1 and self._pad_rows(x, value, low, inside):
+                return
             before, after = (slice(None),) * d, slice(low + n, None)
             for part in (inside[(*before, slice(low))], inside[(*before, after)]):
                 self._copies.copy(np.broadcast_to(value, part.shape), part)
             inside = inside[(*before, slice(low, low + n))]
         self._copies.copy(x, inside)
+
+    def _pad_rows(self, x: Any, value: Any, low: int, out: Any) -> bool:
+        """Write whole rows in one loop; whether that can be done."""
+        key = low, x.strides, out.strides
+        if key not in self._rows:
+            n, size = x.shape[-1], x.itemsize
+            high = out.shape[-1] - low - n
+            pieces: list[Piece] = [
+                (1, 2, low, 0, 0, True), (0, 2, n, 0, low * size, False),
+                (1, 2, high, 0, (low + n) * size, True),
+            ]  # fmt: skip
+            steps = [x.strides[:-1], (0,) * (x.ndim - 1), out.strides[:-1]]
+            dense = all(a.shape[-1] < 2 or a.strides[-1] == size for a in (x, out))
+            made = moves_block(x.shape[:-1], steps, size, pieces) if dense else None
+            self._rows[key] = made
+        block = self._rows[key]
+        if block is not None:
+            block.run([x, np.asarray(value), out])
+        return block is not None
 
 
 def same_memory(a: Any, b: Any) -> bool:

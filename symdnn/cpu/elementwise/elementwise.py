@@ -12,6 +12,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.elementwise.moves import moves_block
 from symdnn.cpu.elementwise.tiles_ir import tile_words, tiled, tiles_ir
 from symdnn.cpu.ir.loops_ir import LoopOperand, elementwise_ir, inner
 from symdnn.cpu.ir.scalar_ir import VALUES, refusal
@@ -127,6 +128,8 @@ def _block(
     arrays = [*read, *outputs]
     sizes, steps = merged(shape, [a.strides for a in arrays])
     count = threads.threads(prod(sizes) * max(program.cost, 2), _ADDITIONS_PER_THREAD)
+    if (repeated := _repeated(program, sizes, steps, [a.itemsize for a in arrays])) is not None:
+        return repeated
     tile = tiled(program, sizes, [(a.dtype.name, s) for a, s in zip(arrays, steps)])
     if tile is not None:
         plan, words = tile
@@ -147,6 +150,22 @@ def _block(
         at.append(len(values))
         values += [0, step[-1], *step[:-1]]
     return StridedBlock(run, values, at)
+
+
+def _repeated(
+    program: ScalarProgram, sizes: Sequence[int], steps: Sequence[Sequence[int]],
+    itemsizes: Sequence[int],
+) -> StridedBlock | None:  # fmt: skip
+    """The block of a copy whose short rows come in small groups, which are written together."""
+    if program.body or len(steps) != 2 or len(sizes) < 3 or sizes[-1] > _MAX_SHORT:
+        return None
+    size, (source, target) = itemsizes[0], steps
+    if source[-1] != size or target[-1] != size:
+        return None
+    pieces = [
+        (0, 1, sizes[-1], i * source[-2], i * target[-2], False) for i in range(sizes[-2])
+    ]  # fmt: skip
+    return moves_block(sizes[:-2], [s[:-2] for s in steps], size, pieces)
 
 
 def _constant(sizes: Sequence[int], rows: int) -> tuple[int, ...]:

@@ -87,6 +87,7 @@ def indexed_block(
     plan = GatherPlan(
         len(sizes) - 1, operand(x, 0), tuple(operand(a, 1 + k) for k, a in enumerate(arrays)),
         operand(y, -1, what == "gather"), what,
+        tuple(x.strides[axis] == x.itemsize for axis in op.arrays),
     )  # fmt: skip
     parts = -(-sizes[-1] // LANES_OF_TASK)
     per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD

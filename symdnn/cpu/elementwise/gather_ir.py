@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
+    COPY_ROW,
     METADATA,
     THREADS,
     LoopOperand,
@@ -21,8 +23,8 @@ __all__ = ["FLAG", "LANES_OF_TASK", "GatherPlan", "gather_ir", "gather_words"]
 
 #: Index of the word that is set if an index is out of range.
 FLAG = 3
-#: The most elements along the lanes that a task has.
-LANES_OF_TASK = 1 << 12
+#: The most elements along the lanes that a task has: their indices stay in the first cache.
+LANES_OF_TASK = 1 << 11
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class GatherPlan:
 
     ``indexed`` is the operand along axes without an index (stride 0 along those of ``index``).
     ``what``: elements are read by ``gather``; ``add`` and ``set`` change them by ``dense``, in the
-    order of the indices; ``check`` only looks at the indices.
+    order of the indices; ``check`` only looks at the indices. ``near`` says of each index whether
+    the next number is the next element in memory.
     """
 
     outer: int
@@ -39,6 +42,7 @@ class GatherPlan:
     index: tuple[LoopOperand, ...]
     dense: LoopOperand
     what: str = "gather"
+    near: tuple[bool, ...] = ()
 
     @property
     def named(self) -> list[tuple[str, LoopOperand]]:
@@ -75,8 +79,7 @@ def gather_ir(plan: GatherPlan) -> str:
     """The module of ``kernel``."""
     rows = _GatherBuilder(plan)
     rows.loops()
-    copy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-    return "\n".join([copy, *THREADS, *rows.lines, *next_task("task"), *METADATA]) + "\n"
+    return "\n".join([*COPY_ROW, *THREADS, *rows.lines, *next_task("task"), *METADATA]) + "\n"
 
 
 class _GatherBuilder(LoopBuilder):
@@ -123,11 +126,14 @@ class _GatherBuilder(LoopBuilder):
         if plan.changes:
             self._change(begun, count)
             return
-        wrong = self._gather(begun, count)
+        self._gather(begun, count)
+
+    def _report(self, wrong: str) -> None:
+        """Append what sets the flag if a number is not 0."""
         some = self.new(f"icmp ne i64 {wrong}, 0")
         flag = self.new(f"getelementptr i64, ptr %w, i64 {FLAG}")
         self.when(
-            "wrong", some, lambda: self.put(f"store atomic i64 1, ptr {flag} monotonic, align 8")
+            self.tag(), some, lambda: self.put(f"store atomic i64 1, ptr {flag} monotonic, align 8")
         )
 
     def _change(self, begun: dict[str, str], count: str) -> None:
@@ -174,8 +180,8 @@ class _GatherBuilder(LoopBuilder):
         """Whether this task changes the elements at this number along the first index's axis."""
         return self.new(f"icmp ult i64 {self.new(f'sub i64 {number}, {self._low}')}, {self._share}")
 
-    def _gather(self, begun: dict[str, str], count: str) -> str:
-        """Append what gathers the lanes; returns a number that is not 0 if an index is wrong."""
+    def _gather(self, begun: dict[str, str], count: str) -> None:
+        """Append what gathers the lanes, or checks their indices."""
         plan, base, wrong = self.plan, begun["x"], "0"
         varying = []
         for k, o in enumerate(plan.index):
@@ -187,24 +193,65 @@ class _GatherBuilder(LoopBuilder):
         bits = 8 * int(numpy_dtype(plan.indexed.dtype).itemsize)
         if plan.copies_rows:
             nbytes = self.affine(count, bits // 8)
-            self.put(
-                f"call void @llvm.memcpy.p0.p0.i64(ptr {begun['y']}, ptr {base}, i64 {nbytes}, "
-                "i1 false)"
-            )
-            return wrong
+            self.put(f"call void @copy_row(ptr {begun['y']}, ptr {base}, i64 {nbytes})")
+            self._report(wrong)
+            return
 
-        def element(i: str, sofar: list[str]) -> list[str]:
-            at, bad = self._lane("x", base, i), sofar[0]
-            for k in varying:
-                offset, bad = self._offset(k, self._lane(f"a{k}", begun[f"a{k}"], i), bad)
-                at = self.bytes_at(at, offset)
-            if plan.what == "gather":
-                value = self.new(f"load i{bits}, ptr {at}{ACCESS}")
-                self.put(f"store i{bits} {value}, ptr {self._lane('y', begun['y'], i)}{ACCESS}")
-            return [bad]
+        def element(plain: bool) -> Callable[[str, list[str]], list[str]]:
+            def append(i: str, sofar: list[str]) -> list[str]:
+                at = self._lane("x", base, i)
+                for k in varying:
+                    place = self._lane(f"a{k}", begun[f"a{k}"], i)
+                    if plain:
+                        at = self._plain(k, at, place)
+                        continue
+                    offset, bad = self._offset(k, place, sofar[0])
+                    at, sofar = self.bytes_at(at, offset), [bad]
+                if plan.what == "gather":
+                    value = self.new(f"load i{bits}, ptr {at}{ACCESS}")
+                    self.put(f"store i{bits} {value}, ptr {self._lane('y', begun['y'], i)}{ACCESS}")
+                return sofar
 
-        (wrong,) = self.counted("lane", 0, count, element, [wrong], "i64", parallel=True)
-        return wrong
+            return append
+
+        def careful() -> None:
+            found = self.counted("lane", 0, count, element(False), [wrong], "i64", parallel=True)
+            self._report(found[0])
+
+        if plan.what == "check" or not varying:
+            careful()
+            return
+        # Indices that count from the end, or are wrong, are rare: without them there is less to do.
+        (strange,) = self.counted(
+            "look", 0, count, lambda i, s: [self._strange(varying, begun, i, s[0])], ["0"], "i64",
+            parallel=True,
+        )  # fmt: skip
+
+        def either(plain: bool, _: str) -> None:
+            if plain:
+                # One load for each index is faster than vectors of them, but not several.
+                self.counted("plain", 0, count, element(True), parallel=len(varying) > 1)
+                self._report(wrong)
+            else:
+                careful()
+
+        self.choose("all", self.new(f"icmp eq i64 {strange}, 0"), either)
+
+    def _strange(self, varying: Sequence[int], begun: Mapping[str, str], i: str, sofar: str) -> str:
+        """A number that is not 0 if an index at a lane is below 0 or too large."""
+        for k in varying:
+            number = self._loaded(k, self._lane(f"a{k}", begun[f"a{k}"], i))
+            outside = self.new(f"icmp uge i64 {number}, %a{k}.size")
+            sofar = self.new(f"or i64 {sofar}, {self.new(f'zext i1 {outside} to i64')}")
+        return sofar
+
+    def _plain(self, k: int, base: str, place: str) -> str:
+        """The address of the element that an index at an address stands for."""
+        number = self._loaded(k, place)
+        if self.plan.near[k]:
+            bits = 8 * int(numpy_dtype(self.plan.indexed.dtype).itemsize)
+            return self.new(f"getelementptr i{bits}, ptr {base}, i64 {number}")
+        return self.bytes_at(base, self.new(f"mul i64 {number}, %a{k}.step"))
 
     def _touch(self, at: str, y: str, more: str) -> None:
         """Append what changes an indexed element by the dense one."""
@@ -237,13 +284,16 @@ class _GatherBuilder(LoopBuilder):
 
     def _number(self, k: int, place: str) -> tuple[str, str]:
         """The index at an address, counted from the beginning, and whether it is in range."""
-        o = self.plan.index[k]
-        number = self.new(f"load {VALUES[o.dtype]}, ptr {place}{ACCESS}")
-        if VALUES[o.dtype] != "i64":
-            extend = "sext" if o.dtype.startswith("int") else "zext"
-            number = self.new(f"{extend} {VALUES[o.dtype]} {number} to i64")
+        o, number = self.plan.index[k], self._loaded(k, place)
         if o.dtype.startswith("int"):
             negative = self.new(f"icmp slt i64 {number}, 0")
             from_end = self.new(f"add i64 {number}, %a{k}.size")
             number = self.new(f"select i1 {negative}, i64 {from_end}, i64 {number}")
         return number, self.new(f"icmp ult i64 {number}, %a{k}.size")
+
+    def _loaded(self, k: int, place: str) -> str:
+        """The index at an address."""
+        kind, dtype = VALUES[self.plan.index[k].dtype], self.plan.index[k].dtype
+        number = self.new(f"load {kind}, ptr {place}{ACCESS}")
+        extend = "sext" if dtype.startswith("int") else "zext"
+        return number if kind == "i64" else self.new(f"{extend} {kind} {number} to i64")

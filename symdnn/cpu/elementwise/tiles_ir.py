@@ -17,10 +17,12 @@ from math import prod
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
     METADATA,
+    MIN_COST_TO_INTERLEAVE,
     THREADS,
     LoopOperand,
     address,
     data_of,
+    interleaved,
     next_task,
     read,
     word,
@@ -176,7 +178,8 @@ def tiles_ir(plan: TilePlan) -> str:
     sizes = sorted({numpy_dtype(o.dtype).itemsize for _, o in plan.turned})
     turns = [line for size in sizes for line in turn_function(size)] if not plan.few else []
     lines = [*sorted(tiles.declared), *definitions(tiles.helpers), *turns, *THREADS, *tiles.lines]
-    return "\n".join([*lines, *next_task("task"), *METADATA]) + "\n"
+    last = interleaved(4) if plan.program.cost >= MIN_COST_TO_INTERLEAVE else METADATA
+    return "\n".join([*lines, *next_task("task"), *last]) + "\n"
 
 
 class _TileBuilder(LoopBuilder):

@@ -58,6 +58,8 @@ class CpuPlan(BoundPlan):
         self.results: OutputBuffers = kind(self._fresh_outputs()) if full is None else full.results
         #: Shared variables that are updated in place: indices of (new value, old value).
         self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
+        #: Values that are made in the memory of outputs: (index, index of the output).
+        self.early = [(self.index[v], self.index[out]) for v, out in memory.early.items()]
         self.storages = [old.storage for old in memory.stored.values()]
         self.workspaces: list[tuple[int, Any]] = []
         #: Compiled kernels that have replaced NumPy's by tier-up.
@@ -306,7 +308,8 @@ class CpuPlan(BoundPlan):
 
     def _frame(self) -> Frame:
         fixed = [i for i, value in enumerate(self.template) if value is not None]
-        return Frame(self.entering, self.results, self.stored, fixed, self.leaving)
+        same = [*self.stored, *self.early]
+        return Frame(self.entering, self.results, same, fixed, self.leaving)
 
     def _views(self) -> dict[int, tuple[int, Any]]:
         """Values that are views of arguments or outputs at known offsets: (index of base, view)."""
@@ -331,6 +334,8 @@ class CpuPlan(BoundPlan):
             values[i] = self.results.make(k)
         for new, old in self.stored:
             values[new] = np.empty_like(values[old])
+        for i, out in self.early:
+            values[i] = values[out]
         if self.runs == 0:
             self._prepare(values)
         self._launch_all(values, watcher)

@@ -56,8 +56,9 @@ class Frame:
     """Where the values of a plan come from, by their indices in its list of values.
 
     ``entering`` has pairs (index of an argument, index of its value). ``results`` allocates the
-    values that are new in each run. ``stored`` has pairs (new value, old value) of shared variables
-    that are updated in place. ``fixed`` are bound before any run. ``leaving`` are returned.
+    values that are new in each run. ``stored`` has pairs of values in one memory: the new and the
+    old one of a shared variable that is updated in place, a value and the output that overwrites
+    it. ``fixed`` are bound before any run. ``leaving`` are returned.
     """
 
     entering: Sequence[tuple[int, int]]

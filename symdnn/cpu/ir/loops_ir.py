@@ -22,12 +22,15 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
 __all__ = [
+    "COPY_ROW",
     "HEAD",
+    "MIN_COST_TO_INTERLEAVE",
     "LoopOperand",
     "data_of",
     "elementwise_ir",
     "exponential_module",
     "inner",
+    "interleaved",
     "next_task",
     "renamed",
     "word",
@@ -80,18 +83,21 @@ def elementwise_ir(
     lines = [
         *sorted(printer.declared),
         *definitions(printer.helpers),
-        "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)",
+        *COPY_ROW,
         *THREADS,
         "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
         "entry:",
         *_setup(named, sizes),
+        *_first_indices(ndim),
         "br label %row",
         "row:",
         "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
+        *(f"%j{d} = phi i64 [%first{d}, %entry], [%j{d}_next, %row_end]" for d in range(ndim - 1)),
         *_bases(named, ndim),
         *once,
         *(_copy(reads[0], length) if _copies(program, reads, writes) else _elements(body, length)),
         "row_end:",
+        *_next_indices(ndim),
         "%r_next = add nuw nsw i64 %r, 1",
         "%rows_left = icmp slt i64 %r_next, %r1",
         "br i1 %rows_left, label %row, label %done",
@@ -100,7 +106,7 @@ def elementwise_ir(
         "}",
         *(
             interleaved(4 if ndim == 1 else 2)
-            if program.cost >= _MIN_COST_TO_INTERLEAVE
+            if program.cost >= MIN_COST_TO_INTERLEAVE
             else METADATA
         ),
     ]
@@ -151,9 +157,42 @@ def _copy(o: LoopOperand, length: int) -> list[str]:
         f"%bytes = mul i64 %count, {size}",
         "%from = getelementptr i8, ptr %base_x0, i64 %first",
         "%to = getelementptr i8, ptr %base_y0, i64 %first",
-        "call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)",
+        "call void @copy_row(ptr %to, ptr %from, i64 %bytes)",
         "br label %row_end",
     ]
+
+
+#: The function that copies a row. The C library's takes longer to call than to copy some cache
+#: lines; the last one here overlaps with the one before.
+COPY_ROW = """
+declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
+define internal void @copy_row(ptr %to, ptr %from, i64 %n) alwaysinline #0 {
+entry:
+%left = sub i64 %n, 64
+%unfit = icmp ugt i64 %left, 4096
+br i1 %unfit, label %whole, label %lines
+whole:
+call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 %n, i1 false)
+ret void
+lines:
+%from_last = getelementptr i8, ptr %from, i64 %left
+%to_last = getelementptr i8, ptr %to, i64 %left
+%last = load <16 x i32>, ptr %from_last, align 1
+br label %line
+line:
+%i = phi i64 [0, %lines], [%i_next, %line]
+%a = getelementptr i8, ptr %from, i64 %i
+%b = getelementptr i8, ptr %to, i64 %i
+%some = load <16 x i32>, ptr %a, align 1
+store <16 x i32> %some, ptr %b, align 1
+%i_next = add nuw nsw i64 %i, 64
+%more = icmp ult i64 %i_next, %left
+br i1 %more, label %line, label %done
+done:
+store <16 x i32> %last, ptr %to_last, align 1
+ret void
+}
+""".strip().splitlines()
 
 
 # -- operands -------------------------------------------------------------------------------------
@@ -169,7 +208,7 @@ METADATA = [
 
 
 #: Loops of programs with at least this cost (in additions) are unrolled over several vectors.
-_MIN_COST_TO_INTERLEAVE = 20
+MIN_COST_TO_INTERLEAVE = 20
 
 
 def interleaved(count: int) -> list[str]:
@@ -261,18 +300,36 @@ def word(name: str, index: int, kind: str = "i64") -> list[str]:
     ]
 
 
-def _bases(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
-    """Lines for the address of row ``%r`` of each operand."""
-    lines, rest = [], "%r"
+def _first_indices(ndim: int) -> list[str]:
+    """Lines for the outer indices of row ``%r0``."""
+    lines, rest = [], "%r0"
     for d in reversed(range(1, ndim - 1)):
-        lines.append(f"%j{d} = urem i64 {rest}, %n{d}")
-        lines.append(f"%rest{d} = udiv i64 {rest}, %n{d}")
-        rest = f"%rest{d}"
-    index = {0: rest, **{d: f"%j{d}" for d in range(1, ndim - 1)}}
+        lines += [f"%first{d} = urem i64 {rest}, %n{d}", f"%over{d} = udiv i64 {rest}, %n{d}"]
+        rest = f"%over{d}"
+    return [*lines, f"%first0 = add i64 {rest}, 0"] if ndim > 1 else lines
+
+
+def _next_indices(ndim: int) -> list[str]:
+    """Lines for the outer indices of the next row: it takes no division to count."""
+    lines, one = [], "1"
+    for d in reversed(range(1, ndim - 1)):
+        lines += [
+            f"%j{d}_more = add nuw nsw i64 %j{d}, {one}",
+            f"%j{d}_end = icmp eq i64 %j{d}_more, %n{d}",
+            f"%j{d}_next = select i1 %j{d}_end, i64 0, i64 %j{d}_more",
+            f"%j{d}_one = zext i1 %j{d}_end to i64",
+        ]
+        one = f"%j{d}_one"
+    return [*lines, f"%j0_next = add nuw nsw i64 %j0, {one}"] if ndim > 1 else lines
+
+
+def _bases(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
+    """Lines for the address of the row of each operand."""
+    lines = []
     for name, _ in named:
         base = f"%a_{name}"
         for d in range(ndim - 1):
-            lines.append(f"%o{d}_{name} = mul i64 {index[d]}, %s{d}_{name}")
+            lines.append(f"%o{d}_{name} = mul i64 %j{d}, %s{d}_{name}")
             lines.append(f"%b{d}_{name} = getelementptr i8, ptr {base}, i64 %o{d}_{name}")
             base = f"%b{d}_{name}"
         lines.append(f"%base_{name} = getelementptr i8, ptr {base}, i64 0")

@@ -8,8 +8,9 @@ from symdnn.cpu.ir.builder import FunctionBuilder
 
 __all__ = ["TURN_BLOCK", "turn_function"]
 
-#: Rows and columns of a block that is transposed in registers; bytes of a register's lane.
-TURN_BLOCK, _LANE_BYTES = 8, 16
+#: Rows and columns of a block that is transposed in registers; bytes of a register's lane, and of a
+#: cache line.
+TURN_BLOCK, _LANE_BYTES, _LINE_BYTES = 8, 16, 64
 
 
 def turn_function(itemsize: int, tile: bool = False) -> list[str]:
@@ -65,7 +66,10 @@ class _TurnBuilder(FunctionBuilder):
         for k in range(TURN_BLOCK):
             row = self.affine(i, 1, k)
             row = self.least(row, "%last_row") if edge else row
-            loaded.append(self._load(self._place("%from", row, "%from_step", j), there))
+            place = self._place("%from", row, "%from_step", j)
+            loaded.append(self._load(place, there))
+            if self.size * TURN_BLOCK >= _LINE_BYTES // 2:
+                self._prefetch(self.bytes_at(place, _LINE_BYTES))
         for k, column in enumerate(self.transposed(loaded)):
             row = self.affine(j, 1, k)
             place = self._place("%to", row, "%to_step", i)
@@ -82,6 +86,11 @@ class _TurnBuilder(FunctionBuilder):
                 f"call void {name}({self.vector} {column}, ptr {place}, i32 {self.size}, "
                 f"{self.mask} {mask})"
             )
+
+    def _prefetch(self, place: str) -> None:
+        """Fetch a line of the next tile: the processor does not see a stride of a row."""
+        self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
 
     def _place(self, base: str, row: str, step: str, column: str) -> str:
         line = self.bytes_at(base, self.new(f"mul i64 {row}, {step}"))

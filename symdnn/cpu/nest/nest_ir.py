@@ -273,21 +273,25 @@ class _NestBuilder(NestPieces):
         low, high = self.parts(chunk)
         kinds = [VALUES[d] for d in self.states]
 
+        def some(x_row: Sequence[str], begin: int | str, end: str) -> list[str]:
+            def element(i: str, own: list[str]) -> list[str]:
+                return self.stepped(own, self.lanes_at("x", x_row, i), i)
+
+            return self.counted(
+                "element", begin, end, element, self.started(), kinds, parallel=True
+            )
+
         def part(q: str, sofar: list[str]) -> list[str]:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")
             x_row = self.rows_at("x", reads, row)
             begin = self.new(f"mul i64 {place}, %seg")
             end = self.least(self.new(f"add i64 {begin}, %seg"), "%n")
+            return self.combined(sofar, some(x_row, begin, end))
 
-            def element(i: str, own: list[str]) -> list[str]:
-                return self.stepped(own, self.lanes_at("x", x_row, i), i)
-
-            more = self.counted(
-                "element", begin, end, element, self.started(), kinds, parallel=True
-            )
-            return self.combined(sofar, more)
-
-        found = self.counted("part", low, high, part, self.started(), kinds)
+        if self.schedule.length:
+            found = some(reads, 0, str(self.schedule.length))
+        else:
+            found = self.counted("part", low, high, part, self.started(), kinds)
         self._end(lambda: self.left(found, writes), lambda: self._leave_partial("%r", "0", found))
 
     def _lines(self) -> None:

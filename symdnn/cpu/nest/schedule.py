@@ -49,6 +49,9 @@ _COUNTS = ("C", "S", "JB", "F")
 _PART_ROWS = 64
 #: Elements of a part of a folded axis: chunks have whole parts.
 _PART_ELEMENTS = 4096
+#: The length of rows of extremes up to this is a constant of the code: LLVM combines the lanes of
+#: vectors once, and not again for what is left of them. Of sums it would make worse code so.
+_MAX_CONSTANT_LENGTH = 256
 #: A reduction of few results is cut into chunks: up to so many tasks, of at least so many elements.
 _WANTED_TASKS, _MIN_TASK_ELEMENTS = 64, 1 << 14
 
@@ -60,7 +63,7 @@ class Schedule:
     ``reads`` and ``writes`` say how operands lie along the lanes (along the folded axis for lines);
     a read is ``turned`` if it is dense along the rows of columns, of which a tile has ``rows``.
     ``meet``: the lanes of columns are along a folded axis. ``simple``: the monoids are of
-    :data:`_SIMPLE`. ``ones`` are words that are 1.
+    :data:`_SIMPLE`. ``ones`` are words that are 1. ``length`` is that of short rows, else 0.
     """
 
     shape: str
@@ -73,6 +76,7 @@ class Schedule:
     meet: bool = False
     simple: bool = False
     ones: tuple[str, ...] = ()
+    length: int = 0
 
 
 def word_names(schedule: Schedule) -> list[str]:
@@ -156,7 +160,9 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
             words |= {f"{kind}{j}.k{i}": a.steps[d] for i, d in enumerate(kept)}
             words |= {f"{kind}{j}.a{i}": a.steps[d] for i, d in enumerate(along)}
     ones = tuple(name for name in _COUNTS if words[name] == 1)  # a set has no fixed order
-    return replace(found, ones=ones), words
+    extremes = all(m.name in ("max", "min") for m in nest.fold.monoids)
+    short = shape == "rows" and extremes and not along and length <= _MAX_CONSTANT_LENGTH
+    return replace(found, ones=ones, length=length if short else 0), words
 
 
 def _extent(nest: Nest, axes: _Axes, outer: int, tiles: Sequence[Access]) -> tuple[int, int, int]:

@@ -15,7 +15,13 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad, check_labels
-from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.nn.softmax import (
+    LogSoftmax,
+    LogSoftmaxGrad,
+    LogSoftmaxGradOfLogits,
+    Softmax,
+    SoftmaxGrad,
+)
 
 __all__ = ["InnerAxisKernel", "KERNELS", "LastAxisKernel"]
 
@@ -35,6 +41,7 @@ _MIN_COLUMNS = 4
 _ALONG_ANY: dict[type, str] = {
     Softmax: "softmax", LogSoftmax: "log_softmax", SoftmaxGrad: "softmax_grad",
     LogSoftmaxGrad: "log_softmax_grad", LogSumExp: "logsumexp",
+    LogSoftmaxGradOfLogits: "log_softmax_grad_of_logits",
 }  # fmt: skip
 _KIND = {
     **_ALONG_ANY, SoftmaxCrossentropy: "crossentropy",

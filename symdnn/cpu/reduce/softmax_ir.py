@@ -38,6 +38,7 @@ SOFTMAX = {
     "log_softmax": ("m", "m"),
     "softmax_grad": ("mm", "m"),
     "log_softmax_grad": ("mm", "m"),
+    "log_softmax_grad_of_logits": ("mm", "m"),
     "logsumexp": ("m", "v"),
 }
 #: Operands and results of all kinds; ``l`` labels, of rows only.
@@ -94,8 +95,9 @@ class _Lines(FunctionBuilder):
         {
             "softmax": self._softmax, "log_softmax": self._log_softmax,
             "logsumexp": self._logsumexp, "softmax_grad": self._softmax_grad,
-            "log_softmax_grad": self._log_softmax_grad, "crossentropy": self._crossentropy,
-            "crossentropy_grad": self._crossentropy_grad,
+            "log_softmax_grad": self._log_softmax_grad,
+            "log_softmax_grad_of_logits": self._log_softmax_grad_of_logits,
+            "crossentropy": self._crossentropy, "crossentropy_grad": self._crossentropy_grad,
         }[self.plan.kind]()  # fmt: skip
         return [*self.lines, *next_task("task")]
 
@@ -178,18 +180,29 @@ class _Lines(FunctionBuilder):
         """The logarithm of a value."""
         return self.once("log", lambda s: [f"%out = {self.call('log', s)}"], total)
 
-    def _softmax(self) -> None:
-        top, t = self.maximum(), self.t
-        # In 16 bits stored exponentials would be rounded, so they are computed twice.
-        narrow = self.plan.dtype in NARROW
-        total = self.sum_of_exponentials(top, () if narrow else self.store(1, "%e"))
-        inverse = self.once("invert", lambda s: [f"%out = fdiv {t} {_ONE}, {s}"], total)
+    def _of_exponentials(
+        self, operand: int, factor: Callable[[str], str], rest: Sequence[str]
+    ) -> None:
+        """Results of exponentials ``%e`` by a ``factor``, made from their sum, and then ``rest``.
+
+        They are kept in the result meanwhile. In 16 bits they would be rounded: they are computed
+        twice.
+        """
+        top, narrow = self.maximum(), self.plan.dtype in NARROW
+        total = self.sum_of_exponentials(top, () if narrow else self.store(operand, "%e"))
 
         def scale(q: str, m: str = "") -> list[str]:
-            again = self.exponential(m) if narrow else self.load(1, "%e")
-            return [*again, f"%y = fmul {t} %e, {q}", *self.store(1, "%y")]
+            again = self.exponential(m) if narrow else self.load(operand, "%e")
+            scaled = f"%p = fmul {self.t} %e, {q}"
+            return [*again, scaled, *rest, *self.store(operand, "%p" if not rest else "%y")]
 
-        self.each("scale", scale, inverse, *([top] if narrow else []))
+        self.each("scale", scale, factor(total), *([top] if narrow else []))
+
+    def _softmax(self) -> None:
+        invert = f"%out = fdiv {self.t} {_ONE},"
+        self._of_exponentials(
+            1, lambda total: self.once("invert", lambda s: [f"{invert} {s}"], total), ()
+        )
 
     def _log_softmax(self, out: int = 1) -> None:
         top, t = self.maximum(), self.t
@@ -227,10 +240,21 @@ class _Lines(FunctionBuilder):
             ], dot,
         )  # fmt: skip
 
+    def _sum_of_gradients(self) -> str:
+        add = f"%acc_next = fadd reassoc {self.t} %acc, %dy"
+        return self.fold("all", _ZERO, lambda: [*self.load(1, "%dy"), add])
+
+    def _log_softmax_grad_of_logits(self) -> None:
+        def share(total: str) -> str:
+            divided = f"%out = fdiv {self.t}"
+            return self.once(
+                "share", lambda s, a: [f"{divided} {a}, {s}"], total, self._sum_of_gradients()
+            )
+
+        self._of_exponentials(2, share, [*self.load(1, "%dy"), f"%y = fsub {self.t} %dy, %p"])
+
     def _log_softmax_grad(self) -> None:
-        t = self.t
-        add = f"%acc_next = fadd reassoc {t} %acc, %dy"
-        total = self.fold("sum", _ZERO, lambda: [*self.load(1, "%dy"), add])
+        t, total = self.t, self._sum_of_gradients()
         self.each(
             "scale",
             lambda s: [
@@ -329,7 +353,7 @@ class _Bands(_Lines):
     """Lines along an axis before the last: a task is a band of neighbouring ones."""
 
     #: Arrays of values that a kind has at most.
-    _VALUES = 2
+    _VALUES = 3
 
     def begin(self, roles: Sequence[str]) -> None:
         sizes = enumerate(("%n", "%inner", "%bands"))

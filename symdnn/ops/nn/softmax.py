@@ -22,6 +22,7 @@ from symdnn.ops.elementwise.math import exp
 __all__ = [
     "LogSoftmax",
     "LogSoftmaxGrad",
+    "LogSoftmaxGradOfLogits",
     "Softmax",
     "SoftmaxGrad",
     "logsoftmax",
@@ -161,6 +162,26 @@ class LogSoftmaxGrad(AlongAxis):
         p = exp(y)
         total = dy.sum(axis=self.axis, keepdims=True)
         return [-(g * p * total), g - (g * p).sum(axis=self.axis, keepdims=True)]
+
+
+@dataclass(frozen=True)
+class LogSoftmaxGradOfLogits(AlongAxis):
+    """Gradient of a log-softmax from its operand ``x`` and ``dy``: ``dy - softmax(x) sum(dy)``.
+
+    It is :class:`LogSoftmaxGrad` where nobody else reads the log-softmax: ``opt/fuse`` makes it.
+    """
+
+    def reference(self, x: Array, dy: Array) -> Any:
+        a, b = wide(x, dy)
+        e = np.exp(shifted(a, self.axis))
+        share = b.sum(self.axis, keepdims=True) / e.sum(self.axis, keepdims=True)
+        return (b - e * share).astype(x.dtype, copy=False)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x, dy), (g,) = inputs, cotangents
+        p = Softmax(self.axis)(x)
+        total = dy.sum(axis=self.axis, keepdims=True)
+        return [-(SoftmaxGrad(self.axis)(p, g) * total), g - (g * p).sum(self.axis, keepdims=True)]
 
 
 def softmax(c: TensorLike, axis: int | None = None, *, hints: Hints | None = None) -> Variable:

@@ -14,11 +14,11 @@ from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.lowered.label_loss import LabelLossGrad
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.crossentropy import PickLabel, SoftmaxCrossentropy, SoftmaxCrossentropyGrad
-from symdnn.ops.nn.softmax import LogSoftmax
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, LogSoftmaxGradOfLogits
 from symdnn.opt.fuse.fuse import widened
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "loss_of_logits"]
+__all__ = ["RULES", "log_softmax_gradient_of_logits", "loss_of_logits"]
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="loss_of_logits")
@@ -72,4 +72,24 @@ def _narrows(user: Apply) -> bool:
     return isinstance(user.op, Cast) and is_narrow_float(user.outputs[0].type.dtype)
 
 
-RULES = (loss_of_logits,)
+@graph_rewrite("fuse", tags=("fusion",), name="log_softmax_gradient_of_logits")
+def log_softmax_gradient_of_logits(context: Context) -> None:
+    """Gradients that alone read a log-softmax read the logits, for one exponential each."""
+    for node in context.fgraph.toposort():
+        if not isinstance(neutral_of(node.op), LogSoftmaxGrad):
+            continue
+        logs, dy = node.inputs
+        maker = logs.owner
+        if maker is None or len(context.fgraph.users(logs)) != 1:
+            continue
+        op = neutral_of(maker.op)
+        if not isinstance(op, LogSoftmax):
+            continue
+        with inherit(node.origin, node.hints):
+            made = LogSoftmaxGradOfLogits(op.axis)(maker.inputs[0], dy)
+        call = made.owner
+        if call and context.capabilities.has_own_kernel(call, context.target.kind):
+            context.replace([(node.outputs[0], made)], "log_softmax_gradient_of_logits")
+
+
+RULES = (log_softmax_gradient_of_logits, loss_of_logits)

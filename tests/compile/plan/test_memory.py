@@ -177,6 +177,45 @@ def test_in_place_is_taken_and_right():
     assert plan.memory.arena_bytes <= 2 * 64
 
 
+def early(inputs, outputs, *arrays):
+    """How many values are made in the memory of outputs; every run has results of its own."""
+    f = symdnn.function(inputs, outputs, mode=symdnn.Mode(target="cpu"))
+    before = [r.copy() for r in f(*arrays)]
+    kept = f(*arrays)
+    for _ in range(3):
+        later = f(*arrays)
+        assert disjoint(*later, *kept, *arrays)
+        for got, want in zip(later, before, strict=True):
+            np.testing.assert_array_equal(got, want)
+    (plan,) = f.plans()
+    return len(plan.memory.early)
+
+
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("n", [5, 300])
+def test_what_an_output_overwrites_is_made_in_its_memory(always, n):
+    x, i, d = T.matrix("x", dtype="float64"), T.lvector("i"), T.matrix("d", dtype="float64")
+    arrays = np.zeros((n, 70)), np.arange(0, n, 2), np.ones((len(range(0, n, 2)), 70))
+    gradient = symdnn.Lop(x[i], x, d)
+    with symdnn.config.change_flags(**{"cpu.compile": "always" if always else "auto"}):
+        assert early([x, i, d], [gradient], *arrays) == 1
+        (found,) = gradient.eval({x: arrays[0], i: arrays[1], d: arrays[2]})[:1]
+        np.testing.assert_array_equal(found, np.ones(70))
+        twice = T.inc_subtensor(gradient[:2], 3.0)
+        assert early([x, i, d], [twice], *arrays) == 2
+        assert early([x, i, d], [gradient, T.inc_subtensor(gradient[:2], 3.0)], *arrays) == 1
+
+
+def test_what_is_read_later_or_in_part_has_memory_of_its_own():
+    x, i, d = T.matrix("x", dtype="float64"), T.lvector("i"), T.matrix("d", dtype="float64")
+    arrays = np.ones((300, 70)), np.arange(9), np.ones((9, 70))
+    y = T.cumsum(x, 1)
+    added = T.inc_subtensor(y[i], d)
+    assert early([x, i, d], [added], *arrays) == 1
+    assert early([x, i, d], [added, T.cumsum(y, 0)], *arrays) == 0
+    assert early([x, i, d], [T.inc_subtensor(y.reshape((-1,))[i], d[:, 0])], *arrays) == 0
+
+
 @MODES
 def test_a_value_still_needed_is_not_overwritten(optimizer):
     x = T.dmatrix("x")

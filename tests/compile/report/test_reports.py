@@ -85,7 +85,7 @@ def test_lowering_report_has_a_row_for_each_node_of_each_plan():
 def test_memory_report():
     w = symdnn.shared(np.zeros((5, 5)))
     x = T.dmatrix("x")
-    f = symdnn.function([x], T.exp(x.dot(w)) + np.ones((5, 5)), updates=[(w, w * 2)])
+    f = symdnn.function([x], T.exp(x.dot(w)).dot(x) + np.ones((5, 5)), updates=[(w, w * 2)])
     assert f.memory_report().plans == 0
     f(np.ones((5, 5)))
     report = f.memory_report()

@@ -54,7 +54,8 @@ def test_bfloat16_without_an_instruction_for_it():
 @pytest.mark.parametrize("rooms", ["gemm rnn", "conv", "elementwise reduce", "pool ir"])
 def test_kernels_are_right(rooms):
     paths = [os.path.join(ROOT, "tests", "cpu", room) for room in rooms.split()]
-    words = ["-q", "-p", "no:cacheprovider", "-p", "tests.cpu.older_processor", *paths]
+    plugins = ["no:cacheprovider", "tests.cpu.older_processor", "tests.cpu.filled_memory"]
+    words = ["-q", *(word for plugin in plugins for word in ("-p", plugin)), *paths]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": ROOT},
         capture_output=True, text=True, timeout=900, check=False,

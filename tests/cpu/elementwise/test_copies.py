@@ -201,11 +201,52 @@ def test_large_ones_by_threads(count):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_several_pieces_are_written_once(dtype, monkeypatch):
+    """Pieces of constant and of other lengths, of two axes of rows, and by all ways of a run."""
+    monkeypatch.setattr(copies._CopyLaunches, "copy", None)  # that of a piece
+    for rows in ((50,), (7, 9)):
+        arrays = [values(dtype, *rows, n) for n in (3, 40, 600)]
+        inputs = [T.TensorType(a.dtype.name, (None,) * a.ndim)() for a in arrays]
+        joined = T.concatenate(inputs, axis=-1)
+        parts = T.split(joined, [600, 3, 40], 3, axis=-1)
+        f = symdnn.function(inputs, [joined, *parts], mode=CPU)
+        whole = np.concatenate(arrays, -1)
+        for _ in range(4):
+            found = f(*arrays)
+            for got, want in zip(found, [whole, *np.split(whole, [600, 603], -1)], strict=True):
+                np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+
+
+@pytest.mark.parametrize("n", [33, 63, 64, 65, 127, 128, 129, 4159, 4160, 4161, 5000])
+def test_rows_of_any_number_of_bytes_are_copied_whole(n, rng):
+    """What is beside them stays, and rows are copied to where they are."""
+    x = rng.integers(0, 256, (9, n), dtype="uint8")
+    whole = np.zeros((9, n + 2), "uint8")
+    copy = copies._CopyLaunches(True).copy
+    copy(x, whole[:, 1:-1])
+    np.testing.assert_array_equal(whole[:, 1:-1], x)
+    assert not whole[:, :: n + 1].any()
+    copy(whole[:, 1:-1], whole[:, 1:-1])
+    np.testing.assert_array_equal(whole[:, 1:-1], x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
+def test_short_rows_are_repeated_in_groups(dtype):
+    x = T.TensorType(dtype, (None, None))("x")
+    f = symdnn.function([x], [T.tile(x, (1, 3)), T.tile(x, (1, 9)), T.tile(x, (2, 2))], mode=CPU)
+    for n in (1, 5, 32, 33):
+        a = values(dtype, 40, n)
+        for _ in range(3):
+            for got, reps in zip(f(a), [(1, 3), (1, 9), (2, 2)], strict=True):
+                np.testing.assert_array_equal(got, np.tile(a, reps))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("shape", "widths"),
     [
         ((7,), (2, 3)), ((40, 5), (1, 1, 2, 2)), ((3, 0), (0, 1, 2, 0)),
-        ((1, 9, 33), (0, 0, 3, 1, 0, 7)),
+        ((1, 9, 33), (0, 0, 3, 1, 0, 7)), ((4, 3, 300), (0, 0, 1, 2, 70, 1)),
     ],
 )  # fmt: skip
 def test_pads(dtype, shape, widths):

@@ -12,6 +12,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.graph.type import TensorType
+from tests.cpu.filled_memory import fill
 from tests.cpu.harness import needs_compiler
 from tests.test_op_table import CASES, draw, outputs, variables
 
@@ -96,7 +97,11 @@ def test_one_narrow_dtype_becomes_the_other(narrow):
 
 @pytest.fixture
 def texts(monkeypatch, nothing_compiled):
-    """The texts of all kernels that are made; they are not compiled, and do nothing."""
+    """The texts of all kernels that are made; they are not compiled, and do nothing.
+
+    What they would have written is True, or a small number: references read it, an assertion's too.
+    """
+    fill(1, monkeypatch)
     found = []
     begin = jit.Code.enqueue
 

@@ -191,3 +191,21 @@ def test_elements_that_are_not_chosen_count_for_nothing(axes):
         found = f(chosen, np.where(chosen, values, np.nan).astype("f"))
     wanted = np.where(chosen, values, 0).sum(axes, dtype="f8")
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_extremes_of_short_rows_and_what_is_no_number(dtype, rng):
+    """A NaN at any place: in a vector, in what is left of it, alone."""
+    x = T.TensorType(dtype, (None, None))("x")
+    mode = symdnn.Mode(target="cpu")
+    with config.change_flags(**{"cpu.compile": "always"}):
+        f = symdnn.function([x], [x.max(1), x.min(1)], mode=mode)
+        for n in (1, 13, 15, 16, 17, 33, 64, 96, 100, 255, 256, 257):
+            a = (rng.normal(size=(n + 3, n)) * 100).astype(dtype)
+            if a.dtype.kind == "f":
+                a[np.arange(n), np.arange(n)] = np.nan
+                a[n] = -np.inf
+            for _ in range(2):
+                most, least = f(a)
+                np.testing.assert_array_equal(most, a.max(1))
+                np.testing.assert_array_equal(least, a.min(1))

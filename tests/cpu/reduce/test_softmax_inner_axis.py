@@ -9,7 +9,13 @@ from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.reduce import LogSumExp
-from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.nn.softmax import (
+    LogSoftmax,
+    LogSoftmaxGrad,
+    LogSoftmaxGradOfLogits,
+    Softmax,
+    SoftmaxGrad,
+)
 from tests.cpu.harness import call_of, compiled, launched
 from tests.seeded import new_rng
 
@@ -31,7 +37,9 @@ TOLERANCE = {"float32": 4e-6, "float64": 1e-13, "float16": 2e-2, "bfloat16": 2e-
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
-@pytest.mark.parametrize("op", [Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad])
+@pytest.mark.parametrize(
+    "op", [Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad, LogSoftmaxGradOfLogits]
+)
 def test_softmax_and_its_gradients(rng, op, shape, axis, dtype):
     x = (rng.normal(size=shape) * (20 if dtype in ("float32", "float64") else 2)).astype(
         numpy_dtype(dtype)
@@ -40,6 +48,8 @@ def test_softmax_and_its_gradients(rng, op, shape, axis, dtype):
     if op in (SoftmaxGrad, LogSoftmaxGrad):
         first = Softmax if op is SoftmaxGrad else LogSoftmax
         arrays = [first(axis).reference(x), rng.normal(size=shape).astype(x.dtype)]
+    if op is LogSoftmaxGradOfLogits:
+        arrays.append(rng.normal(size=shape).astype(x.dtype))
     found, wanted = apply(op(axis), *(a.astype(x.dtype) for a in arrays))
     bound = TOLERANCE[dtype]
     np.testing.assert_allclose(found.astype("float64"), wanted, rtol=bound, atol=bound)

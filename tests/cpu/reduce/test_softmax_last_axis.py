@@ -13,7 +13,13 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
-from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.nn.softmax import (
+    LogSoftmax,
+    LogSoftmaxGrad,
+    LogSoftmaxGradOfLogits,
+    Softmax,
+    SoftmaxGrad,
+)
 from tests.cpu.harness import call_of, compiled, launched
 from tests.seeded import new_rng
 
@@ -47,6 +53,7 @@ def test_forward_and_backward(shape):
         check(LogSumExp((axis,), False), operand)
     check(SoftmaxGrad(axis), Softmax(axis).reference(x), dy)
     check(LogSoftmaxGrad(axis), LogSoftmax(axis).reference(x), dy)
+    check(LogSoftmaxGradOfLogits(axis), x, dy)
 
 
 @pytest.mark.parametrize("label", ["int8", "uint8", "int32", "int64"])
@@ -70,7 +77,7 @@ def test_numbers_of_16_bits_are_rounded_once(shape, dtype):
     for op, *arrays in (
         (Softmax(axis), x), (LogSoftmax(axis), x), (LogSumExp((axis,), False), x),
         (SoftmaxGrad(axis), Softmax(axis).reference(x), dy), (LogSoftmaxGrad(axis), score, dy),
-        (SoftmaxCrossentropy(axis), x, labels),
+        (LogSoftmaxGradOfLogits(axis), x, dy), (SoftmaxCrossentropy(axis), x, labels),
         (SoftmaxCrossentropyGrad(axis), dy[..., 0].copy(), score, labels),
     ):  # fmt: skip
         half = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
@@ -88,7 +95,7 @@ def test_float64_is_computed_in_float64(shape):
     for op, *arrays in (
         (Softmax(axis), x), (LogSoftmax(axis), x), (LogSumExp((axis,), False), x),
         (SoftmaxGrad(axis), Softmax(axis).reference(x), dy), (LogSoftmaxGrad(axis), score, dy),
-        (SoftmaxCrossentropy(axis), x, labels),
+        (LogSoftmaxGradOfLogits(axis), x, dy), (SoftmaxCrossentropy(axis), x, labels),
         (SoftmaxCrossentropyGrad(axis), dy[..., 0].copy(), score, labels),
     ):  # fmt: skip
         for got, want in zip(*apply(op, *arrays, dtype="float64")):
@@ -100,8 +107,12 @@ def test_extremes_come_out_as_the_reference_has_them():
     x = np.zeros((6, 70), "float32")
     x[0, 3], x[1, 5], x[2, 60], x[3] = 3e38, -np.inf, np.inf, -np.inf
     x[4, 69], x[5] = np.nan, -1e4
-    for op in (Softmax(1), LogSoftmax(1)):
-        (got,), (wanted,) = apply(op, x)
+    for op, *more in (
+        (Softmax(1),),
+        (LogSoftmax(1),),
+        (LogSoftmaxGradOfLogits(1), np.ones_like(x)),
+    ):
+        (got,), (wanted,) = apply(op, x, *more)
         np.testing.assert_allclose(got, wanted.astype("float32"), rtol=1e-6)
 
 
@@ -117,6 +128,14 @@ def test_a_label_out_of_range_is_refused_and_the_next_call_is_not(bad):
         f(given, np.array([1, 2, bad, 9]))
     for a, b in zip(first, f(given, labels)):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_gradient_takes_the_place_of_its_logits(rng):
+    x, dy = (rng.normal(size=(40, 70)).astype("float32") for _ in range(2))
+    op, given = LogSoftmaxGradOfLogits(1), x.copy()
+    call = call_of(op, (x, dy), TensorType("float32", x.shape))
+    LastAxisKernel().bind(call)([given, dy], [given])
+    np.testing.assert_allclose(given, op.reference(x, dy), rtol=5e-6, atol=5e-6)
 
 
 def test_bits_do_not_depend_on_threads():

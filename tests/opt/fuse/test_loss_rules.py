@@ -1,4 +1,4 @@
-"""The softmax loss of labels from logits: when, and that values stay."""
+"""Losses of labels and gradients of log-softmax from logits: when, and that values stay."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.tensor as T
-from symdnn.autodiff import grad
+from symdnn.autodiff import Lop, grad
+from symdnn.config import config
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
@@ -16,12 +18,13 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.lowered.label_loss import LabelLossGrad
+from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.crossentropy import (
     SoftmaxCrossentropy,
     SoftmaxCrossentropyGrad,
     softmax_crossentropy,
 )
-from symdnn.ops.nn.softmax import LogSoftmax
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, LogSoftmaxGradOfLogits
 from symdnn.opt.fuse.loss_rules import loss_of_logits
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
@@ -94,3 +97,39 @@ def test_a_cpu_keeps_its_fused_loop():
     x, labels = given()
     loss = softmax_crossentropy(x, labels)
     assert SoftmaxCrossentropy in rewritten(x, labels, [loss, grad(loss.sum(), x)], "cpu")
+
+
+def gradient_of_logits(outputs, inputs, kind="cpu"):
+    """The function, its ops, and values that are those without the rewrite."""
+    mode = symdnn.Mode(target=kind)
+    f = symdnn.function(inputs, outputs, mode=mode)
+    g = symdnn.function(
+        inputs, outputs, mode=mode.excluding("log_softmax_gradient_of_logits", "onednn")
+    )
+    rng = new_rng()
+    values = [rng.normal(size=(5, 6, 7)[: v.type.ndim]).astype(v.type.numpy) for v in inputs]
+    for a, b in zip(f(*values), g(*values)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    return [type(neutral_of(n.op)) for n in f.fgraph.toposort()]
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_gradient_alone_reads_logits(axis):
+    x, d = T.ftensor3("x"), T.ftensor3("d")
+    logs = T.nnet.logsoftmax(x, axis=axis)
+    assert gradient_of_logits([Lop(logs, x, d)], [x, d]) == [LogSoftmaxGradOfLogits]
+
+
+def test_a_log_softmax_that_others_read_is_kept():
+    x, d = T.ftensor3("x"), T.ftensor3("d")
+    logs = T.nnet.logsoftmax(x, axis=2)
+    assert LogSoftmaxGrad in gradient_of_logits([Lop(logs, x, d), logs], [x, d])
+    twice = [Lop(logs, x, d), Lop(logs, x, d * d)]
+    assert LogSoftmaxGradOfLogits not in gradient_of_logits(twice, [x, d])
+
+
+def test_only_where_a_kernel_has_it():
+    x, d = T.ftensor3("x"), T.ftensor3("d")
+    with config.change_flags(**{"cpu.compile": "never"}):
+        ops = gradient_of_logits([Lop(T.nnet.logsoftmax(x, axis=2), x, d)], [x, d])
+    assert LogSoftmaxGradOfLogits not in ops
