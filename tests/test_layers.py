@@ -46,8 +46,9 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 # imported points into its own room or downwards. Rooms in one line do not meet.
 ROOMS = {
     "ops": [
-        {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"}, {"control", "nn"},
-        {"attention"}, {"lowered"}, {"nest"}, {"numpy_names", "vendor"},
+        {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
+        {"control", "fourier", "nn"}, {"attention"}, {"lowered"}, {"nest"},
+        {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "onednn"}, {"table"}, {"words"}],
     "opt": [
@@ -56,7 +57,7 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm"},
+        {"elementwise", "fourier"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [
