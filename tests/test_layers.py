@@ -50,7 +50,7 @@ ROOMS = {
         {"control", "fourier", "nn"}, {"attention"}, {"lowered"}, {"nest"},
         {"numpy_names", "vendor"},
     ],
-    "libraries": [{"cublaslt", "cudnn", "onednn"}, {"table"}, {"words"}],
+    "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
     "opt": [
         {"canonicalize", "engine", "lower", "scan"}, {"fuse", "layout", "precision"}, {"epilogue"},
         {"phases"}, {"optimise"},
@@ -63,7 +63,7 @@ ROOMS = {
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
         {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
-        {"conv"}, {"conv_table", "rnn"}, {"function_tables"},
+        {"conv", "fft"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"plan"}, {"execute", "report"}, {"nanguard"},
@@ -91,7 +91,7 @@ INSIDE_FUNCTIONS = {
 #: Imported by type checkers alone, which bring them.
 FOR_CHECKERS = {"typing_extensions"}
 # Named here: only there. Others: in no more than one folder.
-ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "llvmlite": "cpu"}
+ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "nvmath": "gpu", "llvmlite": "cpu"}
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
 
 

@@ -95,6 +95,8 @@ CASES = [
     back("irfftn_last_axis_first", "irfftn", (ODD, normal(2, 5, 3)), s=(4, 3), axes=(2, 0)),
     back("irfft2_forward", "irfft2", (ODD, normal(2, 5, 3)), norm="forward"),
     back("hfft", "hfft", n=9),
+    of_real("fftn_of_four_axes", "fftn", normal(2, 3, 2, 3)),
+    of_real("rfftn_of_four_axes", "rfftn", normal(2, 3, 2, 3)),
     OpCase("fft_static", (FFT,), lambda x: C.real(F.fft(x)), (X,), lambda x: np.fft.fft(x).real,
            static=((3, 6),), grad2=True),
     OpCase("irfft_static", (InverseRealFFT,), F.irfft, (complex_numbers(2, 4),), np.fft.irfft,

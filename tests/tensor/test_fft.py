@@ -42,6 +42,10 @@ def test_several_axes_are_numpys():
             found = value(getattr(T.fft, name)(data, s, axes))
             wanted = getattr(np.fft, name)(data, s, axes)
             np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12, err_msg=f"{name}{s}")
+    x, y = T.dtensor3(), T.dtensor3()
+    f = symdnn.function([x, y], T.fft.rfftn(x, s=y.shape))
+    wanted = np.fft.rfftn(X, (4, 4, 9), (0, 1, 2))
+    np.testing.assert_allclose(f(X, np.zeros((4, 4, 9))), wanted, rtol=1e-12, atol=1e-12)
     # Sizes without axes are those of the last axes (deprecated in NumPy).
     found = value(T.fft.fftn(Z, (3, 8)))
     np.testing.assert_allclose(found, np.fft.fftn(Z, (3, 8), (1, 2)), rtol=1e-12, atol=1e-12)

@@ -17,7 +17,7 @@ from symdnn.ops.array.join import roll
 from symdnn.ops.array.pad import pad
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.core.dtype import float_of, is_narrow_float
-from symdnn.ops.core.shape import as_dim, dims_of, shape_i, static_dim
+from symdnn.ops.core.shape import as_dim, dims_of, shape_entries, shape_i, static_dim
 from symdnn.ops.elementwise.complexes import conj
 from symdnn.ops.fourier.transform import COMPLEX_OF, FFT, RealFFT, inverse_real_fft
 
@@ -29,6 +29,7 @@ __all__ = [
 
 #: A size that may be symbolic; None is that of the operand.
 Size = Any
+Sizes = Sequence[Size] | Variable | None
 
 _FORWARD = {"backward": "none", "ortho": "ortho", "forward": "full"}
 _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -53,7 +54,14 @@ def operand(name: str, a: TensorLike) -> Variable:
     return v.astype("float32" if is_narrow_float(dtype) else dtype)
 
 
-def _axes(name: str, ndim: int, s: Sequence[Size] | None, axes: Any) -> tuple[int, ...]:
+def _sizes(s: Sizes) -> list[Size] | None:
+    """The sizes as a list; a symbolic vector, such as ``x.shape``, as its entries."""
+    if s is None:
+        return None
+    return list(shape_entries(s)) if isinstance(s, Variable) else list(s)
+
+
+def _axes(name: str, ndim: int, s: Sizes, axes: Any) -> tuple[int, ...]:
     """The axes as numbers from 0, in the order in which they were given."""
     if axes is None:
         count = ndim if s is None else len(s)
@@ -91,7 +99,7 @@ def resized(v: Variable, axis: int, n: Size, name: str = "fft") -> Variable:
     return pad(v, [(0, missing if i == axis else 0) for i in range(v.type.ndim)])
 
 
-def _all_resized(v: Variable, s: Sequence[Size] | None, axes: Sequence[int], name: str) -> Variable:
+def _all_resized(v: Variable, s: Sizes, axes: Sequence[int], name: str) -> Variable:
     for axis, n in zip(axes, s or (), strict=False):
         v = resized(v, axis, n, name)
     return v
@@ -101,9 +109,10 @@ def _all_resized(v: Variable, s: Sequence[Size] | None, axes: Sequence[int], nam
 
 
 def _complex(
-    name: str, a: TensorLike, s: Sequence[Size] | None, axes: Any, norm: str | None, inverse: bool
+    name: str, a: TensorLike, s: Sizes, axes: Any, norm: str | None, inverse: bool
 ) -> Variable:
     v, factor = operand(name, a), _norm(name, norm, inverse)
+    s = _sizes(s)
     where = _axes(name, v.type.ndim, s, axes)
     return FFT(where, factor, inverse)(_all_resized(v, s, where, name))
 
@@ -132,7 +141,7 @@ def ifft(a: TensorLike, n: Size = None, axis: int = -1, norm: str | None = None)
 
 
 def fft2(
-    a: TensorLike, s: Sequence[Size] | None = None, axes: Sequence[int] = (-2, -1),
+    a: TensorLike, s: Sizes = None, axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
 ) -> Variable:  # fmt: skip
     """:func:`fftn` along the last two axes. (``numpy.fft.fft2``)"""
@@ -140,7 +149,7 @@ def fft2(
 
 
 def ifft2(
-    a: TensorLike, s: Sequence[Size] | None = None, axes: Sequence[int] = (-2, -1),
+    a: TensorLike, s: Sizes = None, axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
 ) -> Variable:  # fmt: skip
     """The inverse of :func:`fft2`. (``numpy.fft.ifft2``)"""
@@ -148,7 +157,7 @@ def ifft2(
 
 
 def fftn(
-    a: TensorLike, s: Sequence[Size] | None = None, axes: Sequence[int] | None = None,
+    a: TensorLike, s: Sizes = None, axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Variable:  # fmt: skip
     """:func:`fft` along several ``axes``: all, or the last ones, as many as the sizes ``s``.
@@ -159,7 +168,7 @@ def fftn(
 
 
 def ifftn(
-    a: TensorLike, s: Sequence[Size] | None = None, axes: Sequence[int] | None = None,
+    a: TensorLike, s: Sizes = None, axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Variable:  # fmt: skip
     """The inverse of :func:`fftn`. (``numpy.fft.ifftn``)"""
@@ -170,7 +179,7 @@ def ifftn(
 
 
 def rfftn(
-    a: TensorLike, s: Sequence[Size] | None = None, axes: Sequence[int] | None = None,
+    a: TensorLike, s: Sizes = None, axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Variable:  # fmt: skip
     """:func:`fftn` of a real tensor: of the last axis only the first ``n // 2 + 1`` frequencies.
@@ -180,12 +189,13 @@ def rfftn(
     v, factor = operand("rfftn", a), _norm("rfftn", norm)
     if v.type.is_complex:
         raise TypeMismatch("rfftn", "a real tensor", v.type, "Use fftn, or take its real part")
+    s = _sizes(s)
     where = _axes("rfftn", v.type.ndim, s, axes)
     return RealFFT(where, factor)(_all_resized(v, s, where, "rfftn"))
 
 
 def irfftn(
-    a: TensorLike, s: Sequence[Size] | None = None, axes: Sequence[int] | None = None,
+    a: TensorLike, s: Sizes = None, axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Variable:  # fmt: skip
     """The inverse of :func:`rfftn`: a real tensor of sizes ``s`` along ``axes``.
@@ -194,6 +204,7 @@ def irfftn(
     (``numpy.fft.irfftn``)
     """
     v, factor = operand("irfftn", a), _norm("irfftn", norm, True)
+    s = _sizes(s)
     where = _axes("irfftn", v.type.ndim, s, axes)
     v = v.astype(COMPLEX_OF.get(v.type.dtype, v.type.dtype))
     last, given = s[-1] if s is not None else None, dims_of(v)[where[-1]]
@@ -229,7 +240,7 @@ def irfft(a: TensorLike, n: Size = None, axis: int = -1, norm: str | None = None
 
 
 def rfft2(
-    a: TensorLike, s: Sequence[Size] | None = None, axes: Sequence[int] = (-2, -1),
+    a: TensorLike, s: Sizes = None, axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
 ) -> Variable:  # fmt: skip
     """:func:`rfftn` along the last two axes. (``numpy.fft.rfft2``)"""
@@ -237,7 +248,7 @@ def rfft2(
 
 
 def irfft2(
-    a: TensorLike, s: Sequence[Size] | None = None, axes: Sequence[int] = (-2, -1),
+    a: TensorLike, s: Sizes = None, axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
 ) -> Variable:  # fmt: skip
     """The inverse of :func:`rfft2`. (``numpy.fft.irfft2``)"""
