@@ -31,8 +31,8 @@ LAYERS = [
     {"tuning"},
     {"cpu", "gpu"},
     {"compile"},
-    {"tensor", "nn", "io", "printing", "saving", "serving", "gradient", "loss_scale",
-     "rewrites"},
+    {"tensor", "nn", "io", "printing", "saving", "serving", "sparse", "gradient",
+     "loss_scale", "rewrites"},
     {"__init__"},
     {
         "compat", "cli", "algos_cli", "cache_cli", "serve_cli", "tune_cli", "doctor", "demo",
@@ -47,7 +47,7 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
-        {"control", "fourier", "nn"}, {"attention"}, {"lowered"}, {"nest"},
+        {"control", "fourier", "nn", "sparse"}, {"attention"}, {"lowered"}, {"nest"},
         {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
