@@ -57,7 +57,7 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise", "fourier"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm"},
+        {"elementwise", "fourier", "sparse"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [

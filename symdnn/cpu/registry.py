@@ -17,6 +17,7 @@ from symdnn.cpu.pool import lrn, pool, pool_nhwc
 from symdnn.cpu.reduce import batch_norm, softmax
 from symdnn.cpu.reference import kernels as reference
 from symdnn.cpu.rnn import recurrent
+from symdnn.cpu.sparse import products as sparse
 from symdnn.graph.kernel import Row, enter, register_default_kernel
 
 __all__ = ["KERNELS", "load"]
@@ -47,6 +48,7 @@ KERNELS: tuple[Row, ...] = (
     *lrn.KERNELS,
     *conv_moments.KERNELS,
     *pocketfft.KERNELS,
+    *sparse.KERNELS,
     # NumPy's, for calls that are too small to be worth compiling.
     *reference.KERNELS,
 )
