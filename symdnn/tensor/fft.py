@@ -1,5 +1,6 @@
 """``T.fft``: discrete Fourier transforms under ``numpy.fft``'s names."""
 
+from symdnn.ops.fourier.convolve import next_fast_len
 from symdnn.ops.fourier.functions import (
     fft,
     fft2,
@@ -23,5 +24,5 @@ from symdnn.ops.fourier.functions import (
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
-    "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+    "ihfft", "irfft", "irfft2", "irfftn", "next_fast_len", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip

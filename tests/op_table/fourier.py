@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.signal
 
 from symdnn.ops.elementwise import complexes as C
+from symdnn.ops.fourier import convolve as V
 from symdnn.ops.fourier import functions as F
 from symdnn.ops.fourier import theano_fft as TF
 from symdnn.ops.fourier.transform import FFT, InverseRealFFT, RealFFT
@@ -55,6 +57,15 @@ def back(id, name, draws=(X, Y), **words):
 
 def pairs(z):
     return np.stack([z.real, z.imag], axis=-1)
+
+
+def convolved(id, draws, ops=(RealFFT,), **words):
+    name = id.partition("_")[0]
+    ours, scipys = getattr(V, name), getattr(scipy.signal, name)
+    return OpCase(
+        id, ops, lambda x, y: ours(x, y, **words), draws, lambda x, y: scipys(x, y, **words),
+        grad2=True,
+    )  # fmt: skip
 
 
 def dtype_of(id, ops, name, draw, wanted):
@@ -126,6 +137,22 @@ CASES = [
     OpCase("theano_irfft_odd_no_norm", (InverseRealFFT,),
            lambda p: TF.irfft(p, "no_norm", is_odd=True), (normal(2, 4, 2),),
            lambda p: 7 * np.fft.irfft(p[..., 0] + 1j * p[..., 1], 7), grad2=True),
+    convolved("fftconvolve", (normal(17), normal(5))),
+    convolved("fftconvolve_same", (normal(3, 9), normal(4, 5)), mode="same"),
+    convolved("fftconvolve_valid", (normal(2, 4), normal(2, 9)), mode="valid", axes=1),
+    OpCase("fftconvolve_complex", (FFT,),
+           lambda a, b: (lambda z: C.real(z) + 2 * C.imag(z))(
+               V.fftconvolve(C.complex(a, 2 * a), C.complex(b, -b))),
+           (normal(6), normal(4)),
+           lambda a, b: (lambda z: z.real + 2 * z.imag)(np.convolve(a + 2j * a, b - 1j * b)),
+           grad2=True),
+    convolved("oaconvolve", (normal(100), normal(5)), ops=(V.BlockSize,)),
+    convolved("oaconvolve_of_planes", (normal(2, 40, 33), normal(2, 3, 4)), axes=(1, 2),
+              mode="same", ops=(V.BlockSize,)),
+    convolved("oaconvolve_of_a_short_one", (normal(4), normal(9)), ops=(V.BlockSize,)),
+    OpCase("next_fast_len", (V.NextFastLen,),
+           lambda x: x.sum() * V.next_fast_len(x.shape[0]), (normal(13),),
+           lambda x: x.sum() * 14, grad2=True),
     OpCase("fft_no_lines", (FFT,), F.fft, (normal(0, 4),), np.fft.fft, grad=False),
     OpCase("rfft_no_lines", (RealFFT,), F.rfft, (normal(0, 4),), np.fft.rfft, grad=False),
     OpCase("irfft_no_lines", (InverseRealFFT,), F.irfft, (complex_numbers(0, 3),), np.fft.irfft,
