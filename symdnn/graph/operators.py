@@ -51,6 +51,8 @@ def operator(name: str) -> Callable[..., Any]:
 
 
 def _apply(name: str, *args: Any, **options: Any) -> Variable:
+    if hasattr(type(args[-1]), "with_gradient"):  # a structured value has operators of its own
+        return NotImplemented  # type: ignore[no-any-return]
     return operator(name)(*args, **options)
 
 

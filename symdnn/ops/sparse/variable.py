@@ -8,14 +8,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from symdnn.errors import InputError, OptionError, ShapeMismatch, TypeMismatch
+from symdnn.config import config
+from symdnn.errors import InputError, OptionError, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.values.structured import Form, Structured
-from symdnn.graph.variable import Constant, Shared, Variable, constant
+from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
+from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.shape import as_dim, shape_entries, static_dim
 from symdnn.ops.sparse.structure import major_of
 
@@ -122,6 +124,12 @@ class SparseVariable(Structured):
         self.data, self.indices, self.indptr = data, indices, indptr
         self.minor: Variable = as_dim(minor)
         self._matrix, self._coo = matrix, coo and format == "csr"
+
+    def __array__(self, *args: Any, **words: Any) -> Any:
+        raise TypeMismatch(
+            "a tensor", "a dense operand", self.description,
+            "Functions of symdnn.sparse take sparse ones; .toarray() is the dense matrix",
+        )  # fmt: skip
 
     # -- as a structured value --------------------------------------------------------------------
 
@@ -302,8 +310,6 @@ class SparseVariable(Structured):
 
 
 def _scalar(name: str, value: Any) -> Variable:
-    from symdnn.graph.variable import as_variable
-
     if isinstance(value, SparseVariable):
         raise TypeMismatch(name, "a sparse matrix and a number", value)
     v = as_variable(value)
@@ -341,8 +347,6 @@ def sparse_variable(
     ``dtype`` is ``floatX`` by default. A function takes a SciPy array or matrix of any format for
     it, and converts it. ``matrix`` says that results are SciPy's matrices and not arrays.
     """
-    from symdnn.config import config
-
     if format not in FORMATS:
         raise OptionError(f"sparse_variable: format={format!r}: wanted one of {FORMATS}")
     rows, columns = shape if format != "csc" else (shape[1], shape[0])
@@ -409,8 +413,6 @@ def from_parts(
     *, matrix: bool = False,
 ) -> SparseVariable:  # fmt: skip
     """A matrix of vectors of the graph; ``shape`` are ints, integer scalars, or a vector of two."""
-    from symdnn.graph.variable import as_variable
-
     values, *places = (as_variable(v) for v in (data, indices, indptr))
     rows, columns = shape_entries(shape, 2)
     if format == "csc":
@@ -420,12 +422,7 @@ def from_parts(
             raise TypeMismatch(format.upper(), "vectors of elements, indices and indptr", v.type)
     if any(not v.type.is_integer for v in places):
         raise TypeMismatch(format.upper(), "integer indices and indptr", [v.type for v in places])
-    # The number of rows is that of indptr; a size that is given is checked where it is known.
-    known, given = places[1].type.shape[0], static_dim(as_dim(rows))
-    if given is not None and known is None:
-        wanted = TensorType(places[1].type.dtype, (given + 1,))
-        places[1] = operator("specify_type")(places[1], wanted)
-    elif given is not None and known is not None and known != given + 1:
-        raise ShapeMismatch(format.upper(), f"an indptr of {given + 1} entries", known)
+    # The number of rows is that of indptr, which is checked.
+    places[1] = specify_shape(places[1], (as_dim(rows) + 1,))
     indices_, indptr_ = (v.astype(INDEX) for v in places)
     return SparseVariable(format, values, indices_, indptr_, as_dim(columns), matrix=matrix)
