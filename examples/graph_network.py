@@ -64,9 +64,8 @@ def main(argv: list[str] | None = None) -> float:
     speeds = [0.9 * m - 0.2 * g for m, g in zip(moved, slopes, strict=True)]
     updates = [*zip(moved, speeds), *((w, w + s) for w, s in zip(weights, speeds))]
     train = symdnn.function([], loss, updates=updates)
-    right = symdnn.function(
-        [], (T.eq(T.argmax(p, axis=1), t) * (1 - mask)).sum() / (1 - mask).sum()
-    )
+    found = T.eq(T.argmax(p, axis=1), t) * (1 - mask)
+    right = symdnn.function([], found.sum() / (1 - mask).sum())
 
     for step in range(options.steps):
         value = float(train())
