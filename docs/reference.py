@@ -44,6 +44,12 @@ TOPICS = {
             "T.signal.conv.": ["symdnn.tensor.signal.conv"],
         },
     ),
+    "fft": (
+        "Fourier transforms: T.fft",
+        {"T.fft.": ["symdnn.tensor.fft"], "T.signal.": ["symdnn.tensor.signal"],
+         "theano_fft.": ["symdnn.tensor.theano_fft"]},
+    ),
+    "sparse": ("Sparse matrices: symdnn.sparse", {"S.": ["symdnn.sparse"]}),
 }  # fmt: skip
 
 

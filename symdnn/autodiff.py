@@ -20,6 +20,7 @@ from symdnn.graph.evaluate import evaluator
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
+from symdnn.graph.values.structured import Structured
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.stable.sweeps import backprop, forward_sweep
 
@@ -36,7 +37,7 @@ class GradientError(AssertionError):
 
 def grad(
     cost: Variable | None,
-    wrt: Variable | Sequence[Variable],
+    wrt: Variable | Structured | Sequence[Variable | Structured],
     consider_constant: Sequence[Variable] | None = None,
     disconnected_inputs: str = "raise",
     add_names: bool = True,
@@ -55,12 +56,13 @@ def grad(
     ``floatX``. ``null_gradients`` is accepted for compatibility with Theano: an undefined gradient
     always raises.
 
-    The result has the structure of ``wrt``. Raises
+    The result has the structure of ``wrt``; that of a sparse matrix is one with its places. Raises
     :class:`~symdnn.errors.DisconnectedInput`, and :class:`~symdnn.errors.NonDifferentiable` for a
     cost that is no real scalar.
     """
-    single = isinstance(wrt, Variable)
-    targets: list[Variable] = [wrt] if isinstance(wrt, Variable) else list(wrt)
+    single = isinstance(wrt, Variable | Structured)
+    given: list[Any] = [wrt] if single else list(wrt)  # type: ignore[arg-type]
+    targets = [v.differentiable if isinstance(v, Structured) else v for v in given]
     _check_choice("disconnected_inputs", disconnected_inputs, ("raise", "warn", "ignore"))
     return_disconnected = return_disconnected.lower()  # Theano writes "None", "Disconnected"
     _check_choice("return_disconnected", return_disconnected, ("zero", "none", "disconnected"))
@@ -77,9 +79,13 @@ def grad(
     ]
     if add_names:
         _name(cost, targets, grads)
+    made = [
+        v.with_gradient(g) if isinstance(v, Structured) and g is not None else g
+        for v, g in zip(given, grads, strict=True)
+    ]
     if single:
-        return grads[0]
-    return tuple(grads) if isinstance(wrt, tuple) else grads
+        return made[0]
+    return tuple(made) if isinstance(wrt, tuple) else made
 
 
 def _seeds(cost: Variable | None, known: Mapping[Variable, Any] | None) -> dict[Variable, Variable]:

@@ -87,6 +87,11 @@ def test_fine_tuning_of_a_file_learns_from_few_images() -> None:
     assert load("fine_tuning").main(["--epochs", "2"]) > 0.7
 
 
+def test_a_graph_network_finds_communities() -> None:
+    found = load("graph_network").main(["--nodes", "400", "--classes", "3", "--steps", "60"])
+    assert found > 0.85  # chance is 0.33
+
+
 def test_every_example_is_tested() -> None:
     names = {p.stem for p in FOLDER.glob("*.py")}
     tested = Path(__file__).read_text()

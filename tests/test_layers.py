@@ -32,8 +32,8 @@ LAYERS = [
     {"tuning"},
     {"cpu", "gpu"},
     {"compile"},
-    {"tensor", "nn", "io", "printing", "saving", "serving", "gradient", "loss_scale",
-     "rewrites", "distributions"},
+    {"tensor", "nn", "io", "printing", "saving", "serving", "sparse", "gradient",
+     "loss_scale", "rewrites", "distributions"},
     {"__init__"},
     {
         "compat", "cli", "algos_cli", "cache_cli", "serve_cli", "tune_cli", "doctor", "demo",
@@ -47,23 +47,24 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 # imported points into its own room or downwards. Rooms in one line do not meet.
 ROOMS = {
     "ops": [
-        {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"}, {"control", "nn"},
-        {"attention"}, {"lowered"}, {"nest"}, {"numpy_names", "vendor"},
+        {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
+        {"control", "fourier", "nn", "sparse"}, {"attention"}, {"lowered"}, {"nest"},
+        {"numpy_names", "vendor"},
     ],
-    "libraries": [{"cublaslt", "cudnn", "onednn"}, {"table"}, {"words"}],
+    "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
     "opt": [
         {"canonicalize", "engine", "lower", "scan"}, {"fuse", "layout", "precision"}, {"epilogue"},
         {"phases"}, {"optimise"},
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm"},
+        {"elementwise", "fourier", "sparse"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
         {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
-        {"conv"}, {"conv_table", "rnn"}, {"function_tables"},
+        {"conv", "fft"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"plan"}, {"execute", "report"}, {"nanguard"},
@@ -91,7 +92,7 @@ INSIDE_FUNCTIONS = {
 #: Imported by type checkers alone, which bring them.
 FOR_CHECKERS = {"typing_extensions"}
 # Named here: only there. Others: in no more than one folder.
-ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "llvmlite": "cpu"}
+ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "nvmath": "gpu", "llvmlite": "cpu"}
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
 
 

@@ -1,4 +1,5 @@
-"""Sorts, transposes, reductions, wide rows, copies and gathers beside PyTorch, JAX and NumPy.
+"""Sorts, transposes, reductions, wide rows, copies, gathers, Fourier transforms and sparse products
+beside PyTorch, JAX and NumPy (or SciPy).
 
     python -m benchmarks.cpu.nest --peers ../peers/bin/python --out nest-cpu.txt
     python -m benchmarks.cpu.nest --only '^sort' --rounds 9 --threads 2
@@ -31,10 +32,10 @@ import numpy as np
 from benchmarks.cpu.sides import ROOT, environment
 from benchmarks.gpu.device import commit
 
-__all__ = ["main"]
+__all__ = ["Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "torch"]
 
 
-class _Module:
+class LazyModule:
     """A module that is imported when it is first used: a process has one library only."""
 
     def __init__(self, name: str) -> None:
@@ -44,9 +45,9 @@ class _Module:
         return getattr(importlib.import_module(self._name), name)
 
 
-symdnn, T = _Module("symdnn"), _Module("symdnn.tensor")
-jax, jnp = _Module("jax"), _Module("jax.numpy")
-torch, F = _Module("torch"), _Module("torch.nn.functional")
+symdnn, T = LazyModule("symdnn"), LazyModule("symdnn.tensor")
+jax, jnp = LazyModule("jax"), LazyModule("jax.numpy")
+torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
 
 
 @dataclass(frozen=True)
@@ -218,9 +219,12 @@ def _nests() -> Iterator[Nest]:
     yield from _moved()
     yield from _wide_rows()
     yield from _gathers()
+    from benchmarks.cpu import fft_sparse
+
+    yield from fft_sparse.rows()
 
 
-def _drawn(*shape: int, dtype: str = "float32", seed: int = 0) -> Callable[[], Any]:
+def drawn(*shape: int, dtype: str = "float32", seed: int = 0) -> Callable[[], Any]:
     def make() -> Any:
         rng = np.random.default_rng(seed)
         if dtype == "int64":
@@ -241,7 +245,7 @@ def _sorts() -> Iterator[Nest]:
     shapes += [((4, 100000), 1), ((1000, 256), 0), ((1000000,), 0)]
     for dtype in ("float32", "float64", "int64"):
         for shape, axis in shapes:
-            x = _drawn(*shape, dtype=dtype)
+            x = drawn(*shape, dtype=dtype)
             mark = f"{dtype} {'x'.join(map(str, shape))} axis {axis}"
             yield Nest(
                 f"sort {mark}", (x,), lambda v, a=axis: T.sort(v, a),
@@ -269,7 +273,7 @@ def _transposes() -> Iterator[Nest]:
 
     for dtype in ("float32", "float64", "float16"):
         for shape, order in _ORDERS if dtype == "float32" else _ORDERS[:10:3]:
-            x = _drawn(*shape, dtype=dtype)
+            x = drawn(*shape, dtype=dtype)
             yield Nest(
                 f"transpose {dtype} {'x'.join(map(str, shape))} to {order}", (x,),
                 lambda v, o=order: _copied(v.dimshuffle(*o)),
@@ -289,7 +293,7 @@ def _turned() -> Iterator[Nest]:
 
     for shape in ((1000, 1000), (2048, 2048), (4096, 64), (64, 4096)):
         for dtype in ("float32", "float64"):
-            x, y = _drawn(*shape, dtype=dtype), _drawn(*shape[::-1], dtype=dtype)
+            x, y = drawn(*shape, dtype=dtype), drawn(*shape[::-1], dtype=dtype)
             mark = f"{dtype} {'x'.join(map(str, shape))}"
             yield Nest(
                 f"x + y.T {mark}", (x, y), lambda a, b: a + b.T, lambda a, b: a + b.T,
@@ -335,12 +339,12 @@ def _reductions() -> Iterator[Nest]:
     shapes = (((64, 100, 96), 0), ((64, 100, 96), 1), ((64, 100, 96), 2), ((200000, 5), 1))
     for shape, axis in shapes:
         for dtype in ("float32", "float64"):
-            x, mark = _drawn(*shape, dtype=dtype), f"{dtype} {'x'.join(map(str, shape))}"
+            x, mark = drawn(*shape, dtype=dtype), f"{dtype} {'x'.join(map(str, shape))}"
             for name, fs in ops.items():
                 each = tuple(lambda v, f=f, a=axis: f(v, a) for f in fs)
                 yield Nest(f"{name} axis {axis} {mark}", (x,), *each)
     for dtype in ("float32", "float64"):
-        x, mark = _drawn(1000, 800, dtype=dtype), f"{dtype} 800x1000"
+        x, mark = drawn(1000, 800, dtype=dtype), f"{dtype} 800x1000"
         for name, fs in ops.items():
             for axis in (0, 1):
                 each = tuple(lambda v, f=f, a=axis: f(v.T, a) for f in fs)
@@ -372,8 +376,8 @@ def _softmaxes(x: Any, dy: Any, mark: str) -> Iterator[Nest]:
 def _inner_axes() -> Iterator[Nest]:
     for dtype in ("float32", "float64"):
         for shape in ((16, 21, 64, 64), (64, 1000, 32), (8, 12, 128, 128)):
-            x, mark = _drawn(*shape, dtype=dtype), f"{dtype} {'x'.join(map(str, shape))} axis 1"
-            dy = _drawn(*shape, dtype=dtype, seed=1)
+            x, mark = drawn(*shape, dtype=dtype), f"{dtype} {'x'.join(map(str, shape))} axis 1"
+            dy = drawn(*shape, dtype=dtype, seed=1)
             yield from _softmaxes(x, dy, mark)
 
 
@@ -381,7 +385,7 @@ def _moved() -> Iterator[Nest]:
     """Copies whose rows are short: joins, slices, padding, repeats and tiles."""
     for dtype in ("float32", "float64"):
         for rows, n in ((100000, 5), (20000, 17), (4096, 200)):
-            x, y = _drawn(rows, n, dtype=dtype), _drawn(rows, n, dtype=dtype, seed=1)
+            x, y = drawn(rows, n, dtype=dtype), drawn(rows, n, dtype=dtype, seed=1)
             mark = f"{dtype} {rows}x{n}"
             yield Nest(
                 f"joined along rows {mark}", (x, y), lambda a, b: T.concatenate([a, b], axis=1),
@@ -422,8 +426,8 @@ def _wide_rows() -> Iterator[Nest]:
 
 def _rows(rows: int, n: int, dtype: str) -> Iterator[Nest]:
 
-    x, dy = _drawn(rows, n, dtype=dtype), _drawn(rows, n, dtype=dtype, seed=1)
-    w, b = _drawn(n, dtype=dtype), _drawn(n, dtype=dtype)
+    x, dy = drawn(rows, n, dtype=dtype), drawn(rows, n, dtype=dtype, seed=1)
+    w, b = drawn(n, dtype=dtype), drawn(n, dtype=dtype)
     y = _numbers(n, rows)
     mark = f"{dtype} {rows}x{n}"
     yield from _softmaxes(x, dy, mark)
@@ -473,8 +477,8 @@ def _torch_gradient(f: Any, inputs: Any, dy: Any) -> Any:
 def _gathers() -> Iterator[Nest]:
     for dtype in ("float32", "float64"):
         for words, width, count in ((50000, 64, 8192), (1000, 512, 4096), (50000, 768, 2048)):
-            w, at = _drawn(words, width, dtype=dtype), _numbers(words, count)
-            dy = _drawn(count, width, dtype=dtype)
+            w, at = drawn(words, width, dtype=dtype), _numbers(words, count)
+            dy = drawn(count, width, dtype=dtype)
             mark = f"{dtype} {count} of {words}x{width}"
             yield Nest(
                 f"embedding {mark}", (w, at), lambda a, i: a[i], lambda a, i: F.embedding(i, a),
@@ -492,7 +496,7 @@ def _gathers() -> Iterator[Nest]:
                 lambda a, i, d: a.index_add(0, i, d), lambda a, i, d: a.at[i].add(d),
             )  # fmt: skip
         for shape, axis in (((1000, 1000), 1), ((1000, 1000), 0), ((64, 50257), 1)):
-            x = _drawn(*shape, dtype=dtype)
+            x = drawn(*shape, dtype=dtype)
 
             def at(x: Any = x, axis: int = axis) -> Any:
                 return np.argsort(x(), axis)

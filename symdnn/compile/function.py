@@ -9,6 +9,12 @@ from typing import Any
 
 from symdnn.compile.call.arguments import In, Out, as_in, as_out, check_distinct
 from symdnn.compile.call.compiled_function import Function, FunctionSignature, Structure
+from symdnn.compile.call.structured import (
+    InputForms,
+    flat_inputs,
+    flat_pairs,
+    parts_of_output,
+)
 from symdnn.compile.execute.targets import load_kernels, resolve_target
 from symdnn.compile.modes.modes import get_mode
 from symdnn.compile.plan import gc_pause
@@ -68,6 +74,8 @@ def function(
     :class:`~symdnn.errors.GraphError` for cyclic givens, and
     :class:`~symdnn.errors.UnusedInputError`.
     """
+    inputs, forms = flat_inputs(inputs, name or "function")
+    updates, givens = flat_pairs(updates, "updates"), flat_pairs(givens, "givens")
     declared = _declare(inputs)
     wanted, structure = _outputs(outputs)
     states = {d.variable: s for d in declared if (s := d.state()) is not None}
@@ -76,7 +84,7 @@ def function(
     with gc_pause.paused(), config.change_flags(compute_test_value="off"):
         target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
         results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)
-        _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input)
+        _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input, forms)
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])
         fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow)
         fgraph.updates = {len(results) + i: s for i, (s, _) in enumerate(pairs)}
@@ -87,7 +95,15 @@ def function(
     updated = tuple(s for s, _ in pairs)
     sources = (*results, *(new for _, new in pairs))
     signature = FunctionSignature(
-        label, tuple(declared), states, structure, updated, allow_input_downcast, borrow, sources
+        label,
+        tuple(declared),
+        states,
+        structure,
+        updated,
+        allow_input_downcast,
+        borrow,
+        sources,
+        forms,
     )
     return Function(signature, stages, FunctionProfile.of(profile, label, stages.rewrites))
 
@@ -118,14 +134,16 @@ def _declare(inputs: Any) -> list[In]:
 
 def _outputs(outputs: Any) -> tuple[list[Out], Structure]:
     """The outputs as a list, with the structure in which a call returns them."""
+    kind, keys = "list", ()
     if outputs is None:
-        return [], Structure("list")
-    if isinstance(outputs, Mapping):
-        keys = tuple(outputs)
-        return [as_out(outputs[k]) for k in keys], Structure("dict", keys)
-    if isinstance(outputs, list | tuple):
-        return [as_out(o) for o in outputs], Structure("list")
-    return [as_out(outputs)], Structure("one")
+        outputs = []
+    elif isinstance(outputs, Mapping):
+        kind, keys, outputs = "dict", tuple(outputs), list(outputs.values())
+    elif not isinstance(outputs, list | tuple):
+        kind, outputs = "one", [outputs]
+    found = [parts_of_output(o) for o in outputs]
+    forms = tuple(form for _, form in found) if any(form for _, form in found) else ()
+    return [as_out(v) for parts, _ in found for v in parts], Structure(kind, keys, forms)
 
 
 def _expressions(
@@ -158,13 +176,21 @@ def _update_of(declared: In) -> Variable:
     return fitting(declared.variable, declared.update, "update")
 
 
-def _check_used(declared: Sequence[In], outputs: Sequence[Variable], action: str | None) -> None:
+def _check_used(
+    declared: Sequence[In], outputs: Sequence[Variable], action: str | None,
+    forms: InputForms | None = None,
+) -> None:  # fmt: skip
     action = action or str(config.on_unused_input)
     if action not in ("raise", "warn", "ignore"):
         raise OptionError(f"on_unused_input={action!r}: wanted raise, warn or ignore")
     if action == "ignore":
         return
-    for v in unused([d.variable for d in declared], outputs):
+    found = unused([d.variable for d in declared], outputs)
+    if forms is not None:
+        # A structured input is unused where none of its parts is used.
+        groups = [[declared[i].variable for i in group] for group in forms.groups()]
+        found = [group[0] for group in groups if all(v in found for v in group)]
+    for v in found:
         message = (
             f"function: no output or update depends on the input {v} of type {v.type}; "
             "pass on_unused_input='ignore' if that is meant"

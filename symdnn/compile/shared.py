@@ -12,6 +12,7 @@ from symdnn.compile.execute.targets import Devices, resolve_target
 from symdnn.errors import InputError
 from symdnn.graph.float64 import report_float64_shared
 from symdnn.graph.names.dim import SizeOrName
+from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values import interop
@@ -39,7 +40,8 @@ def shared(
     float64 as in NumPy, an int int64). All dimensions are unknown to the compiler, so the value
     may change shape later; ``shape`` or ``broadcastable`` fix some of them, or give them names
     (``shape=("batch", 784)``, see :class:`symdnn.Dim`). ``borrow`` takes a
-    NumPy array as it is, without a copy. An array on a GPU (see ``set_value``) stays there.
+    NumPy array as it is, without a copy. An array on a GPU (see ``set_value``) stays there. Of a
+    sparse array of SciPy's it is a :class:`symdnn.sparse.SharedSparse`.
 
     ``strict`` refuses values that are no arrays.
 
@@ -49,6 +51,9 @@ def shared(
         raise InputError(f"shared: wanted a value, got the symbolic variable {value}")
     if strict and not (isinstance(value, np.ndarray) or interop.is_on_device(value)):
         raise InputError(f"shared: strict, wanted an array, got a {type(value).__name__}")
+    if hasattr(value, "tocsr") and hasattr(value, "nnz"):  # of scipy.sparse
+        sparse: Any = operator("sparse_shared")(value, name)
+        return sparse  # type: ignore[no-any-return]
     named = TensorType(dtype) if dtype else None
     if interop.is_on_device(value):
         static = shape if shape is not None else broadcastable

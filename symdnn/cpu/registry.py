@@ -8,6 +8,7 @@ from symdnn.cpu import prefer_generated
 from symdnn.cpu.attention import attention
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, gather, random_draws, scatter
+from symdnn.cpu.fourier import pocketfft
 from symdnn.cpu.gemm import gemm
 from symdnn.cpu.nest import kernels as nest
 from symdnn.cpu.nest import line_kernels, norms
@@ -16,6 +17,7 @@ from symdnn.cpu.pool import lrn, pool, pool_nhwc
 from symdnn.cpu.reduce import batch_norm, softmax
 from symdnn.cpu.reference import kernels as reference
 from symdnn.cpu.rnn import recurrent
+from symdnn.cpu.sparse import products as sparse
 from symdnn.graph.kernel import Row, enter, register_default_kernel
 
 __all__ = ["KERNELS", "load"]
@@ -45,6 +47,8 @@ KERNELS: tuple[Row, ...] = (
     *gather.KERNELS,
     *lrn.KERNELS,
     *conv_moments.KERNELS,
+    *pocketfft.KERNELS,
+    *sparse.KERNELS,
     # NumPy's, for calls that are too small to be worth compiling.
     *reference.KERNELS,
 )

@@ -58,6 +58,8 @@ _REFLECTED = {
 
 
 def _apply(name: str, *args: Any, **options: Any) -> Variable:
+    if hasattr(type(args[-1]), "with_gradient"):  # a structured value has operators of its own
+        return NotImplemented  # type: ignore[no-any-return]
     try:
         return operator(name)(*args, **options)
     except InputError:

@@ -41,6 +41,7 @@ from symdnn.ops.nn import (
     spatial_transformer,
 )
 from symdnn.ops.random import random, random_stream
+from symdnn.ops.sparse import functions as sparse
 
 for _family in (
     activations,
@@ -75,6 +76,7 @@ for _family in (
     shape,
     softmax,
     sort,
+    sparse,
     special,
     take,
     spatial_transformer,

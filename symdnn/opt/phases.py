@@ -26,7 +26,7 @@ from symdnn.opt.canonicalize import (
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
 from symdnn.opt.fuse import fuse, loss_rules, norm_rules, row_rules, transfer
 from symdnn.opt.layout import absorb_nhwc_views, layout
-from symdnn.opt.lower import checked_updates, write_out
+from symdnn.opt.lower import checked_updates, sparse, write_out
 from symdnn.opt.precision import amp
 from symdnn.opt.scan import scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
@@ -70,6 +70,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *stable.RULES,
     *write_out.RULES,
     *checked_updates.RULES,
+    *sparse.RULES,
     *amp.RULES,
     *layout.RULES,
     *absorb_nhwc_views.RULES,

@@ -1,7 +1,7 @@
 """``T``: tensors and the functions on them, under Theano's names (and NumPy's). Defines no op.
 
 Each module of this package has the public functions of one family. This one collects them, and the
-submodules ``T.nnet``, ``T.signal`` and ``T.extra_ops``.
+submodules ``T.nnet``, ``T.signal``, ``T.fft`` and ``T.extra_ops``.
 """
 
 from symdnn.autodiff import Lop as Lop
@@ -11,6 +11,7 @@ from symdnn.autodiff import verify_grad as verify_grad
 from symdnn.autodiff_scan import hessian as hessian
 from symdnn.autodiff_scan import jacobian as jacobian
 from symdnn.tensor import extra_ops as extra_ops
+from symdnn.tensor import fft as fft
 from symdnn.tensor import nnet as nnet
 from symdnn.tensor import opt as opt
 from symdnn.tensor import random as random

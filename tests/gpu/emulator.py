@@ -44,10 +44,11 @@ static inline bf16 bf16_of(float x) {
 @cache
 def library(source: str, name: str) -> Any:
     """The compiled kernel, as a function of (parameters, grid, block)."""
+    together = any(word in source for word in ("__syncthreads", "__shfl"))
     wrapper = f"""
 static void shim_call(const void* p) {{ {name}(*(const Parameters*)p); }}
 extern "C" int emulate(const void* p, const unsigned* grid, const unsigned* block) {{
-  return shim_emulate(shim_call, p, grid, block, {int("__syncthreads" in source)});
+  return shim_emulate(shim_call, p, grid, block, {int(together)});
 }}
 """
     text = "\n".join((SHIM, source, _AFTER_COMMON, wrapper))

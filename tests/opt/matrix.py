@@ -35,6 +35,8 @@ def target_of(rule: Rewrite) -> Target:
     """A target on which the rule may apply."""
     if rule.name == "local_gpudnn_to_neutral":
         return CPU  # where there is no cuDNN
+    if rule.target is not None:
+        return {"cpu": CPU, "cuda": GPU}[rule.target]
     named = "".join([rule.name, *rule.tags, *(o.__name__ for o in rule.ops)]).lower()
     return GPU if "dnn" in named and "onednn" not in named else CPU
 

@@ -13,6 +13,7 @@ from symdnn.compile.call.arguments import Arguments, In, Out, Stored
 from symdnn.compile.call.fast import Calls
 from symdnn.compile.call.fast_host import fast_calls
 from symdnn.compile.call.named_sizes import NamedSizes
+from symdnn.compile.call.structured import InputForms, packed
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.execute.targets import Devices
 from symdnn.compile.plan.plan import Plan
@@ -36,6 +37,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
 from symdnn.graph.place import HOST
 from symdnn.graph.traverse import substituted
+from symdnn.graph.values.structured import Form
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.transfer import GpuFromHost
@@ -49,9 +51,13 @@ class Structure:
 
     kind: str
     keys: tuple[Any, ...] = ()
+    #: The forms of outputs, of which one at least is structured (a sparse matrix).
+    forms: tuple[Form | None, ...] = ()
 
     def pack(self, results: list[Any]) -> Any:
         """A call's results in that structure."""
+        if self.forms:
+            results = packed(results, self.forms)
         if self.kind == "one":
             return results[0]
         return dict(zip(self.keys, results)) if self.kind == "dict" else results
@@ -73,6 +79,8 @@ class FunctionSignature:
     allow_downcast: bool | None
     borrow: tuple[bool, ...]
     sources: tuple[Variable, ...]
+    #: The inputs as users give them, if one at least is structured.
+    forms: InputForms | None = None
 
 
 class Function:
@@ -116,7 +124,8 @@ class Function:
         plain = not (self._copied or self._watched or self._guarded) and profile is None
         self._fast: Calls | None = fast_calls(self) if plain else None
         self._attempt = None if self._fast is None else self._fast.attempt
-        self._one = signature.structure.kind == "one"
+        self._one = signature.structure == Structure("one")
+        self._forms = signature.forms
         self._profiled_ids: list[int] = []  # of the plans whose kernels the profile knows
         self._printed_plans: list[Plan] = []  # the plans that ``dnn.verbose`` has printed
 
@@ -133,8 +142,11 @@ class Function:
             self.executor_or_none = Executor(self.stages.program, Devices(self.stages.target))
         return self.executor_or_none
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *given: Any, **kwargs: Any) -> Any:
         """Run the function. Shared variables change only if all of it succeeds."""
+        args: Sequence[Any] = given
+        if self._forms is not None:
+            args, kwargs = self._forms.flat(args, kwargs)
         if self._attempt is not None and not kwargs:
             found = self._attempt(self, args)
             if found is not None:

@@ -40,7 +40,7 @@ from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = [
     "CopyKernel", "KERNELS", "axis_slice", "copies", "fill", "guarded_copy", "split_views",
-    "strided_copy",
+    "strided_copy", "strided_zero",
 ]  # fmt: skip
 
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
@@ -93,6 +93,18 @@ def _enqueue(env: LaunchEnv, source: RawArray, target: RawArray, guarded: bool) 
     for k in _cached_copies(view_of(0, source), view_of(1, target), guarded):
         args = (k.link(addresses),)
         env.launch(env.module(k.source, k.name), k.grid, k.block, k.shared_bytes, args)
+
+
+def strided_zero(env: LaunchEnv, target: RawArray) -> None:
+    """Enqueue zeros in an array with any strides."""
+    for k in _cached_zeros(view_of(0, target)):
+        args = (k.link(np.array([target.ptr, env.node, env.error_word, 0], np.int64)),)
+        env.launch(env.module(k.source, k.name), k.grid, k.block, k.shared_bytes, args)
+
+
+@lru_cache(maxsize=256)
+def _cached_zeros(target: View) -> list[KernelLaunch]:
+    return fill(target, 0)
 
 
 @lru_cache(maxsize=256)

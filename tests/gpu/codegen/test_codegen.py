@@ -31,7 +31,8 @@ def families() -> list[Try]:
         "Add", "Sigmoid", "Cast", "Sum", "ArgMax", "LogSumExp", "FusedElemwise", "FusedReduce",
         "Alloc", "Join", "AdvancedSubtensor", "AdvancedIncSubtensor", "OneHot", "TopK", "CumSum",
         "CumMax", "LinearRecurrence", "SoftmaxCrossentropy", "PickLabel", "RandomNormal",
-        "RandomIntegers", "Dropout", "PolyGamma", "ARange", "SearchSorted",
+        "RandomIntegers", "Dropout", "PolyGamma", "ARange", "SearchSorted", "SparseDot",
+        "SampledDot",
     }  # fmt: skip
     found: dict[str, Try] = {}
     for one in tries():

@@ -1,0 +1,107 @@
+"""Structured values (sparse matrices) at the border of a function: taken apart and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symdnn.compile.call.arguments import In, Out
+from symdnn.compile.updates import as_pairs
+from symdnn.errors import InputError
+from symdnn.graph.values.structured import Form, Structured
+
+__all__ = ["InputForms", "flat_inputs", "flat_pairs", "packed", "parts_of_output"]
+
+
+@dataclass(frozen=True)
+class InputForms:
+    """The inputs of a function as users give them: (name, form, number of parts) for each, with
+    form None for a tensor."""
+
+    function: str
+    inputs: tuple[tuple[str | None, Form | None, int], ...]
+
+    def flat(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a call with structured values taken apart."""
+        found: list[Any] = []
+        for i, value in enumerate(args):
+            name, form, _ = self.inputs[i] if i < len(self.inputs) else (None, None, 1)
+            found += [value] if form is None else form.split(value, self._text(i, name))
+        by_name = {n: (i, f) for i, (n, f, _) in enumerate(self.inputs) if f is not None}
+        named: dict[str, Any] = {}
+        for key, value in kwargs.items():
+            if key not in by_name:
+                named[key] = value
+                continue
+            i, form = by_name[key]
+            if i < len(args):
+                raise InputError(f"{self.function} got several values for {key!r}")
+            parts = form.split(value, self._text(i, key))
+            named |= {f"{key}.{label}": p for label, p in zip(form.labels, parts, strict=True)}
+        return found, named
+
+    def _text(self, index: int, name: str | None) -> str:
+        return f"{self.function}: input {index}" + (f" ({name})" if name else "")
+
+    def groups(self) -> Iterable[range]:
+        """The positions of each input's parts."""
+        at = 0
+        for _, _, count in self.inputs:
+            yield range(at, at + count)
+            at += count
+
+
+def flat_inputs(inputs: Any, function: str) -> tuple[Any, InputForms | None]:
+    """The declared inputs with structured ones as their parts; None where there are none."""
+    if not isinstance(inputs, list | tuple) or not any(isinstance(i, Structured) for i in inputs):
+        return inputs, None
+    flat: list[Any] = []
+    forms: list[tuple[str | None, Form | None, int]] = []
+    for item in inputs:
+        if not isinstance(item, Structured):
+            flat.append(item)
+            forms.append((None, None, 1))
+            continue
+        form = item.form
+        names = [f"{item.name}.{label}" if item.name else None for label in form.labels]
+        flat += [In(v, name=n) for v, n in zip(item.parts, names, strict=True)]
+        forms.append((item.name, form, len(names)))
+    return flat, InputForms(function, tuple(forms))
+
+
+def parts_of_output(item: Any) -> tuple[list[Any], Form | None]:
+    """An output as variables, and its form if it is structured."""
+    value = item.variable if isinstance(item, Out) else item
+    return (list(value.parts), value.form) if isinstance(value, Structured) else ([item], None)
+
+
+def packed(results: Sequence[Any], forms: Sequence[Form | None]) -> list[Any]:
+    """A call's results with structured outputs put together."""
+    found, at = [], 0
+    for form in forms:
+        count = 1 if form is None else len(form.labels)
+        parts = results[at : at + count]
+        found.append(parts[0] if form is None else form.join(parts))
+        at += count
+    return found
+
+
+def flat_pairs(items: Any, what: str) -> Any:
+    """Updates or givens with those of structured variables as pairs of their parts.
+
+    A part whose new value is the old one has no pair.
+    """
+    pairs = as_pairs(items, what)
+    if not any(isinstance(old, Structured) for old, _ in pairs):
+        return items
+    flat: list[tuple[Any, Any]] = []
+    for old, new in pairs:
+        if not isinstance(old, Structured):
+            flat.append((old, new))
+            continue
+        fitting = old.fitting(new, what)
+        flat += [(a, b) for a, b in zip(old.parts, fitting.parts) if a is not b]
+    return flat

@@ -1,0 +1,1 @@
+"""Products of sparse and dense matrices as compiled loops."""

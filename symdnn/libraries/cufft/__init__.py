@@ -1,0 +1,1 @@
+"""Fourier transforms in the form that cuFFT takes."""

@@ -1,0 +1,1 @@
+"""Discrete Fourier transforms, their public functions, and convolution by them."""

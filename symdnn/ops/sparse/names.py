@@ -1,0 +1,201 @@
+"""Theano's names of what a sparse matrix is made of, and of functions of its elements alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symdnn.graph.typing import DtypeLike, TensorLike
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.make_vector import make_vector
+from symdnn.ops.core.shape import as_dim
+from symdnn.ops.elementwise import activations as ac
+from symdnn.ops.elementwise import arithmetic as ar
+from symdnn.ops.elementwise import complexes as cx
+from symdnn.ops.elementwise import math as mt
+from symdnn.ops.elementwise import rounding as rd
+from symdnn.ops.sparse.functions import as_sparse_variable, places_of, structured
+from symdnn.ops.sparse.variable import SparseVariable, from_parts, sparse_variable
+
+__all__ = [
+    "CSC", "CSR", "SparseType", "abs", "arcsin", "arcsinh", "arctan", "arctanh", "ceil", "conj",
+    "coo_array", "coo_matrix", "csc_array", "csc_dmatrix", "csc_fmatrix", "csc_matrix", "csm_data",
+    "csm_indices", "csm_indptr", "csm_properties", "csm_shape", "csr_array", "csr_dmatrix",
+    "csr_fmatrix", "csr_matrix", "deg2rad", "expm1", "floor", "log1p", "neg", "rad2deg", "rint",
+    "sgn", "sin", "sinh", "sqr", "sqrt", "structured_add", "structured_add_s_v", "structured_exp",
+    "structured_log", "structured_maximum", "structured_minimum", "structured_pow",
+    "structured_sigmoid", "tan", "tanh", "trunc",
+]  # fmt: skip
+
+Shape = Sequence[int | None]
+_ANY: Shape = (None, None)
+
+
+@dataclass(frozen=True)
+class SparseType:
+    """The type of a sparse input, which is made by calling it (Theano's ``SparseType``).
+
+    >>> import symdnn.sparse as S
+    >>> S.SparseType("csr", "float32", (None, 784))("x")
+    <x: csr(float32, (?, 784))>
+    """
+
+    format: str
+    dtype: str = "float64"
+    shape: tuple[int | None, int | None] = (None, None)
+
+    def __call__(self, name: str | None = None) -> SparseVariable:
+        """A sparse input of this type."""
+        return sparse_variable(self.format, name, self.dtype, self.shape, matrix=True)
+
+
+def csr_array(
+    name: str | None = None, dtype: DtypeLike | None = None, shape: Shape = _ANY
+) -> SparseVariable:
+    """A sparse input whose values are ``scipy.sparse.csr_array``; ``dtype`` is ``floatX``.
+
+    Sizes in ``shape`` that are None are unknown.
+    """
+    return sparse_variable("csr", name, dtype, shape)
+
+
+def csc_array(
+    name: str | None = None, dtype: DtypeLike | None = None, shape: Shape = _ANY
+) -> SparseVariable:
+    """A sparse input whose values are ``scipy.sparse.csc_array``; see :func:`csr_array`."""
+    return sparse_variable("csc", name, dtype, shape)
+
+
+def coo_array(
+    name: str | None = None, dtype: DtypeLike | None = None, shape: Shape = _ANY
+) -> SparseVariable:
+    """A sparse input whose values are ``scipy.sparse.coo_array``: it is computed with as CSR, and
+    elements that are given twice are added up."""
+    return sparse_variable("coo", name, dtype, shape)
+
+
+def csr_matrix(
+    name: str | None = None, dtype: DtypeLike | None = None, shape: Shape = _ANY
+) -> SparseVariable:
+    """:func:`csr_array` for ``scipy.sparse.csr_matrix`` (Theano's name)."""
+    return sparse_variable("csr", name, dtype, shape, matrix=True)
+
+
+def csc_matrix(
+    name: str | None = None, dtype: DtypeLike | None = None, shape: Shape = _ANY
+) -> SparseVariable:
+    """:func:`csc_array` for ``scipy.sparse.csc_matrix`` (Theano's name)."""
+    return sparse_variable("csc", name, dtype, shape, matrix=True)
+
+
+def coo_matrix(
+    name: str | None = None, dtype: DtypeLike | None = None, shape: Shape = _ANY
+) -> SparseVariable:
+    """:func:`coo_array` for ``scipy.sparse.coo_matrix``."""
+    return sparse_variable("coo", name, dtype, shape, matrix=True)
+
+
+def csr_fmatrix(name: str | None = None) -> SparseVariable:
+    """A float32 :func:`csr_matrix`."""
+    return csr_matrix(name, "float32")
+
+
+def csr_dmatrix(name: str | None = None) -> SparseVariable:
+    """A float64 :func:`csr_matrix`."""
+    return csr_matrix(name, "float64")
+
+
+def csc_fmatrix(name: str | None = None) -> SparseVariable:
+    """A float32 :func:`csc_matrix`."""
+    return csc_matrix(name, "float32")
+
+
+def csc_dmatrix(name: str | None = None) -> SparseVariable:
+    """A float64 :func:`csc_matrix`."""
+    return csc_matrix(name, "float64")
+
+
+# -- of vectors -----------------------------------------------------------------------------------
+
+
+def CSR(data: TensorLike, indices: TensorLike, indptr: TensorLike, shape: Any) -> SparseVariable:
+    """A matrix by rows of three vectors of the graph (Theano's ``CSR``).
+
+    The elements of row i are ``data[indptr[i] : indptr[i + 1]]``, in the columns ``indices`` there,
+    which ascend without repetition. ``shape`` are two ints or integer scalars, or a vector.
+    """
+    return from_parts("csr", data, indices, indptr, shape, matrix=True)
+
+
+def CSC(data: TensorLike, indices: TensorLike, indptr: TensorLike, shape: Any) -> SparseVariable:
+    """A matrix by columns of three vectors of the graph (Theano's ``CSC``); see :func:`CSR`."""
+    return from_parts("csc", data, indices, indptr, shape, matrix=True)
+
+
+def csm_data(x: Any) -> Variable:
+    """The elements, a vector."""
+    return as_sparse_variable(x).data
+
+
+def csm_indices(x: Any) -> Variable:
+    """The column of each element of a CSR, the row of each of a CSC."""
+    return as_sparse_variable(x).indices
+
+
+def csm_indptr(x: Any) -> Variable:
+    """The place where each row of a CSR (column of a CSC) begins, and the end."""
+    return as_sparse_variable(x).indptr
+
+
+def csm_shape(x: Any) -> Variable:
+    """The two sizes, an int64 vector."""
+    return make_vector([as_dim(n) for n in as_sparse_variable(x).shape])
+
+
+def csm_properties(x: Any) -> tuple[Variable, Variable, Variable, Variable]:
+    """``(data, indices, indptr, shape)``"""
+    v = as_sparse_variable(x)
+    return v.data, v.indices, v.indptr, csm_shape(v)
+
+
+# -- functions of the elements --------------------------------------------------------------------
+
+# Functions that are 0 at 0, so that their result is the whole one: Theano's names, and NumPy's.
+abs = structured(ar.abs, "abs")
+arcsin = structured(mt.arcsin, "arcsin")
+arcsinh = structured(mt.arcsinh, "arcsinh")
+arctan = structured(mt.arctan, "arctan")
+arctanh = structured(mt.arctanh, "arctanh")
+ceil = structured(rd.ceil, "ceil")
+conj = structured(cx.conj, "conj")
+deg2rad = structured(mt.deg2rad, "deg2rad")
+expm1 = structured(mt.expm1, "expm1")
+floor = structured(rd.floor, "floor")
+log1p = structured(mt.log1p, "log1p")
+neg = structured(ar.neg, "neg")
+rad2deg = structured(mt.rad2deg, "rad2deg")
+rint = structured(rd.round_half_to_even, "rint")
+sgn = structured(ar.sgn, "sgn")
+sin = structured(mt.sin, "sin")
+sinh = structured(mt.sinh, "sinh")
+sqr = structured(ar.sqr, "sqr")
+sqrt = structured(ar.sqrt, "sqrt")
+tan = structured(mt.tan, "tan")
+tanh = structured(mt.tanh, "tanh")
+trunc = structured(rd.trunc, "trunc")
+
+# Functions of the elements that are there, the first argument; the others stay 0.
+structured_add = structured(ar.add, "structured_add")
+structured_exp = structured(mt.exp, "structured_exp")
+structured_log = structured(mt.log, "structured_log")
+structured_maximum = structured(ar.maximum, "structured_maximum")
+structured_minimum = structured(ar.minimum, "structured_minimum")
+structured_pow = structured(ar.pow, "structured_pow")
+structured_sigmoid = structured(ac.sigmoid, "structured_sigmoid")
+
+
+def structured_add_s_v(x: Any, y: TensorLike) -> SparseVariable:
+    """Each element plus the entry of its column in the vector ``y``. (Theano's name)"""
+    v = as_sparse_variable(x)
+    return v.with_data(v.data + as_variable(y)[places_of(v)[1]])

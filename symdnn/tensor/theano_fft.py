@@ -1,0 +1,5 @@
+"""``theano.tensor.fft``: transforms of batches, with real and imaginary parts in a last axis."""
+
+from symdnn.ops.fourier.theano_fft import irfft, rfft
+
+__all__ = ["irfft", "rfft"]
