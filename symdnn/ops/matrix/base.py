@@ -217,13 +217,22 @@ def failed(op: Any, index: int, what: str) -> LinAlgError:
 
 def each_matrix(
     op: Any, function: Callable[..., Any], what: str, outputs: Sequence[tuple[Any, Any]],
-    *stacks: Array,
+    *stacks: Array, at_once: bool = False,
 ) -> list[Array]:  # fmt: skip
     """``function`` of each matrix of stacks that broadcast, by NumPy or SciPy, as the outputs.
 
     ``outputs`` are the last dimensions and the dtype of each. Where it raises NumPy's
-    ``LinAlgError`` the matrix is ``what``: an error, or a result of NaN.
+    ``LinAlgError`` the matrix is ``what``: an error, or a result of NaN. With ``at_once`` the
+    function takes whole stacks, and single matrices only if one of them has no result.
     """
+    if at_once:
+        try:
+            with np.errstate(all="ignore"):
+                results = function(*stacks)
+            results = results if isinstance(results, tuple | list) else [results]
+            return [np.asarray(r).astype(d, copy=False) for r, (_, d) in zip(results, outputs)]
+        except (np.linalg.LinAlgError, ValueError):
+            pass
     lead = np.broadcast_shapes(*[s.shape[:-2] for s in stacks])
     wide = [np.broadcast_to(s, lead + s.shape[-2:]) for s in stacks]
     found = [np.empty((*lead, *dims), dtype) for dims, dtype in outputs]

@@ -74,7 +74,9 @@ class Eigh(Hermitian):
         n = a.shape[-1]
         made = [((n,), real_dtype(a.dtype.name)), ((n, n), a.dtype)]
         return tuple(
-            each_matrix(self, lambda x: np.linalg.eigh(x, self.UPLO), _NO_EIGENVALUES, made, a)
+            each_matrix(
+                self, lambda x: np.linalg.eigh(x, self.UPLO), _NO_EIGENVALUES, made, a, at_once=True
+            )
         )
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
@@ -103,7 +105,7 @@ class Eigvalsh(Hermitian):
     def reference(self, a: Array) -> Array:
         made = [((a.shape[-1],), real_dtype(a.dtype.name))]
         found = each_matrix(
-            self, lambda x: np.linalg.eigvalsh(x, self.UPLO), _NO_EIGENVALUES, made, a
+            self, lambda x: np.linalg.eigvalsh(x, self.UPLO), _NO_EIGENVALUES, made, a, at_once=True
         )
         return found[0]
 
@@ -143,7 +145,8 @@ class Eig(MatrixOp):
         made: list[tuple[Any, Any]] = [((n,), dtype), ((n, n), dtype)]
         function = np.linalg.eig if self.compute_v else np.linalg.eigvals
         count = 2 if self.compute_v else 1
-        return tuple(each_matrix(self, function, _NO_EIGENVALUES, made[:count], a))
+        made = made[:count]
+        return tuple(each_matrix(self, function, _NO_EIGENVALUES, made, a, at_once=True))
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         (a,), dw = inputs, cotangents[0]

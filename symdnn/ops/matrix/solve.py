@@ -93,24 +93,27 @@ class Solve(MatrixOp):
         if self.A_structure == "general":
             return a
         part = np.tril(a) if self.reads_lower else np.triu(a)
+        diagonal = np.einsum("...ii->...i", part)
         if self.unit_diagonal:
-            np.einsum("...ii->...i", part)[...] = 1
+            diagonal[...] = 1
         if self.triangular:
             return part
+        diagonal[...] = diagonal.real
         other = np.tril(a, -1) if self.lower else np.triu(a, 1)
         return part + np.swapaxes(other, -1, -2).conj()
 
     def _one(self, a: Array, b: Array) -> Any:
-        if self.triangular and not self.unit_diagonal and not np.diagonal(a).all():
+        diagonal = np.diagonal(a, axis1=-2, axis2=-1)
+        if self.triangular and not self.unit_diagonal and not diagonal.all():
             raise np.linalg.LinAlgError
         whole = self.whole(a)
         if self.A_structure == "positive_definite":
             np.linalg.cholesky(whole)
-        return np.linalg.solve(whole.T if self.transposed else whole, b)
+        return np.linalg.solve(np.swapaxes(whole, -1, -2) if self.transposed else whole, b)
 
     def reference(self, a: Array, b: Array) -> Array:
         made = [(b.shape[-2:], b.dtype)]
-        return each_matrix(self, self._one, self.problem, made, a, b)[0]
+        return each_matrix(self, self._one, self.problem, made, a, b, at_once=True)[0]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (a, b), (x,), (g,) = inputs, outputs, cotangents
@@ -151,7 +154,9 @@ class MatrixInverse(MatrixOp):
         return [(n, n)]
 
     def reference(self, a: Array) -> Array:
-        return each_matrix(self, np.linalg.inv, "singular", [(a.shape[-2:], a.dtype)], a)[0]
+        return each_matrix(
+            self, np.linalg.inv, "singular", [(a.shape[-2:], a.dtype)], a, at_once=True
+        )[0]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         y = adjoint(outputs[0])

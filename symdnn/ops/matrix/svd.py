@@ -40,6 +40,8 @@ __all__ = [
     "SVD", "Lstsq", "MatrixPinv", "lstsq", "matrix_rank", "negligible", "pinv", "svd", "svdvals",
 ]  # fmt: skip
 
+_NO_VALUES = "without singular values (NaN?)"
+
 
 def negligible(value: Variable, of: Variable) -> Variable:
     """Where ``value`` is rounding beside the largest modulus of ``of`` along its last axis.
@@ -93,7 +95,7 @@ class SVD(MatrixOp):
         if self.compute_uv:
             u, vh = ((m, m), (n, n)) if self.full_matrices else ((m, k), (k, n))
             made = [(u, a.dtype), *made, (vh, a.dtype)]
-        return tuple(each_matrix(self, self._one, "without singular values (NaN?)", made, a))
+        return tuple(each_matrix(self, self._one, _NO_VALUES, made, a, at_once=True))
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         (a,) = inputs
@@ -173,7 +175,7 @@ class MatrixPinv(MatrixOp):
 
     def reference(self, a: Array) -> Array:
         made = [(a.shape[:-3:-1], a.dtype)]
-        return each_matrix(self, self._one, "without singular values (NaN?)", made, a)[0]
+        return each_matrix(self, self._one, _NO_VALUES, made, a, at_once=True)[0]
 
     def parts(self, a: Variable) -> list[Variable]:
         """The expression in other ops."""
@@ -232,7 +234,7 @@ class Lstsq(MatrixOp):
         if a.shape[-2] != b.shape[-2]:
             raise ShapeMismatch(self, "as many rows of b as of a", [a.shape, b.shape])
         made = [((a.shape[-1], b.shape[-1]), a.dtype)]
-        return each_matrix(self, self._one, "without singular values (NaN?)", made, a, b)[0]
+        return each_matrix(self, self._one, _NO_VALUES, made, a, b)[0]
 
     def parts(self, a: Variable, b: Variable) -> list[Variable]:
         """The expression in other ops."""
