@@ -21,8 +21,8 @@ from symdnn.tensor import slinalg as slinalg
 from symdnn.tensor.constructors import *
 from symdnn.tensor.elementwise import *
 from symdnn.tensor.indexing import *
-from symdnn.tensor.products import *
 from symdnn.tensor.numpy_names import *
+from symdnn.tensor.products import *
 from symdnn.tensor.reductions import *
 from symdnn.tensor.shaping import *
 from symdnn.tensor.tools import *

@@ -9,7 +9,6 @@ import scipy.linalg
 from symdnn.ops.elementwise.arithmetic import abs as abs_
 from symdnn.ops.elementwise.complexes import complex as complex_
 from symdnn.ops.elementwise.complexes import imag, real
-from symdnn.ops.matrix import base
 from symdnn.ops.matrix import determinant as D
 from symdnn.ops.matrix.cholesky import Cholesky, cho_solve, cholesky
 from symdnn.ops.matrix.eigen import Eig, Eigh, Eigvalsh, eig, eigh, eigvals, eigvalsh
@@ -251,8 +250,12 @@ CASES = [
            lambda a: np.linalg.slogdet(a)[1], grad2=True),
     OpCase("slogdet_complex", (D.SLogDet,), of_parts(D.slogdet), PARTS,
            of_parts_numpy(np.linalg.slogdet), grad2=True),
-    OpCase("slogdet_pos", (Cholesky,), lambda a: D.slogdet(a, "pos")[1], (POS,),
-           lambda a: np.linalg.slogdet(a)[1], grad2=True),
+    OpCase("slogdet_pos", (D.PositiveLogDet,), lambda a: D.slogdet(a, "pos")[::-1], (POS,),
+           lambda a: np.linalg.slogdet(a)[::-1], grad2=True),
+    OpCase("slogdet_pos_upper", (D.PositiveLogDet,), lambda a: D.slogdet(a, "pos", False)[1],
+           (positive(2, 3, 3),), lambda a: np.linalg.slogdet(a)[1]),
+    OpCase("slogdet_pos_complex", (D.PositiveLogDet,), of_parts(lambda a: D.slogdet(a, "pos")[1]),
+           PARTS, of_parts_numpy(lambda a: np.linalg.slogdet(hermitian(a))[1])),
     OpCase("slogdet_singular", (D.SLogDet,), lambda a: D.slogdet(a * 0), (N,),
            lambda a: [0.0, -np.inf], grad=False),
     # LU

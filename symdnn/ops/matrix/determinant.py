@@ -20,23 +20,26 @@ from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elementwise.math import log
-from symdnn.ops.elemwise import conjugate, like
+from symdnn.ops.elemwise import conjugate, like, pad_left
 from symdnn.ops.matrix.base import (
     MatrixOp,
     adjoint,
+    check_on_error,
     column,
     each_matrix,
     matrix_of,
     mm,
+    on_error,
     real_dtype,
     row,
     square_dim,
+    triangle_gradient,
 )
-from symdnn.ops.matrix.cholesky import cholesky
-from symdnn.ops.matrix.solve import MatrixInverse
+from symdnn.ops.matrix.cholesky import Cholesky
+from symdnn.ops.matrix.solve import MatrixInverse, Solve
 from symdnn.ops.matrix.svd import SVD
 
-__all__ = ["Adjugate", "Det", "SLogDet", "det", "slogdet"]
+__all__ = ["Adjugate", "Det", "PositiveLogDet", "SLogDet", "det", "slogdet"]
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,45 @@ class SLogDet(MatrixOp):
         return [column(column(slope)) * adjoint(MatrixInverse("nan")(a))]
 
 
+@dataclass(frozen=True)
+class PositiveLogDet(MatrixOp):
+    """The logarithm of the determinant of positive definite matrices, of which a triangle is read.
+
+    It is the sum of logarithms of the Cholesky factor's diagonal. Gradient: the inverse, by the
+    same factor.
+    """
+
+    lower: bool = True
+    on_error: str = "raise"
+    out_dtypes: ClassVar[Any] = {0: real_dtype}
+
+    def __post_init__(self) -> None:
+        check_on_error(self)
+
+    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+        square_dim(self, matrices[0])
+        return [()]
+
+    def reference(self, a: Array) -> Array:
+        factor = Cholesky(self.lower, self.on_error).reference(a)
+        diagonal = np.diagonal(factor, axis1=-2, axis2=-1).real
+        return np.asarray(2 * np.log(diagonal).sum(-1), real_dtype(a.dtype.name))
+
+    def parts(self, a: Variable) -> list[Variable]:
+        """The expression in other ops."""
+        diagonal = Diagonal()(Cholesky(self.lower, self.on_error)(a))
+        value = sum_(log(diagonal.real if a.type.is_complex else diagonal), axis=-1)
+        return [like(2, value) * value]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (a,) = inputs
+        identity = eye(shape_i(a, -1), dtype=a.type.dtype)
+        solved = Solve("positive_definite", self.lower, on_error=self.on_error)
+        inverse = solved(a, pad_left(identity, a.type.ndim))
+        slope = column(column(cotangents[0]))
+        return [slope * triangle_gradient((inverse + adjoint(inverse)) / 2, self.lower)]
+
+
 def det(a: TensorLike) -> Variable:
     """The determinant of square matrices (..., n, n); 1 of an empty one.
 
@@ -150,6 +192,5 @@ def slogdet(
         return SLogDet()(m)  # type: ignore[return-value]
     if assume_a != "pos":
         raise OptionError(f"slogdet: assume_a is 'gen' or 'pos', got {assume_a!r}")
-    diagonal = Diagonal()(cholesky(m, lower, check))
-    value = 2 * sum_(log(diagonal.real if m.type.is_complex else diagonal), axis=-1)
-    return value.astype(m.type.dtype).zeros_like() + like(1, m), value
+    value = PositiveLogDet(bool(lower), on_error(check))(m)
+    return value.ones_like().astype(m.type.dtype), value

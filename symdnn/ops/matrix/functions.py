@@ -1,4 +1,4 @@
-"""Norms, conditions, and arrangements of matrices: expressions of other ops, under NumPy's names."""
+"""Norms, conditions, and arrangements of matrices: expressions of other ops."""
 
 from __future__ import annotations
 

@@ -101,7 +101,6 @@ class LUFactor(MatrixOp):
 
 def _lu_vjp(a: Variable, f: Variable, pivots: Variable, g: Variable) -> Variable:
     """Of ``p a = l u``, where ``l = [l1; l2]`` is tall and ``u = [u1, u2]`` wide."""
-    m, n = dims_of(f)[-2:]
     k = dims_of(pivots)[-1]
     l1, u1 = f[..., :k, :k], f[..., :k, :k]
     l2, u2, dl2, du2 = f[..., k:, :k], f[..., :k, k:], g[..., k:, :k], g[..., :k, k:]

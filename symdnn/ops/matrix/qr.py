@@ -74,7 +74,7 @@ class QR(MatrixOp):
 def _qr_vjp(
     a: Variable, q: Variable, r: Variable, dq: Variable | None, dr: Variable | None
 ) -> Variable:
-    """Of ``a = [x, y] = q [u, v]`` with square ``u``; of a tall matrix ``y`` and ``v`` are empty."""
+    """Of ``a = [x, y] = q [u, v]``, ``u`` square; of a tall matrix ``y`` and ``v`` are empty."""
     m, n = a.type.shape[-2:]
     k = dims_of(q)[-1]
     whole = m is not None and n is not None and m >= n

@@ -14,11 +14,11 @@ from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import Diagonal, alloc_diag
-from symdnn.ops.array.reduce import max as max_
 from symdnn.ops.array.reduce import sum as sum_
+from symdnn.ops.core.gradient_control import zero_grad
 from symdnn.ops.core.shape import dims_of, shape_i
 from symdnn.ops.elementwise.arithmetic import abs as abs_
-from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr
+from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import gt, le
 from symdnn.ops.elemwise import like, unbroadcast
 from symdnn.ops.matrix.base import (
@@ -44,14 +44,13 @@ _NO_VALUES = "without singular values (NaN?)"
 
 
 def negligible(value: Variable, of: Variable) -> Variable:
-    """Where ``value`` is rounding beside the largest modulus of ``of`` along its last axis.
+    """Where ``value`` is rounding beside the numbers ``of``, which are real.
 
-    The bound is n eps times that modulus, for n numbers. ``value`` has one axis more.
+    The bound is n eps times the 2-norm of the n numbers. ``value`` has one axis more.
     """
-    eps = float(np.finfo(of.type.dtype).eps)
-    n = maximum(shape_i(of, -1), 1)
-    largest = sum_(max_(abs_(of), axis=-1, keepdims=True), axis=-1)
-    bound = largest * cast(n, of.type.dtype) * like(eps, of)
+    n = cast(shape_i(of, -1), of.type.dtype)
+    size = sqrt(sum_(sqr(zero_grad(of)), axis=-1))
+    bound = size * n * like(float(np.finfo(of.type.dtype).eps), of)
     return le(abs_(value), column(column(bound)))
 
 
@@ -196,7 +195,7 @@ def _rtol_of(rtol: float | None, a: Array) -> float:
 
 
 def _bound(s: Variable, a: Variable, rtol: float | None) -> Variable:
-    """The largest singular value that counts as 0 (with a last axis of 1)."""
+    """The largest of the sorted values that counts as 0 (with a last axis of 1)."""
     m, n = dims_of(a)[-2:]
     if rtol is None:
         size = maximum(m, n) if isinstance(m, Variable) or isinstance(n, Variable) else max(m, n)
@@ -204,7 +203,8 @@ def _bound(s: Variable, a: Variable, rtol: float | None) -> Variable:
         factor = eps * (cast(size, s.type.dtype) if isinstance(size, Variable) else like(size, s))
     else:
         factor = like(rtol, s)
-    return factor * max_(s, axis=-1, keepdims=True)
+    first, last = (sum_(part, axis=-1, keepdims=True) for part in (s[..., :1], s[..., -1:]))
+    return factor * maximum(first, last)
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class Lstsq(MatrixOp):
 def svd(
     a: TensorLike, full_matrices: bool = True, compute_uv: bool = True, check: bool = True
 ) -> Any:
-    """Singular values of matrices (..., m, n): ``u, s, vh`` with ``a = (u * s[..., None, :]) @ vh``.
+    """Singular values of matrices (..., m, n): ``u, s, vh`` with ``a = u @ diag(s) @ vh``.
 
     Args:
         full_matrices: ``u`` is (..., m, m) and ``vh`` (..., n, n), else (..., m, k) and

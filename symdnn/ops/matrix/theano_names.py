@@ -54,8 +54,8 @@ class Named:
 
 #: Theano's words for ``A_structure``, and SciPy's.
 _STRUCTURES = {
-    "general": "gen", "symmetric": "sym", "hermitian": "her", "lower_triangular": "lower triangular",
-    "upper_triangular": "upper triangular",
+    "general": "gen", "symmetric": "sym", "hermitian": "her",
+    "lower_triangular": "lower triangular", "upper_triangular": "upper triangular",
 }  # fmt: skip
 
 
