@@ -236,8 +236,10 @@ CASES = [
            of_parts_numpy(low(2)), grad2=True),
     OpCase("matrix_inverse", (MatrixInverse,), inv, (N,), np.linalg.inv, grad2=True),
     OpCase("matrix_inverse_stack", (MatrixInverse,), inv, (STACK,), np.linalg.inv),
-    OpCase("matrix_inverse_complex", (MatrixInverse,), of_parts(inv), PARTS, of_parts_numpy(np.linalg.inv)),
-    OpCase("matrix_inverse_empty", (MatrixInverse,), inv, (normal(2, 0, 0),), np.linalg.inv, grad=False),
+    OpCase("matrix_inverse_complex", (MatrixInverse,), of_parts(inv), PARTS,
+           of_parts_numpy(np.linalg.inv)),
+    OpCase("matrix_inverse_empty", (MatrixInverse,), inv, (normal(2, 0, 0),), np.linalg.inv,
+           grad=False),
     # determinants
     OpCase("det", (D.Det, D.Adjugate), D.det, (N,), np.linalg.det, grad2=True),
     OpCase("det_stack", (D.Det,), D.det, (STACK,), np.linalg.det),

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import LinAlgError, NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
+from symdnn.errors import LinAlgError, NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import DimT, Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Host, Op, Vars
 from symdnn.graph.operators import operator
@@ -231,7 +231,7 @@ def each_matrix(
                 results = function(*stacks)
             results = results if isinstance(results, tuple | list) else [results]
             return [np.asarray(r).astype(d, copy=False) for r, (_, d) in zip(results, outputs)]
-        except (np.linalg.LinAlgError, ValueError):
+        except np.linalg.LinAlgError:
             pass
     lead = np.broadcast_shapes(*[s.shape[:-2] for s in stacks])
     wide = [np.broadcast_to(s, lead + s.shape[-2:]) for s in stacks]
@@ -240,9 +240,7 @@ def each_matrix(
         try:
             with np.errstate(all="ignore"):
                 parts = function(*[s[i] for s in wide])
-        except (np.linalg.LinAlgError, ValueError) as error:
-            if isinstance(error, ShapeMismatch):
-                raise
+        except np.linalg.LinAlgError as error:
             if op.on_error == "raise":
                 raise failed(op, number, what) from error
             parts = [_nothing(out.dtype) for out in found]

@@ -18,6 +18,7 @@ from symdnn.ops.array.reduce import prod
 from symdnn.ops.array.reduce import sum as sum_
 from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.shape import shape_i
+from symdnn.ops.elementwise.arithmetic import Abs, Sgn, true_div
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elementwise.math import log
 from symdnn.ops.elemwise import conjugate, like, pad_left
@@ -39,7 +40,7 @@ from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 from symdnn.ops.matrix.svd import SVD
 
-__all__ = ["Adjugate", "Det", "PositiveLogDet", "SLogDet", "det", "slogdet"]
+__all__ = ["Adjugate", "Det", "PositiveLogDet", "SLogDet", "det", "sign_and_log", "slogdet"]
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,16 @@ class PositiveLogDet(MatrixOp):
         inverse = solved(a, pad_left(identity, a.type.ndim))
         slope = column(column(cotangents[0]))
         return [slope * triangle_gradient((inverse + adjoint(inverse)) / 2, self.lower)]
+
+
+def sign_and_log(diagonal: Variable) -> list[Variable]:
+    """Sign and logarithm of the modulus of the product of a diagonal."""
+    size = Abs()(diagonal)
+    if diagonal.type.is_complex:
+        turns = true_div(diagonal, size.astype(diagonal.type.dtype))
+    else:
+        turns = Sgn()(diagonal)
+    return [prod(turns, axis=-1), sum_(log(size), axis=-1)]
 
 
 def det(a: TensorLike) -> Variable:

@@ -215,7 +215,8 @@ def solve(
             half = tril(m, -1) if lower else triu(m, 1)
             m = half + transposed(tril(m) if lower else triu(m))
         structure = "general" if m.type.is_complex else "hermitian"
-    return as_given(Solve(structure, lower, transposed, False, on_error(check))(m, v))
+    part = bool(lower) if structure in _SELF_ADJOINT else True
+    return as_given(Solve(structure, part, bool(transposed), False, on_error(check))(m, v))
 
 
 def solve_triangular(

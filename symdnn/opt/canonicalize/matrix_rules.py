@@ -9,12 +9,9 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.reduce import prod as prod_
-from symdnn.ops.array.reduce import sum as sum_
-from symdnn.ops.elementwise.arithmetic import Abs, Sgn, true_div
-from symdnn.ops.elementwise.math import log
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.matrix.base import transposed
-from symdnn.ops.matrix.determinant import Det, SLogDet
+from symdnn.ops.matrix.determinant import Det, SLogDet, sign_and_log
 from symdnn.ops.matrix.eigen import Eig, Eigh, Eigvalsh
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 from symdnn.rewriting.facts import made_by, node_of
@@ -83,16 +80,6 @@ def slogdet_of_triangle(node: Apply, context: Context) -> Sequence[Variable] | N
     if triangle_of(a) is None:
         return None
     return sign_and_log(Diagonal()(a))
-
-
-def sign_and_log(diagonal: Variable) -> list[Variable]:
-    """Sign and logarithm of the modulus of the product of a diagonal."""
-    size = Abs()(diagonal)
-    if diagonal.type.is_complex:
-        turns = true_div(diagonal, size.astype(diagonal.type.dtype))
-    else:
-        turns = Sgn()(diagonal)
-    return [prod_(turns, axis=-1), sum_(log(size), axis=-1)]
 
 
 @on(Solve)

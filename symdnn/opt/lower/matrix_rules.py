@@ -14,13 +14,12 @@ from symdnn.ops.elementwise.arithmetic import mul
 from symdnn.ops.elementwise.comparison import neq
 from symdnn.ops.elemwise import like
 from symdnn.ops.matrix.cholesky import factored
-from symdnn.ops.matrix.determinant import Adjugate, Det, PositiveLogDet, SLogDet
+from symdnn.ops.matrix.determinant import Adjugate, Det, PositiveLogDet, SLogDet, sign_and_log
 from symdnn.ops.matrix.eigen import Eig, Eigh, Eigvalsh
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import Solve
 from symdnn.ops.matrix.svd import SVD, Lstsq, MatrixPinv
-from symdnn.opt.canonicalize.matrix_rules import sign_and_log
 from symdnn.rewriting.rewrite import Context, Family
 
 __all__ = ["RULES"]
