@@ -57,7 +57,7 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm"},
+        {"elementwise"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm", "lapack"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [

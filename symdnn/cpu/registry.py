@@ -9,6 +9,7 @@ from symdnn.cpu.attention import attention
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, gather, random_draws, scatter
 from symdnn.cpu.gemm import gemm
+from symdnn.cpu.lapack import kernels as lapack
 from symdnn.cpu.nest import kernels as nest
 from symdnn.cpu.nest import line_kernels, norms
 from symdnn.cpu.onednn import kernels as onednn
@@ -45,6 +46,7 @@ KERNELS: tuple[Row, ...] = (
     *gather.KERNELS,
     *lrn.KERNELS,
     *conv_moments.KERNELS,
+    *lapack.KERNELS,
     # NumPy's, for calls that are too small to be worth compiling.
     *reference.KERNELS,
 )
