@@ -301,7 +301,7 @@ class LUFactorKernel(LapackKernel):
                 np.copyto(f, a)
                 whole = f
             else:
-                whole = np.ascontiguousarray(np.swapaxes(a, -1, -2))
+                whole = np.array(np.swapaxes(a, -1, -2), order="C")
             with blas_threads(stack.threads):
                 getrf(whole, pivots, stack.info())
             np.subtract(pivots, 1, out=pivots)
