@@ -63,7 +63,7 @@ ROOMS = {
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
         {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
-        {"conv"}, {"conv_table", "rnn"}, {"function_tables"},
+        {"conv", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"plan"}, {"execute", "report"}, {"nanguard"},

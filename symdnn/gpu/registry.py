@@ -23,7 +23,7 @@ FAMILIES = (
     "kernels.complex", "kernels.copy", "kernels.elementwise", "kernels.index", "kernels.labels",
     "kernels.concat_pad", "kernels.fused_rows", "kernels.layernorm", "kernels.norm",
     "kernels.random", "kernels.rows", "kernels.scan", "kernels.sort", "kernels.transfer",
-    "kernels.spatial_transformer",
+    "kernels.spatial_transformer", "solver.factors", "solver.spectra",
 )  # fmt: skip
 
 

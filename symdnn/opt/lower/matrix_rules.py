@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.array.create import Diagonal, arange
+from symdnn.ops.array.create import Diagonal, arange, tril, triu
 from symdnn.ops.array.reduce import prod, sum
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.arithmetic import mul
 from symdnn.ops.elementwise.comparison import neq
 from symdnn.ops.elemwise import like
+from symdnn.ops.matrix.base import adjoint
 from symdnn.ops.matrix.cholesky import factored
 from symdnn.ops.matrix.determinant import Adjugate, Det, PositiveLogDet, SLogDet, sign_and_log
 from symdnn.ops.matrix.eigen import Eig, Eigh, Eigvalsh
@@ -46,11 +47,22 @@ def solve_by_lu(node: Apply[Solve], context: Context) -> Variable | None:
     return LUSolve("columns", op.transposed, op.on_error)(f, pivots, b)
 
 
+@on(Solve)
+def hermitian_by_lu(node: Apply[Solve], context: Context) -> Variable | None:
+    """A Hermitian system on a GPU, which has no kernel that tries a Cholesky factor first."""
+    op, (a, b) = node.op, node.inputs
+    if op.A_structure != "hermitian" or context.target.kind == "cpu":
+        return None
+    part, other = (tril(a), tril(a, -1)) if op.lower else (triu(a), triu(a, 1))
+    return replace(op, A_structure="general", lower=True)(part + adjoint(other), b)
+
+
 @on(Det, SLogDet)
 def det_by_lu(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A determinant by the LU factors by which a system of the same matrix is solved."""
+    """A determinant by LU factors: on a GPU, and where a system of the same matrix is solved."""
     (a,) = node.inputs
-    if not any(_factors_it(n, i) for n, i in context.fgraph.clients.get(a, {})):
+    shared = any(_factors_it(n, i) for n, i in context.fgraph.clients.get(a, {}))
+    if not shared and context.target.kind == "cpu":  # LAPACK's, of whole stacks, by NumPy
         return None
     f, pivots = LUFactor("columns")(a)  # type: ignore[misc]
     diagonal = Diagonal()(f)
@@ -124,5 +136,6 @@ def of_the_vectors(node: Apply, context: Context) -> Variable | None:
 
 
 RULES = (
-    solve_by_cholesky, solve_by_lu, det_by_lu, by_factors, without_vectors, of_the_vectors,
+    solve_by_cholesky, solve_by_lu,
+    hermitian_by_lu, det_by_lu, by_factors, without_vectors, of_the_vectors,
 )  # fmt: skip
