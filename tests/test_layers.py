@@ -91,7 +91,9 @@ INSIDE_FUNCTIONS = {
 #: Imported by type checkers alone, which bring them.
 FOR_CHECKERS = {"typing_extensions"}
 # Named here: only there. Others: in no more than one folder.
-ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "llvmlite": "cpu"}
+ONE_FOLDER = {
+    "pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "nvmath": "gpu", "llvmlite": "cpu",
+}  # fmt: skip
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
 
 

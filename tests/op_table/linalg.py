@@ -160,6 +160,7 @@ N, B = regular(4, 4), normal(4, 3)
 STACK = regular(2, 3, 3)
 PARTS = (regular(3, 3), normal(3, 3, scale=0.2))
 POS = positive(4, 4)
+POS_PARTS = (positive(3, 3), normal(3, 3, scale=0.1))
 TRIANGLE = {"grad2": True, "rtol": 1e-6}
 
 
@@ -182,7 +183,7 @@ CASES = [
     OpCase("cholesky_upper", (Cholesky,), lambda a: cholesky(a, lower=False), (POS,),
            scipy.linalg.cholesky, grad2=True),
     OpCase("cholesky_stack", (Cholesky,), cholesky, (positive(2, 3, 3),), np.linalg.cholesky),
-    OpCase("cholesky_complex", (Cholesky,), of_parts(cholesky), PARTS,
+    OpCase("cholesky_complex", (Cholesky,), of_parts(cholesky), POS_PARTS,
            of_parts_numpy(lambda a: np.linalg.cholesky(hermitian(a))), grad2=True),
     OpCase("cholesky_empty", (Cholesky,), cholesky, (normal(0, 0),), lambda a: a, grad=False),
     OpCase("cholesky_no_matrices", (Cholesky,), cholesky, (normal(0, 3, 3),), lambda a: a,
@@ -206,7 +207,8 @@ CASES = [
     OpCase("solve_pos_lower", (Solve,), lambda a, b: solve(a, b, "pos", lower=True),
            (positive(2, 3, 3), normal(2, 3, 2)), np.linalg.solve),
     OpCase("solve_pos_complex", (Solve,), of_parts(lambda a, b: solve(a, b, "pos", lower=True)),
-           (*PARTS, normal(3, 2)), of_parts_numpy(lambda a, b: np.linalg.solve(hermitian(a), b))),
+           (*POS_PARTS, normal(3, 2)),
+           of_parts_numpy(lambda a, b: np.linalg.solve(hermitian(a), b))),
     OpCase("solve_sym", (Solve,), lambda a, b: solve(a, b, "sym"), (N, B),
            lambda a, b: np.linalg.solve(symmetric(a, False), b), grad2=True),
     OpCase("solve_her", (Solve,), of_parts(lambda a, b: solve(a, b, "her", lower=True)),
@@ -257,7 +259,7 @@ CASES = [
     OpCase("slogdet_pos_upper", (D.PositiveLogDet,), lambda a: D.slogdet(a, "pos", False)[1],
            (positive(2, 3, 3),), lambda a: np.linalg.slogdet(a)[1]),
     OpCase("slogdet_pos_complex", (D.PositiveLogDet,), of_parts(lambda a: D.slogdet(a, "pos")[1]),
-           PARTS, of_parts_numpy(lambda a: np.linalg.slogdet(hermitian(a))[1])),
+           POS_PARTS, of_parts_numpy(lambda a: np.linalg.slogdet(hermitian(a))[1])),
     OpCase("slogdet_singular", (D.SLogDet,), lambda a: D.slogdet(a * 0), (N,),
            lambda a: [0.0, -np.inf], grad=False),
     # LU

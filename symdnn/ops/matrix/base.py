@@ -29,9 +29,9 @@ from symdnn.ops.elemwise import conjugate, like
 from symdnn.ops.linalg.dot import matmul
 
 __all__ = [
-    "DTYPES", "ON_ERROR", "MatrixOp", "adjoint", "column", "each_matrix", "failed", "matrices",
-    "matrix_of", "mm", "on_error", "real_dtype", "row", "safe_ratio", "square_dim", "transposed",
-    "triangle_gradient",
+    "DTYPES", "ON_ERROR", "MatrixOp", "adjoint", "column", "each_matrix", "failed",
+    "hermitian_of", "matrices", "matrix_of", "mm", "on_error", "real_dtype", "row", "safe_ratio",
+    "square_dim", "transposed", "triangle_gradient",
 ]  # fmt: skip
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -198,12 +198,22 @@ def triangle_gradient(symmetric: Variable, lower: bool) -> Variable:
 
     An element beside the diagonal stands for two elements of the matrix.
     """
-    part, other = (tril, triu) if lower else (triu, tril)
     both = symmetric + adjoint(symmetric)
-    diagonal = part(other(symmetric))
-    if diagonal.type.is_complex:
-        diagonal = operator("complex")(diagonal.real, diagonal.real.zeros_like())
-    return part(both, -1 if lower else 1) + diagonal
+    return (tril(both, -1) if lower else triu(both, 1)) + _real_diagonal(symmetric)
+
+
+def hermitian_of(part: Variable, lower: bool) -> Variable:
+    """The Hermitian matrix of which a triangle is given."""
+    half = tril(part, -1) if lower else triu(part, 1)
+    return half + adjoint(half) + _real_diagonal(part)
+
+
+def _real_diagonal(x: Variable) -> Variable:
+    """The diagonal of each matrix without imaginary parts, and zeros beside it."""
+    diagonal = tril(triu(x))
+    if not diagonal.type.is_complex:
+        return diagonal
+    return operator("complex")(diagonal.real, diagonal.real.zeros_like())
 
 
 # -- references -----------------------------------------------------------------------------------

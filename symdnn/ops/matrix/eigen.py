@@ -21,6 +21,7 @@ from symdnn.ops.matrix.base import (
     check_on_error,
     column,
     each_matrix,
+    hermitian_of,
     matrices,
     matrix_of,
     mm,
@@ -208,11 +209,8 @@ def eigvalsh(
 
 def _standard(name: str, a: Any, b: Any, uplo: str, check: bool) -> tuple[Variable, Variable]:
     """The factor ``l`` of ``b``, and ``inv(l) a inv(l)^H``."""
-    from symdnn.ops.array.create import tril, triu
-
     m, metric = matrices(name, a, b)
-    part = tril(m) if uplo == "L" else triu(m)
-    whole = part + adjoint(tril(m, -1) if uplo == "L" else triu(m, 1))
+    whole = hermitian_of(m, uplo == "L")
     factor = cholesky(metric, uplo == "L", check)
     factor = factor if uplo == "L" else adjoint(factor)
     half = solve_triangular(factor, whole, lower=True, check=False)

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.array.create import Diagonal, arange, tril, triu
+from symdnn.ops.array.create import Diagonal, arange
 from symdnn.ops.array.reduce import prod, sum
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.arithmetic import mul
 from symdnn.ops.elementwise.comparison import neq
 from symdnn.ops.elemwise import like
-from symdnn.ops.matrix.base import adjoint
+from symdnn.ops.matrix.base import hermitian_of
 from symdnn.ops.matrix.cholesky import factored
 from symdnn.ops.matrix.determinant import Adjugate, Det, PositiveLogDet, SLogDet, sign_and_log
 from symdnn.ops.matrix.eigen import Eig, Eigh, Eigvalsh
@@ -53,8 +53,7 @@ def hermitian_by_lu(node: Apply[Solve], context: Context) -> Variable | None:
     op, (a, b) = node.op, node.inputs
     if op.A_structure != "hermitian" or context.target.kind == "cpu":
         return None
-    part, other = (tril(a), tril(a, -1)) if op.lower else (triu(a), triu(a, 1))
-    return replace(op, A_structure="general", lower=True)(part + adjoint(other), b)
+    return replace(op, A_structure="general", lower=True)(hermitian_of(a, op.lower), b)
 
 
 @on(Det, SLogDet)
