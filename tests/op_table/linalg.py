@@ -211,6 +211,8 @@ CASES = [
            of_parts_numpy(lambda a, b: np.linalg.solve(hermitian(a), b))),
     OpCase("solve_sym", (Solve,), lambda a, b: solve(a, b, "sym"), (N, B),
            lambda a, b: np.linalg.solve(symmetric(a, False), b), grad2=True),
+    OpCase("solve_sym_complex", (Solve,), of_parts(lambda a, b: solve(a, b, "sym", lower=True)),
+           (*PARTS, normal(3, 2)), of_parts_numpy(lambda a, b: np.linalg.solve(symmetric(a), b))),
     OpCase("solve_her", (Solve,), of_parts(lambda a, b: solve(a, b, "her", lower=True)),
            (*PARTS, normal(3, 2)), of_parts_numpy(lambda a, b: np.linalg.solve(hermitian(a), b))),
     OpCase("solve_indefinite", (Solve,), lambda a, b: solve(a - 2.5 * np.eye(4), b, "her"), (N, B),

@@ -17,7 +17,7 @@ from symdnn.cpu.lapack.library import Calls, Each, Scratch, Shared, blas_threads
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, OpT
 from symdnn.ops.matrix.base import failed
 from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
@@ -72,7 +72,7 @@ def sized(value: int) -> Shared:
     return Shared(value)
 
 
-class LapackKernel(Kernel):
+class LapackKernel(Kernel[OpT]):
     """Base of the kernels: ``launch(inputs, outputs)`` is :meth:`launcher`'s."""
 
     traits = LAPACK
@@ -80,13 +80,13 @@ class LapackKernel(Kernel):
     def __init__(self, name: str) -> None:
         self.name = f"lapack.{name}"
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OpT]) -> str | None:
         """Nothing but empty arrays, where loops can be compiled."""
         if call.has_sizes and any(0 in t.shape for t in (*call.inputs, *call.outputs)):
             return "there are no elements"
         return compiler_refusal()
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OpT]) -> Any:
         """The launch for contiguous outputs; others are copied."""
         launcher = self.launcher(call)
 
@@ -99,7 +99,7 @@ class LapackKernel(Kernel):
 
         return launch
 
-    def launcher(self, call: Call) -> Any:
+    def launcher(self, call: Call[OpT]) -> Any:
         """A function of inputs and contiguous outputs."""
         raise NotImplementedError
 
@@ -153,7 +153,7 @@ class Factor:
 # -- Cholesky -------------------------------------------------------------------------------------
 
 
-class CholeskyKernel(LapackKernel):
+class CholeskyKernel(LapackKernel[Cholesky]):
     """``potrf``, in the result's own memory."""
 
     def launcher(self, call: Call[Cholesky]) -> Any:
@@ -195,7 +195,7 @@ def triangle_calls(
     )  # fmt: skip
 
 
-class TriangularKernel(LapackKernel):
+class TriangularKernel(LapackKernel[Solve]):
     """``trsm`` and ``trsv``, in the result's own memory."""
 
     def refuses(self, call: Call[Solve]) -> str | None:
@@ -233,7 +233,7 @@ def zero_on_diagonal(m: Array) -> Array | None:
     return None if diagonal.all() else ~diagonal.all(-1)
 
 
-class HermitianKernel(LapackKernel):
+class HermitianKernel(LapackKernel[Solve]):
     """``potrf`` and two triangular solutions; matrices that are indefinite by ``gesv``."""
 
     def refuses(self, call: Call[Solve]) -> str | None:
@@ -285,7 +285,7 @@ def lu_calls(stack: Stack, m: int, n: int) -> Calls:
     )
 
 
-class LUFactorKernel(LapackKernel):
+class LUFactorKernel(LapackKernel[LUFactor]):
     """``getrf``, with exchanged columns in the result's own memory."""
 
     def launcher(self, call: Call[LUFactor]) -> Any:
@@ -311,7 +311,7 @@ class LUFactorKernel(LapackKernel):
         return launch
 
 
-class LUSolveKernel(LapackKernel):
+class LUSolveKernel(LapackKernel[LUSolve]):
     """``getrs``; right sides of several columns are transposed for it."""
 
     def launcher(self, call: Call[LUSolve]) -> Any:
@@ -345,7 +345,7 @@ class LUSolveKernel(LapackKernel):
         return launch
 
 
-class InverseKernel(LapackKernel):
+class InverseKernel(LapackKernel[MatrixInverse]):
     """``getrf`` and ``getri``, in the result's own memory."""
 
     def launcher(self, call: Call[MatrixInverse]) -> Any:

@@ -51,7 +51,7 @@ def code_of(op: Any, code: int) -> int:
     return code if op.on_error == "raise" else 0
 
 
-class CholeskyKernel(SolverKernel):
+class CholeskyKernel(SolverKernel[Cholesky]):
     """``potrf`` or ``potrfBatched``, in the result's own memory."""
 
     def plan(self, call: Call[Cholesky], layout: Layout) -> Callable[..., None]:
@@ -85,7 +85,7 @@ class CholeskyKernel(SolverKernel):
         return run
 
 
-class TriangularKernel(SolverKernel):
+class TriangularKernel(SolverKernel[Solve]):
     """``trsm`` or ``trsmBatched``, in the result's own memory."""
 
     def refuses(self, call: Call[Solve]) -> str | None:
@@ -155,7 +155,7 @@ def _partly_broadcast(call: Call, *which: int) -> str | None:
     return None
 
 
-class LUFactorKernel(SolverKernel):
+class LUFactorKernel(SolverKernel[LUFactor]):
     """``getrf``, for square matrices of a stack cuBLAS's ``getrfBatched``."""
 
     def plan(self, call: Call[LUFactor], layout: Layout) -> Callable[..., None]:
@@ -216,7 +216,7 @@ def lu_calls(m: Matrices, r: int, c: int, layout: Layout) -> Callable[[Work, int
     return one_by_one
 
 
-class LUSolveKernel(SolverKernel):
+class LUSolveKernel(SolverKernel[LUSolve]):
     """``getrs``; right sides of several columns are transposed for it."""
 
     def refuses(self, call: Call[LUSolve]) -> str | None:
@@ -291,7 +291,7 @@ def solve_calls(
     return one_by_one
 
 
-class InverseKernel(SolverKernel):
+class InverseKernel(SolverKernel[MatrixInverse]):
     """``getrf``, then ``getriBatched``, or ``getrs`` on the identity for single matrices."""
 
     def plan(self, call: Call[MatrixInverse], layout: Layout) -> Callable[..., None]:

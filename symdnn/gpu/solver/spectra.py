@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.error_codes import NOT_CONVERGED
@@ -34,12 +35,12 @@ def jacobi(kind: str) -> int:
     return made
 
 
-class EighKernel(SolverKernel):
+class EighKernel(SolverKernel[Any]):
     """``syevd`` and ``heevd``; small matrices of a stack by ``syevjBatched``."""
 
     recordable = False
 
-    def plan(self, call: Call[Eigh | Eigvalsh], layout: Layout) -> Callable[..., None]:
+    def plan(self, call: Call[Any], layout: Layout) -> Callable[..., None]:
         """Of a transposed copy, which is the matrix as the library sees it."""
         op, m = call.op, Matrices(call.inputs[0].dtype, call.inputs[0].shape)
         n, real = m.rows, m.itemsize // (2 if m.dtype.startswith("complex") else 1)
@@ -82,7 +83,7 @@ def _parameters(kind: str) -> int:
     return 0 if library.without_device() or library.problem() else jacobi(kind)
 
 
-class SVDKernel(SolverKernel):
+class SVDKernel(SolverKernel[SVD]):
     """``gesvdj``, which takes wide and tall matrices; small ones of a stack by
     ``gesvdjBatched``."""
 
@@ -151,7 +152,7 @@ def _give_vectors(
     )  # fmt: skip
 
 
-class QRKernel(SolverKernel):
+class QRKernel(SolverKernel[QR]):
     """``geqrf``, and ``orgqr`` or ``ungqr``, of a transposed copy."""
 
     def plan(self, call: Call[QR], layout: Layout) -> Callable[..., None]:

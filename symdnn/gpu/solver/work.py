@@ -14,6 +14,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.solver import library
 from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import numpy_dtype
+from symdnn.graph.typing import OpT
 from symdnn.ops.matrix.base import real_dtype
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def small(env: LaunchEnv, dtype: str, name: str, **given: int) -> None:
         env.launch(function, launch.grid, launch.block, 0, args)
 
 
-class SolverKernel(Kernel):
+class SolverKernel(Kernel[OpT]):
     """Base of the kernels: a subclass has :meth:`plan`, which lays out a workspace and returns
     ``launch(work, inputs, outputs)``."""
 
@@ -167,7 +168,7 @@ class SolverKernel(Kernel):
     def __init__(self, name: str) -> None:
         self.name = f"cusolver.{name}"
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[OpT]) -> str | None:
         """Sizes beyond 32 bits, and a machine without the libraries."""
         if not call.has_sizes:
             return None
@@ -175,18 +176,18 @@ class SolverKernel(Kernel):
             return "cuSOLVER counts a matrix's elements in 32 bits"
         return None if library.without_device() else library.problem() or None
 
-    def capturable(self, call: Call) -> bool:
+    def capturable(self, call: Call[OpT]) -> bool:
         """Whether the library's routines do all of their work on the device."""
         return self.recordable
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[OpT]) -> int:
         """All parts of the workspace."""
         layout = Layout()
         if not _is_empty(call):
             self.plan(call, layout)
         return layout.nbytes
 
-    def bind(self, call: Call) -> Any:
+    def bind(self, call: Call[OpT]) -> Any:
         """The launch; of empty results there is none."""
         if _is_empty(call):
             return lambda env, inputs, outputs: None
@@ -197,7 +198,7 @@ class SolverKernel(Kernel):
 
         return launch
 
-    def plan(self, call: Call, layout: Layout) -> Callable[..., None]:
+    def plan(self, call: Call[OpT], layout: Layout) -> Callable[..., None]:
         """Take parts of the workspace; the function that enqueues the call."""
         raise NotImplementedError
 

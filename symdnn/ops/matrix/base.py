@@ -51,7 +51,7 @@ class MatrixOp(Op):
     out_dtypes: ClassVar[dict[int, Callable[[str], str]]] = {}
     on_error: str = "raise"
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         """The last dimensions of the outputs, without those that count the matrices."""
         raise NotImplementedError
 
@@ -99,7 +99,7 @@ def lead_dims(
     return tuple(out)  # type: ignore[arg-type]
 
 
-def square_dim(op: Op, matrix: tuple[Any, Any]) -> Any:
+def square_dim(op: Op, matrix: tuple[Any, ...]) -> Any:
     """The size of square matrices; raises :class:`~symdnn.errors.ShapeMismatch` for others."""
     known = [d for d in matrix if d is not None]
     return same_dim(op, known, "square matrices", matrix) if known else None

@@ -45,7 +45,7 @@ class Cholesky(MatrixOp):
     def __post_init__(self) -> None:
         check_on_error(self)
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         n = square_dim(self, matrices[0])
         return [(n, n)]
 

@@ -50,7 +50,7 @@ class Det(MatrixOp):
     Gradient: Giles 2008, section 2.2.4, with the adjugate, which singular matrices have too.
     """
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         square_dim(self, matrices[0])
         return [()]
 
@@ -68,7 +68,7 @@ class Adjugate(MatrixOp):
     From the singular values: G. W. Stewart, "On the adjugate matrix", 1998, equation 2.
     """
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         n = square_dim(self, matrices[0])
         return [(n, n)]
 
@@ -106,7 +106,7 @@ class SLogDet(MatrixOp):
 
     out_dtypes: ClassVar[Any] = {1: real_dtype}
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         square_dim(self, matrices[0])
         return [(), ()]
 
@@ -140,7 +140,7 @@ class PositiveLogDet(MatrixOp):
     def __post_init__(self) -> None:
         check_on_error(self)
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         square_dim(self, matrices[0])
         return [()]
 

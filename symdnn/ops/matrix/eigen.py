@@ -38,6 +38,8 @@ from symdnn.ops.matrix.svd import negligible
 
 __all__ = ["Eig", "Eigh", "Eigvalsh", "eig", "eigh", "eigvals", "eigvalsh"]
 
+_numpy_eigh: Any = np.linalg.eigh
+_numpy_eigvalsh: Any = np.linalg.eigvalsh
 _NO_EIGENVALUES = "without eigenvalues (NaN?)"
 
 
@@ -67,7 +69,7 @@ class Eigh(Hermitian):
     equal eigenvalues are left out, as in :class:`~symdnn.ops.matrix.svd.SVD`.
     """
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         n = square_dim(self, matrices[0])
         return [(n,), (n, n)]
 
@@ -76,7 +78,7 @@ class Eigh(Hermitian):
         made = [((n,), real_dtype(a.dtype.name)), ((n, n), a.dtype)]
         return tuple(
             each_matrix(
-                self, lambda x: np.linalg.eigh(x, self.UPLO), _NO_EIGENVALUES, made, a, at_once=True
+                self, lambda x: _numpy_eigh(x, self.UPLO), _NO_EIGENVALUES, made, a, at_once=True
             )
         )
 
@@ -100,18 +102,18 @@ class Eigvalsh(Hermitian):
     """The eigenvalues of Hermitian matrices, ascending. (LAPACK's ``syevd``; Theano's
     ``Eigvalsh``.)"""
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         return [(square_dim(self, matrices[0]),)]
 
     def reference(self, a: Array) -> Array:
         made = [((a.shape[-1],), real_dtype(a.dtype.name))]
         found = each_matrix(
-            self, lambda x: np.linalg.eigvalsh(x, self.UPLO), _NO_EIGENVALUES, made, a, at_once=True
+            self, lambda x: _numpy_eigvalsh(x, self.UPLO), _NO_EIGENVALUES, made, a, at_once=True
         )
         return found[0]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        _, v = Eigh(self.UPLO, self.on_error)(inputs[0])  # type: ignore[misc]
+        _, v = Eigh(self.UPLO, self.on_error)(inputs[0])
         weighted = v * row(cotangents[0]).astype(v.type.dtype)
         return [triangle_gradient(mm(weighted, adjoint(v)), self.UPLO == "L")]
 
@@ -137,7 +139,7 @@ class Eig(MatrixOp):
     def __post_init__(self) -> None:
         check_on_error(self)
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         n = square_dim(self, matrices[0])
         return [(n,), (n, n)] if self.compute_v else [(n,)]
 
@@ -151,7 +153,7 @@ class Eig(MatrixOp):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         (a,), dw = inputs, cotangents[0]
-        w, v = outputs if self.compute_v else Eig(True, self.on_error)(a)  # type: ignore[misc]
+        w, v = outputs if self.compute_v else Eig(True, self.on_error)(a)
         dv = cotangents[1] if self.compute_v else None
         vh, inner = adjoint(v), None
         if dw is not None:
@@ -193,7 +195,7 @@ def eigh(
     if b is None:
         return Eigh(UPLO, on_error(check))(matrix_of("eigh", a))  # type: ignore[return-value]
     factor, reduced = _standard("eigh", a, b, UPLO, check)
-    w, v = Eigh("L", on_error(check))(reduced)  # type: ignore[misc]
+    w, v = Eigh("L", on_error(check))(reduced)
     return w, solve_triangular(factor, v, trans="C", lower=True, check=False)
 
 

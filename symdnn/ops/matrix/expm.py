@@ -35,7 +35,7 @@ class Expm(MatrixOp):
 
     on_error: ClassVar[str] = "nan"  # type: ignore[misc]
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         n = square_dim(self, matrices[0])
         return [(n, n)]
 

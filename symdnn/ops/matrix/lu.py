@@ -70,7 +70,7 @@ class LUFactor(MatrixOp):
     def __post_init__(self) -> None:
         _check_pivoted(self)
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         ((m, n),) = matrices
         return [(m, n), (None if m is None or n is None else dim_min(m, n),)]
 

@@ -81,7 +81,7 @@ class Solve(MatrixOp):
         pos = self.A_structure == "positive_definite"
         return "not positive definite" if pos else "singular"
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         a, b = matrices
         square_dim(self, a)
         known = [d for d in (*a, b[0]) if d is not None]
@@ -149,7 +149,7 @@ class MatrixInverse(MatrixOp):
     def __post_init__(self) -> None:
         check_on_error(self)
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         n = square_dim(self, matrices[0])
         return [(n, n)]
 
@@ -213,7 +213,7 @@ def solve(
     if structure == "symmetric":
         if m.type.is_complex:
             half = tril(m, -1) if lower else triu(m, 1)
-            m = half + transposed(tril(m) if lower else triu(m))
+            m = half + (tril(m) if lower else triu(m)).swapaxes(-1, -2)
         structure = "general" if m.type.is_complex else "hermitian"
     part = bool(lower) if structure in _SELF_ADJOINT else True
     return as_given(Solve(structure, part, bool(transposed), False, on_error(check))(m, v))

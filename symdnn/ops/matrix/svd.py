@@ -77,7 +77,7 @@ class SVD(MatrixOp):
     def out_dtypes(self) -> Any:  # type: ignore[override]
         return {1: real_dtype} if self.compute_uv else {0: real_dtype}
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         ((m, n),) = matrices
         k = None if m is None or n is None else dim_min(m, n)
         if not self.compute_uv:
@@ -85,7 +85,8 @@ class SVD(MatrixOp):
         return [(m, m), (k,), (n, n)] if self.full_matrices else [(m, k), (k,), (k, n)]
 
     def _one(self, a: Array) -> Any:
-        return np.linalg.svd(a, self.full_matrices, self.compute_uv)
+        function: Any = np.linalg.svd
+        return function(a, self.full_matrices, self.compute_uv)
 
     def reference(self, a: Array) -> Any:
         m, n = a.shape[-2:]
@@ -100,7 +101,9 @@ class SVD(MatrixOp):
         (a,) = inputs
         if not self.compute_uv:
             u, _, vh = SVD(False, True, self.on_error)(a)
-            return [mm(u * row(_in(cotangents[0], a)), vh)]
+            (ds,) = cotangents
+            assert ds is not None, "no cotangent"
+            return [mm(u * row(_in(ds, a)), vh)]
         (u, s, vh), (du, ds, dvh) = outputs, cotangents
         if self.full_matrices:
             if du is None and dvh is None:
@@ -113,7 +116,7 @@ class SVD(MatrixOp):
         return [_svd_vjp(a, (u, s, vh), (du, ds, dvh))]
 
 
-def _in(v: Any, a: Variable) -> Variable:
+def _in(v: Variable, a: Variable) -> Variable:
     """``v`` in the dtype of ``a``, which may be complex."""
     return v if v.type.dtype == a.type.dtype else v.astype(a.type.dtype)
 
@@ -165,7 +168,7 @@ class MatrixPinv(MatrixOp):
     def __post_init__(self) -> None:
         check_on_error(self)
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         ((m, n),) = matrices
         return [(n, m)]
 
@@ -220,7 +223,7 @@ class Lstsq(MatrixOp):
     def __post_init__(self) -> None:
         check_on_error(self)
 
-    def dims(self, *matrices: tuple[Any, Any]) -> Sequence[tuple[Any, ...]]:
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         (m, n), (rows, k) = matrices
         known = [d for d in (m, rows) if d is not None]
         if known:

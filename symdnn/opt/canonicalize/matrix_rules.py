@@ -125,7 +125,7 @@ def eig_of_symmetric(node: Apply[Eig], context: Context) -> Sequence[Variable] |
 
 
 @on(Sum)
-def trace_of_product(node: Apply, context: Context) -> Variable | None:
+def trace_of_product(node: Apply[Sum], context: Context) -> Variable | None:
     """``trace(x @ y) -> sum(x * y.T)``, where nothing else reads the product."""
     (diagonal,) = node.inputs
     if not made_by(diagonal, Diagonal) or node_of(diagonal).op.offset != 0:

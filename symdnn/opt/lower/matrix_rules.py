@@ -43,7 +43,7 @@ def solve_by_lu(node: Apply[Solve], context: Context) -> Variable | None:
     op, (a, b) = node.op, node.inputs
     if op.A_structure != "general":
         return None
-    f, pivots = LUFactor("columns")(a)  # type: ignore[misc]
+    f, pivots = LUFactor("columns")(a)
     return LUSolve("columns", op.transposed, op.on_error)(f, pivots, b)
 
 
@@ -63,7 +63,7 @@ def det_by_lu(node: Apply, context: Context) -> Sequence[Variable] | None:
     shared = any(_factors_it(n, i) for n, i in context.fgraph.clients.get(a, {}))
     if not shared and context.target.kind == "cpu":  # LAPACK's, of whole stacks, by NumPy
         return None
-    f, pivots = LUFactor("columns")(a)  # type: ignore[misc]
+    f, pivots = LUFactor("columns")(a)
     diagonal = Diagonal()(f)
     exchanged = neq(pivots, arange(shape_i(pivots, -1)).astype("int32"))
     count = sum(exchanged, axis=-1) % 2
