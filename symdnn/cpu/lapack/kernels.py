@@ -8,6 +8,7 @@ its order. Results of several columns of LU solutions are, which ``getrs`` wants
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -267,12 +268,20 @@ class HermitianKernel(LapackKernel[Solve]):
                 for step in steps:
                     step(own_or_one(part, lead)[0], x)
             if info.any():
-                failed_ones = np.broadcast_to(info.reshape(m.shape[:-2]), lead)
-                for i in map(tuple, np.argwhere(failed_ones)):
-                    one = [np.broadcast_to(v, lead + v.shape[-2:])[i] for v in (m, b)]
-                    x[i] = op.reference(*one)
+                indefinite(op, info.reshape(m.shape[:-2]), [m, b], x)
 
         return launch
+
+
+def indefinite(op: Solve, info: Array, operands: Sequence[Array], x: Array) -> None:
+    """Solve the systems that have no Cholesky factor by the reference."""
+    lead = x.shape[:-2]
+    wide = [np.broadcast_to(v, lead + v.shape[-2:]) for v in operands]
+    none, quiet = np.zeros(lead, bool), replace(op, on_error="nan")
+    for i in map(tuple, np.argwhere(np.broadcast_to(info, lead))):
+        x[i] = quiet.reference(*[v[i] for v in wide])
+        none[i] = np.isnan(x[i]).all()
+    report(op, none.ravel(), op.problem, x)
 
 
 # -- LU -------------------------------------------------------------------------------------------
