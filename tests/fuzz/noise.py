@@ -55,7 +55,7 @@ def is_rounded(path: str) -> bool:
     name = path.split(".")[-1]
     if path.startswith("operator."):
         return name not in ("getitem", "neg", "lt", "gt", "le", "ge", "eq", "and_", "or_", "xor")
-    if path.startswith(("case.", "T.nnet.", "T.signal.")):
+    if path.startswith(("case.", "T.nnet.", "T.signal.")) or "linalg." in path:
         return name not in O.EXACT
     if path.startswith("indexing."):
         return name != "setting"
