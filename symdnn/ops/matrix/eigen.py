@@ -179,11 +179,10 @@ def eigh(
 
     Args:
         UPLO: the triangle of ``a`` that is read, ``"L"`` or ``"U"``.
-        check: raise :class:`~symdnn.errors.LinAlgError` for a matrix with NaN, else the result is
-            NaN.
-        b: a positive definite matrix, for the generalised problem ``a v = b v diag(w)``, with
-            ``v^H b v = 1`` (``scipy.linalg.eigh``).
+        check: as for :func:`~symdnn.tensor.linalg.svd`.
+        b: a positive definite matrix of the generalised problem (``scipy.linalg.eigh``).
 
+    With ``b`` it is ``a v = b v diag(w)``, and ``v^H b v`` is the identity.
     Signs (complex: phases) of eigenvectors are arbitrary: see
     :func:`~symdnn.tensor.linalg.svd` for what that means for gradients. (``numpy.linalg.eigh``.)
 

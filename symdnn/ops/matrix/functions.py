@@ -47,9 +47,8 @@ def norm(x: TensorLike, ord: Any = None, axis: Any = None, keepdims: bool = Fals
             (the largest and smallest sum of a column or row). None is the 2-norm of all elements.
         axis: an int for vectors, a pair for matrices. None: ``x`` is a vector or a matrix, or has
             any shape if ``ord`` is None.
-        keepdims: keep the axes, with size 1.
 
-    The gradient of the 2-norm at 0 is 0.
+    ``keepdims`` keeps the axes, with size 1. The gradient of the 2-norm at 0 is 0.
     """
     (v,) = matrices("norm", x, ndim=0)
     if axis is None and ord is None:

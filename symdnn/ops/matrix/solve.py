@@ -184,18 +184,17 @@ def solve(
 ) -> Variable:  # fmt: skip
     """The solution of ``a x = b`` for each matrix of a stack.
 
+    ``a`` has the shape (..., n, n), ``b`` is a vector (n,) or matrices (..., n, k). Leading
+    dimensions broadcast, where they are statically 1.
+
     Args:
-        a: square matrices (..., n, n).
-        b: a vector (n,), or matrices (..., n, k). Leading dimensions broadcast, where they are
-            statically 1.
         assume_a: what is known of ``a``, in SciPy's words: ``gen``, ``sym``, ``her``, ``pos``,
             ``diagonal``, ``lower triangular`` or ``upper triangular``. Of all but ``gen`` only one
-            triangle is read.
-        lower: whether that is the lower one, where the word does not say it.
-        transposed: solve ``a.T x = b``.
+            triangle is read, by default the upper one; ``lower`` says that it is the lower one.
         check: raise :class:`~symdnn.errors.LinAlgError` for a matrix that is singular, or not
             positive definite where ``assume_a="pos"``; else its solution is NaN.
 
+    With ``transposed`` it is the solution of ``a.T x = b``.
     Several solutions with one matrix share its factors.
     (``numpy.linalg.solve``, ``scipy.linalg.solve``.)
 

@@ -266,10 +266,10 @@ def svd(
     Args:
         full_matrices: ``u`` is (..., m, m) and ``vh`` (..., n, n), else (..., m, k) and
             (..., k, n) with k = min(m, n). Gradients by ``u`` and ``vh`` need False, unless m = n.
-        compute_uv: without it ``s`` alone is returned.
         check: raise :class:`~symdnn.errors.LinAlgError` for a matrix with NaN, else the result is
             NaN.
 
+    Without ``compute_uv`` ``s`` alone is returned.
     ``s`` (..., k) is real and descending. The signs (complex: phases) of pairs of vectors are
     arbitrary, and so are the vectors of equal singular values: gradients are right for costs that
     do not depend on that choice, and finite for all. (``numpy.linalg.svd``.)
