@@ -19,7 +19,15 @@ TOPICS = {
     "reductions": ("Reductions", {"T.": ["symdnn.tensor.reductions"]}),
     "shapes": ("Shapes and joining", {"T.": ["symdnn.tensor.shaping"]}),
     "indexing": ("Indexing and sorting", {"T.": ["symdnn.tensor.indexing"]}),
-    "linalg": ("Products", {"T.": ["symdnn.tensor.linalg"]}),
+    "products": ("Products", {"T.": ["symdnn.tensor.products"]}),
+    "linalg": (
+        "Linear algebra: T.linalg",
+        {
+            "T.linalg.": ["symdnn.tensor.linalg"],
+            "T.slinalg.": ["symdnn.tensor.slinalg"],
+            "T.nlinalg.": ["symdnn.tensor.nlinalg"],
+        },
+    ),
     "random": ("Random numbers", {"T.": ["symdnn.tensor.random"]}),
     "tools": (
         "Tools",

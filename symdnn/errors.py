@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 
 class SymdnnError(Exception):
     """Base of all errors that symdnn raises on purpose."""
@@ -52,6 +54,10 @@ class IndexOutOfRange(SymdnnError, IndexError):
 
 class DataError(SymdnnError, ValueError):
     """Values met while running that an op does not take: weights below 0, empty ranges."""
+
+
+class LinAlgError(DataError, np.linalg.LinAlgError):
+    """A matrix met while running has no such result: singular, not positive definite, with NaN."""
 
 
 class OptionError(SymdnnError, ValueError):

@@ -107,3 +107,22 @@ def test_resnet20_has_the_published_number_of_layers(capsys: pytest.CaptureFixtu
 def test_the_notebook_runs_from_top_to_bottom(capsys) -> None:
     load("run_notebook").main([str(FOLDER / "tour.ipynb")])
     assert "user's line" in capsys.readouterr().out  # the report of the last cell
+
+
+def test_gaussian_process_finds_the_parameters() -> None:
+    module = load("theano/gaussian_process")
+    found = module.main(["--points", "120", "--steps", "150"])
+    # The likelihood of the last step, by NumPy at the parameters after it.
+    x_all, _, noisy = module.draw(170, 0)
+    kept = np.setdiff1d(np.arange(170), np.random.default_rng(1).permutation(170)[:50])
+    x, y = x_all[kept], noisy[kept]
+    k = found["amplitude"] ** 2 * np.exp(-0.5 * ((x[:, None] - x) / found["length"]) ** 2)
+    k += found["noise"] ** 2 * np.eye(len(x))
+    likelihood = -0.5 * (
+        y @ np.linalg.solve(k, y) + np.linalg.slogdet(k)[1] + len(x) * np.log(2 * np.pi)
+    )
+    assert abs(likelihood - found["likelihood"]) < 0.01
+    assert abs(found["length"] - 0.7) < 0.15
+    assert abs(found["noise"] - 0.2) < 0.05
+    assert found["rmse"] < 0.15
+    assert found["inside"] > 0.85

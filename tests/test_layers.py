@@ -48,7 +48,7 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
-        {"control", "fourier", "nn", "sparse"}, {"attention"}, {"lowered"}, {"nest"},
+        {"control", "fourier", "matrix", "nn", "sparse"}, {"attention"}, {"lowered"}, {"nest"},
         {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
@@ -58,13 +58,14 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise", "fourier", "sparse"}, {"nest"}, {"onednn", "reduce"}, {"conv", "gemm"},
+        {"elementwise", "fourier", "sparse"}, {"nest"}, {"onednn", "reduce"},
+        {"conv", "gemm", "lapack"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
         {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
-        {"conv", "fft"}, {"conv_table", "rnn"}, {"function_tables"},
+        {"conv", "fft", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"plan"}, {"execute", "report"}, {"nanguard"},
@@ -92,7 +93,9 @@ INSIDE_FUNCTIONS = {
 #: Imported by type checkers alone, which bring them.
 FOR_CHECKERS = {"typing_extensions"}
 # Named here: only there. Others: in no more than one folder.
-ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "nvmath": "gpu", "llvmlite": "cpu"}
+ONE_FOLDER = {
+    "pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "nvmath": "gpu", "llvmlite": "cpu",
+}  # fmt: skip
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
 
 

@@ -10,6 +10,7 @@ from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, gather, random_draws, scatter
 from symdnn.cpu.fourier import pocketfft
 from symdnn.cpu.gemm import gemm
+from symdnn.cpu.lapack import kernels as lapack
 from symdnn.cpu.nest import kernels as nest
 from symdnn.cpu.nest import line_kernels, norms
 from symdnn.cpu.onednn import kernels as onednn
@@ -49,6 +50,7 @@ KERNELS: tuple[Row, ...] = (
     *conv_moments.KERNELS,
     *pocketfft.KERNELS,
     *sparse.KERNELS,
+    *lapack.KERNELS,
     # NumPy's, for calls that are too small to be worth compiling.
     *reference.KERNELS,
 )

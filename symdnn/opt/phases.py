@@ -20,6 +20,7 @@ from symdnn.opt.canonicalize import (
     fold,
     from_graph_rules,
     indexing_rules,
+    matrix_rules,
     reduce_rules,
     shape_rules,
 )
@@ -27,6 +28,7 @@ from symdnn.opt.epilogue import fold_batch_norm, pool_rules
 from symdnn.opt.fuse import fuse, loss_rules, norm_rules, row_rules, transfer
 from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import checked_updates, sparse, write_out
+from symdnn.opt.lower import matrix_rules as matrix_lowering
 from symdnn.opt.precision import amp
 from symdnn.opt.scan import scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
@@ -67,7 +69,9 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *indexing_rules.RULES,
     *scan_push.RULES,
     *concat_rules.RULES,
+    *matrix_rules.RULES,
     *stable.RULES,
+    *matrix_lowering.RULES,
     *write_out.RULES,
     *checked_updates.RULES,
     *sparse.RULES,

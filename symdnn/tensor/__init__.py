@@ -12,15 +12,18 @@ from symdnn.autodiff_scan import hessian as hessian
 from symdnn.autodiff_scan import jacobian as jacobian
 from symdnn.tensor import extra_ops as extra_ops
 from symdnn.tensor import fft as fft
+from symdnn.tensor import linalg as linalg
+from symdnn.tensor import nlinalg as nlinalg
 from symdnn.tensor import nnet as nnet
 from symdnn.tensor import opt as opt
 from symdnn.tensor import random as random
 from symdnn.tensor import signal as signal
+from symdnn.tensor import slinalg as slinalg
 from symdnn.tensor.constructors import *
 from symdnn.tensor.elementwise import *
 from symdnn.tensor.indexing import *
-from symdnn.tensor.linalg import *
 from symdnn.tensor.numpy_names import *
+from symdnn.tensor.products import *
 from symdnn.tensor.reductions import *
 from symdnn.tensor.shaping import *
 from symdnn.tensor.tools import *

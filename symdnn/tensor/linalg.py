@@ -1,10 +1,37 @@
-"""Products of matrices and tensors."""
+"""``T.linalg``: linear algebra under the names of ``numpy.linalg`` and ``scipy.linalg``.
 
-from symdnn.ops.linalg.dot import batched_dot, batched_tensordot, dot, matmul, outer, tensordot
-from symdnn.ops.linalg.einsum import einsum
-from symdnn.ops.linalg.linalg import kron, matrix_dot
+The last two dimensions of an operand are matrices, those before them a stack of such. Matrices are
+float32, float64, complex64 or complex128.
+"""
+
+from symdnn.errors import LinAlgError
+from symdnn.ops.array.create import diagonal
+from symdnn.ops.linalg.dot import matmul, outer, tensordot
+from symdnn.ops.linalg.linalg import kron
+from symdnn.ops.matrix.cholesky import cho_factor, cho_solve, cholesky
+from symdnn.ops.matrix.determinant import det, slogdet
+from symdnn.ops.matrix.eigen import eig, eigh, eigvals, eigvalsh
+from symdnn.ops.matrix.expm import expm, matrix_power
+from symdnn.ops.matrix.functions import (
+    block_diag,
+    cond,
+    matrix_norm,
+    multi_dot,
+    norm,
+    tensorinv,
+    tensorsolve,
+    trace,
+    vector_norm,
+)
+from symdnn.ops.matrix.lu import lu, lu_factor, lu_solve
+from symdnn.ops.matrix.qr import qr
+from symdnn.ops.matrix.solve import inv, solve, solve_triangular
+from symdnn.ops.matrix.svd import lstsq, matrix_rank, pinv, svd, svdvals
 
 __all__ = [
-    "batched_dot", "batched_tensordot", "dot", "einsum", "kron", "matmul", "matrix_dot", "outer",
-    "tensordot",
+    "LinAlgError", "block_diag", "cho_factor", "cho_solve", "cholesky", "cond", "det", "diagonal",
+    "eig", "eigh", "eigvals", "eigvalsh", "expm", "inv", "kron", "lstsq", "lu", "lu_factor",
+    "lu_solve", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm",
+    "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot",
+    "tensorinv", "tensorsolve", "trace", "vector_norm",
 ]  # fmt: skip

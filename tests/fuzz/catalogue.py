@@ -19,6 +19,7 @@ import symdnn.tensor as T
 from symdnn.tensor import elementwise, reductions
 from tests.fuzz.drawers import DRAWERS as OLDER
 from tests.fuzz.drawers_conv import DRAWERS as CONVOLUTIONS
+from tests.fuzz.drawers_matrix import MATRICES
 from tests.fuzz.drawers_numpy import DRAWERS as NUMPYS
 from tests.fuzz.growth import Growth, Term, check_broadcast
 from tests.fuzz.noise import Unusable
@@ -53,9 +54,16 @@ LEFT_OUT = {
     "get_conv_shape_1axis": "gives a size",
     "bilinear_kernel_1D": "a constant",
     "bilinear_kernel_2D": "a constant",
+    "cho_factor": "gives a factor and a flag; cholesky is drawn",
     "dropout": "its values are random",
     "spatial_dropout": "its values are random",
 }
+
+
+#: Functions that are drawn by their paths, or by records of the op table.
+LINALG = ("T.linalg.", "T.slinalg.", "T.nlinalg.")
+#: Modules of ``T`` with public functions that are no packages.
+FACES = ("extra_ops", "linalg", "slinalg", "nlinalg")
 
 
 def public_functions() -> dict[str, Any]:
@@ -82,7 +90,7 @@ def _faces() -> Iterator[tuple[str, ModuleType]]:
     yield "T", whole
     for name, module in sorted(vars(T).items()):
         public = isinstance(module, ModuleType) and not name.startswith("_")
-        if public and hasattr(module, "__path__") | (name in ("extra_ops", "slinalg", "nlinalg")):
+        if public and hasattr(module, "__path__") | (name in FACES):
             yield f"T.{name}", module
             for inner, part in sorted(vars(module).items()):
                 if isinstance(part, ModuleType) and part.__name__.startswith("symdnn.tensor."):
@@ -224,7 +232,11 @@ def drawn() -> dict[str, Draw]:
         name = path.split(".")[-1]
         if name in LEFT_OUT:
             continue
-        if name in DRAWERS:
+        if path in MATRICES:
+            found[path] = _named(path, MATRICES[path])
+        elif path.startswith(LINALG):
+            continue
+        elif name in DRAWERS:
             found[path] = _named(path, DRAWERS[name])
         elif name in simple or ({*required(f)} and {*required(f)} <= OPERANDS):
             found[path] = draw_elementwise(path, f)

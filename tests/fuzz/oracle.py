@@ -17,6 +17,7 @@ import numpy as np
 import scipy.special as sp
 
 from tests.fuzz.oracle_conv import OWN as CONVOLUTIONS
+from tests.fuzz.oracle_matrix import MATRICES
 from tests.fuzz.program import cases
 
 Function = Callable[..., Any]
@@ -472,6 +473,8 @@ def oracle(path: str, fallback: Function) -> tuple[Function, bool]:
         return getattr(operator, rest[0]), True
     if first == "case":
         return (cases()[".".join(rest)].expected or fallback), True
+    if path in MATRICES:
+        return MATRICES[path], True
     name = rest[-1]
     for place in (np, sp):
         found = OWN.get(name) or getattr(place, name, None)

@@ -5,14 +5,31 @@ The error word is ``int32[4]`` in device memory: code, node, value, limit.
 
 from __future__ import annotations
 
-from symdnn.errors import AssertionFailed, DataError, IndexOutOfRange, NanDetected, SymdnnError
+from symdnn.errors import (
+    AssertionFailed,
+    DataError,
+    IndexOutOfRange,
+    LinAlgError,
+    NanDetected,
+    SymdnnError,
+)
 from symdnn.graph.values.guard import FAULT
 
-__all__ = ["TICKETS_AT", "TICKET_COUNT", "exception_of"]
+__all__ = [
+    "NOT_CONVERGED", "NOT_POSITIVE", "SINGULAR", "TICKETS_AT", "TICKET_COUNT", "exception_of",
+]  # fmt: skip
 
 #: Tickets are uint32 counters in the same allocation as the error word, from this offset in bytes.
 #: A kernel's blocks count them to find the last block. They are zero whenever no kernel runs.
 TICKETS_AT, TICKET_COUNT = 64, 1024
+
+#: Codes of matrices without a result.
+NOT_POSITIVE, SINGULAR, NOT_CONVERGED = 7, 8, 9
+_MATRIX_PROBLEMS = {
+    NOT_POSITIVE: "not positive definite",
+    SINGULAR: "singular",
+    NOT_CONVERGED: "without eigenvalues or singular values (NaN?)",
+}
 
 
 def exception_of(code: int, value: int, limit: int) -> SymdnnError:
@@ -31,4 +48,7 @@ def exception_of(code: int, value: int, limit: int) -> SymdnnError:
         return DataError("wanted rates of at least 0 and below 1e15")
     if code == 6:
         return NanDetected(FAULT)
+    if code in _MATRIX_PROBLEMS:
+        what = _MATRIX_PROBLEMS[code]
+        return LinAlgError(f"matrix {value} of the stack is {what} (status {limit})")
     return SymdnnError(f"a kernel reported error {code} (value {value}, limit {limit})")

@@ -18,15 +18,18 @@ from symdnn.opt.canonicalize import (
     elementwise,  # fmt: skip
     fold,  # fmt: skip
     indexing_rules,  # fmt: skip
+    matrix_rules,  # fmt: skip
     reduce_rules,  # fmt: skip
     shape_rules,  # fmt: skip
 )
-from symdnn.stable import forms, general, softmax
+from symdnn.opt.lower import matrix_rules as matrix_lowering
+from symdnn.stable import forms, general, matrices, softmax
 from tests.opt import (
     algebra_cases,
     array_cases,
     elementwise_cases,
     index_cases,
+    matrix_cases,
     stabilize_cases,
 )
 from tests.opt.harness import (
@@ -45,6 +48,7 @@ CASES: list[RuleCase] = [
     *elementwise_cases.CASES,
     *array_cases.CASES,
     *index_cases.CASES,
+    *matrix_cases.CASES,
     *stabilize_cases.CASES,
 ]
 by_rule = pytest.mark.parametrize("case", CASES, ids=str)
@@ -119,14 +123,18 @@ def test_hides_no_clash_of_shapes(case: RuleCase) -> None:
 #: Scans, graphs as ops, and lowering have tests of their own.
 MODULES = (
     algebra, alloc_rules, dead_code, elementwise, fold, indexing_rules, concat_rules, reduce_rules,
-    shape_rules, softmax, forms, general, dimshuffle_rules,
+    shape_rules, softmax, forms, general, dimshuffle_rules, matrices, matrix_rules, matrix_lowering,
 )  # fmt: skip
+
+
+#: For a target that records do not have: tests/gpu/solver/test_plans.py.
+ON_A_GPU = {"hermitian_by_lu"}
 
 
 def test_every_rule_has_a_record() -> None:
     ours = [r for module in MODULES for r in module.RULES]
     assert set(ours) <= set(RULES)
-    assert not {r.name for r in ours} - {c.rule for c in CASES}
+    assert not {r.name for r in ours} - {c.rule for c in CASES} - ON_A_GPU
 
 
 def test_names_and_records_are_unique() -> None:

@@ -1,0 +1,1 @@
+"""Linear algebra on a GPU by cuSOLVER and cuBLAS, through nvmath-python's bindings."""

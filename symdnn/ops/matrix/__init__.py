@@ -1,0 +1,1 @@
+"""Linear algebra of stacks of matrices: factorisations, solutions, and functions of these."""

@@ -1,0 +1,207 @@
+"""Determinants, their logarithms, and adjugates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import OptionError
+from symdnn.graph.op import Grads, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.typing import Array, TensorLike
+from symdnn.graph.variable import Variable
+from symdnn.ops.array.create import Diagonal, eye
+from symdnn.ops.array.reduce import prod
+from symdnn.ops.array.reduce import sum as sum_
+from symdnn.ops.core.composed import vjp_of_expression
+from symdnn.ops.core.shape import shape_i
+from symdnn.ops.elementwise.arithmetic import Abs, Sgn, true_div
+from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.elementwise.math import log
+from symdnn.ops.elemwise import conjugate, like, pad_left
+from symdnn.ops.matrix.base import (
+    MatrixOp,
+    adjoint,
+    check_on_error,
+    column,
+    each_matrix,
+    matrix_of,
+    mm,
+    on_error,
+    real_dtype,
+    row,
+    square_dim,
+    triangle_gradient,
+)
+from symdnn.ops.matrix.cholesky import Cholesky
+from symdnn.ops.matrix.solve import MatrixInverse, Solve
+from symdnn.ops.matrix.svd import SVD
+
+__all__ = ["Adjugate", "Det", "PositiveLogDet", "SLogDet", "det", "sign_and_log", "slogdet"]
+
+
+@dataclass(frozen=True)
+class Det(MatrixOp):
+    """The determinant of each matrix. (LAPACK's ``getrf``; Theano's ``Det``.)
+
+    Gradient: Giles 2008, section 2.2.4, with the adjugate, which singular matrices have too.
+    """
+
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
+        square_dim(self, matrices[0])
+        return [()]
+
+    def reference(self, a: Array) -> Array:
+        return np.asarray(np.linalg.det(a))
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [column(column(cotangents[0])) * adjoint(Adjugate()(inputs[0]))]
+
+
+@dataclass(frozen=True)
+class Adjugate(MatrixOp):
+    """``det(a) inv(a)``, which singular matrices have too: their gradient of ``det``.
+
+    From the singular values: G. W. Stewart, "On the adjugate matrix", 1998, equation 2.
+    """
+
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
+        n = square_dim(self, matrices[0])
+        return [(n, n)]
+
+    def _one(self, a: Array) -> Any:
+        u, s, vh = np.linalg.svd(a)
+        others = np.where(np.eye(len(s), dtype=bool), 1, s).prod(-1)
+        return np.linalg.det(u) * np.linalg.det(vh) * (vh.conj().T * others) @ u.conj().T
+
+    def reference(self, a: Array) -> Array:
+        return each_matrix(self, self._one, "not finite", [(a.shape[-2:], a.dtype)], a)[0]
+
+    on_error: ClassVar[str] = "nan"  # type: ignore[misc]
+
+    def parts(self, a: Variable) -> list[Variable]:
+        """The expression in other ops."""
+        u, s, vh = SVD(False, True, "nan")(a)
+        n = shape_i(s, -1)
+        others = prod(switch(eye(n, dtype="bool"), like(1, s), row(s)), axis=-1)
+        sign = column(column(Det()(u) * Det()(vh)))
+        return [sign * mm(adjoint(vh) * row(others), adjoint(u))]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        def regular(a: Variable) -> Variable:
+            return column(column(Det()(a))) * MatrixInverse("nan")(a)
+
+        return vjp_of_expression(regular, inputs, cotangents[0])
+
+
+@dataclass(frozen=True)
+class SLogDet(MatrixOp):
+    """Sign and logarithm of the modulus of each determinant: (0, -inf) of a singular matrix.
+
+    Gradient: Giles 2008, section 2.2.4; of the complex sign by ``d log(det) = tr(inv(a) da)``.
+    """
+
+    out_dtypes: ClassVar[Any] = {1: real_dtype}
+
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
+        square_dim(self, matrices[0])
+        return [(), ()]
+
+    def reference(self, a: Array) -> Any:
+        sign, value = np.linalg.slogdet(a)
+        return np.asarray(sign), np.asarray(value)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        (a,), (sign, _), (of_sign, of_log) = inputs, outputs, cotangents
+        slope = of_log
+        if a.type.is_complex and of_sign is not None:
+            turn = -(conjugate(of_sign) * sign).imag
+            slope = operator("complex")(turn.zeros_like() if of_log is None else of_log, turn)
+        if slope is None:
+            return [a.zeros_like()]
+        return [column(column(slope)) * adjoint(MatrixInverse("nan")(a))]
+
+
+@dataclass(frozen=True)
+class PositiveLogDet(MatrixOp):
+    """The logarithm of the determinant of positive definite matrices, of which a triangle is read.
+
+    It is the sum of logarithms of the Cholesky factor's diagonal. Gradient: the inverse, by the
+    same factor.
+    """
+
+    lower: bool = True
+    on_error: str = "raise"
+    out_dtypes: ClassVar[Any] = {0: real_dtype}
+
+    def __post_init__(self) -> None:
+        check_on_error(self)
+
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
+        square_dim(self, matrices[0])
+        return [()]
+
+    def reference(self, a: Array) -> Array:
+        factor = Cholesky(self.lower, self.on_error).reference(a)
+        diagonal = np.diagonal(factor, axis1=-2, axis2=-1).real
+        return np.asarray(2 * np.log(diagonal).sum(-1), real_dtype(a.dtype.name))
+
+    def parts(self, a: Variable) -> list[Variable]:
+        """The expression in other ops."""
+        diagonal = Diagonal()(Cholesky(self.lower, self.on_error)(a))
+        value = sum_(log(diagonal.real if a.type.is_complex else diagonal), axis=-1)
+        return [like(2, value) * value]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (a,) = inputs
+        identity = eye(shape_i(a, -1), dtype=a.type.dtype)
+        solved = Solve("positive_definite", self.lower, on_error=self.on_error)
+        inverse = solved(a, pad_left(identity, a.type.ndim))
+        slope = column(column(cotangents[0]))
+        return [slope * triangle_gradient((inverse + adjoint(inverse)) / 2, self.lower)]
+
+
+def sign_and_log(diagonal: Variable) -> list[Variable]:
+    """Sign and logarithm of the modulus of the product of a diagonal."""
+    size = Abs()(diagonal)
+    if diagonal.type.is_complex:
+        turns = true_div(diagonal, size.astype(diagonal.type.dtype))
+    else:
+        turns = Sgn()(diagonal)
+    return [prod(turns, axis=-1), sum_(log(size), axis=-1)]
+
+
+def det(a: TensorLike) -> Variable:
+    """The determinant of square matrices (..., n, n); 1 of an empty one.
+
+    Its logarithm is computed as :func:`slogdet`, which does not overflow. The gradient is that of
+    the adjugate, so it is right at singular matrices too. (``numpy.linalg.det``.)
+    """
+    return Det()(matrix_of("det", a))
+
+
+def slogdet(
+    a: TensorLike, assume_a: str = "gen", lower: bool = True, check: bool = True
+) -> tuple[Variable, Variable]:
+    """Sign and logarithm of the modulus of the determinant of square matrices (..., n, n).
+
+    ``assume_a="pos"``: the matrix is positive definite, and its Cholesky factor is used, which it
+    shares with ``solve(a, b, assume_a="pos", lower=...)``; ``lower`` and ``check`` are those of
+    :func:`~symdnn.tensor.linalg.cholesky`. Else a singular matrix has (0, -inf).
+    (``numpy.linalg.slogdet``.)
+
+    >>> from symdnn.graph.evaluate import evaluate
+    >>> sign, value = slogdet(np.diag([-1e200, 1e200]))
+    >>> [round(float(v), 3) for v in evaluate([sign, value], {})]
+    [-1.0, 921.034]
+    """
+    m = matrix_of("slogdet", a)
+    if assume_a == "gen":
+        return SLogDet()(m)  # type: ignore[return-value]
+    if assume_a != "pos":
+        raise OptionError(f"slogdet: assume_a is 'gen' or 'pos', got {assume_a!r}")
+    value = PositiveLogDet(bool(lower), on_error(check))(m)
+    return value.ones_like().astype(m.type.dtype), value
