@@ -3,9 +3,10 @@
     python -m benchmarks.gpu.decoding [--batches 1,32] [--peers compile,eager] [--small] [--cpu]
 
 Both have the same weights in bfloat16, a prompt of 128 tokens, room for 1024, and take the
-likeliest token. The peer's step is compiled by ``torch.compile(mode="reduce-overhead")``. Each line has
-milliseconds of a step, tokens a second, the share of the step in which the weights could be copied,
-and how many tokens of the first text agree with the eager peer's (argmax turns ties by rounding).
+likeliest token. The peer's step is compiled by ``torch.compile(mode="reduce-overhead")``. Each
+line has milliseconds of a step, tokens a second, the share of the step in which the weights could
+be copied, and how many tokens of the first text agree with the eager peer's (argmax turns ties by
+rounding).
 """
 
 from __future__ import annotations

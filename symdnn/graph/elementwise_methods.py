@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from symdnn.graph.operators import operator
+from symdnn.graph.typing import TensorLike
 
 if TYPE_CHECKING:
     from symdnn.graph.variable import Variable
@@ -119,3 +120,11 @@ class ElementwiseMethods:
     def trunc(self) -> Variable:
         """Rounded towards 0."""
         return self._elementwise("trunc")
+
+    def clip(self, a_min: TensorLike, a_max: TensorLike) -> Variable:
+        """Values limited to ``[a_min, a_max]``."""
+        return operator("clip")(self, a_min, a_max)
+
+    def round(self, mode: str | None = None) -> Variable:
+        """Rounded to integers (half to even by default)."""
+        return operator("round")(self, mode)

@@ -51,10 +51,8 @@ def operator(name: str) -> Callable[..., Any]:
 
 
 #: Binary operators of Python: the method that the other operand may have.
-_REFLECTED = {
-    "add": "__radd__", "sub": "__rsub__", "mul": "__rmul__", "true_div": "__rtruediv__",
-    "int_div": "__rfloordiv__", "mod": "__rmod__", "pow": "__rpow__", "matmul": "__rmatmul__",
-}  # fmt: skip
+_REFLECTED = {"true_div": "__rtruediv__", "int_div": "__rfloordiv__"}
+_REFLECTED |= {name: f"__r{name}__" for name in ("add", "sub", "mul", "mod", "pow", "matmul")}
 
 
 def _apply(name: str, *args: Any, **options: Any) -> Variable:
@@ -488,14 +486,6 @@ class TensorMethods:
     def argsort(self, axis: int = -1, kind: str = "quicksort", order: Any = None) -> Variable:
         """Indices that sort along ``axis``."""
         return _apply("argsort", self, axis, kind, order)
-
-    def clip(self, a_min: TensorLike, a_max: TensorLike) -> Variable:
-        """Values limited to ``[a_min, a_max]``."""
-        return _apply("clip", self, a_min, a_max)
-
-    def round(self, mode: str | None = None) -> Variable:
-        """Rounded to integers (half to even by default)."""
-        return _apply("round", self, mode)
 
     def choose(self, choices: Any, mode: str = "raise") -> Variable:
         """Elements picked from ``choices`` by this integer variable."""

@@ -10,7 +10,7 @@ import numpy as np
 from symdnn.graph.pattern import Match, is_constant
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
-from symdnn.ops.core.shape import DimShuffle, ShapeI
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, ShapeI
 from symdnn.ops.elementwise.arithmetic import Mul
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.products import MatchSizes
@@ -18,8 +18,8 @@ from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = [
     "ShapeFacts", "all_ones", "discrete", "floating", "is_constant", "is_nonnegative",
-    "is_old_value", "is_symbolic", "made_by", "node_of", "number", "one_dtype", "real_float",
-    "signed", "value_inputs",
+    "is_old_value", "is_symbolic", "is_zero", "made_by", "node_of", "number", "one_dtype",
+    "real_float", "signed", "value_inputs",
 ]  # fmt: skip
 
 Key = tuple[str, int]  # equal for sizes that are known to be equal
@@ -200,6 +200,14 @@ def number(v: Variable) -> Any:
         return np.float64(v.exact)
     first = v.data.flat[0]
     return first if v.data.size == 1 or bool(np.all(v.data == first)) else None
+
+
+def is_zero(v: Variable) -> bool:
+    """Whether ``v`` is known to be 0 everywhere."""
+    while made_by(v, Alloc, DimShuffle, Reshape):
+        v = node_of(v).inputs[0]
+    n = number(v)
+    return n is not None and bool(n == 0)
 
 
 def real_float(v: Variable) -> bool:

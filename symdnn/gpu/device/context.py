@@ -306,17 +306,18 @@ def existing_context() -> Context | None:
 
 
 def most_shared_bytes() -> int:
-    """Bytes of shared memory that any block of a device may ask for: 64 KB without a device.
+    """Bytes of shared memory that a block may ask for; without a device, on most of them.
 
     Some KB less than the tables of the CUDA C++ Programming Guide say, for what kernels declare.
     """
     found = existing_context()
-    capability = (0, 0) if found is None else found.capability
-    if capability[0] in (9, 10):
+    if found is None:
+        return 96 << 10
+    if found.capability[0] in (9, 10):
         return 224 << 10
-    if capability in ((8, 0), (8, 7)):
+    if found.capability in ((8, 0), (8, 7)):
         return 160 << 10
-    return (96 if capability >= (8, 0) else 60) << 10
+    return (96 if found.capability >= (8, 0) else 60) << 10
 
 
 def device_key() -> dict[str, Any] | None:

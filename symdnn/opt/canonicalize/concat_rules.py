@@ -11,8 +11,8 @@ from symdnn.ops.array.index import IncSubtensor, Subtensor, subtensor
 from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
-from symdnn.opt.canonicalize.indexing_rules import entries_of, is_zero
-from symdnn.rewriting.facts import made_by, node_of
+from symdnn.opt.canonicalize.indexing_rules import entries_of
+from symdnn.rewriting.facts import is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]

@@ -13,7 +13,6 @@ from symdnn.ops.core.make_vector import MakeVector, make_vector
 from symdnn.ops.core.shape import (
     Alloc,
     DimShuffle,
-    Reshape,
     alloc,
     dimshuffle,
     static_dim,
@@ -22,10 +21,10 @@ from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.ops.nest.of_ops import CUMULATIVE
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
-from symdnn.rewriting.facts import all_ones, made_by, node_of, number
+from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
-__all__ = ["RULES", "entries_of", "is_zero"]
+__all__ = ["RULES", "entries_of"]
 
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "indexing")
@@ -217,14 +216,6 @@ def _entries_for(v: Variable, entries: Sequence[Any]) -> list[Any]:
 
 
 # -- increments -----------------------------------------------------------------------------------
-
-
-def is_zero(v: Variable) -> bool:
-    """Whether ``v`` is known to be 0 everywhere."""
-    while made_by(v, Alloc, DimShuffle, Reshape):
-        v = node_of(v).inputs[0]
-    n = number(v)
-    return n is not None and bool(n == 0)
 
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor"))

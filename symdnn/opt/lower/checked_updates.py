@@ -13,8 +13,7 @@ from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
-from symdnn.opt.canonicalize.indexing_rules import is_zero
-from symdnn.rewriting.facts import all_ones, made_by, node_of
+from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]

@@ -201,8 +201,7 @@ def rebuild_collect_shared(
 ) -> Any:
     """``(inputs, outputs, [clones, updates, update expressions, shared variables])`` of a graph in
     which ``replace`` was done."""
-    from symdnn.graph.clone import clone
-    from symdnn.graph.traverse import graph_inputs
+    from symdnn.graph.traverse import clone, graph_inputs
 
     new = clone(outputs, replace)
     all_ = new if isinstance(new, list) else [new]

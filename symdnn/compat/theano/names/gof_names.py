@@ -29,9 +29,9 @@ from symdnn.errors import GraphError as CycleError
 from symdnn.errors import GraphError as InconsistencyError
 from symdnn.errors import MissingInputError
 from symdnn.graph import traverse
-from symdnn.graph.clone import clone as _clone
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.same import is_same_graph as _is_same_graph
+from symdnn.graph.traverse import clone as _clone
 from symdnn.graph.type import Type
 from symdnn.graph.values.storage import Storage as Container
 from symdnn.graph.variable import Apply as _Node

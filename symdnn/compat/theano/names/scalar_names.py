@@ -17,8 +17,8 @@ from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.type import DTYPES, TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import upcast as _upcast
-from symdnn.ops.elemwise import Elemwise, apply_elemwise
 from symdnn.ops.elementwise import arithmetic, comparison, math, rounding, special
+from symdnn.ops.elemwise import Elemwise, apply_elemwise
 
 __all__ = [
     "BinaryScalarOp", "Composite", "Scalar", "ScalarOp", "UnaryScalarOp", "as_scalar", "bool",

@@ -6,9 +6,8 @@ from collections import OrderedDict
 from typing import Any
 
 from symdnn.compat.theano.names.compile_names import rebuild_collect_shared
-from symdnn.graph.clone import clone
 from symdnn.graph.same import equal_computations
-from symdnn.graph.traverse import graph_inputs
+from symdnn.graph.traverse import clone, graph_inputs
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.control import scan_builder
 from symdnn.ops.control.control import IfElse, ifelse

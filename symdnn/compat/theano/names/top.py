@@ -26,8 +26,8 @@ from symdnn.compat.theano.settings import ChangeFlags as change_flags
 from symdnn.compat.theano.settings import config
 from symdnn.compile.call.arguments import In
 from symdnn.errors import NotScalarConstantError
-from symdnn.graph.clone import clone
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.traverse import clone
 from symdnn.graph.type import Type
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.control.scan_builder import OrderedUpdates
