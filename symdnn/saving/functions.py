@@ -26,6 +26,7 @@ from symdnn.flags import FLAGS
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
 from symdnn.saving.container import Contents
+from symdnn.saving.forms import forms_of, with_forms
 from symdnn.saving.graphs import Reader, Writer, check_size, read_name
 
 __all__ = ["KIND", "VERSION", "contents_of", "function_of"]
@@ -77,6 +78,7 @@ def contents_of(f: Function) -> Contents:
         "ops": writer.ops,
         "constants": writer.constants,
         "shared": writer.shared_entries(),
+        **forms_of(f),
     }
     return Contents(document, writer.arrays)
 
@@ -132,7 +134,7 @@ def function_of(contents: Contents, path: Path, mode: Mode) -> Function:
         with _about(path):
             arguments = _arguments(document, Reader(document, contents.arrays, str(path)))
         with _about(path, but=_NOT_THE_FILE):
-            return function(**arguments, mode=mode)
+            return with_forms(function(**arguments, mode=mode), document)
 
 
 @contextmanager
@@ -188,7 +190,7 @@ def _arguments(document: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
     made = [Out(v, borrow=b) for v, b in zip(results, borrow, strict=True)]
     return {
         "inputs": declared,
-        "outputs": _structured(outputs, made),
+        "outputs": _structured(outputs, made, "output_forms" in document),
         "updates": pairs,
         "no_default_updates": True,
         "name": read_name(document["name"]),
@@ -222,8 +224,10 @@ def _bool_or_none(entry: object) -> bool | None:
     return entry
 
 
-def _structured(outputs: Mapping[str, Any], made: list[Out]) -> Any:
+def _structured(outputs: Mapping[str, Any], made: list[Out], structured: bool) -> Any:
     kind, keys = outputs["structure"], outputs["keys"]
+    if structured:
+        return made  # with_forms puts them together
     if kind == "dict":
         if len(set(keys)) != len(made) or not all(isinstance(k, str) for k in keys):
             raise ValueError("outputs in a dict without a key for each")

@@ -51,6 +51,13 @@ class SparseForm(Form):
     columns: int | None = None
     matrix: bool = False
 
+    @classmethod
+    def checked(cls, format: str, dtype: str, **rest: Any) -> SparseForm:
+        """A form of words that may be wrong; raises ``OptionError``."""
+        if format not in FORMATS:
+            raise OptionError(f"a sparse matrix: format={format!r:.60}: wanted one of {FORMATS}")
+        return cls(format, TensorType(dtype).dtype, **rest)
+
     @property
     def labels(self) -> tuple[str, ...]:
         names = ("data", "indices", "indptr")

@@ -133,6 +133,36 @@ def test_copies_and_pickles_take_sparse_arguments():
         np.testing.assert_allclose(found["twice"].toarray(), 2 * A.toarray())
 
 
+def test_saved_functions_take_sparse_arguments(tmp_path):
+    w, x = symdnn.shared(A, "w"), T.fmatrix("x")
+    a = S.csc_matrix("a")
+    step = symdnn.function(
+        [a, x], {"y": S.dot(a.T, x), "w": w + a}, updates=[(w, w * 2.0)], name="step"
+    )
+    alone = symdnn.function([a], S.structured_exp(a))
+    given = sp.csc_matrix(A)
+    wide = np.ones((4, 3), "float32")
+    for f, arguments in ((step, (given, wide)), (alone, (given,))):
+        path = tmp_path / "function.sym"
+        symdnn.save(f, path)
+        loaded = symdnn.load(path)
+        wanted, found = f(*arguments), loaded(*arguments)
+        pairs = wanted.items() if f is step else [(None, wanted)]
+        for key, value in pairs:
+            other = found if key is None else found[key]
+            assert type(other) is type(value)
+            value, other = (v.toarray() if sp.issparse(v) else v for v in (value, other))
+            np.testing.assert_allclose(other, value, rtol=1e-6)
+    with pytest.raises(InputError, match=r"step: input 0 \(a\): wanted a sparse"):
+        symdnn.load(saved(step, tmp_path))(wide, wide)
+
+
+def saved(f, folder):
+    path = folder / "again.sym"
+    symdnn.save(f, path)
+    return path
+
+
 def test_values_of_expressions():
     a = S.csr_array("a")
     np.testing.assert_allclose((a * 3.0).eval({a: A}).toarray(), 3 * A.toarray())
