@@ -43,8 +43,10 @@ _CUDA_BY_SCRIPT = (
 )
 #: Packages that are not needed: PyCUDA, unless the flag gpu.runtime asks for it, and cuDNN's graph
 #: API.
-_OPTIONAL_PACKAGES = ("pycuda", frontend.PACKAGE)
-_CUDA_PACKAGES = ("pycuda", "cuda-bindings", "cuda-pathfinder", frontend.PACKAGE)
+_OPTIONAL_PACKAGES = ("pycuda", frontend.PACKAGE, "nvmath-python")
+_CUDA_PACKAGES = (
+    "pycuda", "cuda-bindings", "cuda-pathfinder", frontend.PACKAGE, "nvmath-python",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

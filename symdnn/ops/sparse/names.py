@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.array.create import arange
+from symdnn.ops.array.sort import argsort, searchsorted
 from symdnn.ops.core.make_vector import make_vector
-from symdnn.ops.core.shape import as_dim
+from symdnn.ops.core.shape import as_dim, shape_i
 from symdnn.ops.elementwise import activations as ac
 from symdnn.ops.elementwise import arithmetic as ar
 from symdnn.ops.elementwise import complexes as cx
 from symdnn.ops.elementwise import math as mt
 from symdnn.ops.elementwise import rounding as rd
-from symdnn.ops.sparse.functions import as_sparse_variable, places_of, structured
+from symdnn.ops.sparse.functions import as_sparse_variable, cast, places_of, structured
 from symdnn.ops.sparse.variable import SparseVariable, from_parts, sparse_variable
 
 __all__ = [
-    "CSC", "CSR", "SparseType", "abs", "arcsin", "arcsinh", "arctan", "arctanh", "ceil", "conj",
-    "coo_array", "coo_matrix", "csc_array", "csc_dmatrix", "csc_fmatrix", "csc_matrix", "csm_data",
-    "csm_indices", "csm_indptr", "csm_properties", "csm_shape", "csr_array", "csr_dmatrix",
-    "csr_fmatrix", "csr_matrix", "deg2rad", "expm1", "floor", "log1p", "neg", "rad2deg", "rint",
-    "sgn", "sin", "sinh", "sqr", "sqrt", "structured_add", "structured_add_s_v", "structured_exp",
-    "structured_log", "structured_maximum", "structured_minimum", "structured_pow",
-    "structured_sigmoid", "tan", "tanh", "trunc",
+    "CSC", "CSR", "SparseType", "abs", "arcsin", "arcsinh", "arctan", "arctanh", "bcast", "ccast",
+    "ceil", "conj", "construct_sparse_from_list", "coo_array", "coo_matrix", "csc_array",
+    "csc_dmatrix", "csc_fmatrix", "csc_matrix", "csm_data", "csm_indices", "csm_indptr",
+    "csm_properties", "csm_shape", "csr_array", "csr_dmatrix", "csr_fmatrix", "csr_matrix", "dcast",
+    "deg2rad", "ensure_sorted_indices", "expm1", "fcast", "floor", "get_item_2d", "get_item_scalar",
+    "icast", "lcast", "log1p", "neg", "rad2deg", "rint", "sgn", "sin", "sinh", "sparse_grad", "sqr",
+    "sqrt", "structured_add", "structured_add_s_v", "structured_exp", "structured_log",
+    "structured_maximum", "structured_minimum", "structured_pow", "structured_sigmoid", "tan",
+    "tanh", "trunc", "wcast", "zcast",
 ]  # fmt: skip
 
 Shape = Sequence[int | None]
@@ -199,3 +203,59 @@ def structured_add_s_v(x: Any, y: TensorLike) -> SparseVariable:
     """Each element plus the entry of its column in the vector ``y``. (Theano's name)"""
     v = as_sparse_variable(x)
     return v.with_data(v.data + as_variable(y)[places_of(v)[1]])
+
+
+# -- Theano's further names -----------------------------------------------------------------------
+
+
+def _cast_to(name: str, dtype: str) -> Callable[[Any], SparseVariable]:
+    def apply(x: Any) -> SparseVariable:
+        return cast(x, dtype)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"The matrix with elements of dtype {dtype}."
+    return apply
+
+
+bcast = _cast_to("bcast", "int8")
+wcast = _cast_to("wcast", "int16")
+icast = _cast_to("icast", "int32")
+lcast = _cast_to("lcast", "int64")
+fcast = _cast_to("fcast", "float32")
+dcast = _cast_to("dcast", "float64")
+ccast = _cast_to("ccast", "complex64")
+zcast = _cast_to("zcast", "complex128")
+
+
+def ensure_sorted_indices(x: Any) -> SparseVariable:
+    """``x``: its indices are in order already. (Theano's name)"""
+    return as_sparse_variable(x)
+
+
+def sparse_grad(var: Variable) -> Variable:
+    """``var``: in Theano its gradient by the indexed matrix becomes sparse; here it is dense, and
+    is added to the matrix's memory by a scatter."""
+    return as_variable(var)
+
+
+def get_item_2d(x: Any, index: Any) -> Any:
+    """``x[rows, columns]`` by slices. (Theano's name)"""
+    return as_sparse_variable(x)[index]
+
+
+def get_item_scalar(x: Any, index: Any) -> Variable:
+    """The element ``x[i, j]``, a scalar. (Theano's name)"""
+    i, j = index
+    found: Variable = as_sparse_variable(x)[i, j]
+    return found
+
+
+def construct_sparse_from_list(x: TensorLike, values: TensorLike, ilist: TensorLike) -> Any:
+    """A CSR of the shape of ``x`` with the rows ``values`` at the numbers ``ilist``, which are
+    different, and no other elements. (Theano's name)"""
+    shape, rows, numbers = as_variable(x), as_variable(values), as_variable(ilist)
+    height, width = (shape_i(shape, i) for i in (0, 1))
+    order = argsort(numbers)
+    counts = searchsorted(numbers[order], arange(height + 1, dtype=numbers.type.dtype))
+    columns = arange(shape_i(rows, 0) * width, dtype="int64") % width
+    return CSR(rows[order].flatten(), columns, counts * width, (height, width))

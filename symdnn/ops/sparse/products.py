@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, common
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, Shape, common, product
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.shape import as_dim, shape_i, static_dim
+from symdnn.ops.core.shape import as_dim, dims_of, dimshuffle, reshape, shape_i, static_dim
 from symdnn.ops.elemwise import conjugate
 
 __all__ = ["SampledDot", "SparseDot", "check_structure", "compressed", "sparse_dot"]
@@ -143,6 +143,18 @@ class SparseDot(Compressed):
         if of_x is not None:
             terms.append(self(data, indices, indptr, of_x, minor))
         return [operator("add")(*terms) if len(terms) == 2 else terms[0] if terms else None]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        data, indices, indptr, x, minor = inputs
+        if any(axes[i] is not None for i in (0, 1, 2, 4)):
+            return None
+        # The columns of all lanes beside each other are those of one matrix.
+        lanes, size, *width = dims_of(x)
+        order = [1, 0, *range(2, x.type.ndim)]
+        beside = reshape(dimshuffle(x, order), [size, product([lanes, *width])])
+        y = self(data, indices, indptr, beside, minor)
+        apart = reshape(y, [dims_of(y)[0], lanes, *width])
+        return [dimshuffle(apart, order)], [0]
 
 
 @dataclass(frozen=True)

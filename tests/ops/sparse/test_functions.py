@@ -19,6 +19,7 @@ from symdnn.errors import (
     ShapeMismatch,
     TypeMismatch,
 )
+from symdnn.ops.control.batching import Operand, batch_graph
 
 RNG = np.random.default_rng(12)
 ROWS, COLUMNS = 5, 7
@@ -135,6 +136,31 @@ def test_stacks():
     check(lambda a, b: S.hstack([a, b]), sp.hstack([SPARSE, OTHER]), SPARSE, OTHER)
     made = in_both_formats(lambda a: S.hstack([a, a], format="csc", dtype="float32"), SPARSE)
     assert [(m.format, m.dtype) for m in made] == [("csc", "float32")] * 2
+
+
+def test_theanos_further_names():
+    check(lambda a: S.fcast(a), SPARSE.astype("float32"), SPARSE)
+    check(S.ensure_sorted_indices, SPARSE, SPARSE)
+    check(lambda a: S.get_item_2d(a, (slice(1, 3), slice(None, 4))), SPARSE[1:3, :4], SPARSE)
+    check(lambda a: S.get_item_scalar(a, (1, 2)), SPARSE[1, 2], SPARSE)
+    check(lambda a, b: S.add_s_s(a, b), SPARSE + OTHER, SPARSE, OTHER)
+    check(lambda a, x: S.mul_s_d(a, x), SPARSE.multiply(DENSE), SPARSE, DENSE)
+    wanted = np.zeros((ROWS, COLUMNS))
+    wanted[[3, 0]] = DENSE[:2]
+    check(lambda x, v: S.construct_sparse_from_list(x, v, T.constant(np.array([3, 0]))),
+          wanted, DENSE, DENSE[:2])  # fmt: skip
+
+
+def test_lanes_of_a_dense_operand_are_columns_of_one_product():
+    a, x, lanes = S.csr_array("a", "float64"), T.dmatrix("x"), T.dtensor3("lanes")
+    for transposed in (False, True):
+        out = S.dot(a.T if transposed else a, x)
+        (found,) = batch_graph([out], {x: Operand(lanes, True)})
+        f = symdnn.function([a, lanes], found.value)
+        data = RNG.standard_normal((3, ROWS if transposed else COLUMNS, 2))
+        wanted = [dense(SPARSE.T if transposed else SPARSE) @ d for d in data]
+        np.testing.assert_allclose(f(SPARSE, data), wanted, rtol=1e-12)
+        assert not f.lowering_report().loops
 
 
 def test_zeros_are_removed():
