@@ -21,6 +21,10 @@ TOPICS = {
     "indexing": ("Indexing and sorting", {"T.": ["symdnn.tensor.indexing"]}),
     "linalg": ("Products", {"T.": ["symdnn.tensor.linalg"]}),
     "random": ("Random numbers", {"T.": ["symdnn.tensor.random"]}),
+    "distributions": (
+        "Distributions",
+        {"symdnn.distributions.": ["symdnn.distributions", "symdnn.distributions.constraints"]},
+    ),
     "tools": (
         "Tools",
         {"T.": ["symdnn.tensor.tools"], "T.extra_ops.": ["symdnn.tensor.extra_ops"]},
