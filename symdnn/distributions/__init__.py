@@ -32,13 +32,12 @@ from symdnn.distributions.discrete import (
     NegativeBinomial,
     Poisson,
 )
+from symdnn.distributions.folded import HalfCauchy, HalfNormal
 from symdnn.distributions.half_line import (
     Chi2,
     Exponential,
     FisherSnedecor,
     Gamma,
-    HalfCauchy,
-    HalfNormal,
     InverseGamma,
     LogNormal,
     Pareto,

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 
 import symdnn.tensor as T
-from symdnn.distributions import bounded, classes, combined, discrete, half_line, real_line, vectors
+from symdnn.distributions import (
+    bounded,
+    classes,
+    combined,
+    discrete,
+    folded,
+    half_line,
+    real_line,
+    vectors,
+)
 from symdnn.distributions.base import Distribution, Lacking, sum_rightmost
 from symdnn.graph.variable import Variable
 from symdnn.ops.elemwise import like
@@ -97,7 +106,7 @@ def _log_normal(p: Any, q: Any) -> Any:
     return _normal(p, q)
 
 
-@register_kl(half_line.HalfNormal, half_line.HalfNormal)
+@register_kl(folded.HalfNormal, folded.HalfNormal)
 def _half_normal(p: Any, q: Any) -> Any:
     ratio = T.log(p.scale / q.scale)
     return T.expm1(2 * ratio) / 2 - ratio
