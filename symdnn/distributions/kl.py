@@ -20,6 +20,7 @@ from symdnn.distributions import (
     discrete,
     folded,
     half_line,
+    normal_vectors,
     real_line,
     vectors,
 )
@@ -208,6 +209,11 @@ def _dirichlet(p: Any, q: Any) -> Any:
     total = T.digamma(a.sum(axis=-1, keepdims=True))
     turned = ((a - b) * (T.digamma(a) - total)).sum(axis=-1)
     return q._log_normalizer() - p._log_normalizer() + turned
+
+
+@register_kl(normal_vectors.MultivariateNormal, normal_vectors.MultivariateNormal)
+def _multivariate_normal(p: Any, q: Any) -> Any:
+    return p.kl_from(q)
 
 
 @register_kl(bounded.Uniform, real_line.Normal)
