@@ -29,6 +29,10 @@ TOPICS = {
         },
     ),
     "random": ("Random numbers", {"T.": ["symdnn.tensor.random"]}),
+    "distributions": (
+        "Distributions",
+        {"symdnn.distributions.": ["symdnn.distributions", "symdnn.distributions.constraints"]},
+    ),
     "tools": (
         "Tools",
         {"T.": ["symdnn.tensor.tools"], "T.extra_ops.": ["symdnn.tensor.extra_ops"]},

@@ -92,6 +92,14 @@ def test_a_graph_network_finds_communities() -> None:
     assert found > 0.85  # chance is 0.33
 
 
+def test_chains_have_the_moments_of_the_posterior() -> None:
+    assert load("hmc_hierarchical").main(["--chains", "48", "--draws", "160"]) < 0.12
+
+
+def test_variational_inference_finds_the_exact_posterior() -> None:
+    assert load("variational_gamma").main([]) < 0.01
+
+
 def test_every_example_is_tested() -> None:
     names = {p.stem for p in FOLDER.glob("*.py")}
     tested = Path(__file__).read_text()

@@ -32,19 +32,19 @@ from symdnn.distributions.discrete import (
     NegativeBinomial,
     Poisson,
 )
+from symdnn.distributions.folded import HalfCauchy, HalfNormal
 from symdnn.distributions.half_line import (
     Chi2,
     Exponential,
     FisherSnedecor,
     Gamma,
-    HalfCauchy,
-    HalfNormal,
     InverseGamma,
     LogNormal,
     Pareto,
     Weibull,
 )
 from symdnn.distributions.kl import kl_divergence, register_kl
+from symdnn.distributions.normal_vectors import MultivariateNormal
 from symdnn.distributions.real_line import Cauchy, Gumbel, Laplace, Logistic, Normal, StudentT
 from symdnn.distributions.transforms import (
     AffineTransform,
@@ -65,9 +65,9 @@ __all__ = [
     "ComposeTransform", "ContinuousBernoulli", "Dirichlet", "Distribution", "ExpTransform",
     "Exponential", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal",
     "Independent", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "Logistic",
-    "LowerCholeskyTransform", "MixtureSameFamily", "Multinomial", "NegativeBinomial", "Normal",
-    "OneHotCategorical", "Pareto", "Poisson", "PowerTransform", "RelaxedBernoulli",
-    "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform", "StickBreakingTransform",
-    "StudentT", "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "VonMises",
-    "Weibull", "constraints", "kl_divergence", "register_kl", "seed",
+    "LowerCholeskyTransform", "MixtureSameFamily", "Multinomial", "MultivariateNormal",
+    "NegativeBinomial", "Normal", "OneHotCategorical", "Pareto", "Poisson", "PowerTransform",
+    "RelaxedBernoulli", "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform",
+    "StickBreakingTransform", "StudentT", "TanhTransform", "Transform", "TransformedDistribution",
+    "Uniform", "VonMises", "Weibull", "constraints", "kl_divergence", "register_kl", "seed",
 ]  # fmt: skip

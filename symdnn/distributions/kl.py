@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 
 import symdnn.tensor as T
-from symdnn.distributions import bounded, classes, combined, discrete, half_line, real_line, vectors
+from symdnn.distributions import (
+    bounded,
+    classes,
+    combined,
+    discrete,
+    folded,
+    half_line,
+    normal_vectors,
+    real_line,
+    vectors,
+)
 from symdnn.distributions.base import Distribution, Lacking, sum_rightmost
 from symdnn.graph.variable import Variable
 from symdnn.ops.elemwise import like
@@ -97,7 +107,7 @@ def _log_normal(p: Any, q: Any) -> Any:
     return _normal(p, q)
 
 
-@register_kl(half_line.HalfNormal, half_line.HalfNormal)
+@register_kl(folded.HalfNormal, folded.HalfNormal)
 def _half_normal(p: Any, q: Any) -> Any:
     ratio = T.log(p.scale / q.scale)
     return T.expm1(2 * ratio) / 2 - ratio
@@ -199,6 +209,11 @@ def _dirichlet(p: Any, q: Any) -> Any:
     total = T.digamma(a.sum(axis=-1, keepdims=True))
     turned = ((a - b) * (T.digamma(a) - total)).sum(axis=-1)
     return q._log_normalizer() - p._log_normalizer() + turned
+
+
+@register_kl(normal_vectors.MultivariateNormal, normal_vectors.MultivariateNormal)
+def _multivariate_normal(p: Any, q: Any) -> Any:
+    return p.kl_from(q)
 
 
 @register_kl(bounded.Uniform, real_line.Normal)

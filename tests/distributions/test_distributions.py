@@ -251,3 +251,35 @@ def test_a_gradient_through_the_density_of_a_gaussian_mixture_is_finite_far_out(
     d = D.MixtureSameFamily(D.Categorical(probs=[0.5, 0.5]), D.Normal(np.array([-1.0, 1.0]), 1e-3))
     slope = symdnn.function([x], T.grad(d.log_prob(x), x))
     np.testing.assert_allclose(slope(50.0), -(50.0 - 1.0) / 1e-6, rtol=1e-6)
+
+
+def test_multivariate_normal(rng):
+    half = rng.normal(size=(3, 3))
+    covariance, loc = half @ half.T + np.eye(3), rng.normal(size=3)
+    wanted = stats.multivariate_normal(loc, covariance)
+    x = rng.normal(size=(5, 3)) * 3
+    for given in (
+        {"covariance_matrix": covariance},
+        {"precision_matrix": np.linalg.inv(covariance)},
+        {"scale_tril": np.linalg.cholesky(covariance)},
+    ):
+        d = D.MultivariateNormal(loc, **given)
+        np.testing.assert_allclose(value(d.log_prob(x)), wanted.logpdf(x), rtol=1e-11)
+        np.testing.assert_allclose(value(d.entropy()), wanted.entropy(), rtol=1e-12)
+        np.testing.assert_allclose(value(d.covariance), covariance, rtol=1e-10)
+    draws = value(d.rsample((20_000,), RandomStream(6)))
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.15)
+    m = T.dmatrix("m")
+    slope = T.grad(D.MultivariateNormal(loc, m).log_prob(x).sum(), m)
+    (found,) = evaluate([slope], {m: covariance})
+    inverse, off = np.linalg.inv(covariance), x - loc
+    full = (inverse @ off.T @ off @ inverse - 5 * inverse) / 2
+    np.testing.assert_allclose(found + found.T, full + full.T, rtol=1e-8)
+    batch = D.MultivariateNormal(np.zeros((4, 3)), scale_tril=np.linalg.cholesky(covariance))
+    assert (batch.batch_shape, batch.event_shape) == ((4,), (3,))
+    assert value(batch.sample((2,), RNG)).shape == (2, 4, 3)
+    assert value(batch.log_prob(np.zeros((2, 4, 3)))).shape == (2, 4)
+    with pytest.raises(OptionError, match="wanted one of covariance_matrix"):
+        D.MultivariateNormal(loc)
+    with pytest.raises(OptionError, match="symmetric positive definite"):
+        D.MultivariateNormal(loc, -np.eye(3))

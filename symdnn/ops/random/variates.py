@@ -24,6 +24,7 @@ from symdnn.ops.elementwise.arithmetic import cast, sgn, sqrt
 from symdnn.ops.elementwise.comparison import ge, switch
 from symdnn.ops.elementwise.math import exp, log, log1p, tan
 from symdnn.ops.elemwise import like
+from symdnn.ops.linalg.dot import dot, matmul
 from symdnn.ops.random import random as draws
 from symdnn.ops.random.rejection import random_log_gamma, random_von_mises
 from symdnn.ops.random.sizes import float_dtype, is_number, probabilities, size_dims
@@ -204,22 +205,31 @@ class Variates:
 
     def multivariate_normal(
         self, size: ShapeLike | None = None, mean: TensorLike = 0.0,
-        scale_tril: TensorLike | None = None, ndim: int | None = None, dtype: Any = None,
+        cov: TensorLike | None = None, ndim: int | None = None, dtype: Any = None,
+        scale_tril: TensorLike | None = None,
     ) -> Variable:  # fmt: skip
-        """Normal vectors of shape ``(*size, n)``; ``scale_tril`` is the covariance's lower factor.
+        """Normal vectors of shape ``(*size, n)``, of the covariance ``cov`` of shape (..., n, n).
 
-        ``scale_tril[..., n, n]`` is the Cholesky factor of the covariance; ``mean`` broadcasts to
-        the result. ``size=None`` means one vector for each factor (and mean).
+        ``scale_tril`` is its lower Cholesky factor, which may be given instead; ``mean``
+        broadcasts to the result. ``size=None`` means one vector for each matrix (and mean).
         """
+        given = [m for m in (cov, scale_tril) if m is not None]
+        if len(given) != 1:
+            raise TypeMismatch("multivariate_normal", "either cov or scale_tril", given)
+        at, matrix = as_variable(mean), as_variable(given[0])
+        if matrix.type.ndim < 2:
+            raise ShapeMismatch("multivariate_normal", "square matrices", matrix.type)
+        kind = float_dtype(dtype, at, matrix)
+        at, factor = cast(at, kind), cast(matrix, kind)
         if scale_tril is None:
-            raise TypeMismatch("multivariate_normal", "the factor scale_tril", None)
-        at, factor = as_variable(mean), as_variable(scale_tril)
-        if factor.type.ndim < 2:
-            raise ShapeMismatch("multivariate_normal", "matrices as scale_tril", factor.type)
-        kind = float_dtype(dtype, at, factor)
-        at, factor = cast(at, kind), cast(factor, kind)
-        *_, n, _ = dims_of(factor)
+            from symdnn.ops.matrix.cholesky import cholesky
+
+            factor = cholesky(factor)
+        n = dims_of(factor)[-1]
         row = factor[..., 0]
         lead = size_dims(None, None, [at, row])[:-1] if size is None else size_dims(size, ndim)
         z = self.draw(lambda state: draws.random_normal(state, [*lead, n], kind))
-        return at + (factor * z.dimshuffle([*range(len(lead)), "x", len(lead)])).sum(axis=-1)
+        if factor.type.ndim == 2:
+            return at + dot(z, factor.T)
+        column = z.dimshuffle([*range(len(lead) + 1), "x"])
+        return at + matmul(factor, column)[..., 0]

@@ -68,7 +68,7 @@ def test_vectors():
     for k, a in enumerate(alpha):
         assert stats.kstest(x[:, k], stats.beta(a, alpha.sum() - a).cdf).pvalue > 1e-3
     factor = np.array([[1.0, 0.0], [0.5, 2.0]])
-    z = values(stream.multivariate_normal((N,), [1.0, 2.0], factor))
+    z = values(stream.multivariate_normal((N,), [1.0, 2.0], factor @ factor.T))
     np.testing.assert_allclose(np.cov(z.T), factor @ factor.T, rtol=0.06)
     assert stats.kstest(z[:, 1], stats.norm(2, np.sqrt(4.25)).cdf).pvalue > 1e-3
     classes = values(stream.categorical((N,), [2.0, 3.0, 5.0]))
@@ -85,7 +85,10 @@ def test_parameters_give_shapes_and_symbolic_sizes_are_taken():
     a, b = T.dmatrix("a"), T.dvector("b")
     n = T.iscalar("n")
     beta, gamma = stream.beta(None, a, b), stream.gamma((n, 2), 2.0)
-    rows, vectors = stream.dirichlet(None, a), stream.multivariate_normal(None, b, T.dot(a, a.T))
+    rows, vectors = (
+        stream.dirichlet(None, a),
+        stream.multivariate_normal(None, b, scale_tril=T.dot(a, a.T)),
+    )
     classes = stream.categorical(None, a)
     f = symdnn.function([a, b, n], [beta, gamma, rows, vectors, classes])
     found = f(np.ones((3, 3)), np.ones(3), 5)
