@@ -41,14 +41,11 @@ exec_ = builtins.exec
 
 
 def __getattr__(name: str) -> Any:
-    if name == "moves":
+    if name in ("moves", "configparser", "builtins"):
         import importlib
 
-        return importlib.import_module("theano.compat.six.moves")
-    if name in ("configparser", "builtins"):
-        import importlib
-
-        return importlib.import_module(name)
+        path = "theano.compat.six.moves" if name == "moves" else name  # made on import
+        return importlib.import_module(path)
     if name == "Counter":
         from collections import Counter
 

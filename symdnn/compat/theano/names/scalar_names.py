@@ -197,12 +197,16 @@ _OLD = {
 
 
 @cache
-def _stand_in(name: str, kind: type[Elemwise]) -> OpName:
+def _stand_in(name: str) -> OpName | None:
     """Theano's scalar class ``name``: an instance, of any arguments, is the function of tensors."""
-    path = f"{kind.__module__.removeprefix('symdnn.ops.')}.{kind.__name__}"
+    found = (getattr(module, _OLD.get(name, name), None) for module in _CLASSES)
+    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Elemwise)]
+    if not kinds:
+        return None
+    path = f"{kinds[0].__module__.removeprefix('symdnn.ops.')}.{kinds[0].__name__}"
 
     def function(*operands: Any) -> Variable:
-        return apply_elemwise(kind(), *operands)
+        return apply_elemwise(kinds[0](), *operands)
 
     body = {"targets": (path,), "maker": lambda *args, **words: function, "abstract": True}
     return OpName(name, (SymdnnOp,), body)
@@ -210,11 +214,8 @@ def _stand_in(name: str, kind: type[Elemwise]) -> OpName:
 
 def __getattr__(name: str) -> Any:
     """``exp``, ``add``, ...: the functions of T; ``Exp``, ``Add``, ...: the classes of ops."""
-    if name[:1].isupper():
-        for module in _CLASSES:
-            found = getattr(module, _OLD.get(name, name), None)
-            if isinstance(found, type) and issubclass(found, Elemwise):
-                return _stand_in(name, found)
+    if name[:1].isupper() and (stand_in := _stand_in(name)) is not None:
+        return stand_in
     function = {"identity": "tensor_copy", "second": "fill"}.get(name, name)
     found = None if name.startswith("_") else getattr(T, function, None)
     if callable(found):
