@@ -64,8 +64,7 @@ def _apply(name: str, *args: Any, **options: Any) -> Variable:
         if name in _REFLECTED and isinstance(args[0], TensorMethods):
             other = type(args[1])
             if hasattr(other, _REFLECTED[name]) and other.__module__ not in ("builtins", "numpy"):
-                # Its class knows what to do with a variable.
-                return NotImplemented  # type: ignore[no-any-return]
+                return NotImplemented  # type: ignore[no-any-return]  # its class knows how
         raise
 
 
