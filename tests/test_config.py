@@ -514,7 +514,7 @@ import sys
 sys.modules["symdnn"] = package = type(sys)("symdnn")
 package.__path__ = [{str(Path(flags.__file__).parent)!r}]
 import symdnn.config
-print({{"numpy", "platformdirs", "rich", "scipy"}} & set(sys.modules))
+print({{"platformdirs", "rich", "scipy"}} & set(sys.modules))
 """
     run = in_new_process(code)
     assert run.stdout == "set()\n", run.stderr

@@ -57,6 +57,9 @@ CASES = [
     RuleCase("times_inverse", (f64("n"), f64("n", "n")), lambda b, a: dot(b, inv(a)), None,
              lambda b, a: dot(b, a), gone=(MatrixInverse, Dot), made=(Solve,),
              id="vector_times_inverse", **NEAR),
+    RuleCase("times_inverse", (f64("k", "m", "n"), f64("k", "n", "n")),
+             lambda b, a: matmul(b, inv(a)), None, lambda b, a: [matmul(b, inv(a)), inv(a)],
+             gone=(MatrixInverse,), made=(Solve,), id="times_inverses", **NEAR),
     # transposes
     RuleCase("inverse_of_transposed", SQUARE, lambda a: inv(a.T), lambda a: inv(a).T,
              lambda a: inv(a).T, **NEAR),

@@ -33,7 +33,7 @@ from symdnn.rewriting.rewrite import Rewrite
 from tests import op_table
 from tests.opt import instances, surroundings
 from tests.opt.canonicalize.test_rules import CASES as RECORDS
-from tests.opt.harness import SIZES, outputs_of
+from tests.opt.harness import SIZES, RuleCase, outputs_of
 from tests.opt.instances import Graph
 from tests.opt.matrix import CPU, NODE_RULES, Checker
 from tests.seeded import new_rng
@@ -47,6 +47,7 @@ FUNCTIONS = [r for r in NODE_RULES if r.pattern is None]
 ELSEWHERE: dict[str, str] = {
     "update_of_a_part": "only updates have it: tests/gpu/execution/test_updates_by_index.py",
     "update_by_index_in_place": "likewise",
+    "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{
         f"local_dnn_{kind}_{what}_merge": "cudnn/test_merge.py: beside cuDNN's convolutions"
@@ -147,12 +148,16 @@ def test_all_instances_of_a_pattern_fire_and_keep_their_values(rule: Rewrite) ->
 def records(rng: np.random.Generator, fraction: float) -> Iterator[Graph]:
     """What the records of rules rewrite, also read in other ways."""
     for record in RECORDS:
-        variables = [a.variable(i) for i, a in enumerate(record.args)]
-        arrays = [a.draw(rng, {**SIZES, **record.sizes}) for a in record.args]
-        outputs = outputs_of(record.before(*variables))
-        graph = Graph(variables, outputs, arrays, f"the record {record}")
+        graph = graph_of(record, rng)
         yield graph
         yield from surroundings.readers(graph, rng, fraction)
+
+
+def graph_of(record: RuleCase, rng: np.random.Generator) -> Graph:
+    """What a record rewrites."""
+    variables = [a.variable(i) for i, a in enumerate(record.args)]
+    arrays = [a.draw(rng, {**SIZES, **record.sizes}) for a in record.args]
+    return Graph(variables, outputs_of(record.before(*variables)), arrays, f"the record {record}")
 
 
 def table(rng: np.random.Generator, fraction: float) -> Iterator[Graph]:
@@ -200,6 +205,10 @@ def test_a_rule_fires_for_every_op_that_it_takes(rule: Rewrite, checked: Checker
     missing = {op for op in ops if (rule.name, op) not in checked.fired.node}
     for rules in ([rule], NODE_RULES):  # some see only what other rules, or this one, have made
         alone = Checker(rules)
+        for record in RECORDS if missing else ():
+            if record.rule == rule.name:
+                alone.check(graph_of(record, new_rng()))
+        missing -= {op for name, op in alone.fired.node if name == rule.name}
         for case in CASES if missing else ():  # the sample left it out: until it has fired
             for graph in _surroundings(case, missing):
                 alone.check(graph)

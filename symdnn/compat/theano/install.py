@@ -22,11 +22,11 @@ def install(environment: Mapping[str, str] | None = None) -> None:
     Raises ``ImportError`` where another ``theano`` is imported already, and
     :class:`~symdnn.errors.ConfigError` for a value that a flag does not take.
     """
-    found = sys.modules.get("theano")
+    module = sys.modules.get("theano")
     if finder.is_installed():
         return
-    if found is not None:
-        where = getattr(found, "__file__", None) or "no file"
+    if module is not None:
+        where = getattr(module, "__file__", None) or "no file"
         raise ImportError(
             f"symdnn.compat.theano.install: theano is imported already (from {where}), and modules "
             "that were imported from it would stay. Call install() above the first `import "

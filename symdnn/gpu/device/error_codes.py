@@ -44,10 +44,10 @@ def exception_of(code: int, value: int, limit: int) -> SymdnnError:
         return DataError(f"no integer in [{value}, {limit}) (low, high)")
     if code == 5:
         return DataError("weights must be >= 0, and enough of each row > 0")
-    if code == 7:
-        return DataError("wanted rates of at least 0 and below 1e15")
     if code == 6:
         return NanDetected(FAULT)
+    if code == 10:
+        return DataError("wanted rates of at least 0 and below 1e15")
     if code in _MATRIX_PROBLEMS:
         what = _MATRIX_PROBLEMS[code]
         return LinAlgError(f"matrix {value} of the stack is {what} (status {limit})")

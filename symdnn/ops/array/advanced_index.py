@@ -238,6 +238,9 @@ class InBounds(Op):
     ) -> Sequence[Shape] | None:
         return [shapes[0]]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return None if axes[1] is not None else (self.make_node(*inputs).outputs, [axes[0]])
+
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None, None]
 

@@ -8,7 +8,6 @@ exact as they are. ``incomplete.cuh`` has the same in CUDA C.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -21,13 +20,13 @@ _MOST_TERMS = 10_000
 _LARGE, _NEAR = 1e4, 0.1
 
 
-def _psi(x: Any) -> Any:
+def _psi(x: Array) -> Array:
     import scipy.special
 
-    return scipy.special.psi(x)
+    return np.asarray(scipy.special.psi(x))
 
 
-def gamma_draw_slope_of(a: Any, log_x: Any) -> Any:
+def gamma_draw_slope_of(a: Array, log_x: Array) -> Array:
     """The derivative in ``a`` of ``log(x)`` at a constant probability ``P(a, x)``.
 
     It is ``-(dP / da) / (x p(x))``, with the density ``p`` of the gamma distribution of shape ``a``
@@ -48,7 +47,7 @@ def gamma_draw_slope_of(a: Any, log_x: Any) -> Any:
     return found.astype(out)
 
 
-def _looped(step: Callable[..., tuple[Any, ...]], *state: Array) -> list[Any]:
+def _looped(step: Callable[..., tuple[Array, ...]], *state: Array) -> list[Array]:
     """Repeat ``step(n, *state) -> (done, *state)`` for each element until it is done."""
     whole = [s.copy() for s in state]
     rest, now = np.arange(len(whole[0])), [s.copy() for s in state]
@@ -62,10 +61,12 @@ def _looped(step: Callable[..., tuple[Any, ...]], *state: Array) -> list[Any]:
     return whole
 
 
-def _by_series(a: Array, log_x: Array, x: Array) -> Any:
+def _by_series(a: Array, log_x: Array, x: Array) -> Array:
     """``P`` is ``x^a exp(-x) S / gamma(a + 1)`` with a series ``S`` of positive terms."""
 
-    def step(n: int, a: Any, x: Any, term: Any, slope: Any, total: Any, slopes: Any) -> Any:
+    def step(
+        n: int, a: Array, x: Array, term: Array, slope: Array, total: Array, slopes: Array
+    ) -> tuple[Array, ...]:
         slope = (slope - term / (a + n)) * (x / (a + n))
         term = term * x / (a + n)
         total, slopes = total + term, slopes + slope
@@ -74,16 +75,16 @@ def _by_series(a: Array, log_x: Array, x: Array) -> Any:
 
     one, none = np.ones_like(a), np.zeros_like(a)
     *_, total, slopes = _looped(step, a, x, one, none, one, none)
-    return -(total * (log_x - _psi(a + 1)) + slopes) / a
+    return np.asarray(-(total * (log_x - _psi(a + 1)) + slopes) / a)
 
 
-def _by_fraction(a: Array, log_x: Array, x: Array) -> Any:
+def _by_fraction(a: Array, log_x: Array, x: Array) -> Array:
     """``1 - P`` is ``x^a exp(-x) C / gamma(a)`` with a continued fraction ``C``."""
     tiny = 1e-300
 
     def step(
-        n: int, a: Any, b: Any, c: Any, c1: Any, d: Any, d1: Any, h: Any, h1: Any
-    ) -> tuple[Any, ...]:
+        n: int, a: Array, b: Array, c: Array, c1: Array, d: Array, d1: Array, h: Array, h1: Array
+    ) -> tuple[Array, ...]:
         # Lentz's method; c1, d1, h1 are derivatives in a. The terms are n (a - n), b + 2 n.
         e, b = n * (a - n), b + 2
         below, above = b + e * d, b + e / c
@@ -100,10 +101,10 @@ def _by_fraction(a: Array, log_x: Array, x: Array) -> Any:
     start = 1 / b
     far, none = np.full_like(a, 1 / tiny), np.zeros_like(a)
     *_, h, h1 = _looped(step, a, b, far, none, start, start**2, start, start**2)
-    return h * (log_x - _psi(a)) + h1
+    return np.asarray(h * (log_x - _psi(a)) + h1)
 
 
-def _by_temme(a: Array, log_x: Array, x: Array) -> Any:
+def _by_temme(a: Array, log_x: Array, x: Array) -> Array:
     """Temme's expansion ``P = erfc(-e sqrt(a / 2)) / 2 - R(a, e)``, solved for ``de / da``."""
     mu = np.expm1(log_x - np.log(a))
     half = _log1p_rest(mu)
@@ -119,10 +120,10 @@ def _by_temme(a: Array, log_x: Array, x: Array) -> Any:
         for k, t in enumerate((c0, c1, c2))
     )
     turn = -(e / 2 + (half + 0.5 / a) * c - c_a) / (a * (1 + e * c - c_e / a))
-    return 1 / a + turn * np.where(mu == 0, 1, e / np.where(mu == 0, 1, mu))
+    return np.asarray(1 / a + turn * np.where(mu == 0, 1, e / np.where(mu == 0, 1, mu)))
 
 
-def _log1p_rest(mu: Array) -> Any:
+def _log1p_rest(mu: Array) -> Array:
     """``mu - log(1 + mu)`` for small ``mu``, without cancellation."""
     total, power = np.zeros_like(mu), mu * mu
     for k in range(2, 24):
@@ -130,7 +131,7 @@ def _log1p_rest(mu: Array) -> Any:
     return total
 
 
-def _stirling_rest(x: Any) -> Any:
+def _stirling_rest(x: Array) -> Array:
     """The rest of Stirling's formula for ``log(gamma(x))``, from 10 on (NIST's DLMF, 5.11.1)."""
     u, total = 1 / (x * x), np.zeros_like(x)
     for c in (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
@@ -138,7 +139,7 @@ def _stirling_rest(x: Any) -> Any:
     return total / x
 
 
-def betaln_of(a: Any, b: Any) -> Any:
+def betaln_of(a: Array, b: Array) -> Array:
     """``log |B(a, b)|``; by Stirling's formula where the logarithms of gamma functions cancel."""
     from scipy.special import gammaln
 
@@ -159,7 +160,7 @@ def betaln_of(a: Any, b: Any) -> Any:
         return np.where(np.isnan(a + b), np.nan, found).astype(out)
 
 
-def beta_inc_slope_of(which: int, a: Any, b: Any, x: Any) -> Any:
+def beta_inc_slope_of(which: int, a: Array, b: Array, x: Array) -> Array:
     """The derivative of ``betainc(a, b, x)`` in ``a`` (``which`` 0) or ``b`` (1)."""
     out = np.result_type(a, b, x)
     a, b, x = np.broadcast_arrays(*(np.asarray(v, np.float64) for v in (a, b, x)))
@@ -174,14 +175,14 @@ def beta_inc_slope_of(which: int, a: Any, b: Any, x: Any) -> Any:
     return found.astype(out)
 
 
-def _beta_fraction(which: int, a: Array, b: Array, x: Array, rest: Array) -> Any:
+def _beta_fraction(which: int, a: Array, b: Array, x: Array, rest: Array) -> Array:
     """``x^a (1 - x)^b h / (a B(a, b))``, and its derivative; ``rest`` is ``1 - x``."""
     tiny = 1e-300
     to_a, to_b = 1.0 - which, float(which)
 
     def turned(
-        e: Any, e1: Any, c: Any, c1: Any, d: Any, d1: Any, h: Any, h1: Any
-    ) -> tuple[Any, ...]:
+        e: Array, e1: Array, c: Array, c1: Array, d: Array, d1: Array, h: Array, h1: Array
+    ) -> tuple[Array, ...]:
         below, above = 1 + e * d, 1 + e / c
         below1, above1 = e1 * d + e * d1, e1 / c - e * c1 / (c * c)
         d = 1 / np.where(np.abs(below) < tiny, tiny, below)
@@ -190,7 +191,7 @@ def _beta_fraction(which: int, a: Array, b: Array, x: Array, rest: Array) -> Any
         factor, factor1 = c * d, c1 * d + c * d1
         return c, c1, d, d1, h * factor, h1 * factor + h * factor1, factor, h * factor1
 
-    def step(m: int, a: Any, b: Any, x: Any, *state: Any) -> tuple[Any, ...]:
+    def step(m: int, a: Array, b: Array, x: Array, *state: Array) -> tuple[Array, ...]:
         lead = a + 2 * m
         even = m * (b - m) * x / ((lead - 1) * lead)
         even1 = to_b * m * x / ((lead - 1) * lead) - to_a * even * (1 / (lead - 1) + 1 / lead)
@@ -212,14 +213,14 @@ def _beta_fraction(which: int, a: Array, b: Array, x: Array, rest: Array) -> Any
     log_slope = to_a * (np.log(x) - _psi(a) + psi_both - 1 / a)
     log_slope = log_slope + to_b * (np.log(rest) - _psi(b) + psi_both)
     size = np.exp(a * np.log(x) + b * np.log(rest) - betaln_of(a, b)) / a
-    return size * (h * log_slope + h1)
+    return np.asarray(size * (h * log_slope + h1))
 
 
 #: Gauss and Legendre's rule on (0, 1) by this many panels of 16 points.
 _PANELS = 4
 
 
-def von_mises_draw_slope_of(k: Any, x: Any) -> Any:
+def von_mises_draw_slope_of(k: Array, x: Array) -> Array:
     """The derivative in ``k`` of an angle ``x``, in (-pi, pi), of constant probability.
 
     It is ``-(dF / dk) / p`` by an integral of ``dp / dk``, whose sign changes at the angle of the
@@ -244,7 +245,7 @@ def von_mises_draw_slope_of(k: Any, x: Any) -> Any:
         return np.where((k >= 0) & (size <= 4), found, np.nan).astype(out)
 
 
-def _one_minus_resultant(k: Array) -> Any:
+def _one_minus_resultant(k: Array) -> Array:
     """``1 - I1(k) / I0(k)``; its asymptotic series (NIST's DLMF, 10.40.1) where these cancel."""
     from scipy.special import i0e, i1e
 

@@ -32,6 +32,8 @@ def compressed(data: Array, indices: Array, indptr: Array, minor: int) -> Any:
     import scipy.sparse
 
     check_structure("a sparse matrix", indices, indptr, minor)
+    if len(data) != len(indices):
+        raise ShapeMismatch("a sparse matrix", f"{len(indices)} elements, as indices", len(data))
     shape = (len(indptr) - 1, minor)
     return scipy.sparse.csr_array((data, indices, indptr), shape=shape)
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from contextlib import suppress
 
 import ml_dtypes
 import numpy as np
@@ -155,7 +156,8 @@ def test_no_op_computes_in_16_bits(case, narrow, texts):
     with config.change_flags({"cpu.compile": "always"}), np.errstate(all="ignore"):
         f = symdnn.function(vs, outs, mode=CPU, on_unused_input="ignore")
         f.trust_input = True
-        f(*arrays)
+        with suppress(symdnn.errors.IndexOutOfRange):  # of indices that a kernel did not write
+            f(*arrays)
     for text in texts:
         assert of_16_bits(text) == []
 

@@ -30,16 +30,19 @@ KERNELS: dict[str, Any] = {
 def test_every_registered_kernel_declares_its_traits(name: str) -> None:
     kernel = KERNELS[name]
     assert isinstance(kernel.traits, Traits), "declare `traits` in the class"
-    assert kernel.traits.backend in ("numpy", "llvm", "onednn")
+    assert kernel.traits.backend in ("numpy", "llvm", "onednn", "lapack", "pocketfft")
     prefix = kernel.name.split(".")[0]
-    if prefix in ("llvm", "onednn"):
+    if prefix in ("llvm", "onednn", "lapack"):
         assert kernel.traits.backend == prefix
     assert kernel.traits.threaded <= kernel.traits.closed
 
 
 def test_the_table_has_kernels_of_every_kind() -> None:
     found = {(k.traits.backend, k.traits.closed) for k in KERNELS.values()}
-    assert found == {("numpy", True), ("numpy", False), ("llvm", True), ("onednn", True)}
+    assert found == {
+        ("numpy", True), ("numpy", False), ("llvm", True), ("onednn", True), ("lapack", False),
+        ("pocketfft", True),
+    }  # fmt: skip
 
 
 def test_an_undeclared_kernel_promises_nothing() -> None:

@@ -100,7 +100,7 @@ template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T,
 
 enum {
   INDEX_ERROR = 1, ASSERT_ERROR = 2, LABEL_ERROR = 3, RANGE_ERROR = 4, WEIGHT_ERROR = 5,
-  VALUE_ERROR = 6, RATE_ERROR = 7
+  VALUE_ERROR = 6, RATE_ERROR = 10
 };
 
 INLINE i32 clamp32(i64 x) {
