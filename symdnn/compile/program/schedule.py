@@ -213,7 +213,7 @@ class _Scheduler:
         return [replace(s, host=tuple(host) if i == 0 else ()) for i, s in enumerate(found)]
 
     def _segment(self, nodes: list[Apply], where: Place) -> Segment:
-        device = nodes if where == HOST else self._for_capture(nodes)
+        device = _filled_late(nodes) if where == HOST else self._for_capture(nodes)
         made = {v for n in device for v in n.outputs}
         dims = dict.fromkeys(d for n in device for d in self.dims_of.get(n, ()))
         read = dict.fromkeys((*(v for n in device for v in n.inputs), *dims))
@@ -269,8 +269,10 @@ class _Scheduler:
         rounded = _casts_of_parameters(nodes) - early - late
         # The copies of a captured graph run before all else, so memory is planned in this order.
         copies = {n for n in early if isinstance(n.op, GpuFromHost)}
-        parts = copies, early - copies, rounded, inside - early - rounded - late, late
-        return [n for part in parts for n in nodes if n in part]
+        rest = inside - early - rounded - late
+        first, last = (copies, early - copies, rounded), [n for n in nodes if n in late]
+        ordered = [n for part in first for n in nodes if n in part]
+        return ordered + _filled_late([n for n in nodes if n in rest]) + last
 
     def _not_sizes(self) -> set[Variable]:
         """Variables at which the search for sizes stops: those that depend on more than shapes."""
@@ -358,6 +360,34 @@ def _casts_of_parameters(nodes: Sequence[Apply]) -> set[Apply]:
         elif leaves and isinstance(n.op, Elemwise | FusedElemwise) and not n.op.unmergeable:
             found |= {n} if all(is_narrow_float(v.type.dtype) for v in n.outputs) else set()
     return found | views if found else found
+
+
+def _filled_late(nodes: Sequence[Apply]) -> list[Apply]:
+    """``nodes`` with those that make an array of scalars alone right before their first reader.
+
+    What they fill takes no memory before: the zeros that a gradient is added to at the very end.
+    """
+    held: dict[Apply, None] = {}
+    order: list[Apply] = []
+    for node in nodes:
+        if _fills(node):
+            held[node] = None
+            continue
+        for v in node.inputs:
+            if v.owner in held:
+                del held[v.owner]
+                order.append(v.owner)
+        order.append(node)
+    return order + list(held)
+
+
+def _fills(node: Apply) -> bool:
+    """Whether a node reads numbers alone and makes an array."""
+    types = [v.type for v in (*node.inputs, *node.outputs)]
+    if node.op.ordered or node.op.unmergeable or not all(isinstance(t, TensorType) for t in types):
+        return False
+    made = len(node.outputs) == 1 and node.outputs[0].type.ndim > 0
+    return made and all(v.type.ndim == 0 for v in node.inputs)
 
 
 def _is_loop(node: Apply) -> bool:

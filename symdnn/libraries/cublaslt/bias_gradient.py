@@ -13,7 +13,7 @@ from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad
 from symdnn.opt.epilogue.epilogue import Chain
-from symdnn.opt.fuse.fuse import reduction_in
+from symdnn.opt.fuse.groups import reduction_in
 from symdnn.rewriting.rewrite import Context
 
 __all__ = ["bias_gradients"]

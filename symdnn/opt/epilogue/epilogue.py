@@ -28,7 +28,7 @@ from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
 from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
-from symdnn.opt.fuse.fuse import Groups, number_in, widened
+from symdnn.opt.fuse.groups import Groups, number_in, widened
 from symdnn.opt.precision.amp import amp_dtype
 from symdnn.rewriting.facts import is_old_value, number
 from symdnn.rewriting.rewrite import Context

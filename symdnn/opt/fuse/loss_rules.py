@@ -15,7 +15,7 @@ from symdnn.ops.lowered.label_loss import LabelLossGrad
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.crossentropy import PickLabel, SoftmaxCrossentropy, SoftmaxCrossentropyGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, LogSoftmaxGradOfLogits
-from symdnn.opt.fuse.fuse import widened
+from symdnn.opt.fuse.groups import widened
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "log_softmax_gradient_of_logits", "loss_of_logits"]

@@ -22,7 +22,7 @@ from symdnn.ops.lowered.norm_formulas import formula, grad_program, grad_terms, 
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
 from symdnn.ops.nn.channels_last import last_order
-from symdnn.opt.fuse.fuse import fusable_program, number_in
+from symdnn.opt.fuse.groups import fusable_program, number_in
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "split_batch_norm"]

@@ -25,7 +25,7 @@ from symdnn.ops.lowered.fused_rows import (
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
-from symdnn.opt.fuse.fuse import number_in
+from symdnn.opt.fuse.groups import number_in
 
 __all__ = [
     "Fold", "RowNodes", "RowParts", "fold_of", "of_fold", "of_norm", "of_softmax", "softmax_of",

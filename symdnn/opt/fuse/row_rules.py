@@ -21,7 +21,8 @@ from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.opt.fuse.branches import branch_paths, effects_among
-from symdnn.opt.fuse.fuse import FUSABLE_BACKENDS, fusable_program, joined_origin, widened
+from symdnn.opt.fuse.fuse import joined_origin
+from symdnn.opt.fuse.groups import FUSABLE_BACKENDS, fusable_program, widened
 from symdnn.opt.fuse.row_parts import (
     RowNodes,
     RowParts,

@@ -21,7 +21,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.ops.elementwise.arithmetic import Mul
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
-from symdnn.opt.fuse import fuse
+from symdnn.opt.fuse import fuse, groups
 from symdnn.rewriting.rewrite import Context
 
 GPU = Target.parse("cuda:sm_90")
@@ -278,14 +278,14 @@ def test_big_groups_are_cut():
     graph = fused(vs, [total])
     found = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
     assert 2 < len(found) < 10
-    assert all(len(n.inputs) <= fuse.MAX_INPUTS for n in found)
-    assert all(len(n.op.program.body) <= fuse.MAX_INSTRUCTIONS for n in found)
+    assert all(len(n.inputs) <= groups.MAX_INPUTS for n in found)
+    assert all(len(n.op.program.body) <= groups.MAX_INSTRUCTIONS for n in found)
 
 
 def test_many_outputs_are_cut():
     graph = fused([x], [T.exp(x * i) for i in range(1, 31)])
     found = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
-    assert all(len(n.outputs) <= fuse.MAX_OUTPUTS for n in found)
+    assert all(len(n.outputs) <= groups.MAX_OUTPUTS for n in found)
     assert ops(graph).count("FusedElemwise") >= 4
 
 
