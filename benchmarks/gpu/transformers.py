@@ -123,11 +123,18 @@ def symdnn_function(case: Case, net: Any) -> Any:
     return symdnn.function(inputs, symdnn.Out(loss, borrow=True), updates=updates)
 
 
+def _held_bytes(f: Any, device: Device) -> int:
+    """What the allocator has given out, as ``torch.cuda.max_memory_allocated`` counts."""
+    use = f.device_memory() if device.on_gpu else None
+    return use.arena + use.live if use else 0
+
+
 def run_symdnn(case: Case, net: Any, given: Any, device: Device, options: Any) -> dict[str, Any]:
     """Time, memory, and what the first calls gave."""
     before = device.used_bytes()
     begin = time.perf_counter()
     f = symdnn_function(case, net)
+    held = _held_bytes(f, device)
     train = case.mode == "train"
     dtype = None if case.length or train else net.parameters()[0].get_value().dtype
     calls = [
@@ -138,7 +145,10 @@ def run_symdnn(case: Case, net: Any, given: Any, device: Device, options: Any) -
     first = [device.get(f(*calls[0])) for _ in range(STEPS_COMPARED if train else 1)]
     record = {"compile_s": round(compiled, 2), "first_s": round(time.perf_counter() - begin, 2)}
     ms = float(device.time(_rotating(f, calls))["ms"])
-    record |= {"ms": ms, "memory_gb": (device.used_bytes() - before) / 1e9, "first": first}
+    record |= {
+        "ms": ms, "first": first, "memory_gb": (_held_bytes(f, device) - held) / 1e9,
+        "driver_gb": (device.used_bytes() - before) / 1e9,
+    }  # fmt: skip
     if options.profile and device.on_gpu:
         from benchmarks.gpu import profile_case as profiles
 
@@ -285,6 +295,7 @@ def run_torch(
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated() if device.on_gpu else 0
+    used = device.used_bytes()
     net = torch_net(case, state, small, place)
     if case.net in _IMAGE_FLOPS:
         net = net.to(memory_format=torch.channels_last)
@@ -307,6 +318,7 @@ def run_torch(
     record["ms"] = float(device.time(_rotating(step, calls))["ms"])
     if device.on_gpu:
         record["memory_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
+        record["driver_gb"] = (device.used_bytes() - used) / 1e9
     return record
 
 

@@ -25,7 +25,7 @@ from symdnn.opt.canonicalize import (
     shape_rules,
 )
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
-from symdnn.opt.fuse import fuse, loss_rules, norm_rules, row_rules, transfer
+from symdnn.opt.fuse import fuse, loss_rules, norm_rules, row_rules, transfer, views
 from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import checked_updates, sparse, write_out
 from symdnn.opt.lower import matrix_rules as matrix_lowering
@@ -82,6 +82,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *pool_rules.RULES,
     *norm_rules.RULES,
     *loss_rules.RULES,
+    *views.RULES,
     *fuse.RULES,
     *row_rules.RULES,
     *transfer.RULES,

@@ -266,6 +266,9 @@ def attend_grad(*given, **more):
     return AttentionGrad(Scores(extras=("mask",)), **more)(*given)
 
 
+#: One query and one key, each of the query's heads with its own key or two with one.
+ONE_KEY = {n: (f64(3, 2 * n, 1, 4), f64(3, 2, 1, 4), f64(3, 2, 1, 5)) for n in (1, 2)}
+
 UNREAD = [
     RuleCase("ifelse_of_constant", TWO, lambda x, y: ifelse(True, x, y), lambda x, y: x,
              lambda x, y: ifelse(lt(x.sum(), 0), x, y)),
@@ -289,6 +292,13 @@ UNREAD = [
              lambda *a: list(net(*a))),
     RuleCase("attention_grad_without_mask", MASKED, lambda *a: list(attend_grad(*a)[:3]),
              lambda *a: list(attend_grad(*a, of_mask=False)), lambda *a: list(attend_grad(*a))),
+    *[
+        RuleCase("attention_to_one_key", ONE_KEY[heads], lambda *a, h=how: list(Attention(h)(*a)),
+                 None, lambda q, k, v, h=how: list(Attention(h)(q.repeat(2, 2), k, v)),
+                 gone=(Attention,), made=(R.Sum,), id=f"attention_to_one_key_{heads}_{how}")
+        for heads in (1, 2)
+        for how in (Scores(), Scores(0.5, 2.0, 0, 0), Scores(right=0, bottom_right=True))
+    ],
 ]  # fmt: skip
 
 CASES = [*FORMS, *GENERAL, *SOFTMAX, *ATTENTION, *UNREAD]

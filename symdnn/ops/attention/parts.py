@@ -11,7 +11,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable
 from symdnn.ops.attention.scores import Scores, hides_rows, visible
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elementwise.math import exp, log, tanh
@@ -19,7 +19,10 @@ from symdnn.ops.linalg.dot import MatchSizes, matmul
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.softmax import softmax
 
-__all__ = ["attention_grad_parts", "attention_parts", "probabilities", "sees_a_key"]
+__all__ = [
+    "attention_grad_parts", "attention_of_one_key", "attention_parts", "probabilities",
+    "sees_a_key",
+]  # fmt: skip
 
 
 def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras: Variable) -> Any:
@@ -37,6 +40,21 @@ def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras:
         p, _, state = Dropout()(given["state"], p, given["rate"])
         new = [state]
     return [cast(_by_groups(p, v), dtype), lse, *new]
+
+
+def attention_of_one_key(how: Scores, q: Variable, k: Variable, v: Variable) -> list[Variable]:
+    """(result, log-sum-exp) of one query and one key, which it sees: the value, and the score."""
+    batch, heads, _, features = dims_of(q)
+    rows, key = _wide(q), _wide(k)
+    if _shared(q, k):
+        split = batch, dims_of(k)[1], heads // dims_of(k)[1]
+        rows = rows.reshape((*split, features))
+        v = alloc(v, *split, dims_of(v)[3]).reshape((batch, heads, 1, dims_of(v)[3]))
+    s = (rows * key).sum(axis=3).reshape((batch, heads, 1)) * _scale(how, rows)
+    if how.softcap:
+        cap = np.asarray(how.softcap, s.type.dtype)
+        s = tanh(s / cap) * cap
+    return [v, s]
 
 
 def attention_grad_parts(how: Scores, own: bool, *operands: Any) -> list[Variable]:

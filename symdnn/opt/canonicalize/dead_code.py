@@ -12,7 +12,8 @@ from typing import Any
 
 from symdnn.graph.dims import product
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.attention.attention import AttentionGrad
+from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.ops.attention.parts import attention_of_one_key
 from symdnn.ops.control.control import IfElse
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.nn.batchnorm import BatchNormTrain
@@ -161,6 +162,16 @@ def attention_grad_without_mask(node: Apply, context: Context) -> Replacements:
     return [*replace(op, of_mask=False)(*node.inputs, hints=node.hints), None]
 
 
+@node_rewrite(Attention, phase=PHASE, tags=TAGS)
+def attention_to_one_key(node: Apply, context: Context) -> Replacements:
+    """One query that sees one key has its value: a step of decoding, of what is new in it."""
+    op: Any = node.op
+    q, k = node.inputs[:2]
+    if op.how.extras or q.type.shape[2] != 1 or k.type.shape[2] != 1:
+        return None
+    return list(attention_of_one_key(op.how, *node.inputs))
+
+
 RULES = [
     ifelse_of_constant,
     ifelse_of_equals,
@@ -172,4 +183,5 @@ RULES = [
     dropout_without_values,
     rnn_without_reserve,
     attention_grad_without_mask,
+    attention_to_one_key,
 ]

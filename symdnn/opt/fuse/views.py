@@ -1,0 +1,92 @@
+"""Permuted results of elementwise nodes become elementwise nodes of permuted operands.
+
+Canonical form has a permutation behind the op. There it parts two groups: the first would store its
+result, and the second read that with other strides. Before the op the permutation is a view of what
+is in memory anyway, and the two are one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn.graph.origin import inherit
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.opt.fuse.branches import effects_among
+from symdnn.opt.fuse.groups import fusable_program, reduction_in
+from symdnn.opt.fuse.transfer import Places
+from symdnn.rewriting.facts import all_ones
+from symdnn.rewriting.rewrite import Context, graph_rewrite
+
+__all__ = ["RULES"]
+
+
+@graph_rewrite("fuse", tags=("fusion",), name="views_before_elementwise")
+def views_before_elementwise(context: Context) -> None:
+    """``f(x).T * y -> f(x.T) * y``, where nothing else reads ``f(x)``."""
+    order = context.fgraph.toposort()
+    pending = [node for node in order if isinstance(node.op, DimShuffle)]
+    if not pending or effects_among(order):
+        return
+    places = Places(context.fgraph, context.target, inner=context.inner)
+    ours = {n for n in order if places(n) == context.target.place} - places.read_on_host
+    while pending:
+        node = pending.pop()
+        if node in context.fgraph.nodes and _parts_groups(node, context, ours):
+            turned = _turned(node, context)
+            ours.update(turned)
+            pending += [new for new in turned if isinstance(new.op, DimShuffle)]
+
+
+def _parts_groups(node: Apply, context: Context, ours: set[Apply]) -> bool:
+    """Whether a dimshuffle is between an elementwise node that only it reads, and others."""
+    (v,), (out,) = node.inputs, node.outputs
+    maker = v.owner
+    if maker not in ours or maker is None or len(maker.outputs) != 1 or all_ones(out):
+        return False
+    if [user for user, _ in context.fgraph.users(v)] != [node] or maker.hints.name:
+        return False
+    one = len({w.type.ndim for w in maker.inputs}) == 1
+    users = [user for user, _ in context.fgraph.users(out)]
+    joins = bool(users) and all(user in ours and _joins(user, out) for user in users)
+    return one and joins and fusable_program(maker) is not None
+
+
+def _joins(user: Apply | None, v: Variable) -> bool:
+    """Whether a reader computes with the elements of ``v``, each of them once."""
+    if user is None or reduction_in(user) is not None:
+        return user is not None
+    if fusable_program(user) is None or len(user.outputs) != 1:
+        return False
+    return bool(user.outputs[0].type.broadcastable == v.type.broadcastable)
+
+
+def _turned(node: Apply, context: Context) -> list[Apply]:
+    """Put a dimshuffle before the node that it reads; returns the new nodes, the last one last."""
+    maker: Any = node.inputs[0].owner
+    pattern = node.op.pattern  # type: ignore[attr-defined]
+    with inherit(maker.origin, maker.hints):
+        operands = [_permuted(v, pattern) for v in maker.inputs]
+        new = maker.op(*operands)
+    if new.type != node.outputs[0].type:
+        return []
+    context.replace([(node.outputs[0], new)], "views_before_elementwise")
+    views = [
+        v.owner for v in operands if v.owner is not None and isinstance(v.owner.op, DimShuffle)
+    ]
+    return [*views, new.owner]
+
+
+def _permuted(v: Variable, pattern: Sequence[Any]) -> Variable:
+    """An operand as the result is: two dimshuffles are one, numbers stay constants."""
+    if isinstance(v, Constant) and all_ones(v):
+        return v.reshaped((1,) * len(pattern))
+    if v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        inner, source = v.owner.op.pattern, v.owner.inputs[0]
+        joined = ["x" if d == "x" else inner[d] for d in pattern]
+        return source if joined == list(range(source.type.ndim)) else dimshuffle(source, joined)
+    return dimshuffle(v, pattern)
+
+
+RULES = (views_before_elementwise,)
