@@ -105,7 +105,7 @@ class Generator:
         drawn = sample(scores, self._stream, self._temperature, self._top_k, self._top_p)
         drawn = drawn.dimshuffle(0, "x")
         held = self.cache.updates(scores)
-        at = dict(held)[self.cache.length]
+        at = dict(held)[self.cache.counter]
         here = eq(as_variable(np.arange(self.cache.max_length)), at).dimshuffle("x", 0)
         return [*held, (self._text, switch(here, drawn, self._text)), (self._last, drawn)]
 

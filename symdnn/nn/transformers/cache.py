@@ -54,23 +54,30 @@ class KeyValueCache:
     >>> step = symdnn.function([x], y, updates=cache.updates(y))
     >>> for position in range(3):
     ...     _ = step(np.ones((1, 1, 8), "float32"))
-    >>> int(cache.length.get_value())
+    >>> cache.length
     3
 
-    A call that would exceed ``max_length`` is an AssertionError, and changes nothing.
+    A call that would exceed ``max_length`` changes nothing and is an AssertionError, on a GPU up to
+    two calls later where nothing is returned to the host.
     """
 
     def __init__(self, batch: int, max_length: int) -> None:
         positive("KeyValueCache: batch, max_length", batch, max_length)
         self.batch, self.max_length = int(batch), int(max_length)
-        #: How many positions are held, an int64 scalar.
-        self.length: Shared = shared(np.int64(0), "cache.length")
+        #: The number of positions that are held, int64 (1,): a vector lives on a GPU with the
+        #: buffers, so that a step needs nothing of the host.
+        self.counter: Shared = shared(np.zeros(1, "int64"), "cache.length", shape=(1,))
         self._buffers: dict[Module, tuple[Shared, Shared]] = {}
         self._calls: list[_Call] = []
 
     def __repr__(self) -> str:
         kept = f"{len(self._buffers)} modules, {self.nbytes:,} bytes"
         return f"KeyValueCache(batch {self.batch}, at most {self.max_length} positions, {kept})"
+
+    @property
+    def length(self) -> int:
+        """How many positions are held."""
+        return int(self.counter.get_value()[0])
 
     @property
     def nbytes(self) -> int:
@@ -80,17 +87,17 @@ class KeyValueCache:
 
     def positions(self, count: Any) -> Variable:
         """The positions of the next ``count`` rows, int64 (count,)."""
-        return self.length + arange(count, dtype="int64")
+        return self.counter + arange(count, dtype="int64")
 
     def reset(self, length: int = 0) -> KeyValueCache:
         """Forget all positions from ``length`` on; returns the cache.
 
         Raises :class:`~symdnn.errors.InputError` for more positions than are held.
         """
-        held = int(self.length.get_value())
+        held = self.length
         if not 0 <= length <= held:
             raise InputError(f"KeyValueCache.reset: length={length}; {held} positions are held")
-        self.length.set_value(np.int64(length))
+        self.counter.set_value(np.array([length], "int64"))
         return self
 
     def held(self, owner: Module) -> tuple[Array, Array]:
@@ -98,7 +105,7 @@ class KeyValueCache:
 
         Raises KeyError for a module that was never called with this cache.
         """
-        n = int(self.length.get_value())
+        n = self.length
         key, value = self._buffers[owner]
         return key.get_value()[:, :, :n], value.get_value()[:, :, :n]
 
@@ -157,7 +164,7 @@ class KeyValueCache:
             if calls:
                 why = "calls have several numbers of new positions"
             raise InputError(f"KeyValueCache.updates: {why}")
-        found[self.length] = calls[0].length + calls[0].count
+        found[self.counter] = calls[0].length + calls[0].count
         return list(found.items())
 
     def _of(self, owner: Module, key: Variable, value: Variable) -> tuple[Shared, Shared]:
@@ -179,9 +186,9 @@ class KeyValueCache:
 
     def _checked(self, count: Any) -> Variable:
         """The number of positions that are held, if there is room for ``count`` more."""
-        fits = self.length + count <= self.max_length
+        fits = (self.counter + count <= self.max_length).all()
         what = f"KeyValueCache: no room for the new positions, at most {self.max_length} are held"
-        return Assert(what)(self.length, fits)
+        return Assert(what)(self.counter, fits)
 
     def _in_window(self, n: Variable, queries: Any, window: int) -> Variable:
         """True for held positions that a query sees, (1, 1, queries, max_length)."""
@@ -197,7 +204,7 @@ def _with_rows(buffer: Shared, rows: Variable, begin: Variable) -> Variable:
     which the compiler runs there too: it needs no value of ``begin`` on the host.
     """
     if rows.type.shape[2] == 1:
-        return set_subtensor(buffer[:, :, begin.dimshuffle("x")], rows)
+        return set_subtensor(buffer[:, :, begin], rows)
     at = arange(dims_of(buffer)[2], dtype="int64") - begin
     count = dims_of(rows)[2]
     new, here = rows[:, :, clip(at, 0, count - 1)], (at >= 0) & (at < count)

@@ -37,7 +37,7 @@ def test_steps_are_causal_attention_to_the_prefix(options, rng):
     assert cache.held(module)[0].shape == (BATCH, heads, LENGTH, 4)
     with pytest.raises(AssertionError, match="no room"):
         step(value[:, :1])
-    assert cache.length.get_value() == LENGTH
+    assert cache.length == LENGTH
     cache.reset(3)
     np.testing.assert_allclose(step(value[:, 3:4]), whole(value)[:, 3:4], 1e-4, 1e-5)
     cache.reset()
