@@ -190,7 +190,9 @@ def _beta(p: bounded.Beta, q: bounded.Beta) -> Variable:
 
 
 @register_kl(bounded.ContinuousBernoulli, bounded.ContinuousBernoulli)
-def _continuous_bernoulli(p: bounded.ContinuousBernoulli, q: bounded.ContinuousBernoulli) -> Variable:
+def _continuous_bernoulli(
+    p: bounded.ContinuousBernoulli, q: bounded.ContinuousBernoulli
+) -> Variable:
     rest = q._log_normalizer() - p._log_normalizer()
     return p.mean * (p.logits - q.logits) + rest
 
@@ -212,7 +214,9 @@ def _dirichlet(p: vectors.Dirichlet, q: vectors.Dirichlet) -> Variable:
 
 
 @register_kl(normal_vectors.MultivariateNormal, normal_vectors.MultivariateNormal)
-def _multivariate_normal(p: normal_vectors.MultivariateNormal, q: normal_vectors.MultivariateNormal) -> Variable:
+def _multivariate_normal(
+    p: normal_vectors.MultivariateNormal, q: normal_vectors.MultivariateNormal
+) -> Variable:
     return p.kl_from(q)
 
 
@@ -231,7 +235,9 @@ def _independent(p: combined.Independent, q: combined.Independent) -> Variable:
 
 
 @register_kl(combined.TransformedDistribution, combined.TransformedDistribution)
-def _transformed(p: combined.TransformedDistribution, q: combined.TransformedDistribution) -> Variable:
+def _transformed(
+    p: combined.TransformedDistribution, q: combined.TransformedDistribution
+) -> Variable:
     if p.transforms != q.transforms or p.event_dim != q.event_dim:
         raise Lacking(f"{p} and {q} have different transforms: the same objects are wanted")
     return kl_divergence(p.base_dist, q.base_dist)

@@ -449,7 +449,10 @@ INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid
           "sigmoid_binary_crossentropy": 1.0, "gammaln": 1.0, "digamma": 1.0, "psi": 1.0,
           "gammainc": 8.0, "gammaincc": 8.0, "chi2sf": 8.0,
           "betaln": 8.0, "betainc": 8.0, "betaincc": 8.0, "logit": 1.0, "logcumsumexp": 1.0,
-          "logaddexp": 1.0, "logaddexp2": 1.0}  # fmt: skip
+          "logaddexp": 1.0, "logaddexp2": 1.0,
+          # Elements of a matrix are sums that cancel: rounding is that of its norm.
+          **dict.fromkeys(("inv", "matrix_inverse", "pinv", "solve", "cholesky", "eigvalsh",
+                           "svdvals", "expm", "lstsq", "matrix_power"), 4.0)}  # fmt: skip
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.
 FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",

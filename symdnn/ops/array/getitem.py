@@ -79,7 +79,7 @@ def getitem(x: TensorLike, index: Any) -> Variable:
     v = as_variable(x)
     if isinstance(index, list) and any(isinstance(i, slice) for i in index):
         index = tuple(index)  # as Theano does, and NumPy did
-    items, gap = _items(v, index if isinstance(index, tuple) else (index,))
+    items, gap, v = _items(v, index if isinstance(index, tuple) else (index,))
     if (size := _of_shape(v, items)) is not None:
         return size
     if any(_is_array(i) for i in items):
@@ -143,10 +143,11 @@ def _apart(taken: Variable, items: Sequence[Any], gap: int | None) -> Variable:
     return dimshuffle(taken, [*arrays, *rest])
 
 
-def _items(v: Variable, index: tuple[Any, ...]) -> tuple[list[Any], int | None]:
+def _items(v: Variable, index: tuple[Any, ...]) -> tuple[list[Any], int | None, Variable]:
     """The index with Ellipsis and masks expanded: None, ints, slices and integer variables.
 
-    The second result is the position of an Ellipsis that stands for no dimension.
+    The second result is the position of an Ellipsis that stands for no dimension, the third ``v``
+    with the sizes that constant masks have, which are checked.
     """
     classified = [_classify(i) for i in index]
     dots = [k for k, i in enumerate(classified) if i is Ellipsis]
@@ -156,7 +157,7 @@ def _items(v: Variable, index: tuple[Any, ...]) -> tuple[list[Any], int | None]:
     if consumed > v.type.ndim:
         raise _too_many(v, consumed)
     items: list[Any] = []
-    axis, gap = 0, None
+    axis, gap, sizes = 0, None, list(dims_of(v))
     for i in classified:
         if i is Ellipsis:
             missing = v.type.ndim - consumed
@@ -165,8 +166,13 @@ def _items(v: Variable, index: tuple[Any, ...]) -> tuple[list[Any], int | None]:
             axis += missing
         else:
             items += _mask(v, i, axis) if _is_mask(i) else [i]
+            if isinstance(i, Constant) and _is_mask(i):
+                sizes[axis : axis + i.type.ndim] = i.data.shape
             axis += _consumed(i)
-    return items, gap
+    known = [isinstance(n, int) for n in sizes]
+    if known != [n is not None for n in v.type.shape]:
+        v = specify_shape(v, sizes)
+    return items, gap, v
 
 
 def _too_many(v: Variable, count: int) -> IndexOutOfRange:

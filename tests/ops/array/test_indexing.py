@@ -286,3 +286,16 @@ def test_an_ellipsis_for_no_dimension_parts_arrays(text, ndim, rng):
     got = symdnn.function(given[0], outs, on_unused_input="ignore")(*given[1])
     for a, b in zip(got, [want, changed, summed]):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_constant_mask_has_the_size_of_its_axis():
+    """Also where the size is that of a call."""
+    x, mask = T.matrix(), np.array([True, False, True])
+    taken, put = x[:, mask], T.set_subtensor(x[:, mask], 0)
+    f = symdnn.function([x], [taken, put])
+    given = np.arange(6, dtype="float32").reshape(2, 3)
+    np.testing.assert_array_equal(f(given)[0], given[:, mask])
+    np.testing.assert_array_equal(f(given)[1], np.where(mask, 0, given))
+    for n in (1, 2, 4):
+        with pytest.raises(symdnn.errors.ShapeMismatch, match=r"\(None, 3\), got \(2, "):
+            f(np.ones((2, n), "float32"))
