@@ -197,7 +197,9 @@ class Constant(Variable):
 
     def reshaped(self, shape: tuple[int, ...]) -> Constant:
         """The same numbers in another shape."""
-        return Constant(self.data.reshape(shape), self.name, self.exact, self.number)
+        made = Constant(self.data.reshape(shape), self.name, self.exact, self.number)
+        made.read_of = self.read_of
+        return made
 
     def clone(self, name: str | None = None) -> Variable:
         return Constant(self.data, name or self.name, self.exact, self.number)
@@ -306,6 +308,15 @@ class Shared(Variable):
     def zero(self, borrow: bool = False) -> None:
         """Set every element to 0."""
         self.set_value(np.zeros_like(self.get_value(borrow=True)))
+
+    @property
+    def value(self) -> Any:
+        """A copy of the value, and what assigns it: Theano's name before ``get_value``."""
+        return self.get_value()
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        self.set_value(new)
 
     @property
     def container(self) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import operator
+import pickle
 
 import numpy as np
 import pytest
@@ -95,6 +97,68 @@ def test_borrow_and_copies(theano, T):
     np.testing.assert_array_equal(w.get_value(), [7, 2, 2])
 
 
+def test_values_by_their_first_name(theano, T):
+    w = theano.shared(np.zeros(2), "w")
+    w.value = [1, 2]
+    w.value[:] = 9  # a copy
+    np.testing.assert_array_equal(w.value, [1, 2])
+    with pytest.raises(TypeError):
+        w.value = np.ones((2, 2))
+    x, c = T.dscalar("x"), theano.shared(1.0)
+    f = theano.function([theano.In(x, value=2.0)], x + c)
+    f.container[x].value = 5.0
+    assert float(f.container[x].value) == 5.0
+    assert float(f()) == 6.0
+
+
+def test_shared_variables_of_a_class_of_the_program(theano, T):
+    from theano.compile import SharedVariable
+    from theano.tensor.sharedvar import TensorSharedVariable
+
+    class Weight(TensorSharedVariable):
+        pass
+
+    w = Weight("w", T.dvector, np.arange(2.0), strict=True)
+    f = theano.function([], w * 2, updates=[(w, w + 1)])
+    np.testing.assert_array_equal(f(), [0, 2])
+    np.testing.assert_array_equal(w.get_value(), [1, 2])
+    other = SharedVariable("other", w.type, None, None, container=w.container)
+    np.testing.assert_array_equal(other.get_value(), [1, 2])
+    assert isinstance(w, SharedVariable)
+    with pytest.raises(TypeError):
+        Weight("w", T.dvector, np.arange(2), strict=True)
+    with pytest.raises(TypeError, match="not both"):
+        SharedVariable("w", w.type, np.zeros(2), False, container=w.container)
+
+
+def test_methods_of_types(theano, T):
+    kind = T.fvector
+    assert kind.filter([1, 2]).dtype == np.float32
+    with pytest.raises(TypeError):
+        kind.filter(np.array([0.1]), strict=True)
+    assert kind.filter(np.array([0.1]), allow_downcast=True).dtype == np.float32
+    assert kind.is_valid_value(np.zeros(3, "float32"))
+    assert not kind.is_valid_value(np.zeros(3))
+    x = kind.make_variable("x")
+    assert (x.name, x.type) == ("x", kind)
+    assert kind.filter_variable(x) is x
+    assert kind.make_constant([1, 2], "c").type.in_same_class(kind)
+    row = T.frow().type
+    assert row.filter_variable(T.fmatrix()).broadcastable == (True, False)
+    with pytest.raises(TypeError, match="filter_variable"):
+        kind.filter_variable(T.dvector())
+    assert kind.clone("float64") == T.dvector
+    assert kind.clone(broadcastable=(True,)).broadcastable == (True,)
+    assert kind.value_zeros((2,)).dtype == np.float32
+    nan, big = np.array([1.0, np.nan]), np.array([1.0, 1 + 1e-7])
+    assert kind.values_eq(nan, nan)
+    assert not kind.values_eq(big, big[::-1])
+    assert kind.values_eq_approx(big, big[::-1])
+    assert not kind.values_eq_approx(nan, big)
+    assert kind.values_eq_approx(nan, big, allow_remove_nan=True)
+    assert not kind.values_eq(nan, nan[:1])
+
+
 def test_convolution_and_pooling(theano, T):
     from scipy.signal import convolve2d
     from theano.tensor.nnet import conv
@@ -123,6 +187,20 @@ def test_gradients_at_corners(theano, T):
     y = x**2
     found = T.grad(None, x, known_grads={y: T.constant(3.0)})
     assert float(theano.function([x], found)(2.0)) == 12.0
+
+
+def test_products_with_jacobians_count_the_inputs_of_their_expression(theano, T):
+    x, W, V = T.dvector("x"), T.dmatrix("W"), T.dmatrix("V")
+    y = T.dot(x, W)
+    for rop in (theano.Rop, T.Rop, theano.gradient.Rop):
+        f = theano.function([W, V, x], rop(y, W, V))  # it does not read W
+        two = np.full((2, 2), 2.0)
+        np.testing.assert_array_equal(f(np.ones((2, 2)), two, [0.0, 1.0]), [2, 2])
+    pair = theano.Rop([y, y * 2], W, V)
+    assert isinstance(pair, list)
+    np.testing.assert_array_equal(theano.function([V, x], pair)(two, [0.0, 1.0])[1], [4, 4])
+    with pytest.raises(ValueError, match="depends on the input W"):
+        theano.function([W, V, x], T.dot(x, V))
 
 
 def test_a_branch_that_is_not_chosen(theano, T):
@@ -206,6 +284,56 @@ def test_graph_tools(theano, T):
     assert float(theano.function([x, y], z, mode=mode)(np.ones(3), np.ones(3))) == 6.0
     z._keras_shape = (None,)  # attributes of the program's own
     assert z._keras_shape == (None,)
+
+
+def test_types_of_variables_compared(theano, T):
+    from theano.tensor.sharedvar import TensorSharedVariable
+
+    x, c, s = T.vector(), T.constant(1.0), theano.shared(1.0)
+    kinds = T.TensorVariable, T.TensorConstant, TensorSharedVariable
+    table = [[operator.eq(type(v), k) for k in kinds] for v in (x, c, s)]
+    assert table == [[i == j for j in range(3)] for i in range(3)]
+    assert {T.TensorVariable: 1, T.TensorConstant: 2}[type(c)] == 2
+    assert not isinstance(c, T.TensorVariable)
+
+
+def test_functions_of_numpy_call_methods(theano, T):
+    x, m = T.vector("x"), T.matrix("m")
+    made = [np.log(x), np.sqrt(abs(x)), np.absolute(x), np.tanh(m), np.sum(m, axis=0), np.mean(m),
+            np.max(m, 1), np.reshape(m, (-1,)), np.transpose(m), np.negative(x)]  # fmt: skip
+    words = "log sqrt absolute tanh sum mean max reshape transpose negative"
+    v, a = np.array([1.0, 2.0]), np.arange(6.0).reshape(2, 3)
+    got = theano.function([x, m], made)(v, a)
+    more = {"sum": (0,), "max": (1,), "reshape": ((-1,),)}
+    for name, value in zip(words.split(), got):
+        of = a if name in ("tanh", "mean", "transpose", *more) else v
+        np.testing.assert_allclose(value, getattr(np, name)(of, *more.get(name, ())))
+    with pytest.raises(TypeError, match=r"T\.median"):
+        np.median(x)
+    with pytest.raises(TypeError, match="symdnn.tensor"):
+        np.arctan2(x, x)
+
+
+def test_elementwise_functions_equal_their_ops(theano, T):
+    x, y = T.vector("x"), T.vector("y")
+    node = (T.exp(x) + y).owner
+    assert node.op == T.add
+    assert node.op != T.mul
+    assert T.mul != node.op
+    assert {T.mul: 1, T.add: 2}[node.op] == 2
+    assert node.inputs[0].owner.op in (T.exp, T.log)
+    assert isinstance(node.op.scalar_op, theano.scalar.Add)
+    assert node.op.scalar_op == theano.scalar.add == T.add
+    assert T.nnet.sigmoid(x).owner.op == T.nnet.sigmoid
+    assert T.arctan2(x, y).owner.op == T.arctan2
+    assert pickle.loads(pickle.dumps(T.tanh)) is T.tanh
+    assert T.add.make_node(x, y).inputs == (x, y)
+    assert T.exp.__name__ == "exp"
+    f = theano.function([x, y], [T.add(x, y), T.maximum(x, y), T.isnan(x)])
+    np.testing.assert_array_equal(f([1.0, 2.0], [3.0, 0.0])[1], [3, 2])
+    assert isinstance(x.sum(), theano.scalar.ScalarVariable)
+    assert not isinstance(x, theano.scalar.ScalarVariable)
+    assert isinstance(T.constant(1.0), theano.scalar.ScalarConstant)
 
 
 def test_classes_by_name(theano, T):

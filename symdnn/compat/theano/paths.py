@@ -61,7 +61,18 @@ theano.gof.cc                           = theano.gof
 theano.gof.destroyhandler               = theano.gof
 theano.gof.callcache                    = theano.gof
 theano.gof.sched                        = theano.gof
+theano.gof.env                          = theano.gof
 theano.gof.python25                     pythons
+
+theano.graph                            = theano.gof
+theano.graph.basic                      = theano.gof
+theano.graph.fg                         = theano.gof
+theano.graph.null_type                  = theano.gof
+theano.graph.op                         = theano.gof
+theano.graph.opt                        = theano.gof
+theano.graph.toolbox                    = theano.gof
+theano.graph.type                       = theano.gof
+theano.graph.utils                      = theano.gof
 
 theano.compile                          compile_names
 theano.compile.io                       = theano.compile
@@ -79,12 +90,16 @@ theano.compile.ops                      = theano.compile
 theano.compile.sharedvalue              = theano.compile
 theano.compile.sandbox                  = theano.compile
 theano.compile.sandbox.sharedvalue      = theano.compile
+theano.compile.sandbox.pfunc            = theano.compile
+theano.compile.sandbox.shared_randomstreams     random_names
 
 theano.scalar                           scalar_names
 theano.scalar.basic                     = theano.scalar
 theano.scalar.basic_scipy               = theano.scalar
 theano.scalar.sharedvar                 = theano.scalar
 
+theano.scan                             scan_names
+theano.scan.utils                       scan_names
 theano.scan_module                      scan_names
 theano.scan_module.scan                 = theano.scan_module
 theano.scan_module.scan_views           = theano.scan_module
@@ -100,6 +115,7 @@ theano.sandbox.softsign                 T.nnet
 theano.sandbox.neighbours               nnet_names T.nnet
 theano.sandbox.neighbourhoods           nnet_names T.nnet
 theano.sandbox.conv                     nnet_names T.nnet
+theano.sandbox.downsample               conv_names T.signal.pool
 theano.sandbox.blocksparse
 theano.sandbox.fourier
 theano.sandbox.linalg                   linalg_names T.slinalg T.nlinalg T.linalg
@@ -109,7 +125,7 @@ theano.sandbox.solve                    = theano.sandbox.linalg
 theano.sandbox.minimal
 theano.sandbox.debug                    testing
 
-theano.tensor                           tensor_names class_names T
+theano.tensor                           tensor_names class_names elementwise_names T
 theano.tensor.basic                     = theano.tensor
 theano.tensor.var                       = theano.tensor
 theano.tensor.type                      = theano.tensor
@@ -124,9 +140,10 @@ theano.tensor.blas                      = theano.tensor
 theano.tensor.io                        = theano.tensor
 theano.tensor.xlogx                     = theano.tensor
 theano.tensor.deprecated                = theano.tensor
-theano.tensor.opt                       gof_names T.opt tensor_names class_names T
+theano.tensor.opt                       gof_names T.opt tensor_names class_names elementwise_names T
 theano.tensor.opt_uncanonicalize        = theano.tensor.opt
 theano.tensor.inplace                   inplace_names
+theano.tensor.tensor_grad               gradient_names symdnn.gradient
 theano.tensor.raw_random                random_names
 theano.tensor.randomstreams             random_names
 theano.tensor.shared_randomstreams      random_names
@@ -138,7 +155,7 @@ theano.tensor.signal                    T.signal
 theano.tensor.signal.pool               conv_names T.signal.pool
 theano.tensor.signal.downsample         conv_names T.signal.pool
 theano.tensor.signal.conv               T.signal.conv
-theano.tensor.nnet                      nnet_names class_names T.nnet
+theano.tensor.nnet                      elementwise_names nnet_names class_names T.nnet
 theano.tensor.nnet.nnet                 = theano.tensor.nnet
 theano.tensor.nnet.sigm                 = theano.tensor.nnet
 theano.tensor.nnet.conv                 nnet_names T.nnet.conv
@@ -147,6 +164,7 @@ theano.tensor.nnet.ConvGrad3D           conv_names
 theano.tensor.nnet.ConvTransp3D         conv_names
 theano.tensor.nnet.conv3d2d             conv_names
 theano.tensor.nnet.abstract_conv        conv_names T.nnet.abstract_conv
+theano.tensor.nnet.abstract_conv2d      = theano.tensor.nnet.abstract_conv
 theano.tensor.nnet.corr                 conv_names
 theano.tensor.nnet.corr3d               conv_names
 theano.tensor.nnet.bn                   nnet_names T.nnet.bn T.nnet
@@ -188,9 +206,6 @@ theano.gpuarray.cudnn_defs              cudnn_defs
 theano.gpuarray.tests
 theano.gpuarray.tests.config            testing
 
-theano.sandbox.gpuarray                 = theano.gpuarray
-theano.sandbox.gpuarray.basic_ops       = theano.gpuarray
-theano.sandbox.gpuarray.dnn             = theano.gpuarray.dnn
 theano.sandbox.cuda                     gpu_names
 theano.sandbox.cuda.type                = theano.gpuarray
 theano.sandbox.cuda.var                 = theano.gpuarray
@@ -203,6 +218,10 @@ theano.sandbox.cuda.neighbours          = theano.gpuarray
 theano.sandbox.cuda.fftconv             = theano.gpuarray
 theano.sandbox.cuda.rng_curand          random_names
 theano.sandbox.cuda.cula                linalg_names T.slinalg
+theano.sandbox.cuda.cusolver            linalg_names T.slinalg T.nlinalg T.linalg
+theano.sandbox.cuda.extra_ops           = theano.gpuarray
+theano.sandbox.cuda.opt_util            = theano.gpuarray.opt
+theano.sandbox.cuda.pool                = theano.gpuarray
 theano.sandbox.cuda.dnn                 dnn_names symdnn.gpu.dnn gpu_names
 """
 
@@ -221,7 +240,11 @@ def _parsed(table: str) -> dict[str, str]:
             found[path] = found[sources[1:].strip()]
         else:
             found[path] = f"{sources} commons" if sources else ""
-    return found
+    return found | {
+        f"theano.sandbox.{path.removeprefix('theano.')}": sources  # where 0.7 and 0.8 had it
+        for path, sources in found.items()
+        if path.partition(".tests")[0].startswith("theano.gpuarray") and ".tests" not in path
+    }
 
 
 #: Path -> the modules in which its names are looked up, separated by spaces.
@@ -229,7 +252,8 @@ MODULES = _parsed(_TABLE)
 
 #: Paths that are modules and functions: as attributes of their parents they are the functions.
 FUNCTIONS_FIRST = frozenset({
-    "theano.compile.function", "theano.compile.pfunc", "theano.scan_module.scan",
-    "theano.sandbox.linalg.kron", "theano.sandbox.scan", "theano.tensor.sort", "theano.tensor.var",
+    "theano.compile.function", "theano.compile.pfunc", "theano.scan", "theano.scan_module.scan",
+    "theano.compile.sandbox.pfunc", "theano.sandbox.linalg.kron", "theano.sandbox.scan",
+    "theano.tensor.sort", "theano.tensor.var",
     "theano.tensor.nnet.conv2d", "theano.sandbox.solve", "theano.tensor.nnet.ctc",
 })  # fmt: skip
