@@ -33,6 +33,7 @@ from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.ops.control.scan_builder import foldl, foldr, map, reduce, scan, until
 from symdnn.printing import dprint, pp
 from symdnn.saving import load, save, saved_op
+from symdnn.vectorize import vectorize_graph, vmap
 
 __version__ = "0.1.0"
 
@@ -42,5 +43,5 @@ __all__ = [
     "as_dlpack", "clone", "config", "dprint", "evaluate", "foldl", "foldr", "from_dlpack",
     "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "load", "map", "pp",
     "printing", "reduce", "rewrites", "save", "saved_op", "scan", "shared", "subgraph_grad",
-    "tensor", "tuning", "until", "verify_grad",
+    "tensor", "tuning", "until", "vectorize_graph", "verify_grad", "vmap",
 ]  # fmt: skip

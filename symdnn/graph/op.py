@@ -136,6 +136,15 @@ class Op:
         """
         return None
 
+    @property
+    def random_state(self) -> int | None:
+        """The input that is the state of a generator which it advances; None for all other ops.
+
+        The output of the state's type is the next state. Calls with one state draw one after the
+        other.
+        """
+        return None
+
     # -- what it reads ------------------------------------------------------------------------
 
     @property
