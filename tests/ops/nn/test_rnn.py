@@ -5,7 +5,7 @@ import pytest
 
 import symdnn
 from symdnn.autodiff import grad, verify_grad
-from symdnn.autodiff_scan import jacobian
+from symdnn.autodiff_rows import jacobian
 from symdnn.errors import IndexOutOfRange, NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
