@@ -177,9 +177,33 @@ def test_a_condition_of_each_example_computes_both_branches():
         return symdnn.ifelse(v > 0, T.sqrt(v), v**2)
 
     values = np.array([-2.0, 0.25, 4.0])
-    got, outside = run([vmap(f)(x), symdnn.grad(vmap(f)(x).sum(), x)], x=values)
+    got, slope, outside = run(
+        [vmap(f)(x), vmap(lambda v: symdnn.grad(f(v), v))(x), symdnn.grad(vmap(f)(x).sum(), x)],
+        x=values,
+    )
     np.testing.assert_allclose(got, [4, 0.5, 2])
+    np.testing.assert_allclose(slope, [-4, 1, 0.25])
     np.testing.assert_allclose(outside, [-4, 1, 0.25])
+
+
+def test_a_branch_that_is_not_taken_passes_no_gradient_on():
+    x, w = T.dmatrix("x"), T.dvector("w")
+
+    def f(v):
+        rough = T.sqrt(T.dot(v, w)) + (v**w).sum()
+        return symdnn.ifelse(v[0] > 0, rough, v.sum())
+
+    values = np.array([[-1.0, 0.0], [1.0, 2.0]])
+    each = vmap(lambda v: symdnn.grad(f(v), [v, w]))(x)
+    through = symdnn.grad(vmap(f)(x).sum(), [x, w])
+    dv, dw, dx, dw_sum = run([*each, *through], x=values, w=np.array([0.5, 0.5]))
+    slope = 0.5 / np.sqrt(1.5)
+    want = slope * 0.5 + 0.5 * values[1] ** -0.5
+    np.testing.assert_allclose(dv, [[1, 1], want])
+    np.testing.assert_allclose(dx, [[1, 1], want])
+    own = slope * values[1] + np.sqrt(values[1]) * np.log(values[1])
+    np.testing.assert_allclose(dw, [[0, 0], own])
+    np.testing.assert_allclose(dw_sum, own)
 
 
 def collatz(start):

@@ -123,6 +123,15 @@ class Op:
         """
         return None
 
+    @property
+    def branches(self) -> Sequence[Sequence[int]]:
+        """Inputs of each branch of a lazy choice, of which one is computed; none for other ops."""
+        return ()
+
+    def where_taken(self, inputs: Vars, branch: int, gradient: Variable) -> Variable:
+        """``gradient`` if that branch is taken, else zeros: a derivative there may be infinite."""
+        raise NotImplementedError(f"{type(self).__name__}.where_taken")
+
     # -- many calls at once -------------------------------------------------------------------
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

@@ -11,11 +11,15 @@ are those that the user asked for, and what would give each lane a size of its o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from symdnn.errors import DataDependentShape, OptionError, ShapeMismatch
+from symdnn.graph.branch_gradients import Branch, Branches
+from symdnn.graph.dims import Dim
 from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.op import Batched, Op
 from symdnn.graph.operators import operator
@@ -26,8 +30,10 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Parts, State
+from symdnn.ops.core.gradient_control import GradWhere
 from symdnn.ops.core.lanes import Vectorizing, lanes_of, spread, vectorizing
 from symdnn.ops.core.shape import ShapeI, specify_type
+from symdnn.ops.elemwise import Elemwise
 
 __all__ = ["Operand", "batch_graph", "batch_node", "is_drawing"]
 
@@ -70,16 +76,49 @@ def batch_graph(outputs: Sequence[Variable], known: Known) -> list[Operand]:
     """
     found = _of_one_length(known)
     states: dict[Variable, Operand] = {}
-    for node in toposort(outputs, blockers=known):
+    nodes = toposort(outputs, blockers=known)
+    branches = Branches(nodes, set(outputs))
+    for node in nodes:
         operands = [found.get(v) or Operand(v, False) for v in node.inputs]
         with inherit(node.origin, node.hints, node.written):
             try:
+                operands = _in_branch(node, operands, branches.of(node), found)
                 results = batch_node(node, operands) or _looped(node, found, states)
             except (DataDependentShape, OptionError) as error:
                 error.add_note(f"{node} was made here:\n{node.origin.text()}")
                 raise
         found.update(zip(node.outputs, results, strict=True))
     return [found.get(v) or Operand(v, False) for v in outputs]
+
+
+def _in_branch(
+    node: Apply, operands: list[Operand], branches: Iterable[Branch], found: Known
+) -> list[Operand]:
+    """Operands of a node that serves branches which are taken in some lanes.
+
+    In the others they get no gradients: the choice gives them 0, but a derivative may be infinite.
+    """
+    mask: Variable | None = None
+    for choice, number in branches:
+        condition = found.get(choice.inputs[0])
+        if condition is not None and condition.stacked:
+            holds = operator("neq")(condition.value, np.zeros((), condition.value.type.numpy))
+            taken = operator("invert")(holds) if number else holds
+            mask = taken if mask is None else operator("and_")(mask, taken)
+    if mask is None or not any(o.stacked for o in operands):
+        return operands
+    lanes = lanes_of([mask], [0])
+    return [_masked(node, o, mask, lanes) for o in operands]
+
+
+def _masked(node: Apply, o: Operand, mask: Variable, lanes: Dim) -> Operand:
+    real = isinstance(o.value.type, TensorType) and o.value.type.is_differentiable
+    if not real or o.lengths is not None or isinstance(o.value, Constant):
+        return o
+    if not o.stacked and not isinstance(node.op, Elemwise):
+        return o  # a stack of it would be large, and only infinite operands make it NaN
+    whole = o.value if o.stacked else spread(o.value, lanes)
+    return Operand(GradWhere()(whole, mask), True)
 
 
 def _of_one_length(known: Known) -> dict[Variable, Operand]:

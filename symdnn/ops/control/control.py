@@ -70,6 +70,14 @@ class IfElse(MultiOp):
             grads[1 + i], grads[1 + self.count + i] = a, b
         return grads
 
+    @property
+    def branches(self) -> Sequence[Sequence[int]]:
+        return range(1, 1 + self.count), range(1 + self.count, 1 + 2 * self.count)
+
+    def where_taken(self, inputs: Vars, branch: int, gradient: Variable) -> Variable:
+        both = [gradient, operator("zeros_like")(gradient)]
+        return IfElse(1).make_node(inputs[0], *(both if branch == 0 else both[::-1])).outputs[0]
+
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         both = zip(tangents[1 : 1 + self.count], tangents[1 + self.count :], strict=True)
         used = [i for i, pair in enumerate(both) if any(t is not None for t in pair)]

@@ -261,7 +261,7 @@ class Conv(_ConvFamily):
     def of_lanes(self, inputs: Vars) -> Variable:
         from symdnn.ops.nn.conv_lanes import conv_of_lanes  # it is built of windows, by this module
 
-        return conv_of_lanes(self, *inputs)
+        return conv_of_lanes(self, inputs[0], inputs[1])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, w", types)
@@ -313,7 +313,7 @@ class ConvGradInput(_ConvFamily):
             grad_input_of_lanes,
         )  # it is built of windows, by this module
 
-        return grad_input_of_lanes(self, *inputs[:2], inputs[2:])
+        return grad_input_of_lanes(self, inputs[0], inputs[1], inputs[2:])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("w, dy", types)
@@ -368,7 +368,7 @@ class ConvGradWeight(_ConvFamily):
             grad_weight_of_lanes,
         )  # it is built of windows, by this module
 
-        return grad_weight_of_lanes(self, *inputs[:2], inputs[2:])
+        return grad_weight_of_lanes(self, inputs[0], inputs[1], inputs[2:])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, dy", types)
