@@ -128,7 +128,8 @@ class GradWhere(Identity):
     The mask has the first dimensions of ``x``.
     """
 
-    def infer(self, x: TensorType, mask: TensorType) -> TensorType:
+    def infer(self, *inputs: TensorType) -> TensorType:
+        x, mask = inputs
         if mask.dtype != "bool" or mask.ndim > x.ndim:
             raise TypeMismatch(self, "a bool mask of the first dimensions of x", [x, mask])
         return x
