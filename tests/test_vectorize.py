@@ -253,6 +253,30 @@ def test_a_frozen_state_passes_its_gradient_on():
     np.testing.assert_allclose(got[1], [4 * 8, 3 * 9, 22])
 
 
+def test_loops_that_end_alone_in_nests():
+    x = T.dmatrix("x")
+
+    def grown(v):
+        y, _ = symdnn.scan(
+            lambda a: (a * v, symdnn.until(a * v > 10)), outputs_info=[v], n_steps=50
+        )
+        return y[-1]
+
+    def outer(v):
+        y, _ = symdnn.scan(lambda a: grown(a) / 10 + 1, outputs_info=[v], n_steps=2)
+        return y[-1]
+
+    values = np.array([[2.0, 3.0], [11.0, 1.5]])
+    s = T.dscalar("s")
+    found = [vmap(vmap(f), in_axes=1, out_axes=1)(x) for f in (grown, outer)]
+    alone = symdnn.function([s], [grown(s), outer(s)])
+    want = [np.vectorize(lambda v, k=k: alone(v)[k])(values) for k in (0, 1)]
+    for got, w in zip(run(found, x=values), want):
+        np.testing.assert_allclose(got, w)
+    with pytest.raises(DataDependentShape, match="end after different numbers of steps"):
+        vmap(lambda v: symdnn.grad(grown(v), v))(x[0])
+
+
 def test_states_of_deeper_taps_end_alone():
     x = T.dmatrix("x")
 

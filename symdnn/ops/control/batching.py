@@ -43,12 +43,14 @@ class Operand:
     """The batched form of a variable: with a first dimension of lanes, or equal for all.
 
     With ``lengths`` the entries of the lanes have first dimensions of these sizes; ``value`` has
-    the largest, and its elements after an entry's end mean nothing.
+    the largest, and its elements after an entry's end mean nothing. ``last`` is the last element of
+    each entry, where a loop has it.
     """
 
     value: Variable
     stacked: bool
     lengths: Variable | None = None
+    last: Variable | None = None
 
     @property
     def ndim(self) -> int:
@@ -265,7 +267,7 @@ def _of_ragged(node: Apply, operands: Sequence[Operand]) -> list[Operand]:
             size = lengths if axis == 0 else operator("shape_i")(x.value, axis + 1)
             return [Operand(size, axis == 0)]
         if isinstance(node.op, Subtensor):
-            found = _part_of_ragged(node.op, x.value, lengths, [o.value for o in rest])
+            found = _part_of_ragged(node.op, x, lengths, [o.value for o in rest])
             if found is not None:
                 return [found]
     raise DataDependentShape(
@@ -276,19 +278,24 @@ def _of_ragged(node: Apply, operands: Sequence[Operand]) -> list[Operand]:
 
 
 def _part_of_ragged(
-    op: Subtensor, x: Variable, lengths: Variable, bounds: Sequence[Variable]
+    op: Subtensor, x: Operand, lengths: Variable, bounds: Sequence[Variable]
 ) -> Operand | None:
     first, *rest = op.index
     full = (None, None, None)
     if first == "?" or (isinstance(first, tuple) and "?" in first):
         return None
     if isinstance(first, int) and first < 0:
-        lanes = operator("arange")(operator("shape_i")(x, 0))
-        entry = operator("getitem")(x, (lanes, lengths + first))
+        if first == -1 and x.last is not None:
+            entry = x.last
+        else:
+            lanes = operator("arange")(operator("shape_i")(x.value, 0))
+            entry = operator("getitem")(x.value, (lanes, lengths + first))
         return Operand(Subtensor((full, *rest))(entry, *bounds) if rest else entry, True)
     if isinstance(first, tuple) and (first[0] or 0) >= 0 and first[1:] in ((None, None), (None, 1)):
         left = operator("maximum")(lengths - (first[0] or 0), 0)
-        return Operand(Subtensor((full, first, *rest))(x, *bounds), True, left)
+        whole = all(e == full for e in rest)  # a loop does one step at least
+        last = x.last if whole and (first[0] or 0) <= 1 else None
+        return Operand(Subtensor((full, first, *rest))(x.value, *bounds), True, left, last)
     return None
 
 

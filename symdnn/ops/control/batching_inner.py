@@ -180,7 +180,8 @@ def _results(
     for c, history, last, wide in zip(op.states, built.histories, built.last, states):
         if history is not None and c.history:
             ends = None if steps is None else steps + c.depth
-            out.append(Operand(_swapped(history) if wide else history, wide, ends))
+            whole = _swapped(history) if wide else history
+            out.append(Operand(whole, wide, ends, None if ends is None else last))
         out.append(Operand(last, wide))
     out += [
         Operand(_swapped(v) if w else _each(v, steps), w or steps is not None, steps)
