@@ -30,6 +30,7 @@ from symdnn.ops.core.gradient_control import (
     DisconnectedGrad,
     GradClip,
     GradScale,
+    GradWhere,
     UndefinedGrad,
     ZeroGrad,
 )
@@ -190,8 +191,8 @@ KERNELS: tuple[Row, ...] = (
     (
         (
             Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip, GradScale,
-            MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor, UndefinedGrad,
-            ZeroGrad,
+            GradWhere, MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor,
+            UndefinedGrad, ZeroGrad,
         ),
         (CopyKernel(),),
     ),

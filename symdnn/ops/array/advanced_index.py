@@ -29,7 +29,7 @@ from symdnn.ops.array.slices import (
     symbolic_count,
 )
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.lanes import lanes_of, on_lanes, same_for_all, stacked
+from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
 __all__ = ["AdvancedIncSubtensor", "AdvancedSubtensor", "InBounds", "scatter_add"]
@@ -243,9 +243,6 @@ class InBounds(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None, None]
-
-    def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        return on_lanes(self, inputs, axes)
 
 
 def check_range(op: Op, index: Array, size: int, axis: str) -> None:
