@@ -35,6 +35,7 @@ from symdnn.ops.control.scan_builder import foldl, foldr, map, reduce, scan, unt
 from symdnn.ops.control.scan_checkpoints import scan_checkpoints
 from symdnn.printing import dprint, pp
 from symdnn.saving import load, save, saved_op
+from symdnn.vectorize import vectorize_graph, vmap
 
 __version__ = "0.1.0"
 
@@ -44,5 +45,6 @@ __all__ = [
     "as_dlpack", "checkpoint", "clone", "config", "dprint", "evaluate", "foldl", "foldr",
     "from_dlpack", "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "load", "map",
     "pp", "printing", "reduce", "rewrites", "save", "saved_op", "scan", "scan_checkpoints",
-    "shared", "subgraph_grad", "tensor", "tuning", "until", "verify_grad",
+    "shared", "subgraph_grad", "tensor", "tuning", "until", "vectorize_graph", "verify_grad",
+    "vmap",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Gradients under Theano's names: what ``theano.gradient`` has."""
 
 from symdnn.autodiff import GradientError, Lop, Rop, grad, subgraph_grad, verify_grad
-from symdnn.autodiff_scan import hessian, hessian_vector_product, jacobian
+from symdnn.autodiff_rows import hessian, hessian_vector_product, jacobian
 from symdnn.errors import DisconnectedInput as DisconnectedInputError
 from symdnn.errors import NonDifferentiable as NullTypeGradError
 from symdnn.ops.core.gradient_control import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from symdnn.autodiff import GradientError, grad, verify_grad
-from symdnn.autodiff_scan import hessian, hessian_vector_product, jacobian
+from symdnn.autodiff_rows import hessian, hessian_vector_product, jacobian
 from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
 from symdnn.errors import DisconnectedInput, TypeMismatch

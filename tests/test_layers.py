@@ -26,7 +26,7 @@ LAYERS = [
     {"ops"},
     {"rewriting"},
     {"stable"},
-    {"autodiff", "autodiff_flat", "autodiff_scan"},
+    {"autodiff", "autodiff_flat", "autodiff_rows", "vectorize"},
     {"opt"},
     {"libraries"},
     {"tuning"},

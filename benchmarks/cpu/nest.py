@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,16 +65,21 @@ class Nest:
     jax: Callable[..., Any] | None = None
     numpy: Callable[..., Any] | None = None
     pytensor: Callable[..., Any] | None = None
+    #: A function for ``torch.compile``.
+    compiled: Callable[..., Any] | None = None
+    #: Whether our inputs are declared with their sizes.
+    static: bool = False
 
 
 _TITLES = {
     "symdnn": "symdnn", "torch": "PyTorch", "jax": "JAX", "numpy": "NumPy", "pytensor": "PyTensor",
+    "compiled": "torch.compile",
 }  # fmt: skip
 _WINDOW_S = 0.03
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Time the rows and print them, the slowest first."""
+def main(argv: list[str] | None = None, module: str = "") -> int:
+    """Time the rows (of this module, or ``rows()`` of another) and print them, slowest first."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu.nest", description=__doc__)
     parser.add_argument("--only", default="", help="rows whose names match this expression")
     parser.add_argument("--rounds", type=int, default=7)
@@ -83,17 +88,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pytensor", help="interpreter that has PyTensor; without it, left out")
     parser.add_argument("--out", help="file that the table is written to")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--module", default=module, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    rows = [n for n in _rows_of(args.module) if args.worker or re.search(args.only, n.name)]
     if args.worker:
-        _work(args.worker, time.process_time if args.threads == 1 else time.perf_counter)
+        _work(args.worker, rows, time.process_time if args.threads == 1 else time.perf_counter)
         return 0
-    sides = {name: _Side(name, args) for name in _TITLES if name != "pytensor" or args.pytensor}
+    asked = [n for n in _TITLES if n != "pytensor" or args.pytensor]
+    sides = {n: _Side(n, args) for n in asked if any(getattr(row, n) for row in rows)}
     versions = ", ".join(f"{_TITLES[n]} {s.ask({})}" for n, s in sides.items() if n != "symdnn")
     found = []
-    for nest in rows():
-        if re.search(args.only, nest.name):
-            found.append(_measured(nest, sides, args.rounds))
-            print(found[-1][1], flush=True)
+    for nest in rows:
+        found.append(_measured(nest, sides, args.rounds))
+        print(found[-1][1], flush=True)
     clock = "processor time" if args.threads == 1 else "time"
     facts = [
         f"{datetime.date.today()} {_processor()} ({args.threads} threads), commit {commit()}",
@@ -135,9 +142,9 @@ class _Side:
     """A library's process, which answers a line of JSON by one."""
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
-        others = {"torch": args.peers, "jax": args.peers, "pytensor": args.pytensor}
-        python = others.get(name, sys.executable)
-        command = [python, "-m", "benchmarks.cpu.nest", "--worker", name]
+        others = dict.fromkeys(("torch", "compiled", "jax"), args.peers)
+        python = (others | {"pytensor": args.pytensor}).get(name, sys.executable)
+        command = [python, "-m", "benchmarks.cpu.nest", "--worker", name, "--module", args.module]
         cores = sorted(os.sched_getaffinity(0))[-args.threads :]
         self._process = subprocess.Popen(
             [*command, "--threads", str(args.threads)], stdin=subprocess.PIPE,
@@ -154,9 +161,9 @@ class _Side:
         return json.loads(self._process.stdout.readline())
 
 
-def _work(library: str, clock: Callable[[], float]) -> None:
+def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float]) -> None:
     """Answer orders: the version; prepare a row and say the calls of a window; run so many."""
-    found = {nest.name: nest for nest in rows()}
+    rows = {nest.name: nest for nest in nests}
     call: Callable[[], Any] = list
     for line in sys.stdin:
         order, answer = json.loads(line), None
@@ -170,7 +177,7 @@ def _work(library: str, clock: Callable[[], float]) -> None:
                 call()
             answer = (clock() - began) / order["run"]
         else:
-            answer = importlib.import_module(library).__version__
+            answer = importlib.import_module(_MODULES.get(library, library)).__version__
         print(json.dumps(answer), flush=True)
 
 
@@ -187,7 +194,8 @@ def _as_list(found: Any) -> list[Any]:
 
 def _symdnn_call(nest: Nest) -> Callable[[], Any]:
     arrays = [make() for make in nest.arrays]
-    inputs = [T.tensor(a.dtype.name, (None,) * a.ndim) for a in arrays]
+    shapes = [a.shape if nest.static else (None,) * a.ndim for a in arrays]
+    inputs = [T.tensor(a.dtype.name, shape) for a, shape in zip(arrays, shapes)]
     outs = [symdnn.Out(o, borrow=True) for o in _as_list(nest.symdnn(*inputs))]
     f = symdnn.function(inputs, outs)
     return lambda: f(*arrays)
@@ -196,6 +204,12 @@ def _symdnn_call(nest: Nest) -> Callable[[], Any]:
 def _torch_call(nest: Nest) -> Callable[[], Any]:
     tensors, f = [torch.from_numpy(make()) for make in nest.arrays], nest.torch
     assert f is not None
+    return lambda: f(*tensors)
+
+
+def _compiled_call(nest: Nest) -> Callable[[], Any]:
+    torch._dynamo.config.cache_size_limit = 64
+    tensors, f = [torch.from_numpy(make()) for make in nest.arrays], torch.compile(nest.compiled)
     return lambda: f(*tensors)
 
 
@@ -223,15 +237,22 @@ def _pytensor_call(nest: Nest) -> Callable[[], Any]:
 
 _CALLS = {
     "symdnn": _symdnn_call, "torch": _torch_call, "jax": _jax_call, "numpy": _numpy_call,
-    "pytensor": _pytensor_call,
+    "pytensor": _pytensor_call, "compiled": _compiled_call,
 }  # fmt: skip
+_MODULES = {"compiled": "torch"}
 
 
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def rows() -> Iterator[Nest]:
-    """All rows."""
+def _rows_of(module: str) -> Iterator[Nest]:
+    if module:
+        yield from importlib.import_module(module).rows()
+    else:
+        yield from _nests()
+
+
+def _nests() -> Iterator[Nest]:
     yield from _sorts()
     yield from _transposes()
     yield from _turned()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from symdnn.errors import NonDifferentiable
+from symdnn.graph.branch_gradients import Branches
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import toposort
@@ -36,10 +37,12 @@ def backprop(
             summed[v] = _sum(v, total.pop(v, []))
         return summed[v]
 
-    for node in reversed(nodes_between(cotangents, wrt, constants)):
+    nodes = nodes_between(cotangents, wrt, constants)
+    branches = Branches(nodes, cotangents)
+    for node in reversed(nodes):
         with inherit(node.origin, node.hints):
             below = [None if v in constants else cotangent(v) for v in node.outputs]
-            _backprop_node(node, below, total)
+            _backprop_node(node, below, total, branches)
     return [cotangent(v) for v in wrt]
 
 
@@ -47,12 +50,13 @@ def _backprop_node(
     node: Apply,
     cotangents: Sequence[Variable | None],
     total: dict[Variable, list[Variable]],
+    branches: Branches,
 ) -> None:
     if all(c is None for c in cotangents):
         return
     for v, g in zip(node.inputs, _vjp(node, cotangents), strict=True):
         if g is not None:
-            total.setdefault(v, []).append(g)
+            total.setdefault(v, []).append(branches.masked(node, v, g))
 
 
 def _vjp(node: Apply, cotangents: Sequence[Variable | None]) -> Sequence[Variable | None]:

@@ -123,6 +123,15 @@ class Op:
         """
         return None
 
+    @property
+    def branches(self) -> Sequence[Sequence[int]]:
+        """Inputs of each branch of a lazy choice, of which one is computed; none for other ops."""
+        return ()
+
+    def where_taken(self, inputs: Vars, branch: int, gradient: Variable) -> Variable:
+        """``gradient`` if that branch is taken, else zeros: a derivative there may be infinite."""
+        raise NotImplementedError(f"{type(self).__name__}.where_taken")
+
     # -- many calls at once -------------------------------------------------------------------
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -133,6 +142,15 @@ class Op:
         axes of the outputs mean the same. The entries have the static sizes of a single call. The
         default leaves the batch to a loop (:func:`symdnn.ops.control.batching.batch_graph`);
         :mod:`symdnn.ops.core.lanes` has helpers for overriding it.
+        """
+        return None
+
+    @property
+    def random_state(self) -> int | None:
+        """The input that is the state of a generator which it advances; None for all other ops.
+
+        The output of the state's type is the next state. Calls with one state draw one after the
+        other.
         """
         return None
 

@@ -8,8 +8,8 @@ from symdnn.autodiff import Lop as Lop
 from symdnn.autodiff import Rop as Rop
 from symdnn.autodiff import grad as grad
 from symdnn.autodiff import verify_grad as verify_grad
-from symdnn.autodiff_scan import hessian as hessian
-from symdnn.autodiff_scan import jacobian as jacobian
+from symdnn.autodiff_rows import hessian as hessian
+from symdnn.autodiff_rows import jacobian as jacobian
 from symdnn.tensor import extra_ops as extra_ops
 from symdnn.tensor import fft as fft
 from symdnn.tensor import linalg as linalg

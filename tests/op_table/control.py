@@ -59,6 +59,14 @@ CASES = [
         grad=False,
     ),
     OpCase(
+        "grad_where",
+        (G.GradWhere,),
+        lambda x, m: G.GradWhere()(x, m),
+        (normal(3, 2), lambda rng: rng.random(3) > 0.5),
+        lambda x, m: x,
+        grad=False,
+    ),
+    OpCase(
         "opaque", (G.Opaque,), lambda x: G.Opaque()(x), (normal(2, 3),), lambda x: x, grad2=True
     ),
     OpCase(

@@ -96,6 +96,10 @@ INCREMENTS = [
              lambda x, y: exp(x) + inc_subtensor(x.zeros_like()[1], y),
              lambda x, y: inc_subtensor(exp(x)[1], y),
              lambda x, y: exp(x) + inc_subtensor(x[1], y), gone=(Add,)),
+    RuleCase("increments_of_one_part", TWO,
+             lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[1:], x[1:]),
+             lambda x, y: inc_subtensor(x.zeros_like()[1:], y[1:] + x[1:]),
+             lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[:-1], x[1:])),
 ]  # fmt: skip
 
 JOINS = [

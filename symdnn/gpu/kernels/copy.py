@@ -31,6 +31,7 @@ from symdnn.ops.core.gradient_control import (
     DisconnectedGrad,
     GradClip,
     GradScale,
+    GradWhere,
     UndefinedGrad,
     ZeroGrad,
 )
@@ -191,7 +192,7 @@ KERNELS: tuple[Row, ...] = (
     (
         (
             After, Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip,
-            GradScale, MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor,
+            GradScale, GradWhere, MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor,
             UndefinedGrad, ZeroGrad,
         ),
         (CopyKernel(),),

@@ -59,6 +59,10 @@ class Attention(MultiOp):
         """Whether it drops probabilities."""
         return "state" in self.how.extras
 
+    @property
+    def random_state(self) -> int | None:
+        return 3 + self.how.extras.index("state") if self.draws else None
+
     def infer(self, *types: TensorType) -> tuple[Type, ...]:
         batch, heads, queries, _ = self.how.check(self, types)
         out = TensorType(types[0].dtype, (batch, heads, queries, types[2].shape[3]))

@@ -4,36 +4,53 @@ A lane is one call of the batch. :func:`batch_graph` walks from the outputs to t
 differ between lanes, and calls :meth:`~symdnn.graph.op.Op.batch` of each op that depends on them.
 Nodes that are equal for all lanes are kept and computed once. An op without a batching rule runs in
 a loop over the lanes: a :class:`~symdnn.ops.control.scan.Scan`, whose name is ``batch of`` the op.
+
+While a user's function is vectorised (:func:`~symdnn.ops.core.lanes.vectorizing`), random draws
+are those that the user asked for, and what would give each lane a size of its own is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
-from symdnn.errors import ShapeMismatch
+import numpy as np
+
+from symdnn.errors import DataDependentShape, OptionError, ShapeMismatch
+from symdnn.graph.branch_gradients import Branch, Branches
 from symdnn.graph.dims import Dim
-from symdnn.graph.op import Axes, Batched
+from symdnn.graph.inner import InnerGraphOp
+from symdnn.graph.op import Batched, Op
+from symdnn.graph.operators import operator
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.control.from_graph import OpFromGraph
+from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.control.scan import Scan
-from symdnn.ops.control.scan_parts import Built, Parts
-from symdnn.ops.core.lanes import lanes_of, spread
-from symdnn.ops.core.shape import specify_type
+from symdnn.ops.control.scan_parts import Parts, State
+from symdnn.ops.core.gradient_control import GradWhere
+from symdnn.ops.core.lanes import Vectorizing, lanes_of, spread, vectorizing
+from symdnn.ops.core.shape import ShapeI, specify_type
+from symdnn.ops.elemwise import Elemwise
 
-__all__ = ["Operand", "batch_call", "batch_graph", "batch_node", "batch_scan"]
+__all__ = ["Operand", "batch_graph", "batch_node", "is_drawing"]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """The batched form of a variable: with a first dimension of lanes, or equal for all."""
+    """The batched form of a variable: with a first dimension of lanes, or equal for all.
+
+    With ``lengths`` the entries of the lanes have first dimensions of these sizes; ``value`` has
+    the largest, and its elements after an entry's end mean nothing. ``last`` is the last element of
+    each entry, where a loop has it.
+    """
 
     value: Variable
     stacked: bool
+    lengths: Variable | None = None
+    last: Variable | None = None
 
     @property
     def ndim(self) -> int:
@@ -60,12 +77,50 @@ def batch_graph(outputs: Sequence[Variable], known: Known) -> list[Operand]:
     lanes of a loop have results of different shapes (as ``nonzero`` may).
     """
     found = _of_one_length(known)
-    for node in toposort(outputs, blockers=known):
+    states: dict[Variable, Operand] = {}
+    nodes = toposort(outputs, blockers=known)
+    branches = Branches(nodes, set(outputs))
+    for node in nodes:
         operands = [found.get(v) or Operand(v, False) for v in node.inputs]
         with inherit(node.origin, node.hints, node.written):
-            results = batch_node(node, operands) or _looped(node, operands, found)
+            try:
+                operands = _in_branch(node, operands, branches.of(node), found)
+                results = batch_node(node, operands) or _looped(node, found, states)
+            except (DataDependentShape, OptionError) as error:
+                error.add_note(f"{node} was made here:\n{node.origin.text()}")
+                raise
         found.update(zip(node.outputs, results, strict=True))
     return [found.get(v) or Operand(v, False) for v in outputs]
+
+
+def _in_branch(
+    node: Apply, operands: list[Operand], branches: Iterable[Branch], found: Known
+) -> list[Operand]:
+    """Operands of a node that serves branches which are taken in some lanes.
+
+    In the others they get no gradients: the choice gives them 0, but a derivative may be infinite.
+    """
+    mask: Variable | None = None
+    for choice, number in branches:
+        condition = found.get(choice.inputs[0])
+        if condition is not None and condition.stacked:
+            holds = operator("neq")(condition.value, np.zeros((), condition.value.type.numpy))
+            taken = operator("invert")(holds) if number else holds
+            mask = taken if mask is None else operator("and_")(mask, taken)
+    if mask is None or not any(o.stacked for o in operands):
+        return operands
+    lanes = lanes_of([mask], [0])
+    return [_masked(node, o, mask, lanes) for o in operands]
+
+
+def _masked(node: Apply, o: Operand, mask: Variable, lanes: Dim) -> Operand:
+    real = isinstance(o.value.type, TensorType) and o.value.type.is_differentiable
+    if not real or o.lengths is not None or isinstance(o.value, Constant):
+        return o
+    if not o.stacked and not isinstance(node.op, Elemwise):
+        return o  # a stack of it would be large, and only infinite operands make it NaN
+    whole = o.value if o.stacked else spread(o.value, lanes)
+    return Operand(GradWhere()(whole, mask), True)
 
 
 def _of_one_length(known: Known) -> dict[Variable, Operand]:
@@ -82,21 +137,55 @@ def _of_one_length(known: Known) -> dict[Variable, Operand]:
 
 def batch_node(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """The batched outputs of ``node`` by its op's rule; None if it needs a loop."""
-    values = [o.value for o in operands]
-    if not any(o.stacked for o in operands):
+    if any(o.lengths is not None for o in operands):
+        return _of_ragged(node, operands)
+    how = vectorizing()
+    values, differs = [o.value for o in operands], any(o.stacked for o in operands)
+    own = how is not None and (differs or how.covers(node.written))
+    draws = own and is_drawing(node.op)
+    if draws and how is not None and how.randomness == "error":
+        raise OptionError(
+            f"{node.op} draws random numbers inside of a vectorised function, with "
+            "randomness='error'. Pass randomness='different' (each lane draws its own numbers) or "
+            "randomness='same' (all lanes share them)"
+        )
+    own_draws = draws and how is not None and how.randomness == "different"
+    if not differs and not own_draws:
         same = all(a is b for a, b in zip(values, node.inputs, strict=True))
         return [Operand(v, False) for v in (node if same else node.clone_with(values)).outputs]
-    answer = node.op.batch(values, [0 if o.stacked else None for o in operands])
+    if draws and not own_draws and node.op.random_state is not None:
+        return _same_draws(node, operands)
+    found = _by_rule(node, operands)
+    if found is None and how is not None:
+        _check_sizes(node, operands)
+    return found
+
+
+def _by_rule(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    values, axes = [o.value for o in operands], [0 if o.stacked else None for o in operands]
+    if isinstance(node.op, Scan):
+        from symdnn.ops.control.batching_inner import batch_loop  # it walks over graphs as well
+
+        made = batch_loop(node.op, values, axes)
+    else:
+        made = _as_operands(node.op.batch(values, axes))
+    if made is None:
+        return None
+    pairs = list(zip(node.outputs, made, strict=True))
+    if any(getattr(v.type, "dtype", "") != getattr(o.value.type, "dtype", "") for v, o in pairs):
+        return None  # the flags have changed since the node was made, and give another dtype
+    return [
+        _as_known(o, (*[None] * o.stacked, *v.type.shape))
+        if isinstance(v.type, TensorType) and o.lengths is None
+        else o
+        for v, o in pairs
+    ]
+
+
+def _as_operands(answer: Batched) -> list[Operand] | None:
     if answer is None:
         return None
-    pairs = list(zip(node.outputs, *answer, strict=True))
-    if any(getattr(v.type, "dtype", "") != getattr(x.type, "dtype", "") for v, x, _ in pairs):
-        return None  # the flags have changed since the node was made, and give another dtype
-    made = [(v, Operand(x, a is not None)) for v, x, a in pairs]
-    return [
-        _as_known(o, (*[None] * o.stacked, *v.type.shape)) if isinstance(v.type, TensorType) else o
-        for v, o in made
-    ]
+    return [Operand(v, a is not None) for v, a in zip(*answer, strict=True)]
 
 
 def _as_known(o: Operand, static: Sequence[int | None]) -> Operand:
@@ -106,202 +195,192 @@ def _as_known(o: Operand, static: Sequence[int | None]) -> Operand:
     return Operand(specify_type(o.value, wanted), o.stacked)
 
 
+# -- what each lane has of its own ----------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def is_drawing(op: Op) -> bool:
+    """Whether the op, or one in its inner graph, draws random numbers."""
+    if op.random_state is not None:
+        return True
+    return isinstance(op, InnerGraphOp) and any(is_drawing(n.op) for n in op.inner.nodes)
+
+
+def _same_draws(node: Apply, operands: Sequence[Operand]) -> list[Operand]:
+    """Results of a draw whose lanes have the same numbers; its next state is that of one lane."""
+    at = node.op.random_state
+    assert at is not None
+    state, given = operands[at], list(operands)
+    if state.stacked:
+        return _by_rule(node, operands) or _looped(node, dict(zip(node.inputs, operands)), {})
+    lanes = lanes_of([o.value for o in given], [0 if o.stacked else None for o in given])
+    given[at] = Operand(spread(state.value, lanes), True)
+    found = _by_rule(node, given) or _looped(node, dict(zip(node.inputs, given)), {})
+    for k, v in enumerate(node.outputs):
+        if v.type == node.inputs[at].type:  # without lanes the state is as it was
+            ends = operator("join")(0, found[k].value, state.value.dimshuffle("x", 0))
+            found[k] = Operand(ends[0], False)
+    return found
+
+
+def _check_sizes(node: Apply, operands: Sequence[Operand]) -> None:
+    """Refuse what gives each lane a size of its own; the bounds of a slice may differ in vain."""
+    host = {i for i in node.op.host_inputs if operands[i].stacked}
+    if host and not isinstance(node.op, Subtensor | IncSubtensor):
+        names = ", ".join(str(node.inputs[i]) for i in sorted(host))
+        raise DataDependentShape(
+            f"{node.op}: a size depends on {names}, which differs between the lanes of a "
+            "vectorised function. Compute it from values that are equal for all lanes (in_axes "
+            "None), or take the largest size and mask"
+        )
+    if _has_size_of_data(node):
+        raise DataDependentShape(
+            f"{node.op}: the size of its result depends on values that differ between the lanes of "
+            "a vectorised function. Use a mask (T.switch) in place of indices, or call it outside"
+        )
+
+
+def _has_size_of_data(node: Apply) -> bool:
+    op = node.op
+    if type(op).shapes is Op.shapes or isinstance(op, InnerGraphOp):
+        return False
+    types = [v.type for v in node.inputs]
+    if not all(isinstance(t, TensorType) for t in types):
+        return False
+    with inherit(node.origin, node.hints):
+        sizes = [
+            tuple(n if n is not None else operator("shape_i")(v, i) for i, n in enumerate(t.shape))
+            for v, t in zip(node.inputs, types)
+        ]
+        host = {i: operator("cast")(node.inputs[i], "int64") for i in op.host_inputs}
+        return op.shapes(types, sizes, host) is None
+
+
+def _of_ragged(node: Apply, operands: Sequence[Operand]) -> list[Operand]:
+    """The few ops that read an operand whose lanes differ in length: its size, and its end."""
+    x = operands[0]
+    lengths = x.lengths
+    rest = operands[1:]
+    if lengths is not None and not any(o.stacked for o in rest):
+        if isinstance(node.op, ShapeI) and not rest:
+            axis = node.op.axis
+            size = lengths if axis == 0 else operator("shape_i")(x.value, axis + 1)
+            return [Operand(size, axis == 0)]
+        if isinstance(node.op, Subtensor):
+            found = _part_of_ragged(node.op, x, lengths, [o.value for o in rest])
+            if found is not None:
+                return [found]
+    raise DataDependentShape(
+        f"{node.op}: the lanes of {node.inputs[0]} end after different numbers of steps, so it has "
+        "a size of its own in each lane of a vectorised function. Use its last entry, y[-1], or "
+        "y[-1] of a sum that the loop carries"
+    )
+
+
+def _part_of_ragged(
+    op: Subtensor, x: Operand, lengths: Variable, bounds: Sequence[Variable]
+) -> Operand | None:
+    first, *rest = op.index
+    full = (None, None, None)
+    if first == "?" or (isinstance(first, tuple) and "?" in first):
+        return None
+    if isinstance(first, int) and first < 0:
+        if first == -1 and x.last is not None:
+            entry = x.last
+        else:
+            lanes = operator("arange")(operator("shape_i")(x.value, 0))
+            entry = operator("getitem")(x.value, (lanes, lengths + first))
+        return Operand(Subtensor((full, *rest))(entry, *bounds) if rest else entry, True)
+    if isinstance(first, tuple) and (first[0] or 0) >= 0 and first[1:] in ((None, None), (None, 1)):
+        left = operator("maximum")(lengths - (first[0] or 0), 0)
+        whole = all(e == full for e in rest)  # a loop does one step at least
+        last = x.last if whole and (first[0] or 0) <= 1 else None
+        return Operand(Subtensor((full, first, *rest))(x.value, *bounds), True, left, last)
+    return None
+
+
 # -- in a loop ------------------------------------------------------------------------------------
 
 
-def _looped(node: Apply, operands: Sequence[Operand], found: Known) -> list[Operand]:
+def _looped(node: Apply, found: Known, states: dict[Variable, Operand]) -> list[Operand]:
     """The node in a loop over the lanes.
 
     Opaque values, such as the reserve of a recurrent network, belong to two kernels: a loop can
     neither collect nor read them. So a loop that reads one contains the node that makes it, and the
     operand here is never read.
+
+    Where lanes share one state of a generator, a lane draws after the lanes before it. ``states``
+    gets the state that each of them began with, for other ops that read the same state to draw the
+    same again (a gradient).
     """
     makers = {node}
+    own = vectorizing() is None
+    operands = [_of_lane(v, found, {} if own else states) for v in node.inputs]
     given = dict(zip(node.inputs, operands, strict=True))
     while opaque := [(v, v.owner) for v in given if isinstance(v.type, OpaqueType) and v.owner]:
         for v, maker in opaque:
             del given[v]
             makers.add(maker)
-            given |= {u: found.get(u) or Operand(u, False) for u in maker.inputs}
+            given |= {u: _of_lane(u, found, {} if own else states) for u in maker.inputs}
     body = [n for n in toposort(node.outputs, given) if n in makers]
     inside: dict[Variable, Variable] = {v: v for v in given if isinstance(v, Constant)}
     inside |= {v: Variable(v.type, v.name) for v in given if v not in inside}
     for n in body:
         copy = n.clone_with([inside[v] for v in n.inputs])
         inside |= zip(n.outputs, copy.outputs, strict=True)
-    collected = [v for v in node.outputs if isinstance(v.type, TensorType)]
+    return _run_loop(node, given, inside, _carried(node, given, vectorizing()), states)
+
+
+def _of_lane(v: Variable, found: Known, states: Known) -> Operand:
+    return states.get(v) or found.get(v) or Operand(v, False)
+
+
+def _carried(
+    node: Apply, given: Known, how: Vectorizing | None
+) -> tuple[Variable, Variable] | None:
+    """The state of a generator that the lanes share, and the next one; None if there is none."""
+    at = node.op.random_state
+    if how is None or at is None or given[node.inputs[at]].stacked:
+        return None
+    state = node.inputs[at]
+    return state, next(v for v in reversed(node.outputs) if v.type == state.type)
+
+
+def _run_loop(
+    node: Apply,
+    given: Known,
+    inside: Known | Mapping[Variable, Variable],
+    carried: tuple[Variable, Variable] | None,
+    states: dict[Variable, Operand],
+) -> list[Operand]:
+    within: Mapping[Variable, Variable] = inside  # type: ignore[assignment]
+    drawn = carried or ()
+    collected = [v for v in node.outputs if isinstance(v.type, TensorType) and v not in drawn]
     stacked = [o.value for o in given.values() if o.stacked]
     parts = Parts(
         lanes_of(stacked, [0] * len(stacked)),
-        sequences=[(inside[v], o.value) for v, o in given.items() if o.stacked],
+        sequences=[(within[v], o.value) for v, o in given.items() if o.stacked],
         others=[
-            (inside[v], o.value)
+            (within[v], o.value)
             for v, o in given.items()
-            if not o.stacked and not isinstance(v, Constant)
+            if not o.stacked and not isinstance(v, Constant) and v not in drawn
         ],
-        collected=[inside[v] for v in collected],
+        collected=[within[v] for v in collected],
         name=f"batch of {type(node.op).__name__}",
     )
-    results = dict(zip(collected, parts.build().collected, strict=True))
-    return [Operand(results.get(v, v), True) for v in node.outputs]
-
-
-# -- ops with a graph inside ----------------------------------------------------------------------
-
-
-def _with_lanes(v: Variable, lanes: Dim) -> Variable:
-    """A new variable for ``v`` in each lane."""
-    length = lanes if isinstance(lanes, int) else None
-    return Variable(v.type.with_shape((length, *v.type.shape)), v.name)
-
-
-def _stack(o: Operand, lanes: Dim) -> Variable:
-    return o.value if o.stacked else spread(o.value, lanes)
-
-
-def _swapped(v: Variable) -> Variable:
-    """Exchange the dimensions of lanes and of steps."""
-    return v.dimshuffle(1, 0, *range(2, v.type.ndim))
-
-
-def batch_scan(op: Scan, inputs: Sequence[Variable], axes: Axes) -> Batched:
-    """:meth:`Op.batch` of a loop: one loop whose steps compute all lanes.
-
-    None if the lanes differ in their number of steps or in the condition that ends the loop.
-    """
-    given = op.split(axes)
-    if given.steps is not None:
-        return None
-    lanes = lanes_of(inputs, axes)
-    parts = Parts.of(op, inputs)
-    states = [a is not None for a in given.initials]
-    fixed = [v for (v, _), a in zip(parts.sequences, given.sequences) if a is not None]
-    fixed += [v for (v, _), a in zip(parts.others, given.others) if a is not None]
-    while True:  # a state that depends on a stacked value is stacked, and others may depend on it
-        own = [v for s, wide in zip(parts.states, states) if wide for v in s.inside]
-        inside = {v: _with_lanes(v, lanes) for v in (*fixed, *own)}
-        known = {v: Operand(x, True) for v, x in inside.items()}
-        results = batch_graph(parts.inner_outputs(), known)
-        more = [w or r.stacked for w, r in zip(states, results)]
-        if more == states:
-            break
-        states = more
-    if op.until and results[-1].stacked:
-        return None
-    within = lanes_of(list(inside.values()), [0] * len(inside))
-    parts.sequences = [
-        (inside.get(v, v), _swapped(x) if v in inside else x) for v, x in parts.sequences
+    if carried is None:
+        built = parts.build()
+        results = dict(zip(collected, built.collected, strict=True))
+        return [Operand(results.get(v, v), True) for v in node.outputs]
+    state, new = carried
+    start = given[state].value.dimshuffle("x", 0)
+    parts.states = [State((-1,), [within[state]], start, within[new], False)]
+    parts.collected.append(within[state])
+    built = parts.build()
+    *own, begun = built.collected
+    results = dict(zip(collected, own, strict=True))
+    states[state] = Operand(begun, True)
+    return [
+        Operand(built.last[0], False) if v is new else Operand(results.get(v, v), True)
+        for v in node.outputs
     ]
-    parts.others = [(inside.get(v, v), x) for v, x in parts.others]
-    for s, wide, a, r in zip(parts.states, states, given.initials, results):
-        s.inside = [inside.get(v, v) for v in s.inside]
-        s.initial = (
-            _swapped(_stack(Operand(s.initial, a is not None), lanes)) if wide else s.initial
-        )
-        s.next = _stack(r, within) if wide else r.value
-    collected = results[len(states) : len(states) + op.collected]
-    parts.collected = [r.value for r in collected]
-    parts.condition = results[-1].value if op.until else None
-    return _results(op, parts.build(), states, [r.stacked for r in collected])
-
-
-def _results(op: Scan, built: Built, states: Sequence[bool], collected: Sequence[bool]) -> Batched:
-    """Outputs in the op's order, with the lanes as first dimension."""
-    out: list[tuple[Variable, bool]] = []
-    for c, history, last, wide in zip(op.states, built.histories, built.last, states):
-        if history is not None and c.history:
-            out.append((_swapped(history) if wide else history, wide))
-        out.append((last, wide))
-    out += [(_swapped(v) if w else v, w) for v, w in zip(built.collected, collected)]
-    out += [(built.steps, False)] if op.until else []
-    return [v for v, _ in out], [0 if w else None for _, w in out]
-
-
-def batch_call(op: OpFromGraph, inputs: Sequence[Variable], axes: Axes) -> Batched:
-    """:meth:`Op.batch` of an op from a graph: an op from the batched graph.
-
-    Gradients that the user defined are applied in each lane.
-    """
-    lanes = lanes_of(inputs, axes)
-    inside, results = op.inner.open()
-    own = [_with_lanes(v, lanes) if a is not None else v for v, a in zip(inside, axes)]
-    known = {v: Operand(w, True) for v, w in zip(inside, own) if w is not v}
-    found = batch_graph(results, known)
-    outs = tuple(0 if o.stacked else None for o in found)
-    words: dict[str, Any] = {}
-    if op.overrides[:2] != ("default", "default"):
-        words["lop_overrides"] = _Lop(op, tuple(axes), outs)
-    if op.overrides[2] != "default":
-        words["rop_overrides"] = _Rop(op, tuple(axes), outs)
-    made = OpFromGraph(own, [o.value for o in found], op.inline, name=op.name, **words)
-    return made.make_node(*inputs).outputs, outs
-
-
-@dataclass(frozen=True)
-class _Lop:
-    """The gradient of a batched ``op``: in each lane, summed for operands that all lanes share."""
-
-    op: OpFromGraph
-    axes: tuple[int | None, ...]
-    outs: tuple[int | None, ...]
-
-    def __call__(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable | None],
-    ) -> list[Variable | None]:
-        kinds = self.op.inner.input_types, self.op.inner.output_types, self.op.inner.output_types
-        alone = [[Variable(t) for t in types] for types in kinds]
-        given = zip((inputs, outputs, cotangents), (self.axes, self.outs, self.outs), strict=True)
-        known = _operands(alone, given)
-        grads = self.op.vjp(*alone)
-        found = iter(batch_graph([g for g in grads if g is not None], known))
-        return [
-            None if g is None else self._total(next(found), i, inputs) for i, g in enumerate(grads)
-        ]
-
-    def _total(self, o: Operand, i: int, inputs: Any) -> Variable:
-        if self.axes[i] is not None:
-            return _stack(o, lanes_of(inputs, self.axes))
-        if o.stacked:
-            return o.value.sum(axis=0, dtype=o.value.type.dtype)
-        return o.value
-
-
-@dataclass(frozen=True)
-class _Rop:
-    """The tangents of a batched ``op``, in each lane."""
-
-    op: OpFromGraph
-    axes: tuple[int | None, ...]
-    outs: tuple[int | None, ...]
-
-    def __call__(
-        self, inputs: Sequence[Variable], tangents: Sequence[Variable | None]
-    ) -> list[Variable | None]:
-        types = self.op.inner.input_types
-        alone = [[Variable(t) for t in types] for _ in range(2)]
-        used = [v if t is not None else None for v, t in zip(alone[1], tangents)]
-        given = zip((inputs, tangents), (self.axes, self.axes), strict=True)
-        known = _operands(alone, given)
-        found = self.op.jvp(alone[0], [], used) or []
-        results = iter(batch_graph([t for t in found if t is not None], known))
-        lanes = lanes_of(inputs, self.axes)
-        return [
-            None
-            if t is None
-            else _stack(next(results), lanes)
-            if a is not None
-            else next(results).value
-            for t, a in zip(found, self.outs, strict=True)
-        ]
-
-
-def _operands(alone: Sequence[Sequence[Variable]], given: Any) -> dict[Variable, Operand]:
-    return {
-        v: Operand(x, a is not None)
-        for own, (values, axes) in zip(alone, given, strict=True)
-        for v, x, a in zip(own, values, axes, strict=True)
-        if x is not None
-    }

@@ -13,7 +13,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
-from symdnn.ops.core.lanes import lanes_of, stacked
+from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
 from symdnn.ops.core.python_numbers import settled
 
 __all__ = ["IfElse", "ifelse"]
@@ -70,6 +70,14 @@ class IfElse(MultiOp):
             grads[1 + i], grads[1 + self.count + i] = a, b
         return grads
 
+    @property
+    def branches(self) -> Sequence[Sequence[int]]:
+        return range(1, 1 + self.count), range(1 + self.count, 1 + 2 * self.count)
+
+    def where_taken(self, inputs: Vars, branch: int, gradient: Variable) -> Variable:
+        both = [gradient, operator("zeros_like")(gradient)]
+        return IfElse(1).make_node(inputs[0], *(both if branch == 0 else both[::-1])).outputs[0]
+
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         both = zip(tangents[1 : 1 + self.count], tangents[1 + self.count :], strict=True)
         used = [i for i, pair in enumerate(both) if any(t is not None for t in pair)]
@@ -85,19 +93,24 @@ class IfElse(MultiOp):
         return found
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        condition, lanes = inputs[0], lanes_of(inputs, axes)
+        condition = inputs[0]
         yes, no = inputs[1 : 1 + self.count], inputs[1 + self.count :]
         own = list(zip(axes[1 : 1 + self.count], axes[1 + self.count :], strict=True))
-        differs = [axes[0] is not None or pair != (None, None) for pair in own]
+        if axes[0] is not None:
+            holds = operator("neq")(condition, constant(0, dtype=condition.type.dtype))
+            both = [
+                [same_for_all(v) if pair[k] is None else v for v, pair in zip(branch, own)]
+                for k, branch in enumerate((yes, no))
+            ]
+            chosen = [_chosen(holds, a, b) for a, b in zip(*both, strict=True)]
+            return chosen, [0] * self.count
+        lanes = lanes_of(inputs, axes)
         wide = [
-            [stacked(v, pair[k], lanes) if d else v for v, pair, d in zip(branch, own, differs)]
-            for k, branch in enumerate((yes, no))
+            [v if pair == (None, None) else stacked(v, pair[k], lanes) for v, pair in zip(vs, own)]
+            for k, vs in enumerate((yes, no))
         ]
-        found = [0 if d else None for d in differs]
-        if axes[0] is None:
-            return self.make_node(condition, *wide[0], *wide[1]).outputs, found
-        holds = operator("neq")(condition, constant(0, dtype=condition.type.dtype))
-        return [_chosen(holds, a, b) for a, b in zip(*wide, strict=True)], found
+        found = [None if pair == (None, None) else 0 for pair in own]
+        return self.make_node(condition, *wide[0], *wide[1]).outputs, found
 
 
 def _chosen(holds: Variable, a: Variable, b: Variable) -> Variable:

@@ -172,7 +172,9 @@ class OpFromGraph(InnerGraphOp):
         return f"{self.name or 'OpFromGraph'}{{inline={self.inline}}}"
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        from symdnn.ops.control.batching import batch_call  # it loops, and a loop may hold this op
+        from symdnn.ops.control.batching_inner import (
+            batch_call,
+        )  # it loops, and a loop may hold this op
 
         return batch_call(self, inputs, axes)
 

@@ -240,9 +240,12 @@ class Scan(InnerGraphOp):
         return f"Scan{{{label}{self.sequences} sequences, {len(self.states)} states}}"
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        from symdnn.ops.control.batching import batch_scan  # it builds a Scan, as the gradient does
+        from symdnn.ops.control.batching_inner import batch_loop  # it builds a Scan, too
 
-        return batch_scan(self, inputs, axes)
+        made = batch_loop(self, inputs, axes)
+        if made is None or any(o.lengths is not None for o in made):
+            return None
+        return [o.value for o in made], [0 if o.stacked else None for o in made]
 
 
 def _entry(op: Scan, t: TensorType, what: str) -> TensorType:

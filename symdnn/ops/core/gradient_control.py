@@ -12,15 +12,18 @@ import numpy as np
 from symdnn.errors import AssertionFailed, InputError, NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.lanes import on_lanes
 
 __all__ = [
     "Assert",
     "DisconnectedGrad",
     "GradClip",
     "GradScale",
+    "GradWhere",
     "Opaque",
     "Print",
     "UndefinedGrad",
@@ -116,6 +119,28 @@ class GradClip(Identity):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         raise NonDifferentiable("grad_clip has no forward mode (Rop); use grad")
+
+
+@dataclass(frozen=True)
+class GradWhere(Identity):
+    """``x`` of (x, mask) whose gradient is 0, also in place of NaN, where the bool mask is false.
+
+    The mask has the first dimensions of ``x``.
+    """
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        x, mask = inputs
+        if mask.dtype != "bool" or mask.ndim > x.ndim:
+            raise TypeMismatch(self, "a bool mask of the first dimensions of x", [x, mask])
+        return x
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        g, mask = cotangents[0], inputs[1]
+        wide = mask.dimshuffle(*range(mask.type.ndim), *["x"] * (g.type.ndim - mask.type.ndim))
+        return [operator("switch")(wide, g, np.zeros((), g.type.numpy)), None]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(self, inputs, axes)
 
 
 @dataclass(frozen=True)

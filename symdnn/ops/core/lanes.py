@@ -5,19 +5,59 @@ A lane is one call of the batch. A stacked operand has an entry for each lane al
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from symdnn.graph.dims import Dim
 from symdnn.graph.op import Axes, Batched, Op, Vars
 from symdnn.graph.operators import operator
+from symdnn.graph.origin import Written
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
 
 __all__ = [
-    "fold", "lanes_of", "on_folded", "on_lanes", "same_for_all", "sizes_of", "spread", "stacked",
-    "unfold",
+    "Vectorizing", "fold", "lanes_of", "on_folded", "on_lanes", "same_for_all", "sizes_of",
+    "spread", "stacked", "unfold", "vectorizing", "vectorizing_by",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Vectorizing:
+    """What a user who vectorises a function has said, for the ops that it meets.
+
+    ``randomness`` is ``"error"``, ``"different"`` or ``"same"``. Draws written before ``since`` are
+    not of the function: they are one draw for all lanes unless they depend on the lane. (None: none
+    are of the function.)
+    """
+
+    lanes: Dim
+    randomness: str
+    since: Written | None = ()
+
+    def covers(self, written: Written) -> bool:
+        """Whether a node of this number belongs to the function."""
+        return self.since is not None and written >= self.since
+
+
+_vectorizing: ContextVar[Vectorizing | None] = ContextVar("vectorizing", default=None)
+
+
+def vectorizing() -> Vectorizing | None:
+    """What holds while a user's function is vectorised; None elsewhere."""
+    return _vectorizing.get()
+
+
+@contextmanager
+def vectorizing_by(how: Vectorizing | None) -> Iterator[None]:
+    """A block in which graphs are batched by ``how``."""
+    token = _vectorizing.set(how)
+    try:
+        yield
+    finally:
+        _vectorizing.reset(token)
 
 
 def sizes_of(x: Variable) -> list[Dim]:
@@ -26,8 +66,14 @@ def sizes_of(x: Variable) -> list[Dim]:
 
 
 def lanes_of(inputs: Vars, axes: Axes) -> Dim:
-    """The number of lanes: an int if a type has it, else an integer scalar."""
+    """The number of lanes: an int if a type has it, else an integer scalar.
+
+    A draw of which no input is stacked may be asked for numbers of each lane: then it is that of
+    :func:`vectorizing`.
+    """
     found = [v for v, a in zip(inputs, axes, strict=True) if a is not None]
+    if not found and (how := vectorizing()) is not None:
+        return how.lanes
     tensors = [v for v in found if isinstance(v.type, TensorType)]
     known = [v.type.shape[0] for v in tensors if v.type.shape[0] is not None]
     return known[0] if known else operator("shape_i")(tensors[0], 0)

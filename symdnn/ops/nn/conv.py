@@ -19,6 +19,7 @@ import numpy as np
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, SizeT, known, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
 from symdnn.graph.traverse import parameter_name
@@ -205,18 +206,28 @@ class _ConvFamily(Op):
         return [terms[0] if len(terms) == 1 else terms[0] + terms[1]]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        """Lanes become more images or more output channels; if both operands have lanes, groups."""
+        """Lanes become more images or more output channels; if both operands have lanes, groups.
+
+        If their number is not known, it is a product of windows (:mod:`.conv_lanes`).
+        """
         dims, lanes = inputs[2:], lanes_of(inputs, axes)
         if any(a is not None for a in axes[2:]):
             return None
         if axes[0] is None or axes[1] is None:
             return [self._one_differs(inputs, int(axes[0] is None), lanes)], [0]
         if not isinstance(lanes, int) or lanes == 0:
-            return None  # the number of groups must be known when the graph is built
+            dtype = inputs[0].type.dtype
+            wide = "float32" if is_narrow_float(dtype) else dtype  # sums of more than 16 bits
+            given = [operator("cast")(v, wide) for v in inputs[:2]]
+            return [operator("cast")(self.of_lanes([*given, *dims]), dtype)], [0]
         a, b, out = self.lane_groups
         op = replace(self, groups=lanes * self.groups)
         y = op(fold(inputs[0], a), fold(inputs[1], b), *dims)
         return [unfold(y, out, lanes, sizes_of(y)[out] // lanes)], [0]
+
+    def of_lanes(self, inputs: Vars) -> Variable:
+        """The op on stacked operands."""
+        raise NotImplementedError(f"{type(self).__name__}.of_lanes")
 
     def _one_differs(self, inputs: Vars, which: int, lanes: Dim) -> Variable:
         at, whole, out, out_whole = self.lane_places[which]
@@ -246,6 +257,11 @@ class Conv(_ConvFamily):
 
     lane_places: ClassVar[Any] = ((0, False, 0, False), (0, True, 1, True))
     lane_groups: ClassVar[Any] = (1, 0, 1)
+
+    def of_lanes(self, inputs: Vars) -> Variable:
+        from symdnn.ops.nn.conv_lanes import conv_of_lanes  # it is built of windows, by this module
+
+        return conv_of_lanes(self, inputs[0], inputs[1])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, w", types)
@@ -291,6 +307,13 @@ class ConvGradInput(_ConvFamily):
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(2, 2 + self.ndim))
+
+    def of_lanes(self, inputs: Vars) -> Variable:
+        from symdnn.ops.nn.conv_lanes import (
+            grad_input_of_lanes,
+        )  # it is built of windows, by this module
+
+        return grad_input_of_lanes(self, inputs[0], inputs[1], inputs[2:])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("w, dy", types)
@@ -339,6 +362,13 @@ class ConvGradWeight(_ConvFamily):
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(2, 2 + self.ndim))
+
+    def of_lanes(self, inputs: Vars) -> Variable:
+        from symdnn.ops.nn.conv_lanes import (
+            grad_weight_of_lanes,
+        )  # it is built of windows, by this module
+
+        return grad_weight_of_lanes(self, inputs[0], inputs[1], inputs[2:])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, dy", types)

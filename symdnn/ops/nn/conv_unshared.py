@@ -24,7 +24,7 @@ from symdnn.ops.linalg.einsum import einsum
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.nn.conv_words import border_padding, static_ints, with_sizes
 
-__all__ = ["unshared_conv", "unshared_grad_inputs", "unshared_grad_weights"]
+__all__ = ["unshared_conv", "unshared_grad_inputs", "unshared_grad_weights", "windows_of"]
 
 
 class Options:
@@ -59,21 +59,7 @@ class Options:
 
     def build(self, x: Variable, w: Variable) -> Variable:
         """The convolution of images with filters of one dtype."""
-        kernel = dims_of(w)[-self.ndim :]
-        sides = zip(self.padding, kernel, self.dilation)
-        windows = pad(x, [(0, 0), (0, 0), *(resolved_padding(m, k, d) for m, k, d in sides)])
-        for i, k in enumerate(kernel):
-            windows = self._cut(windows, i, k)
-        return self._product(windows, w)
-
-    def _cut(self, x: Variable, i: int, kernel: Any) -> Variable:
-        """Windows of spatial dimension ``i``, which becomes two: position and offset."""
-        axis = 2 + 2 * i
-        step, apart = self.stride[i], self.dilation[i]
-        count = (dims_of(x)[axis] - (kernel - 1) * apart - 1) // step + 1
-        offsets = arange(kernel)[::-1] if self.flip else arange(kernel)
-        where = (arange(count) * step).dimshuffle(0, "x") + (offsets * apart).dimshuffle("x", 0)
-        return take(x, where, axis=axis)
+        return self._product(windows_of(self, x, dims_of(w)[-self.ndim :]), w)
 
     def _product(self, windows: Variable, w: Variable) -> Variable:
         """Sum over channels and offsets, group by group."""
@@ -86,6 +72,22 @@ class Options:
         pairs = "".join(p + k for p, k in zip(places, offsets))
         y = einsum(f"ngc{pairs},go{places}c{offsets}->ngo{places}", apart, wide)
         return y.reshape((n, out, *dims_of(y)[3:]), ndim=self.ndim + 2)
+
+
+def windows_of(options: Any, x: Variable, kernel: Sequence[Any]) -> Variable:
+    """The windows of images: each spatial dimension becomes two, position and offset.
+
+    ``options`` has the padding, stride, dilation and flip of a convolution.
+    """
+    sides = zip(options.padding, kernel, options.dilation)
+    x = pad(x, [(0, 0), (0, 0), *(resolved_padding(m, k, d) for m, k, d in sides)])
+    for i, k in enumerate(kernel):
+        axis, step, apart = 2 + 2 * i, options.stride[i], options.dilation[i]
+        count = (dims_of(x)[axis] - (k - 1) * apart - 1) // step + 1
+        offsets = arange(k)[::-1] if options.flip else arange(k)
+        where = (arange(count) * step).dimshuffle(0, "x") + (offsets * apart).dimshuffle("x", 0)
+        x = take(x, where, axis=axis)
+    return x
 
 
 def _one_dtype(*values: Variable) -> list[Variable]:

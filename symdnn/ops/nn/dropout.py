@@ -50,6 +50,7 @@ class Dropout(MultiOp):
     """
 
     folds: ClassVar[bool] = False
+    random_state: ClassVar[int] = 0
 
     shared: tuple[int, ...] = ()
     scale: bool = True

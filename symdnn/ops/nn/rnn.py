@@ -155,6 +155,10 @@ class RNNForward(RNNOp):
         """Whether a random state is read and advanced."""
         return self.dropout > 0 and self.num_layers > 1
 
+    @property
+    def random_state(self) -> int | None:
+        return 3 + len(self.optional()) if self.random else None
+
     def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         given = self.take(inputs, *["state"] * self.random)
         self.check_types(given)

@@ -81,6 +81,7 @@ class RandomOp(MultiOp):
 
     abstract: ClassVar[bool] = True
     folds: ClassVar[bool] = False
+    random_state: ClassVar[int] = 0
     #: The number of parameters between the state and the dimensions.
     parameters: ClassVar[int] = 0
     dtype: str

@@ -275,6 +275,22 @@ def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
     return None
 
 
+@node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS, admits=reads(IncSubtensor))
+def increments_of_one_part(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(inc_subtensor(zeros[i], a)[i], b) -> inc_subtensor(zeros[i], a + b)``."""
+    x, b, *bounds = node.inputs
+    op: Any = node.op
+    if not made_by(x, IncSubtensor) or not context.only_user(x) or op.set_instead_of_inc:
+        return None
+    zeros, a, *others = node_of(x).inputs
+    if node_of(x).op != op or others != bounds or not is_zero(zeros):
+        return None
+    if a.type.dtype != b.type.dtype or a.type.ndim != b.type.ndim:
+        return None
+    out: Variable = op(zeros, Add()(a, b), *bounds)
+    return out
+
+
 @node_rewrite(Subtensor, phase=PHASE, tags=TAGS, admits=reads(*CUMULATIVE))
 def flipped_scan_of_flipped(node: Apply, context: Context) -> Variable | None:
     """A scan of a flipped array, flipped back, runs from the other end."""
@@ -303,4 +319,5 @@ RULES = [
     increment_of_everything,
     read_what_was_set,
     add_to_increment_of_zeros,
+    increments_of_one_part,
 ]

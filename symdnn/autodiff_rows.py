@@ -1,4 +1,8 @@
-"""Jacobians and Hessians: one gradient per row, in a scan over the rows."""
+"""Jacobians and Hessians: one gradient for a row, batched over all rows.
+
+The gradient of one row is an expression of its cotangent, a unit vector. The matrix of all unit
+vectors in its place gives all rows by the batching rules of the ops, without a loop.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.autodiff import grad
+from symdnn.autodiff_flat import is_discrete
 from symdnn.errors import NdimMismatch
-from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.control.scan_builder import scan
+from symdnn.ops.array.create import eye
+from symdnn.ops.control.batching import Operand, batch_graph
+from symdnn.ops.core.lanes import spread
 from symdnn.ops.core.shape import shape_i
 
 __all__ = ["hessian", "hessian_vector_product", "jacobian"]
@@ -34,10 +40,10 @@ def jacobian(
         )
     targets = [wrt] if isinstance(wrt, Variable) else list(wrt)
 
-    def row(cost: Variable) -> list[Variable]:
-        return grad(cost, targets, consider_constant, disconnected_inputs)  # type: ignore[no-any-return]
-
-    found = row(expression) if expression.type.ndim == 0 else _rows(expression, row, "jacobian")
+    if expression.type.ndim == 0:
+        found = grad(expression, targets, consider_constant, disconnected_inputs)
+    else:
+        found = _rows(expression, targets, consider_constant, disconnected_inputs)
     return _like(wrt, found)
 
 
@@ -63,12 +69,8 @@ def hessian(
                 "hessian", "vectors in wrt", v.type, "Flatten it and reshape it back"
             )
         slope = grad(cost, v, consider_constant, disconnected_inputs)
-
-        def row(entry: Variable, v: Variable = v) -> list[Variable]:
-            # A constant slope is legal: its derivative is zero.
-            return grad(entry, [v], consider_constant, "ignore")  # type: ignore[no-any-return]
-
-        found += _rows(slope, row, "hessian")
+        # A constant slope is legal: its derivative is zero.
+        found += _rows(slope, [v], consider_constant, "ignore")
     return _like(wrt, found)
 
 
@@ -93,11 +95,21 @@ def hessian_vector_product(
     return _like(wrt, grad(along, targets, [*(consider_constant or ()), *directions], "ignore"))
 
 
-def _rows(vector: Variable, row: Any, name: str) -> list[Variable]:
-    """The results of ``row`` for each entry of ``vector``, stacked."""
-    numbers = operator("arange")(shape_i(vector, 0))
-    collected, _ = scan(lambda i: row(vector[i]), numbers, name=name, return_list=True)
-    return list(collected)
+def _rows(
+    vector: Variable, targets: Sequence[Any], constants: Any, disconnected: str
+) -> list[Variable]:
+    """The gradients of each entry of ``vector``, stacked."""
+    size = vector.type.shape[0] or shape_i(vector, 0)
+    if is_discrete(vector):  # its derivatives are zero
+        flat = grad(vector.sum(), targets, constants, disconnected)
+        return [spread(g, size) for g in flat]
+    unit = vector.type("unit")
+    slopes = grad(
+        None, targets, constants, disconnected, add_names=False, known_grads={vector: unit}
+    )
+    units = eye(size, dtype=vector.type.dtype)
+    rows = batch_graph(slopes, {unit: Operand(units, True)})
+    return [o.value if o.stacked else spread(o.value, size) for o in rows]
 
 
 def _like(wrt: object, found: Sequence[Variable]) -> Any:

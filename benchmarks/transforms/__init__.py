@@ -1,0 +1,1 @@
+"""Transformations of programs, timed beside PyTorch and JAX."""

@@ -1,0 +1,67 @@
+"""Writes of one element to each row of zeros, as a comparison: gradients of ``x[i, labels[i]]``.
+
+Filling with zeros and scattering into them are two passes; a comparison with the labels is one, and
+it is fused with what reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.operators import operator
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, InBounds
+from symdnn.ops.array.create import ARange
+from symdnn.ops.array.slices import FULL
+from symdnn.rewriting.facts import is_zero, made_by, node_of, number
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+
+@node_rewrite(AdvancedIncSubtensor, phase="lower", tags=("indexing",))
+def one_per_row(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(zeros[arange(n), i], y) -> switch(eq(i, arange(columns)), y, 0)``.
+
+    The indices are checked as before; negative ones count from the end.
+    """
+    op: Any = node.op
+    x, y, *rest = node.inputs
+    if len(rest) != 2 or op.index[:2] != ("a", "a") or any(e != FULL for e in op.index[2:]):
+        return None
+    rows, labels = rest
+    flat = rows.type.ndim == 1 and not labels.type.broadcastable[0]
+    fits = y.type.broadcastable[1:] == x.type.broadcastable[2:]
+    if not (flat and fits and is_zero(x) and _counts_rows(rows, x, context)):
+        return None
+    size = context.shapes.dims(x)[1]
+    place = labels if op.in_bounds else InBounds()(labels, size)
+    place = place.dimshuffle(0, "x")
+    columns = operator("arange")(size).dimshuffle("x", 0)
+    hot = operator("eq")(place, columns)
+    if not labels.type.dtype.startswith("u"):  # beside it, so that they are fused
+        hot = operator("or_")(hot, operator("eq")(place + size, columns))
+    wide = ["x"] * (x.type.ndim - 2)
+    value = y.dimshuffle(0, "x", *range(1, y.type.ndim))
+    zero = np.zeros((), x.type.numpy)
+    out: Variable = operator("switch")(hot.dimshuffle(0, 1, *wide), value, zero)
+    return out if out.type.dtype == x.type.dtype else None
+
+
+def _counts_rows(rows: Variable, x: Variable, context: Context) -> bool:
+    """Whether ``rows`` are the numbers of all rows of ``x`` in order."""
+    count = x.type.shape[0]
+    if isinstance(rows, Constant):
+        return count == rows.data.size and bool((rows.data == np.arange(rows.data.size)).all())
+    if not made_by(rows, ARange):
+        return False
+    start, stop, step = node_of(rows).inputs
+    if number(start) != 0 or number(step) != 1:
+        return False
+    size: Any = context.shapes.dims(x)[0]
+    return size is stop or (count is not None and number(stop) == count)
+
+
+RULES = (one_per_row,)

@@ -1,0 +1,71 @@
+"""Writes of one element to each row of zeros: they are comparisons, near misses, values, errors."""
+
+import numpy as np
+import pytest
+
+import symdnn.tensor as T
+from symdnn.compile.function import function
+from symdnn.errors import IndexOutOfRange
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from symdnn.vectorize import vmap
+
+RNG = np.random.default_rng(2)
+X, AT = RNG.standard_normal((5, 4)), np.array([3, 0, -1, 2, -4])
+
+
+def writes(f):
+    return sum(isinstance(n.op, AdvancedIncSubtensor) for n in f.fgraph.toposort())
+
+
+def compiled(build, *values):
+    x, i = T.dmatrix("x"), T.lvector("i")
+    f = function([x, i], build(x, i))
+    return f, f(*values)
+
+
+def test_the_gradient_of_an_element_of_each_row():
+    def build(x, i):
+        return T.grad((x[T.arange(x.shape[0]), i] ** 2).sum(), x)
+
+    f, got = compiled(build, X, AT)
+    want = np.zeros_like(X)
+    want[np.arange(5), AT] = 2 * X[np.arange(5), AT]
+    np.testing.assert_array_equal(got, want)
+    assert writes(f) == 0
+    with pytest.raises(IndexOutOfRange, match="index 4 is out of range"):
+        f(X, np.full(5, 4))
+    assert f(X[:0], AT[:0]).shape == (0, 4)
+
+
+def test_the_gradient_of_an_element_of_each_example():
+    x, i = T.dtensor3("x"), T.lvector("i")
+    grads = vmap(lambda v, k: T.grad((v[k] ** 2).sum(), v))(x, i)
+    f = function([x, i], grads)
+    values = RNG.standard_normal((5, 4, 3))
+    want = np.zeros_like(values)
+    want[np.arange(5), AT] = 2 * values[np.arange(5), AT]
+    np.testing.assert_array_equal(f(values, AT), want)
+    assert writes(f) == 0
+
+
+@pytest.mark.parametrize("which", ["rows in another order", "fewer rows", "no zeros"])
+def test_other_writes_stay(which):
+    def build(x, i):
+        n = x.shape[0]
+        zeros = T.zeros_like(x)
+        if which == "rows in another order":
+            return T.inc_subtensor(zeros[T.arange(n)[::-1], i], x[:, 0])
+        if which == "fewer rows":
+            return T.inc_subtensor(zeros[T.arange(n - 1), i[1:]], x[1:, 0])
+        return T.inc_subtensor(x[T.arange(n), i], x[:, 0])
+
+    f, got = compiled(build, X, AT)
+    want = np.zeros_like(X) if which != "no zeros" else X.copy()
+    if which == "rows in another order":
+        want[np.arange(5)[::-1], AT] = X[:, 0]
+    elif which == "fewer rows":
+        want[np.arange(4), AT[1:]] = X[1:, 0]
+    else:
+        want[np.arange(5), AT] += X[:, 0]
+    np.testing.assert_array_equal(got, want)
+    assert writes(f) == 1
