@@ -9,7 +9,7 @@ Write an expression, differentiate it, compile it, call it::
     f = symdnn.function([x], symdnn.grad((x**2).sum(), x))
 """
 
-from symdnn import gradient, printing, rewrites, tensor, tuning
+from symdnn import control, gradient, printing, rewrites, tensor, tuning
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
 from symdnn.compile.call.arguments import In, Out
 from symdnn.compile.dlpack import as_dlpack, from_dlpack
@@ -26,6 +26,7 @@ from symdnn.graph.names.dim import Dim
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.traverse import clone
+from symdnn.graph.values.tree import register_tree
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.loss_scale import LossScale
 from symdnn.ops.control.checkpoint import checkpoint
@@ -35,6 +36,9 @@ from symdnn.ops.control.scan_builder import foldl, foldr, map, reduce, scan, unt
 from symdnn.ops.control.scan_checkpoints import scan_checkpoints
 from symdnn.printing import dprint, pp
 from symdnn.saving import load, save, saved_op
+from symdnn.transforms.custom import custom_gradient
+from symdnn.transforms.derivatives import hvp, jvp, linearize, value_and_grad, vjp
+from symdnn.transforms.jit import jit
 from symdnn.vectorize import vectorize_graph, vmap
 
 __version__ = "0.1.0"
@@ -42,9 +46,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
     "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
-    "as_dlpack", "checkpoint", "clone", "config", "dprint", "evaluate", "foldl", "foldr",
-    "from_dlpack", "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "load", "map",
-    "pp", "printing", "reduce", "rewrites", "save", "saved_op", "scan", "scan_checkpoints",
-    "shared", "subgraph_grad", "tensor", "tuning", "until", "vectorize_graph", "verify_grad",
-    "vmap",
+    "as_dlpack", "checkpoint", "clone", "config", "control", "custom_gradient", "dprint",
+    "evaluate", "foldl", "foldr", "from_dlpack", "function", "grad", "gradient", "hessian", "hvp",
+    "ifelse", "jacobian", "jit", "jvp", "linearize", "load", "map", "pp", "printing", "reduce",
+    "register_tree", "rewrites", "save", "saved_op", "scan", "scan_checkpoints", "shared",
+    "subgraph_grad", "tensor", "tuning", "until", "value_and_grad", "vectorize_graph",
+    "verify_grad", "vjp", "vmap",
 ]  # fmt: skip

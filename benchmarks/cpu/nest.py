@@ -34,7 +34,7 @@ from benchmarks.gpu.device import commit
 
 __all__ = [
     "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "pytensor",
-    "rows", "symdnn", "torch",
+    "symdnn", "torch",
 ]  # fmt: skip
 
 
@@ -163,7 +163,7 @@ class _Side:
 
 def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float]) -> None:
     """Answer orders: the version; prepare a row and say the calls of a window; run so many."""
-    rows = {nest.name: nest for nest in nests}
+    found = {nest.name: nest for nest in nests}
     call: Callable[[], Any] = list
     for line in sys.stdin:
         order, answer = json.loads(line), None

@@ -38,6 +38,7 @@ from symdnn.errors import InputError, OptionError, UnusedInputError
 from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
+from symdnn.graph.tracing import untraced
 from symdnn.graph.variable import Shared, Variable
 from symdnn.libraries.cudnn.rules import demanded
 from symdnn.libraries.words import check_required
@@ -90,30 +91,23 @@ def function(
     states = {d.variable: s for d in declared if (s := d.state()) is not None}
     chosen = get_mode(mode)
 
-    with gc_pause.paused(), config.change_flags(compute_test_value="off"):
+    with gc_pause.paused(), untraced(), config.change_flags(compute_test_value="off"):
         target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
         results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)
         _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input, forms)
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])
-        fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow)
+        fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow or o.stay)
         fgraph.updates = {len(results) + i: s for i, (s, _) in enumerate(pairs)}
         stages = _compile(fgraph, chosen, target, byte_size("memory_budget", memory_budget))
 
     label = name or "function"
-    borrow = tuple(o.borrow for o in wanted)
+    borrow, stay = tuple(o.borrow for o in wanted), tuple(o.stay for o in wanted)
     updated = tuple(s for s, _ in pairs)
     sources = (*results, *(new for _, new in pairs))
     signature = FunctionSignature(
-        label,
-        tuple(declared),
-        states,
-        structure,
-        updated,
-        allow_input_downcast,
-        borrow,
-        sources,
-        forms,
-    )
+        label, tuple(declared), states, structure, updated, allow_input_downcast, borrow, sources,
+        forms, stay,
+    )  # fmt: skip
     return Function(signature, stages, FunctionProfile.of(profile, label, stages.rewrites))
 
 

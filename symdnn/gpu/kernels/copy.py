@@ -192,8 +192,8 @@ KERNELS: tuple[Row, ...] = (
     (
         (
             After, Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip,
-            GradScale, GradWhere, MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor,
-            UndefinedGrad, ZeroGrad,
+            GradScale, GradWhere, MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType,
+            Subtensor, UndefinedGrad, ZeroGrad,
         ),
         (CopyKernel(),),
     ),

@@ -6,7 +6,7 @@ import pytest
 import symdnn
 from symdnn.autodiff import Rop, grad, verify_grad
 from symdnn.autodiff_rows import jacobian
-from symdnn.errors import IndexOutOfRange, NonDifferentiable, ShapeMismatch, TypeMismatch
+from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.storage import Storage
