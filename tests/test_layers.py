@@ -22,6 +22,7 @@ ROOT = Path(symdnn.__file__).parent
 # folder directly under symdnn/ must be given a place here.
 LAYERS = [
     {"flags", "errors", "config", "detect", "disk"},
+    {"world"},
     {"graph"},
     {"ops"},
     {"rewriting"},
@@ -48,7 +49,7 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
-        {"control", "fourier", "matrix", "nn", "sparse"}, {"attention"}, {"lowered"}, {"nest"},
+        {"collective", "control", "fourier", "matrix", "nn", "sparse"}, {"attention"}, {"lowered"}, {"nest"},
         {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
@@ -95,6 +96,7 @@ FOR_CHECKERS = {"typing_extensions"}
 # Named here: only there. Others: in no more than one folder.
 ONE_FOLDER = {
     "pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "nvmath": "gpu", "llvmlite": "cpu",
+    "mpi4py": "world", "nccl": "gpu",
 }  # fmt: skip
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
 
