@@ -59,7 +59,7 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise", "fourier", "sparse"}, {"nest"}, {"onednn", "reduce"},
+        {"collective", "elementwise", "fourier", "sparse"}, {"nest"}, {"onednn", "reduce"},
         {"conv", "gemm", "lapack"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],

@@ -27,7 +27,7 @@ from symdnn.opt.canonicalize import (
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
 from symdnn.opt.fuse import fuse, loss_rules, norm_rules, row_rules, transfer, views
 from symdnn.opt.layout import absorb_nhwc_views, layout
-from symdnn.opt.lower import checked_updates, sparse, write_out
+from symdnn.opt.lower import checked_updates, collectives, sparse, write_out
 from symdnn.opt.lower import matrix_rules as matrix_lowering
 from symdnn.opt.precision import amp
 from symdnn.opt.scan import scan_push, scan_rules
@@ -75,6 +75,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *write_out.RULES,
     *checked_updates.RULES,
     *sparse.RULES,
+    *collectives.RULES,
     *amp.RULES,
     *layout.RULES,
     *absorb_nhwc_views.RULES,

@@ -31,11 +31,14 @@ class Pending:
     def test(self) -> bool:
         """Whether it is done; lets the engine make progress."""
         if not self._is_done and self._done():
-            self._is_done = True
-            if self._finish is not None:
-                self._finish()
-            self._done, self._finish = _always, None  # the operands are free
+            self._is_done, self._done = True, _always  # the operands are free
         return self._is_done
+
+    def finish(self) -> None:
+        """Write the results; once, after it is done."""
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
 
 
 def _always() -> bool:
@@ -109,6 +112,7 @@ class Communicator(ABC):
     def wait(self, pending: Pending) -> None:
         """Return when a transfer is done."""
         self.watch.wait(pending, self.group)
+        pending.finish()
 
     def told(self, kind: str, arrays: Arrays) -> str:
         """The next transfer in words, as errors have it."""

@@ -39,8 +39,10 @@ from symdnn.graph.place import HOST
 from symdnn.graph.traverse import substituted
 from symdnn.graph.values.structured import Form
 from symdnn.graph.variable import Shared, Variable
+from symdnn.ops.collective.overlapped import has_collectives
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.transfer import GpuFromHost
+from symdnn.world import process
 
 __all__ = ["Function", "FunctionSignature", "Structure"]
 
@@ -124,6 +126,7 @@ class Function:
         plain = not (self._copied or self._watched or self._guarded) and profile is None
         self._fast: Calls | None = fast_calls(self) if plain else None
         self._attempt = None if self._fast is None else self._fast.attempt
+        self._collective = has_collectives(stages.fgraph.apply_nodes)
         self._one = signature.structure == Structure("one")
         self._forms = signature.forms
         self._profiled_ids: list[int] = []  # of the plans whose kernels the profile knows
@@ -145,13 +148,18 @@ class Function:
     def __call__(self, *given: Any, **kwargs: Any) -> Any:
         """Run the function. Shared variables change only if all of it succeeds."""
         args: Sequence[Any] = given
-        if self._forms is not None:
-            args, kwargs = self._forms.flat(args, kwargs)
-        if self._attempt is not None and not kwargs:
-            found = self._attempt(self, args)
-            if found is not None:
-                return found[0] if self._one else self.signature.structure.pack(found)
-        return self.signature.structure.pack(self.run(args, kwargs))
+        try:
+            if self._forms is not None:
+                args, kwargs = self._forms.flat(args, kwargs)
+            if self._attempt is not None and not kwargs:
+                found = self._attempt(self, args)
+                if found is not None:
+                    return found[0] if self._one else self.signature.structure.pack(found)
+            return self.signature.structure.pack(self.run(args, kwargs))
+        except BaseException as error:
+            if self._collective:  # other ranks wait for this one
+                process.current().fail(error)
+            raise
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The outputs as a list, by the full path of a call."""
