@@ -33,6 +33,7 @@ LAYERS = [
     {"tuning"},
     {"cpu", "gpu"},
     {"compile"},
+    {"distributed"},
     {"tensor", "nn", "io", "printing", "saving", "serving", "sparse", "gradient",
      "loss_scale", "rewrites", "distributions"},
     {"__init__"},

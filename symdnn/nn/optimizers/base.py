@@ -16,6 +16,12 @@ import numpy as np
 
 from symdnn.autodiff import grad
 from symdnn.compile.shared import shared
+from symdnn.distributed.gradients import (
+    DataParallel,
+    agreement,
+    broadcast_values,
+    mean_statistic,
+)
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Scalar
@@ -90,6 +96,7 @@ class Common(TypedDict, total=False):
     accumulate: int
     name: str
     disconnected_inputs: str
+    distributed: bool | DataParallel
 
 
 #: The new value of a parameter.
@@ -205,7 +212,13 @@ def build(
     _check(run.name, options, common)
     check_options(run.name, options)
     named = flat_parameters(run.name, params, options, common)
-    found, raw = connected(run.name, named, _gradients(run.name, loss, named, common), common)
+    parallel = DataParallel.of(common.get("distributed"))
+    grads_of = parallel.weighted(loss) if parallel and loss is not None else loss
+    found, raw = connected(run.name, named, _gradients(run.name, grads_of, named, common), common)
+    statistics = state_updates(loss) if loss is not None else []
+    if parallel is not None:
+        raw = parallel.averaged(raw, [p.variable for p in found])
+        statistics = [(v, mean_statistic(new, parallel)) for v, new in statistics]
     micro = _MicroSteps(run, int(common.get("accumulate", 1)))
     grads = _clipped(micro.totals(found, raw), common)
     pairs: list[tuple[Shared, Variable]] = []
@@ -213,7 +226,10 @@ def build(
         v = parameter.variable
         pairs.append((v, cast(rule(Step(run, parameter, g)), v.type.dtype)))
     pairs = micro.guarded([*pairs, *run.news.items()])
-    pairs += state_updates(loss) if loss is not None else []
+    pairs += statistics
+    if parallel is not None and parallel.ranks.size > 1:
+        broadcast_values([p.variable for p in named] + [v for v, _ in statistics], parallel.group)
+        pairs += agreement(parallel.ranks)
     unused = {p.variable for p in named} - {p.variable for p in found}
     scale = common.get("loss_scale")
     if scale is None:

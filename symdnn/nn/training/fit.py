@@ -39,6 +39,10 @@ and calls them. Its options:
 ``amp``, ``loss_scale``, ``mode``
     mixed precision, ``"bf16"`` or ``"fp16"`` (the flag ``amp`` while the functions are compiled;
     fp16 comes with a :class:`symdnn.LossScale`), and the mode to compile with.
+``distributed``
+    True, or a :class:`symdnn.distributed.DataParallel`: the processes that a launcher started train
+    together, each on its part of every batch. Measures are those of all samples, rank 0 writes the
+    files, and a checkpoint may be resumed on another number of ranks.
 ``prefetch``
     how many batches a thread makes ahead, and brings to the GPU; 0: none.
 """
@@ -48,10 +52,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from symdnn.distributed.gradients import DataParallel
 from symdnn.errors import InputError
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.loss_scale import LossScale
 from symdnn.nn import optim
@@ -64,6 +71,7 @@ from symdnn.nn.training.interrupts import Interrupts
 from symdnn.nn.training.loggers import TensorBoardLog, csv_log
 from symdnn.nn.training.metrics import as_metrics
 from symdnn.nn.training.prefetch import prefetch as run_ahead
+from symdnn.nn.training.ranks import Ranks
 from symdnn.nn.training.run import Run, Settings, measured
 from symdnn.nn.training.steps import (
     Problem,
@@ -92,7 +100,7 @@ def fit(
     resume: bool = False, csv: PathLike | None = None, tensorboard: PathLike | None = None,
     callbacks: Sequence[Callback] = (), on_step: Sequence[Callback] = (), amp: str | None = None,
     loss_scale: LossScale | None = None, prefetch: int = 0, progress: bool | None = None,
-    mode: Any = None,
+    distributed: Any = None, mode: Any = None,
 ) -> History:  # fmt: skip
     """Train ``net`` until ``epochs`` epochs are done; returns what was measured.
 
@@ -112,7 +120,14 @@ def fit(
                          metrics={"accuracy": nn.metrics.accuracy()})
     """
     optimiser = _optimiser(optimiser)
-    problem = _problem(net, criterion, data, metrics, targets, inputs, mode)
+    problem, ranks = _problem(net, criterion, data, metrics, targets, inputs, mode), None
+    parallel = DataParallel.of(distributed)
+    if parallel is not None and parallel.ranks.size > 1:
+        ranks = Ranks(parallel.ranks)
+        samples = TensorType("float64", ())("samples")
+        problem = replace(problem, parallel=replace(parallel, samples=samples))
+        if not ranks.is_main:
+            csv, tensorboard, progress = None, None, False
     _check_numbers(lr, average, patience, min_delta, prefetch, [*callbacks, *on_step])
     logs: list[Any] = [csv_log(csv)] if csv is not None else []
     logs += [TensorBoardLog(tensorboard)] if tensorboard is not None else []
@@ -129,8 +144,12 @@ def fit(
         problem, optimiser, net if params is None else params, with_rate=lr is not None, amp=amp,
         loss_scale=loss_scale, average=average,
     )  # fmt: skip
-    run = Run(problem, steps, settings, data)
-    if resume and settings.checkpoint is not None and settings.checkpoint.exists():
+    run = Run(problem, steps, settings, data, ranks)
+    there = resume and settings.checkpoint is not None and settings.checkpoint.exists()
+    if ranks is not None:
+        ranks.begin(run.variables())
+        there = ranks.check_checkpoint(there)
+    if there:
         run.load()
     try:
         _train(run, prefetch, progress)
