@@ -84,7 +84,8 @@ class World:
         if self.store is None or group.size == 1:
             return [json.loads(json.dumps(value))]
         count = self._gathers[name, group.ranks] = self._gathers.get((name, group.ranks), 0) + 1
-        full, limit = f"{name} number {count} of {group}", float(config.distributed.timeout)
+        limit = float(config.distributed.timeout)
+        full = f"{name} number {count} of {group} with ranks {list(group.ranks)}"
         found = self.store.gather(full, json.dumps(value), group.ranks, limit)
         return [json.loads(v) for v in found]
 

@@ -147,7 +147,7 @@ def fit(
     run = Run(problem, steps, settings, data, ranks)
     there = resume and settings.checkpoint is not None and settings.checkpoint.exists()
     if ranks is not None:
-        ranks.begin(run.variables())
+        ranks.begin(run.variables(), data)
         there = ranks.check_checkpoint(there)
     if there:
         run.load()

@@ -55,8 +55,11 @@ class Ranks:
             arrays, count = self.part(as_list(batch))
             yield [*arrays, np.float64(count)]
 
-    def begin(self, variables: Mapping[str, Mapping[str, Shared]]) -> None:
-        """Give all ranks the first one's values; random streams have the rank's own numbers."""
+    def begin(self, variables: Mapping[str, Mapping[str, Shared]], data: Any) -> None:
+        """Give all ranks the first one's values, and its seed of the order of the data; random
+        streams have the rank's own numbers."""
+        if hasattr(data, "state_dict") and hasattr(data, "load_state_dict"):
+            data.load_state_dict(self.agreed("the order of the data", data.state_dict())[0])
         broadcast_values([v for named in variables.values() for v in named.values()], self.group)
         random_by_rank(variables["random"].values())
 
