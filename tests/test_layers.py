@@ -38,7 +38,7 @@ LAYERS = [
      "loss_scale", "rewrites", "distributions"},
     {"__init__"},
     {
-        "compat", "cli", "algos_cli", "cache_cli", "serve_cli", "tune_cli", "doctor", "demo",
+        "compat", "cli", "algos_cli", "cache_cli", "launch_cli", "serve_cli", "tune_cli", "doctor", "demo",
         "__main__",
     },
 ]  # fmt: skip

@@ -31,6 +31,7 @@ class Launched:
 #: The launcher's name, and its variables of rank, size, rank and size on the machine. The first
 #: launcher that is there counts: the later ones may be around it.
 _VARIABLES = (
+    ("symdnn launch", "SYMDNN_RANK", "SYMDNN_SIZE", "SYMDNN_LOCAL_RANK", "SYMDNN_LOCAL_SIZE"),
     ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     (
         "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
