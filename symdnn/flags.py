@@ -195,25 +195,9 @@ _FASTEST: dict[str, Value] = {
 }
 
 _DISTRIBUTED = [
-    Flag(
-        "distributed.timeout",
-        "float",
-        600.0,
-        "Seconds that a rank waits for others in a collective before it ends with an error.",
-        minimum=0,
-    ),
-    Flag(
-        "distributed.bucket_bytes",
-        "bytes",
-        25 << 20,
-        "Bytes of gradients that data parallel training reduces together.",
-        minimum=1,
-    ),
-    _choice(
-        "distributed.reduce_dtype",
-        "gradient float32 bfloat16",
-        "The dtype in which gradients are averaged over ranks; gradient: their own.",
-    ),
+    Flag("distributed.timeout", "float", 600.0, "Seconds that a rank waits for others.", minimum=0),
+    Flag("distributed.bucket_bytes", "bytes", 25 << 20, "Bytes of gradients averaged at once."),
+    _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
 ]
 
 _GENERAL = [

@@ -38,8 +38,8 @@ LAYERS = [
      "loss_scale", "rewrites", "distributions"},
     {"__init__"},
     {
-        "compat", "cli", "algos_cli", "cache_cli", "launch_cli", "serve_cli", "tune_cli", "doctor", "demo",
-        "__main__",
+        "compat", "cli", "algos_cli", "cache_cli", "launch_cli", "serve_cli", "tune_cli", "doctor",
+        "demo", "__main__",
     },
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -50,8 +50,8 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
-        {"collective", "control", "fourier", "matrix", "nn", "sparse"}, {"attention"}, {"lowered"}, {"nest"},
-        {"numpy_names", "vendor"},
+        {"collective", "control", "fourier", "matrix", "nn", "sparse"}, {"attention"}, {"lowered"},
+        {"nest"}, {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
     "opt": [
@@ -67,7 +67,7 @@ ROOMS = {
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
         {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
-        {"conv", "fft", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
+        {"conv", "fft", "nccl", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"plan"}, {"execute", "report"}, {"nanguard"},

@@ -45,8 +45,7 @@ for step in range(5):
         train(values, targets)
     except Exception as error:
         unchanged = np.array_equal(before, w.get_value())
-        print(
-            f"RANK {dist.rank()} {type(error).__name__}: {error} UNCHANGED={unchanged}", flush=True
-        )
+        text = f"{type(error).__name__}: {error} UNCHANGED={unchanged}"
+        print(f"RANK {dist.rank()} {text}", flush=True)
         raise
 print(f"RANK {dist.rank()} DONE", flush=True)

@@ -12,12 +12,13 @@ import traceback
 import symdnn.distributed as dist
 
 
-def main(out, modules):
+def main(out, only, modules):
     dist.init()
     errors, values = {}, {}
     for module in modules:
         found = importlib.import_module(f"tests.distributed.{module}")
-        for name in [n for n in vars(found) if n.startswith("check_")]:
+        names = [n for n in vars(found) if n.startswith("check_")]
+        for name in [n for n in names if n in only.split(",") or not only]:
             try:
                 values[name] = getattr(found, name)()
                 dist.barrier()
@@ -32,4 +33,4 @@ def main(out, modules):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
