@@ -95,8 +95,10 @@ def _place(rank: int, status: str) -> str:
 class Communicator(ABC):
     """The ranks of a group, one of which this process is: number ``index`` of ``size``.
 
-    Arrays may have any strides. A method returns when its transfer has been started; the outputs
-    may be read, and the inputs written, after :meth:`wait`.
+    Arrays may have any strides. A method returns when its transfer has been started. Inputs have
+    been read, or copied, then (of other calls than :meth:`all_reduce` and :meth:`send`: after
+    :meth:`wait`); outputs are written by :meth:`wait`, so that the list ``outs`` of
+    :meth:`all_reduce` may be filled before it.
     """
 
     def __init__(self, group: Group, index: int, watch: Watch) -> None:
@@ -163,9 +165,13 @@ class Solo(Communicator):
 
     def all_reduce(self, xs: Arrays, outs: Arrays, op: str) -> Pending:
         """Copies."""
-        for x, out in zip(xs, outs, strict=True):
-            np.copyto(out, x)
-        return Pending(_always)
+        kept = [x.copy() for x in xs]
+
+        def finish() -> None:
+            for x, out in zip(kept, outs, strict=True):
+                np.copyto(out, x)
+
+        return Pending(_always, finish)
 
     def reduce(self, x: Array, out: Array, op: str, root: int) -> Pending:
         """A copy."""

@@ -120,4 +120,4 @@ def lanes_second(op: Op, x: Variable) -> Variable:
     """``op``, which works along the first axis, on each lane of a stacked ``x``."""
     axes = [1, 0, *range(2, x.type.ndim)]
     moved = operator("dimshuffle")(x, axes)
-    return operator("dimshuffle")(op.make_node(moved).outputs[0], axes)  # type: ignore[no-any-return]
+    return operator("dimshuffle")(op.make_node(moved).outputs[0], axes)

@@ -13,6 +13,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable, constant
 from symdnn.ops.collective.base import Collective, at_least_1d, lanes_second
 from symdnn.ops.collective.reductions import part_of
 from symdnn.ops.core.shape import dims_of
@@ -110,6 +111,11 @@ class Permute(Collective):
         return self.make_node(*inputs).outputs, list(axes)
 
 
+def no_elements(like: Variable) -> Variable:
+    """A token that nothing has made, of the dtype of ``like``."""
+    return constant(np.zeros(0, like.type.numpy))
+
+
 @dataclass(frozen=True)
 class PointToPoint(Collective):
     """Base of a send and a receipt: ``peer`` is a number of the group."""
@@ -174,7 +180,8 @@ class Recv(PointToPoint):
             raise TypeMismatch(self, "a token: a vector of the dtype that comes", token)
         return TensorType(token.dtype, self.static)
 
-    def reference(self, token: Array, *dims: Array) -> Any:
+    def reference(self, *inputs: Array) -> Any:
+        token, *dims = inputs
         comm = process.current().communicator(self.group)
         out = np.empty(tuple(int(d) for d in dims), token.dtype)
         comm.wait(self.launch(comm, [token], [out]))
@@ -192,5 +199,6 @@ class Recv(PointToPoint):
         return comm.recv(outputs[0], self.peer, self.tag)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        token: Any = Send(self.group, self.peer, self.tag)(cotangents[0], inputs[0])
+        # Not after the token: what has sent it need not run for the gradient.
+        token: Any = Send(self.group, self.peer, self.tag)(cotangents[0], no_elements(inputs[0]))
         return [token, *[None] * len(self.static)]

@@ -160,7 +160,7 @@ class AllGather(Collective):
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         first, *rest = shapes[0]
-        return [(first * self.group.size, *rest)]  # type: ignore[list-item]
+        return [(first * self.group.size, *rest)]
 
     def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
         return [[np.concatenate([x for (x,) in values])] for _ in values]
