@@ -44,11 +44,12 @@ from symdnn.ops.collective.functions import (
     reduce_scatter,
     send,
 )
+from symdnn.ops.collective.replicated import replicated
 from symdnn.world.group import Group
 
 __all__ = [
     "DataParallel", "Group", "Mesh", "all_gather", "all_reduce", "all_to_all", "average_gradients",
     "barrier", "broadcast", "broadcast_values", "data_parallel", "finalize", "init", "is_main",
     "local_rank", "local_size", "new_group", "permute", "random_by_rank", "rank", "recv", "reduce",
-    "reduce_scatter", "send", "simulate", "size",
+    "reduce_scatter", "replicated", "send", "simulate", "size",
 ]  # fmt: skip

@@ -120,14 +120,10 @@ def fit(
                          metrics={"accuracy": nn.metrics.accuracy()})
     """
     optimiser = _optimiser(optimiser)
-    problem, ranks = _problem(net, criterion, data, metrics, targets, inputs, mode), None
-    parallel = DataParallel.of(distributed)
-    if parallel is not None and parallel.ranks.size > 1:
-        ranks = Ranks(parallel.ranks)
-        samples = TensorType("float64", ())("samples")
-        problem = replace(problem, parallel=replace(parallel, samples=samples))
-        if not ranks.is_main:
-            csv, tensorboard, progress = None, None, False
+    problem = _problem(net, criterion, data, metrics, targets, inputs, mode)
+    problem, ranks = _on_ranks(problem, DataParallel.of(distributed))
+    if ranks is not None and not ranks.is_main:
+        csv, tensorboard, progress = None, None, False
     _check_numbers(lr, average, patience, min_delta, prefetch, [*callbacks, *on_step])
     logs: list[Any] = [csv_log(csv)] if csv is not None else []
     logs += [TensorBoardLog(tensorboard)] if tensorboard is not None else []
@@ -145,18 +141,21 @@ def fit(
         loss_scale=loss_scale, average=average,
     )  # fmt: skip
     run = Run(problem, steps, settings, data, ranks)
-    there = resume and settings.checkpoint is not None and settings.checkpoint.exists()
-    if ranks is not None:
-        ranks.begin(run.variables(), data)
-        there = ranks.check_checkpoint(there)
-    if there:
-        run.load()
+    run.begin(resume)
     try:
         _train(run, prefetch, progress)
     finally:
         for log in logs:
             getattr(log, "close", lambda: None)()
     return run.history
+
+
+def _on_ranks(problem: Problem, parallel: DataParallel | None) -> tuple[Problem, Ranks | None]:
+    """The problem with the number of this rank's samples as an input; of one rank as it is."""
+    if parallel is None or parallel.ranks.size == 1:
+        return problem, None
+    samples = TensorType("float64", ())("samples")
+    return replace(problem, parallel=replace(parallel, samples=samples)), Ranks(parallel.ranks)
 
 
 @checked

@@ -222,6 +222,16 @@ class Run:
         elif self.steps.average is not None:
             self.net.load_state_dict(self.steps.average.state_dict())
 
+    def begin(self, resume: bool) -> None:
+        """Start with equal values on all ranks, or go on from the checkpoint."""
+        path = self.settings.checkpoint
+        there = resume and path is not None and path.exists()
+        if self.ranks is not None:
+            self.ranks.begin(self.variables(), self.data)
+            there = self.ranks.check_checkpoint(there)
+        if there:
+            self.load()
+
     # -- files -------------------------------------------------------------------------------
 
     def save(self) -> None:
