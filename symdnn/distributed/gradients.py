@@ -39,13 +39,21 @@ class DataParallel:
     ``group`` are the ranks that have different samples (all); ``samples`` the number of this rank's
     samples in a call, an integer scalar such as ``x.shape[0]``, where ranks may have different
     ones (None: all have as many); ``reduce_dtype`` and ``bucket_bytes`` go before the flags of
-    these names.
+    these names. With ``shard="optimizer"`` each rank keeps a part of the optimiser's state, and
+    makes the step of that part.
     """
 
     group: Group | None = None
     samples: Variable | None = None
     reduce_dtype: str | None = None
     bucket_bytes: int | None = None
+    shard: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.shard not in (None, "optimizer"):
+            raise OptionError(
+                f"DataParallel: shard={self.shard!r}; wanted 'optimizer', which is what there is"
+            )
 
     @classmethod
     def of(cls, given: Any) -> DataParallel | None:
@@ -76,20 +84,21 @@ class DataParallel:
         """The averages of gradients, those of the variables ``like``; dtypes stay."""
         if self.ranks.size == 1 or not grads:
             return list(grads)
-        sent = [self._reduced_in(g) for g in grads]
+        sent = [self.reduced_in(g) for g in grads]
         found: dict[int, Variable] = {}
-        for bucket in self._buckets(sent, like):
+        for bucket in self.buckets(sent, like):
             means = all_reduce([sent[i] for i in bucket], "mean", self.ranks)
             found.update(zip(bucket, means))
         return [cast(found[i], g.type.dtype) for i, g in enumerate(grads)]
 
-    def _reduced_in(self, g: Variable) -> Variable:
+    def reduced_in(self, g: Variable) -> Variable:
+        """A gradient in the dtype in which it is averaged."""
         word = self.reduce_dtype or str(config.distributed.reduce_dtype)
         if word not in ("gradient", "float32", "bfloat16"):
             raise OptionError(f"reduce_dtype={word!r}; wanted gradient, float32 or bfloat16")
         return g if word == "gradient" else cast(g, word)
 
-    def _buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
+    def buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
         """Indices of the gradients that are reduced together, the first made first."""
         limit = self.bucket_bytes or int(config.distributed.bucket_bytes)
         sizes = [v.get_value(borrow=True).size * g.type.numpy.itemsize for g, v in zip(grads, like)]

@@ -34,11 +34,11 @@ def state(net):
     return {n: np.asarray(v, "float64").round(9).tolist() for n, v in net.state_dict().items()}
 
 
-def trained(net, optimiser="adam", epochs=2, batch=10, folder=None, **options):
+def trained(net, optimiser="adam", epochs=2, batch=10, folder=None, distributed=True, **options):
     data = nn.batches((X, TARGET), batch, shuffle=True, seed=1)
     history = nn.fit(
         net, nn.CrossEntropyCriterion(), optimiser, data, epochs, lr=0.05,
-        validation=nn.batches((X[:13], TARGET[:13]), 5), metrics=["accuracy"], distributed=True,
+        validation=nn.batches((X[:13], TARGET[:13]), 5), metrics=["accuracy"], distributed=distributed,
         checkpoint=None if folder is None else Path(folder) / "run.safetensors",
         resume=folder is not None, **options,
     )  # fmt: skip
@@ -123,3 +123,60 @@ def check_a_checkpoint_goes_on_with_another_number_of_ranks():
     before = trained(network(dropout), epochs=5, folder=folder)
     assert len(before["loss"]) == 5
     return {}
+
+
+SHARDED = dist.DataParallel(shard="optimizer")
+
+
+def check_sharded_optimisers_equal_whole_ones():
+    """Clipping, groups of settings, buckets of a few parameters, accumulation."""
+    net = network()
+    optimiser = functools.partial(
+        nn.optim.adamw, clip_norm=0.5, accumulate=2, decays=nn.optim.matrices_only,
+        lr_scale={net[0].weight: 0.5},
+    )  # fmt: skip
+    found = trained(net, optimiser, distributed=SHARDED)
+    if dist.size() > 1:
+        again = network()
+        whole = functools.partial(
+            nn.optim.adamw, clip_norm=0.5, accumulate=2, decays=nn.optim.matrices_only,
+            lr_scale={again[0].weight: 0.5},
+        )  # fmt: skip
+        np.testing.assert_allclose(trained(again, whole)["loss"], found["loss"], rtol=1e-5)
+    return found
+
+
+def check_a_sharded_state_is_resumed_whole_and_in_parts():
+    """Whole on one rank, in parts on 2, in other parts on 4."""
+    folder = Path(os.environ["SYMDNN_CHECKPOINTS"]) / "sharded"
+    folder.mkdir(exist_ok=True)
+    n = dist.size()
+    options = {"keep_best": False, "distributed": SHARDED}
+    whole = trained(network(), epochs=4, **options)
+    own = folder / f"{n}"
+    if dist.is_main():
+        own.mkdir()
+    dist.barrier()
+    trained(network(), epochs=2, folder=own, **options)
+    other = {1: 1, 2: 1, 4: 2}[n]  # two epochs by another number of ranks
+    if dist.is_main() and other != n:
+        (own / "run.safetensors").write_bytes((folder / f"{other}.kept").read_bytes())
+    if dist.is_main():
+        (folder / f"{n}.kept").write_bytes((own / "run.safetensors").read_bytes())
+    dist.barrier()
+    parts = trained(network(), epochs=4, folder=own, **options)
+    np.testing.assert_allclose(parts["loss"], whole["loss"], rtol=1e-4)
+    return parts
+
+
+def check_the_state_of_a_rank_is_its_part():
+    x, t = T.matrix("x"), T.ivector("t")
+    net = network()
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    updates = nn.optim.adam(loss, net, 0.01, distributed=SHARDED)
+    sizes = [v.get_value().size for n, v in updates.state.items() if n.endswith("mean")]
+    count = sum(v.get_value().size for v in net.parameters())
+    assert sum(sizes) == -(-count // dist.size())
+    names = sorted(updates.state_dict())
+    assert updates.load_state_dict(updates.state_dict()) is updates
+    return {"names": len(names)}

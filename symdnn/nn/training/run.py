@@ -227,7 +227,10 @@ class Run:
         path = self.settings.checkpoint
         there = resume and path is not None and path.exists()
         if self.ranks is not None:
-            self.ranks.begin(self.variables(), self.data)
+            variables = self.variables()
+            if self.updates.parts is not None:  # each rank has its own
+                del variables["optimiser"]
+            self.ranks.begin(variables, self.data)
             there = self.ranks.check_checkpoint(there)
         if there:
             self.load()
@@ -238,19 +241,24 @@ class Run:
         """Write the checkpoint, where there is one."""
         if self.settings.checkpoint is None:
             return
-        progress = self._progress()
+        progress, state = self._progress(), self._optimiser_state()
         if self.ranks is not None:
             progress["random_by_rank"] = self.ranks.random_states(self.steps.random)
             progress["sums"] = self.ranks.merged(self.sums.state)
             if not self.ranks.is_main:
                 return
-        groups = {**self.variables(), "best": self.best}
+        groups = {**self.variables(), "best": self.best, "optimiser": state}
         checkpoint.save(self.settings.checkpoint, groups, progress)
 
     def load(self) -> None:
         """Go on from the checkpoint."""
         assert self.settings.checkpoint is not None, "fit asks before"
-        found, others = checkpoint.load(self.settings.checkpoint, self.variables())
+        variables = self.variables()
+        if self.updates.parts is not None:
+            del variables["optimiser"]
+        found, others = checkpoint.load(self.settings.checkpoint, variables)
+        if self.updates.parts is not None:
+            self.updates.load_state_dict(others["optimiser"])
         self.epoch, self.batch, self.step = found["epoch"], found["batch"], found["step"]
         if self.ranks is not None:
             self.ranks.set_random(found.get("random_by_rank"), self.steps.random)
@@ -266,6 +274,10 @@ class Run:
             take = getattr(thing, "load_state_dict", None)
             if found[name] is not None and take is not None:
                 take(found[name])
+
+    def _optimiser_state(self) -> Mapping[str, Any]:
+        """The optimiser's state for a file; all ranks call this."""
+        return self.updates.state if self.updates.parts is None else self.updates.state_dict()
 
     def variables(self) -> dict[str, Mapping[str, Any]]:
         """All variables of the training, by group and name."""
