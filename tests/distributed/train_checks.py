@@ -38,7 +38,8 @@ def trained(net, optimiser="adam", epochs=2, batch=10, folder=None, distributed=
     data = nn.batches((X, TARGET), batch, shuffle=True, seed=1)
     history = nn.fit(
         net, nn.CrossEntropyCriterion(), optimiser, data, epochs, lr=0.05,
-        validation=nn.batches((X[:13], TARGET[:13]), 5), metrics=["accuracy"], distributed=distributed,
+        validation=nn.batches((X[:13], TARGET[:13]), 5), metrics=["accuracy"],
+        distributed=distributed,
         checkpoint=None if folder is None else Path(folder) / "run.safetensors",
         resume=folder is not None, **options,
     )  # fmt: skip

@@ -34,9 +34,7 @@ __all__ = ["Part", "Parts", "check_shardable"]
 def check_shardable(name: str, kind: str, common: Mapping[str, Any]) -> None:
     """Refuse what can't be done part by part."""
     if kind == "lamb":
-        raise InputError(
-            f"{name}: its step needs norms of whole parameters; no shard= goes with it"
-        )
+        raise InputError(f"{name}: a step needs norms of whole parameters, so it takes no shard=")
     if common.get("loss_scale") is not None:
         raise InputError(f"{name}: shard= does not go with loss_scale=; use amp='bf16'")
 
