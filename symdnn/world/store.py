@@ -163,6 +163,7 @@ class _Server:
     def __init__(self, hub: Hub, listener: Listener, others: int) -> None:
         self._hub, self._listener = hub, listener
         self._threads: list[threading.Thread] = []
+        self._lines: list[Connection] = []
         self._accepting = threading.Thread(target=self._accept, args=(others,), daemon=True)
         self._accepting.start()
 
@@ -174,6 +175,7 @@ class _Server:
                 return
             except Exception:  # a stranger without the key
                 continue
+            self._lines.append(line)
             thread = threading.Thread(target=self._serve, args=(line,), daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -186,12 +188,18 @@ class _Server:
                 line.send_bytes(json.dumps(self._hub.answer(rank, request)).encode())
         except (EOFError, OSError):
             self._hub.lost(rank)
+        except TypeError:  # the line was closed here, by close()
+            pass
+        finally:
+            line.close()
 
     def close(self, wait: float) -> None:
         end = time.monotonic() + wait
         for thread in list(self._threads):
             thread.join(max(0.0, end - time.monotonic()))
         self._listener.close()
+        for line in self._lines:
+            line.close()
 
 
 def serve(size: int, key: bytes, host: str = "127.0.0.1", port: int = 0) -> tuple[Store, int]:
