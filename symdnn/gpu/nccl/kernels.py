@@ -126,7 +126,7 @@ def _all_succeeded(op: AllSucceeded) -> Run:
 
     def run(comm: NcclCommunicator, env: LaunchEnv, xs: Any, outs: Any) -> None:
         with comm.together():
-            comm.all_reduce_at(xs[0].ptr, outs[0].ptr, 1, xs[0].dtype, "max", env.stream)
+            comm.all_reduce_at(xs[0].ptr, outs[0].ptr, xs[0].size, xs[0].dtype, "max", env.stream)
             word = env.error_word
             comm.all_reduce_at(word, word, _WORDS, "int32", "max", env.stream)
 

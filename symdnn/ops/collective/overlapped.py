@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraphOp
-from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.op import Axes, Batched, Host, MultiOp, Vars
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply
@@ -51,6 +51,9 @@ class AllReduceStart(Collective):
     ) -> Sequence[Shape] | None:
         return [()]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return self.make_node(*inputs).outputs, [None]
+
     def reference(self, *inputs: Array) -> Any:
         return self.begin(inputs)
 
@@ -83,6 +86,9 @@ class AllReduceWait(MultiOp):
         started.into(outs)
         return tuple(outs)
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return self.make_node(*inputs).outputs, list(axes[1:])
+
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {i: (i + 1,) for i in range(self.count)}
@@ -90,7 +96,7 @@ class AllReduceWait(MultiOp):
 
 @dataclass(frozen=True)
 class AllSucceeded(Collective):
-    """``x``, a scalar, once every rank has come so far; before that no shared variable changes.
+    """``x`` once every rank has come so far; before that no shared variable changes.
 
     The program puts it behind all nodes that can fail and before the updates. A rank on which one
     failed does not come: the others raise :class:`~symdnn.errors.PeerFailed`.
@@ -103,6 +109,9 @@ class AllSucceeded(Collective):
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return list(shapes)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return self.make_node(*inputs).outputs, list(axes)
 
     def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
         return [[x] for (x,) in values]
