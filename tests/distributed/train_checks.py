@@ -181,3 +181,22 @@ def check_the_state_of_a_rank_is_its_part():
     names = sorted(updates.state_dict())
     assert updates.load_state_dict(updates.state_dict()) is updates
     return {"names": len(names)}
+
+
+def check_the_report_has_the_buckets():
+    x, t = T.matrix("x"), T.ivector("t")
+    net = network()
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    parallel = dist.DataParallel(bucket_bytes=64)
+    train = symdnn.function([x, t], loss, updates=nn.optim.sgd(loss, net, distributed=parallel))
+    train(X[:4], TARGET[:4])
+    report = train.distributed_report()
+    sizes = [4 * v.get_value().size for v in net.parameters()]
+    if dist.size() == 1:
+        assert "no plan has a collective" in str(report)
+        return {}
+    assert report.bytes == sum(sizes)
+    assert len(report.rows) >= 2
+    assert report.rows[0].meanwhile > 0
+    assert "AllReduce(mean)" in str(report)
+    return {}

@@ -21,6 +21,7 @@ from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.mode import Mode, OnHost, Watch, Watches
 from symdnn.compile.program.placing import program_of
 from symdnn.compile.program.program import Program
+from symdnn.compile.report.distributed_report import DistributedReport, distributed_report
 from symdnn.compile.report.dnn_report import DnnReport, dnn_report
 from symdnn.compile.report.profile import FunctionProfile
 from symdnn.compile.report.report import (
@@ -351,6 +352,10 @@ class Function:
     def dnn_report(self) -> DnnReport:
         """For each convolution the algorithm that was requested and the one that runs."""
         return dnn_report(self.plans())
+
+    def distributed_report(self) -> DistributedReport:
+        """For each collective of several ranks its bytes, and the nodes that run meanwhile."""
+        return distributed_report(self.plans())
 
     def memory_report(self) -> MemoryReport:
         """Bytes of plans, shared variables and constants."""
