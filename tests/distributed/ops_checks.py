@@ -13,6 +13,8 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "int32", "int64",
           "complex64", "complex128", "bool")  # fmt: skip
 if "SYMDNN_QUICK" in os.environ:
     DTYPES = ("float32", "bfloat16", "int64", "bool")
+if "SYMDNN_NCCL" in os.environ:  # what NCCL reduces; others run on the host, by MPI
+    DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
 SHAPES = ((0,), (1,), (7,), (3, 5), (2, 0, 3), (33, 1030))
 
 
@@ -122,7 +124,7 @@ def check_equal_collectives_are_not_merged_and_dead_ones_do_not_run():
     twice = [dist.all_reduce(x), dist.all_reduce(x)]
     f = symdnn.function([x], [*twice, x * 2])
     names = [type(n.op).__name__ for n in f.fgraph.apply_nodes]
-    assert names.count("AllReduceStart") == names.count("AllReduceWait") == 2
+    assert sum(n in ("AllReduce", "AllReduceStart") for n in names) == 2
     g = symdnn.function([x], x * 2)
     assert not any("AllReduce" in type(n.op).__name__ for n in g.fgraph.apply_nodes)
     for value in f([1.0, 2.0])[:2]:

@@ -57,6 +57,10 @@ def check_clipping_by_the_global_norm_and_accumulation():
     return trained(network(), optimiser)
 
 
+def check_prefetched_batches():
+    return trained(network(), nn.optim.sgd, prefetch=2)
+
+
 def check_a_batch_smaller_than_the_number_of_ranks():
     return trained(network(), nn.optim.sgd, batch=11)
 

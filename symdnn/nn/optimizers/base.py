@@ -225,6 +225,8 @@ def build(
     check_options(run.name, options)
     named = flat_parameters(run.name, params, options, common)
     parallel = DataParallel.of(common.get("distributed"))
+    if parallel and parallel.samples is not None and loss is None:
+        raise InputError(f"{run.name}: samples= of distributed= weighs a loss; wanted one")
     grads_of = parallel.weighted(loss) if parallel and loss is not None else loss
     found, raw = connected(run.name, named, _gradients(run.name, grads_of, named, common), common)
     statistics = state_updates(loss) if loss is not None else []
