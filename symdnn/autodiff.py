@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,11 +25,20 @@ from symdnn.graph.values.structured import Structured
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.stable.sweeps import backprop, forward_sweep
 
-__all__ = ["GradientError", "Lop", "Rop", "grad", "subgraph_grad", "verify_grad"]
+__all__ = ["GradientError", "Lop", "Rop", "grad", "gradients_taken", "subgraph_grad", "verify_grad"]
 
 
 #: Makes a function of the points' values that computes expressions.
 Computer = Callable[[Sequence[Variable]], Callable[[Sequence[Any]], list[Any]]]
+
+
+_taken: WeakKeyDictionary[Variable, Variable] = WeakKeyDictionary()
+
+
+def gradients_taken() -> Mapping[Variable, Variable]:
+    """The results of :func:`grad` that still exist, and the variables with respect to which they
+    were taken: by it programs of one process are made data parallel ones."""
+    return _taken
 
 
 class GradientError(AssertionError):
@@ -88,6 +98,7 @@ def grad(
     ]
     if add_names:
         _name(cost, targets, grads)
+    _taken.update((g, v) for v, g in zip(targets, grads) if g is not None)
     made = [
         v.with_gradient(g) if isinstance(v, Structured) and g is not None else g
         for v, g in zip(given, grads, strict=True)

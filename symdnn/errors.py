@@ -227,3 +227,19 @@ class GpuNotFound(CudaUnavailable):
 
 class OutOfDeviceMemory(SymdnnError, MemoryError):
     """The device has no room for what was asked; no shared variable was changed."""
+
+
+class DistributedError(SymdnnError, RuntimeError):
+    """What several processes do together does not work: no launcher, no engine, a broken world."""
+
+
+class CollectiveTimeout(DistributedError, TimeoutError):
+    """A rank waited for others longer than the flag ``distributed.timeout`` says."""
+
+
+class CollectiveMismatch(DistributedError):
+    """Ranks are about to run different collectives, which would hang or mix up values."""
+
+
+class PeerFailed(DistributedError):
+    """Another rank failed or ended, so this one cannot go on."""

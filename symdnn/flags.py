@@ -194,6 +194,12 @@ _FASTEST: dict[str, Value] = {
     "onednn.conv.algo": "time",
 }
 
+_DISTRIBUTED = [
+    Flag("distributed.timeout", "float", 600.0, "Seconds that a rank waits for others.", minimum=0),
+    Flag("distributed.bucket_bytes", "bytes", 25 << 20, "Bytes of gradients averaged at once."),
+    _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
+]
+
 _GENERAL = [
     _choice("floatX", "float32 float64 float16", "The float type of T.matrix() and its kin, and "
             "of Python floats in an expression.", affects=CODE),
@@ -400,7 +406,8 @@ _OLD = [
     ),
 ]
 
-FLAGS: dict[str, Flag] = {f.name: f for f in [*_GENERAL, *_MODES, *_CPU, *_CUDA, *_OLD]}
+_ALL = [*_GENERAL, *_DISTRIBUTED, *_MODES, *_CPU, *_CUDA, *_OLD]
+FLAGS: dict[str, Flag] = {f.name: f for f in _ALL}
 
 
 def _no_meaning(advice: str, names: str) -> dict[str, str]:

@@ -157,3 +157,8 @@ def test_gaussian_process_finds_the_parameters() -> None:
     assert abs(found["noise"] - 0.2) < 0.05
     assert found["rmse"] < 0.15
     assert found["inside"] > 0.85
+
+
+def test_distributed_examples_run_in_one_process() -> None:
+    assert load("distributed/data_parallel").main(["--epochs", "3"]) > 0.85
+    assert load("distributed/tensor_parallel").main(["--steps", "100"]) < 0.4

@@ -22,6 +22,7 @@ ROOT = Path(symdnn.__file__).parent
 # folder directly under symdnn/ must be given a place here.
 LAYERS = [
     {"flags", "errors", "config", "detect", "disk"},
+    {"world"},
     {"graph"},
     {"ops"},
     {"rewriting"},
@@ -32,13 +33,14 @@ LAYERS = [
     {"tuning"},
     {"cpu", "gpu"},
     {"compile"},
+    {"distributed"},
     {"tensor", "nn", "io", "printing", "saving", "serving", "sparse", "gradient",
      "loss_scale", "rewrites", "distributions", "transforms",
      "control"},
     {"__init__"},
     {
-        "compat", "cli", "algos_cli", "cache_cli", "serve_cli", "tune_cli", "doctor", "demo",
-        "__main__",
+        "compat", "cli", "algos_cli", "cache_cli", "launch_cli", "serve_cli", "tune_cli", "doctor",
+        "demo", "__main__",
     },
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -49,7 +51,7 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
-        {"control", "fourier", "matrix", "sparse"}, {"written_out"}, {"nn"}, {"attention"},
+        {"collective", "control", "fourier", "matrix", "sparse"}, {"written_out"}, {"nn"}, {"attention"},
         {"lowered"}, {"nest"}, {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
@@ -59,14 +61,14 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise", "fourier", "sparse"}, {"nest"}, {"onednn", "reduce"},
+        {"collective", "elementwise", "fourier", "sparse"}, {"nest"}, {"onednn", "reduce"},
         {"conv", "gemm", "lapack"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
         {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
-        {"conv", "fft", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
+        {"conv", "fft", "nccl", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"plan"}, {"execute", "report"}, {"nanguard"},
@@ -96,6 +98,7 @@ FOR_CHECKERS = {"typing_extensions"}
 # Named here: only there. Others: in no more than one folder.
 ONE_FOLDER = {
     "pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "nvmath": "gpu", "llvmlite": "cpu",
+    "mpi4py": "world", "nccl": "gpu",
 }  # fmt: skip
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
 

@@ -6,6 +6,7 @@ from functools import cache
 
 from symdnn.cpu import prefer_generated
 from symdnn.cpu.attention import attention
+from symdnn.cpu.collective import kernels as collective
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, gather, random_draws, scatter
 from symdnn.cpu.fourier import pocketfft
@@ -51,6 +52,7 @@ KERNELS: tuple[Row, ...] = (
     *pocketfft.KERNELS,
     *sparse.KERNELS,
     *lapack.KERNELS,
+    *collective.KERNELS,
     # NumPy's, for calls that are too small to be worth compiling.
     *reference.KERNELS,
 )

@@ -31,6 +31,9 @@ Every optimiser takes besides its own options:
     what a parameter does that the loss does not depend on: ``"warn"`` (one
     :class:`~symdnn.errors.UnusedParameter` that names all of them), ``"ignore"`` or ``"raise"``. It
     gets no update and has no state, as in PyTorch.
+``distributed``
+    True, or a :class:`symdnn.distributed.DataParallel`: gradients, and statistics of batches, are
+    averaged over the ranks, which get the parameters of the first one.
 ``name``
     what the names of the state begin with, for two optimisers in one training.
 """

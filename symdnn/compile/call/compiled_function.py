@@ -21,6 +21,7 @@ from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.mode import Mode, OnHost, Watch, Watches
 from symdnn.compile.program.placing import program_of
 from symdnn.compile.program.program import Program
+from symdnn.compile.report.distributed_report import DistributedReport, distributed_report
 from symdnn.compile.report.dnn_report import DnnReport, dnn_report
 from symdnn.compile.report.profile import FunctionProfile
 from symdnn.compile.report.report import (
@@ -39,8 +40,10 @@ from symdnn.graph.place import HOST
 from symdnn.graph.traverse import substituted
 from symdnn.graph.values.structured import Form
 from symdnn.graph.variable import Shared, Variable
+from symdnn.ops.collective.overlapped import has_collectives
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.transfer import GpuFromHost
+from symdnn.world import process
 
 __all__ = ["Function", "FunctionSignature", "Structure"]
 
@@ -129,6 +132,7 @@ class Function:
         plain = not (self._copied or self._watched or self._guarded) and profile is None
         self._fast: Calls | None = fast_calls(self) if plain else None
         self._attempt = None if self._fast is None else self._fast.attempt
+        self._collective = has_collectives(stages.fgraph.apply_nodes)
         self._one = signature.structure == Structure("one")
         self._forms = signature.forms
         self._profiled_ids: list[int] = []  # of the plans whose kernels the profile knows
@@ -150,13 +154,18 @@ class Function:
     def __call__(self, *given: Any, **kwargs: Any) -> Any:
         """Run the function. Shared variables change only if all of it succeeds."""
         args: Sequence[Any] = given
-        if self._forms is not None:
-            args, kwargs = self._forms.flat(args, kwargs)
-        if self._attempt is not None and not kwargs:
-            found = self._attempt(self, args)
-            if found is not None:
-                return found[0] if self._one else self.signature.structure.pack(found)
-        return self.signature.structure.pack(self.run(args, kwargs))
+        try:
+            if self._forms is not None:
+                args, kwargs = self._forms.flat(args, kwargs)
+            if self._attempt is not None and not kwargs:
+                found = self._attempt(self, args)
+                if found is not None:
+                    return found[0] if self._one else self.signature.structure.pack(found)
+            return self.signature.structure.pack(self.run(args, kwargs))
+        except BaseException as error:
+            if self._collective:  # other ranks wait for this one
+                process.current().fail(error)
+            raise
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The outputs as a list, by the full path of a call."""
@@ -348,6 +357,10 @@ class Function:
     def dnn_report(self) -> DnnReport:
         """For each convolution the algorithm that was requested and the one that runs."""
         return dnn_report(self.plans())
+
+    def distributed_report(self) -> DistributedReport:
+        """For each collective of several ranks its bytes, and the nodes that run meanwhile."""
+        return distributed_report(self.plans())
 
     def memory_report(self) -> MemoryReport:
         """Bytes of plans, shared variables and constants."""

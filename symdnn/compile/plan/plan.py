@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.plan.budget import chosen_together
+from symdnn.compile.plan.comparison import Compared
 from symdnn.compile.plan.gc_pause import paused
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
 from symdnn.compile.plan.recompute import ordered_for_memory
@@ -65,6 +66,7 @@ class PlanCache:
         self.versions = versions or {}
         self.plans: OrderedDict[Signature, Plan] = OrderedDict()
         self.hits = self.misses = 0
+        self.compared = Compared()
         #: The plan of the last call.
         self.latest: Plan | None = None
         self._hits_before_latest = 0
@@ -114,6 +116,7 @@ class PlanCache:
             plan = make_plan(
                 self.segment, shapes, values, self.oracle, self.runtime, key, self.versions
             )
+        self.compared.check(plan.specialised)
         plan = replace(plan, postponed=visit.postponed)
         self.plans[key] = plan
         self._met[hash(key)] = None

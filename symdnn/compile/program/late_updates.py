@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from symdnn.compile.program.overlap import agreement_last, waits_late
 from symdnn.compile.program.program import Program, Segment
 from symdnn.graph.place import HOST
 from symdnn.graph.target import Target
@@ -68,6 +69,7 @@ def _ordered(nodes: Sequence[Apply], news: set[Variable]) -> tuple[Apply, ...]:
     after = [n for n in nodes if _to_host(n) and n.inputs[0] in made]
     writers = _writers(nodes, news)
     rest = [n for n in nodes if n not in writers and not _to_host(n)]
+    rest = agreement_last(waits_late(rest))
     return (*through, *rest, *(n for n in nodes if n in writers), *after)
 
 

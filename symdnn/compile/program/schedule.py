@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from symdnn.compile.program.overlap import overlapped
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.place import HOST, Place
@@ -213,7 +214,7 @@ class _Scheduler:
         return [replace(s, host=tuple(host) if i == 0 else ()) for i, s in enumerate(found)]
 
     def _segment(self, nodes: list[Apply], where: Place) -> Segment:
-        device = _filled_late(nodes) if where == HOST else self._for_capture(nodes)
+        device = overlapped(_filled_late(nodes)) if where == HOST else self._for_capture(nodes)
         made = {v for n in device for v in n.outputs}
         dims = dict.fromkeys(d for n in device for d in self.dims_of.get(n, ()))
         read = dict.fromkeys((*(v for n in device for v in n.inputs), *dims))

@@ -8,12 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.config import config
+from symdnn.distributed.batch_norm import batch_norm_of_ranks
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import Restore, as_batch, positive, tensor_input
 from symdnn.nn.modules.module import Module
+from symdnn.ops.collective.functions import group_of
+from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn.batchnorm import parameter_dtype
 from symdnn.ops.nn.lrn import local_response_normalization
 from symdnn.ops.nn.normalization import (
@@ -23,10 +26,12 @@ from symdnn.ops.nn.normalization import (
     instance_norm,
     layer_norm,
 )
+from symdnn.world.group import Group
 
 __all__ = [
     "BatchNormalization", "GroupNorm", "InstanceNorm", "LRN", "LayerNorm",
     "SpatialBatchNormalization", "SpatialCrossMapLRN", "VolumetricBatchNormalization",
+    "sync_batch_norm",
 ]  # fmt: skip
 
 
@@ -74,6 +79,8 @@ class BatchNormalization(_Affine):
     wanted: ClassVar[str] = "(batch, features) or (batch, features, positions)"
     running_mean: Shared
     running_var: Shared
+    #: The ranks whose samples are one batch; None: those of this process alone.
+    group: Group | None = None
 
     def __init__(
         self, nFeature: int, eps: float = 1e-5, momentum: float | None = 0.1,
@@ -117,6 +124,8 @@ class BatchNormalization(_Affine):
         return np.ones(shape, dtype), np.zeros(shape, dtype)
 
     def _by_batch(self, x: Variable, gamma: TensorLike, beta: TensorLike) -> Variable:
+        if self.group is not None and self.group.size > 1:
+            return self._by_batch_of_ranks(x, gamma, beta, self.group)
         if self.momentum is None:
             return batch_normalization_train(x, gamma, beta, "spatial", self.eps)[0]
         running = (self.running_mean, self.running_var)
@@ -127,6 +136,18 @@ class BatchNormalization(_Affine):
             share = 1 - self.momentum
             out[0].tag.state_updates = [(v, new, share) for v, new in zip(running, out[3:])]
         return out[0]
+
+    def _by_batch_of_ranks(
+        self, x: Variable, gamma: TensorLike, beta: TensorLike, group: Group
+    ) -> Variable:
+        out, mean, unbiased = batch_norm_of_ranks(x, gamma, beta, self.eps, group)
+        if self.training and self.momentum is not None:
+            share = 1 - self.momentum
+            pairs = ((self.running_mean, mean), (self.running_var, unbiased))
+            out.tag.state_updates = [
+                (v, share * v + self.momentum * cast(new, v.type.dtype), share) for v, new in pairs
+            ]
+        return out
 
     def describe(self) -> str:
         return f" ({self.ndims[0]}D) ({self.nFeature})"
@@ -147,6 +168,22 @@ class VolumetricBatchNormalization(SpatialBatchNormalization):
 
     ndims = (5,)
     wanted = "(batch, planes, time, height, width) or (planes, time, height, width)"
+
+
+def sync_batch_norm(net: Module, group: Group | None = None) -> Module:
+    """Let all batch normalisation in ``net`` take the samples of all ranks of ``group`` (all) as
+    one batch in training; returns ``net``.
+
+    Means and variances, and their gradients, are summed over the ranks, so that a step equals that
+    of one process with the whole batch. (PyTorch's ``SyncBatchNorm.convert_sync_batchnorm``.)
+
+    >>> sync_batch_norm(SpatialBatchNormalization(8)).group.size
+    1
+    """
+    for _, module in net.named_modules():
+        if isinstance(module, BatchNormalization):
+            module.group = group_of(group)
+    return net
 
 
 class LayerNorm(_Affine):

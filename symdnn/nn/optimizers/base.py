@@ -16,6 +16,12 @@ import numpy as np
 
 from symdnn.autodiff import grad
 from symdnn.compile.shared import shared
+from symdnn.distributed.gradients import (
+    DataParallel,
+    agreement,
+    broadcast_values,
+    mean_statistic,
+)
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Scalar
@@ -26,6 +32,7 @@ from symdnn.nn.modules.module import state_updates
 from symdnn.nn.modules.state import set_values
 from symdnn.nn.optimizers.clip import clip_by_norm, clip_by_value
 from symdnn.nn.optimizers.groups import Parameter, check_options, connected, flat_parameters
+from symdnn.nn.optimizers.sharded import Part, Parts, check_shardable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, switch
@@ -49,11 +56,14 @@ class Updates(list[tuple[Shared, Variable]]):
         pairs: Iterable[tuple[Shared, Variable]] = (),
         state: Mapping[str, Shared] | None = None,
         unused: Iterable[Shared] = (),
+        parts: Parts | None = None,
     ) -> None:
         super().__init__(pairs)
         self.state: dict[str, Shared] = dict(state or {})
         #: The parameters that the loss does not depend on, which are not updated.
         self.unused: frozenset[Shared] = frozenset(unused)
+        #: How the state is shared out over ranks; None: it is whole.
+        self.parts = parts
 
     def __add__(self, other: Iterable[Any]) -> Updates:  # type: ignore[override]
         more: Mapping[str, Shared] = getattr(other, "state", {})
@@ -62,10 +72,17 @@ class Updates(list[tuple[Shared, Variable]]):
                 f"Updates: {', '.join(twice)} in both; give the optimisers different name="
             )
         unused = self.unused | getattr(other, "unused", frozenset())
-        return Updates([*self, *other], {**self.state, **more}, unused)
+        parts = self.parts or getattr(other, "parts", None)
+        return Updates([*self, *other], {**self.state, **more}, unused, parts)
 
     def state_dict(self) -> dict[str, Array]:
-        """Copies of the values of the state, by name."""
+        """Copies of the values of the state, by name.
+
+        A state that is shared out over ranks is gathered: all ranks call this, and what they get
+        can be loaded on any number of them.
+        """
+        if self.parts is not None:
+            return self.parts.gathered(self.state)
         return {name: np.array(v.get_value()) for name, v in self.state.items()}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> Updates:
@@ -74,6 +91,8 @@ class Updates(list[tuple[Shared, Variable]]):
         Raises :class:`~symdnn.errors.InputError` naming what is missing, unknown or of another
         shape.
         """
+        if self.parts is not None:
+            values = self.parts.own_values(values, self.state)
         set_values("Updates.load_state_dict", self.state, values)
         return self
 
@@ -90,6 +109,7 @@ class Common(TypedDict, total=False):
     accumulate: int
     name: str
     disconnected_inputs: str
+    distributed: bool | DataParallel
 
 
 #: The new value of a parameter.
@@ -101,11 +121,11 @@ class Step:
 
     def __init__(self, run: _Run, parameter: Parameter, g: Variable) -> None:
         self._run, self._parameter = run, parameter
-        stored = parameter.variable.type.dtype
+        stored = parameter.value.type.dtype
         #: The dtype of the arithmetic.
         self.dtype: str = "float32" if is_narrow_float(stored) else stored
         #: The old value.
-        self.p: Variable = cast(parameter.variable, self.dtype)
+        self.p: Variable = cast(parameter.value, self.dtype)
         #: The gradient.
         self.g: Variable = cast(g, self.dtype)
 
@@ -143,9 +163,8 @@ class Step:
 
     def state(self, name: str, initial: float = 0.0) -> Shared:
         """A variable of the parameter's shape that lasts from step to step."""
-        value = self._parameter.variable.get_value(borrow=True)
-        array = np.full(value.shape, initial, numpy_dtype(self.dtype))
-        shape = self._parameter.variable.type.shape
+        size, shape = self._parameter.sizes
+        array = np.full(size, initial, numpy_dtype(self.dtype))
         return self._run.keep(f"{self._parameter.name}.{name}", array, shape)
 
     def scalar(self, name: str, initial: float) -> Shared:
@@ -205,19 +224,37 @@ def build(
     _check(run.name, options, common)
     check_options(run.name, options)
     named = flat_parameters(run.name, params, options, common)
-    found, raw = connected(run.name, named, _gradients(run.name, loss, named, common), common)
+    parallel = DataParallel.of(common.get("distributed"))
+    if parallel and parallel.samples is not None and loss is None:
+        raise InputError(f"{run.name}: samples= of distributed= weighs a loss; wanted one")
+    grads_of = parallel.weighted(loss) if parallel and loss is not None else loss
+    found, raw = connected(run.name, named, _gradients(run.name, grads_of, named, common), common)
+    statistics = state_updates(loss) if loss is not None else []
+    parts: Parts | None = None
+    if parallel is not None:
+        statistics = [(v, mean_statistic(new, parallel)) for v, new in statistics]
+        if parallel.shard and parallel.ranks.size > 1:
+            check_shardable(run.name, kind, common)
+            parts = Parts(run.name, found, raw, parallel)
+        else:
+            raw = parallel.averaged(raw, [p.variable for p in found])
+    units, raw = (parts.parts, parts.grads) if parts is not None else (found, raw)
     micro = _MicroSteps(run, int(common.get("accumulate", 1)))
-    grads = _clipped(micro.totals(found, raw), common)
+    grads = _clipped(micro.totals(units, raw), common, parts)
     pairs: list[tuple[Shared, Variable]] = []
-    for parameter, g in zip(found, grads, strict=True):
+    for parameter, g in zip(units, grads, strict=True):
         v = parameter.variable
-        pairs.append((v, cast(rule(Step(run, parameter, g)), v.type.dtype)))
+        new = cast(rule(Step(run, parameter, g)), v.type.dtype)
+        pairs += parts.whole(parameter, new) if isinstance(parameter, Part) else [(v, new)]  # type: ignore[union-attr]
     pairs = micro.guarded([*pairs, *run.news.items()])
-    pairs += state_updates(loss) if loss is not None else []
+    pairs += statistics
+    if parallel is not None and parallel.ranks.size > 1:
+        broadcast_values([p.variable for p in named] + [v for v, _ in statistics], parallel.group)
+        pairs += agreement(parallel.ranks)
     unused = {p.variable for p in named} - {p.variable for p in found}
     scale = common.get("loss_scale")
     if scale is None:
-        return Updates(pairs, run.kept, unused)
+        return Updates(pairs, run.kept, unused, parts)
     return Updates(scale.updates(pairs, raw), run.kept | scale.state, unused)
 
 
@@ -268,10 +305,12 @@ def _gradients(
     return list(given)
 
 
-def _clipped(grads: Sequence[Variable], common: Common) -> list[Variable]:
+def _clipped(grads: Sequence[Variable], common: Common, parts: Parts | None) -> list[Variable]:
     found, value, norm = list(grads), common.get("clip_value"), common.get("clip_norm")
     if value is not None:
         found = clip_by_value(found, value)
+    if norm is not None and parts is not None:
+        return parts.clipped(found, norm)
     return found if norm is None else clip_by_norm(found, norm)
 
 

@@ -30,6 +30,16 @@ class Parameter:
     #: Whether weight decay applies.
     decays: bool = True
 
+    @property
+    def value(self) -> Variable:
+        """What a step changes."""
+        return self.variable
+
+    @property
+    def sizes(self) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
+        """The shape of its state, and the static one."""
+        return self.variable.get_value(borrow=True).shape, self.variable.type.shape
+
 
 def matrices_only(name: str, parameter: Shared) -> bool:
     """Whether a parameter has two dimensions or more: no bias, and no scale of a normalisation.

@@ -39,6 +39,10 @@ and calls them. Its options:
 ``amp``, ``loss_scale``, ``mode``
     mixed precision, ``"bf16"`` or ``"fp16"`` (the flag ``amp`` while the functions are compiled;
     fp16 comes with a :class:`symdnn.LossScale`), and the mode to compile with.
+``distributed``
+    True, or a :class:`symdnn.distributed.DataParallel`: the processes that a launcher started train
+    together, each on its part of every batch. Measures are those of all samples, rank 0 writes the
+    files, and a checkpoint may be resumed on another number of ranks.
 ``prefetch``
     how many batches a thread makes ahead, and brings to the GPU; 0: none.
 """
@@ -48,10 +52,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from symdnn.distributed.gradients import DataParallel
 from symdnn.errors import InputError
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.loss_scale import LossScale
 from symdnn.nn import optim
@@ -64,6 +71,7 @@ from symdnn.nn.training.interrupts import Interrupts
 from symdnn.nn.training.loggers import TensorBoardLog, csv_log
 from symdnn.nn.training.metrics import as_metrics
 from symdnn.nn.training.prefetch import prefetch as run_ahead
+from symdnn.nn.training.ranks import Ranks
 from symdnn.nn.training.run import Run, Settings, measured
 from symdnn.nn.training.steps import (
     Problem,
@@ -92,7 +100,7 @@ def fit(
     resume: bool = False, csv: PathLike | None = None, tensorboard: PathLike | None = None,
     callbacks: Sequence[Callback] = (), on_step: Sequence[Callback] = (), amp: str | None = None,
     loss_scale: LossScale | None = None, prefetch: int = 0, progress: bool | None = None,
-    mode: Any = None,
+    distributed: Any = None, mode: Any = None,
 ) -> History:  # fmt: skip
     """Train ``net`` until ``epochs`` epochs are done; returns what was measured.
 
@@ -113,6 +121,9 @@ def fit(
     """
     optimiser = _optimiser(optimiser)
     problem = _problem(net, criterion, data, metrics, targets, inputs, mode)
+    problem, ranks = _on_ranks(problem, DataParallel.of(distributed))
+    if ranks is not None and not ranks.is_main:
+        csv, tensorboard, progress = None, None, False
     _check_numbers(lr, average, patience, min_delta, prefetch, [*callbacks, *on_step])
     logs: list[Any] = [csv_log(csv)] if csv is not None else []
     logs += [TensorBoardLog(tensorboard)] if tensorboard is not None else []
@@ -129,15 +140,22 @@ def fit(
         problem, optimiser, net if params is None else params, with_rate=lr is not None, amp=amp,
         loss_scale=loss_scale, average=average,
     )  # fmt: skip
-    run = Run(problem, steps, settings, data)
-    if resume and settings.checkpoint is not None and settings.checkpoint.exists():
-        run.load()
+    run = Run(problem, steps, settings, data, ranks)
+    run.begin(resume)
     try:
         _train(run, prefetch, progress)
     finally:
         for log in logs:
             getattr(log, "close", lambda: None)()
     return run.history
+
+
+def _on_ranks(problem: Problem, parallel: DataParallel | None) -> tuple[Problem, Ranks | None]:
+    """The problem with the number of this rank's samples as an input; of one rank as it is."""
+    if parallel is None or parallel.ranks.size == 1:
+        return problem, None
+    samples = TensorType("float64", ())("samples")
+    return replace(problem, parallel=replace(parallel, samples=samples)), Ranks(parallel.ranks)
 
 
 @checked

@@ -18,6 +18,7 @@ from symdnn.nn.schedule import Schedule
 from symdnn.nn.training import checkpoint
 from symdnn.nn.training.history import History
 from symdnn.nn.training.metrics import Metric
+from symdnn.nn.training.ranks import Ranks
 from symdnn.nn.training.steps import Problem, Steps, as_list
 
 __all__ = ["Run", "Settings", "Watch", "measured"]
@@ -99,7 +100,11 @@ class Run:
     rows. ``net`` and ``updates`` (its ``state``: the optimiser's) may be looked at and changed.
     """
 
-    def __init__(self, problem: Problem, steps: Steps, settings: Settings, data: Any) -> None:
+    def __init__(
+        self, problem: Problem, steps: Steps, settings: Settings, data: Any,
+        ranks: Ranks | None = None,
+    ) -> None:  # fmt: skip
+        self.ranks = ranks
         self.problem, self.steps, self.settings, self.data = problem, steps, settings, data
         self.net, self.updates = problem.net, steps.updates
         self.history = History()
@@ -117,7 +122,9 @@ class Run:
     # -- steps -------------------------------------------------------------------------------
 
     def source(self) -> Iterator[Any]:
-        """The batches that are left of this epoch."""
+        """The batches that are left of this epoch, of several ranks this one's parts of them."""
+        if self.ranks is not None:
+            return self.ranks.source(self.data, self.epoch, self.batch)
         at = getattr(self.data, "at", None)
         if at is not None:
             return iter(at(self.epoch, self.batch))
@@ -125,17 +132,19 @@ class Run:
 
     def train(self, batch: Any) -> None:
         """One step. Raises :class:`NanDetected` for a loss that is no finite number."""
-        arrays = as_list(batch, len(self.problem.inputs))
+        count = [] if self.ranks is None else [batch[-1]]
+        arrays = as_list(batch if self.ranks is None else batch[:-1], len(self.problem.inputs))
         rate = []
         if self.settings.schedule is not None and self.steps.rate_type is not None:
             self.rate = self._rate(self.settings.schedule)
             rate = [self.steps.rate_type(self.rate)]
-        found = self.steps.train(*arrays, *rate)
+        found = self.steps.train(*arrays, *count, *rate)
         self.loss = float(found[0])
         self.step, self.batch = self.step + 1, self.batch + 1
         if not math.isfinite(self.loss):
             raise NanDetected(self._complaint())
-        self.sums.add(found, int(arrays[0].shape[0]))
+        if not count or count[0]:  # else it has no sample of this batch
+            self.sums.add(found, int(arrays[0].shape[0]))
         for each in self.settings.on_step:
             each(self)
 
@@ -162,6 +171,8 @@ class Run:
 
     def finish_epoch(self) -> None:
         """Measure, record, keep the best values, call the callbacks, save."""
+        if self.ranks is not None:
+            self.sums = Sums(self.problem.metrics, self.ranks.merged(self.sums.state))
         row = {"epoch": self.epoch + 1, "step": self.step, **self.sums.results()}
         if not math.isnan(self.rate):
             row["rate"] = self.rate
@@ -174,15 +185,19 @@ class Run:
         self._watch(float(row[self.settings.monitor]))
         for each in self.settings.callbacks:
             each(self)
+        if self.ranks is not None:
+            why = [w for w in self.ranks.agreed("stop", self.history.stopped) if w is not None]
+            self.history.stopped = why[0] if why else None
         every, last = self.settings.checkpoint_every, self.history.stopped is not None
         if last or self.epoch % every == 0 or self.epoch == self.settings.epochs:
             self.save()
 
     def _validated(self) -> dict[str, Any]:
+        given = (self.steps.evaluate, self.problem, self.settings.validation, "val_", self.ranks)
         if self.steps.average is None:
-            return measured(self.steps.evaluate, self.problem, self.settings.validation, "val_")
+            return measured(*given)
         with self.steps.average.swapped():
-            return measured(self.steps.evaluate, self.problem, self.settings.validation, "val_")
+            return measured(*given)
 
     def _watch(self, measure: float) -> None:
         if self.watch.observe(measure):
@@ -207,21 +222,48 @@ class Run:
         elif self.steps.average is not None:
             self.net.load_state_dict(self.steps.average.state_dict())
 
+    def begin(self, resume: bool) -> None:
+        """Start with equal values on all ranks, or go on from the checkpoint."""
+        path = self.settings.checkpoint
+        there = resume and path is not None and path.exists()
+        if self.ranks is not None:
+            variables = self.variables()
+            if self.updates.parts is not None:  # each rank has its own
+                del variables["optimiser"]
+            self.ranks.begin(variables, self.data)
+            there = self.ranks.check_checkpoint(there)
+        if there:
+            self.load()
+
     # -- files -------------------------------------------------------------------------------
 
     def save(self) -> None:
         """Write the checkpoint, where there is one."""
         if self.settings.checkpoint is None:
             return
-        groups = {**self._variables(), "best": self.best}
-        checkpoint.save(self.settings.checkpoint, groups, self._progress())
+        progress, state = self._progress(), self._optimiser_state()
+        if self.ranks is not None:
+            progress["random_by_rank"] = self.ranks.random_states(self.steps.random)
+            progress["sums"] = self.ranks.merged(self.sums.state)
+            if not self.ranks.is_main:
+                return
+        groups = {**self.variables(), "best": self.best, "optimiser": state}
+        checkpoint.save(self.settings.checkpoint, groups, progress)
 
     def load(self) -> None:
         """Go on from the checkpoint."""
         assert self.settings.checkpoint is not None, "fit asks before"
-        found, others = checkpoint.load(self.settings.checkpoint, self._variables())
+        variables = self.variables()
+        if self.updates.parts is not None:
+            del variables["optimiser"]
+        found, others = checkpoint.load(self.settings.checkpoint, variables)
+        if self.updates.parts is not None:
+            self.updates.load_state_dict(others["optimiser"])
         self.epoch, self.batch, self.step = found["epoch"], found["batch"], found["step"]
-        self.sums = Sums(self.problem.metrics, found["sums"])
+        if self.ranks is not None:
+            self.ranks.set_random(found.get("random_by_rank"), self.steps.random)
+        if self.ranks is None or self.ranks.is_main:  # sums are merged at the end of the epoch
+            self.sums = Sums(self.problem.metrics, found["sums"])
         self.watch.best, self.watch.bad = found["best"], found["bad"]
         rows = [{k: _as_array(v) for k, v in row.items()} for row in found["history"]]
         self.history.rows = rows
@@ -233,7 +275,12 @@ class Run:
             if found[name] is not None and take is not None:
                 take(found[name])
 
-    def _variables(self) -> dict[str, Mapping[str, Any]]:
+    def _optimiser_state(self) -> Mapping[str, Any]:
+        """The optimiser's state for a file; all ranks call this."""
+        return self.updates.state if self.updates.parts is None else self.updates.state_dict()
+
+    def variables(self) -> dict[str, Mapping[str, Any]]:
+        """All variables of the training, by group and name."""
         net = {**self.net.named_parameters(), **self.net.named_buffers()}
         return {"net": net, "optimiser": self.updates.state, "random": self.steps.random}
 
@@ -249,14 +296,22 @@ class Run:
         }  # fmt: skip
 
 
-def measured(evaluate: Any, problem: Problem, data: Any, prefix: str = "") -> dict[str, Any]:
-    """Loss and metrics over ``data``, by name."""
+def measured(
+    evaluate: Any, problem: Problem, data: Any, prefix: str = "", ranks: Ranks | None = None
+) -> dict[str, Any]:
+    """Loss and metrics over ``data``, by name; ``ranks`` measure a part of each batch each."""
     sums, at, empty = Sums(problem.metrics), getattr(data, "at", None), True
     for batch in data if at is None else at(0):
         arrays, empty = as_list(batch, len(problem.inputs)), False
+        if ranks is not None:
+            arrays, count = ranks.part(arrays)
+            if not count:
+                continue
         sums.add(evaluate(*arrays), int(arrays[0].shape[0]))
     if empty:
         raise InputError("fit: the data to measure on has no batch")
+    if ranks is not None:
+        sums = Sums(problem.metrics, ranks.merged(sums.state))
     return sums.results(prefix)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from symdnn.compile.function import Function, function
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
+from symdnn.distributed.gradients import DataParallel
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -40,6 +41,8 @@ class Problem:
     inputs: tuple[Variable, ...]
     targets: int
     mode: Any = None
+    #: How gradients are averaged over ranks; its samples are a further input of a step.
+    parallel: DataParallel | None = None
 
     def outputs(self) -> list[Variable]:
         """The loss and the metrics' values, of an expression that is built now."""
@@ -84,11 +87,14 @@ def build(
     with config.change_flags(**flags):
         with _training(problem.net):
             found = problem.outputs()
-        updates, rate = _updates(optimiser, found[0], params, with_rate, loss_scale)
+        updates, rate = _updates(
+            optimiser, found[0], params, with_rate, loss_scale, problem.parallel
+        )
         kept = None if average is None else ema(updates, params, average)
         if kept is not None:
             updates = kept.updates
-        inputs = [*problem.inputs, *([] if rate is None else [rate])]
+        samples = [] if problem.parallel is None else [problem.parallel.samples]
+        inputs = [*problem.inputs, *samples, *([] if rate is None else [rate])]
         train = function(inputs, found, updates=updates, mode=problem.mode, name="fit: a step")
         evaluate = build_evaluation(problem)
     random = _random([train, evaluate], problem.net, updates)
@@ -106,11 +112,12 @@ def build_evaluation(problem: Problem) -> Function:
 
 def _updates(
     optimiser: Callable[..., Any], loss: Variable, params: Any, with_rate: bool,
-    scale: LossScale | None,
+    scale: LossScale | None, parallel: DataParallel | None,
 ) -> tuple[Updates, Variable | None]:  # fmt: skip
     wide = any(v.type.dtype == "float64" for v in _variables(params))
     rate = TensorType("float64" if wide else "float32", ())("rate") if with_rate else None
-    options = {} if scale is None else {"loss_scale": scale}
+    options: dict[str, Any] = {} if scale is None else {"loss_scale": scale}
+    options |= {} if parallel is None else {"distributed": parallel}
     given = [loss, params, *([] if rate is None else [rate])]
     check_takes("fit: optimiser", optimiser, ["loss", "params", "lr"][: len(given)], options)
     found = optimiser(*given, **options)

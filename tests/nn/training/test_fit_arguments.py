@@ -80,6 +80,7 @@ OPTIONS = {
     "loss_scale": [3, "x"],
     "prefetch": [-1, "x", None],
     "progress": ["x", 3],
+    "distributed": ["x", 3],
     "mode": ["nonsense", 3],
 }  # fmt: skip
 

@@ -1,0 +1,80 @@
+"""Starts reductions over ranks as early as possible and waits for them as late as possible.
+
+Nodes between a start and its wait run while bytes move. The first bucket's nodes come first, then
+its start, then the nodes that the second bucket needs besides, and so on; a wait is moved down to
+the first node that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, AllSucceeded
+
+__all__ = ["agreement_last", "overlapped", "waits_late"]
+
+
+def overlapped(nodes: Sequence[Apply]) -> list[Apply]:
+    """``nodes``, in a valid order, with early starts and late waits."""
+    if not any(isinstance(n.op, AllReduceStart) for n in nodes):
+        return list(nodes)
+    maker = {v: n for n in nodes for v in n.outputs}
+    place = {n: i for i, n in enumerate(nodes)}
+    done: dict[Apply, None] = {}
+    for goal in nodes:
+        if goal.op.ordered:
+            needed = _needed(goal, maker, done)
+            done.update(dict.fromkeys(sorted(needed, key=place.__getitem__)))
+    done.update(dict.fromkeys(nodes))
+    return waits_late(list(done))
+
+
+def _needed(goal: Apply, maker: Mapping[Variable, Apply], done: Container[Apply]) -> set[Apply]:
+    """``goal`` and the nodes that it needs and that are not ``done``."""
+    found, left = {goal}, [goal]
+    while left:
+        for v in left.pop().inputs:
+            n = maker.get(v)
+            if n is not None and n not in found and n not in done:
+                found.add(n)
+                left.append(n)
+    return found
+
+
+def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
+    """``nodes``, in a valid order, with each wait just before its first reader."""
+    if not any(isinstance(n.op, AllReduceWait) for n in nodes):
+        return list(nodes)
+    waiting: dict[Apply, None] = {}
+    made = {v: n for n in nodes if isinstance(n.op, AllReduceWait) for v in n.outputs}
+    order: list[Apply] = []
+    for n in nodes:
+        if isinstance(n.op, AllReduceWait):
+            waiting[n] = None
+            continue
+        for v in n.inputs:
+            wait = made.get(v)
+            if wait in waiting:
+                # Those before it are done earlier.
+                for earlier in list(waiting):
+                    order.append(earlier)
+                    del waiting[earlier]
+                    if earlier is wait:
+                        break
+        order.append(n)
+    return [*order, *waiting]
+
+
+def agreement_last(nodes: Sequence[Apply]) -> list[Apply]:
+    """``nodes`` that come before updates, with the agreement that no rank failed behind them."""
+    last = [n for n in nodes if isinstance(n.op, AllSucceeded)]
+    if not last:
+        return list(nodes)
+    after = {v for n in last for v in n.outputs}
+    moved = [*last]
+    for n in nodes:
+        if n not in last and any(v in after for v in n.inputs):
+            after.update(n.outputs)
+            moved.append(n)
+    return [*(n for n in nodes if n not in moved), *moved]

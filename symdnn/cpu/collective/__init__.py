@@ -1,0 +1,1 @@
+"""Collectives of arrays in the memory of the host."""

@@ -1,0 +1,73 @@
+"""Collectives on the CPU: MPI moves the plan's own buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.kernel import Call, Kernel, Launch, Row, Traits
+from symdnn.graph.typing import Array
+from symdnn.ops.collective.base import Collective
+from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait
+from symdnn.world import process
+
+__all__ = ["KERNELS", "CollectiveKernel"]
+
+_TRAITS = Traits("mpi")
+
+
+class CollectiveKernel(Kernel[Collective]):
+    """A collective that is done when its launch returns."""
+
+    name = "mpi"
+    traits = _TRAITS
+
+    def bind(self, call: Call[Collective]) -> Launch[Array]:
+        """By the communicator of the group, which is made now."""
+        op = call.op
+        comm = process.current().communicator(op.group)
+
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+            comm.wait(op.launch(comm, inputs, outputs))
+
+        return launch
+
+
+class StartKernel(Kernel[AllReduceStart]):
+    """The start of a reduction, during which later steps run."""
+
+    name = "mpi.start"
+    traits = _TRAITS
+
+    def bind(self, call: Call[AllReduceStart]) -> Launch[Any]:
+        """Returns what :class:`WaitKernel` waits for."""
+        op = call.op
+        process.current().communicator(op.group)
+        return lambda inputs, outputs: [op.begin(inputs)]
+
+
+class WaitKernel(Kernel[AllReduceWait]):
+    """The end of a reduction."""
+
+    name = "mpi.wait"
+    traits = _TRAITS
+
+    def bind(self, call: Call[AllReduceWait]) -> Launch[Any]:
+        """Waits, and writes the results."""
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
+            # Outputs that are updates of borrowed variables have no buffer.
+            outs = [np.empty_like(x) if o is None else o for o, x in zip(outputs, inputs[1:])]
+            inputs[0].into(outs)
+            return outs
+
+        return launch
+
+
+KERNELS: tuple[Row, ...] = (
+    ((AllReduceStart,), (StartKernel(),)),
+    ((AllReduceWait,), (WaitKernel(),)),
+    ((Collective,), (CollectiveKernel(),)),
+)

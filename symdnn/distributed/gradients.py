@@ -1,0 +1,225 @@
+"""Data parallel training: gradients are averaged over ranks, in buckets.
+
+Each rank computes the loss of its own samples, and its gradients. Their averages are the gradients
+of the mean loss of all samples, so that every rank makes the same step. A bucket is as many
+gradients as ``distributed.bucket_bytes`` says, in the order in which the backward pass makes them;
+it is one :class:`~symdnn.ops.collective.reductions.AllReduce`, which runs while the next gradients
+are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.autodiff import gradients_taken
+from symdnn.compile.function import function
+from symdnn.compile.shared import shared
+from symdnn.compile.updates import as_pairs
+from symdnn.config import config
+from symdnn.errors import InputError, OptionError
+from symdnn.graph.traverse import ancestors, substituted, toposort
+from symdnn.graph.variable import Constant, Shared, Variable
+from symdnn.ops.collective.functions import all_reduce, broadcast, group_of
+from symdnn.ops.collective.overlapped import AllSucceeded
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.world.group import Group
+
+__all__ = ["DataParallel", "average_gradients", "broadcast_values", "data_parallel"]
+
+
+@dataclass(frozen=True)
+class DataParallel:
+    """How gradients are averaged: ``distributed=True`` of an optimiser stands for its defaults.
+
+    ``group`` are the ranks that have different samples (all); ``samples`` the number of this rank's
+    samples in a call, an integer scalar such as ``x.shape[0]``, where ranks may have different
+    ones (None: all have as many); ``reduce_dtype`` and ``bucket_bytes`` go before the flags of
+    these names. With ``shard="optimizer"`` each rank keeps a part of the optimiser's state, and
+    makes the step of that part.
+    """
+
+    group: Group | None = None
+    samples: Variable | None = None
+    reduce_dtype: str | None = None
+    bucket_bytes: int | None = None
+    shard: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.shard not in (None, "optimizer"):
+            raise OptionError(
+                f"DataParallel: shard={self.shard!r}; wanted 'optimizer', which is what there is"
+            )
+
+    @classmethod
+    def of(cls, given: Any) -> DataParallel | None:
+        """What ``distributed=`` stands for: True, False, None or an object of this class."""
+        if given is None or given is False:
+            return None
+        if given is True:
+            return cls()
+        if not isinstance(given, cls):
+            raise OptionError(f"distributed={given!r:.60}; wanted True, False or a DataParallel")
+        return given
+
+    @property
+    def ranks(self) -> Group:
+        """The group."""
+        return group_of(self.group)
+
+    def weighted(self, loss: Variable) -> Variable:
+        """``loss``, a mean over this rank's samples, such that the average over ranks is the mean
+        over all samples: times ``samples`` of this rank by those of the average rank."""
+        if self.samples is None or self.ranks.size == 1:
+            return loss
+        own = cast(self.samples, "float64")
+        share: Any = own / all_reduce(own, "mean", self.ranks)
+        return cast(share, loss.type.dtype) * loss
+
+    def averaged(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[Variable]:
+        """The averages of gradients, those of the variables ``like``; dtypes stay."""
+        if self.ranks.size == 1 or not grads:
+            return list(grads)
+        sent = [self.reduced_in(g) for g in grads]
+        found: dict[int, Variable] = {}
+        for bucket in self.buckets(sent, like):
+            means = all_reduce([sent[i] for i in bucket], "mean", self.ranks)
+            found.update(zip(bucket, means))
+        return [cast(found[i], g.type.dtype) for i, g in enumerate(grads)]
+
+    def reduced_in(self, g: Variable) -> Variable:
+        """A gradient in the dtype in which it is averaged."""
+        word = self.reduce_dtype or str(config.distributed.reduce_dtype)
+        if word not in ("gradient", "float32", "bfloat16"):
+            raise OptionError(f"reduce_dtype={word!r}; wanted gradient, float32 or bfloat16")
+        return g if word == "gradient" else cast(g, word)
+
+    def buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
+        """Indices of the gradients that are reduced together, the first made first."""
+        limit = self.bucket_bytes or int(config.distributed.bucket_bytes)
+        sizes = [v.get_value(borrow=True).size * g.type.numpy.itemsize for g, v in zip(grads, like)]
+        buckets: list[list[int]] = []
+        held: dict[str, tuple[list[int], int]] = {}
+        for i in _as_made(grads):
+            dtype = grads[i].type.dtype
+            bucket, total = held.get(dtype, ([], 0))
+            if bucket and total + sizes[i] > limit:
+                buckets.append(bucket)
+                bucket, total = [], 0
+            held[dtype] = [*bucket, i], total + sizes[i]
+        return [*buckets, *(bucket for bucket, _ in held.values())]
+
+
+def _as_made(grads: Sequence[Variable]) -> list[int]:
+    """Indices in the order in which a backward pass makes the gradients: those behind the shortest
+    chains of nodes first. It is the same on all ranks."""
+    depth: dict[Variable, int] = {}
+    for node in toposort(grads):
+        longest = max((depth.get(v, 0) for v in node.inputs), default=0)
+        depth.update(dict.fromkeys(node.outputs, longest + 1))
+    return sorted(range(len(grads)), key=lambda i: (depth.get(grads[i], 0), i))
+
+
+def average_gradients(
+    grads: Sequence[Variable], params: Sequence[Shared], **options: Any
+) -> list[Variable]:
+    """The averages over ranks of ``grads``, the gradients of ``params``.
+
+    ``options`` are those of :class:`DataParallel`. For the gradients of a loss that is the mean
+    over equally many samples on each rank.
+    """
+    return DataParallel(**options).averaged(list(grads), list(params))
+
+
+def data_parallel(updates: Any, **options: Any) -> list[tuple[Shared, Variable]]:
+    """``updates`` of a program of one process, made those of a data parallel one.
+
+    Gradients in them that :func:`symdnn.grad` took with respect to shared variables are replaced by
+    their averages over the ranks. Of other new values that depend on data, such as running
+    statistics, the average is taken. Variables that the updates change get the values of rank 0
+    now. No variable changes unless all ranks have come so far. ``options`` are those of
+    :class:`DataParallel`, but for ``samples``, by which the loss has to be weighted before its
+    gradient is taken (:meth:`DataParallel.weighted`). ::
+
+        grads = symdnn.grad(loss, [w, b])
+        updates = [(p, p - 0.1 * g) for p, g in zip([w, b], grads)]
+        train = symdnn.function([x, t], loss, updates=data_parallel(updates))
+    """
+    pairs = as_pairs(updates, "data_parallel")
+    options_ = DataParallel(**options)
+    if options_.samples is not None:
+        raise OptionError("data_parallel: samples= weights a loss; use DataParallel(...).weighted")
+    if options_.ranks.size == 1:
+        return pairs
+    news = [new for _, new in pairs]
+    taken = gradients_taken()
+    grads = [g for g in _first_found(news, taken) if isinstance(taken[g], Shared)]
+    if not grads:
+        raise InputError(
+            "data_parallel: the updates have no gradient by symdnn.grad of a shared variable in "
+            "them; average gradients yourself by average_gradients"
+        )
+    averages = options_.averaged(grads, [taken[g] for g in grads])  # type: ignore[misc]
+    changed = substituted(news, dict(zip(grads, averages)))
+    done: list[tuple[Shared, Variable]] = []
+    for (old, new), other in zip(pairs, changed):
+        done.append((old, other if other is not new else _same_everywhere(old, new, options_)))
+    broadcast_values([old for old, _ in pairs], options_.group)
+    return [*done, *agreement(options_.ranks)]
+
+
+def _first_found(news: Iterable[Variable], wanted: Any) -> list[Variable]:
+    """The wanted variables that ``news`` depend on, but those behind other wanted ones."""
+    found: dict[Variable, None] = {}
+    seen: set[Variable] = set()
+    stack = list(news)[::-1]
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        if v in wanted:
+            found[v] = None
+        elif v.owner is not None:
+            stack += v.owner.inputs[::-1]
+    return list(found)
+
+
+def _same_everywhere(old: Shared, new: Variable, options: DataParallel) -> Variable:
+    """A new value without a gradient in it: its average, where it depends on a rank's data."""
+    leaves = [v for v in ancestors([new]) if v.owner is None]
+    if all(isinstance(v, Constant) or v is old for v in leaves):
+        return new
+    if not new.type.is_float:
+        raise InputError(
+            f"data_parallel: the update of {old} depends on a rank's data and is no float, so its "
+            "average is none; reduce it yourself by all_reduce"
+        )
+    return mean_statistic(new, options)
+
+
+def mean_statistic(new: Variable, options: DataParallel) -> Variable:
+    """The average over ranks of a statistic; of a 16-bit one in float32."""
+    if options.ranks.size == 1:
+        return new
+    wide = cast(new, "float32") if is_narrow_float(new.type.dtype) else new
+    return cast(all_reduce(wide, "mean", options.ranks), new.type.dtype)
+
+
+def agreement(group: Group) -> list[tuple[Shared, Variable]]:
+    """An update that keeps all others from happening unless every rank has come so far."""
+    calls = shared(np.float32(0), name="distributed.calls")
+    return [(calls, AllSucceeded(group)(calls + np.float32(1)))]
+
+
+def broadcast_values(variables: Sequence[Shared], group: Group | None = None) -> None:
+    """Give shared variables the values that they have on the first rank of ``group`` (all)."""
+    ranks, found = group_of(group), list(dict.fromkeys(variables))
+    if ranks.size == 1 or not found:
+        return
+    news = [(v, broadcast(v, 0, ranks)) for v in found]
+    function([], [], updates=news, name="distributed: values of the first rank")()

@@ -1,0 +1,38 @@
+"""Random streams of ranks: numbers of their own from one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.variable import Shared
+from symdnn.ops.random.rng_philox import philox4x32
+from symdnn.world import process
+
+__all__ = ["random_by_rank"]
+
+#: The last word of the counter of the block that makes a rank's key.
+_RANK_TAG = 0x5EEE
+
+
+def random_by_rank(states: Iterable[Shared]) -> None:
+    """Give each rank random numbers of its own: of ``states``, those of streams or of dropout.
+
+    The key of a state becomes that of the rank, which follows from the key and the rank; rank 0
+    keeps its own. Without it all ranks draw the same numbers, as what they share needs
+    (:func:`symdnn.nn.random_states` lists a network's states).
+
+    >>> from symdnn.ops.random.random_stream import RandomStream
+    >>> random_by_rank([RandomStream(1).new_state()])
+    """
+    number = process.current().place.rank
+    for state in states:
+        value = np.array(state.get_value())
+        if value.dtype != np.uint64 or value.shape != (2,):
+            raise TypeMismatch("random_by_rank", "states (key, counter) of streams", state.type)
+        if number:
+            words = philox4x32((number & 0xFFFFFFFF, 0, 0, _RANK_TAG), int(value[0]))
+            value[0] = np.uint64(int(words[0]) | int(words[1]) << 32)
+            state.set_value(value)

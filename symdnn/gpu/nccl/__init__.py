@@ -1,0 +1,1 @@
+"""Collectives of arrays on GPUs, by NCCL."""

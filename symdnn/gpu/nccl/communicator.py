@@ -1,0 +1,154 @@
+"""NCCL behind some ten calls, by NVIDIA's binding nccl4py (extra ``nccl``).
+
+Operands are addresses, counts and dtypes on a stream; nothing waits. Calls on one communicator have
+one order, that of the graph. The unique id goes over the store of :mod:`symdnn.world`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from symdnn.errors import DistributedError
+from symdnn.gpu.device.array import RawArray
+from symdnn.world import process
+from symdnn.world.group import Group
+
+__all__ = ["NcclCommunicator", "communicator", "drop_all", "problem"]
+
+_DTYPES = {
+    "int8": 0, "uint8": 1, "bool": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
+    "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
+}  # fmt: skip
+_OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "mean": 4}
+_BYTES = _DTYPES["uint8"]
+#: NCCL 2.28, the oldest that is used: it has ``ncclAlltoAll``.
+_OLDEST = 22800
+
+
+@cache
+def _binding() -> Any:
+    """nccl4py's functions, named as NCCL's."""
+    from nccl.bindings import nccl
+
+    return nccl
+
+
+def problem() -> str | None:
+    """Why NCCL can't be used; None if it can."""
+    try:
+        version = int(_binding().get_version())
+    except ImportError as error:
+        return f"nccl4py is not installed: {error}. pip install 'symdnn[nccl]'"
+    except Exception as error:  # no libnccl.so.2
+        return f"NCCL can't be loaded: {error}. pip install 'symdnn[nccl]'"
+    return None if version >= _OLDEST else f"NCCL is {version}; wanted {_OLDEST} or newer"
+
+
+def takes(dtype: str, reduces: bool) -> bool:
+    """Whether NCCL moves this dtype, or reduces it; it moves any as bytes."""
+    return not reduces or (dtype in _DTYPES and dtype != "bool")
+
+
+class NcclCommunicator:
+    """The GPUs of a group, one of which is this process's; ``handle`` is an ``ncclComm_t``."""
+
+    def __init__(self, group: Group, index: int, handle: Any) -> None:
+        self.group, self.index, self._handle = group, index, handle
+        self._nccl = _binding()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Calls inside are one launch (``ncclGroupStart``, ``ncclGroupEnd``)."""
+        self._nccl.group_start()
+        try:
+            yield
+        finally:
+            self._nccl.group_end()
+
+    def all_reduce(
+        self, xs: Sequence[RawArray], outs: Sequence[RawArray], op: str, stream: int
+    ) -> None:
+        """``ncclAllReduce`` of several arrays, as one launch."""
+        with self.together():
+            for x, out in zip(xs, outs, strict=True):
+                self.all_reduce_at(x.ptr, out.ptr, x.size, x.dtype, op, stream)
+
+    def all_reduce_at(self, x: int, out: int, count: int, dtype: str, op: str, stream: int) -> None:
+        """``ncclAllReduce`` by addresses; ``x`` may be ``out``."""
+        number = _OPERATIONS[op]
+        self._nccl.all_reduce(x, out, count, _DTYPES[dtype], number, self._handle, stream)
+
+    def reduce(self, x: RawArray, out: RawArray, op: str, root: int, stream: int) -> None:
+        """``ncclReduce``; only the root's ``out`` is written."""
+        dtype, number = _DTYPES[x.dtype], _OPERATIONS[op]
+        self._nccl.reduce(x.ptr, out.ptr, x.size, dtype, number, root, self._handle, stream)
+
+    def reduce_scatter(self, x: RawArray, out: RawArray, op: str, stream: int) -> None:
+        """``ncclReduceScatter``."""
+        dtype, number = _DTYPES[x.dtype], _OPERATIONS[op]
+        self._nccl.reduce_scatter(x.ptr, out.ptr, out.size, dtype, number, self._handle, stream)
+
+    def all_gather(self, x: RawArray, out: RawArray, stream: int) -> None:
+        """``ncclAllGather``."""
+        self._nccl.all_gather(x.ptr, out.ptr, x.nbytes, _BYTES, self._handle, stream)
+
+    def broadcast(self, x: RawArray, out: RawArray, root: int, stream: int) -> None:
+        """``ncclBroadcast``."""
+        self._nccl.broadcast(x.ptr, out.ptr, x.nbytes, _BYTES, root, self._handle, stream)
+
+    def all_to_all(self, x: RawArray, out: RawArray, stream: int) -> None:
+        """``ncclAlltoAll``; the count is that of one part."""
+        count = x.nbytes // self.group.size
+        self._nccl.allto_all(x.ptr, out.ptr, count, _BYTES, self._handle, stream)
+
+    def send(self, x: RawArray, to: int, stream: int) -> None:
+        """``ncclSend``."""
+        self._nccl.send(x.ptr, x.nbytes, _BYTES, to, self._handle, stream)
+
+    def recv(self, out: RawArray, source: int, stream: int) -> None:
+        """``ncclRecv``."""
+        self._nccl.recv(out.ptr, out.nbytes, _BYTES, source, self._handle, stream)
+
+    def abort(self) -> None:
+        """``ncclCommAbort``: end what is under way, after a failure."""
+        self._nccl.comm_abort(self._handle)
+
+    def destroy(self) -> None:
+        """``ncclCommDestroy``, after all graphs that use it."""
+        self._nccl.comm_destroy(self._handle)
+
+
+_communicators: dict[Group, NcclCommunicator] = {}
+
+
+def communicator(group: Group) -> NcclCommunicator:
+    """The communicator of a group on the current device, made once; all its ranks call this.
+
+    It is made before a plan with it is captured. Raises
+    :class:`~symdnn.errors.DistributedError` where NCCL can't be used.
+    """
+    found = _communicators.get(group)
+    if found is None:
+        if why := problem():
+            raise DistributedError(f"collectives on GPUs need NCCL: {why}")
+        found = _communicators[group] = _new(group)
+    return found
+
+
+def _new(group: Group) -> NcclCommunicator:
+    world, nccl = process.current(), _binding()
+    index = group.index(world.place.rank, "NCCL")
+    own = bytes(nccl.get_unique_id()).hex() if index == 0 else ""
+    first = bytearray.fromhex(world.gather("NCCL's unique id", own, group)[0])
+    handle = nccl.comm_init_rank_scalable(group.size, index, 1, first, 0)
+    return NcclCommunicator(group, index, handle)
+
+
+def drop_all(failed: bool = False) -> None:
+    """Destroy all communicators, after the plans that use them; abort them after a failure."""
+    while _communicators:
+        _, found = _communicators.popitem()
+        found.abort() if failed else found.destroy()

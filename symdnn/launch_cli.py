@@ -1,0 +1,136 @@
+"""``symdnn launch``: a program in several processes of one machine.
+
+symdnn launch -n 4 train.py --epochs 10
+
+Without GPUs the processes are started by the MPI of this environment (``pip install
+'symdnn[mpi]'``). With GPUs, or ``--engine nccl``, symdnn starts them itself, one for each GPU, and
+ends all when one fails. The program calls ``symdnn.distributed.init()``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from symdnn.config import config
+from symdnn.errors import DistributedError
+
+__all__ = ["add_to", "run"]
+
+#: Seconds between looks at the processes, and those that they get to end by themselves.
+_LOOK, _TO_END = 0.05, 5.0
+
+
+def add_to(commands: Any) -> None:
+    """Add the subcommand to the parser's ``commands``."""
+    parser = commands.add_parser(
+        "launch", help="run a program in several processes of this machine", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("-n", type=int, required=True, help="how many processes")
+    words = ["auto", "mpi", "nccl"]
+    parser.add_argument("--engine", choices=words, default="auto", help="what joins them")
+    parser.add_argument("script", help="a Python script, followed by its arguments")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the script and return its exit status."""
+    if args.n < 1:
+        raise DistributedError(f"symdnn launch: -n {args.n}; wanted 1 or more")
+    command = [sys.executable, args.script, *args.arguments]
+    environment = dict(os.environ)
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // args.n)))
+    if args.engine == "mpi" or (args.engine == "auto" and not _gpus()):
+        mpiexec = _mpiexec()
+        return subprocess.call([mpiexec, "-n", str(args.n), *command], env=environment)
+    return _Processes(command, args.n, environment).wait()
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _gpus() -> int:
+    if str(config.device) == "cpu":
+        return 0
+    from symdnn.gpu.binding import libcuda
+
+    return len(libcuda.driver().devices)
+
+
+def _mpiexec() -> str:
+    """The launcher of the MPI of this environment, or of the machine's."""
+    own = Path(sys.executable).parent / "mpiexec"
+    found = str(own) if own.exists() else shutil.which("mpiexec")
+    if found is None:
+        raise DistributedError(
+            "symdnn launch: there is no mpiexec. pip install 'symdnn[mpi]' brings MPI"
+        )
+    return found
+
+
+class _Processes:
+    """Processes that this one starts, and ends when one of them fails."""
+
+    def __init__(self, command: Sequence[str], count: int, environment: dict[str, str]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        common = {
+            **environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "SYMDNN_STORE_KEY": secrets.token_hex(16), "SYMDNN_SIZE": str(count),
+            "SYMDNN_LOCAL_SIZE": str(count),
+        }  # fmt: skip
+        self._running = [
+            subprocess.Popen(
+                command, env={**common, "SYMDNN_RANK": str(r), "SYMDNN_LOCAL_RANK": str(r)}
+            )
+            for r in range(count)
+        ]
+        # Ctrl-C reaches them by the terminal; a signal to this process alone is passed on.
+        signal.signal(signal.SIGTERM, self._pass_on)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._end()
+        sys.exit(128 + number)
+
+    def wait(self) -> int:
+        """The first status that is not 0, or 0 once all have ended."""
+        try:
+            while True:
+                states = [p.poll() for p in self._running]
+                failed = [(r, s) for r, s in enumerate(states) if s]
+                if failed:
+                    rank, status = failed[0]
+                    print(f"symdnn launch: rank {rank} ended with status {status}", file=sys.stderr)
+                    self._end()
+                    return status if status > 0 else 128 - status
+                if all(s == 0 for s in states):
+                    return 0
+                time.sleep(_LOOK)
+        except KeyboardInterrupt:
+            self._end()
+            return 130
+
+    def _end(self) -> None:
+        """Let the others end by themselves; then end them."""
+        end = time.monotonic() + _TO_END
+        while time.monotonic() < end and any(p.poll() is None for p in self._running):
+            time.sleep(_LOOK)
+        for p in self._running:
+            if p.poll() is None:
+                p.kill()
+                p.wait()

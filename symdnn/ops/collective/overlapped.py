@@ -1,0 +1,131 @@
+"""A reduction in two halves, between which other nodes run; and the agreement before updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.graph.dims import Shape
+from symdnn.graph.inner import InnerGraphOp
+from symdnn.graph.op import Axes, Batched, Host, MultiOp, Vars
+from symdnn.graph.type import OpaqueType, TensorType
+from symdnn.graph.typing import Array
+from symdnn.graph.variable import Apply
+from symdnn.ops.collective.base import Collective
+from symdnn.world import process
+from symdnn.world.communicator import Communicator, Pending
+
+__all__ = ["AllReduceStart", "AllReduceWait", "AllSucceeded", "Started", "has_collectives"]
+
+
+class Started:
+    """A reduction that has begun: where its results will be, and how to wait for it."""
+
+    def __init__(self, comm: Communicator, inputs: Sequence[Array], op: str) -> None:
+        self._comm, self._outs = comm, list[Array]()
+        self._pending = comm.all_reduce(inputs, self._outs, op)
+
+    def into(self, outputs: Sequence[Array]) -> None:
+        """Wait, and write the results."""
+        self._outs += outputs
+        self._comm.wait(self._pending)
+
+
+@dataclass(frozen=True)
+class AllReduceStart(Collective):
+    """The first half of an :class:`~symdnn.ops.collective.reductions.AllReduce`.
+
+    Engines read the inputs before it returns.
+    """
+
+    op: str = "sum"
+
+    def infer(self, *inputs: TensorType) -> OpaqueType:
+        return OpaqueType("all_reduce")
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [()]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return self.make_node(*inputs).outputs, [None]
+
+    def reference(self, *inputs: Array) -> Any:
+        return self.begin(inputs)
+
+    def compute(self, *inputs: Any) -> tuple[Any, ...]:
+        return (self.begin(inputs),)
+
+    def begin(self, inputs: Sequence[Array]) -> Started:
+        """Start it by the communicator of the present world."""
+        return Started(process.current().communicator(self.group), inputs, self.op)
+
+
+@dataclass(frozen=True)
+class AllReduceWait(MultiOp):
+    """The second half: what was started, and its operands, of which sizes alone are read."""
+
+    folds: ClassVar[bool] = False
+
+    count: int
+
+    def infer(self, started: OpaqueType, *inputs: TensorType) -> tuple[TensorType, ...]:
+        return inputs
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return list(shapes[1:])
+
+    def reference(self, started: Started, *inputs: Array) -> tuple[Array, ...]:
+        outs = [np.empty_like(x) for x in inputs]
+        started.into(outs)
+        return tuple(outs)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return self.make_node(*inputs).outputs, list(axes[1:])
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {i: (i + 1,) for i in range(self.count)}
+
+
+@dataclass(frozen=True)
+class AllSucceeded(Collective):
+    """``x`` once every rank has come so far; before that no shared variable changes.
+
+    The program puts it behind all nodes that can fail and before the updates. A rank on which one
+    failed does not come: the others raise :class:`~symdnn.errors.PeerFailed`.
+    """
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return list(shapes)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return self.make_node(*inputs).outputs, list(axes)
+
+    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        return [[x] for (x,) in values]
+
+    def launch(
+        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> Pending:
+        return comm.all_reduce(inputs, outputs, "max")
+
+
+def has_collectives(nodes: Iterable[Apply]) -> bool:
+    """Whether one of the nodes, or a node inside of one, is run by several ranks together."""
+    return any(
+        isinstance(n.op, Collective)
+        or (isinstance(n.op, InnerGraphOp) and has_collectives(n.op.inner.nodes))
+        for n in nodes
+    )

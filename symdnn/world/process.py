@@ -1,0 +1,234 @@
+"""This process among all: where it is, its store, and its communicators.
+
+There is one :class:`World`. Before :func:`start` it has one rank.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import secrets
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from symdnn.config import config
+from symdnn.errors import CollectiveMismatch, DistributedError, OptionError, PeerFailed
+from symdnn.world import mpi
+from symdnn.world.communicator import Communicator, Solo, Watch
+from symdnn.world.group import Group
+from symdnn.world.launcher import Launched, launched_by
+from symdnn.world.store import Store, connect, serve
+
+__all__ = ["ALONE", "World", "current", "end", "start"]
+
+ALONE = Launched(0, 1, 0, 1, "nothing")
+#: Where rank 0's store listens, and the secret of the job, for launchers without MPI.
+ADDRESS, PORT, KEY = "MASTER_ADDR", "MASTER_PORT", "SYMDNN_STORE_KEY"
+
+
+class World:
+    """All ranks, as this one sees them."""
+
+    def __init__(self, place: Launched = ALONE, store: Store | None = None, engine: str = "none"):
+        self.place, self.store, self.engine = place, store, engine
+        self.watch = Watch(place.rank, store, lambda: float(config.distributed.timeout))
+        self._communicators: dict[Group, Communicator] = {}
+        self._agreed: dict[Group, int] = {}
+        self._gathers: dict[tuple[str, tuple[int, ...]], int] = {}
+
+    @property
+    def group(self) -> Group:
+        """All ranks."""
+        return Group(tuple(range(self.place.size)), "world")
+
+    def communicator(self, group: Group) -> Communicator:
+        """The communicator of a group for arrays in the memory of the host; made once.
+
+        Raises :class:`~symdnn.errors.DistributedError` where no engine joins the processes.
+        """
+        found = self._communicators.get(group)
+        if found is None:
+            found = self._communicators[group] = self._new_communicator(group)
+        return found
+
+    def _new_communicator(self, group: Group) -> Communicator:
+        rank = self.place.rank
+        if max(group.ranks) >= self.place.size:
+            raise DistributedError(
+                f"{group} has ranks {group.ranks}, but there are {self.place.size} processes. A "
+                "program is built for a number of ranks; was symdnn.distributed.init() called, and "
+                "the program started by symdnn launch, mpirun, torchrun or srun?"
+            )
+        if group.size == 1:
+            return Solo(group, group.index(rank), self.watch)
+        if self.engine != "mpi":
+            raise DistributedError(
+                f"{group}: values in the memory of the host are moved by MPI, and {self.place.by} "
+                "did not start these processes by MPI. Use symdnn launch or mpirun"
+            )
+        words = f"{group.ranks} {group.name}".encode()
+        number = int.from_bytes(hashlib.sha256(words).digest()[:4], "big")
+        return mpi.communicator(group, rank, self.watch, number)
+
+    def gather(self, name: str, value: Any, group: Group | None = None) -> list[Any]:
+        """What each rank of ``group`` (all) gives, by number: small values that JSON can hold."""
+        group = group or self.group
+        group.index(self.place.rank, name)
+        if self.store is None or group.size == 1:
+            return [json.loads(json.dumps(value))]
+        count = self._gathers[name, group.ranks] = self._gathers.get((name, group.ranks), 0) + 1
+        limit = float(config.distributed.timeout)
+        full = f"{name} number {count} of {group} with ranks {list(group.ranks)}"
+        found = self.store.gather(full, json.dumps(value), group.ranks, limit)
+        return [json.loads(v) for v in found]
+
+    def compare(self, group: Group, collectives: Sequence[str]) -> None:
+        """Raise :class:`~symdnn.errors.CollectiveMismatch` unless all ranks of a group are about to
+        run the same collectives, in the same order."""
+        lists = self.gather("the comparison of collectives", list(collectives), group)
+        for other, theirs in zip(group.ranks, lists):
+            if theirs != list(collectives):
+                raise CollectiveMismatch(
+                    f"rank {self.place.rank} and rank {other} run different collectives of {group}"
+                    f": {_difference(collectives, theirs)}"
+                )
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the others that this rank failed; does nothing if another one had before."""
+        if self.store is None or isinstance(error, PeerFailed):
+            return
+        try:
+            self.store.fail(f"{type(error).__name__}: {error}")
+        except PeerFailed:  # rank 0 has ended
+            pass
+
+
+def _difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
+    """The first place where two lists differ."""
+    for i, (a, b) in enumerate(zip(mine, theirs)):
+        if a != b:
+            return f"number {i + 1} is {a} here and {b} there"
+    return f"{len(mine)} here and {len(theirs)} there"
+
+
+_current = World()
+
+
+def current() -> World:
+    """The world that this process is part of."""
+    return _current
+
+
+def start(given: Launched | None = None, environment: Any = None) -> World:
+    """Join the other processes; the second call returns the same world.
+
+    Raises :class:`~symdnn.errors.DistributedError` where the processes can't be joined.
+    """
+    global _current
+    if _current.place is not ALONE:
+        return _current
+    environment = os.environ if environment is None else environment
+    place = given or launched_by(environment) or ALONE
+    if place.size != 1:
+        _end_all_on_errors(place)
+    if place.by_mpi:
+        place, store = _joined_by_mpi(place)
+        engine = "mpi"
+    else:
+        store, engine = _joined_by_address(place, environment), "none"
+    if place.size == 1:
+        place = Launched(0, 1, 0, 1, place.by)
+    _current = World(place, store, engine)
+    return _current
+
+
+def _joined_by_mpi(place: Launched) -> tuple[Launched, Store | None]:
+    rank, size, local_rank, local_size = mpi.world_of_mpi()
+    if place.size and (rank, size) != (place.rank, place.size):
+        raise DistributedError(
+            f"{place.by} started rank {place.rank} of {place.size}, but mpi4py's MPI says rank "
+            f"{rank} of {size}: it is another MPI than the launcher's. Start the program by the "
+            "launcher of that MPI (symdnn launch finds it)"
+        )
+    place = Launched(rank, size, local_rank, local_size, place.by)
+    if size == 1:
+        return place, None
+    if rank == 0:
+        key = secrets.token_hex(16)
+        host = "127.0.0.1" if local_size == size else socket.gethostname()
+        store, port = serve(size, key.encode(), "127.0.0.1" if local_size == size else "")
+        mpi.told_by_first(f"{host} {port} {key}")
+        return place, store
+    host, port_text, key = mpi.told_by_first("").split()
+    limit = float(config.distributed.timeout)
+    return place, connect(rank, host, int(port_text), key.encode(), limit)
+
+
+def _joined_by_address(place: Launched, environment: Any) -> Store | None:
+    if place.size <= 1:
+        return None
+    if missing := [name for name in (ADDRESS, PORT) if name not in environment]:
+        raise DistributedError(
+            f"{place.by} started rank {place.rank} of {place.size}: {' and '.join(missing)} must "
+            "name the machine of rank 0 and a free port there"
+        )
+    # torchrun's own store listens at the port that it names.
+    host, port = environment[ADDRESS], int(environment[PORT]) + (place.by == "torchrun")
+    job = environment.get("TORCHELASTIC_RUN_ID", environment.get("SLURM_JOB_ID", ""))
+    key = environment.get(KEY, f"symdnn {job}").encode()
+    if place.rank:
+        return connect(place.rank, host, port, key, float(config.distributed.timeout))
+    try:
+        bind = "127.0.0.1" if host in ("127.0.0.1", "localhost") else ""
+        return serve(place.size, key, bind, port)[0]
+    except OSError as error:
+        raise DistributedError(f"rank 0 can't listen at {host}:{port}: {error}") from error
+
+
+def end() -> None:
+    """Leave the world. Ranks that still wait for this one get an error."""
+    global _current
+    world, _current = _current, World()
+    if world.store is not None:
+        world.store.leave()
+        # Rank 0 answers the others until they have left, too.
+        world.store.close(wait=float(config.distributed.timeout) if world.place.rank == 0 else 0)
+
+
+# -- errors that end all --------------------------------------------------------------------------
+
+
+def _end_all_on_errors(place: Launched) -> None:
+    """Let an error that nobody catches end all ranks, and a normal end leave the world."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        world = _current
+        sys.stderr.write(f"symdnn: rank {place.rank} of {world.place.size} failed\n")
+        (traceback.print_exception if before is sys.__excepthook__ else before)(kind, error, trace)
+        sys.stderr.flush()
+        world.fail(error)
+        if place.by_mpi:
+            time.sleep(_SECONDS_FOR_OTHERS)  # in which others raise, with this error's text
+            mpi.abort()
+        os._exit(1)  # no clean-up: it could wait for ranks that do not come
+
+    sys.excepthook = hook
+    atexit.register(end)
+
+
+_SECONDS_FOR_OTHERS = 1.0
+
+
+def check_rank(rank: int, size: int, what: str) -> int:
+    """``rank``, if it is one of ``size``; raises :class:`~symdnn.errors.OptionError`."""
+    if isinstance(rank, bool) or not 0 <= rank < size:
+        raise OptionError(f"{what}={rank}; wanted from 0 to {size - 1}")
+    return int(rank)

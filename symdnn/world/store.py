@@ -1,0 +1,230 @@
+"""How ranks agree on small things: messages to a thread of rank 0, over TCP.
+
+It moves no arrays. It carries what is needed before and beside the engines (MPI, NCCL): the unique
+id of a communicator, lists of collectives that are compared, sums of measures at the end of an
+epoch, and the news that a rank has failed, which ends every wait. Messages are bytes in frames that
+are authenticated (HMAC, :mod:`multiprocessing.connection`); nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+from symdnn.errors import CollectiveTimeout, PeerFailed
+
+__all__ = ["Hub", "Store", "connect"]
+
+
+class Hub:
+    """The meeting point, in rank 0: who waits for what, and who has failed or left."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._gathers: dict[str, dict[int, str]] = {}
+        self._read: dict[str, set[int]] = {}
+        self._statuses: dict[int, str] = {}
+        self._left: set[int] = set()
+        self._failure: tuple[int, str] | None = None
+
+    def answer(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
+        """What a rank gets for a request."""
+        with self._changed:
+            what = request["do"]
+            if what == "gather":
+                return self._gather(rank, request)
+            if what == "fail":
+                self._fail(rank, request["why"])
+            elif what == "leave":
+                self._left.add(rank)
+                self._changed.notify_all()
+            elif what == "status":
+                self._statuses[rank] = request["text"]
+            return {**self._news(), "statuses": {str(r): s for r, s in self._statuses.items()}}
+
+    def lost(self, rank: int) -> None:
+        """The connection to a rank broke."""
+        with self._changed:
+            if rank not in self._left:
+                self._fail(rank, "its process ended")
+
+    def _fail(self, rank: int, why: str) -> None:
+        if self._failure is None:
+            self._failure = rank, why
+        self._changed.notify_all()
+
+    def _news(self) -> dict[str, Any]:
+        failure = None if self._failure is None else list(self._failure)
+        return {"failure": failure, "left": sorted(self._left)}
+
+    def _gather(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
+        """Wait until all members have given their value."""
+        name, members = request["name"], set(request["members"])
+        values = self._gathers.setdefault(name, {})
+        values[rank] = request["value"]
+        self._changed.notify_all()
+        end = time.monotonic() + request["wait"]
+
+        def ended() -> bool:
+            return members <= set(values) or bool(self._failure) or bool(members & self._left)
+
+        while not ended() and (left := end - time.monotonic()) > 0:
+            self._changed.wait(left)
+        if not members <= set(values):
+            return {**self._news(), "missing": sorted(members - set(values))}
+        read = self._read.setdefault(name, set())
+        read.add(rank)
+        if read >= members:  # everybody has it
+            del self._gathers[name], self._read[name]
+        return {"values": [values[r] for r in request["members"]]}
+
+
+class Store:
+    """A rank's side: requests to the hub, each answered before the next."""
+
+    def __init__(self, rank: int, hub: Hub | None = None, line: Connection | None = None) -> None:
+        self.rank, self._hub, self._line = rank, hub, line
+        self._lock = threading.Lock()
+        self._server: _Server | None = None
+
+    def gather(self, name: str, value: str, members: Sequence[int], wait: float) -> list[str]:
+        """The values of all ``members``, in their order, once each has called this.
+
+        Raises :class:`~symdnn.errors.CollectiveTimeout` that names the missing ranks after
+        ``wait`` seconds, and :class:`~symdnn.errors.PeerFailed`.
+        """
+        found = self._ask(
+            {"do": "gather", "name": name, "value": value, "members": list(members), "wait": wait}
+        )
+        if "values" in found:
+            return list(found["values"])
+        raise_failure(found, members, name)
+        missing = ", ".join(map(str, found["missing"]))
+        raise CollectiveTimeout(
+            f"rank {self.rank} waited {wait:g} s in {name}: rank {missing} did not come. "
+            "The flag distributed.timeout has the limit"
+        )
+
+    def fail(self, why: str) -> None:
+        """Tell all ranks that this one failed; they raise at their next wait."""
+        self._ask({"do": "fail", "why": why})
+
+    def status(self, text: str) -> dict[str, Any]:
+        """Say what this rank waits for; returns ``failure``, ``left`` and all ``statuses``."""
+        return self._ask({"do": "status", "text": text})
+
+    def leave(self) -> None:
+        """End without failure."""
+        try:
+            self._ask({"do": "leave"})
+        except PeerFailed:  # rank 0 has ended before
+            pass
+        with self._lock:
+            if self._line is not None:
+                self._line.close()
+
+    def close(self, wait: float = 0.0) -> None:
+        """End the hub of rank 0, after up to ``wait`` seconds in which others may leave."""
+        if self._server is not None:
+            self._server.close(wait)
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._hub is not None:
+            return self._hub.answer(self.rank, request)
+        assert self._line is not None, "a store has a hub or a line to it"
+        try:
+            with self._lock:
+                self._line.send_bytes(json.dumps(request).encode())
+                found: dict[str, Any] = json.loads(self._line.recv_bytes())
+                return found
+        except (EOFError, OSError) as error:
+            raise PeerFailed("rank 0 failed: its process ended") from error
+
+
+def raise_failure(news: dict[str, Any], members: Sequence[int], waiting_in: str) -> None:
+    """Raise :class:`~symdnn.errors.PeerFailed` if a rank has failed, or one of ``members`` left."""
+    if news["failure"] is not None:
+        rank, why = news["failure"]
+        raise PeerFailed(f"rank {rank} failed: {why}")
+    if gone := sorted(set(news["left"]) & set(members)):
+        raise PeerFailed(
+            f"rank {gone[0]} has ended, while this one waits for it in {waiting_in}: do all ranks "
+            "call the same functions equally often?"
+        )
+
+
+class _Server:
+    """Threads of rank 0 that answer the other ranks."""
+
+    def __init__(self, hub: Hub, listener: Listener, others: int) -> None:
+        self._hub, self._listener = hub, listener
+        self._threads: list[threading.Thread] = []
+        self._lines: list[Connection] = []
+        self._accepting = threading.Thread(target=self._accept, args=(others,), daemon=True)
+        self._accepting.start()
+
+    def _accept(self, others: int) -> None:
+        while len(self._threads) < others:
+            try:
+                line = self._listener.accept()
+            except (OSError, EOFError):  # closed
+                return
+            except Exception:  # a stranger without the key
+                continue
+            self._lines.append(line)
+            thread = threading.Thread(target=self._serve, args=(line,), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _serve(self, line: Connection) -> None:
+        rank = int(line.recv_bytes())
+        try:
+            while True:
+                request = json.loads(line.recv_bytes())
+                line.send_bytes(json.dumps(self._hub.answer(rank, request)).encode())
+        except (EOFError, OSError):
+            self._hub.lost(rank)
+        except TypeError:  # the line was closed here, by close()
+            pass
+        finally:
+            line.close()
+
+    def close(self, wait: float) -> None:
+        end = time.monotonic() + wait
+        for thread in list(self._threads):
+            thread.join(max(0.0, end - time.monotonic()))
+        self._listener.close()
+        for line in self._lines:
+            line.close()
+
+
+def serve(size: int, key: bytes, host: str = "127.0.0.1", port: int = 0) -> tuple[Store, int]:
+    """Rank 0's store, and the port on which it listens for the others."""
+    listener = Listener((host, port), backlog=size, authkey=key)
+    store = Store(0, hub := Hub())
+    store._server = _Server(hub, listener, size - 1)
+    return store, int(listener.address[1])
+
+
+def connect(rank: int, host: str, port: int, key: bytes, wait: float) -> Store:
+    """The store of another rank; tries for up to ``wait`` seconds, as rank 0 may come later.
+
+    Raises :class:`~symdnn.errors.CollectiveTimeout`.
+    """
+    end = time.monotonic() + wait
+    while True:
+        try:
+            line = Client((host, port), authkey=key)
+        except (ConnectionError, OSError) as error:
+            if time.monotonic() > end:
+                raise CollectiveTimeout(
+                    f"rank {rank} waited {wait:g} s for rank 0 at {host}:{port}: {error}"
+                ) from error
+            time.sleep(0.05)
+            continue
+        line.send_bytes(str(rank).encode())
+        return Store(rank, line=line)

@@ -1,0 +1,1 @@
+"""Programs of several processes, by MPI; and what one process can show of them."""

@@ -1,0 +1,36 @@
+"""Run by each of several processes: all checks of the modules named, one after the other.
+
+Rank 0 writes ``{check: error or ""}`` and what checks returned to a JSON file. After the first
+error the processes can't go on together.
+"""
+
+import importlib
+import json
+import sys
+import traceback
+
+import symdnn.distributed as dist
+
+
+def main(out, only, modules):
+    dist.init()
+    errors, values = {}, {}
+    for module in modules:
+        found = importlib.import_module(f"tests.distributed.{module}")
+        names = [n for n in vars(found) if n.startswith("check_")]
+        for name in [n for n in names if n in only.split(",") or not only]:
+            try:
+                values[name] = getattr(found, name)()
+                dist.barrier()
+                errors[name] = ""
+            except Exception:
+                errors[name] = f"rank {dist.rank()}: {traceback.format_exc()}"
+                with open(f"{out}.{dist.rank()}", "w") as file:
+                    json.dump({"errors": errors, "values": {}}, file)
+                raise
+    with open(f"{out}.{dist.rank()}", "w") as file:
+        json.dump({"errors": errors, "values": values}, file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

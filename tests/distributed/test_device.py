@@ -1,0 +1,8 @@
+"""Programs of a GPU with collectives on 2 ranks, without a GPU."""
+
+from tests.distributed import harness
+
+
+def test_plans_of_a_gpu_run_their_collectives(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYMDNN_TESTS_DEVICE", "emulated")
+    harness.checks(2, tmp_path, "device_checks", flags="device=cuda")

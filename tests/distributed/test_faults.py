@@ -1,0 +1,79 @@
+"""A rank that fails ends all, in time, with its number and error; and no variable has changed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.distributed import harness
+
+PROGRAM = harness.ROOT / "tests" / "distributed" / "faulty_program.py"
+
+
+def faulty(fault, count=2, limit=3):
+    start = time.monotonic()
+    done = harness.run(count, PROGRAM, fault, limit=limit, timeout=60)
+    assert time.monotonic() - start < 40
+    assert done.returncode != 0, done.stdout
+    assert "DONE" not in done.stdout
+    assert "UNCHANGED=False" not in done.stdout
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_no_fault():
+    done = harness.run(2, PROGRAM, "none")
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"RANK \d DONE", done.stdout)) == ["RANK 0 DONE", "RANK 1 DONE"]
+
+
+def test_a_rank_that_raises_is_named_with_its_error():
+    out, err = faulty("raises")
+    assert "RANK 0 PeerFailed: rank 1 failed: RuntimeError: the disk is full" in out
+    assert "symdnn: rank 1 of 2 failed" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["label", "late"])
+def test_a_data_error_on_one_rank_stops_all_before_variables_change(fault):
+    out, _ = faulty(fault)
+    error = {"label": "IndexOutOfRange", "late": "AssertionFailed"}[fault]
+    assert re.search(rf"RANK 1 {error}.*UNCHANGED=True", out, re.DOTALL)
+    assert f"RANK 0 PeerFailed: rank 1 failed: {error}" in out
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_is_named_after_the_time_limit():
+    out, _ = faulty("hangs")
+    assert "RANK 0 CollectiveTimeout: rank 0 waited 3 s" in out
+    assert "rank 1 did not come" in out
+
+
+@pytest.mark.slow
+def test_ranks_that_die_or_leave_end_all():
+    for fault in ("dies", "killed", "exits"):
+        faulty(fault)
+
+
+@pytest.mark.slow
+def test_different_collectives_are_an_error_before_the_first_launch():
+    out, _ = faulty("mismatch")
+    assert "CollectiveMismatch" in out
+    assert "different collectives of world(2)" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["mpi", "nccl"])
+def test_ctrl_c_ends_all(engine):
+    """``symdnn launch`` with both ways to start processes; only host values, so no engine runs."""
+    file = harness.ROOT / "tests" / "distributed" / "sleeper.py"
+    command = [sys.executable, "-m", "symdnn", "launch", "-n", "2", "--engine", engine, str(file)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, cwd=harness.ROOT, start_new_session=True, **pipes) as found:
+        assert [found.stdout.readline(), found.stdout.readline()] == ["UP\n", "UP\n"]
+        os.killpg(found.pid, signal.SIGINT)
+        assert found.wait(20) != 0

@@ -1,0 +1,224 @@
+"""What one process can show of many: graphs, orders, buckets, references; no launcher."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.distributed as dist
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.compile.program.overlap import agreement_last, overlapped
+from symdnn.distributed.gradients import agreement
+from symdnn.errors import (
+    DistributedError,
+    InputError,
+    OptionError,
+    ShapeMismatch,
+    TypeMismatch,
+)
+from symdnn.graph.traverse import toposort
+from symdnn.ops.collective.base import Collective
+from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, AllSucceeded
+from symdnn.ops.collective.reductions import AllReduce
+from symdnn.ops.control.batching import Operand, batch_graph
+from symdnn.world import process
+from symdnn.world.communicator import Communicator
+from symdnn.world.group import Group
+from symdnn.world.launcher import Launched
+
+N = 3
+GROUP = Group(tuple(range(N)), "world")
+
+
+@pytest.fixture
+def of_three(monkeypatch):
+    """A world of three ranks, of which this is number 1; nothing joins them."""
+    monkeypatch.setattr(process, "_current", process.World(Launched(1, N, 1, N, "a test")))
+
+
+def rewritten(outputs, inputs, target="cpu", updates=()):
+    mode = symdnn.Mode(target=target)
+    return symdnn.function(inputs, outputs, updates=updates, mode=mode).stages
+
+
+def names(nodes):
+    return [type(n.op).__name__ for n in nodes]
+
+
+def test_a_reduction_of_several_ranks_is_split_on_a_cpu_alone():
+    x = T.vector("x")
+    found = names(rewritten(dist.all_reduce(x, group=GROUP), [x]).fgraph.apply_nodes)
+    assert sorted(found) == ["AllReduceStart", "AllReduceWait"]
+    one = rewritten(dist.all_reduce(x), [x]).fgraph.apply_nodes
+    assert names(one) == ["AllReduce"]
+    gpu = rewritten(dist.all_reduce(x, group=GROUP), [x], "cuda:sm_90").fgraph.apply_nodes
+    assert "AllReduce" in names(gpu)
+    assert "AllReduceStart" not in names(gpu)
+    gathered = rewritten(dist.all_gather(x, group=GROUP), [x]).fgraph.apply_nodes
+    assert names(gathered) == ["AllGather"]
+
+
+def steps_of_a_deep_net(of_three, **options):
+    x = T.matrix("x")
+    weights = [symdnn.shared(np.eye(8, dtype="float32"), name=f"w{i}") for i in range(4)]
+    h = x
+    for w in weights:
+        h = T.tanh(T.dot(h, w))
+    grads = dist.average_gradients(symdnn.grad(h.sum(), weights), weights, **options)
+    updates = [(w, w - g) for w, g in zip(weights, grads)] + agreement(GROUP)
+    stages = rewritten(h.sum(), [x], updates=updates)
+    (segment,) = stages.program.segments()
+    return names(segment.nodes), segment.nodes
+
+
+def test_buckets_start_in_the_order_of_the_backward_pass(of_three):
+    found, nodes = steps_of_a_deep_net(of_three, bucket_bytes=300)  # one gradient has 256 bytes
+    starts = [i for i, n in enumerate(found) if n == "AllReduceStart"]
+    waits = [i for i, n in enumerate(found) if n == "AllReduceWait"]
+    assert len(starts) == len(waits) == 4
+    products = [i for i, n in enumerate(found) if n == "OneDnnMatmul" or n == "Dot"]
+    assert starts[0] < max(products)  # products run while the first bucket moves
+    assert max(starts) < min(waits)
+    assert found.index("AllSucceeded") > max(waits)
+    assert found[found.index("AllSucceeded") + 1 :] == ["Sub"] * 4  # the updates
+    place = {n: i for i, n in enumerate(nodes)}
+    for n in nodes:
+        assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
+
+
+def test_small_gradients_share_a_bucket(of_three):
+    found, _ = steps_of_a_deep_net(of_three)
+    assert found.count("AllReduceStart") == 1
+
+
+def test_gradients_are_reduced_in_the_dtype_asked_for(of_three):
+    w = symdnn.shared(np.ones(3, "float32"))
+    g = T.grad((w**2).sum(), w)
+    (mean,) = dist.average_gradients([g], [w], reduce_dtype="bfloat16")
+    (node,) = [n for n in toposort([mean]) if isinstance(n.op, AllReduce)]
+    assert node.inputs[0].type.dtype == "bfloat16"
+    assert mean.type.dtype == "float32"
+    with pytest.raises(OptionError, match="reduce_dtype='int8'"):
+        dist.average_gradients([g], [w], reduce_dtype="int8")
+    assert dist.average_gradients([g], [w], group=Group((1,))) == [g]
+
+
+def test_nodes_without_reductions_keep_their_order():
+    x = T.vector("x")
+    nodes = toposort([dist.all_gather(T.tanh(x), group=GROUP), T.exp(x)])
+    assert overlapped(nodes) == nodes
+    assert agreement_last(nodes) == nodes
+
+
+def test_what_reads_the_agreement_stays_behind_it():
+    x, y = T.scalar("x"), T.vector("y")
+    ok = AllSucceeded(GROUP)(x)
+    after = ok + 1
+    nodes = agreement_last(toposort([after, T.exp(y)]))
+    assert names(nodes)[-2:] == ["AllSucceeded", "Add"]
+
+
+def test_a_batch_of_calls_is_one_collective():
+    x = T.matrix("x")
+    builds = [
+        lambda v: dist.all_reduce(v, group=GROUP), lambda v: dist.all_gather(v, group=GROUP),
+        lambda v: dist.reduce_scatter(v, group=GROUP), lambda v: dist.broadcast(v, group=GROUP),
+        lambda v: dist.all_to_all(v, group=GROUP), lambda v: dist.reduce(v, group=GROUP),
+        lambda v: dist.permute(v, [(0, 2)], group=GROUP),
+    ]  # fmt: skip
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(2, 6)).astype("float32") for _ in range(N)]
+    for build in builds:
+        one = T.vector("one")
+        (found,) = batch_graph([build(one)], {one: Operand(x, True)})
+        stacked = found.value
+        assert found.stacked
+        assert sum(isinstance(n.op, Collective) for n in toposort([stacked])) == 1
+        got = dist.simulate([stacked], [{x: v} for v in values])
+        for lane in range(2):
+            want = dist.simulate([build(one)], [{one: v[lane]} for v in values])
+            for a, b in zip(got, want):
+                np.testing.assert_allclose(a[0][lane], b[0])
+
+
+def test_groups_and_meshes(of_three):
+    assert dist.rank() == 1
+    mesh = dist.Mesh({"data": 1, "tensor": -1})
+    assert mesh.sizes == {"data": 1, "tensor": 3}
+    assert mesh.group("tensor").ranks == (0, 1, 2)
+    assert mesh.group("data").ranks == (1,)
+    with pytest.raises(OptionError, match="the axes are data, tensor"):
+        mesh.group("pipeline")
+    for sizes in ({"a": 2}, {"a": -1, "b": 2}, {"a": -1, "b": -1}, {"a": 0}):
+        with pytest.raises(OptionError, match="3 processes"):
+            dist.Mesh(sizes)
+    with pytest.raises(OptionError, match="rank=3"):
+        dist.new_group([0, 3])
+    for ranks in ((), (0, 0), (-1,)):
+        with pytest.raises(OptionError, match="different ranks"):
+            Group(ranks)
+
+
+def test_arguments_that_make_no_sense():
+    x, b = T.vector("x"), T.vector("b", dtype="bool")
+    with pytest.raises(OptionError, match="op='avg'; wanted one of sum, mean"):
+        dist.all_reduce(x, "avg")
+    with pytest.raises(OptionError, match="reduce_scatter: op='max'"):
+        dist.reduce_scatter(x, "max")
+    with pytest.raises(TypeMismatch, match="a dtype that has a sum"):
+        dist.all_reduce(b)
+    with pytest.raises(TypeMismatch, match="a dtype that has a mean"):
+        dist.all_reduce(T.ivector(), "mean")
+    with pytest.raises(OptionError, match="broadcast: root=3; wanted from 0 to 2"):
+        dist.broadcast(x, 3, group=GROUP)
+    with pytest.raises(ShapeMismatch, match="a first dimension that 3 ranks divide"):
+        dist.reduce_scatter(T.tensor("float32", (4,)), group=GROUP)
+    with pytest.raises(OptionError, match="at most once"):
+        dist.permute(x, [(0, 1), (0, 2)], group=GROUP)
+    with pytest.raises(TypeMismatch, match="group"):
+        dist.all_reduce(x, group=[0, 1])
+    with pytest.raises(TypeMismatch, match="a token of dtype float32"):
+        dist.recv((3,), "float32", 0, after=T.dvector(), group=GROUP)
+    with pytest.raises(OptionError, match="shard='parameters'"):
+        dist.DataParallel(shard="parameters")
+    with pytest.raises(OptionError, match="distributed=3"):
+        nn.optim.sgd((x**2).sum(), [symdnn.shared(np.ones(2, "float32"))], distributed=3)
+
+
+def test_a_sharded_optimiser_needs_a_rule_of_elements(of_three):
+    w = symdnn.shared(np.ones(2, "float32"), name="w")
+    parallel = dist.DataParallel(shard="optimizer")
+    with pytest.raises(InputError, match="lamb: a step needs norms of whole parameters"):
+        nn.optim.lamb((w**2).sum(), [w], distributed=parallel)
+    scale = symdnn.LossScale()
+    with pytest.raises(InputError, match="shard= does not go with loss_scale="):
+        nn.optim.adam((w**2).sum(), [w], distributed=parallel, loss_scale=scale)
+
+
+def test_updates_without_a_gradient_are_refused(of_three):
+    w, x = symdnn.shared(np.ones(2, "float32"), name="w"), T.vector("x")
+    with pytest.raises(InputError, match="no gradient by symdnn.grad"):
+        dist.data_parallel([(w, w + x)])
+
+
+def test_a_program_of_more_processes_says_what_is_missing():
+    x = T.vector("x")
+    f = symdnn.function([x], dist.all_reduce(x, group=GROUP))
+    with pytest.raises(DistributedError, match="but there are 1 processes"):
+        f([1.0])
+
+
+def test_without_mpi_host_values_are_refused(of_three):
+    x = T.vector("x")
+    f = symdnn.function([x], dist.all_gather(x))
+    with pytest.raises(DistributedError, match="moved by MPI"):
+        f([1.0])
+
+
+def test_halves_are_printed_and_pickled():
+    import pickle
+
+    for op in (AllReduceStart(GROUP, "max"), AllReduceWait(2), AllSucceeded(GROUP)):
+        assert pickle.loads(pickle.dumps(op)) == op
+    assert str(AllReduceStart(GROUP, "max")) == "AllReduceStart{group=world(3), op=max}"
+    assert Communicator.size.fget is not None

@@ -1,0 +1,59 @@
+"""The same losses and parameters for 1, 2 and 4 ranks at the same global batch."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.distributed import harness
+
+
+def of_one(folder, only=()):
+    """What one process finds, without a launcher."""
+    out = folder / "checks1"
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "tests.distributed.run_checks",
+        out,
+        ",".join(only),
+    ]
+    env = {**os.environ, "SYMDNN_CHECKPOINTS": str(folder), "PYTHONPATH": str(harness.ROOT)}
+    subprocess.run([*command, "train_checks"], check=True, timeout=120, env=env, cwd=harness.ROOT)
+    return json.loads((folder / "checks1.0").read_text())["values"]
+
+
+QUICK = ("check_adam", "check_sync_batch_norm_is_that_of_the_whole_batch", "check_bare_updates")
+
+
+def test_trainings_are_equal_in_short(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYMDNN_CHECKPOINTS", str(tmp_path))
+    want = of_one(tmp_path, QUICK)
+    for found in harness.checks(2, tmp_path, "train_checks", only=QUICK):
+        for name in QUICK:
+            same(name, found["values"][name], want[name])
+
+
+@pytest.mark.slow
+def test_trainings_are_equal_on_1_2_and_4_ranks(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYMDNN_CHECKPOINTS", str(tmp_path))
+    want = of_one(tmp_path)
+    for count in (2, 4):
+        for found in harness.checks(count, tmp_path, "train_checks"):
+            assert set(found["values"]) == set(want)
+            for name, values in found["values"].items():
+                same(f"{name} on {count} ranks", values, want[name])
+
+
+def same(what, got, want):
+    if isinstance(want, dict):
+        assert set(got) == set(want), what
+        for name in want:
+            same(f"{what}: {name}", got[name], want[name])
+    else:
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5, err_msg=what)

@@ -1,0 +1,206 @@
+"""Trainings on several ranks against the same training by one process at the same global batch.
+
+A check returns numbers, which ``test_training`` compares between 1, 2 and 4 processes.
+"""
+
+import functools
+import os
+from pathlib import Path
+
+import numpy as np
+
+import symdnn
+import symdnn.distributed as dist
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.ops.random.random_stream import RandomStream
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(45, 6)).astype("float32")
+TARGET = (X[:, :3].sum(axis=1) > 0).astype("int32")
+
+
+def network(more=None):
+    nn.init.seed(3)
+    middle = [] if more is None else [more()]
+    return nn.Sequential(nn.Linear(6, 8), *middle, nn.Tanh(), nn.Linear(8, 2))
+
+
+def dropout():
+    return nn.Dropout(0.5)
+
+
+def state(net):
+    return {n: np.asarray(v, "float64").round(9).tolist() for n, v in net.state_dict().items()}
+
+
+def trained(net, optimiser="adam", epochs=2, batch=10, folder=None, distributed=True, **options):
+    data = nn.batches((X, TARGET), batch, shuffle=True, seed=1)
+    history = nn.fit(
+        net, nn.CrossEntropyCriterion(), optimiser, data, epochs, lr=0.05,
+        validation=nn.batches((X[:13], TARGET[:13]), 5), metrics=["accuracy"],
+        distributed=distributed,
+        checkpoint=None if folder is None else Path(folder) / "run.safetensors",
+        resume=folder is not None, **options,
+    )  # fmt: skip
+    measures = {n: history[n] for n in ("loss", "accuracy", "val_loss", "val_accuracy")}
+    return {"state": state(net), **{n: np.asarray(v).tolist() for n, v in measures.items()}}
+
+
+def check_adam():
+    """The last batch has 5 samples: with 2 and 4 ranks unequal parts."""
+    return trained(network())
+
+
+def check_clipping_by_the_global_norm_and_accumulation():
+    optimiser = functools.partial(nn.optim.sgd, momentum=0.9, clip_norm=0.05, accumulate=2)
+    return trained(network(), optimiser)
+
+
+def check_prefetched_batches():
+    return trained(network(), nn.optim.sgd, prefetch=2)
+
+
+def check_a_batch_smaller_than_the_number_of_ranks():
+    return trained(network(), nn.optim.sgd, batch=11)
+
+
+def check_sync_batch_norm_is_that_of_the_whole_batch():
+    net = nn.sync_batch_norm(network(lambda: nn.BatchNormalization(8)))
+    return trained(net, nn.optim.sgd)
+
+
+def check_early_stopping_is_agreed():
+    found = trained(network(), nn.optim.sgd, epochs=6, patience=1, min_delta=0.02)
+    return {"epochs": len(found["loss"]), **found}
+
+
+def check_small_buckets_and_float32_reduction():
+    with symdnn.config.change_flags(**{"distributed.bucket_bytes": 64}):
+        return trained(network(), nn.optim.sgd)
+
+
+def check_bare_updates():
+    """A program of one process, made data parallel by one more line."""
+    n, r = dist.size(), dist.rank()
+    x, t = T.matrix("x"), T.ivector("t")
+    rng = np.random.default_rng(r)  # other values on each rank: those of rank 0 count
+    w = symdnn.shared(rng.normal(size=(6, 2)).astype("float32"), name="w")
+    b = symdnn.shared(np.zeros(2, "float32"), name="b")
+    seen = symdnn.shared(np.float32(0), name="seen")
+    loss = T.nnet.categorical_crossentropy(T.nnet.softmax(T.dot(x, w) + b), t).mean()
+    grads = symdnn.grad(loss, [w, b])
+    updates = [(p, p - 0.5 * g) for p, g in zip([w, b], grads)]
+    updates.append((seen, np.float32(0.9) * seen + np.float32(0.1) * x.mean()))
+    train = symdnn.function([x, t], dist.all_reduce(loss, "mean"),
+                            updates=dist.data_parallel(updates))  # fmt: skip
+    losses = [float(train(X[:40][r::n], TARGET[:40][r::n])) for _ in range(5)]
+    return {"losses": losses, "w": w.get_value().tolist(), "seen": float(seen.get_value())}
+
+
+def check_ranks_draw_numbers_of_their_own():
+    n = dist.size()
+    stream = RandomStream(5)
+    u = stream.uniform((4,))
+    f = symdnn.function([], dist.all_gather(u), updates=stream.updates())
+    rows = f().reshape(n, 4)
+    assert all(np.array_equal(rows[0], row) for row in rows)
+    dist.random_by_rank([v for v, _ in stream.updates()])
+    rows = f().reshape(n, 4)
+    assert len(np.unique(rows)) == 4 * n
+    net = nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    return {"epochs": len(trained(net)["loss"])}
+
+
+def check_a_checkpoint_goes_on_with_another_number_of_ranks():
+    """Written by those that run first, resumed by those that come later."""
+    folder = Path(os.environ["SYMDNN_CHECKPOINTS"])
+    n = dist.size()
+    net = network(dropout)
+    whole = trained(net, epochs=4)
+    if n == 1:
+        return {}
+    if n == 2:  # bit for bit on as many ranks
+        trained(network(dropout), epochs=2, folder=folder)
+        again = trained(network(dropout), epochs=4, folder=folder)
+        assert again["state"] == whole["state"]
+        return {}
+    before = trained(network(dropout), epochs=5, folder=folder)
+    assert len(before["loss"]) == 5
+    return {}
+
+
+SHARDED = dist.DataParallel(shard="optimizer")
+
+
+def check_sharded_optimisers_equal_whole_ones():
+    """Clipping, groups of settings, buckets of a few parameters, accumulation."""
+    net = network()
+    optimiser = functools.partial(
+        nn.optim.adamw, clip_norm=0.5, accumulate=2, decays=nn.optim.matrices_only,
+        lr_scale={net[0].weight: 0.5},
+    )  # fmt: skip
+    found = trained(net, optimiser, distributed=SHARDED)
+    if dist.size() > 1:
+        again = network()
+        whole = functools.partial(
+            nn.optim.adamw, clip_norm=0.5, accumulate=2, decays=nn.optim.matrices_only,
+            lr_scale={again[0].weight: 0.5},
+        )  # fmt: skip
+        np.testing.assert_allclose(trained(again, whole)["loss"], found["loss"], rtol=1e-5)
+    return found
+
+
+def check_a_sharded_state_is_resumed_whole_and_in_parts():
+    """Whole on one rank, in parts on 2, in other parts on 4."""
+    folder = Path(os.environ["SYMDNN_CHECKPOINTS"]) / "sharded"
+    folder.mkdir(exist_ok=True)
+    n = dist.size()
+    options = {"keep_best": False, "distributed": SHARDED}
+    whole = trained(network(), epochs=4, **options)
+    own = folder / f"{n}"
+    if dist.is_main():
+        own.mkdir()
+    dist.barrier()
+    trained(network(), epochs=2, folder=own, **options)
+    other = {1: 1, 2: 1, 4: 2}[n]  # two epochs by another number of ranks
+    if dist.is_main() and other != n:
+        (own / "run.safetensors").write_bytes((folder / f"{other}.kept").read_bytes())
+    if dist.is_main():
+        (folder / f"{n}.kept").write_bytes((own / "run.safetensors").read_bytes())
+    dist.barrier()
+    parts = trained(network(), epochs=4, folder=own, **options)
+    np.testing.assert_allclose(parts["loss"], whole["loss"], rtol=1e-4)
+    return parts
+
+
+def check_the_state_of_a_rank_is_its_part():
+    x, t = T.matrix("x"), T.ivector("t")
+    net = network()
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    updates = nn.optim.adam(loss, net, 0.01, distributed=SHARDED)
+    sizes = [v.get_value().size for n, v in updates.state.items() if n.endswith("mean")]
+    count = sum(v.get_value().size for v in net.parameters())
+    assert sum(sizes) == -(-count // dist.size())
+    names = sorted(updates.state_dict())
+    assert updates.load_state_dict(updates.state_dict()) is updates
+    return {"names": len(names)}
+
+
+def check_the_report_has_the_buckets():
+    x, t = T.matrix("x"), T.ivector("t")
+    net = network()
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    parallel = dist.DataParallel(bucket_bytes=64)
+    train = symdnn.function([x, t], loss, updates=nn.optim.sgd(loss, net, distributed=parallel))
+    train(X[:4], TARGET[:4])
+    report = train.distributed_report()
+    sizes = [4 * v.get_value().size for v in net.parameters()]
+    if dist.size() == 1:
+        assert "no plan has a collective" in str(report)
+        return {}
+    assert report.bytes == sum(sizes)
+    assert len(report.rows) >= 2
+    assert report.rows[0].meanwhile > 0
+    assert "AllReduce(mean)" in str(report)
+    return {}

@@ -1,0 +1,181 @@
+"""The kernels of NCCL on a fake of it: addresses, counts, dtypes, groups; values of all ranks."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from symdnn.errors import DistributedError
+from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.nccl import communicator as nccl
+from symdnn.gpu.nccl.kernels import NcclKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import TensorType
+from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
+from symdnn.ops.collective.overlapped import AllReduceStart, AllSucceeded
+from symdnn.ops.collective.reductions import (
+    AllGather,
+    AllReduce,
+    Broadcast,
+    Reduce,
+    ReduceScatter,
+)
+from symdnn.world import process
+from symdnn.world.group import Group
+from tests.gpu.nccl.fake_nccl import FakeNccl
+
+N = 3
+GROUP = Group(tuple(range(N)), "world")
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    made = FakeNccl(N)
+    monkeypatch.setattr(nccl, "_binding", lambda: made)
+    monkeypatch.setattr(nccl, "_communicators", {})
+    return made
+
+
+def raw(array):
+    """A RawArray of host memory."""
+    return RawArray(array.ctypes.data, array.shape, array.dtype.name)
+
+
+def environment(word):
+    return SimpleNamespace(
+        stream=7, error_word=word.ctypes.data,
+        zero=lambda address, count: ctypes.memset(address, 0, count),
+    )  # fmt: skip
+
+
+def call_of(op, arrays):
+    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
+    return Call(op, types, op.output_types(types), Hints())
+
+
+def on_all_ranks(fake, monkeypatch, ops, values, words=None):
+    """The outputs of each rank's op on its values, as the kernels' calls of NCCL make them."""
+    found, kept = [], []
+    words = words or [np.zeros(4, "int32") for _ in range(N)]
+    for rank, (op, arrays) in enumerate(zip(ops, values)):
+        fake.rank = rank
+        monkeypatch.setattr(
+            nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, rank, "comm")}
+        )
+        call = call_of(op, arrays)
+        assert NcclKernel().refuses(call) is None
+        outs = [np.full(t.shape, 77, t.numpy) for t in call.outputs]
+        operands = [np.ascontiguousarray(a) for a in arrays]
+        kept.append(operands)
+        launch = NcclKernel().bind(call)
+        launch(environment(words[rank]), [raw(a) for a in operands], [raw(o) for o in outs])
+        found.append(outs)
+    fake.run()
+    return found
+
+
+def drawn(rank, dtype="float32", shape=(6, 5)):
+    rng = np.random.default_rng([rank, len(dtype)])
+    return rng.integers(1, 9, shape).astype(TensorType(dtype, ()).numpy)
+
+
+@pytest.mark.parametrize("op", [
+    *(AllReduce(GROUP, name) for name in ("sum", "mean", "prod", "max", "min")),
+    Reduce(GROUP, "sum", 2), ReduceScatter(GROUP, "mean"), AllGather(GROUP), Broadcast(GROUP, 1),
+    AllToAll(GROUP), Permute(GROUP, ((0, 1), (1, 2), (2, 0))), Permute(GROUP, ((0, 2),)),
+], ids=str)  # fmt: skip
+def test_calls_of_nccl_compute_what_the_reference_does(fake, monkeypatch, op):
+    for dtype in ("float32", "float64", "int32", "float16"):
+        if dtype == "int32" and getattr(op, "op", "") == "mean":
+            continue
+        values = [[drawn(r, dtype)] for r in range(N)]
+        want = op.across(values)
+        for got, expected in zip(on_all_ranks(fake, monkeypatch, [op] * N, values), want):
+            np.testing.assert_allclose(got[0], expected[0], rtol=2e-3)
+
+
+def test_a_bucket_is_one_launch(fake, monkeypatch):
+    values = [[drawn(r), drawn(r, shape=(0, 2)), drawn(r, shape=(3,))] for r in range(N)]
+    op = AllReduce(GROUP, "sum")
+    fake.rank = 0
+    want = op.across(values)
+    recorded = []
+    run = fake.run
+    monkeypatch.setattr(fake, "run", lambda: (recorded.extend(map(list, fake.launches)), run()))
+    found = on_all_ranks(fake, monkeypatch, [op] * N, values)
+    assert [len(mine) for mine in recorded] == [1] * N
+    assert [len(mine[0]) for mine in recorded] == [2] * N  # nothing is sent of an empty array
+    for got, expected in zip(found, want):
+        for a, b in zip(got, expected):
+            np.testing.assert_allclose(a, b)
+
+
+def test_the_error_word_of_one_rank_becomes_that_of_all(fake, monkeypatch):
+    words = [np.array([0, 0, 0, 0], "int32") for _ in range(N)]
+    words[1][:] = [3, 12, 0, 5]
+    values = [[np.float32(4).reshape(())] for _ in range(N)]
+    found = on_all_ranks(fake, monkeypatch, [AllSucceeded(GROUP)] * N, values, words)
+    assert [float(o[0]) for o in found] == [4.0] * N
+    assert [w.tolist() for w in words] == [[3, 12, 0, 5]] * N
+
+
+def test_a_send_meets_its_receipt(fake, monkeypatch):
+    token, x = np.zeros(0, "float32"), drawn(0)
+    ops = [Send(GROUP, 2), AllSucceeded(GROUP), Recv(GROUP, 0, 0, (6, 5))]
+    dims = [np.array(6), np.array(5)]
+    fake.launches = [[], [], []]
+    comm = {r: nccl.NcclCommunicator(GROUP, r, "comm") for r in range(N)}
+    out = np.zeros((6, 5), "float32")
+    for rank, arrays, outs in ((0, [x, token], [token]), (2, [token, *dims], [out])):
+        fake.rank = rank
+        monkeypatch.setattr(nccl, "_communicators", {GROUP: comm[rank]})
+        launch = NcclKernel().bind(call_of(ops[rank], arrays))
+        launch(environment(np.zeros(4, "int32")), [raw(a) for a in arrays], [raw(o) for o in outs])
+    fake.launches[1].append([])
+    fake.run()
+    np.testing.assert_array_equal(out, x)
+
+
+def test_what_nccl_does_not_reduce_is_refused(fake):
+    for dtype, refused in (
+        ("float32", False),
+        ("bool", True),
+        ("int16", True),
+        ("complex64", True),
+    ):
+        op = AllReduce(GROUP, "max" if dtype == "bool" else "sum")
+        why = NcclKernel().refuses(call_of(op, [np.zeros(3, dtype)]))
+        assert (why is not None) is refused, dtype
+    halves = AllReduceStart(GROUP, "sum")
+    call = Call(halves, (TensorType("float32", (3,)),), (), Hints())
+    assert "one step" in NcclKernel().refuses(call)
+
+
+def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
+    asked = []
+
+    def gather(name, value, group):
+        asked.append((name, value, group))
+        return [bytes(range(128)).hex(), "", ""]
+
+    world = SimpleNamespace(place=SimpleNamespace(rank=1), gather=gather)
+    monkeypatch.setattr(process, "current", lambda: world)
+    comm = nccl.communicator(GROUP)
+    assert nccl.communicator(GROUP) is comm
+    assert asked == [("NCCL's unique id", "", GROUP)]
+    assert fake.joined == (N, 1, 1, bytes(range(128)), 0)
+    nccl.drop_all(failed=True)
+    assert fake.ended == ("aborted", "comm")
+
+
+def test_an_old_nccl_or_none_is_named(fake, monkeypatch):
+    fake.version = 22703
+    with pytest.raises(DistributedError, match="22800 or newer"):
+        nccl.communicator(GROUP)
+    monkeypatch.undo()
+    nccl._binding.cache_clear()
+    assert "symdnn[nccl]" in (nccl.problem() or "symdnn[nccl]")

@@ -1,0 +1,1 @@
+"""Places, stores and groups of processes."""

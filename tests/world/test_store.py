@@ -1,0 +1,126 @@
+"""The store: gathers, failures, time limits; between threads, over real connections."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from symdnn.errors import CollectiveTimeout, PeerFailed
+from symdnn.world.store import connect, serve
+
+KEY = b"a secret"
+
+
+@pytest.fixture
+def stores():
+    """Those of three ranks."""
+    first, port = serve(3, KEY)
+    made = [first, *(connect(r, "127.0.0.1", port, KEY, 5.0) for r in (1, 2))]
+    yield made
+    for store in made[::-1]:
+        store.leave()
+    first.close(1.0)
+
+
+def in_threads(*functions):
+    """Their results, or errors."""
+    found = [None] * len(functions)
+
+    def run(i):
+        try:
+            found[i] = functions[i]()
+        except Exception as error:
+            found[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(functions))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(20)
+    assert not any(t.is_alive() for t in threads)
+    return found
+
+
+def test_a_gather_gives_all_values_in_order_to_all(stores):
+    for _ in range(2):  # a name may be used again once everybody has read
+        calls = [lambda s=s: s.gather("x", f"of {s.rank}", [2, 0, 1], 5.0) for s in stores]
+        assert in_threads(*calls) == [["of 2", "of 0", "of 1"]] * 3
+    assert not stores[0]._hub._gathers
+
+
+def test_groups_gather_apart(stores):
+    calls = [lambda s=s: s.gather("pair", str(s.rank), [0, 2], 5.0) for s in (stores[0], stores[2])]
+    assert in_threads(*calls) == [["0", "2"]] * 2
+
+
+def test_a_missing_rank_is_named_after_the_limit(stores):
+    start = time.monotonic()
+    found = in_threads(*[lambda s=s: s.gather("x", "", [0, 1, 2], 0.3) for s in stores[:2]])
+    assert all(isinstance(e, CollectiveTimeout) and "rank 2 did not come" in str(e) for e in found)
+    assert time.monotonic() - start < 5
+
+
+def test_a_failure_ends_waits_at_once(stores):
+    def fails():
+        time.sleep(0.2)
+        stores[2].fail("ValueError: no")
+
+    start = time.monotonic()
+    calls = [lambda s=s: s.gather("x", "", [0, 1, 2], 60.0) for s in stores[:2]]
+    *found, _ = in_threads(*calls, fails)
+    assert time.monotonic() - start < 10
+    assert {str(e) for e in found} == {"rank 2 failed: ValueError: no"}
+    assert stores[1].status("here")["failure"] == [2, "ValueError: no"]
+
+
+def test_only_the_first_failure_counts(stores):
+    stores[1].fail("first")
+    stores[2].fail("second")
+    assert stores[0].status("")["failure"] == [1, "first"]
+
+
+def test_a_rank_that_leaves_and_one_whose_process_ends():
+    first, port = serve(3, KEY)
+    leaving, ending = (connect(r, "127.0.0.1", port, KEY, 5.0) for r in (1, 2))
+    leaving.leave()
+    with pytest.raises(PeerFailed, match="rank 1 has ended"):
+        first.gather("x", "", [0, 1], 5.0)
+    ending._line.close()
+    with pytest.raises(PeerFailed, match="rank 2 failed: its process ended"):
+        first.gather("y", "", [0, 2], 5.0)
+    first.close(1.0)
+
+
+def test_rank_0_whose_process_ends():
+    code = "import time; from symdnn.world.store import serve; store, port = serve(2, b'a secret')"
+    command = [sys.executable, "-c", f"{code}; print(port, flush=True); time.sleep(60)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as rank_0:
+        other = connect(1, "127.0.0.1", int(rank_0.stdout.readline()), KEY, 5.0)
+        assert other.status("")["failure"] is None
+        rank_0.kill()
+        rank_0.wait()
+        with pytest.raises(PeerFailed, match="rank 0 failed: its process ended"):
+            other.status("")
+        other.leave()
+
+
+def test_strangers_are_not_let_in():
+    from multiprocessing import AuthenticationError
+    from multiprocessing.connection import Client
+
+    first, port = serve(2, KEY)
+    with pytest.raises(AuthenticationError):
+        Client(("127.0.0.1", port), authkey=b"another")
+    other = connect(1, "127.0.0.1", port, KEY, 5.0)
+    assert other.status("")["left"] == []
+    other.leave()
+    first.close(1.0)
+
+
+def test_nobody_listens():
+    first, port = serve(1, KEY)
+    first.close()
+    with pytest.raises(CollectiveTimeout, match="waited 0.2 s for rank 0"):
+        connect(1, "127.0.0.1", port, KEY, 0.2)
