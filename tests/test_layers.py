@@ -35,11 +35,11 @@ LAYERS = [
     {"compile"},
     {"distributed"},
     {"tensor", "nn", "io", "printing", "saving", "serving", "sparse", "gradient",
-     "loss_scale", "rewrites", "distributions", "transforms",
-     "control"},
+     "loss_scale", "rewrites", "distributions", "transforms", "control", "onnx"},
     {"__init__"},
     {
-        "compat", "cli", "algos_cli", "cache_cli", "launch_cli", "serve_cli", "tune_cli", "doctor",
+        "compat", "cli", "algos_cli", "cache_cli", "launch_cli", "onnx_cli", "serve_cli",
+        "tune_cli", "doctor",
         "demo", "__main__",
     },
 ]  # fmt: skip
@@ -75,6 +75,9 @@ ROOMS = {
         {"modes"},
         {"call", "shared"}, {"function"}, {"evaluation"},
     ],
+    "onnx": [
+        {"model"}, {"ops"}, {"build", "save"}, {"graph"}, {"call"}, {"backend"},
+    ],
     "nn": [
         {"init"}, {"modules"}, {"layers", "losses", "optimizers", "schedule"},
         {"transformers"}, {"backend", "formats", "models", "optim"}, {"training", "weights"},
@@ -99,6 +102,7 @@ FOR_CHECKERS = {"typing_extensions"}
 ONE_FOLDER = {
     "pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "nvmath": "gpu", "llvmlite": "cpu",
     "mpi4py": "world", "nccl": "gpu",
+    "onnx": "onnx", "google": "onnx",
 }  # fmt: skip
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
 

@@ -91,6 +91,14 @@ CASES = [
         lambda x: np.exp(4 * x * x) + x,
     ),
     OpCase(
+        "straight_through",
+        (G.StraightThrough,),
+        lambda x: G.straight_through(x + 0, x),
+        (normal(3),),
+        np.copy,
+        grad2=True,
+    ),
+    OpCase(
         "grad_scale",
         (G.GradScale,),
         lambda x: G.grad_scale(x, 3.0),
