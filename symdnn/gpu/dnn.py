@@ -40,6 +40,7 @@ from symdnn.gpu.dnn_rnn import (
 )
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.libraries.cudnn.rules import no_cudnn_raise as NoCuDNNRaise
 from symdnn.ops.core.dtype import upcast
@@ -161,7 +162,7 @@ def _checked_algo(name: str, algo: Any, direction: str, ndim: int) -> Any:
 
 
 def _hints(
-    name: str, ndim: int, direction: str, algo: Any, precision: Any, operands: Sequence[Variable]
+    name: str, ndim: int, direction: str, algo: str | None, precision: str | None, operands: Sequence[Variable]
 ) -> Hints:
     """The hints of a convolution in this direction, with checks of its arguments."""
     get_precision(precision, operands, for_grad=direction != "fwd")
@@ -179,15 +180,15 @@ def _is_full(border_mode: object) -> bool:
     return isinstance(border_mode, str) and border_mode == "full"
 
 
-def _is_valid(border_mode: Any, ndim: int) -> bool:
+def _is_valid(border_mode: BorderMode, ndim: int) -> bool:
     if isinstance(border_mode, str):
         return border_mode == "valid"
     return bool(np.all(np.asarray(border_mode) == 0))
 
 
 def _conv(
-    name: str, ndim: int, img: Any, kerns: Any, border_mode: Any, subsample: Any, dilation: Any,
-    conv_mode: str, direction_hint: str | None, algo: Any, precision: Any, num_groups: int,
+    name: str, ndim: int, img: TensorLike, kerns: TensorLike, border_mode: BorderMode, subsample: PerAxis, dilation: PerAxis,
+    conv_mode: str, direction_hint: str | None, algo: str | None, precision: str | None, num_groups: int,
 ) -> Variable:  # fmt: skip
     x, w = as_variable(img), as_variable(kerns)
     flip = _flips(name, conv_mode)
@@ -212,7 +213,7 @@ def _swapped(v: Variable) -> Variable:
 
 
 def _as_grad_weight(
-    name: str, ndim: int, x: Variable, w: Variable, flip: bool, algo: Any, precision: Any
+    name: str, ndim: int, x: Variable, w: Variable, flip: bool, algo: str | None, precision: str | None
 ) -> Variable:
     """A convolution as the filter gradient of another, with batch and channels exchanged."""
     hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, w))
@@ -228,7 +229,7 @@ def _as_grad_weight(
 
 def _as_grad_input(
     name: str, ndim: int, x: Variable, w: Variable, dilation: Sequence[int], flip: bool,
-    algo: Any, precision: Any,
+    algo: str | None, precision: str | None,
 ) -> Variable:  # fmt: skip
     """A full convolution as the input gradient of a valid one, with the other mode."""
     hints = _hints(name, ndim, "bwd_data", algo, precision, (x, w))
@@ -241,9 +242,9 @@ def _as_grad_input(
 
 
 def dnn_conv(
-    img: Any, kerns: Any, border_mode: Any = "valid", subsample: Any = (1, 1),
-    dilation: Any = (1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
-    workmem: Any = None, algo: Any = None, precision: str | None = None, num_groups: int = 1,
+    img: TensorLike, kerns: TensorLike, border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1),
+    dilation: PerAxis = (1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
+    workmem: str | None = None, algo: str | None = None, precision: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """Convolution of ``img`` (batch, channels, rows, columns) with filters ``kerns`` (NCHW, too).
 
@@ -264,9 +265,9 @@ def dnn_conv(
 
 
 def dnn_conv3d(
-    img: Any, kerns: Any, border_mode: Any = "valid", subsample: Any = (1, 1, 1),
-    dilation: Any = (1, 1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
-    algo: Any = None, precision: str | None = None, num_groups: int = 1,
+    img: TensorLike, kerns: TensorLike, border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1, 1),
+    dilation: PerAxis = (1, 1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
+    algo: str | None = None, precision: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """:func:`dnn_conv` in 3-D, of (batch, channels, depth, rows, columns)."""
     return _conv("dnn_conv3d", 3, img, kerns, border_mode, subsample, dilation, conv_mode,
@@ -285,8 +286,8 @@ def _shape_of(name: str, shape: Any, ndim: int) -> list[Any]:
 
 
 def _gradweight(
-    name: str, ndim: int, img: Any, topgrad: Any, kerns_shp: Any, border_mode: Any,
-    subsample: Any, dilation: Any, conv_mode: str, precision: Any, algo: Any, num_groups: int,
+    name: str, ndim: int, img: TensorLike, topgrad: TensorLike, kerns_shp: Any, border_mode: BorderMode,
+    subsample: PerAxis, dilation: PerAxis, conv_mode: str, precision: str | None, algo: str | None, num_groups: int,
 ) -> Variable:  # fmt: skip
     x, dy = as_variable(img), as_variable(topgrad)
     hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, dy))
@@ -296,9 +297,9 @@ def _gradweight(
 
 
 def dnn_gradweight(
-    img: Any, topgrad: Any, kerns_shp: Any, border_mode: Any = "valid", subsample: Any = (1, 1),
-    dilation: Any = (1, 1), conv_mode: str = "conv", precision: str | None = None,
-    algo: Any = None, num_groups: int = 1,
+    img: TensorLike, topgrad: TensorLike, kerns_shp: Any, border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1),
+    dilation: PerAxis = (1, 1), conv_mode: str = "conv", precision: str | None = None,
+    algo: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv` with respect to the filters, of shape ``kerns_shp``."""
     return _gradweight("dnn_gradweight", 2, img, topgrad, kerns_shp, border_mode, subsample,
@@ -306,9 +307,9 @@ def dnn_gradweight(
 
 
 def dnn_gradweight3d(
-    img: Any, topgrad: Any, kerns_shp: Any, border_mode: Any = "valid",
-    subsample: Any = (1, 1, 1), dilation: Any = (1, 1, 1), conv_mode: str = "conv",
-    precision: str | None = None, algo: Any = None, num_groups: int = 1,
+    img: TensorLike, topgrad: TensorLike, kerns_shp: Any, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1, 1), dilation: PerAxis = (1, 1, 1), conv_mode: str = "conv",
+    precision: str | None = None, algo: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv3d` with respect to the filters."""
     return _gradweight("dnn_gradweight3d", 3, img, topgrad, kerns_shp, border_mode, subsample,
@@ -316,8 +317,8 @@ def dnn_gradweight3d(
 
 
 def _gradinput(
-    name: str, ndim: int, kerns: Any, topgrad: Any, img_shp: Any, border_mode: Any,
-    subsample: Any, dilation: Any, conv_mode: str, precision: Any, algo: Any, num_groups: int,
+    name: str, ndim: int, kerns: TensorLike, topgrad: TensorLike, img_shp: Any, border_mode: BorderMode,
+    subsample: PerAxis, dilation: PerAxis, conv_mode: str, precision: str | None, algo: str | None, num_groups: int,
 ) -> Variable:  # fmt: skip
     w, dy = as_variable(kerns), as_variable(topgrad)
     hints = _hints(name, ndim, "bwd_data", algo, precision, (w, dy))
@@ -327,9 +328,9 @@ def _gradinput(
 
 
 def dnn_gradinput(
-    kerns: Any, topgrad: Any, img_shp: Any, border_mode: Any = "valid", subsample: Any = (1, 1),
-    dilation: Any = (1, 1), conv_mode: str = "conv", precision: str | None = None,
-    algo: Any = None, num_groups: int = 1,
+    kerns: TensorLike, topgrad: TensorLike, img_shp: Any, border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1),
+    dilation: PerAxis = (1, 1), conv_mode: str = "conv", precision: str | None = None,
+    algo: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv` with respect to the input, of shape ``img_shp``."""
     return _gradinput("dnn_gradinput", 2, kerns, topgrad, img_shp, border_mode, subsample,
@@ -337,9 +338,9 @@ def dnn_gradinput(
 
 
 def dnn_gradinput3d(
-    kerns: Any, topgrad: Any, img_shp: Any, border_mode: Any = "valid",
-    subsample: Any = (1, 1, 1), dilation: Any = (1, 1, 1), conv_mode: str = "conv",
-    precision: str | None = None, algo: Any = None, num_groups: int = 1,
+    kerns: TensorLike, topgrad: TensorLike, img_shp: Any, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1, 1), dilation: PerAxis = (1, 1, 1), conv_mode: str = "conv",
+    precision: str | None = None, algo: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv3d` with respect to the input."""
     return _gradinput("dnn_gradinput3d", 3, kerns, topgrad, img_shp, border_mode, subsample,
@@ -415,8 +416,8 @@ def dnn_batch_normalization_train(
 
 
 def dnn_batch_normalization_test(
-    inputs: Any, gamma: Any, beta: Any, mean: Any, var: Any, mode: str = "per-activation",
-    epsilon: Any = 1e-4,
+    inputs: TensorLike, gamma: TensorLike, beta: TensorLike, mean: TensorLike, var: TensorLike, mode: str = "per-activation",
+    epsilon: TensorLike = 1e-4,
 ) -> Variable:  # fmt: skip
     """``(inputs - mean) * gamma / sqrt(var + epsilon) + beta``, with the modes of training."""
     name = "dnn_batch_normalization_test"
@@ -432,7 +433,7 @@ def dnn_batch_normalization_test(
 
 
 def dnn_spatialtf(
-    img: Any, theta: Any, scale_width: float = 1, scale_height: float = 1
+    img: TensorLike, theta: TensorLike, scale_width: float = 1, scale_height: float = 1
 ) -> Variable:
     """``img`` (N, C, H, W), sampled bilinearly at affine transforms ``theta`` (N, 2, 3) of a grid.
 
@@ -444,7 +445,7 @@ def dnn_spatialtf(
 # -- Theano's private functions with alpha and beta -----------------------------------------------
 
 
-def _scaled_sum(name: str, made: Variable, alpha: Any, beta: Any, out: Any) -> Variable:
+def _scaled_sum(name: str, made: Variable, alpha: TensorLike, beta: TensorLike, out: TensorLike) -> Variable:
     """``alpha * made + beta * out``. Rewrites fuse the factor and the sum into cuDNN's call.
 
     Raises ``ValueError`` for a ``beta`` that is not 0 without ``out``.
@@ -457,7 +458,7 @@ def _scaled_sum(name: str, made: Variable, alpha: Any, beta: Any, out: Any) -> V
     return made if not isinstance(alpha, Variable) and alpha == 1 else made * _scalar(alpha, dtype)
 
 
-def _scalar(value: Any, dtype: str) -> Any:
+def _scalar(value: TensorLike, dtype: str) -> Any:
     return value if isinstance(value, Variable) else as_variable(np.asarray(value)).astype(dtype)
 
 

@@ -71,8 +71,8 @@ def _convolution(kind: type[Layer], *arguments: Any, **options: Any) -> Layer:
 
 @checked
 def Conv1d(
-    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
+    dilation: PerAxis = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
     **options: Any,
 ) -> conv.TemporalConvolution:  # fmt: skip
     """:class:`TemporalConvolution` of (N, features, frames)."""
@@ -84,8 +84,8 @@ def Conv1d(
 
 @checked
 def Conv2d(
-    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
+    dilation: PerAxis = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
     **options: Any,
 ) -> conv.SpatialConvolution:  # fmt: skip
     """:class:`SpatialConvolution`.
@@ -101,8 +101,8 @@ def Conv2d(
 
 @checked
 def Conv3d(
-    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
+    dilation: PerAxis = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
     **options: Any,
 ) -> conv.VolumetricConvolution:  # fmt: skip
     """:class:`VolumetricConvolution`."""
@@ -114,8 +114,8 @@ def Conv3d(
 
 @checked
 def ConvTranspose1d(
-    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
+    output_padding: PerAxis = 0, groups: int = 1, bias: bool = True, dilation: PerAxis = 1,
     padding_mode: str = "zeros", **options: Any,
 ) -> conv.TemporalFullConvolution:  # fmt: skip
     """:class:`TemporalFullConvolution` of (N, features, frames)."""
@@ -128,8 +128,8 @@ def ConvTranspose1d(
 
 @checked
 def ConvTranspose2d(
-    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
+    output_padding: PerAxis = 0, groups: int = 1, bias: bool = True, dilation: PerAxis = 1,
     padding_mode: str = "zeros", **options: Any,
 ) -> conv.SpatialFullConvolution:  # fmt: skip
     """:class:`SpatialFullConvolution`."""
@@ -141,8 +141,8 @@ def ConvTranspose2d(
 
 @checked
 def ConvTranspose3d(
-    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
+    output_padding: PerAxis = 0, groups: int = 1, bias: bool = True, dilation: PerAxis = 1,
     padding_mode: str = "zeros", **options: Any,
 ) -> conv.VolumetricFullConvolution:  # fmt: skip
     """:class:`VolumetricFullConvolution`."""
@@ -244,13 +244,13 @@ def AdaptiveAvgPool1d(output_size: int) -> adaptive.TemporalAdaptiveAveragePooli
 
 
 @checked
-def AdaptiveAvgPool2d(output_size: Any) -> adaptive.SpatialAdaptiveAveragePooling:
+def AdaptiveAvgPool2d(output_size: PerAxis) -> adaptive.SpatialAdaptiveAveragePooling:
     """:class:`SpatialAdaptiveAveragePooling`."""
     return adaptive.SpatialAdaptiveAveragePooling(output_size=output_size)
 
 
 @checked
-def AdaptiveAvgPool3d(output_size: Any) -> adaptive.VolumetricAdaptiveAveragePooling:
+def AdaptiveAvgPool3d(output_size: PerAxis) -> adaptive.VolumetricAdaptiveAveragePooling:
     """:class:`VolumetricAdaptiveAveragePooling`."""
     return adaptive.VolumetricAdaptiveAveragePooling(output_size=output_size)
 
@@ -262,13 +262,13 @@ def AdaptiveMaxPool1d(output_size: int) -> adaptive.TemporalAdaptiveMaxPooling:
 
 
 @checked
-def AdaptiveMaxPool2d(output_size: Any) -> adaptive.SpatialAdaptiveMaxPooling:
+def AdaptiveMaxPool2d(output_size: PerAxis) -> adaptive.SpatialAdaptiveMaxPooling:
     """:class:`SpatialAdaptiveMaxPooling`."""
     return adaptive.SpatialAdaptiveMaxPooling(output_size=output_size)
 
 
 @checked
-def AdaptiveMaxPool3d(output_size: Any) -> adaptive.VolumetricAdaptiveMaxPooling:
+def AdaptiveMaxPool3d(output_size: PerAxis) -> adaptive.VolumetricAdaptiveMaxPooling:
     """:class:`VolumetricAdaptiveMaxPooling`."""
     return adaptive.VolumetricAdaptiveMaxPooling(output_size=output_size)
 
@@ -372,18 +372,18 @@ def _widths(what: str, padding: BorderMode, sides: int) -> tuple[int, ...]:
 
 
 @checked
-def ZeroPad2d(padding: Any) -> shaping.SpatialZeroPadding:
+def ZeroPad2d(padding: BorderMode) -> shaping.SpatialZeroPadding:
     """:class:`SpatialZeroPadding`; an int, or (left, right, top, bottom)."""
     return shaping.SpatialZeroPadding(*_widths("ZeroPad2d", padding, 4))
 
 
 @checked
-def ReflectionPad2d(padding: Any) -> shaping.SpatialReflectionPadding:
+def ReflectionPad2d(padding: BorderMode) -> shaping.SpatialReflectionPadding:
     """:class:`SpatialReflectionPadding`; an int, or (left, right, top, bottom)."""
     return shaping.SpatialReflectionPadding(*_widths("ReflectionPad2d", padding, 4))
 
 
 @checked
-def ReplicationPad2d(padding: Any) -> shaping.SpatialReplicationPadding:
+def ReplicationPad2d(padding: BorderMode) -> shaping.SpatialReplicationPadding:
     """:class:`SpatialReplicationPadding`; an int, or (left, right, top, bottom)."""
     return shaping.SpatialReplicationPadding(*_widths("ReplicationPad2d", padding, 4))

@@ -48,7 +48,7 @@ __all__ = [
 
 
 def conv_nd(
-    name: str, ndim: int, input: Any, filters: Any, input_shape: StaticShape,
+    name: str, ndim: int, input: TensorLike, filters: TensorLike, input_shape: StaticShape,
     filter_shape: StaticShape,
     border_mode: BorderMode, subsample: PerAxis, filter_flip: bool, filter_dilation: PerAxis,
     num_groups: int,
@@ -75,7 +75,7 @@ def _op(
 
 
 def conv_grad_wrt_inputs(
-    name: str, ndim: int, output_grad: Any, filters: Any, input_shape: StaticShape,
+    name: str, ndim: int, output_grad: TensorLike, filters: TensorLike, input_shape: StaticShape,
     filter_shape: StaticShape,
     border_mode: BorderMode, subsample: PerAxis, filter_flip: bool, filter_dilation: PerAxis,
     num_groups: int,
@@ -107,7 +107,7 @@ def _smallest_input(op: Conv, dy: Variable, w: Variable) -> list[Dim]:
 
 
 def conv_grad_wrt_weights(
-    name: str, ndim: int, input: Any, output_grad: Any, filter_shape: StaticShape,
+    name: str, ndim: int, input: TensorLike, output_grad: TensorLike, filter_shape: StaticShape,
     input_shape: StaticShape,
     border_mode: BorderMode, subsample: PerAxis, filter_flip: bool, filter_dilation: PerAxis,
     num_groups: int,
@@ -158,7 +158,7 @@ def conv1d(
 
 
 def conv2d(
-    input: Any, filters: Any, input_shape: StaticShape = None, filter_shape: StaticShape = None,
+    input: TensorLike, filters: TensorLike, input_shape: StaticShape = None, filter_shape: StaticShape = None,
     border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), filter_flip: bool = True,
     image_shape: StaticShape = None, filter_dilation: PerAxis = (1, 1), num_groups: int = 1,
     unshared: bool = False, *, hints: Hints | None = None, **kwargs: Any,
@@ -306,8 +306,8 @@ def conv3d_grad_wrt_weights(
 
 
 def conv1d_transpose(
-    input: Any, filters: Any, output_shape: Any = None, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", input_dilation: Any = 1, filter_flip: bool = True,
+    input: TensorLike, filters: TensorLike, output_shape: Any = None, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", input_dilation: PerAxis = 1, filter_flip: bool = True,
     filter_dilation: PerAxis = 1, num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution over one dimension; as :func:`conv2d_transpose`."""
@@ -319,7 +319,7 @@ def conv1d_transpose(
 
 def conv2d_transpose(
     input: Variable, filters: Variable, output_shape: Any = None, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", input_dilation: Any = (1, 1), filter_flip: bool = True,
+    border_mode: BorderMode = "valid", input_dilation: PerAxis = (1, 1), filter_flip: bool = True,
     filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False,
     *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
@@ -341,8 +341,8 @@ def conv2d_transpose(
 
 
 def conv3d_transpose(
-    input: Any, filters: Any, output_shape: Any = None, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", input_dilation: Any = (1, 1, 1), filter_flip: bool = True,
+    input: TensorLike, filters: TensorLike, output_shape: Any = None, filter_shape: StaticShape = None,
+    border_mode: BorderMode = "valid", input_dilation: PerAxis = (1, 1, 1), filter_flip: bool = True,
     filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution over three dimensions; as :func:`conv2d_transpose`."""
@@ -353,7 +353,7 @@ def conv3d_transpose(
 
 
 def causal_conv1d(
-    input: Any, filters: TensorLike, filter_shape: StaticShape = None,
+    input: TensorLike, filters: TensorLike, filter_shape: StaticShape = None,
     input_shape: StaticShape = None,
     subsample: PerAxis = 1, filter_flip: bool = True, filter_dilation: PerAxis = 1,
     num_groups: int = 1,
@@ -380,7 +380,7 @@ def causal_conv1d(
 
 
 def separable_conv2d(
-    input: TensorLike, depthwise_filters: Any, pointwise_filters: Any, num_channels: int,
+    input: TensorLike, depthwise_filters: TensorLike, pointwise_filters: TensorLike, num_channels: int,
     input_shape: StaticShape = None, depthwise_filter_shape: Any = None,
     pointwise_filter_shape: Any = None, border_mode: BorderMode = "valid",
     subsample: PerAxis = (1, 1),

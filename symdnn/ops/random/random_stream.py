@@ -112,8 +112,8 @@ class RandomStream(Variates):
         high: TensorLike = 1.0,
         ndim: int | None = None,
         dtype: Any = None,
-        nstreams: Any = None,
-        target: Any = None,
+        nstreams: object = None,
+        target: object = None,
     ) -> Variable:
         """Uniform values of (low, high), both ends excluded up to rounding.
 
@@ -136,9 +136,9 @@ class RandomStream(Variates):
         std: TensorLike = 1.0,
         ndim: int | None = None,
         dtype: Any = None,
-        nstreams: Any = None,
+        nstreams: object = None,
         truncate: bool = False,
-        target: Any = None,
+        target: object = None,
     ) -> Variable:
         """Normal values of mean ``avg`` and standard deviation ``std``.
 
@@ -160,8 +160,8 @@ class RandomStream(Variates):
         std: TensorLike = 1.0,
         ndim: int | None = None,
         dtype: Any = None,
-        nstreams: Any = None,
-        target: Any = None,
+        nstreams: object = None,
+        target: object = None,
     ) -> Variable:
         """Normal values truncated on both sides, of standard deviation ``std`` after truncation.
 
@@ -180,8 +180,8 @@ class RandomStream(Variates):
         p: TensorLike = 0.5,
         ndim: int | None = None,
         dtype: DtypeLike = "int64",
-        nstreams: Any = None,
-        target: Any = None,
+        nstreams: object = None,
+        target: object = None,
     ) -> Variable:
         """Numbers of successes in ``n`` trials with probability ``p``.
 
@@ -210,8 +210,8 @@ class RandomStream(Variates):
         lam: TensorLike = 1.0,
         ndim: int | None = None,
         dtype: DtypeLike = "int64",
-        nstreams: Any = None,
-        target: Any = None,
+        nstreams: object = None,
+        target: object = None,
     ) -> Variable:
         """Numbers of events with the mean ``lam``, a number or a tensor that fits ``size``.
 
@@ -228,8 +228,8 @@ class RandomStream(Variates):
         high: TensorLike = 1,
         ndim: int | None = None,
         dtype: Any = "int64",
-        nstreams: Any = None,
-        target: Any = None,
+        nstreams: object = None,
+        target: object = None,
     ) -> Variable:
         """Integers from ``low`` to ``high``, both included."""
         lo, hi = as_variable(low), as_variable(high)

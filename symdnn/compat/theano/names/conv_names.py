@@ -7,6 +7,7 @@ from typing import Any
 
 from symdnn import tensor as T
 from symdnn.compat.theano.names.class_names import NAMES
+from symdnn.graph.typing import BorderMode, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.nn.pool import max_pool_2d_same_size, pool_2d, pool_3d
 from symdnn.tensor.nnet.abstract_conv import (
@@ -34,26 +35,26 @@ AbstractConv_gradInputs, AbstractConv_gradWeights = CorrMM_gradInputs, CorrMM_gr
 
 
 def max_pool_2d(
-    input: Any, ds: Any, ignore_border: bool | None = None, st: Any = None, padding: Any = (0, 0),
+    input: TensorLike, ds: Any, ignore_border: bool | None = None, st: Any = None, padding: BorderMode = (0, 0),
     mode: str = "max",
 ) -> Variable:  # fmt: skip
     """Theano's old name of ``pool_2d``: windows ``ds``, steps ``st``."""
     return pool_2d(input, ws=ds, ignore_border=ignore_border, stride=st, pad=padding, mode=mode)
 
 
-def max_pool_3d(input: Any, ds: Any, ignore_border: bool | None = None) -> Variable:
+def max_pool_3d(input: TensorLike, ds: Any, ignore_border: bool | None = None) -> Variable:
     """Pooling of the last three dimensions."""
     return pool_3d(input, ws=ds, ignore_border=ignore_border)
 
 
 def DownsampleFactorMax(
-    ds: Any, ignore_border: bool = False, st: Any = None, padding: Any = (0, 0), mode: str = "max"
+    ds: Any, ignore_border: bool = False, st: Any = None, padding: BorderMode = (0, 0), mode: str = "max"
 ) -> Any:
     """Theano's old op of ``pool_2d``: a function of the images."""
     return lambda x: max_pool_2d(x, ds, ignore_border, st, padding, mode)
 
 
-def frac_bilinear_upsampling(input: Any, frac_ratio: Any) -> Variable:
+def frac_bilinear_upsampling(input: TensorLike, frac_ratio: Any) -> Variable:
     """Bilinear upsampling by fractions."""
     return bilinear_upsampling(input, frac_ratio=frac_ratio)
 
@@ -83,8 +84,8 @@ def assert_conv_shape(shape: Any) -> Any:
 
 
 def conv3d(
-    signals: Any, filters: Any, signals_shape: Any = None, filters_shape: Any = None,
-    border_mode: Any = "valid",
+    signals: Any, filters: TensorLike, signals_shape: Any = None, filters_shape: Any = None,
+    border_mode: BorderMode = "valid",
 ) -> Variable:  # fmt: skip
     """``conv3d2d.conv3d``: of (batch, time, channels, rows, columns)."""
     order = (0, 2, 1, 3, 4)
