@@ -162,7 +162,12 @@ def _checked_algo(name: str, algo: Any, direction: str, ndim: int) -> Any:
 
 
 def _hints(
-    name: str, ndim: int, direction: str, algo: str | None, precision: str | None, operands: Sequence[Variable]
+    name: str,
+    ndim: int,
+    direction: str,
+    algo: str | None,
+    precision: str | None,
+    operands: Sequence[Variable],
 ) -> Hints:
     """The hints of a convolution in this direction, with checks of its arguments."""
     get_precision(precision, operands, for_grad=direction != "fwd")
@@ -213,7 +218,13 @@ def _swapped(v: Variable) -> Variable:
 
 
 def _as_grad_weight(
-    name: str, ndim: int, x: Variable, w: Variable, flip: bool, algo: str | None, precision: str | None
+    name: str,
+    ndim: int,
+    x: Variable,
+    w: Variable,
+    flip: bool,
+    algo: str | None,
+    precision: str | None,
 ) -> Variable:
     """A convolution as the filter gradient of another, with batch and channels exchanged."""
     hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, w))
@@ -445,7 +456,9 @@ def dnn_spatialtf(
 # -- Theano's private functions with alpha and beta -----------------------------------------------
 
 
-def _scaled_sum(name: str, made: Variable, alpha: TensorLike, beta: TensorLike, out: TensorLike) -> Variable:
+def _scaled_sum(
+    name: str, made: Variable, alpha: TensorLike, beta: TensorLike, out: TensorLike
+) -> Variable:
     """``alpha * made + beta * out``. Rewrites fuse the factor and the sum into cuDNN's call.
 
     Raises ``ValueError`` for a ``beta`` that is not 0 without ``out``.

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from symdnn.errors import FileFormatError
+from symdnn.graph.typing import TensorLike
 from symdnn.io.reading import checked_members, opened, refuse_more
 
 __all__ = ["TheanoObject", "load_pickle"]
@@ -46,21 +47,21 @@ class TheanoObject:
     entries: list[Any]
     state: Any
 
-    def __new__(cls, *args: Any, **words: Any) -> Any:
+    def __new__(cls, *args: object, **words: Any) -> Any:
         made = object.__new__(cls)
         made.arguments, made.state, made.entries = args, {}, []
         return made
 
-    def __init__(self, *args: Any, **words: Any) -> None:
+    def __init__(self, *args: object, **words: Any) -> None:
         """Nothing, whatever is given."""
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Any, value: TensorLike) -> None:
         self.entries.append((key, value))
 
-    def append(self, value: Any) -> None:
+    def append(self, value: TensorLike) -> None:
         """Note an item."""
         self.entries.append(value)
 
@@ -221,7 +222,7 @@ class _NdArray:
 class _Dtype:
     """A dtype of numbers as a pickle describes it."""
 
-    def __init__(self, text: Any = "", *rest: Any) -> None:
+    def __init__(self, text: Any = "", *rest: object) -> None:
         self.text = str(text)
         self.order: Any = "<"
 

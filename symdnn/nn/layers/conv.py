@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import InputError
-from symdnn.graph.typing import TensorLike
+from symdnn.graph.typing import BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import as_batch, positive, sizes
@@ -208,8 +208,8 @@ class SpatialConvolution(_Convolution):
     def __init__(
         self, nInputPlane: int, nOutputPlane: int, kW: int | None = None, kH: int | None = None,
         dW: int | None = None, dH: int | None = None, padW: int | None = None,
-        padH: int | None = None, groups: int = 1, *, kernel_size: Any = None, stride: Any = None,
-        padding: Any = None, dilation: Any = 1, bias: bool = True,
+        padH: int | None = None, groups: int = 1, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
+        padding: BorderMode | None = None, dilation: PerAxis | None = 1, bias: bool = True,
         padding_mode: str = "zeros", weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
@@ -263,8 +263,8 @@ class VolumetricConvolution(_Convolution):
         self, nInputPlane: int, nOutputPlane: int, kT: int | None = None, kW: int | None = None,
         kH: int | None = None, dT: int | None = None, dW: int | None = None,
         dH: int | None = None, padT: int | None = None, padW: int | None = None,
-        padH: int | None = None, groups: int = 1, *, kernel_size: Any = None, stride: Any = None,
-        padding: Any = None, dilation: Any = 1, bias: bool = True,
+        padH: int | None = None, groups: int = 1, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
+        padding: BorderMode | None = None, dilation: PerAxis | None = 1, bias: bool = True,
         padding_mode: str = "zeros", weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
@@ -318,8 +318,8 @@ class TemporalConvolution(_Temporal):
 
     def __init__(
         self, inputFrameSize: int, outputFrameSize: int, kW: int | None = None,
-        dW: int | None = None, *, kernel_size: Any = None, stride: Any = None, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1, channels_first: bool = False, bias: bool = True,
+        dW: int | None = None, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None, padding: BorderMode | None = 0,
+        dilation: PerAxis | None = 1, groups: int = 1, channels_first: bool = False, bias: bool = True,
         padding_mode: str = "zeros", weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
@@ -391,8 +391,8 @@ class SpatialFullConvolution(_FullConvolution):
         self, nInputPlane: int, nOutputPlane: int, kW: int | None = None, kH: int | None = None,
         dW: int | None = None, dH: int | None = None, padW: int | None = None,
         padH: int | None = None, adjW: int | None = None, adjH: int | None = None, *,
-        groups: int = 1, kernel_size: Any = None, stride: Any = None, padding: Any = None,
-        output_padding: Any = None, dilation: Any = 1, bias: bool = True,
+        groups: int = 1, kernel_size: PerAxis | None = None, stride: PerAxis | None = None, padding: BorderMode | None = None,
+        output_padding: PerAxis | None = None, dilation: PerAxis | None = 1, bias: bool = True,
         weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
@@ -421,8 +421,8 @@ class VolumetricFullConvolution(_FullConvolution):
         kH: int | None = None, dT: int | None = None, dW: int | None = None,
         dH: int | None = None, padT: int | None = None, padW: int | None = None,
         padH: int | None = None, adjT: int | None = None, adjW: int | None = None,
-        adjH: int | None = None, *, groups: int = 1, kernel_size: Any = None,
-        stride: Any = None, padding: Any = None, output_padding: Any = None, dilation: Any = 1,
+        adjH: int | None = None, *, groups: int = 1, kernel_size: PerAxis | None = None,
+        stride: PerAxis | None = None, padding: BorderMode | None = None, output_padding: PerAxis | None = None, dilation: PerAxis | None = 1,
         bias: bool = True, weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
@@ -450,8 +450,8 @@ class TemporalFullConvolution(_FullConvolution, _Temporal):
 
     def __init__(
         self, inputFrameSize: int, outputFrameSize: int, kW: int | None = None,
-        dW: int | None = None, *, kernel_size: Any = None, stride: Any = None, padding: Any = 0,
-        output_padding: Any = 0, dilation: Any = 1, groups: int = 1,
+        dW: int | None = None, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None, padding: BorderMode | None = 0,
+        output_padding: PerAxis | None = 0, dilation: PerAxis | None = 1, groups: int = 1,
         channels_first: bool = False, bias: bool = True,
         weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,

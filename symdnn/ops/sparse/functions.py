@@ -49,7 +49,7 @@ Operand = SparseVariable | Variable
 # -- operands -------------------------------------------------------------------------------------
 
 
-def as_sparse_variable(x: Any, name: str | None = None) -> SparseVariable:
+def as_sparse_variable(x: SparseVariable | TensorLike, name: str | None = None) -> SparseVariable:
     """``x`` itself if it is a sparse expression, else the constant of a SciPy array or matrix.
 
     Raises :class:`~symdnn.errors.TypeMismatch` for others. (Theano's ``as_sparse_variable``)
@@ -64,7 +64,9 @@ def as_sparse_variable(x: Any, name: str | None = None) -> SparseVariable:
     )  # fmt: skip
 
 
-def as_sparse_or_tensor_variable(x: Any, name: str | None = None) -> Operand:
+def as_sparse_or_tensor_variable(
+    x: SparseVariable | TensorLike, name: str | None = None
+) -> Operand:
     """A sparse expression for what is sparse, else a variable."""
     if isinstance(x, SparseVariable) or is_scipy_sparse(x):
         return as_sparse_variable(x, name)
@@ -83,7 +85,7 @@ def _same_size(name: str, wanted: str, a: Dim, b: Dim) -> None:
         raise ShapeMismatch(name, wanted, f"{a} and {b}")
 
 
-def in_format(x: Any, format: str) -> SparseVariable:
+def in_format(x: SparseVariable | TensorLike, format: str) -> SparseVariable:
     """The matrix in the format ``"csr"`` or ``"csc"``; ``x`` itself if it has that format."""
     v = as_sparse_variable(x)
     if format not in ("csr", "csc"):
@@ -97,7 +99,7 @@ def in_format(x: Any, format: str) -> SparseVariable:
 # -- products -------------------------------------------------------------------------------------
 
 
-def dot(x: Any, y: Any) -> Any:
+def dot(x: SparseVariable | TensorLike, y: Any) -> Any:
     """The matrix product of two operands of which one or both are sparse.
 
     Dense operands are vectors or matrices, and the result is dense; of two sparse matrices it is
@@ -148,12 +150,12 @@ def _sparse_product(a: SparseVariable, b: SparseVariable) -> SparseVariable:
     return a.made(data, indices, indptr, second.minor)
 
 
-def true_dot(x: Any, y: Any, grad_preserves_dense: bool = True) -> Any:
+def true_dot(x: SparseVariable | TensorLike, y: Any, grad_preserves_dense: bool = True) -> Any:
     """:func:`dot` (Theano's name). Gradients are those of the elements that are there."""
     return dot(x, y)
 
 
-def usmm(alpha: TensorLike, x: Any, y: Any, z: TensorLike) -> Variable:
+def usmm(alpha: TensorLike, x: SparseVariable | TensorLike, y: Any, z: TensorLike) -> Variable:
     """``alpha * dot(x, y) + z`` of which one of ``x`` and ``y`` is sparse; dense."""
     product: Variable = as_variable(alpha) * dot(x, y)
     return product + as_variable(z)
@@ -176,7 +178,7 @@ def sampling_dot(x: TensorLike, y: TensorLike, p: Any) -> SparseVariable:
 # -- element by element ---------------------------------------------------------------------------
 
 
-def add(x: Any, y: Any) -> Any:
+def add(x: SparseVariable | TensorLike, y: Any) -> Any:
     """The sum of two sparse matrices, which is sparse, or of a sparse and a dense one: dense.
 
     Elements that add up to 0 stay; see :func:`remove0`.
@@ -184,13 +186,13 @@ def add(x: Any, y: Any) -> Any:
     return _sum("add", x, y)
 
 
-def sub(x: Any, y: Any) -> Any:
+def sub(x: SparseVariable | TensorLike, y: Any) -> Any:
     """The difference of two matrices, see :func:`add`."""
     a, b = as_sparse_or_tensor_variable(x), as_sparse_or_tensor_variable(y)
     return _sum("sub", a, -b)
 
 
-def _sum(name: str, x: Any, y: Any) -> Any:
+def _sum(name: str, x: SparseVariable | TensorLike, y: Any) -> Any:
     a, b = as_sparse_or_tensor_variable(x), as_sparse_or_tensor_variable(y)
     if not isinstance(a, SparseVariable):
         a, b = b, a
@@ -218,7 +220,7 @@ def places_of(a: SparseVariable) -> tuple[Variable, Variable]:
     return pair if a.format == "csr" else pair[::-1]
 
 
-def mul(x: Any, y: Any) -> Any:
+def mul(x: SparseVariable | TensorLike, y: Any) -> Any:
     """The product element by element: sparse, with the places of the (first) sparse operand.
 
     The other one is a number, a vector (one number for each column), a matrix, or sparse.
@@ -250,31 +252,31 @@ def _product_of_elements(a: SparseVariable, b: SparseVariable) -> SparseVariable
     return a.with_data(a.data * at)
 
 
-def col_scale(x: Any, s: TensorLike) -> SparseVariable:
+def col_scale(x: SparseVariable | TensorLike, s: TensorLike) -> SparseVariable:
     """Each column of a sparse matrix times an entry of the vector ``s``."""
     v = as_sparse_variable(x)
     return v.with_data(v.data * getitem(_dense("col_scale", as_variable(s), 1), places_of(v)[1]))
 
 
-def row_scale(x: Any, s: TensorLike) -> SparseVariable:
+def row_scale(x: SparseVariable | TensorLike, s: TensorLike) -> SparseVariable:
     """Each row of a sparse matrix times an entry of the vector ``s``."""
     v = as_sparse_variable(x)
     return v.with_data(v.data * getitem(_dense("row_scale", as_variable(s), 1), places_of(v)[0]))
 
 
-def cast(x: Any, dtype: DtypeLike) -> SparseVariable:
+def cast(x: SparseVariable | TensorLike, dtype: DtypeLike) -> SparseVariable:
     """The matrix with elements of another dtype."""
     return as_sparse_variable(x).astype(dtype)
 
 
-def sp_ones_like(x: Any) -> SparseVariable:
+def sp_ones_like(x: SparseVariable | TensorLike) -> SparseVariable:
     """Ones at the places of the elements."""
     v = as_sparse_variable(x)
     ones: Variable = operator("ones_like")(v.data)
     return v.with_data(ones)
 
 
-def sp_zeros_like(x: Any) -> SparseVariable:
+def sp_zeros_like(x: SparseVariable | TensorLike) -> SparseVariable:
     """A matrix of the same shape without elements."""
     v = as_sparse_variable(x)
     none: Any = slice(0, 0)
@@ -284,7 +286,7 @@ def sp_zeros_like(x: Any) -> SparseVariable:
 # -- to and from dense ----------------------------------------------------------------------------
 
 
-def dense_from_sparse(x: Any) -> Variable:
+def dense_from_sparse(x: SparseVariable | TensorLike) -> Variable:
     """The dense matrix."""
     v = as_sparse_variable(x)
     zeros = alloc(constant(0, dtype=v.dtype), *v.shape)
@@ -321,7 +323,9 @@ def _with_zero(ends: Variable) -> Variable:
 # -- sums and parts -------------------------------------------------------------------------------
 
 
-def sp_sum(x: Any, axis: int | None = None, sparse_grad: bool = False) -> Variable:
+def sp_sum(
+    x: SparseVariable | TensorLike, axis: int | None = None, sparse_grad: bool = False
+) -> Variable:
     """The sum of all elements, of each column (``axis=0``) or of each row (``axis=1``); dense."""
     v = as_sparse_variable(x)
     if axis is None:
@@ -334,7 +338,7 @@ def sp_sum(x: Any, axis: int | None = None, sparse_grad: bool = False) -> Variab
     return _times(v, alloc(constant(1, dtype=v.dtype), size), of_columns)
 
 
-def diag(x: Any) -> Variable:
+def diag(x: SparseVariable | TensorLike) -> Variable:
     """The diagonal of a sparse matrix, a dense vector."""
     v = as_sparse_variable(x)
     shortest = operator("minimum")(*(as_dim(n) for n in v.shape))
@@ -351,12 +355,12 @@ def square_diagonal(diagonal: TensorLike) -> SparseVariable:
     return SparseVariable("csc", d, places, ends, n, matrix=True)
 
 
-def transpose(x: Any) -> SparseVariable:
+def transpose(x: SparseVariable | TensorLike) -> SparseVariable:
     """The transpose: the same vectors in the other format."""
     return as_sparse_variable(x).T
 
 
-def remove0(x: Any) -> SparseVariable:
+def remove0(x: SparseVariable | TensorLike) -> SparseVariable:
     """The matrix without elements that are 0. (Theano's ``remove0``)"""
     v = as_sparse_variable(x)
     there = operator("neq")(v.data, constant(0, dtype=v.dtype))
@@ -366,12 +370,12 @@ def remove0(x: Any) -> SparseVariable:
     return v.made(getitem(v.data, kept), getitem(v.indices, kept), indptr, v.minor)
 
 
-def clean(x: Any) -> SparseVariable:
+def clean(x: SparseVariable | TensorLike) -> SparseVariable:
     """:func:`remove0`; indices are in order already. (Theano's ``clean``)"""
     return remove0(x)
 
 
-def get_item_list(x: Any, index: TensorLike) -> SparseVariable:
+def get_item_list(x: SparseVariable | TensorLike, index: TensorLike) -> SparseVariable:
     """The rows of a sparse matrix with these numbers, in this order, also repeated ones."""
     v = in_format(x, "csr")
     r = as_variable(index)
@@ -472,7 +476,7 @@ def _stacked(
 def structured(function: Callable[..., Any], name: str) -> Callable[..., SparseVariable]:
     """A function of sparse matrices that applies ``function`` to the elements that are there."""
 
-    def apply(x: Any, *others: Any) -> SparseVariable:
+    def apply(x: SparseVariable | TensorLike, *others: Any) -> SparseVariable:
         v = as_sparse_variable(x)
         return v.with_data(function(v.data, *others))
 

@@ -263,35 +263,35 @@ class SparseVariable(Structured):
 
     # -- operators --------------------------------------------------------------------------------
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: TensorLike) -> Any:
         return operator("sparse_add")(self, other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: TensorLike) -> Any:
         return operator("sparse_sub")(self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: TensorLike) -> Any:
         return operator("sparse_sub")(other, self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: TensorLike) -> Any:
         return operator("sparse_mul")(self, other)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: TensorLike) -> Any:
         return self.with_data(self.data / _scalar("/", other))
 
     def __neg__(self) -> Self:
         return self.with_data(-self.data)
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: TensorLike) -> Any:
         return operator("sparse_product")(self, other)
 
-    def __rmatmul__(self, other: Any) -> Any:
+    def __rmatmul__(self, other: TensorLike) -> Any:
         return operator("sparse_product")(other, self)
 
-    def dot(self, other: Any) -> Any:
+    def dot(self, other: TensorLike) -> Any:
         """The matrix product; see ``S.dot``."""
         return operator("sparse_product")(self, other)
 

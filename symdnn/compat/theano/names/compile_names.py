@@ -29,6 +29,7 @@ from symdnn.compile.program.mode import Mode
 from symdnn.config import config
 from symdnn.errors import DebugModeError, UnusedInputError
 from symdnn.graph.traverse import clone, graph_inputs
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.array.view import SpecifyShape
 from symdnn.ops.control.from_graph import OpFromGraph
@@ -174,7 +175,7 @@ def function_dump(filename: str, inputs: Any, outputs: Any = None, **words: Any)
 
 
 def shared(
-    value: Any, name: str | None = None, strict: bool = False, allow_downcast: bool | None = None,
+    value: TensorLike, name: str | None = None, strict: bool = False, allow_downcast: bool | None = None,
     **words: Any,
 ) -> Any:  # fmt: skip
     """``theano.shared``: a shared variable of an array, a number, a sparse matrix or an object.

@@ -48,7 +48,11 @@ def max_pool_3d(input: TensorLike, ds: Any, ignore_border: bool | None = None) -
 
 
 def DownsampleFactorMax(
-    ds: Any, ignore_border: bool = False, st: Any = None, padding: BorderMode = (0, 0), mode: str = "max"
+    ds: Any,
+    ignore_border: bool = False,
+    st: Any = None,
+    padding: BorderMode = (0, 0),
+    mode: str = "max",
 ) -> Any:
     """Theano's old op of ``pool_2d``: a function of the images."""
     return lambda x: max_pool_2d(x, ds, ignore_border, st, padding, mode)

@@ -34,6 +34,7 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.same import is_same_graph as _is_same_graph
 from symdnn.graph.traverse import clone as _clone
 from symdnn.graph.type import Type
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.storage import Storage as Container
 from symdnn.graph.variable import Apply as _Node
 from symdnn.graph.variable import Constant, Variable
@@ -195,7 +196,7 @@ def nodes_constructed() -> Any:
     raise AttributeError("gof.graph.nodes_constructed is not offered: walk the graph afterwards")
 
 
-def flatten(a: Any) -> list[Any]:
+def flatten(a: TensorLike) -> list[Any]:
     """The entries of nested lists, tuples and sets."""
     if isinstance(a, list | tuple | set):
         return [x for item in a for x in flatten(item)]
@@ -234,7 +235,7 @@ def deprecated(filename: str, msg: str = "") -> Any:
 
     def decorate(f: Any) -> Any:
         @functools.wraps(f)
-        def wrapped(*args: Any, **words: Any) -> Any:
+        def wrapped(*args: object, **words: Any) -> Any:
             text = f"{filename}: {f.__name__} is deprecated. {msg}"
             warnings.warn(text, DeprecationWarning, stacklevel=2)
             return f(*args, **words)
@@ -259,7 +260,7 @@ def get_test_value(v: Any) -> Any:
     raise TestValueError(f"{v} has no test value")
 
 
-def get_debug_values(*args: Any) -> Any:
+def get_debug_values(*args: object) -> Any:
     """The test values of ``args`` as a tuple in an iterator, which is empty if one has none."""
     from symdnn.compat.theano.names import top
 
@@ -282,7 +283,7 @@ class OpRemove:
         self.op = op
 
 
-def register(rule: Any, *tags: Any, **words: Any) -> Any:
+def register(rule: Any, *tags: object, **words: Any) -> Any:
     """``register_canonicalize`` and its like, for :class:`OpRemove` alone.
 
     Raises ``TypeError`` for a rewrite of a program's own.

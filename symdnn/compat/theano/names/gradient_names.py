@@ -19,6 +19,7 @@ from symdnn.compat.theano.names.types import (
 )
 from symdnn.compat.theano.names.user_ops import Op, ViewOp
 from symdnn.errors import GraphError
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import constant
 from symdnn.ops.core.gradient_control import (
     DisconnectedGrad,
@@ -41,8 +42,8 @@ InconsistencyError = GraphError
 
 
 def verify_grad(
-    fun: Any, pt: Any, n_tests: int = 2, rng: Any = None, eps: Any = None, out_type: Any = None,
-    abs_tol: Any = None, rel_tol: Any = None, mode: Any = None, cast_to_output_type: bool = False,
+    fun: Any, pt: Any, n_tests: int = 2, rng: Any = None, eps: float | None = None, out_type: Any = None,
+    abs_tol: float | None = None, rel_tol: float | None = None, mode: object = None, cast_to_output_type: bool = False,
     no_debug_ref: bool = True,
 ) -> None:  # fmt: skip
     """:func:`symdnn.verify_grad`; ``verify_grad.E_grad`` is the error that it raises."""
@@ -139,12 +140,12 @@ class Raise(Op):
         """Never: it is to raise when the function runs."""
         return False
 
-    def perform(self, node: Any, inputs: Any, output_storage: Any, params: Any = None) -> None:
+    def perform(self, node: Any, inputs: Any, output_storage: Any, params: object = None) -> None:
         """Raise the error."""
         raise self.exc(self.msg)
 
 
-def consider_constant_(x: Any) -> Any:
+def consider_constant_(x: TensorLike) -> Any:
     """Theano's op of ``consider_constant``."""
     return DisconnectedGrad()(x)
 

@@ -18,6 +18,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host
 from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.type import DTYPES, TensorType
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import upcast as _upcast
 from symdnn.ops.elementwise import arithmetic, comparison, math, rounding, special
@@ -79,7 +80,7 @@ def upcast(dtype: Any, *dtypes: Any) -> str:
     return _upcast(*(TensorType(d).dtype for d in (dtype, *dtypes)))
 
 
-def as_scalar(x: Any, name: str | None = None) -> Variable:
+def as_scalar(x: TensorLike, name: str | None = None) -> Variable:
     """``x`` as a variable of no dimensions."""
     v = as_variable(x, name)
     if v.ndim:
@@ -153,7 +154,7 @@ class ScalarOp(Op):
             self, given, [TensorType(t.dtype, shape)() for t in self.output_types(scalars)]
         )
 
-    def perform(self, node: Any, inputs: Any, output_storage: Any, params: Any = None) -> None:
+    def perform(self, node: Any, inputs: Any, output_storage: Any, params: object = None) -> None:
         """``impl`` of each element."""
         function = np.frompyfunc(self.impl, len(inputs), self.nout)
         found = function(*inputs)
@@ -199,7 +200,7 @@ class BinaryScalarOp(ScalarOp):
 class Composite:
     """Theano's op of a fused expression."""
 
-    def __init__(self, *args: Any, **words: Any) -> None:
+    def __init__(self, *args: object, **words: Any) -> None:
         raise TypeError(f"scalar.Composite is not offered; {COMPOSITE}")
 
 

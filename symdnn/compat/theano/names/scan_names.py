@@ -8,6 +8,7 @@ from typing import Any
 from symdnn.compat.theano.names.compile_names import rebuild_collect_shared
 from symdnn.graph.same import equal_computations
 from symdnn.graph.traverse import clone, graph_inputs
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.control import scan_builder
 from symdnn.ops.control.control import IfElse, ifelse
@@ -60,7 +61,7 @@ def scan_checkpoints(
     )  # fmt: skip
 
 
-def safe_new(x: Any, tag: str = "", dtype: Any = None) -> Variable:
+def safe_new(x: TensorLike, tag: str = "", dtype: Any = None) -> Variable:
     """A new variable of the type of ``x``, with ``tag`` after its name."""
     v = as_tensor_variable(x)
     new = (v if dtype is None else v.astype(dtype)).type()
@@ -68,7 +69,7 @@ def safe_new(x: Any, tag: str = "", dtype: Any = None) -> Variable:
     return new  # type: ignore[no-any-return]
 
 
-def traverse(out: Any, x: Any, x_copy: Any, d: dict[Any, Any], visited: Any = None) -> Any:
+def traverse(out: Any, x: TensorLike, x_copy: Any, d: dict[Any, Any], visited: Any = None) -> Any:
     """Theano's inner function for copies between devices: nothing to do here."""
     return d
 

@@ -28,6 +28,7 @@ from symdnn.compat.theano.settings import config
 from symdnn.errors import InputError, NotScalarConstantError, ShapeMismatch, SymbolicValueError
 from symdnn.graph.operators import TensorMethods
 from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
 from symdnn.ops.core.gradient_control import consider_constant
@@ -60,12 +61,14 @@ python_all, python_any = builtins.all, builtins.any
 __oplist_constructor_list: list[Any] = []
 
 
-def constant(x: Any, name: str | None = None, ndim: int | None = None, dtype: Any = None) -> Any:
+def constant(
+    x: TensorLike, name: str | None = None, ndim: int | None = None, dtype: Any = None
+) -> Any:
     """``T.constant``; a NumPy scalar keeps its dtype, also with ``dtype="floatX"``."""
     return T.constant(x, name, ndim, config.floatX if dtype == "floatX" else dtype)
 
 
-def second(a: Any, b: Any) -> Any:
+def second(a: TensorLike, b: TensorLike) -> Any:
     """``b`` in the shape of both (Theano's ``fill``)."""
     return T.fill(a, b)
 
@@ -80,7 +83,7 @@ setdefault = default
 
 def cov(
     m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
-    fweights: Any = None, aweights: Any = None,
+    fweights: TensorLike | None = None, aweights: TensorLike | None = None,
 ) -> Variable:  # fmt: skip
     """The covariance matrix of the rows of ``m`` (or its columns): NumPy's ``cov``."""
     if fweights is not None or aweights is not None:
@@ -95,7 +98,7 @@ def cov(
     return T.dot(centred, centred.T.conj()) / count
 
 
-def bartlett(M: Any) -> Variable:
+def bartlett(M: TensorLike) -> Variable:
     """The Bartlett window of length ``M``: NumPy's ``bartlett``, in float64."""
     n = T.cast(as_variable(M), "float64")
     k = T.arange(as_variable(M)).astype("float64")
@@ -137,17 +140,17 @@ def _sizes(dims: Any) -> list[Any]:
     return list(dims)
 
 
-def gammau(k: Any, x: Any) -> Variable:
+def gammau(k: Any, x: TensorLike) -> Variable:
     """The upper incomplete gamma function, not regularised."""
     return T.gammaincc(k, x) * T.gamma(k)
 
 
-def gammal(k: Any, x: Any) -> Variable:
+def gammal(k: Any, x: TensorLike) -> Variable:
     """The lower incomplete gamma function, not regularised."""
     return T.gammainc(k, x) * T.gamma(k)
 
 
-def advanced_subtensor(x: Any, *index: Any) -> Variable:
+def advanced_subtensor(x: TensorLike, *index: object) -> Variable:
     """``x[index]``."""
     return as_variable(x)[tuple(index)]
 
@@ -155,12 +158,12 @@ def advanced_subtensor(x: Any, *index: Any) -> Variable:
 advanced_subtensor1 = advanced_boolean_subtensor = advanced_subtensor
 
 
-def advanced_inc_subtensor(x: Any, y: Any, *index: Any) -> Variable:
+def advanced_inc_subtensor(x: TensorLike, y: TensorLike, *index: object) -> Variable:
     """``x`` with ``y`` added at ``x[index]``."""
     return inc_subtensor(as_variable(x)[tuple(index)], y)
 
 
-def advanced_set_subtensor(x: Any, y: Any, *index: Any) -> Variable:
+def advanced_set_subtensor(x: TensorLike, y: TensorLike, *index: object) -> Variable:
     """``x`` with ``y`` at ``x[index]``."""
     return set_subtensor(as_variable(x)[tuple(index)], y)
 
@@ -170,12 +173,12 @@ advanced_boolean_inc_subtensor = advanced_inc_subtensor
 advanced_boolean_set_subtensor = advanced_set_subtensor
 
 
-def setsubtensor(x: Any, y: Any, idx_list: Any, inplace: bool = False) -> Variable:
+def setsubtensor(x: TensorLike, y: TensorLike, idx_list: Any, inplace: bool = False) -> Variable:
     """Theano 0.1's ``set_subtensor``."""
     return set_subtensor(as_variable(x)[tuple(idx_list)], y)
 
 
-def incsubtensor(x: Any, y: Any, idx_list: Any, inplace: bool = False) -> Variable:
+def incsubtensor(x: TensorLike, y: TensorLike, idx_list: Any, inplace: bool = False) -> Variable:
     """Theano 0.1's ``inc_subtensor``."""
     return inc_subtensor(as_variable(x)[tuple(idx_list)], y)
 
@@ -199,7 +202,7 @@ def is_flat(v: Any, ndim: int | None = None, outdim: int | None = None) -> bool:
     return bool(as_variable(v).ndim == (ndim or outdim or 1))
 
 
-def make_constant(args: Any) -> Any:
+def make_constant(args: object) -> Any:
     """Arrays and numbers of nested tuples as constants."""
     if isinstance(args, tuple):
         return tuple(map(make_constant, args))
@@ -214,14 +217,14 @@ def numpy_scalar(data: Any) -> Any:
     return array.reshape(()).item()
 
 
-def check_equal_numpy(x: Any, y: Any) -> bool:
+def check_equal_numpy(x: TensorLike, y: TensorLike) -> bool:
     """Whether two values are equal in dtype, shape and elements."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         return bool(x.dtype == y.dtype and x.shape == y.shape and np.array_equal(x, y))
     return bool(x == y)
 
 
-def tensor_from_scalar(x: Any) -> Variable:
+def tensor_from_scalar(x: TensorLike) -> Variable:
     """``x`` itself: scalars are tensors of no dimensions."""
     return as_variable(x)
 
@@ -229,7 +232,7 @@ def tensor_from_scalar(x: Any) -> Variable:
 scalar_from_tensor = tensor_copy = tensor_from_scalar
 
 
-def transfer(var: Any, target: str) -> Variable:
+def transfer(var: TensorLike, target: str) -> Variable:
     """``var`` itself: the compiler places values."""
     return as_variable(var)
 
@@ -238,7 +241,7 @@ def register_transfer(fn: Any) -> None:
     """Accepted: the compiler places values."""
 
 
-def transpose_inplace(x: Any) -> Variable:
+def transpose_inplace(x: TensorLike) -> Variable:
     """``x.T``."""
     return T.transpose(x)
 
@@ -269,7 +272,7 @@ def load(path: str, dtype: Any, broadcastable: Any, mmap_mode: Any = None) -> Va
     return T.patternbroadcast(made, broadcastable)
 
 
-def values_eq_approx_always_true(a: Any, b: Any, **words: Any) -> bool:
+def values_eq_approx_always_true(a: TensorLike, b: TensorLike, **words: Any) -> bool:
     """True: what a program sets where results are random."""
     return True
 

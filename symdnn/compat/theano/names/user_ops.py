@@ -25,6 +25,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import leaves
 from symdnn.graph.type import TensorType, Type
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.test_values_flag import attach_test_values
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.core.gradient_control import Identity
@@ -129,7 +130,7 @@ class PureOp(MultiOp):
                 raise TypeError(f"{self}: input {i} has type {v.type}, wanted {t}")
         return Apply(self, given, [t() for t in otypes])
 
-    def perform(self, node: Any, inputs: Any, output_storage: Any, params: Any = None) -> None:
+    def perform(self, node: Any, inputs: Any, output_storage: Any, params: object = None) -> None:
         """Compute ``inputs`` (arrays) and put the results into ``output_storage[i][0]``."""
         raise MethodNotDefined(f"{type(self).__name__}.perform")
 
@@ -270,7 +271,7 @@ class ViewOp(PureOp, Identity):
         given = [as_variable(i) for i in inputs]
         return Apply(self, given, [given[0].type()])
 
-    def perform(self, node: Any, inputs: Any, output_storage: Any, params: Any = None) -> None:
+    def perform(self, node: Any, inputs: Any, output_storage: Any, params: object = None) -> None:
         output_storage[0][0] = inputs[0]
 
     def compute(self, *inputs: Any) -> tuple[Any, ...]:
@@ -322,7 +323,7 @@ def _type_of(value: Any) -> TensorType:
     return TensorType(str(value.dtype), (None,) * value.ndim)
 
 
-def _result(op: SymdnnOp, type_: Any, value: Any, inputs: Sequence[Any]) -> Any:
+def _result(op: SymdnnOp, type_: Any, value: TensorLike, inputs: Sequence[Any]) -> Any:
     """What ``perform`` stored, as a new array of the output's dtype."""
     if value is None:
         raise ValueError(f"{op}.perform left an output empty")
@@ -374,7 +375,7 @@ class FromFunctionOp(Op):
     def __str__(self) -> str:
         return f"FromFunctionOp{{{self.fn.__name__}}}"
 
-    def perform(self, node: Any, inputs: Any, output_storage: Any, params: Any = None) -> None:
+    def perform(self, node: Any, inputs: Any, output_storage: Any, params: object = None) -> None:
         """Call the function."""
         found = self.fn(*inputs)
         results = found if isinstance(found, list | tuple) else [found]
