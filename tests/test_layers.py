@@ -51,7 +51,8 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
-        {"collective", "control", "fourier", "matrix", "sparse"}, {"written_out"}, {"nn"}, {"attention"},
+        {"collective", "control", "fourier", "matrix", "sparse"}, {"written_out"}, {"nn"},
+        {"attention"},
         {"lowered"}, {"nest"}, {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],

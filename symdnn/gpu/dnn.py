@@ -192,8 +192,9 @@ def _is_valid(border_mode: BorderMode, ndim: int) -> bool:
 
 
 def _conv(
-    name: str, ndim: int, img: TensorLike, kerns: TensorLike, border_mode: BorderMode, subsample: PerAxis, dilation: PerAxis,
-    conv_mode: str, direction_hint: str | None, algo: str | None, precision: str | None, num_groups: int,
+    name: str, ndim: int, img: TensorLike, kerns: TensorLike, border_mode: BorderMode,
+    subsample: PerAxis, dilation: PerAxis, conv_mode: str, direction_hint: str | None,
+    algo: str | None, precision: str | None, num_groups: int,
 ) -> Variable:  # fmt: skip
     x, w = as_variable(img), as_variable(kerns)
     flip = _flips(name, conv_mode)
@@ -253,9 +254,10 @@ def _as_grad_input(
 
 
 def dnn_conv(
-    img: TensorLike, kerns: TensorLike, border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1),
-    dilation: PerAxis = (1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
-    workmem: str | None = None, algo: str | None = None, precision: str | None = None, num_groups: int = 1,
+    img: TensorLike, kerns: TensorLike, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1), dilation: PerAxis = (1, 1), conv_mode: str = "conv",
+    direction_hint: str | None = None, workmem: str | None = None, algo: str | None = None,
+    precision: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """Convolution of ``img`` (batch, channels, rows, columns) with filters ``kerns`` (NCHW, too).
 
@@ -276,9 +278,10 @@ def dnn_conv(
 
 
 def dnn_conv3d(
-    img: TensorLike, kerns: TensorLike, border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1, 1),
-    dilation: PerAxis = (1, 1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
-    algo: str | None = None, precision: str | None = None, num_groups: int = 1,
+    img: TensorLike, kerns: TensorLike, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1, 1), dilation: PerAxis = (1, 1, 1), conv_mode: str = "conv",
+    direction_hint: str | None = None, algo: str | None = None, precision: str | None = None,
+    num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """:func:`dnn_conv` in 3-D, of (batch, channels, depth, rows, columns)."""
     return _conv("dnn_conv3d", 3, img, kerns, border_mode, subsample, dilation, conv_mode,
@@ -297,8 +300,9 @@ def _shape_of(name: str, shape: Any, ndim: int) -> list[Any]:
 
 
 def _gradweight(
-    name: str, ndim: int, img: TensorLike, topgrad: TensorLike, kerns_shp: Any, border_mode: BorderMode,
-    subsample: PerAxis, dilation: PerAxis, conv_mode: str, precision: str | None, algo: str | None, num_groups: int,
+    name: str, ndim: int, img: TensorLike, topgrad: TensorLike, kerns_shp: Any,
+    border_mode: BorderMode, subsample: PerAxis, dilation: PerAxis, conv_mode: str,
+    precision: str | None, algo: str | None, num_groups: int,
 ) -> Variable:  # fmt: skip
     x, dy = as_variable(img), as_variable(topgrad)
     hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, dy))
@@ -308,9 +312,9 @@ def _gradweight(
 
 
 def dnn_gradweight(
-    img: TensorLike, topgrad: TensorLike, kerns_shp: Any, border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1),
-    dilation: PerAxis = (1, 1), conv_mode: str = "conv", precision: str | None = None,
-    algo: str | None = None, num_groups: int = 1,
+    img: TensorLike, topgrad: TensorLike, kerns_shp: Any, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1), dilation: PerAxis = (1, 1), conv_mode: str = "conv",
+    precision: str | None = None, algo: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv` with respect to the filters, of shape ``kerns_shp``."""
     return _gradweight("dnn_gradweight", 2, img, topgrad, kerns_shp, border_mode, subsample,
@@ -328,8 +332,9 @@ def dnn_gradweight3d(
 
 
 def _gradinput(
-    name: str, ndim: int, kerns: TensorLike, topgrad: TensorLike, img_shp: Any, border_mode: BorderMode,
-    subsample: PerAxis, dilation: PerAxis, conv_mode: str, precision: str | None, algo: str | None, num_groups: int,
+    name: str, ndim: int, kerns: TensorLike, topgrad: TensorLike, img_shp: Any,
+    border_mode: BorderMode, subsample: PerAxis, dilation: PerAxis, conv_mode: str,
+    precision: str | None, algo: str | None, num_groups: int,
 ) -> Variable:  # fmt: skip
     w, dy = as_variable(kerns), as_variable(topgrad)
     hints = _hints(name, ndim, "bwd_data", algo, precision, (w, dy))
@@ -339,9 +344,9 @@ def _gradinput(
 
 
 def dnn_gradinput(
-    kerns: TensorLike, topgrad: TensorLike, img_shp: Any, border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1),
-    dilation: PerAxis = (1, 1), conv_mode: str = "conv", precision: str | None = None,
-    algo: str | None = None, num_groups: int = 1,
+    kerns: TensorLike, topgrad: TensorLike, img_shp: Any, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1), dilation: PerAxis = (1, 1), conv_mode: str = "conv",
+    precision: str | None = None, algo: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv` with respect to the input, of shape ``img_shp``."""
     return _gradinput("dnn_gradinput", 2, kerns, topgrad, img_shp, border_mode, subsample,
@@ -427,8 +432,8 @@ def dnn_batch_normalization_train(
 
 
 def dnn_batch_normalization_test(
-    inputs: TensorLike, gamma: TensorLike, beta: TensorLike, mean: TensorLike, var: TensorLike, mode: str = "per-activation",
-    epsilon: TensorLike = 1e-4,
+    inputs: TensorLike, gamma: TensorLike, beta: TensorLike, mean: TensorLike, var: TensorLike,
+    mode: str = "per-activation", epsilon: TensorLike = 1e-4,
 ) -> Variable:  # fmt: skip
     """``(inputs - mean) * gamma / sqrt(var + epsilon) + beta``, with the modes of training."""
     name = "dnn_batch_normalization_test"

@@ -208,10 +208,11 @@ class SpatialConvolution(_Convolution):
     def __init__(
         self, nInputPlane: int, nOutputPlane: int, kW: int | None = None, kH: int | None = None,
         dW: int | None = None, dH: int | None = None, padW: int | None = None,
-        padH: int | None = None, groups: int = 1, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
-        padding: BorderMode | None = None, dilation: PerAxis | None = 1, bias: bool = True,
-        padding_mode: str = "zeros", weight_init: Callable[..., Any] | None = None,
-        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+        padH: int | None = None, groups: int = 1, *, kernel_size: PerAxis | None = None,
+        stride: PerAxis | None = None, padding: BorderMode | None = None,
+        dilation: PerAxis | None = 1, bias: bool = True, padding_mode: str = "zeros",
+        weight_init: Callable[..., Any] | None = None, bias_init: Callable[..., Any] | None = None,
+        dtype: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kW, kH or kernel_size=", 2, (kH, kW), kernel_size)
@@ -235,8 +236,7 @@ class SpatialDilatedConvolution(SpatialConvolution):
     def __init__(
         self, nInputPlane: int, nOutputPlane: int, kW: int | None = None, kH: int | None = None,
         dW: int | None = None, dH: int | None = None, padW: int | None = None,
-        padH: int | None = None, dilationW: int = 1, dilationH: int | None = None,
-        **options: Any,
+        padH: int | None = None, dilationW: int = 1, dilationH: int | None = None, **options: Any,
     ) -> None:  # fmt: skip
         if "dilation" not in options:
             options["dilation"] = (dilationW if dilationH is None else dilationH, dilationW)
@@ -261,9 +261,9 @@ class VolumetricConvolution(_Convolution):
 
     def __init__(
         self, nInputPlane: int, nOutputPlane: int, kT: int | None = None, kW: int | None = None,
-        kH: int | None = None, dT: int | None = None, dW: int | None = None,
-        dH: int | None = None, padT: int | None = None, padW: int | None = None,
-        padH: int | None = None, groups: int = 1, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
+        kH: int | None = None, dT: int | None = None, dW: int | None = None, dH: int | None = None,
+        padT: int | None = None, padW: int | None = None, padH: int | None = None, groups: int = 1,
+        *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
         padding: BorderMode | None = None, dilation: PerAxis | None = 1, bias: bool = True,
         padding_mode: str = "zeros", weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
@@ -318,10 +318,11 @@ class TemporalConvolution(_Temporal):
 
     def __init__(
         self, inputFrameSize: int, outputFrameSize: int, kW: int | None = None,
-        dW: int | None = None, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None, padding: BorderMode | None = 0,
-        dilation: PerAxis | None = 1, groups: int = 1, channels_first: bool = False, bias: bool = True,
-        padding_mode: str = "zeros", weight_init: Callable[..., Any] | None = None,
-        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+        dW: int | None = None, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
+        padding: BorderMode | None = 0, dilation: PerAxis | None = 1, groups: int = 1,
+        channels_first: bool = False, bias: bool = True, padding_mode: str = "zeros",
+        weight_init: Callable[..., Any] | None = None, bias_init: Callable[..., Any] | None = None,
+        dtype: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kW or kernel_size=", 1, (kW,), kernel_size)
@@ -391,10 +392,11 @@ class SpatialFullConvolution(_FullConvolution):
         self, nInputPlane: int, nOutputPlane: int, kW: int | None = None, kH: int | None = None,
         dW: int | None = None, dH: int | None = None, padW: int | None = None,
         padH: int | None = None, adjW: int | None = None, adjH: int | None = None, *,
-        groups: int = 1, kernel_size: PerAxis | None = None, stride: PerAxis | None = None, padding: BorderMode | None = None,
-        output_padding: PerAxis | None = None, dilation: PerAxis | None = 1, bias: bool = True,
-        weight_init: Callable[..., Any] | None = None,
-        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+        groups: int = 1, kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
+        padding: BorderMode | None = None, output_padding: PerAxis | None = None,
+        dilation: PerAxis | None = 1, bias: bool = True,
+        weight_init: Callable[..., Any] | None = None, bias_init: Callable[..., Any] | None = None,
+        dtype: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kW, kH or kernel_size=", 2, (kH, kW), kernel_size)
@@ -418,13 +420,14 @@ class VolumetricFullConvolution(_FullConvolution):
 
     def __init__(
         self, nInputPlane: int, nOutputPlane: int, kT: int | None = None, kW: int | None = None,
-        kH: int | None = None, dT: int | None = None, dW: int | None = None,
-        dH: int | None = None, padT: int | None = None, padW: int | None = None,
-        padH: int | None = None, adjT: int | None = None, adjW: int | None = None,
-        adjH: int | None = None, *, groups: int = 1, kernel_size: PerAxis | None = None,
-        stride: PerAxis | None = None, padding: BorderMode | None = None, output_padding: PerAxis | None = None, dilation: PerAxis | None = 1,
-        bias: bool = True, weight_init: Callable[..., Any] | None = None,
-        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+        kH: int | None = None, dT: int | None = None, dW: int | None = None, dH: int | None = None,
+        padT: int | None = None, padW: int | None = None, padH: int | None = None,
+        adjT: int | None = None, adjW: int | None = None, adjH: int | None = None, *,
+        groups: int = 1, kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
+        padding: BorderMode | None = None, output_padding: PerAxis | None = None,
+        dilation: PerAxis | None = 1, bias: bool = True,
+        weight_init: Callable[..., Any] | None = None, bias_init: Callable[..., Any] | None = None,
+        dtype: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kT, kW, kH or kernel_size=", 3, (kT, kH, kW), kernel_size)
@@ -450,10 +453,10 @@ class TemporalFullConvolution(_FullConvolution, _Temporal):
 
     def __init__(
         self, inputFrameSize: int, outputFrameSize: int, kW: int | None = None,
-        dW: int | None = None, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None, padding: BorderMode | None = 0,
-        output_padding: PerAxis | None = 0, dilation: PerAxis | None = 1, groups: int = 1,
-        channels_first: bool = False, bias: bool = True,
-        weight_init: Callable[..., Any] | None = None,
+        dW: int | None = None, *, kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
+        padding: BorderMode | None = 0, output_padding: PerAxis | None = 0,
+        dilation: PerAxis | None = 1, groups: int = 1, channels_first: bool = False,
+        bias: bool = True, weight_init: Callable[..., Any] | None = None,
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__

@@ -71,9 +71,9 @@ def _convolution(kind: type[Layer], *arguments: Any, **options: Any) -> Layer:
 
 @checked
 def Conv1d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
-    dilation: PerAxis = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
-    **options: Any,
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
+    padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
+    padding_mode: str = "zeros", **options: Any,
 ) -> conv.TemporalConvolution:  # fmt: skip
     """:class:`TemporalConvolution` of (N, features, frames)."""
     return _convolution(
@@ -84,9 +84,9 @@ def Conv1d(
 
 @checked
 def Conv2d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
-    dilation: PerAxis = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
-    **options: Any,
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
+    padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
+    padding_mode: str = "zeros", **options: Any,
 ) -> conv.SpatialConvolution:  # fmt: skip
     """:class:`SpatialConvolution`.
 
@@ -101,9 +101,9 @@ def Conv2d(
 
 @checked
 def Conv3d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
-    dilation: PerAxis = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
-    **options: Any,
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
+    padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
+    padding_mode: str = "zeros", **options: Any,
 ) -> conv.VolumetricConvolution:  # fmt: skip
     """:class:`VolumetricConvolution`."""
     return _convolution(
@@ -114,9 +114,9 @@ def Conv3d(
 
 @checked
 def ConvTranspose1d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
-    output_padding: PerAxis = 0, groups: int = 1, bias: bool = True, dilation: PerAxis = 1,
-    padding_mode: str = "zeros", **options: Any,
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
+    padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
+    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: Any,
 ) -> conv.TemporalFullConvolution:  # fmt: skip
     """:class:`TemporalFullConvolution` of (N, features, frames)."""
     return _convolution(
@@ -128,9 +128,9 @@ def ConvTranspose1d(
 
 @checked
 def ConvTranspose2d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
-    output_padding: PerAxis = 0, groups: int = 1, bias: bool = True, dilation: PerAxis = 1,
-    padding_mode: str = "zeros", **options: Any,
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
+    padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
+    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: Any,
 ) -> conv.SpatialFullConvolution:  # fmt: skip
     """:class:`SpatialFullConvolution`."""
     return _convolution(
@@ -141,9 +141,9 @@ def ConvTranspose2d(
 
 @checked
 def ConvTranspose3d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1, padding: BorderMode = 0,
-    output_padding: PerAxis = 0, groups: int = 1, bias: bool = True, dilation: PerAxis = 1,
-    padding_mode: str = "zeros", **options: Any,
+    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
+    padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
+    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: Any,
 ) -> conv.VolumetricFullConvolution:  # fmt: skip
     """:class:`VolumetricFullConvolution`."""
     return _convolution(

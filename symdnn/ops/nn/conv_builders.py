@@ -49,10 +49,8 @@ __all__ = [
 
 def conv_nd(
     name: str, ndim: int, input: TensorLike, filters: TensorLike, input_shape: StaticShape,
-    filter_shape: StaticShape,
-    border_mode: BorderMode, subsample: PerAxis, filter_flip: bool, filter_dilation: PerAxis,
-    num_groups: int,
-    hints: Hints | None,
+    filter_shape: StaticShape, border_mode: BorderMode, subsample: PerAxis, filter_flip: bool,
+    filter_dilation: PerAxis, num_groups: int, hints: Hints | None,
 ) -> Variable:  # fmt: skip
     """Convolution over ``ndim`` spatial dimensions, for ``conv1d``, ``conv2d`` and ``conv3d``."""
     x, w = float_operands(name, ndim, input, filters)
@@ -76,10 +74,8 @@ def _op(
 
 def conv_grad_wrt_inputs(
     name: str, ndim: int, output_grad: TensorLike, filters: TensorLike, input_shape: StaticShape,
-    filter_shape: StaticShape,
-    border_mode: BorderMode, subsample: PerAxis, filter_flip: bool, filter_dilation: PerAxis,
-    num_groups: int,
-    hints: Hints | None,
+    filter_shape: StaticShape, border_mode: BorderMode, subsample: PerAxis, filter_flip: bool,
+    filter_dilation: PerAxis, num_groups: int, hints: Hints | None,
 ) -> Variable:  # fmt: skip
     """Gradient in the input over ``ndim`` spatial dimensions; the last entries of ``input_shape``
     are its spatial sizes (None: the smallest that fit).
@@ -108,10 +104,8 @@ def _smallest_input(op: Conv, dy: Variable, w: Variable) -> list[Dim]:
 
 def conv_grad_wrt_weights(
     name: str, ndim: int, input: TensorLike, output_grad: TensorLike, filter_shape: StaticShape,
-    input_shape: StaticShape,
-    border_mode: BorderMode, subsample: PerAxis, filter_flip: bool, filter_dilation: PerAxis,
-    num_groups: int,
-    hints: Hints | None,
+    input_shape: StaticShape, border_mode: BorderMode, subsample: PerAxis, filter_flip: bool,
+    filter_dilation: PerAxis, num_groups: int, hints: Hints | None,
 ) -> Variable:  # fmt: skip
     """Gradient in the filters over ``ndim`` spatial dimensions; the last entries of
     ``filter_shape`` are their spatial sizes.
@@ -158,10 +152,11 @@ def conv1d(
 
 
 def conv2d(
-    input: TensorLike, filters: TensorLike, input_shape: StaticShape = None, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), filter_flip: bool = True,
-    image_shape: StaticShape = None, filter_dilation: PerAxis = (1, 1), num_groups: int = 1,
-    unshared: bool = False, *, hints: Hints | None = None, **kwargs: Any,
+    input: TensorLike, filters: TensorLike, input_shape: StaticShape = None,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1), filter_flip: bool = True, image_shape: StaticShape = None,
+    filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False, *,
+    hints: Hints | None = None, **kwargs: Any,
 ) -> Variable:  # fmt: skip
     """Convolution of images (batch, channels, rows, columns) with ``filters``.
 
@@ -306,9 +301,10 @@ def conv3d_grad_wrt_weights(
 
 
 def conv1d_transpose(
-    input: TensorLike, filters: TensorLike, output_shape: Any = None, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", input_dilation: PerAxis = 1, filter_flip: bool = True,
-    filter_dilation: PerAxis = 1, num_groups: int = 1, *, hints: Hints | None = None,
+    input: TensorLike, filters: TensorLike, output_shape: Any = None,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
+    input_dilation: PerAxis = 1, filter_flip: bool = True, filter_dilation: PerAxis = 1,
+    num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution over one dimension; as :func:`conv2d_transpose`."""
     return conv_grad_wrt_inputs(
@@ -320,8 +316,8 @@ def conv1d_transpose(
 def conv2d_transpose(
     input: Variable, filters: Variable, output_shape: Any = None, filter_shape: StaticShape = None,
     border_mode: BorderMode = "valid", input_dilation: PerAxis = (1, 1), filter_flip: bool = True,
-    filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False,
-    *, hints: Hints | None = None,
+    filter_dilation: PerAxis = (1, 1), num_groups: int = 1, unshared: bool = False, *,
+    hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution: the gradient of :func:`conv2d` in its input, as a layer.
 
@@ -341,8 +337,9 @@ def conv2d_transpose(
 
 
 def conv3d_transpose(
-    input: TensorLike, filters: TensorLike, output_shape: Any = None, filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", input_dilation: PerAxis = (1, 1, 1), filter_flip: bool = True,
+    input: TensorLike, filters: TensorLike, output_shape: Any = None,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
+    input_dilation: PerAxis = (1, 1, 1), filter_flip: bool = True,
     filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution over three dimensions; as :func:`conv2d_transpose`."""
@@ -354,10 +351,9 @@ def conv3d_transpose(
 
 def causal_conv1d(
     input: TensorLike, filters: TensorLike, filter_shape: StaticShape = None,
-    input_shape: StaticShape = None,
-    subsample: PerAxis = 1, filter_flip: bool = True, filter_dilation: PerAxis = 1,
-    num_groups: int = 1,
-    unshared: bool = False, *, hints: Hints | None = None,
+    input_shape: StaticShape = None, subsample: PerAxis = 1, filter_flip: bool = True,
+    filter_dilation: PerAxis = 1, num_groups: int = 1, unshared: bool = False, *,
+    hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Causal convolution: no output depends on later inputs, since all padding is on the left.
 
@@ -380,11 +376,11 @@ def causal_conv1d(
 
 
 def separable_conv2d(
-    input: TensorLike, depthwise_filters: TensorLike, pointwise_filters: TensorLike, num_channels: int,
-    input_shape: StaticShape = None, depthwise_filter_shape: Any = None,
+    input: TensorLike, depthwise_filters: TensorLike, pointwise_filters: TensorLike,
+    num_channels: int, input_shape: StaticShape = None, depthwise_filter_shape: Any = None,
     pointwise_filter_shape: Any = None, border_mode: BorderMode = "valid",
-    subsample: PerAxis = (1, 1),
-    filter_flip: bool = True, filter_dilation: PerAxis = (1, 1), *, hints: Hints | None = None,
+    subsample: PerAxis = (1, 1), filter_flip: bool = True, filter_dilation: PerAxis = (1, 1), *,
+    hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """A depthwise convolution of ``num_channels`` channels, then a pointwise one."""
     deep = conv2d(input, depthwise_filters, input_shape, depthwise_filter_shape, border_mode,
@@ -404,8 +400,8 @@ def old_conv2d(
 
 def signal_conv2d(
     input: TensorLike, filters: TensorLike, image_shape: StaticShape = None,
-    filter_shape: StaticShape = None,
-    border_mode: BorderMode = "valid", subsample: PerAxis = (1, 1), **kwargs: Any,
+    filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
+    subsample: PerAxis = (1, 1), **kwargs: Any,
 ) -> Variable:  # fmt: skip
     """Each image convolved with each filter: ``theano.tensor.signal.conv.conv2d``.
 

@@ -175,7 +175,8 @@ def function_dump(filename: str, inputs: Any, outputs: Any = None, **words: Any)
 
 
 def shared(
-    value: TensorLike, name: str | None = None, strict: bool = False, allow_downcast: bool | None = None,
+    value: TensorLike, name: str | None = None, strict: bool = False,
+    allow_downcast: bool | None = None,
     **words: Any,
 ) -> Any:  # fmt: skip
     """``theano.shared``: a shared variable of an array, a number, a sparse matrix or an object.

@@ -35,8 +35,8 @@ AbstractConv_gradInputs, AbstractConv_gradWeights = CorrMM_gradInputs, CorrMM_gr
 
 
 def max_pool_2d(
-    input: TensorLike, ds: Any, ignore_border: bool | None = None, st: Any = None, padding: BorderMode = (0, 0),
-    mode: str = "max",
+    input: TensorLike, ds: Any, ignore_border: bool | None = None, st: Any = None,
+    padding: BorderMode = (0, 0), mode: str = "max",
 ) -> Variable:  # fmt: skip
     """Theano's old name of ``pool_2d``: windows ``ds``, steps ``st``."""
     return pool_2d(input, ws=ds, ignore_border=ignore_border, stride=st, pad=padding, mode=mode)

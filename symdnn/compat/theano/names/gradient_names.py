@@ -42,9 +42,9 @@ InconsistencyError = GraphError
 
 
 def verify_grad(
-    fun: Any, pt: Any, n_tests: int = 2, rng: Any = None, eps: float | None = None, out_type: Any = None,
-    abs_tol: float | None = None, rel_tol: float | None = None, mode: object = None, cast_to_output_type: bool = False,
-    no_debug_ref: bool = True,
+    fun: Any, pt: Any, n_tests: int = 2, rng: Any = None, eps: float | None = None,
+    out_type: Any = None, abs_tol: float | None = None, rel_tol: float | None = None,
+    mode: object = None, cast_to_output_type: bool = False, no_debug_ref: bool = True,
 ) -> None:  # fmt: skip
     """:func:`symdnn.verify_grad`; ``verify_grad.E_grad`` is the error that it raises."""
     points = [np.asarray(p) for p in (pt if isinstance(pt, list | tuple) else [pt])]
