@@ -13,6 +13,7 @@ from symdnn.config import config
 from symdnn.errors import DimensionMismatch, DtypeError, InputError
 from symdnn.graph.names.dim import Dim, SizeOrName
 from symdnn.graph.typing import DtypeLike
+from symdnn.graph.values.type_values import TypeValues
 
 __all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "numpy_dtype"]
 
@@ -90,7 +91,7 @@ class OpaqueType(Type):
 
 
 @dataclass(frozen=True, init=False)
-class TensorType(Type):
+class TensorType(TypeValues, Type):
     """A dense array: ``dtype`` (one of :data:`DTYPES`) and ``shape`` (``None`` where unknown).
 
     As in Theano, ``TensorType("float32", (False, True))`` has broadcast flags instead of sizes

@@ -308,6 +308,15 @@ class Shared(Variable):
         self.set_value(np.zeros_like(self.get_value(borrow=True)))
 
     @property
+    def value(self) -> Any:
+        """A copy of the value, and what assigns it: Theano's name before ``get_value``."""
+        return self.get_value()
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        self.set_value(new)
+
+    @property
     def container(self) -> Any:
         """The storage, under Theano's name; ``container.data`` is the value."""
         return self.storage

@@ -293,6 +293,8 @@ class Storage:
     def data(self, array: Array) -> None:
         self.set(np.asarray(array, dtype=self.dtype))
 
+    value = data  # what Theano's containers call it too
+
     def __reduce__(self) -> tuple[object, ...]:
         return Storage, (self.host().copy(),)
 

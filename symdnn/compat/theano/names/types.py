@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from symdnn.graph.type import TensorType, Type
+from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = [
@@ -83,9 +84,19 @@ class SharedObject(Variable):
 
 
 class _Any(type):
-    """A class with instances made by symdnn: those for which ``holds`` is true."""
+    """A class with instances made by symdnn: those for which ``holds`` is true.
+
+    It equals the class of symdnn for which it stands, since programs compare ``type(v)``.
+    """
 
     holds: Callable[[Any], bool]
+    stands_for: type | None
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (other is not None and vars(cls).get("stands_for") is other)
+
+    def __hash__(cls) -> int:
+        return hash(vars(cls).get("stands_for") or id(cls))
 
     def __instancecheck__(cls, value: object) -> bool:
         return cls.holds(value) if "holds" in vars(cls) else type.__instancecheck__(cls, value)
@@ -101,6 +112,8 @@ class TensorVariable(Variable, metaclass=_Any):
     A subclass is made by Theano's arguments ``(type, owner, index, name)``.
     """
 
+    stands_for = Variable
+
     @staticmethod
     def holds(v: object) -> bool:
         """Whether ``v`` is a tensor variable, and neither constant nor shared."""
@@ -115,6 +128,8 @@ class TensorVariable(Variable, metaclass=_Any):
 class TensorConstant(Constant, metaclass=_Any):
     """Theano's class of constants. Every constant of symdnn is an instance."""
 
+    stands_for = Constant
+
     @staticmethod
     def holds(v: object) -> bool:
         """Whether ``v`` is a constant."""
@@ -125,16 +140,34 @@ class TensorConstant(Constant, metaclass=_Any):
 
 
 class SharedVariable(Shared, metaclass=_Any):
-    """Theano's class of shared variables. Every one of symdnn is an instance."""
+    """Theano's class of shared variables. Every one of symdnn is an instance.
+
+    It and subclasses are made by Theano's arguments: a ``value`` of ``type``, or the ``container``
+    of another shared variable, whose value is then shared. ``strict`` refuses a value of another
+    dtype, ``allow_downcast`` takes one whose digits would be lost.
+    """
 
     @staticmethod
     def holds(v: object) -> bool:
         """Whether ``v`` is a shared variable."""
         return isinstance(v, Shared)
 
+    def __init__(
+        self, name: str | None, type: Any, value: Any = None, strict: bool | None = False,
+        allow_downcast: bool | None = None, container: Storage | None = None,
+    ) -> None:  # fmt: skip
+        if container is not None and (value is not None or strict is not None):
+            raise TypeError("SharedVariable: give a container, or a value and strict, not both")
+        if container is None:
+            array = type.filter(value, strict=bool(strict), allow_downcast=allow_downcast)
+            container = Storage(array, borrow=array is value)
+        super().__init__(type, container, name)
+
 
 class TensorSharedVariable(SharedVariable):
     """Theano's class of shared tensors. Every shared variable of symdnn is an instance."""
+
+    stands_for = Shared
 
     @staticmethod
     def holds(v: object) -> bool:
