@@ -26,8 +26,9 @@ _THEANO_TEXT = """
     gpuarray_cut_transfers gpuarray_graph_optimization gpuarray_local_optimizations gpuarray_opt
     in2out inplace_elemwise_optimizer inplace_elemwise_opt InplaceElemwiseOptimizer inplace_opt
     inplace_setsubtensor input_to_gpu InputToGpuOptimizer jax lift_transpose_through_dot
-    local_abs_merge local_alpha_merge
-    local_argmax_pushdown local_cut_useless_reduce local_dot_to_dot22 local_dot22_to_dot22scalar
+    local_abs_merge local_abstractconv3d_cudnn_alt local_abstractconv_cudnn_alt local_alpha_merge
+    local_argmax_pushdown local_batch_norm_inplace_output local_cut_useless_reduce
+    local_dot_to_dot22 local_dot22_to_dot22scalar
     local_elemwise_fusion local_fill_cut local_fill_to_alloc local_gemm_to_gemv local_gemm_to_ger
     local_greedy_distributor local_inplace_DiagonalSubtensor local_inplace_incsubtensor1
     local_inplace_remove0 local_inplace_setsubtensor local_inplace_sparse_block_gemm

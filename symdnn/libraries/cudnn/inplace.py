@@ -71,7 +71,8 @@ def _is_update_of(v: Variable, old: Variable, context: Context) -> bool:
 
 
 @node_rewrite(
-    GpuDnnBatchNorm, phase="transfer", tags=("cudnn", "inplace"),
+    GpuDnnBatchNorm, phase="transfer", tags=("cudnn", "inplace",
+    "local_batch_norm_inplace_running_mean", "local_batch_norm_inplace_running_var"),
     name="local_batch_norm_inplace_running",
 )  # fmt: skip
 def running_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:

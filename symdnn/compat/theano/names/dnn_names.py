@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from symdnn.compat.theano.names import cudnn_defs
+from symdnn.compat.theano.names.dnn_by_hand import (
+    GpuDnnDropoutOp,
+    GpuDnnRNNGradInputs,
+    GpuDnnRNNGradWeights,
+    _make_dropout_desc,
+)
 from symdnn.compat.theano.names.types import DisconnectedType, grad_not_implemented
 from symdnn.compat.theano.names.user_ops import Apply, Op
 from symdnn.compat.theano.settings import config
 from symdnn.flags import FLAGS
 from symdnn.gpu import dnn
-from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.graph.variable import Shared, Variable, as_variable, constant
+from symdnn.libraries.table import ALL_RULES
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.math import Log
@@ -21,13 +30,14 @@ from symdnn.ops.nn.softmax import LogSoftmax
 __all__ = [
     "Apply", "Assert", "AveragePoolGrad", "DNN_CONV_ALGO_CHOOSE_ONCE",
     "DNN_CONV_ALGO_CHOOSE_TIME", "DisconnectedType", "GpuDnnConv3d", "GpuDnnConv3dGradI",
-    "GpuDnnConv3dGradW", "Log", "LogSoftmax", "MaxPoolGrad", "Op",
+    "GpuDnnConv3dGradW", "GpuDnnDropoutOp", "GpuDnnRNNGradInputs", "GpuDnnRNNGradWeights",
+    "Log", "LogSoftmax", "MaxPoolGrad", "Op",
     "SUPPORTED_DNN_CONV_ALGO_BWD_DATA", "SUPPORTED_DNN_CONV_ALGO_BWD_FILTER",
     "SUPPORTED_DNN_CONV_ALGO_FWD", "SUPPORTED_DNN_CONV_ALGO_RUNTIME",
     "SUPPORTED_DNN_CONV_PRECISION", "WIN32_CUDNN_NAMES", "_get_param_size", "_load_lib",
     "_make_dropout_desc", "_make_rnn_desc", "_split_rnn_params", "config", "cudnn_defs",
-    "dnn_batch_normalization_test", "dnn_batch_normalization_train", "grad_not_implemented",
-    "raise_no_cudnn", "shape_i", "softmax",
+    "dnn_batch_normalization_test", "dnn_batch_normalization_train", "dropoutdesc_type",
+    "gpudata_type", "grad_not_implemented", "raise_no_cudnn", "rnndesc_type", "shape_i", "softmax",
 ]  # fmt: skip
 
 SUPPORTED_DNN_CONV_ALGO_RUNTIME = (
@@ -40,6 +50,11 @@ SUPPORTED_DNN_CONV_PRECISION = ("as_input_f32", "as_input", "float16", "float32"
 #: Bits of ``choose_algo`` in Theano's C code.
 DNN_CONV_ALGO_CHOOSE_ONCE, DNN_CONV_ALGO_CHOOSE_TIME = 1, 2
 WIN32_CUDNN_NAMES = ["cudnn64_7.dll", "cudnn64_6.dll", "cudnn64_5.dll"]
+#: Types of variables in Theano's graphs; symdnn's descriptors are plain data (``dnn.dropout``).
+gpudata_type = dnn.CUDNNDataType("gpudata *", "gpudata_release")
+dropoutdesc_type = dnn.CUDNNDataType("cudnnDropoutDescriptor_t", "cudnnDestroyDropoutDescriptor")
+rnndesc_type = dnn.CUDNNDataType("cudnnRNNDescriptor_t", "cudnnDestroyRNNDescriptor")
+_zero, _one = constant(np.asarray(0.0, "float64")), constant(np.asarray(1.0, "float64"))
 #: 0.9 had classes of their own for three dimensions.
 GpuDnnConv3d, GpuDnnConv3dGradI = dnn.GpuDnnConv, dnn.GpuDnnConvGradI
 GpuDnnConv3dGradW = dnn.GpuDnnConvGradW
@@ -53,11 +68,6 @@ def _load_lib(name: str) -> Any:
         return ctypes.CDLL(name)
     except OSError:
         return None
-
-
-def _make_dropout_desc(dropout: Any, seed: Any, context_name: Any = None) -> Any:
-    """``(descriptor, states)`` of dropout."""
-    return dnn._DropoutDescriptor(context_name)(dropout, seed, context_name)
 
 
 def _make_rnn_desc(
@@ -105,3 +115,11 @@ def dnn_batch_normalization_train(
 
 
 dnn_batch_normalization_test = dnn.dnn_batch_normalization_test
+
+
+def __getattr__(name: str) -> Any:
+    """``local_softmax_dnn``, ...: symdnn's rewrite that goes by this name of Theano's."""
+    for rule in ALL_RULES if name.startswith("local_") else ():
+        if name == rule.name or name in rule.tags:
+            return rule
+    raise AttributeError(name)
