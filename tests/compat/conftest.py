@@ -9,6 +9,9 @@ import pytest
 
 from symdnn.compat.theano import finder, settings
 from symdnn.config import config
+from tests.gpu.conftest import card, cuda
+
+__all__ = ["T", "card", "cuda", "theano"]
 
 
 @pytest.fixture

@@ -5,82 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-PUBLIC = [
-    "DnnBase",
-    "DnnVersion",
-    "GpuDnnConvDesc",
-    "GpuDnnConv",
-    "GpuDnnConvGradW",
-    "GpuDnnConvGradI",
-    "GpuDnnPoolDesc",
-    "GpuDnnPoolBase",
-    "GpuDnnPool",
-    "GpuDnnPoolGrad",
-    "GpuDnnSoftmaxBase",
-    "GpuDnnSoftmax",
-    "GpuDnnSoftmaxGrad",
-    "GpuDnnReduction",
-    "GpuDnnBatchNorm",
-    "GpuDnnBatchNormInference",
-    "GpuDnnBatchNormGrad",
-    "GpuDnnDropoutOp",
-    "GpuDnnRNNOp",
-    "GpuDnnRNNGradInputs",
-    "GpuDnnRNNGradWeights",
-    "RNNBlock",
-    "GpuDnnTransformerGrid",
-    "GpuDnnTransformerSampler",
-    "GpuDnnTransformerGradI",
-    "GpuDnnTransformerGradT",
-    "NoCuDNNRaise",
-    "dnn_present",
-    "dnn_available",
-    "version",
-    "get_precision",
-    "ensure_dt",
-    "dnn_conv",
-    "dnn_conv3d",
-    "dnn_gradweight",
-    "dnn_gradweight3d",
-    "dnn_gradinput",
-    "dnn_gradinput3d",
-    "dnn_pool",
-    "dropout",
-    "as_i32",
-    "dnn_batch_normalization_train",
-    "dnn_batch_normalization_test",
-    "dnn_spatialtf",
-    "CUDNNDataType",
-    "handle_type",
-    "cudnn",
-    "_dnn_conv",
-    "_dnn_gradweight",
-    "_dnn_gradinput",
-    "_dnn_lib",
-    "_make_handle",
-    "_dnn_check_compile",
-    "_dnn_check_version",
-    "_DropoutDescriptor",
-    "_RNNDescriptor",
-    "_RNNParamSize",
-    "_RNNSplitParams",
-    "_make_dropout_desc",
-    "_make_rnn_desc",
-    "_get_param_size",
-    "_split_rnn_params",
-    "DNN_CONV_ALGO_CHOOSE_ONCE",
-    "DNN_CONV_ALGO_CHOOSE_TIME",
-    "SUPPORTED_DNN_CONV_ALGO_RUNTIME",
-    "WIN32_CUDNN_NAMES",
-]
-
 
 @pytest.mark.parametrize("path", ["gpuarray", "sandbox.gpuarray", "sandbox.cuda"])
-def test_every_public_name(theano, path):
+def test_availability_and_shapes(theano, path):
     import importlib
 
     dnn = importlib.import_module(f"theano.{path}.dnn")
-    assert not [n for n in PUBLIC if not hasattr(dnn, n)]
     assert isinstance(dnn.dnn_present(), bool)
     assert isinstance(dnn.dnn_present.msg, str)
     assert isinstance(dnn.dnn_available(None), bool)
@@ -91,6 +21,12 @@ def test_every_public_name(theano, path):
     )  # fmt: skip
     if path == "sandbox.cuda":
         assert dnn.GpuDnnConv3d is dnn.GpuDnnConv
+        assert dnn.GpuDnnConv3dGradI is dnn.GpuDnnConvGradI
+        assert dnn.GpuDnnConv3dGradW is dnn.GpuDnnConvGradW
+        assert issubclass(dnn.GpuDnnBatchNorm, dnn.GpuDnnBatchNormBase)
+        assert float(dnn.ensure_float(None, 1.0, "alpha").data) == 1.0
+        with pytest.raises(RuntimeError, match="cuDNN"):
+            dnn.raise_no_cudnn()
 
 
 def test_shapes_of_results_may_be_symbolic(theano, T):
@@ -160,39 +96,3 @@ def test_ops_by_hand_with_theanos_arguments(theano, T):
         dnn.dnn_batch_normalization_train(X, X, X, running_mean=X)
     with pytest.raises(ValueError):
         dnn.dnn_batch_normalization_train(X, X, X, epsilon=1e-6)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("path", ["gpuarray", "sandbox.cuda"])
-def test_on_a_card(theano, T, path):
-    import importlib
-
-    import symdnn
-
-    dnn = importlib.import_module(f"theano.{path}.dnn")
-    rng = np.random.default_rng(0)
-    x, w = (rng.standard_normal(s).astype("float32") for s in ((2, 3, 8, 8), (4, 3, 3, 3)))
-    X, W = T.ftensor4(), T.ftensor4()
-    img = X[:, :, :6, :6]
-    desc = dnn.GpuDnnConvDesc(border_mode="valid", conv_mode="cross")(W.shape)
-    y = dnn.dnn_conv(X, W, conv_mode="cross")
-    made = {
-        "conv": y,
-        "by hand": dnn.GpuDnnConv()(X, W, T.zeros_like(y), desc),
-        "weights": dnn.dnn_gradweight(X, y, W.shape, conv_mode="cross"),
-        "input": dnn.dnn_gradinput(W, y, X.shape, conv_mode="cross"),
-        "pool": dnn.dnn_pool(X, (2, 2), (2, 2)), "mean": dnn.dnn_pool(X, (3, 3), mode="average"),
-        "pool by hand": dnn.GpuDnnPool("max")(X, (2, 2), (2, 2), (0, 0)),
-        "softmax": dnn.GpuDnnSoftmax("accurate", "channel")(X),
-        "batch norm": dnn.dnn_batch_normalization_train(
-            X, T.ones((1, 3, 1, 1), "float32"), T.zeros((1, 3, 1, 1), "float32"), "spatial")[0],
-        "reduction": dnn.GpuDnnReduction("norm2", (0, 2), "float32", "float32", False)(X),
-        "spatial": dnn.dnn_spatialtf(img, T.stack([T.eye(2, 3, dtype="float32")] * 2)),
-    }  # fmt: skip
-    target = symdnn.Mode(target="cuda")
-    on_card = theano.function([X, W], list(made.values()), mode=target)(x, w)
-    on_host = theano.function([X, W], list(made.values()), mode=symdnn.Mode(target="cpu"))(x, w)
-    for name, got, wanted in zip(made, on_card, on_host):
-        np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-3, err_msg=name)
-    assert dnn.version() >= 9000
-    assert dnn.dnn_available(None)

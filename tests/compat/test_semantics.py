@@ -95,6 +95,68 @@ def test_borrow_and_copies(theano, T):
     np.testing.assert_array_equal(w.get_value(), [7, 2, 2])
 
 
+def test_values_by_their_first_name(theano, T):
+    w = theano.shared(np.zeros(2), "w")
+    w.value = [1, 2]
+    w.value[:] = 9  # a copy
+    np.testing.assert_array_equal(w.value, [1, 2])
+    with pytest.raises(TypeError):
+        w.value = np.ones((2, 2))
+    x, c = T.dscalar("x"), theano.shared(1.0)
+    f = theano.function([theano.In(x, value=2.0)], x + c)
+    f.container[x].value = 5.0
+    assert float(f.container[x].value) == 5.0
+    assert float(f()) == 6.0
+
+
+def test_shared_variables_of_a_class_of_the_program(theano, T):
+    from theano.compile import SharedVariable
+    from theano.tensor.sharedvar import TensorSharedVariable
+
+    class Weight(TensorSharedVariable):
+        pass
+
+    w = Weight("w", T.dvector, np.arange(2.0), strict=True)
+    f = theano.function([], w * 2, updates=[(w, w + 1)])
+    np.testing.assert_array_equal(f(), [0, 2])
+    np.testing.assert_array_equal(w.get_value(), [1, 2])
+    other = SharedVariable("other", w.type, None, None, container=w.container)
+    np.testing.assert_array_equal(other.get_value(), [1, 2])
+    assert isinstance(w, SharedVariable)
+    with pytest.raises(TypeError):
+        Weight("w", T.dvector, np.arange(2), strict=True)
+    with pytest.raises(TypeError, match="not both"):
+        SharedVariable("w", w.type, np.zeros(2), False, container=w.container)
+
+
+def test_methods_of_types(theano, T):
+    kind = T.fvector
+    assert kind.filter([1, 2]).dtype == np.float32
+    with pytest.raises(TypeError):
+        kind.filter(np.array([0.1]), strict=True)
+    assert kind.filter(np.array([0.1]), allow_downcast=True).dtype == np.float32
+    assert kind.is_valid_value(np.zeros(3, "float32"))
+    assert not kind.is_valid_value(np.zeros(3))
+    x = kind.make_variable("x")
+    assert (x.name, x.type) == ("x", kind)
+    assert kind.filter_variable(x) is x
+    assert kind.make_constant([1, 2], "c").type.in_same_class(kind)
+    row = T.frow().type
+    assert row.filter_variable(T.fmatrix()).broadcastable == (True, False)
+    with pytest.raises(TypeError, match="filter_variable"):
+        kind.filter_variable(T.dvector())
+    assert kind.clone("float64") == T.dvector
+    assert kind.clone(broadcastable=(True,)).broadcastable == (True,)
+    assert kind.value_zeros((2,)).dtype == np.float32
+    nan, big = np.array([1.0, np.nan]), np.array([1.0, 1 + 1e-7])
+    assert kind.values_eq(nan, nan)
+    assert not kind.values_eq(big, big[::-1])
+    assert kind.values_eq_approx(big, big[::-1])
+    assert not kind.values_eq_approx(nan, big)
+    assert kind.values_eq_approx(nan, big, allow_remove_nan=True)
+    assert not kind.values_eq(nan, nan[:1])
+
+
 def test_convolution_and_pooling(theano, T):
     from scipy.signal import convolve2d
     from theano.tensor.nnet import conv
@@ -206,6 +268,17 @@ def test_graph_tools(theano, T):
     assert float(theano.function([x, y], z, mode=mode)(np.ones(3), np.ones(3))) == 6.0
     z._keras_shape = (None,)  # attributes of the program's own
     assert z._keras_shape == (None,)
+
+
+def test_types_of_variables_compared(theano, T):
+    from theano.tensor.sharedvar import TensorSharedVariable
+
+    x, c, s = T.vector(), T.constant(1.0), theano.shared(1.0)
+    kinds = T.TensorVariable, T.TensorConstant, TensorSharedVariable
+    table = [[type(v) == k for k in kinds] for v in (x, c, s)]
+    assert table == [[i == j for j in range(3)] for i in range(3)]
+    assert {T.TensorVariable: 1, T.TensorConstant: 2}[type(c)] == 2
+    assert not isinstance(c, T.TensorVariable)
 
 
 def test_classes_by_name(theano, T):

@@ -29,7 +29,8 @@ from symdnn.ops.nn.softmax import LogSoftmax
 
 __all__ = [
     "Apply", "Assert", "AveragePoolGrad", "DNN_CONV_ALGO_CHOOSE_ONCE",
-    "DNN_CONV_ALGO_CHOOSE_TIME", "DisconnectedType", "GpuDnnConv3d", "GpuDnnConv3dGradI",
+    "DNN_CONV_ALGO_CHOOSE_TIME", "DisconnectedType", "GpuDnnBatchNormBase",
+    "GpuDnnConv3d", "GpuDnnConv3dGradI",
     "GpuDnnConv3dGradW", "GpuDnnDropoutOp", "GpuDnnRNNGradInputs", "GpuDnnRNNGradWeights",
     "Log", "LogSoftmax", "MaxPoolGrad", "Op",
     "SUPPORTED_DNN_CONV_ALGO_BWD_DATA", "SUPPORTED_DNN_CONV_ALGO_BWD_FILTER",
@@ -37,7 +38,8 @@ __all__ = [
     "SUPPORTED_DNN_CONV_PRECISION", "WIN32_CUDNN_NAMES", "_get_param_size", "_load_lib",
     "_make_dropout_desc", "_make_rnn_desc", "_split_rnn_params", "config", "cudnn_defs",
     "dnn_batch_normalization_test", "dnn_batch_normalization_train", "dropoutdesc_type",
-    "gpudata_type", "grad_not_implemented", "raise_no_cudnn", "rnndesc_type", "shape_i", "softmax",
+    "ensure_float", "gpudata_type", "grad_not_implemented", "raise_no_cudnn", "rnndesc_type",
+    "shape_i", "softmax",
 ]  # fmt: skip
 
 SUPPORTED_DNN_CONV_ALGO_RUNTIME = (
@@ -58,6 +60,7 @@ _zero, _one = constant(np.asarray(0.0, "float64")), constant(np.asarray(1.0, "fl
 #: 0.9 had classes of their own for three dimensions.
 GpuDnnConv3d, GpuDnnConv3dGradI = dnn.GpuDnnConv, dnn.GpuDnnConvGradI
 GpuDnnConv3dGradW = dnn.GpuDnnConvGradW
+GpuDnnBatchNormBase = dnn.DnnBase
 
 
 def _load_lib(name: str) -> Any:
@@ -90,6 +93,11 @@ def _split_rnn_params(
 ) -> Any:
     """The matrices and biases of a layer as views of the vector ``w``."""
     return dnn._RNNSplitParams(rnn_mode)(w, desc, layer, input_size, dtype)
+
+
+def ensure_float(val: Any, default: float, name: str) -> Variable:
+    """0.9's ``ensure_dt`` of float32."""
+    return dnn.ensure_dt(val, default, name, "float32")
 
 
 def raise_no_cudnn(msg: str = "Please update driver/CUDA/cuDNN.") -> None:
