@@ -10,6 +10,73 @@ from symdnn.compat.theano import finder
 from symdnn.compat.theano.absent import advice
 from symdnn.compat.theano.paths import FUNCTIONS_FIRST, MODULES
 
+#: The modules of Theano 1.0.5 (without tests), and of 0.1 to 0.9 where these had others.
+TREE_1_0 = """
+theano: _version configdefaults configparser gradient ifelse pathparse printing raise_op updates
+    version
+theano.compile: builders debugmode function function_module io mode monitormode nanguardmode ops
+    pfunc profiling sharedvalue
+theano.d3viz: d3viz formatting
+theano.gof: callcache cc cmodule compiledir compilelock cutils destroyhandler fg graph
+    lazylinker_c link null_type op opt optdb params_type sched toolbox type unify utils vm
+theano.gpuarray: basic_ops blas blocksparse ctc cudnn_defs dnn elemwise extra_ops fft fp16_help
+    kernel_codegen linalg multinomial neighbours nerv nnet opt opt_util pool reduction rng_mrg
+    sort subtensor type
+theano.misc: buildbot_filter burn_gpu check_blas check_duplicate_key check_multi_gpu cpucount
+    doubleop elemwise_openmp_speedup elemwise_time_test frozendict gh_api latence_gpu_transfert
+    may_share_memory ordered_set pkl_utils safe_asarray strutil windows
+theano.sandbox: blocksparse conv fourier minimal multinomial neighbours rng_mrg softsign solve
+theano.sandbox.linalg: ops
+theano.scalar: basic basic_scipy basic_sympy sharedvar
+theano.scan_module: scan scan_checkpoints scan_op scan_opt scan_perform_ext scan_utils scan_views
+theano.sparse: basic opt sharedvar type utils
+theano.sparse.sandbox: sp sp2 truedot
+theano.tensor: basic blas blas_c blas_headers blas_scipy elemwise elemwise_cgen extra_ops fft
+    fourier inc_code inplace io nlinalg opt opt_uncanonicalize raw_random shared_randomstreams
+    sharedvar slinalg sort subtensor type type_other utils var xlogx
+theano.tensor.nnet: abstract_conv blocksparse bn conv conv3d2d corr corr3d ctc neighbours nnet opt
+    sigm
+theano.tensor.signal: conv pool
+theano.typed_list: basic opt type
+"""
+TREES_BEFORE = """
+theano.compile: module profilemode
+theano.compile.sandbox: pfunc shared_randomstreams sharedvalue
+theano.gof: env python25
+theano.sandbox: downsample neighbourhoods scan
+theano.sandbox.cuda: GpuConv3D GpuConvGrad3D GpuConvTransp3D basic_ops blas blocksparse cula
+    cusolver dnn elemwise extra_ops fftconv kernel_codegen neighbours nnet nvcc_compiler opt
+    opt_util rng_curand type var
+theano.sandbox.gpuarray: basic_ops blas blocksparse dnn elemwise extra_ops fp16_help
+    kernel_codegen multinomial neighbours nerv nnet opt opt_util subtensor type
+theano.tensor: randomstreams rmodule tensor_grad
+theano.tensor.nnet: Conv3D ConvGrad3D ConvTransp3D abstract_conv2d
+theano.tensor.signal: downsample
+"""
+
+
+def listed(table):
+    """The full names of a table's modules."""
+    found, package = [], ""
+    for word in table.split():
+        if word.endswith(":"):
+            package = word[:-1]
+        else:
+            found.append(f"{package}.{word}")
+    return found
+
+
+def test_every_module_of_theanos_trees_is_there_or_says_what_to_use(theano):
+    paths = listed(TREE_1_0) + listed(TREES_BEFORE)
+    absent = [p for p in paths if p not in MODULES]
+    assert len(absent) < len(paths) / 4
+    for path in absent:
+        with pytest.raises(ModuleNotFoundError, match="not offer") as refused:
+            importlib.import_module(path)
+        said = str(refused.value)
+        assert "may not have it" not in said, path
+        assert "nearest module" not in said, path
+
 
 def test_every_path_is_a_module_whose_names_can_be_read(theano):
     for path in MODULES:

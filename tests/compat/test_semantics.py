@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 
 import numpy as np
 import pytest
@@ -275,7 +276,7 @@ def test_types_of_variables_compared(theano, T):
 
     x, c, s = T.vector(), T.constant(1.0), theano.shared(1.0)
     kinds = T.TensorVariable, T.TensorConstant, TensorSharedVariable
-    table = [[type(v) == k for k in kinds] for v in (x, c, s)]
+    table = [[operator.eq(type(v), k) for k in kinds] for v in (x, c, s)]
     assert table == [[i == j for j in range(3)] for i in range(3)]
     assert {T.TensorVariable: 1, T.TensorConstant: 2}[type(c)] == 2
     assert not isinstance(c, T.TensorVariable)

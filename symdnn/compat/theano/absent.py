@@ -27,7 +27,30 @@ _ADVICE = {
     r"theano\.tensor\.fourier.*|theano\.sandbox\.fourier.*": "use theano.tensor.fft",
     r".*blocksparse.*|.*[sS]parseBlock.*": "index the blocks and use T.batched_dot",
     r".*\.(MPI|mpi_|send|recv|isend|irecv).*": "use torch.distributed or mpi4py between calls",
-    r"theano\.pathparse.*": "it was for compilers",
+    r"theano\.pathparse.*|theano\.misc\.windows.*": "it was for compilers",
+    r"theano\._version": "theano.__version__ and theano.version have it",
+    r"theano\.d3viz\..*": "theano.d3viz.d3viz(fct, outfile) writes the page (docs/printing.md)",
+    r"theano\.gof\.compile(dir|lock).*": "nothing is compiled by a C compiler, so no folder of "
+        "modules is kept or locked; `python -m symdnn cache` shows what is kept",
+    r"theano\.misc\.(check_blas|check_multi_gpu|burn_gpu).*": "`python -m symdnn doctor` says what "
+        "libraries and GPUs are used, benchmarks/ has the timings",
+    r"theano\.misc\.(buildbot_filter|check_duplicate_key|cpucount|elemwise_\w+|gh_api|"
+    r"latence_gpu_transfert).*": "it is a script for Theano's own development",
+    r"theano\.misc\.doubleop.*": "it is Theano's example of an op; see docs/user_op.md",
+    r"theano\.scalar\.basic_sympy.*": "compile SymPy's expressions with "
+        "sympy.printing.theanocode.theano_function",
+    r"theano\.gof\.unify.*|theano\.scan_module\.scan_opt.*|theano\.sparse\.opt.*|"
+    r"theano\.tensor\.opt2.*": _REWRITES,
+    r"theano\.scan_module\.scan_perform.*|theano\.tensor\.(blas_\w+|elemwise_cgen|inc_code).*|"
+    r"theano\.gof\.(cmodule|cutils|lazylinker_c).*": _C_CODE,
+    r"theano\.(sandbox\.)?gpuarray\.(fp16_help|reduction|nerv).*|theano\.sandbox\.cuda\.(nvcc_compiler|cublas|"
+    r"acdc|check).*": _KERNELS,
+    r"theano\.sandbox\.cuda\.GpuConv\w+.*": "use theano.tensor.nnet.conv3d",
+    r"theano\.sandbox\.cuda\.async.*": "calls of functions on a GPU do not wait for it anyway",
+    r"theano\.sandbox\.cpu_corr.*": "use theano.tensor.nnet.conv2d",
+    r"theano\.compile\.module.*|theano\.tensor\.(deprecated\.)?rmodule.*": "Module, Member and "
+        "Method left Theano with 0.7; use shared variables and function(updates=)",
+    r"theano\.tensor\.scipy_ndimage.*|theano\.tensor\.corrcoef.*": "they were in no release",
     r".*(COp|CLinker|CDataType|CThunk|OpWiseCLinker|DualLinker|ExternalCOp|GCC_compiler|cmodule|"
     r"CEnumType|EnumList|EnumType|OpenMPOp|cutils|lazylinker|ParamsType|c_code).*": _C_CODE,
     r".*(GpuKernelBase|CGpuKernelBase|nvcc|kernel_codegen|GpuOp|Kernel)\b.*": _KERNELS,

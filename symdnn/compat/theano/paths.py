@@ -61,6 +61,7 @@ theano.gof.cc                           = theano.gof
 theano.gof.destroyhandler               = theano.gof
 theano.gof.callcache                    = theano.gof
 theano.gof.sched                        = theano.gof
+theano.gof.env                          = theano.gof
 theano.gof.python25                     pythons
 
 theano.compile                          compile_names
@@ -79,6 +80,8 @@ theano.compile.ops                      = theano.compile
 theano.compile.sharedvalue              = theano.compile
 theano.compile.sandbox                  = theano.compile
 theano.compile.sandbox.sharedvalue      = theano.compile
+theano.compile.sandbox.pfunc            = theano.compile
+theano.compile.sandbox.shared_randomstreams     random_names
 
 theano.scalar                           scalar_names
 theano.scalar.basic                     = theano.scalar
@@ -100,6 +103,7 @@ theano.sandbox.softsign                 T.nnet
 theano.sandbox.neighbours               nnet_names T.nnet
 theano.sandbox.neighbourhoods           nnet_names T.nnet
 theano.sandbox.conv                     nnet_names T.nnet
+theano.sandbox.downsample               conv_names T.signal.pool
 theano.sandbox.blocksparse
 theano.sandbox.fourier
 theano.sandbox.linalg                   linalg_names T.slinalg T.nlinalg T.linalg
@@ -127,6 +131,7 @@ theano.tensor.deprecated                = theano.tensor
 theano.tensor.opt                       gof_names T.opt tensor_names class_names T
 theano.tensor.opt_uncanonicalize        = theano.tensor.opt
 theano.tensor.inplace                   inplace_names
+theano.tensor.tensor_grad               gradient_names symdnn.gradient
 theano.tensor.raw_random                random_names
 theano.tensor.randomstreams             random_names
 theano.tensor.shared_randomstreams      random_names
@@ -147,6 +152,7 @@ theano.tensor.nnet.ConvGrad3D           conv_names
 theano.tensor.nnet.ConvTransp3D         conv_names
 theano.tensor.nnet.conv3d2d             conv_names
 theano.tensor.nnet.abstract_conv        conv_names T.nnet.abstract_conv
+theano.tensor.nnet.abstract_conv2d      = theano.tensor.nnet.abstract_conv
 theano.tensor.nnet.corr                 conv_names
 theano.tensor.nnet.corr3d               conv_names
 theano.tensor.nnet.bn                   nnet_names T.nnet.bn T.nnet
@@ -188,9 +194,6 @@ theano.gpuarray.cudnn_defs              cudnn_defs
 theano.gpuarray.tests
 theano.gpuarray.tests.config            testing
 
-theano.sandbox.gpuarray                 = theano.gpuarray
-theano.sandbox.gpuarray.basic_ops       = theano.gpuarray
-theano.sandbox.gpuarray.dnn             = theano.gpuarray.dnn
 theano.sandbox.cuda                     gpu_names
 theano.sandbox.cuda.type                = theano.gpuarray
 theano.sandbox.cuda.var                 = theano.gpuarray
@@ -203,6 +206,10 @@ theano.sandbox.cuda.neighbours          = theano.gpuarray
 theano.sandbox.cuda.fftconv             = theano.gpuarray
 theano.sandbox.cuda.rng_curand          random_names
 theano.sandbox.cuda.cula                linalg_names T.slinalg
+theano.sandbox.cuda.cusolver            linalg_names T.slinalg T.nlinalg T.linalg
+theano.sandbox.cuda.extra_ops           = theano.gpuarray
+theano.sandbox.cuda.opt_util            = theano.gpuarray.opt
+theano.sandbox.cuda.pool                = theano.gpuarray
 theano.sandbox.cuda.dnn                 dnn_names symdnn.gpu.dnn gpu_names
 """
 
@@ -221,7 +228,11 @@ def _parsed(table: str) -> dict[str, str]:
             found[path] = found[sources[1:].strip()]
         else:
             found[path] = f"{sources} commons" if sources else ""
-    return found
+    return found | {
+        f"theano.sandbox.{path.removeprefix('theano.')}": sources  # where 0.7 and 0.8 had it
+        for path, sources in found.items()
+        if path.partition(".tests")[0].startswith("theano.gpuarray") and ".tests" not in path
+    }
 
 
 #: Path -> the modules in which its names are looked up, separated by spaces.
@@ -230,6 +241,7 @@ MODULES = _parsed(_TABLE)
 #: Paths that are modules and functions: as attributes of their parents they are the functions.
 FUNCTIONS_FIRST = frozenset({
     "theano.compile.function", "theano.compile.pfunc", "theano.scan_module.scan",
-    "theano.sandbox.linalg.kron", "theano.sandbox.scan", "theano.tensor.sort", "theano.tensor.var",
+    "theano.compile.sandbox.pfunc", "theano.sandbox.linalg.kron", "theano.sandbox.scan",
+    "theano.tensor.sort", "theano.tensor.var",
     "theano.tensor.nnet.conv2d", "theano.sandbox.solve", "theano.tensor.nnet.ctc",
 })  # fmt: skip

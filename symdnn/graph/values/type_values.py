@@ -63,8 +63,7 @@ class TypeValues:
             fits = (other.type.dtype, other.ndim) == (type_.dtype, type_.ndim)
             if not (allow_convert and fits):
                 raise InputError(f"filter_variable: wanted {self}, got {other} of {other.type}")
-            return operator("specify_type")(other, type_)
-        return other
+        return operator("specify_type")(other, type_)
 
     convert_variable = filter_variable
 
