@@ -67,6 +67,11 @@ class Elemwise(Op):
     #: The index of the first operand whose dtype matters for the result's.
     first: ClassVar[int] = 0
 
+    @property
+    def scalar_op(self) -> Elemwise:
+        """The op itself: Theano's elementwise ops hold one of numbers by this name."""
+        return self
+
     def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
         variables = settled([as_variable(i) for i in inputs], self.first, self.is_comparison)
         rest = [v.type for v in variables[self.first :]]

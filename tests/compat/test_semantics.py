@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import pickle
 
 import numpy as np
 import pytest
@@ -280,6 +281,28 @@ def test_types_of_variables_compared(theano, T):
     assert table == [[i == j for j in range(3)] for i in range(3)]
     assert {T.TensorVariable: 1, T.TensorConstant: 2}[type(c)] == 2
     assert not isinstance(c, T.TensorVariable)
+
+
+def test_elementwise_functions_equal_their_ops(theano, T):
+    x, y = T.vector("x"), T.vector("y")
+    node = (T.exp(x) + y).owner
+    assert node.op == T.add
+    assert node.op != T.mul
+    assert T.mul != node.op
+    assert {T.mul: 1, T.add: 2}[node.op] == 2
+    assert node.inputs[0].owner.op in (T.exp, T.log)
+    assert isinstance(node.op.scalar_op, theano.scalar.Add)
+    assert node.op.scalar_op == theano.scalar.add == T.add
+    assert T.nnet.sigmoid(x).owner.op == T.nnet.sigmoid
+    assert T.arctan2(x, y).owner.op == T.arctan2
+    assert pickle.loads(pickle.dumps(T.tanh)) is T.tanh
+    assert T.add.make_node(x, y).inputs == (x, y)
+    assert T.exp.__name__ == "exp"
+    f = theano.function([x, y], [T.add(x, y), T.maximum(x, y), T.isnan(x)])
+    np.testing.assert_array_equal(f([1.0, 2.0], [3.0, 0.0])[1], [3, 2])
+    assert isinstance(x.sum(), theano.scalar.ScalarVariable)
+    assert not isinstance(x, theano.scalar.ScalarVariable)
+    assert isinstance(T.constant(1.0), theano.scalar.ScalarConstant)
 
 
 def test_classes_by_name(theano, T):

@@ -113,7 +113,7 @@ theano.sandbox.solve                    = theano.sandbox.linalg
 theano.sandbox.minimal
 theano.sandbox.debug                    testing
 
-theano.tensor                           tensor_names class_names T
+theano.tensor                           tensor_names class_names elementwise_names T
 theano.tensor.basic                     = theano.tensor
 theano.tensor.var                       = theano.tensor
 theano.tensor.type                      = theano.tensor
@@ -128,7 +128,7 @@ theano.tensor.blas                      = theano.tensor
 theano.tensor.io                        = theano.tensor
 theano.tensor.xlogx                     = theano.tensor
 theano.tensor.deprecated                = theano.tensor
-theano.tensor.opt                       gof_names T.opt tensor_names class_names T
+theano.tensor.opt                       gof_names T.opt tensor_names class_names elementwise_names T
 theano.tensor.opt_uncanonicalize        = theano.tensor.opt
 theano.tensor.inplace                   inplace_names
 theano.tensor.tensor_grad               gradient_names symdnn.gradient
@@ -143,7 +143,7 @@ theano.tensor.signal                    T.signal
 theano.tensor.signal.pool               conv_names T.signal.pool
 theano.tensor.signal.downsample         conv_names T.signal.pool
 theano.tensor.signal.conv               T.signal.conv
-theano.tensor.nnet                      nnet_names class_names T.nnet
+theano.tensor.nnet                      elementwise_names nnet_names class_names T.nnet
 theano.tensor.nnet.nnet                 = theano.tensor.nnet
 theano.tensor.nnet.sigm                 = theano.tensor.nnet
 theano.tensor.nnet.conv                 nnet_names T.nnet.conv

@@ -10,6 +10,8 @@ import numpy as np
 
 from symdnn import tensor as T
 from symdnn.compat.theano.names.class_names import OpName
+from symdnn.compat.theano.names.elementwise_names import elementwise_function
+from symdnn.compat.theano.names.types import TensorConstant, TensorVariable
 from symdnn.compat.theano.names.user_ops import Apply, Op
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host
@@ -21,7 +23,8 @@ from symdnn.ops.elementwise import arithmetic, comparison, math, rounding, speci
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
 
 __all__ = [
-    "BinaryScalarOp", "Composite", "Scalar", "ScalarOp", "UnaryScalarOp", "as_scalar", "bool",
+    "BinaryScalarOp", "Composite", "Scalar", "ScalarConstant", "ScalarOp", "ScalarVariable",
+    "UnaryScalarOp", "as_scalar", "bool",
     "complex64", "complex128", "discrete_types", "elementwise", "float16", "float32", "float64",
     "float_types", "get_scalar_type", "int8", "int16", "int32", "int64", "same_out",
     "same_out_float_only", "uint8", "uint16", "uint32", "uint64", "upcast", "upcast_out",
@@ -50,6 +53,24 @@ def Scalar(dtype: str) -> TensorType:
 
 
 get_scalar_type = Scalar
+
+
+class ScalarVariable(TensorVariable):
+    """Theano's class of variables that are numbers: tensors of no dimensions."""
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a tensor variable of no dimensions."""
+        return isinstance(v, TensorVariable) and v.ndim == 0
+
+
+class ScalarConstant(TensorConstant):
+    """Theano's class of constants that are numbers."""
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a constant of no dimensions."""
+        return isinstance(v, TensorConstant) and v.ndim == 0
 
 
 def upcast(dtype: Any, *dtypes: Any) -> str:
@@ -219,7 +240,7 @@ def __getattr__(name: str) -> Any:
     function = {"identity": "tensor_copy", "second": "fill"}.get(name, name)
     found = None if name.startswith("_") else getattr(T, function, None)
     if callable(found):
-        return found
+        return elementwise_function(function, found)
     if name in DTYPES:
         return TensorType(name)
     raise AttributeError(name)

@@ -1,0 +1,71 @@
+"""Elementwise functions of ``theano.tensor`` that are ops too: ``node.op == T.add``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from symdnn import tensor as T
+from symdnn.ops.elementwise import activations, arithmetic, comparison, math, rounding, special
+from symdnn.ops.elemwise import Elemwise
+
+__all__: list[str] = []
+
+_MODULES = (arithmetic, comparison, math, rounding, special, activations)
+#: Name without underscores, in small letters -> the class of the op.
+_KINDS = {
+    name.lower(): kind
+    for module in reversed(_MODULES)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, Elemwise)
+    if dataclasses.is_dataclass(kind) and not dataclasses.fields(kind)
+}  # fmt: skip
+
+
+class ElementwiseFunction:
+    """An elementwise function that equals the op of the nodes that it makes."""
+
+    def __init__(self, function: Callable[..., Any], kind: type[Elemwise]) -> None:
+        functools.update_wrapper(self, function)
+        self._function, self._kind = function, kind
+
+    @property
+    def scalar_op(self) -> ElementwiseFunction:
+        """Itself: a function of numbers is the same op."""
+        return self
+
+    def __call__(self, *operands: Any, **words: Any) -> Any:
+        return self._function(*operands, **words)
+
+    def make_node(self, *operands: Any) -> Any:
+        """The node that computes it of ``operands``."""
+        return self(*operands).owner
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or type(other) is self._kind
+
+    def __hash__(self) -> int:
+        return hash(self._kind())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return elementwise_function, (self._function.__name__, self._function)
+
+    def __repr__(self) -> str:
+        return f"<elementwise function {self._function.__name__}>"
+
+
+@cache
+def elementwise_function(name: str, function: Callable[..., Any]) -> Any:
+    """``function`` as an op, if symdnn has an elementwise op of its name; else ``function``."""
+    kind = _KINDS.get("fill" if name == "second" else name.replace("_", ""))
+    return function if kind is None else ElementwiseFunction(function, kind)
+
+
+def __getattr__(name: str) -> Any:
+    function = getattr(T, name, None) if name in T.__dict__ else getattr(T.nnet, name, None)
+    if not name.startswith("_") and callable(function) and not isinstance(function, type):
+        return elementwise_function(name, function)
+    raise AttributeError(name)
