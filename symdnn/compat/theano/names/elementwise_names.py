@@ -65,7 +65,8 @@ def elementwise_function(name: str, function: Callable[..., Any]) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    function = getattr(T, name, None) if name in T.__dict__ else getattr(T.nnet, name, None)
-    if not name.startswith("_") and callable(function) and not isinstance(function, type):
-        return elementwise_function(name, function)
+    function = T.__dict__.get(name) or getattr(T.nnet, name, None)
+    found = elementwise_function(name, function) if callable(function) else None
+    if isinstance(found, ElementwiseFunction):
+        return found
     raise AttributeError(name)
