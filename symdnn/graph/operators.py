@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from symdnn.errors import InputError, SymbolicValueError, SymdnnError
@@ -140,6 +140,19 @@ _ADVICE_BY_ATTRIBUTE = {
 }
 
 
+#: What NumPy's functions of variables do besides Python's operators: by default nothing, they are
+#: refused. :mod:`symdnn.compat.theano` lets them call the variables' methods, as Theano's do.
+numpy_calls: set[str] = set()
+
+_NAMES_OF_METHODS = {"absolute": "__abs__", "negative": "__neg__", "conjugate": "conj"}
+
+
+def _by_method(name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    method = getattr(args[0], _NAMES_OF_METHODS.get(name, name))
+    given = {k: v for k, v in options.items() if k != "out" or v is not None}
+    return method(*args[1:], **given)
+
+
 def _of_numpy(name: str) -> SymbolicValueError:
     """The error of NumPy's function of a variable, which names that of ``symdnn.tensor``."""
     ours = _OTHER_NAMES.get(name, name)
@@ -154,14 +167,19 @@ class TensorMethods:
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: TensorLike, **options: Any) -> Any:
-        # Python's operators on ndarrays call this; np.exp(x) is refused with advice.
+        # Python's operators on ndarrays call this; np.exp(x) is refused with advice, unless
+        # numpy_calls has it.
         if method == "__call__" and ufunc.__name__ in _OPERATOR_OF_UFUNC:
             return _apply(_OPERATOR_OF_UFUNC[ufunc.__name__], *inputs)
         if ufunc.__name__ in ("equal", "not_equal"):
             return ufunc.__name__ == "not_equal"  # == is identity
+        if method == "__call__" and ufunc.__name__ in numpy_calls and len(inputs) == 1:
+            return _by_method(ufunc.__name__, inputs, options)
         raise _of_numpy(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        if function.__name__ in numpy_calls and args and isinstance(args[0], TensorMethods):
+            return _by_method(function.__name__, args, options)
         raise _of_numpy(function.__name__)
 
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists

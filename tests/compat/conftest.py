@@ -9,6 +9,7 @@ import pytest
 
 from symdnn.compat.theano import finder, settings
 from symdnn.config import config
+from symdnn.graph.operators import numpy_calls
 from tests.gpu.conftest import card, cuda
 
 __all__ = ["T", "card", "cuda", "theano"]
@@ -24,6 +25,7 @@ def theano():
             yield importlib.import_module("theano")
         finally:
             sys.meta_path.remove(finder._FINDER)
+            numpy_calls.clear()
             for name in [m for m in sys.modules if m.partition(".")[0] == "theano"]:
                 del sys.modules[name]
             settings.config._own.clear()

@@ -283,6 +283,23 @@ def test_types_of_variables_compared(theano, T):
     assert not isinstance(c, T.TensorVariable)
 
 
+def test_functions_of_numpy_call_methods(theano, T):
+    x, m = T.vector("x"), T.matrix("m")
+    made = [np.log(x), np.sqrt(abs(x)), np.absolute(x), np.tanh(m), np.sum(m, axis=0), np.mean(m),
+            np.max(m, 1), np.reshape(m, (-1,)), np.transpose(m), np.negative(x)]  # fmt: skip
+    words = "log sqrt absolute tanh sum mean max reshape transpose negative"
+    v, a = np.array([1.0, 2.0]), np.arange(6.0).reshape(2, 3)
+    got = theano.function([x, m], made)(v, a)
+    more = {"sum": (0,), "max": (1,), "reshape": ((-1,),)}
+    for name, value in zip(words.split(), got):
+        of = a if name in ("tanh", "mean", "transpose", *more) else v
+        np.testing.assert_allclose(value, getattr(np, name)(of, *more.get(name, ())))
+    with pytest.raises(TypeError, match=r"T\.median"):
+        np.median(x)
+    with pytest.raises(TypeError, match="symdnn.tensor"):
+        np.arctan2(x, x)
+
+
 def test_elementwise_functions_equal_their_ops(theano, T):
     x, y = T.vector("x"), T.vector("y")
     node = (T.exp(x) + y).owner

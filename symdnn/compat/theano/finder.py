@@ -12,6 +12,7 @@ from typing import Any
 
 from symdnn.compat.theano.absent import advice
 from symdnn.compat.theano.paths import FUNCTIONS_FIRST, MODULES
+from symdnn.graph.operators import numpy_calls
 
 __all__ = ["TheanoModule", "install", "is_installed"]
 
@@ -109,6 +110,19 @@ def is_installed() -> bool:
     return _FINDER in sys.meta_path
 
 
+#: NumPy's functions that work on Theano's variables, since they call the methods of these names.
+_NUMPY_CALLS = """
+    absolute arccos arccosh arcsin arcsinh arctan arctanh argmax argmin argsort ceil clip conjugate
+    cos cosh cumprod cumsum deg2rad diagonal exp exp2 expm1 floor log log10 log1p log2 max mean min
+    negative prod ptp rad2deg ravel repeat reshape round sin sinh sort sqrt squeeze std sum
+    swapaxes tan tanh trace transpose trunc var
+"""
+
+
 def install() -> None:
-    """Put the finder before all others, so that an installed Theano is not found."""
+    """Put the finder before all others, so that an installed Theano is not found.
+
+    NumPy's functions of variables then call their methods, as they do with Theano's.
+    """
     sys.meta_path.insert(0, _FINDER)
+    numpy_calls.update(_NUMPY_CALLS.split())
