@@ -108,6 +108,30 @@ def test_forms_of_import(theano):
     assert all(p in MODULES or p.rpartition(".")[0] in MODULES for p in FUNCTIONS_FIRST)
 
 
+def test_paths_of_theano_pymc(theano):
+    from theano.graph.basic import Apply, graph_inputs, walk
+    from theano.graph.fg import FunctionGraph
+    from theano.graph.op import Op, get_test_value
+    from theano.graph.utils import TestValueError
+    from theano.sandbox.rng_mrg import MRG_RandomStream
+    from theano.scan import until
+
+    assert (Apply, Op, FunctionGraph) == (theano.Apply, theano.Op, theano.gof.FunctionGraph)
+    assert callable(theano.scan)
+    assert callable(until)
+    x = theano.tensor.vector("x")
+    parents = lambda v: v.owner.inputs if v.owner else None  # noqa: E731
+    y = x + theano.tensor.exp(x)
+    assert set(walk([y], parents)) == {x, y, y.owner.inputs[1]}
+    assert [c for _, c in walk([y], parents, return_children=True)][-1] is None
+    assert list(graph_inputs([y])) == [x]
+    with pytest.raises(TestValueError, match="no test value"):
+        get_test_value(x)
+    assert MRG_RandomStream(seed=1).normal((2,)).ndim == 1
+    with pytest.raises(ModuleNotFoundError, match="linkers"):
+        importlib.import_module("theano.link.jax")
+
+
 def test_what_is_not_offered_says_so(theano):
     import theano.tensor as T
 

@@ -47,6 +47,23 @@ def test_changes_in_a_block_or_a_function(theano):
         assert flags.compute_test_value == "raise"
 
 
+def test_a_block_that_is_left_twice(theano):
+    block = theano.change_flags(floatX="float32")
+    with block:
+        assert theano.config.floatX == "float32"
+    block.__exit__(None, None, None)
+    assert theano.config.floatX == "float64"
+
+
+def test_names_as_theano_pymc_spells_them(theano):
+    theano.config.gcc__cxxflags = "-O2"
+    assert theano.config.gcc.cxxflags == "-O2" == theano.config.gcc__cxxflags
+    with theano.change_flags(dnn__conv__algo_fwd="none"):
+        assert theano.config.dnn.conv.algo_fwd == "none"
+    with pytest.raises(AttributeError, match="no flag 'no.such'"):
+        getattr(theano.config, "no__such")  # noqa: B009
+
+
 def test_flags_of_the_program(theano):
     from theano.configparser import AddConfigVar, EnumStr, IntParam
 

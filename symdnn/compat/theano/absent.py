@@ -28,6 +28,7 @@ _ADVICE = {
     r".*blocksparse.*|.*[sS]parseBlock.*": "index the blocks and use T.batched_dot",
     r".*\.(MPI|mpi_|send|recv|isend|irecv).*": "use torch.distributed or mpi4py between calls",
     r"theano\.pathparse.*|theano\.misc\.windows.*": "it was for compilers",
+    r"theano\.link.*": "there is one way of running; symdnn has no other linkers",
     r"theano\._version": "theano.__version__ and theano.version have it",
     r"theano\.d3viz\..*": "theano.d3viz.d3viz(fct, outfile) writes the page (docs/printing.md)",
     r"theano\.gof\.compile(dir|lock).*": "nothing is compiled by a C compiler, so no folder of "

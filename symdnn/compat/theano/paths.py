@@ -64,6 +64,16 @@ theano.gof.sched                        = theano.gof
 theano.gof.env                          = theano.gof
 theano.gof.python25                     pythons
 
+theano.graph                            = theano.gof
+theano.graph.basic                      = theano.gof
+theano.graph.fg                         = theano.gof
+theano.graph.null_type                  = theano.gof
+theano.graph.op                         = theano.gof
+theano.graph.opt                        = theano.gof
+theano.graph.toolbox                    = theano.gof
+theano.graph.type                       = theano.gof
+theano.graph.utils                      = theano.gof
+
 theano.compile                          compile_names
 theano.compile.io                       = theano.compile
 theano.compile.function                 = theano.compile
@@ -88,6 +98,8 @@ theano.scalar.basic                     = theano.scalar
 theano.scalar.basic_scipy               = theano.scalar
 theano.scalar.sharedvar                 = theano.scalar
 
+theano.scan                             scan_names
+theano.scan.utils                       scan_names
 theano.scan_module                      scan_names
 theano.scan_module.scan                 = theano.scan_module
 theano.scan_module.scan_views           = theano.scan_module
@@ -240,7 +252,7 @@ MODULES = _parsed(_TABLE)
 
 #: Paths that are modules and functions: as attributes of their parents they are the functions.
 FUNCTIONS_FIRST = frozenset({
-    "theano.compile.function", "theano.compile.pfunc", "theano.scan_module.scan",
+    "theano.compile.function", "theano.compile.pfunc", "theano.scan", "theano.scan_module.scan",
     "theano.compile.sandbox.pfunc", "theano.sandbox.linalg.kron", "theano.sandbox.scan",
     "theano.tensor.sort", "theano.tensor.var",
     "theano.tensor.nnet.conv2d", "theano.sandbox.solve", "theano.tensor.nnet.ctc",

@@ -121,6 +121,8 @@ class TheanoConfig(_Section):
             return _Section(self, name + ".")
         if name in WITHOUT_MEANING:
             return ""
+        if "__" in name:  # as Theano-PyMC spells it
+            return self.read(name.replace("__", "."))
         raise AttributeError(f"theano.config has no flag {name!r}")
 
     def write(self, name: str, value: Any) -> None:
@@ -164,6 +166,8 @@ class TheanoConfig(_Section):
             return {name: value}
         if name in WITHOUT_MEANING or name in self._own or name in _MEANINGLESS:
             return {name: _parsed(value) if isinstance(value, str) else value}
+        if "__" in name:
+            return self.translated(name.replace("__", "."), value)
         raise AttributeError(f"theano.config has no flag {name!r}")
 
     def change_flags(self, changes: Mapping[str, Any] | None = None, **more: Any) -> ChangeFlags:
@@ -248,6 +252,8 @@ class ChangeFlags(ContextDecorator):
         config._own.update(self._own)
 
     def __exit__(self, *error: object) -> None:
+        if not self._open:
+            return  # left twice: Theano assigns the former values once more
         block, before = self._open.pop()
         config._own.update(before)
         block.__exit__(*error)

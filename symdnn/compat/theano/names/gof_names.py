@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -55,6 +56,9 @@ object2 = object
 def inputs(variable_list: Iterable[Variable], blockers: Iterable[Variable] | None = None) -> Any:
     """Variables without an owner above ``variable_list``, constants too, in Theano's order."""
     return traverse.graph_inputs(variable_list, blockers or ())
+
+
+graph_inputs = inputs
 
 
 def ancestors(
@@ -148,8 +152,6 @@ def is_same_graph(var1: Variable, var2: Variable, givens: Any = None, debug: boo
 
 def stack_search(start: Any, expand: Any, mode: str = "bfs", build_inv: bool = False) -> list[Any]:
     """What ``expand`` reaches from ``start``, each once, breadth (``bfs``) or depth first."""
-    from collections import deque
-
     left, found = deque(start), dict[Any, None]()
     while left:
         item = left.popleft() if mode == "bfs" else left.pop()
@@ -158,6 +160,22 @@ def stack_search(start: Any, expand: Any, mode: str = "bfs", build_inv: bool = F
         found[item] = None
         left.extend(expand(item) or ())
     return list(found)
+
+
+def walk(
+    nodes: Iterable[Any], expand: Any, bfs: bool = True, return_children: bool = False,
+    hash_fn: Any = id,
+) -> Iterable[Any]:  # fmt: skip
+    """What ``expand`` reaches from ``nodes``, each once, as Theano-PyMC's iterator."""
+    left, seen = deque(nodes), set[Any]()
+    while left:
+        node = left.popleft() if bfs else left.pop()
+        if hash_fn(node) in seen:
+            continue
+        seen.add(hash_fn(node))
+        children = expand(node)
+        yield (node, children) if return_children else node
+        left.extend(children or ())
 
 
 def as_string(i: Sequence[Variable], o: Sequence[Variable], **words: Any) -> list[str]:
@@ -226,13 +244,19 @@ def deprecated(filename: str, msg: str = "") -> Any:
     return decorate
 
 
+class TestValueError(AttributeError):
+    """A variable has no test value (Theano-PyMC's name)."""
+
+    __test__ = False  # pytest takes it for a class of tests
+
+
 def get_test_value(v: Any) -> Any:
     """The test value of a variable, or the value of a constant."""
     from symdnn.compat.theano.names.top import get_debug_values
 
     for (value,) in get_debug_values(v):
         return value
-    raise AttributeError(f"{v} has no test value")
+    raise TestValueError(f"{v} has no test value")
 
 
 def get_debug_values(*args: Any) -> Any:

@@ -11,7 +11,7 @@ from symdnn.ops.random import random_stream
 from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = [
-    "CURAND_RandomStreams", "GPUA_MRG_RandomStreams", "MRG_RandomStreams",
+    "CURAND_RandomStreams", "GPUA_MRG_RandomStreams", "MRG_RandomStream", "MRG_RandomStreams",
     "RandomStateSharedVariable", "RandomStreams", "RandomStreamsBase", "binomial",
     "guess_n_streams", "multinomial", "normal", "permutation", "poisson", "random_integers",
     "random_state_type", "uniform",
@@ -75,6 +75,9 @@ class MRG_RandomStreams(_TheanosWords, random_stream.MRG_RandomStreams):
 
     def inc_rstate(self) -> None:
         """Nothing: each stream has its own counter."""
+
+
+MRG_RandomStream = MRG_RandomStreams  # Theano-PyMC's name
 
 
 RandomStreamsBase = RandomStream
