@@ -16,13 +16,12 @@ __all__: list[str] = []
 
 _MODULES = (arithmetic, comparison, math, rounding, special, activations)
 #: Name without underscores, in small letters -> the class of the op.
-_KINDS = {
+_KINDS: dict[str, type[Elemwise]] = {
     name.lower(): kind
     for module in reversed(_MODULES)
     for name, kind in vars(module).items()
-    if isinstance(kind, type) and issubclass(kind, Elemwise)
-    if dataclasses.is_dataclass(kind) and not dataclasses.fields(kind)
-}  # fmt: skip
+    if isinstance(kind, type) and issubclass(kind, Elemwise) and kind.__module__ == module.__name__
+}
 
 
 class ElementwiseFunction:
@@ -61,7 +60,9 @@ class ElementwiseFunction:
 def elementwise_function(name: str, function: Callable[..., Any]) -> Any:
     """``function`` as an op, if symdnn has an elementwise op of its name; else ``function``."""
     kind = _KINDS.get("fill" if name == "second" else name.replace("_", ""))
-    return function if kind is None else ElementwiseFunction(function, kind)
+    if kind is None or dataclasses.fields(kind):  # type: ignore[arg-type]
+        return function
+    return ElementwiseFunction(function, kind)
 
 
 def __getattr__(name: str) -> Any:

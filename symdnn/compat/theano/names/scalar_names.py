@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, ClassVar
@@ -59,7 +60,7 @@ class ScalarVariable(TensorVariable):
     """Theano's class of variables that are numbers: tensors of no dimensions."""
 
     @staticmethod
-    def holds(v: object) -> bool:
+    def holds(v: object) -> builtins.bool:
         """Whether ``v`` is a tensor variable of no dimensions."""
         return isinstance(v, TensorVariable) and v.ndim == 0
 
@@ -68,7 +69,7 @@ class ScalarConstant(TensorConstant):
     """Theano's class of constants that are numbers."""
 
     @staticmethod
-    def holds(v: object) -> bool:
+    def holds(v: object) -> builtins.bool:
         """Whether ``v`` is a constant of no dimensions."""
         return isinstance(v, TensorConstant) and v.ndim == 0
 
