@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from symdnn.errors import InputError, SymbolicValueError, SymdnnError
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
+from symdnn.graph.values.numpy_functions import by_method, numpy_calls, refusal
 
 if TYPE_CHECKING:
     from symdnn.graph.pattern import Pattern
@@ -77,15 +77,6 @@ _OPERATOR_OF_UFUNC = {
     "greater": "gt", "greater_equal": "ge",
 }  # fmt: skip
 
-#: NumPy's functions that have another name in ``symdnn.tensor``.
-_OTHER_NAMES = {
-    "absolute": "abs", "amax": "max", "amin": "min", "around": "round", "add.reduce": "sum",
-    "multiply.reduce": "prod", "maximum.reduce": "max", "minimum.reduce": "min",
-    "add.accumulate": "cumsum", "multiply.accumulate": "cumprod", "multiply.outer": "outer",
-    "maximum.accumulate": "cummax", "minimum.accumulate": "cummin",
-    "logical_and.reduce": "all", "logical_or.reduce": "any",
-}  # fmt: skip
-
 _NO_VALUE = "a variable has a value in a call only: symdnn.function([inputs], x)(...) or x.eval()"
 
 #: Attributes of NumPy's arrays and PyTorch's tensors, with the advice what to use instead.
@@ -140,27 +131,6 @@ _ADVICE_BY_ATTRIBUTE = {
 }
 
 
-#: What NumPy's functions of variables do besides Python's operators: by default nothing, they are
-#: refused. :mod:`symdnn.compat.theano` lets them call the variables' methods, as Theano's do.
-numpy_calls: set[str] = set()
-
-_NAMES_OF_METHODS = {"absolute": "__abs__", "negative": "__neg__", "conjugate": "conj"}
-
-
-def _by_method(name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    method = getattr(args[0], _NAMES_OF_METHODS.get(name, name))
-    given = {k: v for k, v in options.items() if k != "out" or v is not None}
-    return method(*args[1:], **given)
-
-
-def _of_numpy(name: str) -> SymbolicValueError:
-    """The error of NumPy's function of a variable, which names that of ``symdnn.tensor``."""
-    ours = _OTHER_NAMES.get(name, name)
-    known = sys.modules.get("symdnn.tensor")
-    do = f"use T.{ours} of symdnn.tensor" if hasattr(known, ours) else "symdnn.tensor has no such"
-    return SymbolicValueError(f"np.{name} takes arrays, and a variable is a symbol: {do}")
-
-
 class TensorMethods:
     """Operators and methods of a tensor variable, under Theano's and NumPy's names."""
 
@@ -174,13 +144,13 @@ class TensorMethods:
         if ufunc.__name__ in ("equal", "not_equal"):
             return ufunc.__name__ == "not_equal"  # == is identity
         if method == "__call__" and ufunc.__name__ in numpy_calls and len(inputs) == 1:
-            return _by_method(ufunc.__name__, inputs, options)
-        raise _of_numpy(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
+            return by_method(ufunc.__name__, inputs, options)
+        raise refusal(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         if function.__name__ in numpy_calls and args and isinstance(args[0], TensorMethods):
-            return _by_method(function.__name__, args, options)
-        raise _of_numpy(function.__name__)
+            return by_method(function.__name__, args, options)
+        raise refusal(function.__name__)
 
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 

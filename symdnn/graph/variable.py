@@ -197,7 +197,9 @@ class Constant(Variable):
 
     def reshaped(self, shape: tuple[int, ...]) -> Constant:
         """The same numbers in another shape."""
-        return Constant(self.data.reshape(shape), self.name, self.exact, self.number)
+        made = Constant(self.data.reshape(shape), self.name, self.exact, self.number)
+        made.read_of = self.read_of
+        return made
 
     def clone(self, name: str | None = None) -> Variable:
         return Constant(self.data, name or self.name, self.exact, self.number)

@@ -9,7 +9,7 @@ import pytest
 
 from symdnn.compat.theano import finder, settings
 from symdnn.config import config
-from symdnn.graph.operators import numpy_calls
+from symdnn.graph.values.numpy_functions import numpy_calls
 from tests.gpu.conftest import card, cuda
 
 __all__ = ["T", "card", "cuda", "theano"]

@@ -189,6 +189,20 @@ def test_gradients_at_corners(theano, T):
     assert float(theano.function([x], found)(2.0)) == 12.0
 
 
+def test_products_with_jacobians_count_the_inputs_of_their_expression(theano, T):
+    x, W, V = T.dvector("x"), T.dmatrix("W"), T.dmatrix("V")
+    y = T.dot(x, W)
+    for rop in (theano.Rop, T.Rop, theano.gradient.Rop):
+        f = theano.function([W, V, x], rop(y, W, V))  # it does not read W
+        two = np.full((2, 2), 2.0)
+        np.testing.assert_array_equal(f(np.ones((2, 2)), two, [0.0, 1.0]), [2, 2])
+    pair = theano.Rop([y, y * 2], W, V)
+    assert isinstance(pair, list)
+    np.testing.assert_array_equal(theano.function([V, x], pair)(two, [0.0, 1.0])[1], [4, 4])
+    with pytest.raises(ValueError, match="depends on the input W"):
+        theano.function([W, V, x], T.dot(x, V))
+
+
 def test_a_branch_that_is_not_chosen(theano, T):
     # Theano's local_mul_switch_sink: 0 times a slope that is not finite stays 0.
     x = T.dvector("x")

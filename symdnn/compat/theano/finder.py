@@ -12,7 +12,7 @@ from typing import Any
 
 from symdnn.compat.theano.absent import advice
 from symdnn.compat.theano.paths import FUNCTIONS_FIRST, MODULES
-from symdnn.graph.operators import numpy_calls
+from symdnn.graph.values.numpy_functions import numpy_calls
 
 __all__ = ["TheanoModule", "install", "is_installed"]
 

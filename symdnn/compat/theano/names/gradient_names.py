@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.autodiff import Rop as _rop
 from symdnn.autodiff import verify_grad as _verify_grad
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
@@ -18,6 +19,7 @@ from symdnn.compat.theano.names.types import (
 )
 from symdnn.compat.theano.names.user_ops import Op, ViewOp
 from symdnn.errors import GraphError
+from symdnn.graph.variable import constant
 from symdnn.ops.core.gradient_control import (
     DisconnectedGrad,
     GradClip,
@@ -30,7 +32,7 @@ from symdnn.tensor import as_tensor_variable
 
 __all__ = [
     "ConsiderConstant", "DisconnectedGrad", "DisconnectedType", "GradClip", "GradScale",
-    "InconsistencyError", "NullType", "Raise", "UndefinedGrad", "ViewOp", "ZeroGrad",
+    "InconsistencyError", "NullType", "Raise", "Rop", "UndefinedGrad", "ViewOp", "ZeroGrad",
     "disconnected_type", "format_as", "grad_not_implemented", "grad_undefined", "null_type",
     "numeric_grad", "verify_grad",
 ]  # fmt: skip
@@ -54,6 +56,23 @@ def _generator(rng: Any) -> Any:
     if isinstance(rng, np.random.RandomState):
         return np.random.default_rng(rng.randint(2**31))
     return rng
+
+
+def Rop(
+    f: Any, wrt: Any, eval_points: Any, disconnected_outputs: str = "raise", **words: Any
+) -> Any:
+    """:func:`symdnn.Rop`; a function of it may have any input of ``f``, as in Theano.
+
+    There the graph adds the products with zeros of the inputs that are not in ``wrt``.
+    """
+    several = isinstance(f, list | tuple)
+    given = list(f) if several else [f]
+    found = _rop(given, wrt, eval_points, disconnected_outputs)
+    made = [
+        r + constant(0, dtype=r.type.dtype).reading(as_tensor_variable(v))
+        for r, v in zip(found, given)
+    ]
+    return type(f)(made) if several else made[0]
 
 
 def format_as(use_list: bool, use_tuple: bool, outputs: Any) -> Any:

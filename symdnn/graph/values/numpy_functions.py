@@ -1,0 +1,41 @@
+"""NumPy's functions of variables: which call methods, and what is said of the others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from symdnn.errors import SymbolicValueError
+
+__all__ = ["by_method", "numpy_calls", "refusal"]
+
+#: NumPy's functions that have another name in ``symdnn.tensor``.
+_OTHER_NAMES = {
+    "absolute": "abs", "amax": "max", "amin": "min", "around": "round", "add.reduce": "sum",
+    "multiply.reduce": "prod", "maximum.reduce": "max", "minimum.reduce": "min",
+    "add.accumulate": "cumsum", "multiply.accumulate": "cumprod", "multiply.outer": "outer",
+    "maximum.accumulate": "cummax", "minimum.accumulate": "cummin",
+    "logical_and.reduce": "all", "logical_or.reduce": "any",
+}  # fmt: skip
+
+#: What NumPy's functions of variables do besides Python's operators: by default nothing, they are
+#: refused. :mod:`symdnn.compat.theano` lets them call the variables' methods, as Theano's do.
+numpy_calls: set[str] = set()
+
+_NAMES_OF_METHODS = {"absolute": "__abs__", "negative": "__neg__", "conjugate": "conj"}
+
+
+def by_method(name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What the method of that name of the first argument gives for the others."""
+    method = getattr(args[0], _NAMES_OF_METHODS.get(name, name))
+    given = {k: v for k, v in options.items() if k != "out" or v is not None}
+    return method(*args[1:], **given)
+
+
+def refusal(name: str) -> SymbolicValueError:
+    """The error of NumPy's function of a variable, which names that of ``symdnn.tensor``."""
+    ours = _OTHER_NAMES.get(name, name)
+    known = sys.modules.get("symdnn.tensor")
+    do = f"use T.{ours} of symdnn.tensor" if hasattr(known, ours) else "symdnn.tensor has no such"
+    return SymbolicValueError(f"np.{name} takes arrays, and a variable is a symbol: {do}")
