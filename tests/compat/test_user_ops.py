@@ -247,3 +247,20 @@ def test_raising(theano, T):
     with pytest.raises(ValueError, match="no"):
         theano.function([x], y)(1.0)
     assert toposort([y])
+
+
+def test_objects_are_no_inputs(theano, T):
+    class Pick(theano.Op):
+        __props__ = ()
+
+        def make_node(self, values):
+            return theano.Apply(self, [values], [T.dvector()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = inputs[0][0]
+
+    held = theano.generic("held")
+    with pytest.raises(TypeError, match="held is a Python object"):
+        theano.function([held], Pick()(held))
+    with pytest.raises(TypeError, match="__props__"):
+        theano.function([], Pick()(theano.shared({"a": 1}, "held")))

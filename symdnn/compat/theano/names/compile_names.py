@@ -28,6 +28,7 @@ from symdnn.compile.nanguard import NanGuardMode
 from symdnn.compile.program.mode import Mode
 from symdnn.config import config
 from symdnn.errors import DebugModeError, UnusedInputError
+from symdnn.graph.traverse import clone, graph_inputs
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.array.view import SpecifyShape
 from symdnn.ops.control.from_graph import OpFromGraph
@@ -120,11 +121,25 @@ def function(
     chosen = predefined_modes[mode] if isinstance(mode, str) and mode in predefined_modes else mode
     if isinstance(inputs, list | tuple):
         inputs = [_input(i) for i in inputs]
+    _refuse_objects(inputs, outputs)
     return _function.function(
         inputs, outputs, _named(chosen), updates,
         givens, no_default_updates, accept_inplace, name, rebuild_strict,
         allow_input_downcast, profiled, on_unused_input,
     )  # fmt: skip
+
+
+def _refuse_objects(inputs: Any, outputs: Any) -> None:
+    given = list(inputs) if isinstance(inputs, list | tuple) else []
+    wanted = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+    plain = [getattr(v, "variable", v) for v in (*given, *wanted)]
+    made = [v for v in plain if isinstance(v, Variable)]
+    for v in graph_inputs(made):
+        if isinstance(getattr(v, "type", None), Generic):
+            raise TypeError(
+                f"function: {v} is a Python object (theano.generic), and functions compute arrays. "
+                "Let the op keep the object, as an attribute that __props__ names"
+            )
 
 
 def _input(given: Any) -> Any:
@@ -201,8 +216,6 @@ def rebuild_collect_shared(
 ) -> Any:
     """``(inputs, outputs, [clones, updates, update expressions, shared variables])`` of a graph in
     which ``replace`` was done."""
-    from symdnn.graph.traverse import clone, graph_inputs
-
     new = clone(outputs, replace)
     all_ = new if isinstance(new, list) else [new]
     found = [v for v in graph_inputs(all_) if isinstance(v, Shared)]
