@@ -279,6 +279,15 @@ def test_watching_functions(theano, T, tmp_path, capsys):
     d3v.d3viz(f, str(tmp_path / "f.html"))
     assert "svg" in (tmp_path / "f.html").read_text()
     assert x.transfer("cpu") is x
+    seen = []
+    shown = theano.printing.Print("x", global_fn=lambda op, value: seen.append(value.sum()))(x)
+    assert isinstance(shown.owner.op, theano.printing.Print)
+    theano.function([x], shown * 2)([1.0, 2.0])
+    assert seen == [3.0]
+    graph = theano.gof.FunctionGraph([x], [T.exp(x)], clone=True)
+    assert isinstance(graph, theano.FunctionGraph)
+    assert isinstance(f.maker.fgraph, theano.gof.FunctionGraph)
+    assert T._shared([1.0]).get_value() == 1
     theano.configparser._config_print(theano.config, written := io.StringIO())
     assert "floatX\n    Value:  float64" in written.getvalue()
 
