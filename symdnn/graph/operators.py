@@ -479,6 +479,10 @@ class TensorMethods:
         """Elements picked from ``choices`` by this integer variable."""
         return _apply("choose", self, choices, mode)
 
+    def transfer(self, target: str) -> Any:
+        """The variable itself, as Theano's method of that name: the compiler places values."""
+        return self
+
     def get_scalar_constant_value(self) -> Any:
         """The number that this variable is known to be; else ``NotScalarConstantError``."""
         return operator("get_scalar_constant_value")(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import operator
 import pickle
 
@@ -262,6 +263,33 @@ def test_random_streams(theano, T):
     rng[u].set_state(state)
     np.testing.assert_array_equal(again(), kept)
     assert rng.binomial(size=(2,), prob=1.0).eval().tolist() == [1, 1]
+
+
+def test_watching_functions(theano, T, tmp_path, capsys):
+    import theano.d3viz as d3v
+    from theano.compile.monitormode import MonitorMode, detect_nan
+
+    x = T.vector("x")
+    f = theano.function([x], T.log(x) + 1, mode=MonitorMode(post_func=detect_nan))
+    with np.errstate(invalid="ignore"):
+        f([1.0, -1.0])
+    assert capsys.readouterr().out.count("*** NaN detected ***") >= 1
+    f([1.0, 2.0])
+    assert "NaN" not in capsys.readouterr().out
+    d3v.d3viz(f, str(tmp_path / "f.html"))
+    assert "svg" in (tmp_path / "f.html").read_text()
+    assert x.transfer("cpu") is x
+    seen = []
+    shown = theano.printing.Print("x", global_fn=lambda op, value: seen.append(value.sum()))(x)
+    assert isinstance(shown.owner.op, theano.printing.Print)
+    theano.function([x], shown * 2)([1.0, 2.0])
+    assert seen == [3.0]
+    graph = theano.gof.FunctionGraph([x], [T.exp(x)], clone=True)
+    assert isinstance(graph, theano.FunctionGraph)
+    assert isinstance(f.maker.fgraph, theano.gof.FunctionGraph)
+    assert T._shared([1.0]).get_value() == 1
+    theano.configparser._config_print(theano.config, written := io.StringIO())
+    assert "floatX\n    Value:  float64" in written.getvalue()
 
 
 def test_graph_tools(theano, T):

@@ -252,8 +252,9 @@ MODULES = _parsed(_TABLE)
 
 #: Paths that are modules and functions: as attributes of their parents they are the functions.
 FUNCTIONS_FIRST = frozenset({
-    "theano.compile.function", "theano.compile.pfunc", "theano.scan", "theano.scan_module.scan",
-    "theano.compile.sandbox.pfunc", "theano.sandbox.linalg.kron", "theano.sandbox.scan",
+    "theano.compile.function", "theano.compile.pfunc", "theano.d3viz.d3viz", "theano.scan",
+    "theano.scan_module.scan", "theano.compile.sandbox.pfunc", "theano.sandbox.linalg.kron",
+    "theano.sandbox.scan",
     "theano.tensor.sort", "theano.tensor.var",
     "theano.tensor.nnet.conv2d", "theano.sandbox.solve", "theano.tensor.nnet.ctc",
 })  # fmt: skip

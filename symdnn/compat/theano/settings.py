@@ -299,6 +299,12 @@ def AddConfigVar(
     config.add(name, getattr(configparam, "default", configparam))
 
 
+def _config_print(thing: Any, buf: Any, print_doc: bool = True) -> None:
+    """Write the names and the values of all flags to ``buf``."""
+    for flag in sorted({*config.names()}):
+        print(f"{flag}\n    Value:  {config.read(flag)}\n", file=buf)
+
+
 change_flags, THEANO_FLAGS = ChangeFlags, os.environ.get("THEANO_FLAGS", "")
 
 

@@ -45,7 +45,8 @@ __all__ = [
     "NanGuardMode", "NullType", "OpFromGraph", "Out", "Param", "ProfileMode", "ProfileStats",
     "Rebroadcast", "Shape", "Shape_i", "SharedVariable", "SpecifyShape", "SymbolicInput",
     "SymbolicOutput", "TensorSharedVariable", "UnusedInputError", "Variable", "ViewOp", "as_op",
-    "deep_copy_op", "function", "function_dump", "generic", "get_default_mode", "get_mode",
+    "deep_copy_op", "detect_nan", "function", "function_dump", "generic", "get_default_mode",
+    "get_mode",
     "may_share_memory", "optdb", "orig_function", "pfunc", "predefined_linkers",
     "predefined_modes", "predefined_optimizers", "rebuild_collect_shared", "shape", "shape_i",
     "shared", "shared_constructor", "specify_shape", "view_op",
@@ -92,6 +93,17 @@ def register_mode(name: str, mode: Mode) -> None:
     if name in predefined_modes:
         raise ValueError(f"the mode {name!r} exists already")
     predefined_modes[name] = mode
+
+
+def detect_nan(i: int, node: Any, fn: Any) -> None:
+    """A function for ``MonitorMode(post_func=)``: prints a node that computed a NaN."""
+    from symdnn.printing import debugprint
+
+    if any(np.isnan(cell[0]).any() for cell in fn.outputs if cell[0].dtype.kind in "fc"):
+        print("*** NaN detected ***")
+        debugprint(node.outputs[0])
+        print(f"Inputs : {[cell[0] for cell in fn.inputs]}")
+        print(f"Outputs: {[cell[0] for cell in fn.outputs]}")
 
 
 class ProfileMode(Mode):

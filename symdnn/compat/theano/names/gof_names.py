@@ -12,6 +12,7 @@ from typing import Any
 from symdnn.compat.theano.names.compile_names import optdb
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
+    FunctionGraph,
     Generic,
     NullType,
     TensorConstant,
@@ -30,7 +31,6 @@ from symdnn.errors import GraphError as CycleError
 from symdnn.errors import GraphError as InconsistencyError
 from symdnn.errors import MissingInputError
 from symdnn.graph import traverse
-from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.same import is_same_graph as _is_same_graph
 from symdnn.graph.traverse import clone as _clone
 from symdnn.graph.type import Type

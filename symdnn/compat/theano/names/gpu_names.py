@@ -50,7 +50,7 @@ class ContextNotDefined(ValueError):
 
 def __getattr__(name: str) -> Any:
     # Asked each time: a program may set the device after import.
-    if name in ("cuda_available", "cuda_enabled"):
+    if name in ("cuda_available", "cuda_enabled", "pygpu_activated"):
         return config.device.startswith(("cuda", "gpu")) and gpu_available()
     other = getattr(class_names, name.removeprefix("Gpu").removesuffix("Cuda"), None)
     if name.startswith("Gpu") and other is not None:

@@ -6,17 +6,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn import printing
+from symdnn.compat.theano.names.class_names import OpName
+from symdnn.graph.op import Op
 from symdnn.graph.variable import Variable
+from symdnn.ops.core.gradient_control import Print as _Print
 from symdnn.printing.graph_page import graph_page
 from symdnn.printing.picture import pydotprint as _pydotprint
 
 __all__ = [
-    "d3viz", "d3write", "debugprint", "pp", "pprint", "pydot_imported", "pydotprint",
+    "Print", "d3viz", "d3write", "debugprint", "pp", "pprint", "pydot_imported", "pydotprint",
     "pydotprint_variables", "var_descriptor",
 ]  # fmt: skip
 
 pydot_imported, pydot_imported_msg = True, ""
 pprint, pp = printing.pprint, printing.pprint
+
+
+def _print(message: str = "", attrs: Sequence[str] = ("__str__",), global_fn: Any = None) -> Any:
+    return _Print(message, tuple(attrs), global_fn)
+
+
+#: ``theano.printing.Print``; ``global_fn(op, array)`` replaces the printing.
+Print: Any = OpName(
+    "Print",
+    (Op,),
+    {"targets": ("core.gradient_control.Print",), "maker": _print, "abstract": True},
+)
 
 
 def debugprint(obj: Any, *args: Any, **words: Any) -> Any:

@@ -57,6 +57,7 @@ int_types, complex_types = T.int_dtypes, T.complex_dtypes
 float_types = ["float16", "float32", "float64"]
 scalar_types = ["b", "w", "i", "l", "f", "d", "c", "z"]
 isnan_, isinf_, join_ = T.isnan, T.isinf, T.join
+_shared = compile.shared
 python_all, python_any = builtins.all, builtins.any
 __oplist_constructor_list: list[Any] = []
 

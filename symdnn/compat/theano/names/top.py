@@ -21,13 +21,12 @@ from symdnn.compat.theano.names.compile_names import (
 )
 from symdnn.compat.theano.names.gradient_names import Rop
 from symdnn.compat.theano.names.scan_names import scan, scan_checkpoints
-from symdnn.compat.theano.names.types import Generic, generic
+from symdnn.compat.theano.names.types import FunctionGraph, Generic, generic
 from symdnn.compat.theano.names.user_ops import Op, as_op
 from symdnn.compat.theano.settings import ChangeFlags as change_flags
 from symdnn.compat.theano.settings import config
 from symdnn.compile.call.arguments import In
 from symdnn.errors import NotScalarConstantError
-from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.traverse import clone
 from symdnn.graph.type import Type
 from symdnn.graph.variable import Shared, Variable

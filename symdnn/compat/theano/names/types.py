@@ -6,13 +6,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from symdnn.graph.fgraph import FunctionGraph as _FunctionGraph
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = [
-    "DisconnectedType", "Generic", "NullType", "SharedObject", "SharedVariable", "TensorConstant",
-    "TensorSharedVariable", "TensorVariable", "disconnected_type", "generic",
+    "DisconnectedType", "FunctionGraph", "Generic", "NullType", "SharedObject", "SharedVariable",
+    "TensorConstant", "TensorSharedVariable", "TensorVariable", "disconnected_type", "generic",
     "grad_not_implemented", "grad_undefined", "null_type",
 ]  # fmt: skip
 
@@ -173,3 +174,22 @@ class TensorSharedVariable(SharedVariable):
     def holds(v: object) -> bool:
         """Whether ``v`` is a shared variable of an array."""
         return isinstance(v, Shared)
+
+
+class FunctionGraph(_FunctionGraph, metaclass=_Any):
+    """Theano's class of graphs of functions. Every one of symdnn is an instance.
+
+    The graph is always a copy, so ``clone`` changes nothing; ``features`` are not called.
+    """
+
+    stands_for = _FunctionGraph
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a graph."""
+        return isinstance(v, _FunctionGraph)
+
+    def __init__(
+        self, inputs: Any, outputs: Any, features: Any = None, clone: bool = True, **words: Any
+    ) -> None:
+        super().__init__(inputs, outputs)
