@@ -26,6 +26,7 @@ from symdnn.graph.names.dim import Dim
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.traverse import clone
+from symdnn.graph.values.tree import register_tree
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.loss_scale import LossScale
 from symdnn.ops.control.control import ifelse
@@ -33,14 +34,18 @@ from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.ops.control.scan_builder import foldl, foldr, map, reduce, scan, until
 from symdnn.printing import dprint, pp
 from symdnn.saving import load, save, saved_op
+from symdnn.transforms.custom import custom_gradient
+from symdnn.transforms.derivatives import hvp, jvp, linearize, value_and_grad, vjp
+from symdnn.transforms.jit import jit
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
-    "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
-    "as_dlpack", "clone", "config", "dprint", "evaluate", "foldl", "foldr", "from_dlpack",
-    "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "load", "map", "pp",
-    "printing", "reduce", "rewrites", "save", "saved_op", "scan", "shared", "subgraph_grad",
-    "tensor", "tuning", "until", "verify_grad",
+    "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale",
+    "Mode", "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target",
+    "Variable", "as_dlpack", "clone", "config", "custom_gradient", "dprint", "evaluate",
+    "foldl", "foldr", "from_dlpack", "function", "grad", "gradient", "hessian", "hvp", "ifelse",
+    "jacobian", "jit", "jvp", "linearize", "load", "map", "pp", "printing", "reduce",
+    "register_tree", "rewrites", "save", "saved_op", "scan", "shared", "subgraph_grad",
+    "tensor", "tuning", "until", "value_and_grad", "verify_grad", "vjp",
 ]  # fmt: skip

@@ -36,16 +36,21 @@ class GradientError(AssertionError):
 
 
 def grad(
-    cost: Variable | None,
-    wrt: Variable | Structured | Sequence[Variable | Structured],
+    cost: Variable | Callable[..., Any] | None,
+    wrt: Any = 0,
     consider_constant: Sequence[Variable] | None = None,
     disconnected_inputs: str = "raise",
     add_names: bool = True,
     known_grads: Mapping[Variable, Any] | None = None,
     return_disconnected: str = "zero",
     null_gradients: str = "raise",
+    has_aux: bool = False,
 ) -> Any:
     """Gradient of a scalar ``cost`` with respect to ``wrt`` (a variable or a sequence).
+
+    A ``cost`` that is a function of arrays has a function as its gradient, with ``wrt`` the number
+    or the name of an argument, or several of them: see :func:`symdnn.value_and_grad`, which has
+    ``has_aux`` too.
 
     Each gradient has the shape and dtype of its variable. ``known_grads`` has gradients of other
     variables (``cost`` may then be None). The variables of ``consider_constant`` count as
@@ -60,8 +65,12 @@ def grad(
     :class:`~symdnn.errors.DisconnectedInput`, and :class:`~symdnn.errors.NonDifferentiable` for a
     cost that is no real scalar.
     """
+    if callable(cost) and not isinstance(cost, Variable):
+        return operator("grad_of_function")(cost, wrt, has_aux)
     single = isinstance(wrt, Variable | Structured)
-    given: list[Any] = [wrt] if single else list(wrt)  # type: ignore[arg-type]
+    if not single and not hasattr(wrt, "__iter__"):
+        raise TypeMismatch("grad", "variables in wrt", repr(wrt))
+    given: list[Any] = [wrt] if single else list(wrt)
     targets = [v.differentiable if isinstance(v, Structured) else v for v in given]
     _check_choice("disconnected_inputs", disconnected_inputs, ("raise", "warn", "ignore"))
     return_disconnected = return_disconnected.lower()  # Theano writes "None", "Disconnected"

@@ -92,6 +92,10 @@ class DisconnectedInput(SymdnnError, ValueError):
     """The cost does not depend on a variable with respect to which a gradient was asked for."""
 
 
+class RetraceWarning(UserWarning):
+    """A function of ``symdnn.jit`` is traced again and again: its arguments change their kind."""
+
+
 class UnusedParameter(UserWarning):
     """A parameter that was to be trained has no influence on the loss: it stays as it is."""
 

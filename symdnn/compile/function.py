@@ -86,25 +86,18 @@ def function(
         results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)
         _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input, forms)
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])
-        fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow)
+        fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow or o.stay)
         fgraph.updates = {len(results) + i: s for i, (s, _) in enumerate(pairs)}
         stages = _compile(fgraph, chosen, target)
 
     label = name or "function"
-    borrow = tuple(o.borrow for o in wanted)
+    borrow, stay = tuple(o.borrow for o in wanted), tuple(o.stay for o in wanted)
     updated = tuple(s for s, _ in pairs)
     sources = (*results, *(new for _, new in pairs))
     signature = FunctionSignature(
-        label,
-        tuple(declared),
-        states,
-        structure,
-        updated,
-        allow_input_downcast,
-        borrow,
-        sources,
-        forms,
-    )
+        label, tuple(declared), states, structure, updated, allow_input_downcast, borrow, sources,
+        forms, stay,
+    )  # fmt: skip
     return Function(signature, stages, FunctionProfile.of(profile, label, stages.rewrites))
 
 

@@ -22,6 +22,7 @@ from symdnn.graph.origin import (
     make_origin,
     make_written,
 )
+from symdnn.graph.tracing import is_tracing, traced_number, traced_truth
 from symdnn.graph.type import TensorType, Type, dtype_name
 from symdnn.graph.typing import DtypeLike, OpT
 from symdnn.graph.values.interop import check_as, home, is_on_device, place, place_as
@@ -40,6 +41,9 @@ class Variable(TensorMethods, ElementwiseMethods):
 
     # A dict is made only for a variable to which a program gives attributes of its own.
     __slots__ = ("__dict__", "__weakref__", "_evaluated", "_tag", "index", "name", "owner", "type")
+
+    #: The class of the Python number that it stands for, which takes the dtype of arrays in an op.
+    number_kind: type | None = None
 
     def __init__(
         self,
@@ -103,12 +107,23 @@ class Variable(TensorMethods, ElementwiseMethods):
         return (self[i] for i in range(size))
 
     def __bool__(self) -> bool:
+        if is_tracing():
+            raise SymbolicValueError(traced_truth(self))
         if self.owner is not None and self.owner.op.is_comparison:
             raise SymbolicValueError(
                 f"the truth of {self} is not known before it runs; use switch or ifelse, "
                 "or `x is None` for a test of the variable itself"
             )
         return True
+
+    def __int__(self) -> int:
+        raise SymbolicValueError(traced_number(self, "int"))
+
+    def __float__(self) -> float:
+        raise SymbolicValueError(traced_number(self, "float"))
+
+    def __index__(self) -> int:
+        raise SymbolicValueError(traced_number(self, "an index, a range or int"))
 
     def __str__(self) -> str:
         if self.name is not None:
@@ -167,6 +182,8 @@ class Constant(Variable):
         narrow = dtype in ("float16", "bfloat16") and array.size == 1
         self.exact = exact if narrow else None
         self.number = number
+        if number is not None:
+            self.number_kind = type(number)
         self._key: tuple[Any, ...] | None = None
         #: The variable whose type has this size; a function with this constant needs the variable.
         self.read_of: Variable | None = None

@@ -23,7 +23,7 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
 from symdnn.ops.core.lanes import same_for_all
-from symdnn.ops.core.python_numbers import settled
+from symdnn.ops.core.python_numbers import is_number, kind_of_number, settled
 from symdnn.ops.core.shape import dimshuffle
 
 __all__ = [
@@ -68,14 +68,18 @@ class Elemwise(Op):
     first: ClassVar[int] = 0
 
     def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
-        variables = settled([as_variable(i) for i in inputs], self.first, self.is_comparison)
+        given = [as_variable(i) for i in inputs]
+        variables = settled(given, self.first, self.is_comparison)
         rest = [v.type for v in variables[self.first :]]
         if all([isinstance(t, TensorType) for t in rest]):
             wanted = self.operand_dtype(*[t.dtype for t in rest])
             if wanted is not None:
                 cast = operator("cast")
                 variables[self.first :] = [cast(v, wanted) for v in variables[self.first :]]
-        return super().make_node(*variables, hints=hints)
+        node = super().make_node(*variables, hints=hints)
+        if is_number(given[self.first :]):
+            node.outputs[0].number_kind = kind_of_number(node.outputs[0].type.dtype)
+        return node
 
     def operand_dtype(self, *dtypes: str) -> str | None:
         """The dtype to which the present flags cast the operands; None if they do not.
@@ -298,7 +302,9 @@ def pad_left(v: Variable, ndim: int) -> Variable:
         return v
     if isinstance(v, Constant):
         return v.reshaped((1,) * missing + v.data.shape)
-    return dimshuffle(v, ("x",) * missing + tuple(range(v.type.ndim)))
+    padded = dimshuffle(v, ("x",) * missing + tuple(range(v.type.ndim)))
+    padded.number_kind = v.number_kind
+    return padded
 
 
 def broadcast_static(op: Op, types: Sequence[TensorType]) -> tuple[int | None, ...]:

@@ -82,11 +82,16 @@ class In:
 
 
 class Out:
-    """An output; with ``borrow`` it may be memory that the next call overwrites."""
+    """An output; with ``borrow`` it may be memory that the next call overwrites.
 
-    def __init__(self, variable: Any, borrow: bool = False) -> None:
+    With ``stay`` it is an array on the function's device, as with ``borrow``, but in memory of its
+    own.
+    """
+
+    def __init__(self, variable: Any, borrow: bool = False, stay: bool = False) -> None:
         self.variable = as_variable(variable)
         self.borrow = borrow
+        self.stay = stay
 
     def __repr__(self) -> str:
         return f"Out({self.variable})"

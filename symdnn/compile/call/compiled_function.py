@@ -81,6 +81,8 @@ class FunctionSignature:
     sources: tuple[Variable, ...]
     #: The inputs as users give them, if one at least is structured.
     forms: InputForms | None = None
+    #: Which outputs are arrays on the device in memory of their own.
+    stay: tuple[bool, ...] = ()
 
 
 class Function:
@@ -115,7 +117,10 @@ class Function:
         self._copied = _must_copy(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
         on_gpu = stages.target.place != HOST
-        self.lent = [b and on_gpu for b in signature.borrow]
+        stay = signature.stay or (False,) * len(signature.borrow)
+        self.own = [s and on_gpu for s in stay]
+        self._fresh = sorted({*self._copied, *(i for i, own in enumerate(self.own) if own)})
+        self.lent = [(b or s) and on_gpu for b, s in zip(signature.borrow, stay, strict=True)]
         for slot in self.arguments.slots:
             slot.changes = any(slot.default is s.storage for s in self.updated)
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
@@ -169,7 +174,7 @@ class Function:
                 self._printed_plans = print_new_plans(
                     self.name, self.stages, self.plans(), self._printed_plans
                 )
-            for i in self._copied:
+            for i in self._fresh:
                 results[i] = runtime.fresh(results[i])
             if self.updated:
                 self.update(results[self._count :])
@@ -365,8 +370,10 @@ class Function:
     @property
     def outputs(self) -> list[Out]:
         """The outputs: ``f.outputs[0].variable`` is the user's expression."""
-        pairs = zip(self.signature.sources[: self._count], self.signature.borrow)
-        return [Out(v, borrow) for v, borrow in pairs]
+        signature = self.signature
+        stay = signature.stay or (False,) * self._count
+        each = zip(signature.sources[: self._count], signature.borrow, stay)
+        return [Out(v, borrow, own) for v, borrow, own in each]
 
     @property
     def fn(self) -> Function:

@@ -34,6 +34,8 @@ class CallSite(Protocol):
     stages: Stages
     updated: list[Shared]
     lent: list[bool]
+    #: Which outputs are copied on the device for the user.
+    own: list[bool]
     trust_input: bool
     #: The executor of the program; None before the first call.
     executor_or_none: Executor | None
@@ -159,7 +161,8 @@ class FastCalls(Calls):
         count = len(outputs) - len(function.updated)
         self.places = [segment.outputs.index(v) for v in outputs[:count]]
         self.in_order = self.places == list(range(len(segment.outputs)))
-        self.lent = function.lent
+        self.lent, self.own = function.lent, function.own
+        self.owns = any(self.own)
         #: The number of calls that have written the updated variables.
         self.counter = [0]
 
@@ -171,6 +174,8 @@ class FastCalls(Calls):
         runtime: Any = executor.runtime
         with runtime.exclusive():
             found = self._found(function, executor, runtime, args)
+            if found is not None and self.owns:
+                found = [runtime.fresh(r) if own else r for r, own in zip(found, self.own)]
         if found is None:
             return None
         return [runtime.lend(r) if lent else r for r, lent in zip(found, self.lent)]

@@ -177,7 +177,7 @@ def _node_shapes(
     if found is None:
         return [cast(Shape, v.type.shape) if _static(v) else None for v in node.outputs]
     return [
-        _checked(v, tuple(int(d) for d in s)) if isinstance(v.type, TensorType) else ()  # type: ignore[arg-type]
+        _checked(v, tuple(int(d) for d in s)) if isinstance(v.type, TensorType) else ()
         for v, s in zip(node.outputs, found, strict=True)
     ]
 

@@ -36,19 +36,37 @@ def settled(
     dtype's range; else :class:`~symdnn.errors.NumberOutOfRange` is raised for it.
     """
     rest = variables[first:]
-    numbers = [v for v in rest if isinstance(v, Constant) and v.number is not None]
-    if not numbers:
+    kinds = {v.number_kind for v in rest if v.number_kind is not None}
+    if not kinds:
         return list(variables)
-    dtypes = [v.type.dtype for v in rest if not (isinstance(v, Constant) and v.number is not None)]
+    dtypes = [v.type.dtype for v in rest if v.number_kind is None]
     if _cast_policy() != "numpy2":
-        _warn_of_lost_digits(numbers, dtypes)
+        _warn_of_lost_digits([v for v in rest if isinstance(v, Constant)], dtypes)
         return list(variables)
-    kinds = {type(v.number) for v in numbers}
     wanted = target(dtypes, kinds)
+    if not dtypes and is_number(rest):  # their own arithmetic is Python's
+        wanted = upcast(*(_OWN[k] for k in kinds))
     if compared and float in kinds and dtypes and TensorType(upcast(*dtypes)).is_discrete:
         wanted = "float64"  # as NumPy, exactly: the result is bool
     made = [_as(v, wanted, kinds, compared) for v in rest]
     return [*variables[:first], *made]
+
+
+#: The dtypes of Python's numbers.
+_OWN = {int: "int64", float: "float64", complex: "complex128"}
+
+
+def is_number(variables: Sequence[Variable]) -> bool:
+    """Whether these stand for Python numbers, and one of them is known in a call only."""
+    given = [v for v in variables if v.number_kind is not None]
+    if len(given) != len(variables):
+        return False
+    return any(not isinstance(v, Constant) for v in given)
+
+
+def kind_of_number(dtype: str) -> type | None:
+    """The class of Python's numbers of this dtype; None for others."""
+    return next((k for k, own in _OWN.items() if own == dtype), None)
 
 
 def alike(variables: Sequence[Variable]) -> list[Variable]:
@@ -76,6 +94,8 @@ def target(dtypes: Sequence[str], kinds: set[type]) -> str:
 def _as(v: Variable, dtype: str, kinds: set[type], compared: bool) -> Variable:
     """A number as a constant of a dtype; ints and bools in ops with floats become floats."""
     if not isinstance(v, Constant) or v.number is None:
+        if v.number_kind is not None:
+            return v if v.type.dtype == dtype else operator("cast")(v, dtype)
         ints = v.type.is_discrete and kinds != {int} and not compared
         return operator("cast")(v, dtype) if ints and v.type.dtype != dtype else v
     data = _data(v.number, dtype, compared).reshape(v.data.shape)

@@ -135,7 +135,7 @@ class _PoolFamily(Op):
 
     def _axes(self, sizes: Sequence[int]) -> list[Axis]:
         return [
-            Axis(int(n), int(pool_size(int(n), w, s, p, self.ignore_border)), w, s, p)  # type: ignore[arg-type]
+            Axis(int(n), int(pool_size(int(n), w, s, p, self.ignore_border)), w, s, p)
             for n, w, s, p in zip(sizes[-self.ndim :], self.ws, self.stride, self.pad, strict=True)
         ]
 

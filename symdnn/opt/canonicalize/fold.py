@@ -95,7 +95,7 @@ def _shapes(node: Apply) -> list[tuple[int | None, ...]]:
         found = node.op.shapes(types, [v.shape for v in given], host)
     except Exception:
         return static  # the node fails when the function runs
-    return static if found is None else [tuple(map(int, s)) for s in found]  # type: ignore[arg-type]
+    return static if found is None else [tuple(map(int, s)) for s in found]
 
 
 def _elements(shape: tuple[int | None, ...]) -> int | None:

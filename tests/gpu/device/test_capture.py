@@ -356,6 +356,16 @@ def test_lent_results_hold_until_the_next_call(fake_device):
         np.testing.assert_array_equal(fresh, a + 1)
 
 
+def test_results_that_stay_are_in_memory_of_their_own(fake_device):
+    x = T.fvector("x")
+    f = symdnn.function([x], [symdnn.Out(x * 2, stay=True), x + 1], mode=CUDA)
+    values = [floats(3) for _ in range(5)]
+    results = [f(v)[0] for v in values]
+    for v, r in zip(values, results, strict=True):
+        np.testing.assert_array_equal(fake_device.memory.download(r), v * 2)
+    assert len({r.ptr for r in results}) == 5
+
+
 def test_results_are_fresh(fake_device):
     x = T.fvector("x")
     f = symdnn.function([x], x * 2, mode=CUDA)

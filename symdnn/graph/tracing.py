@@ -1,0 +1,70 @@
+"""Whether a Python function is being traced: then Python must not ask a variable for its value."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["Trace", "current_trace", "is_tracing", "traced_number", "traced_truth", "tracing"]
+
+
+class Trace:
+    """The trace of a function (``symdnn.jit``): its name, and updates of shared variables."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: Next values of shared variables that functions called inside have returned.
+        self.updates: dict[Any, Any] = {}
+
+
+class _State(threading.local):
+    traces: tuple[Trace, ...] = ()
+
+
+_state = _State()
+
+
+def is_tracing() -> bool:
+    """Whether this thread traces a function."""
+    return bool(_state.traces)
+
+
+def current_trace() -> Trace | None:
+    """The innermost trace of this thread."""
+    return _state.traces[-1] if _state.traces else None
+
+
+@contextmanager
+def tracing(name: str) -> Iterator[Trace]:
+    """A context in which the function ``name`` is traced."""
+    trace, before = Trace(name), _state.traces
+    _state.traces = (*before, trace)
+    try:
+        yield trace
+    finally:
+        _state.traces = before
+
+
+def _where() -> str:
+    trace = current_trace()
+    return f"inside of {trace.name}, which is traced, " if trace is not None else ""
+
+
+def traced_truth(v: Any) -> str:
+    """The error of ``if v`` in a traced function."""
+    return (
+        f"{_where()}Python asked for the truth of {v} (of type {v.type}), which is known in a call "
+        "only: use symdnn.control.cond or T.switch for a choice, symdnn.control.while_loop for a "
+        "loop, or make the argument that it depends on static (static_argnames)"
+    )
+
+
+def traced_number(v: Any, wanted: str) -> str:
+    """The error of ``int(v)`` and its kin."""
+    return (
+        f"{_where()}Python asked for {wanted} of {v} (of type {v.type}), whose value is known in a "
+        "call only: use symdnn.control.cond or switch for a choice, symdnn.control.fori_loop or "
+        "while_loop for a loop, or make the argument that it depends on static (static_argnames)"
+    )

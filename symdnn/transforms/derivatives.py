@@ -1,0 +1,352 @@
+"""Derivatives of functions of arrays: ``value_and_grad``, ``jvp``, ``vjp``, ``linearize``, ``hvp``.
+
+Functions that these return or run are those of :func:`symdnn.jit`: of arrays they are compiled, of
+variables (and inside of other traced functions) they are expressions. So they may be nested.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from symdnn.autodiff import grad
+from symdnn.errors import ArgumentError, NonDifferentiable
+from symdnn.graph.backprop import nodes_between
+from symdnn.graph.operators import install_operators, operator
+from symdnn.graph.traverse import clone_graph
+from symdnn.graph.type import TensorType
+from symdnn.graph.values.tree import Tree, flatten, register_tree, unflatten
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.stable.sweeps import forward_sweep
+from symdnn.transforms.jit import Jit
+from symdnn.transforms.traced import Traced, fitting_leaves
+
+__all__ = ["grad_of_function", "hvp", "jvp", "linearize", "value_and_grad", "vjp"]
+
+Function = Callable[..., Any]
+
+
+def value_and_grad(
+    f: Function, argnums: int | str | Sequence[int | str] = 0, has_aux: bool = False
+) -> Any:
+    """A function of the same arguments: the value of ``f`` and its gradient.
+
+    ``f`` returns a real scalar, or with ``has_aux`` a pair of it and further results, which are
+    returned beside the value: ``(value, aux), gradient``. ``argnums`` is the number or the name of
+    the argument with respect to which it is differentiated; the gradient has its structure. For
+    several it is a tuple. A leaf that the value does not depend on has a gradient of zeros. (The
+    meaning of ``jax.value_and_grad``.)
+
+    >>> import numpy as np
+    >>> import symdnn
+    >>> f = symdnn.value_and_grad(lambda p, x: ((p["w"] * x + p["b"]) ** 2).sum())
+    >>> value, slope = f({"w": np.float64(2), "b": np.float64(1)}, np.array([1.0, 2.0]))
+    >>> float(value), {k: float(v) for k, v in slope.items()}
+    (34.0, {'b': 16.0, 'w': 26.0})
+    """
+
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        traced = Traced(f, args, kwargs)
+        result, aux = traced.results(has_aux)
+        cost = _scalar(result, traced.name)
+        several = not isinstance(argnums, int | str)
+        chosen = argnums if not isinstance(argnums, int | str) else [argnums]
+        wanted = [_argument(traced, n) for n in chosen]
+        leaves, tree = flatten(wanted)
+        grads = unflatten(tree, grad(cost, leaves, disconnected_inputs="ignore"))
+        gradient = tuple(grads) if several else grads[0]
+        return traced.moved(((cost, aux) if has_aux else cost, gradient))
+
+    return _like_function(f, value_and_gradient, "value_and_grad")
+
+
+def grad_of_function(f: Function, wrt: Any = 0, has_aux: bool = False) -> Any:
+    """The gradient alone of :func:`value_and_grad`; with ``has_aux`` ``(gradient, aux)``."""
+    both = value_and_grad(f, wrt, has_aux)
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, found = both(*args, **kwargs)
+        return (found, value[1]) if has_aux else found
+
+    return _like_function(f, gradient, "grad")
+
+
+def _scalar(value: Any, name: str) -> Variable:
+    leaves, tree = flatten(value)
+    if tree.kind is not None:
+        raise NonDifferentiable(
+            f"{name}: wanted a scalar to differentiate, got the tree {tree}; a function that "
+            "returns further results is differentiated with has_aux=True"
+        )
+    return as_variable(leaves[0])
+
+
+def _argument(traced: Traced, which: int | str) -> Any:
+    """An argument by its position, or by its name if it was given so."""
+    if isinstance(which, int) and -len(traced.args) <= which < len(traced.args):
+        return traced.args[which]
+    if which in traced.kwargs:
+        return traced.kwargs[which]
+    named = ", ".join(traced.kwargs) or "none"
+    raise ArgumentError(
+        f"{traced.name}: no argument {which!r} to differentiate; by position the call has "
+        f"{len(traced.args)}, by name {named}"
+    )
+
+
+def _like_function(f: Function, made: Function, what: str) -> Jit:
+    """``made`` as a compiled function with the arguments of ``f``, static ones too."""
+    functools.update_wrapper(made, f, assigned=("__doc__",), updated=())
+    made.__name__ = f"{what}({getattr(f, '__name__', type(f).__name__)})"
+    if isinstance(f, Jit):
+        return Jit(made, f.static_argnames, f.mode, f.max_traces)
+    return Jit(made)
+
+
+# -- forward mode ---------------------------------------------------------------------------------
+
+
+def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """The value of ``f`` at ``primals`` and its derivative along ``tangents``, by forward mode.
+
+    ``primals`` is the tuple of arguments of ``f``; ``tangents`` has the same structure, with None
+    for zeros. Returns ``(result, tangent)`` (with ``has_aux`` ``(result, tangent, aux)``), both of
+    the structure of the result. (The meaning of ``jax.jvp``.) It may be nested for derivatives of
+    higher order.
+
+    >>> import symdnn
+    >>> value, slope = symdnn.jvp(lambda x: x**3, (2.0,), (1.0,))
+    >>> float(value), float(slope)
+    (8.0, 12.0)
+    """
+    return _compiled(f, "jvp", has_aux)(tuple(primals), tuple(tangents))
+
+
+def _jvp(f: Function, has_aux: bool) -> Function:
+    def both(primals: Any, tangents: Any) -> Any:
+        traced = Traced(f, primals)
+        result, aux = traced.results(has_aux)
+        outputs, out_tree = flatten(result)
+        values = [as_variable(v) for v in outputs]
+        _, tree = flatten(primals)
+        given = fitting_leaves("jvp", "tangents", tree, traced.outside, tangents)
+        known = {v: t for v, t in zip(traced.inside, given, strict=True) if t is not None}
+        out = (result, unflatten(out_tree, _tangents(known, values)))
+        return traced.moved((*out, aux) if has_aux else out)
+
+    return both
+
+
+def _tangents(known: dict[Variable, Variable], values: Sequence[Variable]) -> list[Variable]:
+    found = forward_sweep(known, values)
+    return [
+        operator("zeros_like")(v) if t is None else t for v, t in zip(values, found, strict=True)
+    ]
+
+
+def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """The Hessian of ``f``, which returns a scalar, at ``primals`` times ``tangents``.
+
+    It is forward mode over reverse mode, without the Hessian itself. The result is a tuple with a
+    tree for each argument.
+
+    >>> import numpy as np
+    >>> import symdnn
+    >>> symdnn.hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),))
+    (array([  6., 120.]),)
+    """
+    return _compiled(f, "hvp", len(primals))(tuple(primals), tuple(tangents))
+
+
+def _hvp(f: Function, count: int) -> Function:
+    slope = grad_of_function(f, tuple(range(count)))
+    return lambda primals, tangents: jvp(slope, primals, tangents)[1]
+
+
+# -- linear functions -----------------------------------------------------------------------------
+
+
+def vjp(f: Function, *primals: Any, has_aux: bool = False) -> Any:
+    """The value of ``f`` at ``primals``, and the function that pulls cotangents back.
+
+    The latter takes a tree like the result and returns a tuple with the gradient for each argument.
+    What it needs of the forward pass is computed once and kept in it. Returns ``(result,
+    pull_back)``, with ``has_aux`` ``(result, pull_back, aux)``. (The meaning of ``jax.vjp``.)
+
+    >>> import numpy as np
+    >>> import symdnn
+    >>> value, pull_back = symdnn.vjp(lambda x, y: x * y, np.float64(3), np.float64(4))
+    >>> float(value), [float(g) for g in pull_back(1.0)]
+    (12.0, [4.0, 3.0])
+    """
+    return _compiled(f, "vjp", has_aux)(*primals)
+
+
+def _vjp(f: Function, has_aux: bool) -> Function:
+    def split(*primals: Any) -> Any:
+        traced = Traced(f, primals)
+        result, aux = traced.results(has_aux)
+        outputs, out_tree = flatten(result)
+        values = [as_variable(v) for v in outputs]
+        seeds: list[Variable] = [v.type() for v in values]
+        known: dict[Variable, Variable] = {}
+        for v, s in zip(values, seeds, strict=True):
+            if v.type.is_differentiable:
+                known[v] = known[v] + s if v in known else s
+        found = grad(None, traced.inside, known_grads=known, disconnected_inputs="ignore")
+        linear = _linear("vjp", values, seeds, out_tree, found, flatten(primals)[1])
+        return traced.moved((result, linear, *((aux,) if has_aux else ())))
+
+    return split
+
+
+def linearize(f: Function, *primals: Any) -> Any:
+    """The value of ``f`` at ``primals``, and its derivative there as a function of tangents.
+
+    What the derivative needs of the value's computation is kept in it, so it costs less than
+    :func:`jvp` if it is called often. Returns ``(result, derivative)``. (The meaning of
+    ``jax.linearize``.)
+
+    >>> import symdnn
+    >>> import symdnn.tensor as T
+    >>> value, derivative = symdnn.linearize(lambda x: T.exp(x), 0.0)
+    >>> float(value), float(derivative(2.0))
+    (1.0, 2.0)
+    """
+    return _compiled(f, "linearize", False)(*primals)
+
+
+def _linearize(f: Function, _: bool) -> Function:
+    def split(*primals: Any) -> Any:
+        traced = Traced(f, primals)
+        outputs, out_tree = flatten(traced.result)
+        values = [as_variable(v) for v in outputs]
+        seeds: list[Variable] = [v.type() for v in traced.inside]
+        known = {v: s for v, s in zip(traced.inside, seeds) if v.type.is_differentiable}
+        found = _tangents(known, values)
+        tree = flatten(primals)[1]
+        linear = _linear("linearize", traced.inside, seeds, tree, found, out_tree)
+        return traced.moved((traced.result, linear))
+
+    return split
+
+
+class Linear:
+    """A linear function with what it keeps: a container of trees, so traced functions return it."""
+
+    def __init__(self, graph: _LinearGraph, kept: Sequence[Any]) -> None:
+        self._graph, self._kept = graph, list(kept)
+
+    def __call__(self, *given: Any) -> Any:
+        """The function of cotangents (one tree like the result), or of a tangent per argument."""
+        return self._graph.jitted(self._kept, given)
+
+
+class _LinearGraph:
+    """``results`` as expressions of ``kept`` values and of ``seeds``, which it is linear in."""
+
+    def __init__(
+        self, name: str, like: Sequence[Variable], seeds: Sequence[Variable], tree: Tree,
+        results: Sequence[Variable], result_tree: Tree, kept: Sequence[Variable],
+    ) -> None:  # fmt: skip
+        self.name, self.like, self.seeds, self.tree = name, list(like), list(seeds), tree
+        self.results, self.result_tree, self.kept = list(results), result_tree, list(kept)
+        self.jitted = Jit(self._apply)
+
+    def _apply(self, kept: Sequence[Any], given: tuple[Any, ...]) -> Any:
+        if self.name == "vjp":
+            if len(given) != 1:
+                raise ArgumentError(f"vjp: wanted one tree of cotangents, got {len(given)}")
+            given = given[0]
+        leaves = fitting_leaves(self.name, "its argument", self.tree, self.like, given)
+        places = dict(zip(self.kept, (as_variable(v) for v in kept), strict=True))
+        for seed, like, v in zip(self.seeds, self.like, leaves, strict=True):
+            places[seed] = _zeros(like, places) if v is None else v
+        memo = clone_graph(self.results, places)
+        return unflatten(self.result_tree, [memo[v] for v in self.results])
+
+
+def _zeros(like: Variable, places: dict[Variable, Variable]) -> Variable:
+    if like not in places:
+        raise ArgumentError(f"None as the derivative of {like}, whose shape is not kept")
+    return operator("zeros_like")(places[like])
+
+
+def _linear(
+    name: str, like: Sequence[Variable], seeds: Sequence[Variable], tree: Tree,
+    results: Sequence[Variable], result_tree: Tree,
+) -> Linear:  # fmt: skip
+    kept = _frontier(results, seeds)
+    graph = _LinearGraph(name, like, seeds, tree, results, result_tree, kept)
+    return Linear(graph, kept)
+
+
+def _frontier(results: Sequence[Variable], seeds: Sequence[Variable]) -> list[Variable]:
+    """What ``results`` read that does not depend on ``seeds``: tensors at the border.
+
+    A value of another type (the reserve of a recurrent network) is computed again by what reads it.
+    """
+    inner = set(nodes_between(results, seeds))
+    made = {*seeds, *(v for n in inner for v in n.outputs)}
+    found: dict[Variable, None] = {}
+    pending = [*results, *(v for n in inner for v in n.inputs)]
+    while pending:
+        v = pending.pop()
+        if v in made or v in found or isinstance(v, Constant):
+            continue
+        type_: object = v.type
+        if isinstance(type_, TensorType) or v.owner is None:
+            found[v] = None
+        else:
+            made.update(v.owner.outputs)
+            pending += v.owner.inputs
+    return list(found)
+
+
+register_tree(
+    Linear,
+    lambda linear: (linear._kept, linear._graph),
+    lambda graph, kept: Linear(graph, kept),
+)
+
+
+# -- compiled once for each function --------------------------------------------------------------
+
+_MAKERS: dict[str, Callable[[Function, Any], Function]] = {
+    "jvp": _jvp, "hvp": _hvp, "vjp": _vjp, "linearize": _linearize,
+}  # fmt: skip
+_made: weakref.WeakKeyDictionary[Any, dict[Any, Jit]] = weakref.WeakKeyDictionary()
+
+
+def _compiled(f: Function, what: str, option: Any) -> Jit:
+    """The transformed function, the same one for each call with the same ``f``."""
+    try:
+        table = _made.setdefault(f, {})
+    except TypeError:  # neither hashable nor to be referred to weakly: for this call only
+        table = {}
+    if (what, option) not in table:
+        # The table's entry must not keep its own key alive.
+        made = _MAKERS[what](_weakly(f), option)
+        made.__name__ = f"{what}({getattr(f, '__name__', type(f).__name__)})"
+        table[what, option] = Jit(made)
+    return table[what, option]
+
+
+def _weakly(f: Function) -> Function:
+    try:
+        found = weakref.ref(f)
+    except TypeError:
+        return f
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        alive = found()
+        assert alive is not None
+        return alive(*args, **kwargs)
+
+    call.__name__ = getattr(f, "__name__", type(f).__name__)
+    return call
+
+
+install_operators({"grad_of_function": grad_of_function})

@@ -1,0 +1,103 @@
+"""A function traced on variables of its own, so that its results may be moved to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.tracing import current_trace, tracing
+from symdnn.graph.traverse import clone_graph
+from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.transforms.jit import add_updates, split_updates
+
+__all__ = ["Traced", "fitting_leaves"]
+
+
+class Traced:
+    """``f`` of trees of new variables, one for each leaf of ``args`` and ``kwargs``.
+
+    ``inside`` are those variables, ``outside`` the leaves that they stand for. So an argument that
+    is given twice, or that the function closes over too, is differentiated only where it is meant.
+    """
+
+    def __init__(
+        self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        self.name = getattr(f, "__name__", type(f).__name__)
+        leaves, tree = flatten((tuple(args), dict(kwargs or {})))
+        self.outside = [as_variable(v) for v in leaves]
+        self.inside = [_like(v) for v in self.outside]
+        self.args, self.kwargs = unflatten(tree, self.inside)
+        with tracing(self.name) as trace:
+            result, updates = split_updates(f(*self.args, **self.kwargs))
+            add_updates(trace, updates)
+        self.result, self.updates = result, trace.updates
+
+    def results(self, aux: bool) -> tuple[Any, Any]:
+        """The result and, if the function returns a pair with further results, these."""
+        if not aux:
+            return self.result, None
+        if not isinstance(self.result, tuple) or len(self.result) != 2:
+            raise TypeMismatch(self.name, "a pair (result, further results)", self.result)
+        return self.result
+
+    def moved(self, tree: Any) -> Any:
+        """A tree of the function's expressions as expressions of the caller's variables.
+
+        Updates of shared variables go to the function that is traced.
+        """
+        leaves, structure = flatten(tree)
+        found = [as_variable(v) for v in leaves]
+        news = {v: as_variable(new) for v, new in self.updates.items()}
+        memo = clone_graph([*found, *news.values()], self._places())
+        outer = current_trace()
+        if outer is not None:
+            add_updates(outer, {v: memo[new] for v, new in news.items()})
+        return unflatten(structure, [memo[v] for v in found])
+
+    def _places(self) -> dict[Variable, Variable]:
+        return dict(zip(self.inside, self.outside, strict=True))
+
+
+def _like(v: Variable) -> Variable:
+    made: Variable = v.type(v.name)
+    made.number_kind = v.number_kind
+    return made
+
+
+def fitting_leaves(
+    name: str, what: str, tree: Tree, like: Sequence[Variable], given: Any
+) -> list[Variable | None]:
+    """The leaves of ``given``, a tree for values of the structure ``tree``: each of the dtype and
+    rank of its value, or None (for a whole part, too), which counts as zeros.
+
+    Raises :class:`~symdnn.errors.TypeMismatch` for another structure, or another rank.
+    """
+    leaves: list[Any] = []
+    _matched(name, what, tree, given, leaves)
+    found: list[Variable | None] = []
+    for v, g, where in zip(like, leaves, paths(tree, what), strict=True):
+        if g is None or not v.type.is_differentiable:
+            found.append(None)
+            continue
+        g = as_variable(g)
+        if g.type.ndim != v.type.ndim:
+            raise TypeMismatch(f"{name}: {where}", f"the type {v.type}", g.type)
+        found.append(g if g.type.dtype == v.type.dtype else g.astype(v.type.dtype))
+    return found
+
+
+def _matched(name: str, what: str, tree: Tree, given: Any, leaves: list[Any]) -> None:
+    if given is None:
+        leaves += [None] * tree.leaves
+    elif tree.kind is None:
+        leaves.append(given)
+    else:
+        # The parts of one level: each child is a leaf of this flattening.
+        parts, got = flatten(given, is_leaf=lambda v: v is not given)
+        if got.kind is not tree.kind or got.extra != tree.extra or len(parts) != len(tree.children):
+            raise TypeMismatch(name, f"{what} of the structure {tree}", got)
+        for part, child in zip(parts, tree.children, strict=True):
+            _matched(name, what, child, part, leaves)

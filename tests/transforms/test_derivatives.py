@@ -1,0 +1,226 @@
+"""Derivatives of functions: against NumPy, differences and each other."""
+
+import gc
+import weakref
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.errors import ArgumentError, NonDifferentiable, TypeMismatch
+
+
+def mlp(p, x):
+    """A net with parameters as a tree."""
+    for layer in p["layers"]:
+        x = T.tanh(T.dot(x, layer["w"]) + layer["b"])
+    return ((x - p["shift"]) ** 2).sum()
+
+
+def parameters(rng):
+    """Parameters of :func:`mlp`."""
+    sizes = (3, 4, 2)
+    layers = [{"w": rng.normal(size=(m, n)), "b": rng.normal(size=n)} for m, n in pairwise(sizes)]
+    return {"layers": layers, "shift": np.float64(0.3)}
+
+
+def moved(p, d, step):
+    """``p + step * d`` of two trees."""
+    if isinstance(p, dict):
+        return {k: moved(v, d[k], step) for k, v in p.items()}
+    if isinstance(p, list):
+        return [moved(v, e, step) for v, e in zip(p, d)]
+    return p + step * d
+
+
+def inner(a, b):
+    """The inner product of two trees."""
+    if isinstance(a, dict):
+        return sum(inner(v, b[k]) for k, v in a.items())
+    if isinstance(a, list | tuple):
+        return sum(inner(v, w) for v, w in zip(a, b))
+    return float(np.sum(a * b))
+
+
+def test_all_agree_on_a_tree(rng):
+    p, d, x = parameters(rng), parameters(rng), rng.normal(size=(5, 3))
+    f = symdnn.jit(mlp)
+    value, slope = symdnn.value_and_grad(mlp)(p, x)
+    wanted = (f(moved(p, d, 1e-6), x) - f(moved(p, d, -1e-6), x)) / 2e-6
+    assert np.isclose(inner(slope, d), wanted, rtol=1e-6)
+    assert np.isclose(value, f(p, x))
+    _, along = symdnn.jvp(mlp, (p, x), (d, None))
+    _, pull_back = symdnn.vjp(mlp, p, x)
+    _, derivative = symdnn.linearize(mlp, p, x)
+    assert np.isclose(along, wanted, rtol=1e-6)
+    assert np.isclose(inner(pull_back(2.0)[0], d), 2 * wanted, rtol=1e-6)
+    assert np.isclose(derivative(d, np.zeros_like(x)), wanted, rtol=1e-6)
+    twice = symdnn.hvp(lambda p: mlp(p, x), (p,), (d,))[0]
+    grads = [symdnn.grad(mlp)(moved(p, d, s), x) for s in (1e-6, -1e-6)]
+    assert np.isclose(inner(twice, d), (inner(grads[0], d) - inner(grads[1], d)) / 2e-6, rtol=1e-5)
+
+
+def test_forward_mode_of_any_order_and_in_any_mixture():
+    def along(f):
+        return lambda x: symdnn.jvp(f, (x,), (1.0,))[1]
+
+    def f(x):
+        return T.exp(2 * x) * x
+
+    wanted = lambda n: np.exp(2 * 0.3) * 2 ** (n - 1) * (2 * 0.3 + n)  # noqa: E731
+    g = f
+    for n in range(5):
+        assert np.isclose(symdnn.jit(g)(0.3), wanted(n)), n
+        assert np.isclose(symdnn.grad(g)(0.3), wanted(n + 1)), n
+        g = along(g)
+    assert np.isclose(symdnn.grad(along(symdnn.grad(f)))(0.3), wanted(3))
+
+
+def test_an_argument_given_twice_or_closed_over_is_differentiated_where_meant():
+    product = lambda a, b: a * b  # noqa: E731
+    both = symdnn.jit(lambda x: symdnn.grad(product, (0, 1))(x, x))
+    assert [float(g) for g in both(3.0)] == [3, 3]
+    assert symdnn.jit(lambda x: symdnn.grad(lambda y: y * x)(x * x))(3.0) == 3
+    assert symdnn.grad(lambda x: symdnn.grad(lambda y: y * y * x)(x))(3.0) == 12
+
+
+def test_names_further_results_and_structure():
+    def f(x, *, scale):
+        return (x * scale).sum(), {"twice": 2 * x}
+
+    x = np.arange(3.0)
+    (value, aux), slope = symdnn.value_and_grad(f, "scale", has_aux=True)(x, scale=2.0)
+    assert (value, slope) == (6, 3)
+    assert aux["twice"].tolist() == [0, 2, 4]
+    slopes, aux = symdnn.grad(f, (0, "scale"), has_aux=True)(x, scale=2.0)
+    assert slopes[0].tolist() == [2, 2, 2]
+    assert slopes[1] == 3
+    assert float(symdnn.grad(lambda a, b: a)(1.0, 2.0)) == 1
+    assert float(symdnn.grad(lambda a, b: a, 1)(1.0, 2.0)) == 0
+    assert symdnn.jvp(lambda x: (x, x), (2.0,), (3.0,))[1] == (3, 3)
+
+
+def test_grad_has_one_meaning_for_expressions_and_functions():
+    x = T.dvector("x")
+    cost = (x**3).sum()
+    of_expression = symdnn.function([x], symdnn.grad(cost, x))
+    of_function = symdnn.grad(lambda x: (x**3).sum())
+    point = np.array([1.0, -2.0])
+    np.testing.assert_array_equal(of_expression(point), of_function(point))
+    np.testing.assert_array_equal(symdnn.function([x], of_function(x))(point), of_function(point))
+    with pytest.raises(TypeMismatch, match="variables in wrt"):
+        symdnn.grad(cost)
+
+
+def test_errors_say_what_was_wanted():
+    with pytest.raises(NonDifferentiable, match="must be a scalar"):
+        symdnn.grad(lambda x: x)(np.ones(3))
+    with pytest.raises(NonDifferentiable, match="has_aux"):
+        symdnn.grad(lambda x: (x.sum(), x))(np.ones(3))
+    with pytest.raises(ArgumentError, match="no argument 2"):
+        symdnn.grad(lambda x: x, 2)(1.0)
+    with pytest.raises(TypeMismatch, match="tangents"):
+        symdnn.jvp(lambda x: x["a"], ({"a": 1.0},), ({"b": 1.0},))
+    with pytest.raises(TypeMismatch, match=r"tangents\[0\]"):
+        symdnn.jvp(lambda x: x, (np.ones(3),), (1.0,))
+
+
+def test_linear_functions_keep_what_they_need_and_pass_through_jit(rng):
+    x = rng.normal(size=4)
+
+    @symdnn.jit
+    def forward(x):
+        return symdnn.vjp(lambda x: {"a": T.exp(x), "b": (x.sum(),)}, x)
+
+    _, pull_back = forward(x)
+    for seed in ({"a": np.ones(4), "b": (2.0,)}, {"a": np.zeros(4), "b": (1.0,)}):
+        wanted = seed["a"] * np.exp(x) + seed["b"][0]
+        np.testing.assert_allclose(pull_back(seed)[0], wanted, rtol=1e-12)
+        np.testing.assert_allclose(
+            symdnn.jit(lambda p, s: p(s)[0] * 2)(pull_back, seed), 2 * wanted, rtol=1e-12
+        )
+    w = symdnn.shared(np.float64(3))
+    _, derivative = symdnn.linearize(lambda x: x * w, 2.0)
+    w.set_value(5.0)
+    assert derivative(1.0) == 3, "the derivative is that at the time"
+
+
+def test_updates_pass_through_derivatives():
+    w = symdnn.shared(np.float64(1), "w")
+
+    @symdnn.jit
+    def counted(x):
+        return x * x * w, {w: w + x}
+
+    assert symdnn.grad(counted)(3.0) == 6
+    assert w.get_value() == 4
+    assert symdnn.grad(counted)(1.0) == 8
+    assert w.get_value() == 5
+
+
+def test_a_function_is_not_kept_alive_by_its_derivatives():
+    def f(x):
+        return x * 2
+
+    assert symdnn.jvp(f, (1.0,), (1.0,))[1] == 2
+    alive = weakref.ref(f)
+    del f
+    gc.collect()
+    assert alive() is None
+
+
+# -- gradients of the user's own ------------------------------------------------------------------
+
+
+def test_custom_gradient_replaces_the_own_one(rng):
+    @symdnn.custom_gradient
+    def clipped(x, limit):
+        return x * 1, lambda g: (T.clip(g, -limit, limit), None)
+
+    a = np.array([0.5, 10.0, -10.0])
+    slope = symdnn.grad(lambda x: (clipped(x, 2.0) * a).sum())(np.ones(3))
+    assert slope.tolist() == [0.5, 2, -2]
+    np.testing.assert_array_equal(clipped(a, 2.0), a)
+
+
+def test_custom_gradient_of_trees_closures_and_loops(rng):
+    calls = []
+
+    def model(p, scale):
+        @symdnn.custom_gradient
+        def scaled(p):
+            e = T.exp(p["a"])
+
+            def backward(g):
+                calls.append(1)
+                return {"a": g[0] * e * scale * 100, "b": g[1] * 0}
+
+            return (e * scale, p["b"]), backward
+
+        return scaled(p)
+
+    x, s = T.dscalar("x"), T.dscalar("s")
+    # The function is used in a loop, where the variable that it closes over is another one.
+    out, _ = symdnn.scan(lambda v: model({"a": v, "b": v}, s + 1)[0], outputs_info=[x], n_steps=2)
+    f = symdnn.function([x, s], [out[-1], symdnn.grad(out[-1], x)])
+    value, slope = f(0.1, -0.5)
+    once = 0.5 * np.exp(0.1)
+    assert np.isclose(value, 0.5 * np.exp(once))
+    assert calls
+    assert np.isclose(slope, 100 * once * 100 * 0.5 * np.exp(once))
+
+
+def test_custom_gradient_has_second_derivatives_and_forward_mode():
+    @symdnn.custom_gradient
+    def cube(x):
+        return x**3, lambda g: g * 5 * x**2  # not its derivative
+
+    assert symdnn.grad(cube)(2.0) == 20
+    assert symdnn.grad(symdnn.grad(cube))(2.0) == 20
+    assert symdnn.jvp(cube, (2.0,), (1.0,))[1] == 20
+    with pytest.raises(TypeMismatch, match="pair"):
+        symdnn.custom_gradient(lambda x: x)(1.0)
+    with pytest.raises(TypeMismatch, match="tuple of 2 gradients"):
+        symdnn.custom_gradient(lambda x, y: (x, lambda g: g))(1.0, 2.0)
