@@ -9,7 +9,7 @@ Write an expression, differentiate it, compile it, call it::
     f = symdnn.function([x], symdnn.grad((x**2).sum(), x))
 """
 
-from symdnn import gradient, printing, rewrites, tensor, tuning
+from symdnn import control, gradient, printing, rewrites, tensor, tuning
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
 from symdnn.compile.call.arguments import In, Out
 from symdnn.compile.dlpack import as_dlpack, from_dlpack
@@ -43,7 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale",
     "Mode", "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target",
-    "Variable", "as_dlpack", "clone", "config", "custom_gradient", "dprint", "evaluate",
+    "Variable", "as_dlpack", "clone", "config", "control", "custom_gradient", "dprint", "evaluate",
     "foldl", "foldr", "from_dlpack", "function", "grad", "gradient", "hessian", "hvp", "ifelse",
     "jacobian", "jit", "jvp", "linearize", "load", "map", "pp", "printing", "reduce",
     "register_tree", "rewrites", "save", "saved_op", "scan", "shared", "subgraph_grad",

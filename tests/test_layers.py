@@ -33,7 +33,8 @@ LAYERS = [
     {"cpu", "gpu"},
     {"compile"},
     {"tensor", "nn", "io", "printing", "saving", "serving", "sparse", "gradient",
-     "loss_scale", "rewrites", "distributions", "transforms"},
+     "loss_scale", "rewrites", "distributions", "transforms",
+     "control"},
     {"__init__"},
     {
         "compat", "cli", "algos_cli", "cache_cli", "serve_cli", "tune_cli", "doctor", "demo",

@@ -37,6 +37,7 @@ from symdnn.errors import InputError, OptionError, UnusedInputError
 from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
+from symdnn.graph.tracing import untraced
 from symdnn.graph.variable import Shared, Variable
 from symdnn.libraries.cudnn.rules import demanded
 from symdnn.libraries.words import check_required
@@ -81,7 +82,7 @@ def function(
     states = {d.variable: s for d in declared if (s := d.state()) is not None}
     chosen = get_mode(mode)
 
-    with gc_pause.paused(), config.change_flags(compute_test_value="off"):
+    with gc_pause.paused(), untraced(), config.change_flags(compute_test_value="off"):
         target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
         results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)
         _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input, forms)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Trace", "current_trace", "is_tracing", "traced_number", "traced_truth", "tracing"]
+from symdnn.errors import GraphError
+
+__all__ = [
+    "Trace", "current_trace", "is_tracing", "traced_number", "traced_truth", "tracing", "untraced",
+]  # fmt: skip
 
 
 class Trace:
@@ -17,6 +21,16 @@ class Trace:
         self.name = name
         #: Next values of shared variables that functions called inside have returned.
         self.updates: dict[Any, Any] = {}
+
+    def add(self, updates: Mapping[Any, Any]) -> None:
+        """Add updates. Raises :class:`~symdnn.errors.GraphError` for a second one of a variable."""
+        for target, new in updates.items():
+            if self.updates.get(target, new) is not new:
+                raise GraphError(
+                    f"{self.name}: {target} is updated twice, by two calls inside of one function; "
+                    "return its new value from the first one and pass it to the second"
+                )
+            self.updates[target] = new
 
 
 class _State(threading.local):
@@ -34,6 +48,17 @@ def is_tracing() -> bool:
 def current_trace() -> Trace | None:
     """The innermost trace of this thread."""
     return _state.traces[-1] if _state.traces else None
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """A context in which nothing is traced: for the compiler, which a traced function may call."""
+    before = _state.traces
+    _state.traces = ()
+    try:
+        yield
+    finally:
+        _state.traces = before
 
 
 @contextmanager

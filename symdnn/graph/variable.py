@@ -399,6 +399,8 @@ class Apply(Generic[OpT]):
         node = Apply(self.op, inputs, types, self.origin, self.hints, self.written)
         for old, new in zip(self.outputs, node.outputs, strict=True):
             new.name, new._tag = old.name, old._tag
+            if old.number_kind is not None and old.type.dtype == new.type.dtype:
+                new.number_kind = old.number_kind
         return node
 
     def __reduce__(self) -> tuple[object, ...]:

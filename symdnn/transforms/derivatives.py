@@ -21,7 +21,7 @@ from symdnn.graph.values.tree import Tree, flatten, register_tree, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.stable.sweeps import forward_sweep
 from symdnn.transforms.jit import Jit
-from symdnn.transforms.traced import Traced, fitting_leaves
+from symdnn.transforms.traced import Traced, as_numbers, fitting_leaves
 
 __all__ = ["grad_of_function", "hvp", "jvp", "linearize", "value_and_grad", "vjp"]
 
@@ -55,7 +55,8 @@ def value_and_grad(
         chosen = argnums if not isinstance(argnums, int | str) else [argnums]
         wanted = [_argument(traced, n) for n in chosen]
         leaves, tree = flatten(wanted)
-        grads = unflatten(tree, grad(cost, leaves, disconnected_inputs="ignore"))
+        slopes = grad(cost, leaves, disconnected_inputs="ignore")
+        grads = unflatten(tree, as_numbers(slopes, leaves))
         gradient = tuple(grads) if several else grads[0]
         return traced.moved(((cost, aux) if has_aux else cost, gradient))
 
@@ -141,9 +142,8 @@ def _jvp(f: Function, has_aux: bool) -> Function:
 
 def _tangents(known: dict[Variable, Variable], values: Sequence[Variable]) -> list[Variable]:
     found = forward_sweep(known, values)
-    return [
-        operator("zeros_like")(v) if t is None else t for v, t in zip(values, found, strict=True)
-    ]
+    zeros = operator("zeros_like")
+    return as_numbers([zeros(v) if t is None else t for v, t in zip(values, found)], values)
 
 
 def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
@@ -196,6 +196,7 @@ def _vjp(f: Function, has_aux: bool) -> Function:
             if v.type.is_differentiable:
                 known[v] = known[v] + s if v in known else s
         found = grad(None, traced.inside, known_grads=known, disconnected_inputs="ignore")
+        found = as_numbers(found, traced.inside)
         linear = _linear("vjp", values, seeds, out_tree, found, flatten(primals)[1])
         return traced.moved((result, linear, *((aux,) if has_aux else ())))
 

@@ -20,7 +20,7 @@ from symdnn.compile.call.compiled_function import Function
 from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
 from symdnn.config import config
-from symdnn.errors import ArgumentError, GraphError, RetraceWarning, TypeMismatch
+from symdnn.errors import ArgumentError, RetraceWarning, TypeMismatch
 from symdnn.graph.tracing import Trace, current_trace, tracing
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
@@ -211,7 +211,7 @@ class Jit:
         with tracing(self.name) as trace:
             result = self._run(args, kwargs, static, trace)
         if outer is not None:
-            add_updates(outer, trace.updates)
+            outer.add(trace.updates)
         elif trace.updates:
             names = ", ".join(map(str, trace.updates))
             raise ArgumentError(
@@ -235,7 +235,7 @@ class Jit:
             else:
                 named[n] = value
         result, updates = split_updates(self._f(*given, **named))
-        add_updates(trace, updates)
+        trace.add(updates)
         return result
 
     # -- methods ------------------------------------------------------------------------------
@@ -330,18 +330,6 @@ def _is_updates(value: Any) -> bool:
     return isinstance(value, Mapping) and len(value) > 0 and all(
         isinstance(k, Shared) for k in value
     )  # fmt: skip
-
-
-def add_updates(trace: Trace, updates: Mapping[Any, Any]) -> None:
-    """Add updates to those of a trace. Raises :class:`~symdnn.errors.GraphError` for a second one
-    of a variable."""
-    for target, new in updates.items():
-        if trace.updates.get(target, new) is not new:
-            raise GraphError(
-                f"{trace.name}: {target} is updated twice, by two calls inside of one function; "
-                "return its new value from the first one and pass it to the second"
-            )
-        trace.updates[target] = new
 
 
 def _with_statistics(outputs: Sequence[Variable], updates: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -10,9 +10,9 @@ from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.transforms.jit import add_updates, split_updates
+from symdnn.transforms.jit import split_updates
 
-__all__ = ["Traced", "fitting_leaves"]
+__all__ = ["Traced", "as_numbers", "fitting_leaves"]
 
 
 class Traced:
@@ -32,7 +32,7 @@ class Traced:
         self.args, self.kwargs = unflatten(tree, self.inside)
         with tracing(self.name) as trace:
             result, updates = split_updates(f(*self.args, **self.kwargs))
-            add_updates(trace, updates)
+            trace.add(updates)
         self.result, self.updates = result, trace.updates
 
     def results(self, aux: bool) -> tuple[Any, Any]:
@@ -54,7 +54,7 @@ class Traced:
         memo = clone_graph([*found, *news.values()], self._places())
         outer = current_trace()
         if outer is not None:
-            add_updates(outer, {v: memo[new] for v, new in news.items()})
+            outer.add({v: memo[new] for v, new in news.items()})
         return unflatten(structure, [memo[v] for v in found])
 
     def _places(self) -> dict[Variable, Variable]:
@@ -65,6 +65,14 @@ def _like(v: Variable) -> Variable:
     made: Variable = v.type(v.name)
     made.number_kind = v.number_kind
     return made
+
+
+def as_numbers(values: Sequence[Variable], like: Sequence[Variable]) -> list[Variable]:
+    """Derivatives that stand for Python numbers where the variables ``like`` do."""
+    for v, w in zip(values, like, strict=True):
+        if w.number_kind is not None and v.owner is not None and v.type.dtype == w.type.dtype:
+            v.number_kind = w.number_kind
+    return list(values)
 
 
 def fitting_leaves(

@@ -235,6 +235,11 @@ class Scan(InnerGraphOp):
 
         return scan_vjp(self, inputs, outputs, cotangents)
 
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        from symdnn.ops.control.scan_forward import scan_jvp  # it builds a Scan
+
+        return scan_jvp(self, inputs, tangents)
+
     def __str__(self) -> str:
         label = f"{self.name}, " if self.name else ""
         return f"Scan{{{label}{self.sequences} sequences, {len(self.states)} states}}"

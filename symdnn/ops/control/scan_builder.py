@@ -20,7 +20,10 @@ from symdnn.ops.control.scan_parts import Built, Parts, State
 from symdnn.ops.control.statistics import note_order, statistics_updates
 from symdnn.ops.core.shape import as_dim, shape_i
 
-__all__ = ["OrderedUpdates", "foldl", "foldr", "map", "reduce", "scan", "until"]
+__all__ = [
+    "OrderedUpdates", "StepResult", "Tracer", "foldl", "foldr", "map", "reduce", "scan", "state_of",
+    "until",
+]  # fmt: skip
 
 
 class OrderedUpdates(OrderedDict[Any, Any]):
@@ -84,12 +87,12 @@ def scan(
     compatibility with Theano. Raises :class:`~symdnn.errors.TypeMismatch`, which names the output,
     for a next value of another type.
     """
-    tracer = _Tracer(str(name or getattr(fn, "__name__", "fn")))
+    tracer = Tracer(str(name or getattr(fn, "__name__", "fn")))
     tracer.add_sequences(_listed(sequences), go_backwards)
     tracer.add_outputs(_listed(outputs_info))
     outer = [as_variable(v) for v in _listed(non_sequences)]
     arguments = tracer.arguments()
-    step = _Step.of(fn(*arguments, *outer))
+    step = StepResult.of(fn(*arguments, *outer))
     parts = tracer.parts(step, arguments, outer, strict)
     parts.steps = tracer.length(n_steps)
     if n_steps is not None or len(parts.sequences) > 1:
@@ -111,7 +114,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 @dataclass
-class _Step:
+class StepResult:
     """Outputs, updates and condition of a step."""
 
     outputs: list[Variable]
@@ -119,7 +122,7 @@ class _Step:
     condition: Variable | None
 
     @classmethod
-    def of(cls, returned: Any) -> _Step:
+    def of(cls, returned: Any) -> StepResult:
         """Sort what the user's function returned."""
         step = cls([], OrderedUpdates(), None)
         parts = list(returned) if _is_mixed(returned) else [returned]
@@ -162,7 +165,7 @@ def _is_pairs(part: object) -> bool:
 # -- from arguments to the parts of a scan --------------------------------------------------------
 
 
-class _Tracer:
+class Tracer:
     """Inner variables for the step function, with the outer variables that they stand for."""
 
     def __init__(self, label: str) -> None:
@@ -200,7 +203,7 @@ class _Tracer:
             elif taps is None:
                 self.infos.append(None)
             else:
-                self.infos.append(_state(i, initial, tuple(int(t) for t in _listed(taps))))
+                self.infos.append(state_of(i, initial, tuple(int(t) for t in _listed(taps))))
 
     def arguments(self) -> list[Variable]:
         """Inner variables in the order of the step function's arguments."""
@@ -224,7 +227,11 @@ class _Tracer:
     # - after it was called -
 
     def parts(
-        self, step: _Step, arguments: Sequence[Variable], given: Sequence[Variable], strict: bool
+        self,
+        step: StepResult,
+        arguments: Sequence[Variable],
+        given: Sequence[Variable],
+        strict: bool,
     ) -> Parts:
         """The parts of the scan: the step's graph, without nodes that are equal in every step."""
         infos = self.infos or [None] * len(step.outputs)
@@ -261,7 +268,7 @@ class _Tracer:
         parts.substitute(replace)
         return parts
 
-    def results(self, built: Built, step: _Step) -> tuple[list[Variable], OrderedUpdates]:
+    def results(self, built: Built, step: StepResult) -> tuple[list[Variable], OrderedUpdates]:
         """The user's outputs in order, and the updates."""
         histories, collected = iter(built.histories), iter(built.collected)
         outputs = []
@@ -292,7 +299,7 @@ def _tap_name(x: Variable, tap: int) -> str | None:
     return None if x.name is None else f"{x.name}[t{tap:+d}]" if tap else f"{x.name}[t]"
 
 
-def _state(number: int, given: TensorLike, taps: tuple[int, ...]) -> State:
+def state_of(number: int, given: TensorLike, taps: tuple[int, ...]) -> State:
     """A recurrent output; its ``next`` is set after the step function was called."""
     label = f"output {number}"
     if not taps or any(t >= 0 for t in taps):
@@ -314,10 +321,14 @@ def _state(number: int, given: TensorLike, taps: tuple[int, ...]) -> State:
     for v, t in zip(inside, taps, strict=True):
         entry_of(v, initial, t - min(taps))
     flexible = isinstance(given, int | float) and not isinstance(given, bool)
+    if isinstance(given, Variable) and given.number_kind is not None:
+        flexible = True
+        for v in inside:
+            v.number_kind = given.number_kind
     return State(taps, inside, initial, initial, True, label, flexible)
 
 
-def _add_default_updates(step: _Step, blockers: Sequence[Variable]) -> None:
+def _add_default_updates(step: StepResult, blockers: Sequence[Variable]) -> None:
     """Shared variables that the step reads and that update themselves (random states)."""
     pending = [*step.outputs, *step.updates.values()]
     pending += [] if step.condition is None else [step.condition]
@@ -332,7 +343,7 @@ def _add_default_updates(step: _Step, blockers: Sequence[Variable]) -> None:
                 pending.append(step.updates[v])
 
 
-def _add_statistics(step: _Step) -> set[Variable]:
+def _add_statistics(step: StepResult) -> set[Variable]:
     """Add updates of statistics (batch normalisation) in the step, unless its function has them."""
     found = statistics_updates([*step.outputs, *step.updates.values()])
     added = {v: new for v, new in found.items() if v not in step.updates}

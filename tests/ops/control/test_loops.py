@@ -1,0 +1,198 @@
+"""``symdnn.control``: loops and choices against Python's own, their derivatives and errors."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import control
+from symdnn.errors import AxisError, OptionError, StateMismatch, SymbolicValueError, TypeMismatch
+
+
+def slope(f, x, step=1e-6):
+    """The derivative of a function of a float64 scalar by central differences."""
+    return (f(np.float64(x + step)) - f(np.float64(x - step))) / (2 * step)
+
+
+def both_modes(f, x):
+    """The derivative by reverse and by forward mode, and the second one by both."""
+    x = np.float64(x)
+    forward = lambda x: symdnn.jvp(f, (x,), (np.float64(1),))[1]  # noqa: E731
+    return symdnn.grad(f)(x), symdnn.jit(forward)(x), symdnn.grad(forward)(x)
+
+
+def test_while_loop_of_a_tree():
+    def power(limit):
+        def f(x):
+            start = {"x": x, "n": 0}
+            more = lambda v: T.abs(v["x"]) < limit  # noqa: E731
+            return control.while_loop(more, lambda v: {"x": v["x"] * x, "n": v["n"] + 1}, start)
+
+        return f
+
+    f = symdnn.jit(power(1000.0))
+    for x in (3.0, -1.7, 2000.0):
+        n, value = 0, x
+        while abs(value) < 1000:
+            n, value = n + 1, value * x
+        found = f(np.float64(x))
+        assert int(found["n"]) == n
+        assert np.isclose(found["x"], value)
+        once = symdnn.grad(lambda x: power(1000.0)(x)["x"])(np.float64(x))
+        assert np.isclose(once, (n + 1) * x**n)
+
+
+def test_while_loop_has_derivatives_in_both_modes():
+    def f(x):
+        value = control.while_loop(
+            lambda v: v[0].sum() < 50, lambda v: (v[0] * v[1] + T.sin(v[0]), v[1] + 0.1), (x, 1.5)
+        )
+        return value[0].sum()
+
+    reverse, forward, second = both_modes(f, 0.8)
+    wanted = slope(symdnn.jit(f), 0.8)
+    assert np.isclose(reverse, wanted)
+    assert np.isclose(forward, wanted)
+    assert np.isclose(second, slope(symdnn.grad(f), 0.8), rtol=1e-5)
+
+
+def test_while_loop_with_a_bound_and_without_steps():
+    f = symdnn.jit(
+        lambda x, n: control.while_loop(lambda v: v < 100, lambda v: 2 * v, x, max_steps=n)
+    )
+    assert [float(f(1.0, n)) for n in (0, 3, 50)] == [1, 8, 128]
+    assert f(500.0, 50) == 500
+    assert symdnn.grad(lambda x: control.while_loop(lambda v: v < 1, lambda v: 2 * v, x))(5.0) == 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_fori_loop(n):
+    def f(x, n):
+        def body(i, v):
+            a, b = v
+            return T.sin(a) + i * b, b * a
+
+        return control.fori_loop(0, n, body, (x, x))[1]
+
+    def by_hand(x):
+        a = b = x
+        for i in range(n):
+            a, b = np.sin(a) + i * b, b * a
+        return b
+
+    assert np.isclose(symdnn.jit(f)(np.float64(0.7), n), by_hand(0.7))
+    reverse, forward, second = both_modes(lambda x: f(x, n), 0.7)
+    assert np.isclose(second, slope(symdnn.grad(lambda x: f(x, n)), 0.7))
+    assert np.isclose(reverse, slope(by_hand, 0.7))
+    assert np.isclose(forward, reverse)
+    lower = symdnn.jit(lambda a, b: control.fori_loop(a, b, lambda i, v: v + i, 0))
+    assert [int(lower(a, b)) for a, b in ((2, 5), (5, 2), (-3, 1))] == [9, 0, -6]
+
+
+def test_the_dtype_of_a_carried_number_follows_the_arrays(rng):
+    x = rng.normal(size=3).astype("float32")
+    for zero in (0.0, np.float32(0)):
+        f = symdnn.jit(lambda x, zero=zero: control.fori_loop(0, 3, lambda i, v: v + x.sum(), zero))
+        assert f(x).dtype == np.float32
+    given = symdnn.jit(lambda x, z: control.fori_loop(0, 3, lambda i, v: v + x.sum(), z))
+    assert given(x, 0.0).dtype == np.float32
+    with pytest.raises(StateMismatch, match=r"the value\['a'\]"):
+        symdnn.jit(lambda n: control.fori_loop(0, 3, lambda i, v: {"a": v["a"] * 0.5}, {"a": n}))(
+            np.int64(3)
+        )
+
+
+def test_scan_both_ways(rng):
+    xs = {"u": rng.normal(size=4), "v": rng.normal(size=(4, 2))}
+
+    def f(c, x):
+        c = {"c": c["c"] * x["u"] + x["v"].sum()}
+        return c, (c["c"], x["v"] * c["c"])
+
+    for reverse in (False, True):
+        c, ys = 2.0, []
+        order = range(4)[::-1] if reverse else range(4)
+        for k in order:
+            c = c * xs["u"][k] + xs["v"][k].sum()
+            ys.append(c)
+        g = symdnn.jit(lambda xs, r=reverse: control.scan(f, {"c": 2.0}, xs, reverse=r))
+        last, (first, second) = g(xs)
+        np.testing.assert_allclose(last["c"], c)
+        np.testing.assert_allclose(first, ys[::-1] if reverse else ys)
+        np.testing.assert_allclose(second, xs["v"] * np.asarray(first)[:, None])
+    last, ys = symdnn.jit(lambda x, n: control.scan(lambda c, _: (c * x, c), x, length=n))(2.0, 3)
+    assert last == 16
+    assert ys.tolist() == [2, 4, 8]
+
+
+def test_a_body_draws_anew_in_each_step_and_each_call():
+    stream = T.random.RandomStream(3)
+    f = symdnn.jit(lambda: control.scan(lambda c, _: (c, stream.uniform(())), 0.0, length=4)[1])
+    draws = np.concatenate([f(), f()])
+    assert len(set(draws)) == 8
+
+
+def test_updates_in_a_body_and_in_branches():
+    w, seen = symdnn.shared(np.float64(0), "w"), symdnn.shared(np.int64(0), "seen")
+
+    @symdnn.jit
+    def count(x):
+        return x + w, {w: w + x}
+
+    f = symdnn.jit(lambda n: control.fori_loop(0, n, lambda i, v: count(v) * 1, np.float64(1)))
+    value, state = 1.0, 0.0
+    for _ in range(3):
+        value, state = value + state, state + value
+    assert f(3) == value
+    assert w.get_value() == state
+
+    @symdnn.jit
+    def mark(x):
+        return x, {seen: seen + 1}
+
+    g = symdnn.jit(lambda x: control.cond(x > 0, mark, lambda x: -x, x))
+    assert [float(g(v)) for v in (1.0, -1.0, 2.0)] == [1, 1, 2]
+    assert seen.get_value() == 2
+
+
+def test_switch_clamps_and_computes_one_branch():
+    def branch(k):
+        return lambda x: {"y": x * k}
+
+    f = symdnn.jit(lambda i, x: control.switch(i, [branch(k) for k in range(5)], x))
+    assert [float(f(i, 2.0)["y"]) for i in (-3, 0, 1, 2, 3, 4, 9)] == [0, 0, 2, 4, 6, 8, 8]
+    slopes = symdnn.grad(lambda x, i: control.switch(i, [T.sin, T.cos, T.exp], x))
+    wanted = [np.cos(0.5), -np.sin(0.5), np.exp(0.5)]
+    np.testing.assert_allclose([slopes(np.float64(0.5), i) for i in range(3)], wanted)
+
+
+def test_errors_say_what_was_wanted():
+    x = T.dvector("x")
+    with pytest.raises(TypeMismatch, match="branches of one structure"):
+        control.cond(x[0] > 0, lambda x: (x, x), lambda x: x, x)
+    with pytest.raises(TypeMismatch, match=r"T\.eq"):
+        control.cond(x[0] == 0, lambda: 1.0, lambda: 2.0)
+    with pytest.raises(TypeMismatch, match="structure"):
+        control.fori_loop(0, 3, lambda i, v: (v, v), x)
+    with pytest.raises(TypeMismatch, match="a scalar"):
+        control.while_loop(lambda v: v > 0, lambda v: v, x)
+    with pytest.raises(OptionError, match="xs or length"):
+        control.scan(lambda c, x: (c, x), x)
+    with pytest.raises(TypeMismatch, match="pair"):
+        control.scan(lambda c, x: c, x, x)
+    with pytest.raises(OptionError, match="one branch"):
+        control.switch(0, [])
+    with pytest.raises(SymbolicValueError, match="the body of fori_loop"):
+        control.fori_loop(0, 3, lambda i, v: v if i > 1 else -v, x)
+    with pytest.raises(AxisError):
+        control.associative_scan(lambda a, b: a + b, x, axis=1)
+
+
+def test_a_loop_in_a_loop_in_a_branch():
+    def triangle(n):
+        return control.fori_loop(
+            0, n, lambda i, v: v + control.fori_loop(0, i + 1, lambda j, u: u + 1, 0), 0
+        )
+
+    f = symdnn.jit(lambda n: control.cond(n > 2, triangle, lambda n: -n, n))
+    assert [int(f(n)) for n in (1, 2, 5)] == [-1, -2, 15]
