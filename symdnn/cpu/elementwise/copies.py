@@ -1,4 +1,4 @@
-"""Copies: fill, join, split, pad, change a part of an array, views.
+"""Copies: fill, join, split, pad, shift, change a part of an array, views.
 
 NumPy's references write into memory of their own. These kernels write into the plan's buffers, and
 large copies are compiled and use several threads.
@@ -24,6 +24,7 @@ from symdnn.cpu.launch.strided_launch import StridedBlock
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
+from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
 from symdnn.ops.array.pad import Pad
@@ -38,6 +39,7 @@ __all__ = [
     "FillKernel",
     "KERNELS",
     "PadKernel",
+    "ShiftKernel",
 ]
 
 #: With fewer elements NumPy's copies are as fast.
@@ -289,6 +291,31 @@ class _PadLaunch:
         return block is not None
 
 
+class ShiftKernel(Kernel[Shift]):
+    """``Shift``: a copy of all elements of a line but one, and a 0 at its end."""
+
+    def __init__(self, compiled: bool) -> None:
+        self.name, self._compiled = ("llvm.shift" if compiled else "numpy.shift"), compiled
+        self.traits = LLVM if compiled else NUMPY
+
+    def refuses(self, call: Call[Shift]) -> str | None:
+        """The compiled kernel refuses small arrays."""
+        return _refusal(call.outputs) if self._compiled else None
+
+    def bind(self, call: Call[Shift]) -> Launch[Array]:
+        """A launch that writes every element once."""
+        copies, lead = _CopyLaunches(self._compiled), [slice(None)] * call.op.axis
+        early, late = (*lead, slice(None, -1)), (*lead, slice(1, None))
+        first, last = (*lead, slice(None, 1)), (*lead, slice(-1, None))
+        source, target, empty = (late, early, last) if call.op.reverse else (early, late, first)
+
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+            copies.copy(inputs[0][source], outputs[0][target])
+            outputs[0][empty] = 0
+
+        return launch
+
+
 def same_memory(a: Any, b: Any) -> bool:
     """Whether two arrays of one shape and dtype are the same elements of memory."""
     return bool(a.strides == b.strides and address(a) == address(b))
@@ -335,4 +362,5 @@ KERNELS: tuple[Row, ...] = (
     ((Join, Split, IncSubtensor), (CopyPiecesKernel(True), CopyPiecesKernel(False))),
     ((DimShuffle, Reshape, Subtensor, Copy), (CopyViewKernel(),)),
     ((Pad,), (PadKernel(),)),
+    ((Shift,), (ShiftKernel(True), ShiftKernel(False))),
 )

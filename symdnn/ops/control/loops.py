@@ -88,7 +88,7 @@ def scan(
     """``f(carry, x) -> (carry, y)`` over the entries of ``xs``: the last carry, and all y.
 
     ``xs`` is a tree of arrays with a first axis of equal length, or None with ``length``; ``y`` is
-    a tree, whose leaves are stacked along a new first axis. ``reverse`` begins with the last entries,
+    a tree, whose leaves are stacked along a new first axis. ``reverse`` begins with the last ones,
     and leaves each y in the place of its x. (``jax.lax.scan``; :func:`symdnn.scan` is Theano's.)
 
     >>> import numpy as np
