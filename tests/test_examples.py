@@ -96,6 +96,17 @@ def test_chains_have_the_moments_of_the_posterior() -> None:
     assert load("hmc_hierarchical").main(["--chains", "48", "--draws", "160"]) < 0.12
 
 
+@pytest.mark.slow
+def test_nuts_finds_posteriors_known_by_quadrature() -> None:
+    options = ["--draws", "250", "--warmup", "150", "--chains", "1"]
+    assert load("nuts_posteriors").main(options) < 0.5
+
+
+def test_a_flow_learns_and_its_density_is_exact() -> None:
+    # The entropy of the best normal distribution is 2.6 nats.
+    assert load("normalizing_flow").main(["--steps", "150", "--layers", "4"]) < 2.4
+
+
 def test_variational_inference_finds_the_exact_posterior() -> None:
     assert load("variational_gamma").main([]) < 0.01
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.operators import operator
+from symdnn.graph.origin import make_written
 from symdnn.graph.tracing import Trace, current_trace, tracing
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
@@ -135,6 +136,7 @@ class _Loop:
         for s, where in zip(states, self.where, strict=True):
             s.label = where
         self.steps: Any = None
+        self.begun = make_written()
         self.outputs: list[Variable] = []
         self.step = StepResult([], OrderedUpdates(), None)
         self._built: Any = None
@@ -194,7 +196,7 @@ class _Loop:
 
     def _build(self) -> None:
         arguments = self.tracer.arguments()
-        parts = self.tracer.parts(self.step, arguments, [], strict=False)
+        parts = self.tracer.parts(self.step, arguments, self._from_outside(), strict=False)
         parts.steps = self.tracer.length(self.steps)
         parts.sequences = [(v, x[: parts.steps]) for v, x in parts.sequences]
         parts.name = self.name
@@ -209,6 +211,23 @@ class _Loop:
                     note_order(v)
         self._built = last
         _pass_on(self.name, updates)
+
+    def _from_outside(self) -> list[Variable]:
+        """What the body reads that was written before the loop: a draw among it is one draw."""
+        condition = [] if self.step.condition is None else [self.step.condition]
+        pending = [*self.step.outputs, *self.step.updates.values(), *condition]
+        found: dict[Variable, None] = {}
+        seen: set[Variable] = set()
+        while pending:
+            v = pending.pop()
+            if v in seen or v.owner is None:
+                continue
+            seen.add(v)
+            if v.owner.written < self.begun:
+                found[v] = None
+            else:
+                pending += v.owner.inputs
+        return list(found)
 
     def value(self) -> Any:
         """The value after the loop."""
