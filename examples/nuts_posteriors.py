@@ -92,9 +92,8 @@ def compared(title: str, values: dict[str, np.ndarray], exact: Moments) -> float
     worst = 0.0
     for name, (mean, deviation) in exact.items():
         found, spread = values[name].mean(), values[name].std()
-        print(
-            f"{title} {name:>7}: {found:6.2f} ± {spread:5.2f}  exact {mean:6.2f} ± {deviation:.2f}"
-        )
+        exactly = f"exact {mean:6.2f} ± {deviation:.2f}"
+        print(f"{title} {name:>7}: {found:6.2f} ± {spread:5.2f}  {exactly}")
         worst = max(worst, abs(found - mean) / deviation, abs(spread / deviation - 1) / 2)
     return worst
 

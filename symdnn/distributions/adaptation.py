@@ -13,7 +13,7 @@ __all__ = ["Adaptation", "adapted", "begun", "schedule"]
 
 #: Hoffman and Gelman (2014), section 3.2.1: gamma, t0 and kappa of dual averaging.
 _SHRINKAGE, _DELAY, _DECAY = 0.05, 10.0, 0.75
-#: Stan's reference manual, "HMC algorithm parameters": draws before, in the first and after windows.
+#: Stan's reference manual, "HMC algorithm parameters": draws before, in the first, after windows.
 _BEFORE, _FIRST_WINDOW, _AFTER = 75, 25, 50
 
 
@@ -42,7 +42,7 @@ def begun(step_size: float, size: int) -> Adaptation:
 
 
 def schedule(warmup: int) -> dict[str, np.ndarray[Any, Any]]:
-    """For each draw of the warm-up whether it is ``inside`` of a window, and whether it ``ends`` one.
+    """For each draw of the warm-up whether it is ``inside`` of a window, and ``ends`` one.
 
     Windows double in length; the last one takes what is left before the final draws.
     """
@@ -83,7 +83,7 @@ def _stepped(now: Adaptation, acceptance: Any, target: float) -> Adaptation:
 
 
 def _windowed(now: Adaptation, q: Any, inside: Any, ends: Any) -> Adaptation:
-    """Welford's variances of a window; at its end they are the inverse mass, and all begins anew."""
+    """Welford's variances of a window: at its end the inverse mass, and all begins anew."""
     seen = now.seen + T.cast(inside, "float64")
     apart = q - now.mean
     mean = T.switch(inside, now.mean + apart / T.maximum(seen, 1.0), now.mean)

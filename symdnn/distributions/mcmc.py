@@ -6,8 +6,8 @@ leaves are compared with are kept in a table of one row for each depth (Phan, Pr
 "Composable effects for flexible and accelerated probabilistic programming in NumPyro", 2019; Lao
 and Dillon, "Unrolled implementation of No-U-Turn sampler", 2019). Proposals are drawn from a
 trajectory by their weights (Betancourt, "A conceptual introduction to Hamiltonian Monte Carlo",
-2017). The step size is found by dual averaging (Hoffman and Gelman, 2014), a diagonal mass matrix in
-windows as in Stan.
+2017). The step size is found by dual averaging (Hoffman and Gelman, 2014), a diagonal mass matrix
+in windows as in Stan.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def nuts(
 ) -> Draws:
     """Draws by the No-U-Turn sampler (Hoffman and Gelman, "The No-U-Turn sampler", 2014).
 
-    ``log_density`` is a function, traced as by :func:`symdnn.jit`, of a tree of arrays; it returns a
-    real scalar, the log density up to a constant. All real numbers must be allowed: take the
-    logarithm of what is positive, with its Jacobian. ``start`` is such a tree, from which each chain
-    begins. ``warmup`` draws find the step size and a diagonal mass matrix, and are
-    dropped. A trajectory has at most ``2**max_depth`` steps.
+    ``log_density`` is a function, traced as by :func:`symdnn.jit`, of a tree of arrays; it returns
+    a real scalar, the log density up to a constant. All real numbers must be allowed: take the
+    logarithm of what is positive, with its Jacobian. ``start`` is such a tree, from which each
+    chain begins. ``warmup`` draws find the step size and a diagonal mass matrix, and are dropped. A
+    trajectory has at most ``2**max_depth`` steps. All is computed in float64.
 
     Raises :class:`~symdnn.errors.NonDifferentiable` for a density that is no scalar.
 
@@ -277,9 +277,8 @@ def _nuts_move(
             "facts": leaf["facts"],
             "depth": state["depth"] + T.cast(whole, "int64"),
         }
-        ends = T.and_(
-            whole, _turns(tree["left"]["p"], tree["right"]["p"], tree["sum"], inverse_mass)
-        )
+        first, last = tree["left"]["p"], tree["right"]["p"]
+        ends = T.and_(whole, _turns(first, last, tree["sum"], inverse_mass))
         deep = T.ge(found["depth"], max_depth)
         return {**found, "done": T.or_(T.or_(stops, ends), deep)}
 

@@ -12,9 +12,18 @@ from symdnn.errors import ArgumentError
 from symdnn.graph.type import TensorType, dtype_name
 from symdnn.graph.values import interop
 from symdnn.graph.values.tree import Tree, flatten, paths
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Variable, as_variable
 
-__all__ = ["Kind", "Signature", "changes", "kind_of", "read", "signature_of", "variable_of"]
+__all__ = [
+    "Kind",
+    "Signature",
+    "as_leaf",
+    "changes",
+    "kind_of",
+    "read",
+    "signature_of",
+    "variable_of",
+]
 
 _NUMBERS = {float: "float64", int: "int64", complex: "complex128"}
 _FLAT = frozenset([float, int, complex, bool])
@@ -33,6 +42,14 @@ class Kind:
             return f"a Python {self.number.__name__}"
         dims = ", ".join("1" if one else "?" for one in self.ones)
         return f"{self.dtype}({dims})"
+
+
+def as_leaf(value: Any) -> Any:
+    """A leaf inside of a trace: arrays and numbers as variables; strings, functions as they are."""
+    if isinstance(value, Variable):
+        return value
+    is_array = isinstance(value, int | float | complex | np.generic) or hasattr(value, "__array__")
+    return as_variable(value) if is_array or interop.is_on_device(value) else value
 
 
 def kind_of(value: Any, where: str) -> Kind:

@@ -20,6 +20,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.values.tree import Tree, flatten, register_tree, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.stable.sweeps import forward_sweep
+from symdnn.transforms.arguments import as_leaf
 from symdnn.transforms.jit import Jit
 from symdnn.transforms.traced import Traced, as_numbers, fitting_leaves
 
@@ -131,13 +132,25 @@ def _jvp(f: Function, has_aux: bool) -> Function:
         result, aux = traced.results(has_aux)
         outputs, out_tree = flatten(result)
         values = [as_variable(v) for v in outputs]
-        _, tree = flatten(primals)
+        tree = _of_arrays(primals, traced)
         given = fitting_leaves("jvp", "tangents", tree, traced.outside, tangents)
         known = {v: t for v, t in zip(traced.inside, given, strict=True) if t is not None}
         out = (result, unflatten(out_tree, _tangents(known, values)))
         return traced.moved((*out, aux) if has_aux else out)
 
     return both
+
+
+def _of_arrays(primals: Any, traced: Traced) -> Tree:
+    """The structure of the arguments, which must all be arrays."""
+    leaves, tree = flatten(primals)
+    if len(leaves) != len(traced.outside):
+        strange = [v for v in leaves if not isinstance(as_leaf(v), Variable)]
+        raise ArgumentError(
+            f"{traced.name}: arguments to differentiate must be arrays, got {strange[0]!r}; close "
+            "over it"
+        )
+    return tree
 
 
 def _tangents(known: dict[Variable, Variable], values: Sequence[Variable]) -> list[Variable]:
@@ -197,7 +210,7 @@ def _vjp(f: Function, has_aux: bool) -> Function:
                 known[v] = known[v] + s if v in known else s
         found = grad(None, traced.inside, known_grads=known, disconnected_inputs="ignore")
         found = as_numbers(found, traced.inside)
-        linear = _linear("vjp", values, seeds, out_tree, found, flatten(primals)[1])
+        linear = _linear("vjp", values, seeds, out_tree, found, _of_arrays(primals, traced))
         return traced.moved((result, linear, *((aux,) if has_aux else ())))
 
     return split
@@ -227,7 +240,7 @@ def _linearize(f: Function, _: bool) -> Function:
         seeds: list[Variable] = [v.type() for v in traced.inside]
         known = {v: s for v, s in zip(traced.inside, seeds) if v.type.is_differentiable}
         found = _tangents(known, values)
-        tree = flatten(primals)[1]
+        tree = _of_arrays(primals, traced)
         linear = _linear("linearize", traced.inside, seeds, tree, found, out_tree)
         return traced.moved((traced.result, linear))
 

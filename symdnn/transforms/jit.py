@@ -25,7 +25,7 @@ from symdnn.graph.tracing import Trace, current_trace, tracing
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.control.statistics import statistics_updates
-from symdnn.transforms.arguments import Signature, changes, read, signature_of, variable_of
+from symdnn.transforms.arguments import Signature, as_leaf, changes, read, signature_of, variable_of
 
 __all__ = ["Jit", "jit", "split_updates"]
 
@@ -206,7 +206,7 @@ class Jit:
     ) -> Any:
         """The function's expression of variables; updates go to the function that is traced."""
         leaves, tree = flatten((tuple(args), dict(kwargs)))
-        args, kwargs = unflatten(tree, [as_variable(v) for v in leaves])
+        args, kwargs = unflatten(tree, [as_leaf(v) for v in leaves])
         outer = current_trace()
         with tracing(self.name) as trace:
             result = self._run(args, kwargs, static, trace)

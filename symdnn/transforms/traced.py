@@ -10,6 +10,7 @@ from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.transforms.arguments import as_leaf
 from symdnn.transforms.jit import split_updates
 
 __all__ = ["Traced", "as_numbers", "fitting_leaves"]
@@ -18,7 +19,8 @@ __all__ = ["Traced", "as_numbers", "fitting_leaves"]
 class Traced:
     """``f`` of trees of new variables, one for each leaf of ``args`` and ``kwargs``.
 
-    ``inside`` are those variables, ``outside`` the leaves that they stand for. So an argument that
+    ``inside`` are those variables, ``outside`` the leaves that they stand for; a string or another
+    object that is no array reaches ``f`` as it is. So an argument that
     is given twice, or that the function closes over too, is differentiated only where it is meant.
     """
 
@@ -27,9 +29,12 @@ class Traced:
     ) -> None:
         self.name = getattr(f, "__name__", type(f).__name__)
         leaves, tree = flatten((tuple(args), dict(kwargs or {})))
-        self.outside = [as_variable(v) for v in leaves]
+        given = [as_leaf(v) for v in leaves]
+        self.outside = [v for v in given if isinstance(v, Variable)]
         self.inside = [_like(v) for v in self.outside]
-        self.args, self.kwargs = unflatten(tree, self.inside)
+        own = iter(self.inside)
+        traced = [next(own) if isinstance(v, Variable) else v for v in given]
+        self.args, self.kwargs = unflatten(tree, traced)
         with tracing(self.name) as trace:
             result, updates = split_updates(f(*self.args, **self.kwargs))
             trace.add(updates)

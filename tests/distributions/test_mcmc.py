@@ -10,10 +10,14 @@ from symdnn.distributions.adaptation import schedule
 from symdnn.errors import NonDifferentiable, OptionError
 
 
-def test_nuts_finds_a_conjugate_posterior_of_unlike_scales():
+@pytest.mark.parametrize(
+    ("chains", "draws", "warmup"),
+    [(2, 80, 60), pytest.param(2, 800, 400, marks=pytest.mark.slow)],
+)
+def test_nuts_finds_a_conjugate_posterior_of_unlike_scales(chains, draws, warmup):
     """Normal results with a normal prior: the moments are a solution of linear equations."""
     rng = np.random.default_rng(0)
-    a, y = rng.normal(size=(20, 3)) * [1.0, 0.05, 8.0], rng.normal(size=20)
+    a, y = rng.normal(size=(20, 3)) * [1.0, 0.2, 3.0], rng.normal(size=20)
     precision = a.T @ a + np.eye(3) / 4
     covariance = np.linalg.inv(precision)
     mean, deviation = covariance @ a.T @ y, np.sqrt(np.diag(covariance))
@@ -23,23 +27,24 @@ def test_nuts_finds_a_conjugate_posterior_of_unlike_scales():
         return -((y - T.dot(a, b)) ** 2).sum() / 2 - (b**2).sum() / 8
 
     start = {"first": 0.0, "rest": np.zeros(2)}
-    found = mcmc.nuts(density, start, 250, 175, chains=2, seed=4)
-    assert found.values["first"].shape == (2, 250)
-    assert found.values["rest"].shape == (2, 250, 2)
-    draws = np.concatenate([found.values["first"][..., None], found.values["rest"]], axis=-1)
-    flat = draws.reshape(-1, 3)
-    # 500 draws, of which a quarter count as independent.
-    assert (np.abs(flat.mean(0) - mean) / deviation).max() < 5 / np.sqrt(125)
-    assert np.abs(flat.std(0) / deviation - 1).max() < 0.3
+    found = mcmc.nuts(density, start, draws, warmup, chains=chains, seed=4)
+    assert found.values["first"].shape == (chains, draws)
+    assert found.values["rest"].shape == (chains, draws, 2)
+    all_draws = np.concatenate([found.values["first"][..., None], found.values["rest"]], axis=-1)
+    flat = all_draws.reshape(-1, 3)
+    # A quarter of the draws count as independent.
+    independent = chains * draws / 4
+    assert (np.abs(flat.mean(0) - mean) / deviation).max() < 5 / np.sqrt(independent)
+    assert np.abs(flat.std(0) / deviation - 1).max() < 4 / np.sqrt(independent)
     ratio = found.inverse_mass / deviation**2
-    assert ratio.min() > 0.2
-    assert ratio.max() < 5
-    assert 0.6 < found.acceptance.mean() < 0.98
+    assert ratio.min() > 0.1
+    assert ratio.max() < 10
+    assert 0.5 < found.acceptance.mean() < 0.98
     assert not found.diverging.any()
     again = symdnn.jit(density)
     wanted = [again({"first": v[0], "rest": v[1:]}) for v in flat[:3]]
     np.testing.assert_allclose(found.log_density[0, :3], wanted)
-    assert (draws[0] != draws[1]).any(axis=-1).all(), "chains have draws of their own"
+    assert (all_draws[0] != all_draws[1]).any(axis=-1).all(), "chains have draws of their own"
 
 
 def test_a_trajectory_that_never_turns_has_all_steps():
