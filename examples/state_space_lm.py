@@ -7,10 +7,10 @@ state spaces are as effective as structured state spaces", 2022; Smith, Warringt
     h[t] = A h[t-1] + B u[t],   y[t] = Re(C h[t]) + D u[t],   A = exp(step * (-exp(a) + i b)),
 
 with the input discretised by a zero-order hold. Or, with ``--selective``, steps, B and C depend on
-the input (Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023), with
-a real A. ``symdnn.control.associative_scan`` finds that ``(a, b), (c, d) -> (a c, c b + d)`` is a
-linear recurrence, which is one kernel. The complex one, written in real and imaginary parts, takes
-log2(time) rounds.
+the input (Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023),
+with a real A. ``symdnn.control.associative_scan`` finds that ``(a, b), (c, d) -> (a c, c b + d)``
+is a linear recurrence, which is one kernel. The complex one, written in real and imaginary parts,
+takes log2(time) rounds.
 
 The layer is compared with the published recurrence, step by step in NumPy. Then the model learns
 letters of a text, and the scan's time is compared with that of the bytes that a kernel written by
@@ -244,6 +244,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     parser.add_argument("--states", type=int, default=16)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--speed", type=int, default=1024, help="steps of the scan that is timed")
     options = parser.parse_args(argv)
     for kind in LAYERS:
         error = off_from_formula(kind)
@@ -263,7 +264,7 @@ def main(argv: Sequence[str] | None = None) -> float:
         losses.append(float(value))
         if step % max(1, options.steps // 6) == 0:
             print(f"step {step}: {losses[-1]:.3f} nats a letter")
-    found, copy = speed((8, 1024, 512))
+    found, copy = speed((8, options.speed, 512))
     print(f"scan {found:.1f} GB/s, a product of the same bytes {copy:.1f} GB/s")
     return float(np.mean(losses[-5:]))
 
