@@ -49,7 +49,7 @@ def while_loop(
     111
     """
     loop = _Loop("while_loop", init_val)
-    first = loop.test(cond_fun, init_val)
+    first = loop.test(cond_fun, unflatten(loop.tree, list(map(as_variable, loop.leaves))))
     bound = _NO_BOUND if max_steps is None else as_dim(max_steps)
     loop.steps = operator("switch")(first, bound, 0).astype("int64")
     loop.trace(lambda value: body_fun(value))

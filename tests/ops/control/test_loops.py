@@ -57,6 +57,10 @@ def test_while_loop_has_derivatives_in_both_modes():
 
 
 def test_while_loop_with_a_bound_and_without_steps():
+    count = symdnn.jit(
+        lambda x: control.while_loop(lambda v: v[1] < 7, lambda v: (v[0] + x, v[1] + 1), (0, 0))
+    )
+    assert [int(v) for v in count(3)] == [21, 7]
     f = symdnn.jit(
         lambda x, n: control.while_loop(lambda v: v < 100, lambda v: 2 * v, x, max_steps=n)
     )

@@ -1,0 +1,1 @@
+"""Functions of functions beside those of JAX: dispatch, loops, prefixes."""
