@@ -244,13 +244,26 @@ class Jit:
         """As a method: traced apart for each object, which is no argument."""
         if instance is None:
             return self
-        found = self._bound.get(instance)
+        try:
+            found = self._bound.get(instance)
+        except TypeError as error:
+            raise ArgumentError(
+                f"{self.name}: a method of symdnn.jit needs an object that can be hashed and "
+                f"referred to weakly, got a {type(instance).__name__}; decorate a function of its "
+                "arrays instead"
+            ) from error
         if found is None:
             # The object has the table's entry, so its function must not keep the object alive.
             found = Jit(_Method(self._f, instance), self.static_argnames, self.mode,
                         self.max_traces)  # fmt: skip
             self._bound[instance] = found
         return _Bound(found, instance)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Jit, (self._f, self.static_argnames, self.mode, self.max_traces)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Jit:
+        return self  # as Python copies functions
 
     def __repr__(self) -> str:
         return f"<symdnn.jit of {self.name}, {self.traces} trace(s)>"

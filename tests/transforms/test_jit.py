@@ -1,7 +1,9 @@
 """``symdnn.jit``: traces, keys, trees, updates, and what may not be asked of a traced value."""
 
+import copy
 import dataclasses
 import gc
+import pickle
 import warnings
 import weakref
 from typing import NamedTuple
@@ -13,6 +15,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import ArgumentError, GraphError, RetraceWarning, SymbolicValueError
+from symdnn.transforms.jit import Jit
 
 
 class Pair(NamedTuple):
@@ -180,6 +183,29 @@ def test_methods_and_their_objects():
     del model
     gc.collect()
     assert alive() is None
+
+
+def square(x):
+    """A function that pickle finds by its name."""
+    return x * x
+
+
+def test_copies_and_pickles():
+    f = symdnn.jit(square)
+    assert f(3.0) == 9
+    assert copy.deepcopy({"f": f})["f"] is f
+    again = pickle.loads(pickle.dumps(Jit(square)))
+    assert again(3.0) == 9
+
+    class Slotted:
+        __slots__ = ("k",)
+
+        @symdnn.jit
+        def call(self, x):
+            return x
+
+    with pytest.raises(ArgumentError, match="weakly, got a Slotted"):
+        Slotted().call(1.0)
 
 
 def test_in_expressions_and_in_other_functions():

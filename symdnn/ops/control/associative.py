@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from symdnn.errors import AxisError, ShapeMismatch, TypeMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.tracing import tracing
 from symdnn.graph.values.tree import flatten, unflatten
-from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from symdnn.ops.control.loops import fori_loop
 from symdnn.ops.core.shape import DimShuffle, shape_i
@@ -233,5 +235,5 @@ def _chosen(taken: Variable, new: Any, old: Variable, axis: int) -> Variable:
 
 def _bits(n: Variable) -> Variable:
     """The number of binary digits of a size."""
-    powers = [operator("ge")(n, 2**k).astype("int64") for k in range(48)]
-    return sum(powers[1:], powers[0])
+    powers = constant(2 ** np.arange(62, dtype="int64"))
+    return operator("ge")(n, powers).sum(dtype="int64")

@@ -58,13 +58,18 @@ def while_loop(
 
 
 def fori_loop(
-    lower: TensorLike, upper: TensorLike, body_fun: Callable[[Any, Any], Any], init_val: Any
+    lower: TensorLike,
+    upper: TensorLike,
+    body_fun: Callable[[Any, Any], Any],
+    init_val: Any,
+    *,
+    unroll: Any = None,
 ) -> Any:
     """The value after ``body_fun(i, value)`` for i from ``lower`` to ``upper`` (not included).
 
     The bounds may be expressions; where there are no steps the value is ``init_val``. The value is
     a tree, whose leaves keep their dtype and rank. It has derivatives in both modes.
-    (``jax.lax.fori_loop``.)
+    (``jax.lax.fori_loop``; ``unroll`` is accepted for its sake.)
 
     >>> import symdnn
     >>> from symdnn import control
@@ -85,12 +90,14 @@ def scan(
     xs: Any = None,
     length: TensorLike | None = None,
     reverse: bool = False,
+    unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
     """``f(carry, x) -> (carry, y)`` over the entries of ``xs``: the last carry, and all y.
 
     ``xs`` is a tree of arrays with a first axis of equal length, or None with ``length``; ``y`` is
     a tree, whose leaves are stacked along a new first axis. ``reverse`` begins with the last ones,
-    and leaves each y in the place of its x. (``jax.lax.scan``; :func:`symdnn.scan` is Theano's.)
+    and leaves each y in the place of its x. (``jax.lax.scan``, for whose sake
+    ``unroll`` is accepted; :func:`symdnn.scan` is Theano's.)
 
     >>> import numpy as np
     >>> import symdnn
