@@ -30,7 +30,7 @@ from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import checked_updates, sparse, write_out
 from symdnn.opt.lower import matrix_rules as matrix_lowering
 from symdnn.opt.precision import amp
-from symdnn.opt.scan import scan_push, scan_rules
+from symdnn.opt.scan import scan_contained, scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 from symdnn.stable import rules as stable
 
@@ -66,6 +66,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *alloc_rules.RULES,
     *reduce_rules.RULES,
     *scan_rules.RULES,
+    *scan_contained.RULES,
     *indexing_rules.RULES,
     *scan_push.RULES,
     *concat_rules.RULES,
