@@ -48,7 +48,7 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
-        {"control", "fourier", "matrix", "nn", "sparse"}, {"attention"}, {"lowered"}, {"nest"},
+        {"control", "fourier", "matrix", "sparse"}, {"nn"}, {"attention"}, {"lowered"}, {"nest"},
         {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],

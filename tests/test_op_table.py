@@ -163,7 +163,7 @@ def check_slopes(
         parts = [s * t for s, t in zip(slopes, turns)]
         largest = max(float(np.max(np.abs(p), initial=0)) for p in parts)
         np.testing.assert_allclose(
-            (sides[0] - sides[1]) / (2 * step), sum(p.sum() for p in parts),
+            (sides[0] - sides[1]) / (2 * step), sum(p.sum().real for p in parts),
             rtol=tolerance, atol=tolerance * max(largest, 1),
         )  # fmt: skip
 

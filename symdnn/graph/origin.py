@@ -19,7 +19,8 @@ from symdnn.flags import FLAGS
 
 __all__ = [
     "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "current_module", "here",
-    "hinted", "inherit", "inheriting", "is_inherited", "make_origin", "make_written", "within",
+    "hinted", "inherit", "inheriting", "is_inherited", "make_origin", "make_written", "noting",
+    "within",
 ]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -81,34 +82,43 @@ class Origin:
 
     ``parts`` are the names and origins of the nodes that a rewrite joined in this one. ``module``
     is the path of the module whose call made the node, such as ``ResNet.layer1.0``, or empty.
+    ``note`` says what else a report should: that an op was written out, say.
     """
 
-    __slots__ = ("_frames", "module", "parts")
+    __slots__ = ("_frames", "module", "note", "parts")
 
     def __init__(
         self,
         frames: tuple[Any, ...],
         parts: Sequence[tuple[str, Origin]] = (),
         module: str = "",
+        note: str = "",
     ) -> None:
         self._frames = frames
         self.parts = tuple(parts)
         self.module = module
+        self.note = note
 
     @classmethod
     def of_several(cls, parts: Sequence[tuple[str, Origin]]) -> Origin:
         """The origin of a node made of several: its lines are those of the last one."""
         flat: list[tuple[str, Origin]] = []
         for name, origin in parts:
-            flat += origin.parts or [(name, Origin(origin._frames, (), origin.module))]
+            flat += origin.parts or [(name, Origin(origin._frames, (), origin.module, origin.note))]
         last = parts[-1][1]
         several = len({str(o) for _, o in flat}) > 1
-        return cls(last._frames, flat if several else (), last.module)
+        note = next((o.note for _, o in flat if o.note), "")
+        return cls(last._frames, flat if several else (), last.module, note)
+
+    def noted(self, note: str) -> Origin:
+        """The same origin with another note."""
+        return Origin(self._frames, self.parts, self.module, note)
 
     def called_in(self, module: str, name: str) -> Origin:
         """The origin of a node that was inside of one of ``module``: in its part ``name``."""
         inner = self.module.removeprefix(module).removeprefix(".")
-        return Origin(self._frames, self.parts, ".".join(filter(None, (module, name, inner))))
+        path = ".".join(filter(None, (module, name, inner)))
+        return Origin(self._frames, self.parts, path, self.note)
 
     @property
     def lines(self) -> list[tuple[str, int, str]]:
@@ -142,7 +152,7 @@ class Origin:
         return "\n".join(out)
 
     def __reduce__(self) -> tuple[type[Origin], tuple[object, ...]]:
-        return Origin, (tuple(self.lines), self.parts, self.module)  # code objects do not pickle
+        return Origin, (tuple(self.lines), self.parts, self.module, self.note)  # code objects do not pickle
 
 
 NOWHERE = Origin(())
@@ -208,6 +218,18 @@ def inheriting() -> Iterator[Callable[[Origin, Hints, Written], None]]:
 
     try:
         yield take_after
+    finally:
+        _inherited.reset(token)
+
+
+@contextlib.contextmanager
+def noting(note: str) -> Iterator[None]:
+    """Nodes made inside have this note; the rest of their origin and their hints is inherited."""
+    inherited = _inherited.get()
+    hints, written = inherited[1:] if inherited else (NO_HINTS, None)
+    token = _inherited.set((make_origin().noted(note), hints, written))
+    try:
+        yield
     finally:
         _inherited.reset(token)
 

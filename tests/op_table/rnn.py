@@ -117,14 +117,12 @@ def case(mode, layers=1, bi=False, skip=False, lengths=False, dtype="float64"):
         return slow_rnn(s, w, x, hx, cx, n)
 
     name = f"rnn_{mode}_{layers}" + "_bi" * bi + "_skip" * skip + "_lengths" * lengths
-    # No Rop and no second order: gradients are checked in tests/ops/nn/test_rnn.py.
     return OpCase(
         f"{name}_{dtype}",
         (N.RNNForward, N.RNNGrad),
         build,
         tuple(draws),
         expected,
-        grad=False,
         rtol={"float64": 1e-6, "float32": 1e-5, "float16": 1e-2}[dtype],
     )
 

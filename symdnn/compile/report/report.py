@@ -59,13 +59,15 @@ class LoweringReport:
 
     ``captures`` says for each plan on a GPU whether it is a CUDA graph, or why not. ``notes`` has
     the precision of GEMMs and convolutions, and the layouts. ``loops`` are those of the rewritten
-    graph, also loops in loops, each with the user's line.
+    graph, also loops in loops, each with the user's line. ``written_out`` are the fused ops that
+    stand in the graph as loops or simpler ops, because a derivative of theirs was taken.
     """
 
     rows: tuple[LoweringRow, ...]
     captures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     loops: tuple[str, ...] = ()
+    written_out: tuple[str, ...] = ()
 
     def kernels(self) -> dict[str, int]:
         """The number of nodes that each kernel runs."""
@@ -82,6 +84,7 @@ class LoweringReport:
                 *self.captures,
                 *self.notes,
                 *([f"loops left: {len(self.loops)}", *self.loops] if self.loops else []),
+                *self.written_out,
             ]
         )
 
@@ -109,8 +112,20 @@ def lowering_report(stages: Stages, plans: Sequence[Plan]) -> LoweringReport:
     captures = tuple(
         f"plan {i}: {state}" for i, p in enumerate(plans) if (state := _capture_state(p))
     )
-    loops = tuple(_loops(stages.fgraph.toposort()))
-    return LoweringReport(tuple(rows), captures, _notes(stages), loops)
+    order = stages.fgraph.toposort()
+    loops = tuple(_loops(order))
+    notes = dict.fromkeys(_written_out(order))
+    return LoweringReport(tuple(rows), captures, _notes(stages), loops, tuple(notes))
+
+
+def _written_out(nodes: Iterable[Apply]) -> Iterator[str]:
+    """The notes on origins of nodes, with the user's lines."""
+    for node in nodes:
+        parts = [origin for _, origin in node.origin.parts] or [node.origin]
+        yield from (f"{o.note}  {o}" for o in parts if o.note)
+        inner = getattr(node.op, "inner", None)
+        if isinstance(inner, InnerGraph):
+            yield from _written_out(inner.nodes)
 
 
 def _loops(nodes: Iterable[Apply], depth: int = 0) -> Iterator[str]:

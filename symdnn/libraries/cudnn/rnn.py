@@ -13,6 +13,7 @@ from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
 from symdnn.ops.nn.ctc import CTCLoss
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
+from symdnn.ops.random.random import RandomBernoulli
 from symdnn.ops.vendor.gpudnn_rnn import (
     GpuDnnCTCLoss,
     GpuDnnDropoutGrad,
@@ -35,7 +36,21 @@ def rnn_refuses(node: Apply, context: Context) -> str | None:
 
     They share a reserve, whose bytes only cuDNN can read.
     """
-    return dtype_reason(context.target, node.inputs[0].type.dtype)
+    return dtype_reason(context.target, node.inputs[0].type.dtype) or _refuses_draws(node, context)
+
+
+def _refuses_draws(node: Apply, context: Context) -> str | None:
+    """A loop that draws the masks of dropout itself (a derivative of the gradient): cuDNN's differ.
+
+    A gradient is taken if the forward op was, which made its reserve.
+    """
+    forward = node if isinstance(node.op, RNNForward) else node.inputs[-1].owner
+    if forward is None or not isinstance(forward.op, RNNForward) or not forward.op.random:
+        return None
+    for reader, _ in context.fgraph.users(forward.inputs[-1]):
+        if reader is not None and isinstance(reader.op, RandomBernoulli):
+            return "a derivative of its gradient draws the masks of dropout by itself"
+    return None
 
 
 def _hints(node: Apply) -> Hints:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from symdnn.config import config
-from symdnn.graph.backprop import backprop
+from symdnn.graph.backprop import backprop, forward_sweep
 from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.origin import noting
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.inner_shapes import inner_shapes
 
-__all__ = ["Composed", "vjp_of_expression", "vjp_of_expressions"]
+__all__ = [
+    "Composed", "jvp_of_expressions", "vjp_of_expression", "vjp_of_expressions", "written_out",
+]  # fmt: skip
 
 
 class Composed(Op):
@@ -90,3 +94,22 @@ def vjp_of_expressions(
     stands_for = {**dict(zip(fresh, inputs, strict=True)), **{c: c for c in used.values()}}
     memo = clone_graph([g for g in grads if g is not None], stands_for)
     return [None if g is None else memo[g] for g in grads]
+
+
+def jvp_of_expressions(
+    build: Callable[..., Sequence[Variable]],
+    inputs: Sequence[Variable],
+    tangents: Sequence[Variable | None],
+) -> list[Variable | None]:
+    """Tangents of ``build(*inputs)``, given those of its inputs, taken as independent."""
+    fresh = [Variable(v.type) for v in inputs]
+    known = {v: t for v, t in zip(fresh, tangents, strict=True) if t is not None}
+    found = forward_sweep(known, build(*fresh))
+    stands_for = {**dict(zip(fresh, inputs, strict=True)), **{t: t for t in known.values()}}
+    memo = clone_graph([t for t in found if t is not None], stands_for)
+    return [None if t is None else memo[t] for t in found]
+
+
+def written_out(op: Op, what: str) -> AbstractContextManager[None]:
+    """Nodes made inside stand for ``op``, whose derivative no op has; the report says so."""
+    return noting(f"{type(op).__name__} written out as {what}, for a derivative that no op has")

@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import IndexOutOfRange, NonDifferentiable, TypeMismatch
+from symdnn.errors import IndexOutOfRange, TypeMismatch
+from symdnn.graph.backprop import backprop
 from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
+from symdnn.ops.core.composed import vjp_of_expressions, written_out
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
+from symdnn.ops.nn.ctc_loop import ctc_costs
 
 __all__ = ["CTCLoss", "ctc"]
 
@@ -86,17 +89,31 @@ class CTCLoss(MultiOp):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         dcosts, dgradients = cotangents
-        if dgradients is not None or dcosts is None:
-            raise NonDifferentiable(f"{self}: second derivatives of the CTC loss do not exist here")
-        return [outputs[1] * dcosts.dimshuffle("x", 0, "x"), None, None]
+        found = None if dcosts is None else outputs[1] * dcosts.dimshuffle("x", 0, "x")
+        if dgradients is not None:
+            with written_out(self, "the gradient of a loop"):
+                (more, *_) = vjp_of_expressions(_gradients, inputs, [dgradients])
+            if more is not None:
+                found = more if found is None else found + more
+        return [found, None, None]
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        if tangents[0] is None:
+        moved = tangents[0]
+        if moved is None:
             return [None, None]
-        return [(outputs[1] * tangents[0]).sum(axis=(0, 2)), None]
+        # Matrices of second derivatives are symmetric.
+        (turned, *_) = self.vjp(inputs, outputs, [None, moved])
+        return [(outputs[1] * moved).sum(axis=(0, 2)), turned]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [1, 0, 0], [0, 1])
+
+
+def _gradients(activations: Variable, labels: Variable, lengths: Variable) -> list[Variable]:
+    """The second output of :class:`CTCLoss` by the derivative of a loop."""
+    costs = ctc_costs(activations, labels, lengths)
+    (found,) = backprop({costs: costs.ones_like()}, [activations])
+    return [activations.zeros_like() if found is None else found]
 
 
 def ctc_loss(activations: Array, labels: Array, lengths: Array) -> tuple[Any, Any]:

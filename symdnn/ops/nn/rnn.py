@@ -25,7 +25,7 @@ from symdnn.errors import (
     OptionError,
     TypeMismatch,
 )
-from symdnn.graph.backprop import zeros_for
+from symdnn.graph.backprop import backprop, zeros_for
 from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.origin import Hints
@@ -33,13 +33,17 @@ from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.ops.core.composed import jvp_of_expressions, vjp_of_expressions, written_out
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn import rnn_params
+from symdnn.ops.nn.rnn_loop import rnn_loop
 from symdnn.ops.nn.rnn_params import RNNPart, RNNShape
 from symdnn.ops.nn.rnn_reference import rnn_backward, rnn_forward
 from symdnn.ops.random import rng_philox as philox
-from symdnn.ops.random.random import STATE_TYPE, check_state, next_state
+from symdnn.ops.random.random import STATE_TYPE, check_state, next_state, random_bernoulli
 from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn_with_reserve"]
@@ -210,6 +214,17 @@ class RNNForward(RNNOp):
         dw, dx, *dstates = op(*first, outputs[0], dy, *rest, outputs[-1])
         return [dw, dx, *dstates, *[None] * (self.lengths + self.random)]
 
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        count = len(inputs) - self.random
+        masks = [_masks_of(self, inputs[1], inputs[-1])] if self.random else []
+        with written_out(self, "a loop"):
+            found = jvp_of_expressions(
+                lambda *v: _loop(self, v[:count], v[count:]),
+                [*inputs[:count], *masks],
+                [*tangents[:count], *[None] * len(masks)],
+            )
+        return [*found, *[None] * (len(outputs) - len(found))]
+
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         if self.random:
             return None  # the numbers that a lane draws depend on its state and on all of x
@@ -251,11 +266,53 @@ class RNNGrad(RNNOp):
         found = rnn_backward(self.layout, w, x, lengths, dy, dhy, dcy, given["reserve"])
         return tuple(a.astype(given["x"].dtype, copy=False) for a in found if a is not None)
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        """By the loop that the network stands for; y and the reserve follow from the others."""
+        masks = _masks_behind(self, inputs)
+        count = len(inputs)
+
+        def expressions(*given: Variable) -> list[Variable]:
+            return self._by_loop(given[:count], given[count:])
+
+        with written_out(self, "the gradient of a loop"):
+            found = vjp_of_expressions(expressions, [*inputs, *masks], cotangents)
+        return found[:count]
+
+    def _by_loop(self, inputs: Vars, masks: Vars) -> list[Variable]:
+        given = self.take(inputs, *self._more())
+        first = [given[n] for n in ("w", "x", "hx", *self.optional())]
+        outs = _loop(self, first, masks)
+        cotangents = [given[n] for n in ("dy", "dhy", *["dcy"] * self.has_cell)]
+        wrt = [given[n] for n in ("w", "x", "hx", *["cx"] * self.has_cell)]
+        found = backprop(dict(zip(outs, cotangents, strict=True)), wrt)
+        return [v.zeros_like() if g is None else g for v, g in zip(wrt, found)]
+
+
+def _loop(op: RNNOp, inputs: Vars, masks: Vars) -> list[Variable]:
+    return rnn_loop(op.layout, op.take(inputs), masks[0] if masks else None)
+
+
+def _masks_behind(op: RNNGrad, inputs: Vars) -> list[Variable]:
+    """The dropout masks of the forward op that made the reserve; none without dropout."""
+    if not (op.dropout > 0 and op.num_layers > 1):
+        return []
+    made = inputs[-1].owner
+    if made is None or not isinstance(made.op, RNNForward):
         raise NonDifferentiable(
-            f"{self}: second derivatives of an RNN block do not exist (nor does its Rop). "
-            "If you need them, write the network with scan"
+            f"{op}: its dropout's random state is needed, but the reserve comes from {made}. Take "
+            "the second derivative where the network is applied, not inside of a loop over it"
         )
+    return [_masks_of(made.op, made.inputs[1], made.inputs[-1])]
+
+
+def _masks_of(op: RNNOp, x: Variable, state: Variable) -> Variable:
+    """(layers - 1, time, batch, features): what the layers' inputs are multiplied with."""
+    dtype = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
+    keep = 1.0 - op.dropout
+    steps, batch, _ = dims_of(x)
+    shape = (op.num_layers - 1, steps, batch, op.layout.output_size)
+    drawn, _ = random_bernoulli(state, keep, shape, "bool")
+    return cast(drawn, dtype) * np.asarray(1 / keep if keep else 0, dtype)
 
 
 def rnn_with_reserve(

@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import NonDifferentiable, OptionError, TypeMismatch
-from symdnn.graph.backprop import zeros_for
+from symdnn.errors import OptionError, TypeMismatch
+from symdnn.graph.backprop import backprop, forward_sweep, zeros_for
 from symdnn.graph.dims import Dim, Shape, ceil_div, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.composed import vjp_of_expressions, written_out
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
+from symdnn.ops.nn.sampler_parts import sampled
 
 __all__ = [
     "TransformerGrid",
@@ -248,10 +250,9 @@ class TransformerSamplerGrad(MultiOp):
             same_dim(self, (d, n), "a cotangent of the sampled image", [tuple(s) for s in shapes])
         return [tuple(image), tuple(grid)]
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        raise NonDifferentiable(
-            f"{self}: second derivatives of the spatial transformer's sampler are not available"
-        )
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        with written_out(self, "gathers"):
+            return vjp_of_expressions(_gradients, inputs, cotangents)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0, 0, 0], [0, 0])
@@ -283,8 +284,25 @@ class TransformerSamplerTangent(Op):
     ) -> Sequence[Shape] | None:
         return [sampled_shape(self, shapes[0], shapes[1])]
 
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        with written_out(self, "gathers"):
+            return vjp_of_expressions(_tangents, inputs, cotangents)
+
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0, 0, 0], [0])
+
+
+def _gradients(image: Variable, grid: Variable, dy: Variable) -> list[Variable]:
+    """Both outputs of :class:`TransformerSamplerGrad`."""
+    found = backprop({sampled(image, grid): dy}, [image, grid])
+    return [v.zeros_like() if g is None else g for v, g in zip((image, grid), found)]
+
+
+def _tangents(image: Variable, grid: Variable, dgrid: Variable) -> list[Variable]:
+    """The output of :class:`TransformerSamplerTangent`."""
+    y = sampled(image, grid)
+    (found,) = forward_sweep({grid: dgrid}, [y])
+    return [y.zeros_like() if found is None else found]
 
 
 def transformer_grid(theta: TensorLike, size: Sequence[Dim]) -> Variable:

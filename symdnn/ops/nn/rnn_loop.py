@@ -1,0 +1,145 @@
+"""Recurrent networks as loops over time, for the derivatives that no op has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from symdnn.graph.variable import Variable
+from symdnn.ops.array.create import arange
+from symdnn.ops.array.join import join, stack
+from symdnn.ops.control.scan_builder import scan
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.activations import relu, sigmoid
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.elementwise.math import tanh
+from symdnn.ops.linalg.dot import dot
+from symdnn.ops.nn.rnn_params import RNNShape
+
+__all__ = ["rnn_loop"]
+
+
+def rnn_loop(
+    shape: RNNShape, given: Mapping[str, Variable], masks: Variable | None
+) -> list[Variable]:
+    """[y, hy, (cy)] of :class:`~symdnn.ops.nn.rnn.RNNForward` by a scan for each layer and direction.
+
+    ``given`` has its inputs by name; ``masks`` (layers - 1, time, batch, features) multiply the
+    inputs of the layers after the first. 16-bit floats are computed in float32.
+    """
+    dtype = given["x"].type.dtype
+    wide = "float32" if is_narrow_float(dtype) else dtype
+    w, out, hx, cx = (cast(given[n], wide) if n in given else None for n in ("w", "x", "hx", "cx"))
+    assert w is not None and out is not None and hx is not None
+    alive = _alive(out, given.get("lengths"))
+    offsets = shape.block_offsets(dims_of(out)[2])
+    states: list[list[Variable]] = []
+    for layer in range(shape.num_layers):
+        if layer and masks is not None:
+            out = out * masks[layer - 1]
+        found = []
+        for direction in range(shape.directions):
+            i = layer * shape.directions + direction
+            columns = shape.inputs_of(layer, dims_of(given["x"])[2])
+            params = _parameters(w, shape, offsets[i], columns)
+            first = [hx[i], *([] if cx is None else [cx[i]])]
+            y, *last = _one_way(shape, params, out, first, alive, bool(direction))
+            found.append(y)
+            states.append(last)
+        out = join(2, *found) if len(found) > 1 else found[0]
+    return [cast(v, dtype) for v in (out, *(stack(list(s)) for s in zip(*states)))]
+
+
+def _alive(x: Variable, lengths: Variable | None) -> Variable | None:
+    """(T, B, 1): whether a step is within its sequence; None without lengths."""
+    if lengths is None:
+        return None
+    return (arange(dims_of(x)[0]).dimshuffle(0, "x") < lengths).dimshuffle(0, 1, "x")
+
+
+def _parameters(
+    w: Variable, shape: RNNShape, offsets: tuple[Any, Any], columns: Any
+) -> list[Variable | None]:
+    """W (gates * hidden, columns) or None, R (gates * hidden, hidden) and their biases."""
+    (at, bias_at), h, rows = offsets, shape.hidden_size, shape.hidden_size * len(shape.gates)
+    no_matrix = isinstance(columns, int) and columns == 0
+    middle = at + rows * columns
+    return [
+        None if no_matrix else w[at:middle].reshape((rows, columns)),
+        w[middle : middle + rows * h].reshape((rows, h)),
+        w[bias_at : bias_at + rows],
+        w[bias_at + rows : bias_at + 2 * rows],
+    ]
+
+
+def _one_way(
+    shape: RNNShape, params: Sequence[Any], x: Variable, first: Sequence[Variable],
+    alive: Variable | None, backward: bool,
+) -> list[Variable]:  # fmt: skip
+    """[y, the last state, (the last cell)] of one layer in one direction."""
+    w, r, bw, br = params
+    projected = join(2, *[x] * len(shape.gates)) if w is None else _product(x, w)
+    step = _STEPS[shape.rnn_mode]
+
+    def one(*args: Any) -> list[Variable]:
+        gates, rest = args[0], args[1:]
+        held = None
+        if alive is not None:
+            held, rest = rest[0], rest[1:]
+        old, (rt, b) = rest[:-2], rest[-2:]
+        new = step(shape.hidden_size, gates, dot(old[0], rt) + b, *old)
+        if held is None:
+            return [*new, new[0]]
+        kept = [switch(held, n, o) for n, o in zip(new, old, strict=True)]
+        return [*kept, switch(held, new[0], new[0].zeros_like())]
+
+    found, _ = scan(
+        one,
+        sequences=[projected + bw, *([] if alive is None else [alive])],
+        outputs_info=[*first, None],
+        non_sequences=[r.T, br],
+        go_backwards=backward,
+        name=f"{shape.rnn_mode} written out",
+        return_list=True,
+    )
+    y = found[-1][::-1] if backward else found[-1]
+    # Without steps the last state is the first one.
+    last = [join(0, s.dimshuffle("x", 0, 1), f[-1:])[-1] for s, f in zip(first, found)]
+    return [y, *last]
+
+
+def _product(x: Variable, w: Variable) -> Variable:
+    steps, batch, features = dims_of(x)
+    return dot(x.reshape((steps * batch, features)), w.T).reshape((steps, batch, dims_of(w)[0]))
+
+
+def _part(v: Variable, size: int, i: int) -> Variable:
+    return v[:, i * size : (i + 1) * size]
+
+
+def _relu_step(size: int, a: Variable, b: Variable, h: Variable) -> list[Variable]:
+    return [relu(a + b)]
+
+
+def _tanh_step(size: int, a: Variable, b: Variable, h: Variable) -> list[Variable]:
+    return [tanh(a + b)]
+
+
+def _lstm_step(size: int, a: Variable, b: Variable, h: Variable, c: Variable) -> list[Variable]:
+    i, f, g, o = (_part(a + b, size, k) for k in range(4))
+    cell = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    return [sigmoid(o) * tanh(cell), cell]
+
+
+def _gru_step(size: int, a: Variable, b: Variable, h: Variable) -> list[Variable]:
+    r, z = (sigmoid(_part(a, size, k) + _part(b, size, k)) for k in range(2))
+    n = tanh(_part(a, size, 2) + r * _part(b, size, 2))
+    return [(1 - z) * n + z * h]
+
+
+#: Of hidden size, input part and recurrent part of all gates, states: the new states.
+_STEPS: dict[str, Any] = {
+    "rnn_relu": _relu_step, "rnn_tanh": _tanh_step, "lstm": _lstm_step, "gru": _gru_step,
+}  # fmt: skip
