@@ -205,7 +205,7 @@ def Rop(f: Any, wrt: Any, eval_points: Any, disconnected_outputs: str = "raise")
     for v, t in zip(targets, _points("Rop", eval_points, targets)):
         if t.type.ndim != v.type.ndim:
             raise TypeMismatch("Rop", f"an eval point of type {v.type} for {v}", t.type)
-        tangents[v] = t
+        tangents[v] = t if t.type.dtype == v.type.dtype else operator("cast")(t, v.type.dtype)
     found = forward_sweep(tangents, outputs)
     result = [_tangent(o, t, disconnected_outputs) for o, t in zip(outputs, found)]
     return type(f)(result) if isinstance(f, list | tuple) else result[0]

@@ -48,8 +48,8 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
-        {"control", "fourier", "matrix", "sparse"}, {"nn"}, {"attention"}, {"lowered"}, {"nest"},
-        {"numpy_names", "vendor"},
+        {"control", "fourier", "matrix", "sparse"}, {"written_out"}, {"nn"}, {"attention"},
+        {"lowered"}, {"nest"}, {"numpy_names", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
     "opt": [

@@ -152,7 +152,8 @@ class Origin:
         return "\n".join(out)
 
     def __reduce__(self) -> tuple[type[Origin], tuple[object, ...]]:
-        return Origin, (tuple(self.lines), self.parts, self.module, self.note)  # code objects do not pickle
+        # Code objects do not pickle.
+        return Origin, (tuple(self.lines), self.parts, self.module, self.note)
 
 
 NOWHERE = Origin(())

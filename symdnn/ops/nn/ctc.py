@@ -21,7 +21,7 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.core.composed import vjp_of_expressions, written_out
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
-from symdnn.ops.nn.ctc_loop import ctc_costs
+from symdnn.ops.written_out.ctc import ctc_costs
 
 __all__ = ["CTCLoss", "ctc"]
 

@@ -39,12 +39,12 @@ from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn import rnn_params
-from symdnn.ops.nn.rnn_loop import rnn_loop
 from symdnn.ops.nn.rnn_params import RNNPart, RNNShape
 from symdnn.ops.nn.rnn_reference import rnn_backward, rnn_forward
 from symdnn.ops.random import rng_philox as philox
 from symdnn.ops.random.random import STATE_TYPE, check_state, next_state, random_bernoulli
 from symdnn.ops.random.random_stream import RandomStream
+from symdnn.ops.written_out.rnn import rnn_loop
 
 __all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn_with_reserve"]
 

@@ -25,7 +25,7 @@ from symdnn.ops.core.composed import vjp_of_expressions, written_out
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
-from symdnn.ops.nn.sampler_parts import sampled
+from symdnn.ops.written_out.sampler import sampled
 
 __all__ = [
     "TransformerGrid",

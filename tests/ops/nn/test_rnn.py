@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import symdnn
-from symdnn.autodiff import grad, verify_grad
+from symdnn.autodiff import Rop, grad, verify_grad
 from symdnn.autodiff_scan import jacobian
-from symdnn.errors import IndexOutOfRange, NonDifferentiable, ShapeMismatch, TypeMismatch
+from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.storage import Storage
@@ -184,13 +184,73 @@ def test_symbolic_shapes():
     assert hy.type.shape == cy.type.shape == (4, None, 5)
 
 
-def test_second_derivatives_are_refused_in_words():
+@pytest.mark.parametrize("mode", list(GATES))
+def test_a_gradient_penalty_compiled_is_that_of_the_references(mode):
+    block = RNNBlock("float64", H, 2, mode, direction_mode=BOTH[1])
+    points = arrays(block, seed=2)
+    vs = [TensorType("float64", (None,) * a.ndim)() for a in points]
+    y = block.apply(*vs)[0]
+    first = grad((y * y).sum(), vs[1])
+    penalty = grad(y.sum() + (first * first).sum(), vs)
+    f = symdnn.function(vs, penalty)
+    for got, want in zip(f(*points), evaluate(penalty, dict(zip(vs, points))), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+    (note,) = f.lowering_report().written_out
+    assert "RNNGrad written out as the gradient of a loop" in note
+    assert "test_rnn.py" in note
+    assert note in str(f.lowering_report())
+
+
+def test_the_report_of_a_first_gradient_has_nothing_written_out():
     block = RNNBlock("float64", H, 1, "gru")
     x = TensorType("float64", (None,) * 3)("x")
     w, _, hx = arrays(block)
-    first = grad(block.apply(w, x, hx)[0].sum(), x)
-    with pytest.raises(NonDifferentiable, match="scan"):
-        grad((first * first).sum(), x)
+    f = symdnn.function([x], grad(block.apply(w, x, hx)[0].sum(), x))
+    assert f.lowering_report().written_out == ()
+
+
+def test_second_derivatives_with_dropout_use_the_masks_of_the_value():
+    block = RNNBlock("float64", H, 3, "lstm", dropout=0.5, stream=4)
+    w, x, hx, cx = arrays(block, seed=1)
+    v, t = (
+        TensorType("float64", (None,) * 3)("v"),
+        np.random.default_rng(2).standard_normal(x.shape),
+    )
+    y = block.apply(w, v, hx, cx)[0]
+    first = grad((y * y).sum(), v)
+    outs = [y, first, Rop(y, v, t), Rop(first, v, t), grad((first * t).sum(), v)]
+    step = 1e-6
+    up, down = (evaluate(outs[:2], {v: x + s * t}) for s in (step, -step))
+    _, _, slope, forward, reverse = evaluate(outs, {v: x})
+    assert np.abs(slope).max() > 0
+    np.testing.assert_allclose(slope, (up[0] - down[0]) / (2 * step), rtol=1e-5, atol=1e-8)
+    for found in (forward, reverse):
+        np.testing.assert_allclose(found, (up[1] - down[1]) / (2 * step), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_loop_and_the_network_draw_the_same_masks_on_a_gpu(second):
+    """cuDNN's masks of dropout are its own: all that reads the state is cuDNN's, or none."""
+    block = RNNBlock("float32", H, 2, "gru", dropout=0.5, stream=4)
+    x = TensorType("float32", (None,) * 3)("x")
+    w, _, hx = (a.astype("float32") for a in arrays(block))
+    found = grad((block.apply(w, x, hx)[0] ** 2).sum(), x)
+    found = grad((found**2).sum(), x) if second else found
+    f = symdnn.function([x], found, mode=symdnn.Mode(target="cuda:sm_90"))
+    names = {type(n.op).__name__ for n in f.fgraph.toposort()}
+    assert ("GpuDnnRNNOp" in names) is not second
+    assert ("RNNForward" in names) is second
+
+
+def test_a_model_agnostic_step_through_a_network_trains():
+    """MAML: the gradient of the loss after one step of descent inside."""
+    block = RNNBlock("float64", H, 1, "lstm")
+    w0, x, hx, cx = arrays(block, seed=5)
+
+    def loss(params):
+        return (block.apply(params, x, hx, cx)[0] ** 2).sum()
+
+    verify_grad(lambda v: loss(v - 0.1 * grad(loss(v), v)), [w0], n_tests=1, rel_tol=1e-4)
 
 
 def test_dropout_between_layers_repeats_with_the_seed():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import arange
@@ -16,7 +16,9 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elementwise.math import tanh
 from symdnn.ops.linalg.dot import dot
-from symdnn.ops.nn.rnn_params import RNNShape
+
+if TYPE_CHECKING:
+    from symdnn.ops.nn.rnn_params import RNNShape
 
 __all__ = ["rnn_loop"]
 
@@ -24,7 +26,8 @@ __all__ = ["rnn_loop"]
 def rnn_loop(
     shape: RNNShape, given: Mapping[str, Variable], masks: Variable | None
 ) -> list[Variable]:
-    """[y, hy, (cy)] of :class:`~symdnn.ops.nn.rnn.RNNForward` by a scan for each layer and direction.
+    """[y, hy, (cy)] of :class:`~symdnn.ops.nn.rnn.RNNForward` by a scan for each layer and
+    direction.
 
     ``given`` has its inputs by name; ``masks`` (layers - 1, time, batch, features) multiply the
     inputs of the layers after the first. 16-bit floats are computed in float32.
@@ -32,7 +35,9 @@ def rnn_loop(
     dtype = given["x"].type.dtype
     wide = "float32" if is_narrow_float(dtype) else dtype
     w, out, hx, cx = (cast(given[n], wide) if n in given else None for n in ("w", "x", "hx", "cx"))
-    assert w is not None and out is not None and hx is not None
+    assert w is not None
+    assert out is not None
+    assert hx is not None
     alive = _alive(out, given.get("lengths"))
     offsets = shape.block_offsets(dims_of(out)[2])
     states: list[list[Variable]] = []

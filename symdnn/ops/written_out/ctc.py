@@ -18,7 +18,6 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.comparison import and_, neq, switch
 from symdnn.ops.elementwise.math import logaddexp
-from symdnn.ops.nn.softmax import logsoftmax
 
 __all__ = ["ctc_costs"]
 
@@ -36,8 +35,12 @@ def ctc_costs(activations: Variable, labels: Variable, lengths: Variable) -> Var
     steps, batch, _ = dims_of(wide)
     states, skip, last = _states(labels)
     frames, rows = arange(steps), arange(batch)
-    at = (frames.dimshuffle(0, "x", "x"), rows.dimshuffle("x", 0, "x"), states.dimshuffle("x", 0, 1))
-    emit = maximum(logsoftmax(wide, 2)[at], _NEVER)
+    at = (
+        frames.dimshuffle(0, "x", "x"),
+        rows.dimshuffle("x", 0, "x"),
+        states.dimshuffle("x", 0, 1),
+    )
+    emit = maximum((wide - logsumexp(wide, axis=2, keepdims=True))[at], _NEVER)
     zero = np.asarray(0, emit.type.dtype)
     never = np.asarray(_NEVER, emit.type.dtype)
     # Before the first frame only a state before all others is reached: it leads to the first two.
