@@ -28,6 +28,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.traverse import clone
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.loss_scale import LossScale
+from symdnn.ops.control.checkpoint import checkpoint
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.ops.control.scan_builder import foldl, foldr, map, reduce, scan, until
@@ -39,7 +40,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
     "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
-    "as_dlpack", "clone", "config", "dprint", "evaluate", "foldl", "foldr", "from_dlpack",
+    "as_dlpack", "checkpoint", "clone", "config", "dprint", "evaluate", "foldl", "foldr",
+    "from_dlpack",
     "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "load", "map", "pp",
     "printing", "reduce", "rewrites", "save", "saved_op", "scan", "shared", "subgraph_grad",
     "tensor", "tuning", "until", "verify_grad",

@@ -35,15 +35,16 @@ EXEMPT: dict[str, str] = {
     "svd_full": "the other vectors are no function of a matrix that is not square",
     **dict.fromkeys(
         (
-            "cast_bfloat16", "conv_bfloat16", "dot_bfloat16", "pool_bfloat16", "max_bfloat16", "cast",
-            "fft_of_complex64", "irfft_complex64", "fused_elementwise_float16", "gemm_widened",
+            "cast_bfloat16", "conv_bfloat16", "dot_bfloat16", "pool_bfloat16", "max_bfloat16",
+            "cast", "fft_of_complex64", "irfft_complex64", "fused_elementwise_float16",
+            "gemm_widened",
         ),
         ROUNDED,
     ),
     **dict.fromkeys(
         (
-            "max_pool_grad_ties", "xlogx_zeros", "xlogy0_zeros", "xlog1py_zeros", "slogdet_singular",
-            "logsumexp_infinite", "round_halves", "round_away_halves",
+            "max_pool_grad_ties", "xlogx_zeros", "xlogy0_zeros", "xlog1py_zeros",
+            "slogdet_singular", "logsumexp_infinite", "round_halves", "round_away_halves",
         ),
         KINK,
     ),

@@ -12,6 +12,7 @@ import numpy as np
 from symdnn.compile.plan.budget import chosen_together
 from symdnn.compile.plan.gc_pause import paused
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
+from symdnn.compile.plan.recompute import ordered_for_memory
 from symdnn.compile.plan.specialise import Oracle, Specialised, specialise
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
@@ -182,5 +183,6 @@ def make_plan(
     sizes = evaluate_sizes(segment, shapes)
     known = {**host_values, **sizes}
     specialised = chosen_together(specialise(segment, shapes, known, oracle, sizes, versions))
+    specialised = ordered_for_memory(specialised)
     memory = plan_memory(specialised)
     return Plan(signature, specialised, memory, runtime.bind(specialised, memory))

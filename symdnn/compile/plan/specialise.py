@@ -100,6 +100,8 @@ class Specialised:
     calls: Mapping[Apply, Call] = field(default_factory=dict, repr=False)
     #: Nodes whose kernels were chosen together (:mod:`symdnn.compile.plan.budget`).
     budgeted: frozenset[Apply] = frozenset()
+    #: What is computed again for a bound on memory (:mod:`symdnn.compile.plan.recompute`).
+    recomputed: Any = None
 
     def type_of(self, v: Variable) -> Type:
         """The type of ``v`` with its concrete shape."""

@@ -13,6 +13,7 @@ from symdnn.compile.plan.specialise import Specialised
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.control.checkpoint import After
 from symdnn.ops.core.shape import Reshape
 
 __all__ = [
@@ -86,6 +87,8 @@ def shape_of(spec: Specialised, v: Variable) -> tuple[int, ...] | None:
 
 def must_run(node: Apply) -> bool:
     """Whether a view op also has an effect (it prints) or reads other data (a check)."""
+    if isinstance(node.op, After):
+        return False
     seen = {node.op.views.get(0, 0), *node.op.host_inputs}
     return node.op.unmergeable or any(i not in seen for i in range(len(node.inputs)))
 
@@ -105,6 +108,8 @@ def derived_view(
         return None
     if isinstance(type_, OpaqueType):
         return None
+    if isinstance(node.op, After):
+        return source
     if isinstance(node.op, Reshape):
         strides = reshaped(source.shape, source.strides, shape)
         return None if strides is None else replace(source, shape=shape, strides=strides)

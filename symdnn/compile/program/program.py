@@ -23,7 +23,8 @@ class Segment:
     segment runs only if a shared variable that it reads has changed
     (:mod:`symdnn.compile.program.parameter_cache`). With a ``guard`` a run raises
     :class:`~symdnn.errors.NanDetected` at the first step of which a result has a fault, or before
-    the steps where one of the inputs ``watched`` has.
+    the steps where one of the inputs ``watched`` has. A plan of it needs at most ``memory_budget``
+    bytes for values and results, by computing some again.
     """
 
     host: tuple[Apply, ...]
@@ -39,6 +40,7 @@ class Segment:
     kept: bool = False
     guard: ValueGuard | None = None
     watched: tuple[Variable, ...] = ()
+    memory_budget: int | None = None
 
 
 @dataclass(frozen=True)

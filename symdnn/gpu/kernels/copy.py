@@ -26,6 +26,7 @@ from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.join import Split
 from symdnn.ops.array.slices import as_python, fill_in
 from symdnn.ops.array.view import Copy, ForgetShape, SpecifyShape
+from symdnn.ops.control.checkpoint import After
 from symdnn.ops.core.gradient_control import (
     DisconnectedGrad,
     GradClip,
@@ -189,9 +190,9 @@ class SplitKernel(CudaKernel):
 KERNELS: tuple[Row, ...] = (
     (
         (
-            Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip, GradScale,
-            MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor, UndefinedGrad,
-            ZeroGrad,
+            After, Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip,
+            GradScale, MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor,
+            UndefinedGrad, ZeroGrad,
         ),
         (CopyKernel(),),
     ),

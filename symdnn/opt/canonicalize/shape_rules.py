@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.ops.array.view import Copy, SpecifyShape
+from symdnn.ops.control.checkpoint import Checkpoint
 from symdnn.ops.core.gradient_control import Assert, Identity
 from symdnn.ops.core.make_vector import MakeVector, make_vector
 from symdnn.ops.core.shape import (
@@ -80,6 +82,12 @@ def gradient_control_removed(node: Apply, context: Context) -> Variable | None:
     return node.inputs[0]
 
 
+@node_rewrite(Checkpoint, phase=PHASE, tags=("fast_compile",))
+def checkpoint_removed(node: Apply, context: Context) -> Sequence[Variable]:
+    """Gradients have been taken: what they compute again does not go through it."""
+    return node.inputs[: len(node.outputs)]
+
+
 RULES = [
     size_of_result,
     shape_to_sizes,
@@ -87,4 +95,5 @@ RULES = [
     shape_known_already,
     copy_removed,
     gradient_control_removed,
+    checkpoint_removed,
 ]

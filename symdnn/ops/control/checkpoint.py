@@ -1,0 +1,201 @@
+"""``checkpoint``: a part of an expression whose values the backward pass computes again.
+
+T. Chen, B. Xu, C. Zhang and C. Guestrin, "Training deep nets with sublinear memory cost", 2016.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.backprop import nodes_between
+from symdnn.graph.dims import Shape
+from symdnn.graph.inner import InnerGraph
+from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.traverse import clone_graph
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.values.structured import Structured
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.core.composed import vjp_of_expressions
+
+__all__ = ["After", "Checkpoint", "checkpoint"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class After(Op):
+    """The first input as a view, computed no earlier than the others.
+
+    What is computed of it is another value than what is computed of the input itself: equal nodes
+    are not merged with those of the forward pass.
+    """
+
+    folds: ClassVar[bool] = False
+
+    def infer(self, x: Any, *others: Any) -> Any:
+        return x
+
+    def reference(self, x: Array, *others: Array) -> Array:
+        return x
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[0])]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0], *[None] * (len(inputs) - 1)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        return [tangents[0]]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {0: 0}
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return self.make_node(*inputs).outputs, [axes[0]]
+
+
+@dataclass(frozen=True)
+class Checkpoint(MultiOp):
+    """The first inputs, as views: values of ``inner`` of the others, which its gradient makes anew.
+
+    The last inputs are those of ``inner``; of these the first ``again`` are read anew after the
+    cotangents are there. Rewriting removes it, once gradients have been taken.
+    """
+
+    inner: InnerGraph
+    again: int
+
+    @property
+    def count(self) -> int:
+        """The number of outputs."""
+        return len(self.inner.outputs)
+
+    def with_inner(self, inner: InnerGraph) -> Checkpoint:
+        """The same op with another graph of the same meaning."""
+        return replace(self, inner=inner)
+
+    def infer(self, *inputs: Type) -> tuple[Type, ...]:
+        wanted = self.count + len(self.inner.inputs)
+        if len(inputs) != wanted:
+            raise TypeMismatch(self, f"{wanted} inputs", f"{len(inputs)} of them")
+        return inputs[: self.count]
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        return inputs[: self.count]
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(s) for s in shapes[: self.count]]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {i: i for i in range(self.count)}
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        there = [c for c in cotangents if c is not None]
+        given = [
+            After()(v, *there) if i < self.again and isinstance(v.type, TensorType) else v
+            for i, v in enumerate(inputs[self.count :])
+        ]
+        found = vjp_of_expressions(lambda *v: self.inner.apply(v), given, cotangents)
+        return [*[None] * self.count, *found]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        return list(tangents[: self.count])
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return list(inputs[: self.count]), list(axes[: self.count])
+
+    def __str__(self) -> str:
+        return f"Checkpoint{{{self.inner}}}"
+
+
+def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
+    """``f`` whose intermediate values are not kept for gradients, but computed again for them.
+
+    ``f`` takes and returns variables, or trees of them (lists, tuples, dicts), beside anything
+    else; it may be a layer. Values, gradients of every order and tangents are the same. A backward
+    pass reads the arguments, and what ``f`` uses besides, and computes the rest anew once it gets
+    there: random numbers from the same state, so masks of dropout are the same; updates of
+    statistics and of random states happen once. Checkpoints may be nested. What ``f`` reads without
+    an argument, and what follows from that alone, is kept. A gradient with respect to a variable
+    inside of ``f`` does not exist outside.
+
+    As ``jax.checkpoint`` and ``torch.utils.checkpoint``.
+
+    >>> import numpy as np
+    >>> import symdnn
+    >>> import symdnn.tensor as T
+    >>> x = T.vector("x", dtype="float64")
+    >>> cost = symdnn.checkpoint(lambda v: T.tanh(T.exp(v) * v))(x).sum()
+    >>> f = symdnn.function([x], symdnn.grad(cost, x))
+    >>> np.allclose(f([0.0, 1.0]), [1.0, (1 - np.tanh(np.e) ** 2) * 2 * np.e])
+    True
+    """
+
+    @functools.wraps(f, updated=())
+    def checkpointed(*args: Any, **words: Any) -> T:
+        given: list[Variable] = []
+        _mapped((args, words), _collecting(given))
+        result = f(*args, **words)
+        made: list[Variable] = []
+        _mapped(result, _collecting(made))
+        marked = _marked(list(dict.fromkeys(given)), list(dict.fromkeys(made)))
+        found: T = _mapped(result, lambda v: marked.get(v, v))
+        return found
+
+    return checkpointed
+
+
+def _collecting(into: list[Variable]) -> Callable[[Variable], Variable]:
+    def collect(v: Variable) -> Variable:
+        into.append(v)
+        return v
+
+    return collect
+
+
+def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
+    """The tree with its variables changed; what is no list, tuple, dict or variable stays."""
+    if isinstance(tree, Variable):
+        return change(tree)
+    if isinstance(tree, Structured):
+        for v in tree.parts:  # arguments; a result is returned as it is
+            change(v)
+        return tree
+    if isinstance(tree, Mapping):
+        items = [(k, _mapped(v, change)) for k, v in tree.items()]
+        return type(tree)(items)  # type: ignore[call-arg]
+    if isinstance(tree, list | tuple):
+        entries = [_mapped(v, change) for v in tree]
+        return type(tree)(*entries) if hasattr(tree, "_fields") else type(tree)(entries)
+    return tree
+
+
+def _marked(given: Sequence[Variable], made: Sequence[Variable]) -> dict[Variable, Variable]:
+    """The results behind a :class:`Checkpoint`, those that depend on what is given."""
+    arguments = set(given)
+    nodes = nodes_between(made, given, arguments)
+    inside = {v for n in nodes for v in n.outputs} - arguments
+    results = [v for v in made if v in inside]
+    if not results:
+        return {}
+    read = {v: None for n in nodes for v in n.inputs if v not in inside}
+    first = [v for v in given if v in read]
+    others = [v for v in read if v not in arguments and not isinstance(v, Constant)]
+    fresh = {v: v.type(v.name) for v in (*first, *others)}
+    memo = clone_graph(results, fresh)
+    inner = InnerGraph([fresh[v] for v in (*first, *others)], [memo[v] for v in results])
+    for node in inner.nodes:
+        for v in node.outputs:
+            v._tag = None  # updates of statistics are those of the forward pass
+    op = Checkpoint(inner, len(first))
+    return dict(zip(results, op.make_node(*results, *first, *others).outputs))
