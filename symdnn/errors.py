@@ -210,7 +210,7 @@ class NoAlgorithm(UnsupportedAlgorithm):
 
 
 class OverBudget(SymdnnError, ValueError):
-    """No algorithms for a plan are within ``dnn.workspace_budget`` or ``dnn.conv.error_bound``."""
+    """No plan is within ``dnn.workspace_budget``, ``dnn.conv.error_bound`` or ``memory_budget``."""
 
 
 class CudaUnavailable(SymdnnError, RuntimeError):

@@ -23,6 +23,7 @@ from symdnn.compile.precompile import begin_kernels
 from symdnn.compile.program.capabilities import CAPABILITIES
 from symdnn.compile.program.mode import Mode
 from symdnn.compile.program.placing import program_of
+from symdnn.compile.program.program import byte_size, with_budget
 from symdnn.compile.report.profile import FunctionProfile
 from symdnn.compile.updates import (
     apply_givens,
@@ -59,6 +60,7 @@ def function(
     allow_input_downcast: bool | None = None,
     profile: Any = None,
     on_unused_input: str | None = None,
+    memory_budget: str | int | None = None,
 ) -> Function:
     """Compile an expression into a callable (Theano's ``function``).
 
@@ -69,10 +71,17 @@ def function(
     ``allow_input_downcast`` whether arguments may lose precision, ``on_unused_input`` what happens
     for an input that no output depends on (``raise``, ``warn``, ``ignore``).
 
+    ``memory_budget`` (bytes, or a string such as ``"4GB"``, ``"512MiB"``) bounds what a call needs
+    beside its arguments, shared variables and constants: plans compute values again where they
+    would not fit, for the least estimated time (:mod:`symdnn.compile.plan.recompute`);
+    ``f.memory_report()`` says what they did. Values inside of a loop, and those that cross from one
+    part of the program to another, are not chosen from.
+
     Raises :class:`~symdnn.errors.InputError` for wrong declarations,
     :class:`~symdnn.errors.TypeMismatch` for givens and updates of other types,
     :class:`~symdnn.errors.GraphError` for cyclic givens, and
-    :class:`~symdnn.errors.UnusedInputError`.
+    :class:`~symdnn.errors.UnusedInputError`; a call raises :class:`~symdnn.errors.OverBudget` where
+    no order of its plan keeps to ``memory_budget``, with the least that was found.
     """
     inputs, forms = flat_inputs(inputs, name or "function")
     updates, givens = flat_pairs(updates, "updates"), flat_pairs(givens, "givens")
@@ -88,7 +97,7 @@ def function(
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])
         fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow)
         fgraph.updates = {len(results) + i: s for i, (s, _) in enumerate(pairs)}
-        stages = _compile(fgraph, chosen, target)
+        stages = _compile(fgraph, chosen, target, byte_size("memory_budget", memory_budget))
 
     label = name or "function"
     borrow = tuple(o.borrow for o in wanted)
@@ -108,7 +117,9 @@ def function(
     return Function(signature, stages, FunctionProfile.of(profile, label, stages.rewrites))
 
 
-def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:
+def _compile(
+    fgraph: FunctionGraph, mode: Mode, target: Target, budget: int | None = None
+) -> Stages:
     """Rewrite the graph and schedule it as a program. Plans are made at calls."""
     load_kernels(target)
     check_graph(fgraph)
@@ -121,7 +132,8 @@ def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:
     if audit is not None:
         audit.finish(fgraph)
     check_graph(fgraph)
-    return Stages(mode, target, fgraph, program_of(fgraph, target, mode), rewrites, audit)
+    program = with_budget(program_of(fgraph, target, mode), budget)
+    return Stages(mode, target, fgraph, program, rewrites, audit)
 
 
 def _declare(inputs: Any) -> list[In]:

@@ -2,10 +2,13 @@
 
 The forward order of nodes is kept. A value with a long gap between two of its reads is dropped
 there, and computed again, once, before the second read: of values that are there, or of others that
-are then computed again too. The choice bounds the memory by the least estimated time.
+are then computed again too. Results of products that only those need are held longer instead, or
+dropped as well. The choice bounds the memory by the least estimated time.
 
-Cheap values per byte go first, and among equally cheap ones those that lie evenly apart (T. Chen et
-al., "Training deep nets with sublinear memory cost", 2016); what proves needless is kept after all.
+Two families of choices are tried. In one, cheap values per byte go first, and among equally cheap
+ones those that lie evenly apart. In the other the forward pass has parts, and what enters a part is
+kept (T. Chen et al., "Training deep nets with sublinear memory cost", 2016). What need not go is
+kept after all, the most costly per byte first.
 Each choice is judged by the live bytes of the whole order, the last one by the plan itself.
 """
 
@@ -17,20 +20,27 @@ from itertools import pairwise
 from math import log2
 
 from symdnn.compile.plan.memory import plan_memory
+from symdnn.compile.plan.memory_order import bytes_of, eager, is_view
 from symdnn.compile.plan.node_costs import seconds_of
 from symdnn.compile.plan.specialise import Specialised, make_call
-from symdnn.compile.plan.views import byte_count
 from symdnn.errors import OverBudget
+from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.checkpoint import After
 
-__all__ = ["Recomputed", "eager", "ordered_for_memory", "within_budget"]
+__all__ = ["Recomputed", "ordered_for_memory", "within_budget"]
 
 #: A gap of fewer nodes is no reason to compute a value again.
 _SHORTEST_GAP = 4
-#: The most choices that are tried along the order of costs, and of single values after it.
-_MOST_PREFIXES, _MOST_SINGLES = 64, 400
+#: The most choices that are tried along the order of costs, parts of the forward pass, choices that
+#: are refined, and steps of that for a thousand nodes.
+_MOST_PREFIXES, _MOST_PARTS, _MOST_REFINED, _MOST_SINGLES = 24, 32, 2, 30
+#: Seconds for each byte of a result above which a value is costly to compute again: some passes
+#: over memory.
+_CHEAP = {"host": 8e-10, "device": 4e-12}
+#: Values of less than this share of the mean size of a node's results stay.
+_SMALL = 0.05
 #: How often the bound is lowered where placement needs more than the live bytes.
 _MOST_ROUNDS = 6
 
@@ -106,70 +116,8 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
 
 def _made_bytes(spec: Specialised) -> int:
     memory = plan_memory(spec)
-    leaving = {id(memory.views[v].buffer): memory.views[v].buffer for v in spec.segment.outputs}
-    return sum(b.nbytes for b in leaving.values() if b.kind in ("made", "outside"))
-
-
-def eager(spec: Specialised) -> Specialised:
-    """The segment in an order in which nodes that free as much as they take run at once.
-
-    A gradient with respect to a weight is computed where its operands are, say, in place of at the
-    end.
-    """
-    nodes = spec.segment.nodes
-    size = {v: _bytes(spec, v) for n in nodes for v in n.outputs}
-    readers: dict[Variable, list[Apply]] = {}
-    for n in nodes:
-        for v in dict.fromkeys(n.inputs):
-            readers.setdefault(v, []).append(n)
-    left = {v: len(found) for v, found in readers.items()}
-    leaving = set(spec.segment.outputs)
-    late = {new for new, _ in spec.segment.updates}
-    missing = {n: len({v.owner for v in n.inputs if v in size}) for n in nodes}
-    done: dict[Apply, None] = {}
-
-    def gain(n: Apply) -> int:
-        freed = sum(
-            size.get(v, 0) for v in dict.fromkeys(n.inputs) if left[v] == 1 and v not in leaving
-        )
-        return freed - sum(size[v] for v in n.outputs if v not in leaving)
-
-    def fixed(n: Apply) -> bool:
-        op = n.op
-        moves = op.unmergeable or op.host_callback or not size_known(n)
-        return moves or any(v in late for v in n.outputs)
-
-    def size_known(n: Apply) -> bool:
-        return all(spec.shapes.get(v) is not None for v in n.outputs)
-
-    def run(first: Apply) -> None:
-        stack = [first]
-        while stack:
-            n = stack.pop()
-            if n in done:
-                continue
-            done[n] = None
-            for v in dict.fromkeys(n.inputs):
-                left[v] -= 1
-            after = dict.fromkeys(r for v in n.outputs for r in readers.get(v, ()))
-            for r in after:
-                missing[r] -= 1
-            beside = dict.fromkeys(
-                r for v in n.inputs if left[v] == 1 for r in readers[v] if r not in done
-            )
-            for r in (*beside, *after):
-                if r not in done and not missing[r] and not fixed(r) and gain(r) > 0:
-                    stack.append(r)
-
-    for n in nodes:
-        run(n)
-    order = tuple(done)
-    return spec if order == nodes else replace(spec, segment=replace(spec.segment, nodes=order))
-
-
-def _bytes(spec: Specialised, v: Variable) -> int:
-    shape = spec.shapes.get(v)
-    return 0 if shape is None or isinstance(v.type, OpaqueType) else byte_count(v, shape)
+    buffers = [(memory.views[v].buffer, v) for v in spec.segment.outputs]
+    return sum(b.nbytes for b, v in buffers if b.variable is v)
 
 
 @dataclass
@@ -202,35 +150,40 @@ class _Search:
     def __init__(self, spec: Specialised) -> None:
         self.spec, self.nodes = spec, spec.segment.nodes
         self.step = {n: i for i, n in enumerate(self.nodes)}
-        self.size = {v: _bytes(spec, v) for n in self.nodes for v in n.outputs}
+        self.place_kind = "host" if spec.segment.place == HOST else "device"
+        self.size = {v: bytes_of(spec, v) for n in self.nodes for v in n.outputs}
         self.leaving = set(spec.segment.outputs)
-        self.is_view = {n: self._is_view(n) for n in self.nodes}
+        self.is_view = {n: is_view(n) for n in self.nodes}
         self.seconds = {
             n: 0.0 if self.is_view[n] else seconds_of(spec.call(n), spec.segment.place)
             for n in self.nodes
         }
         self.total = sum(self.seconds.values()) or 1.0
-        self.reads: dict[Variable, list[int]] = {}
-        for i, n in enumerate(self.nodes):
-            for v in dict.fromkeys(n.inputs):
-                if v in self.size:
-                    self.reads.setdefault(v, []).append(i)
-        self.last = self._last_reads()
-        self.gaps = {n: g for n in self.nodes if (g := self._gap(n)) is not None}
+        self.reads = self._reads()
+        self.last = {v: max(reads) for v, reads in self.reads.items()}
+        self.least_size = sum(self.size.values()) / len(self.nodes) * _SMALL
+        self.repeatable = {n for n in self.nodes if self._may_run_again(n)}
+        self.gaps = {v: g for v in self.size if (g := self._gap(v)) is not None}
+        #: Unread later, but held rather than computed again, unless they are dropped: products.
+        self.costly = {v for v in self.gaps if self._per_byte(v) > _CHEAP[self.place_kind]}
         self.ranked = self._ranked()
-        self._tried: list[tuple[int, _Order]] | None = None
+        self._tried: list[tuple[frozenset[Variable], _Order]] | None = None
 
-    def _is_view(self, n: Apply) -> bool:
-        return n.op.views.get(0) is not None and len(n.outputs) == 1
-
-    def _last_reads(self) -> dict[Variable, int]:
-        """The last step that reads each value, itself or by a view of it."""
-        last = {v: max(reads) for v, reads in self.reads.items()}
-        for n in reversed(self.nodes):
+    def _reads(self) -> dict[Variable, list[int]]:
+        """The steps that read each value, itself or by a view of it."""
+        reads: dict[Variable, list[int]] = {}
+        source: dict[Variable, Variable] = {}
+        for i, n in enumerate(self.nodes):
             if self.is_view[n]:
-                source = n.inputs[n.op.views[0]]
-                last[source] = max(last.get(source, -1), last.get(n.outputs[0], self.step[n]))
-        return last
+                source[n.outputs[0]] = n.inputs[n.op.views[0]]
+                continue
+            for v in dict.fromkeys(n.inputs):
+                while v in self.size:
+                    reads.setdefault(v, []).append(i)
+                    if v not in source:
+                        break
+                    v = source[v]
+        return reads
 
     def _may_run_again(self, n: Apply) -> bool:
         op = n.op
@@ -240,78 +193,108 @@ class _Search:
         known = all(self.spec.shapes.get(v) is not None for v in n.outputs)
         return known and not opaque
 
-    def _gap(self, n: Apply) -> tuple[int, int] | None:
-        """The longest stretch of steps in which the results of a node lie unread."""
-        if not self._may_run_again(n) or any(v in self.leaving for v in n.outputs):
+    def _gap(self, v: Variable) -> tuple[int, int] | None:
+        """The longest stretch of steps in which a value lies unread, or all after its last read."""
+        n, reads = v.owner, self.reads.get(v, [])
+        if n not in self.repeatable or v in self.leaving or self.is_view[n] or not self.size[v]:
             return None
-        steps = sorted({self.step[n], *(i for v in n.outputs for i in self.reads.get(v, ()))})
-        pairs = [(b - a, a, b) for a, b in pairwise(steps)]
-        if not pairs:
+        if self.size[v] < self.least_size:
             return None
-        length, a, b = max(pairs)
-        return (a, b) if length >= _SHORTEST_GAP else None
+        steps = sorted({self.step[n], *reads})
+        length, a, b = max(((b - a, a, b) for a, b in pairwise(steps)), default=(0, 0, 0))
+        return (a, b) if length >= _SHORTEST_GAP else (steps[-1], len(self.nodes))
 
-    def _ranked(self) -> list[Apply]:
+    def _per_byte(self, v: Variable) -> float:
+        n = v.owner
+        return self.seconds[n] / sum(self.size[o] for o in n.outputs)
+
+    def _ranked(self) -> list[Variable]:
         """Candidates: cheap per byte first, equally cheap ones evenly apart."""
-        found: list[tuple[int, float, Apply]] = []
-        wanted = [
-            n for n in self.gaps if not self.is_view[n] and sum(self.size[v] for v in n.outputs)
-        ]
-        for n in wanted:
-            a, _ = self.gaps[n]
-            cost = self.seconds[n] + self._of_makers(n, a)
-            per_byte = cost / sum(self.size[v] for v in n.outputs)
-            found.append((round(log2(max(per_byte, 1e-18))), 0.0, n))
-        groups: dict[int, list[Apply]] = {}
-        for bucket, _, n in found:
-            groups.setdefault(bucket, []).append(n)
-        return [n for b in sorted(groups) for n in _evenly(groups[b])]
-
-    def _of_makers(self, n: Apply, gap: int) -> float:
-        """The time of what has to run again for ``n`` since nothing keeps it anyway."""
-        seconds, stack, seen = 0.0, [n], {n}
-        while stack:
-            for v in stack.pop().inputs:
-                maker = v.owner
-                if maker is None or maker in seen or v not in self.size:
-                    continue
-                if self.last.get(v, -1) > self.gaps[n][1] or v in self.leaving:
-                    continue
-                seen.add(maker)
-                seconds += self.seconds[maker]
-                stack.append(maker)
-        return seconds
+        groups: dict[tuple[bool, int], list[Variable]] = {}
+        for v, (_, b) in self.gaps.items():
+            if b < len(self.nodes) or v in self.costly:
+                bucket = round(log2(max(self._per_byte(v), 1e-18)))
+                groups.setdefault((v in self.costly, bucket), []).append(v)
+        return [v for b in sorted(groups) for v in _evenly(groups[b])]
 
     # -- orders ---------------------------------------------------------------------------------
 
-    def best(self, bound: float) -> frozenset[Apply] | None:
+    def best(self, bound: float) -> frozenset[Variable] | None:
         """Values to drop so that the live bytes stay in ``bound``, for the least time; or None."""
-        fits = [(o.seconds, k) for k, o in self._prefixes() if o.peak <= bound]
-        if not fits:
-            return None
-        dropped = list(self.ranked[: min(fits)[1]])
-        # What need not be dropped is kept, the most costly first.
-        for n in sorted(dropped, key=lambda n: -self.seconds[n])[:_MOST_SINGLES]:
-            without = frozenset(m for m in dropped if m is not n)
-            if self.rebuilt(without).peak <= bound:
-                dropped.remove(n)
-        return frozenset(dropped)
+        tried = self._tried_sets()
+        fits = sorted((o.seconds, i) for i, (_, o) in enumerate(tried) if o.peak <= bound)
+        found = [self._kept_again(tried[i][0], bound) for _, i in fits[:_MOST_REFINED]]
+        return min(found, key=lambda d: self.rebuilt(d).seconds) if found else None
 
-    def smallest(self) -> frozenset[Apply]:
+    def _kept_again(self, dropped: frozenset[Variable], bound: float) -> frozenset[Variable]:
+        """Without what need not be dropped, the most costly per byte first."""
+        left = max(20, _MOST_SINGLES * 1000 // len(self.nodes))
+        stack = [[v for v in reversed(self.ranked) if v in dropped]]
+        seconds = self.rebuilt(dropped).seconds
+        while stack and left:
+            part = stack.pop()
+            left -= 1
+            order = self.rebuilt(dropped - set(part))
+            if order.peak <= bound and order.seconds <= seconds:
+                dropped, seconds = dropped - set(part), order.seconds
+            elif len(part) > 1:
+                half = len(part) // 2
+                stack += [part[half:], part[:half]]
+        return dropped
+
+    def smallest(self) -> frozenset[Variable]:
         """The values to drop for the fewest live bytes that were found."""
-        _, k = min((o.peak, k) for k, o in self._prefixes())
-        return frozenset(self.ranked[:k])
+        return min(self._tried_sets(), key=lambda p: p[1].peak)[0]
 
-    def _prefixes(self) -> list[tuple[int, _Order]]:
+    def _tried_sets(self) -> list[tuple[frozenset[Variable], _Order]]:
         if self._tried is None:
             count = len(self.ranked)
             steps = min(count, _MOST_PREFIXES)
             counts = sorted({round(count * i / steps) for i in range(steps + 1)} if steps else {0})
-            self._tried = [(k, self.rebuilt(frozenset(self.ranked[:k]))) for k in counts]
+            sets = {frozenset(self.ranked[:k]): None for k in counts}
+            everything = frozenset(self.ranked)
+            for kept in self._boundaries():
+                sets.update({everything - kept: None, everything - kept - self.costly: None})
+            self._tried = [(dropped, self.rebuilt(dropped)) for dropped in sets]
         return self._tried
 
-    def rebuilt(self, dropped: frozenset[Apply]) -> _Order:
-        """The order in which the results of ``dropped`` nodes are computed again."""
+    def _boundaries(self) -> list[set[Variable]]:
+        """Values to keep, for each number of parts: those that enter a part of the forward pass."""
+        turn = self._turn()
+        through: list[set[Variable]] = [set() for _ in range(turn + 1)]
+        for v in self.ranked:
+            reads = [i for i in self.reads.get(v, ()) if i <= turn]
+            for i in range(self.step[v.owner], max(reads, default=0)):
+                through[i].add(v)
+        cut = [sum(self.size[v] for v in values) for values in through]
+        found = []
+        for parts in range(2, min(_MOST_PARTS, turn // 2) + 1):
+            kept: set[Variable] = set()
+            width = turn / parts
+            for k in range(1, parts):
+                near = range(round((k - 0.5) * width), min(turn, round((k + 0.5) * width)))
+                if near:
+                    kept |= through[min(near, key=lambda i: (cut[i], abs(i - k * width)))]
+            found.append(kept)
+        return found
+
+    def _turn(self) -> int:
+        """The step at which most bytes wait for a later step."""
+        change = [0] * (len(self.nodes) + 1)
+        for v in self.ranked:
+            a, b = self.gaps[v]
+            if b < len(self.nodes):
+                change[a] += self.size[v]
+                change[b] -= self.size[v]
+        waiting, most, turn = 0, 0, 0
+        for i, d in enumerate(change):
+            waiting += d
+            if waiting > most:
+                most, turn = waiting, i
+        return turn
+
+    def rebuilt(self, dropped: frozenset[Variable]) -> _Order:
+        """The order in which ``dropped`` values are computed again."""
         again = _Again(self, dropped)
         for i, n in enumerate(self.nodes):
             again.run(i, n)
@@ -350,7 +333,7 @@ class _Search:
 class _Again:
     """Builds an order: nodes, and those that run again before the first that needs them."""
 
-    def __init__(self, search: _Search, dropped: frozenset[Apply]) -> None:
+    def __init__(self, search: _Search, dropped: frozenset[Variable]) -> None:
         self.search, self.dropped = search, dropped
         self.order: list[Apply] = []
         #: New nodes, and what they stand for; ``again`` are those that run a second time.
@@ -373,12 +356,13 @@ class _Again:
         maker = v.owner
         if v not in self.search.size or maker is None:
             return False
-        if maker in self.dropped:
-            return step > self.search.gaps[maker][0]
+        if v in self.dropped:
+            return step > self.search.gaps[v][0]
         if self._of_gone_view(maker, step):
             return True
-        past = step > self.search.last.get(v, -1)
-        return past and v not in self.search.leaving and self.search._may_run_again(maker)
+        if v in self.search.leaving or step <= self.search.last.get(v, -1):
+            return False
+        return v not in self.search.costly and maker in self.search.repeatable
 
     def _of_gone_view(self, maker: Apply, step: int) -> bool:
         if not self.search.is_view[maker]:
@@ -386,6 +370,8 @@ class _Again:
         return self._gone(maker.inputs[maker.op.views[0]], step)
 
     def _there(self, n: Apply, step: int) -> list[Variable]:
+        if not any(self._gone(v, step) for v in n.inputs):
+            return [self.main.get(v, v) for v in n.inputs]
         stack: list[tuple[Apply, bool]] = [(n, False)]
         while stack:
             node, ready = stack.pop()
@@ -441,8 +427,8 @@ def _with_nodes(spec: Specialised, order: _Order) -> Specialised:
     )
 
 
-def _evenly(nodes: Sequence[Apply]) -> list[Apply]:
-    """The same nodes such that those of any first part lie evenly apart (van der Corput)."""
-    bits = max(1, (len(nodes) - 1).bit_length())
-    order = sorted(range(len(nodes)), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))
-    return [nodes[i] for i in order]
+def _evenly(values: Sequence[Variable]) -> list[Variable]:
+    """The same values such that those of any first part lie evenly apart (van der Corput)."""
+    bits = max(1, (len(values) - 1).bit_length())
+    order = sorted(range(len(values)), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))
+    return [values[i] for i in order]

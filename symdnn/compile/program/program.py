@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 
+from symdnn.errors import OptionError
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.values.guard import ValueGuard
 from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["If", "Loop", "Program", "Region", "Segment"]
+__all__ = ["If", "Loop", "Program", "Region", "Segment", "byte_size", "with_budget"]
 
 
 @dataclass(frozen=True)
@@ -119,3 +121,44 @@ class Program:
 
     def __str__(self) -> str:
         return self.text()
+
+
+def with_budget(program: Program, budget: int | None) -> Program:
+    """The program with this bound on the memory of each of its segments that run at each call."""
+    if budget is None:
+        return program
+
+    def bounded(region: Region) -> Region:
+        if isinstance(region, Segment):
+            return region if region.kept else replace(region, memory_budget=budget)
+        if isinstance(region, If):
+            then, orelse = with_budget(region.then, budget), with_budget(region.orelse, budget)
+            return replace(region, then=then, orelse=orelse)
+        return replace(region, body=with_budget(region.body, budget))
+
+    return replace(program, regions=tuple([bounded(r) for r in program.regions]))
+
+
+_UNITS = {"": 1, "B": 1}
+_UNITS |= {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("KMGT")}
+_UNITS |= {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
+
+
+def byte_size(what: str, value: str | int | None) -> int | None:
+    """Bytes of a number or of a string with a unit: ``"4GB"``, ``"512 MiB"``; None stays None.
+
+    >>> byte_size("memory_budget", "1.5KiB")
+    1536
+    """
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    found = (
+        re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(\w*)\s*", value) if isinstance(value, str) else None
+    )
+    units = {u.lower(): n for u, n in _UNITS.items()}
+    if found is None or found[2].lower() not in units or not float(found[1]):
+        wanted = (
+            "a positive number of bytes, or a string with one of the units B, kB, KiB, MB, MiB, GB"
+        )
+        raise OptionError(f"{what}={value!r}: wanted {wanted}, GiB, TB, TiB")
+    return int(float(found[1]) * units[found[2].lower()])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from symdnn.compile.plan.plan import Plan
+from symdnn.compile.plan.recompute import Recomputed
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.capabilities import places_of
 from symdnn.compile.program.program import Program, Segment
@@ -200,7 +201,8 @@ class MemoryReport:
     besides arguments, shared variables and constants: arena and results. ``kept`` is the size of
     the parameter cache (flag ``keep_prepared``). ``device`` is the use of a GPU by all functions,
     with the peak so far (:class:`symdnn.gpu.device.budget.MemoryUse`); None on a CPU and before the
-    first call.
+    first call. ``recomputed`` says for each plan what it computes again for a ``memory_budget``
+    (:class:`symdnn.compile.plan.recompute.Recomputed`).
     """
 
     plans: int
@@ -213,6 +215,7 @@ class MemoryReport:
     peak: int = 0
     device: Any = None
     kept: int = 0
+    recomputed: tuple[Recomputed, ...] = ()
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -233,6 +236,7 @@ class MemoryReport:
                 f"  kept of what they give    {self.kept} bytes",
                 f"constants                   {self.constants} bytes",
                 *lines,
+                *map(str, self.recomputed),
             ]
         )
 
@@ -260,6 +264,9 @@ def memory_report(
         ),
         device=device,
         kept=sum(_made(p) for p in plans if _is_kept(p)),
+        recomputed=tuple(
+            p.specialised.recomputed for p in plans if p.specialised.recomputed is not None
+        ),
     )
 
 
