@@ -163,7 +163,11 @@ class _Search:
         self.last = {v: max(reads) for v, reads in self.reads.items()}
         self.least_size = sum(self.size.values()) / len(self.nodes) * _SMALL
         self.repeatable = {n for n in self.nodes if self._may_run_again(n)}
-        self.gaps = {v: g for v in self.size if (g := self._gap(v)) is not None}
+        self.droppable = [v for v in self.size if self._may_drop(v)]
+        self.turn = self._turn()
+        #: The last read before the turn and the first one after it. Only what is there at the turn
+        #: is dropped: of later values all that they need would run again.
+        self.gaps = {v: g for v in self.droppable if (g := self._gap(v)) is not None}
         #: Unread later, but held rather than computed again, unless they are dropped: products.
         self.costly = {v for v in self.gaps if self._per_byte(v) > _CHEAP[self.place_kind]}
         self.ranked = self._ranked()
@@ -193,16 +197,19 @@ class _Search:
         known = all(self.spec.shapes.get(v) is not None for v in n.outputs)
         return known and not opaque
 
+    def _may_drop(self, v: Variable) -> bool:
+        n = v.owner
+        fixed = n not in self.repeatable or self.is_view[n] or v in self.leaving
+        return not fixed and self.size[v] >= self.least_size
+
     def _gap(self, v: Variable) -> tuple[int, int] | None:
-        """The longest stretch of steps in which a value lies unread, or all after its last read."""
-        n, reads = v.owner, self.reads.get(v, [])
-        if n not in self.repeatable or v in self.leaving or self.is_view[n] or not self.size[v]:
+        """The reads around the turn; the end of the order for a value that is not read after it."""
+        made, reads = self.step[v.owner], self.reads.get(v, [])
+        if made > self.turn:
             return None
-        if self.size[v] < self.least_size:
-            return None
-        steps = sorted({self.step[n], *reads})
-        length, a, b = max(((b - a, a, b) for a, b in pairwise(steps)), default=(0, 0, 0))
-        return (a, b) if length >= _SHORTEST_GAP else (steps[-1], len(self.nodes))
+        before = max((i for i in reads if i <= self.turn), default=made)
+        after = min((i for i in reads if i > self.turn), default=len(self.nodes))
+        return (before, after) if after - before >= _SHORTEST_GAP else None
 
     def _per_byte(self, v: Variable) -> float:
         n = v.owner
@@ -260,7 +267,7 @@ class _Search:
 
     def _boundaries(self) -> list[set[Variable]]:
         """Values to keep, for each number of parts: those that enter a part of the forward pass."""
-        turn = self._turn()
+        turn = self.turn
         through: list[set[Variable]] = [set() for _ in range(turn + 1)]
         for v in self.ranked:
             reads = [i for i in self.reads.get(v, ()) if i <= turn]
@@ -281,9 +288,10 @@ class _Search:
     def _turn(self) -> int:
         """The step at which most bytes wait for a later step."""
         change = [0] * (len(self.nodes) + 1)
-        for v in self.ranked:
-            a, b = self.gaps[v]
-            if b < len(self.nodes):
+        for v in self.droppable:
+            steps = sorted({self.step[v.owner], *self.reads.get(v, ())})
+            length, a, b = max(((b - a, a, b) for a, b in pairwise(steps)), default=(0, 0, 0))
+            if length >= _SHORTEST_GAP:
                 change[a] += self.size[v]
                 change[b] -= self.size[v]
         waiting, most, turn = 0, 0, 0
