@@ -32,6 +32,7 @@ from symdnn.ops.control.checkpoint import checkpoint
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.ops.control.scan_builder import foldl, foldr, map, reduce, scan, until
+from symdnn.ops.control.scan_checkpoints import scan_checkpoints
 from symdnn.printing import dprint, pp
 from symdnn.saving import load, save, saved_op
 
@@ -41,8 +42,7 @@ __all__ = [
     "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
     "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
     "as_dlpack", "checkpoint", "clone", "config", "dprint", "evaluate", "foldl", "foldr",
-    "from_dlpack",
-    "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "load", "map", "pp",
-    "printing", "reduce", "rewrites", "save", "saved_op", "scan", "shared", "subgraph_grad",
-    "tensor", "tuning", "until", "verify_grad",
+    "from_dlpack", "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "load", "map",
+    "pp", "printing", "reduce", "rewrites", "save", "saved_op", "scan", "scan_checkpoints",
+    "shared", "subgraph_grad", "tensor", "tuning", "until", "verify_grad",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from symdnn.graph.values.structured import Structured
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.core.composed import vjp_of_expressions
 
-__all__ = ["After", "Checkpoint", "checkpoint"]
+__all__ = ["After", "Checkpoint", "checkpoint", "checkpoint_of_a_step"]
 
 T = TypeVar("T")
 
@@ -66,11 +66,13 @@ class Checkpoint(MultiOp):
     """The first inputs, as views: values of ``inner`` of the others, which its gradient makes anew.
 
     The last inputs are those of ``inner``; of these the first ``again`` are read anew after the
-    cotangents are there. Rewriting removes it, once gradients have been taken.
+    cotangents are there. Rewriting removes it, once gradients have been taken. With ``apart``
+    gradients stay where they are computed, in a loop: their products are not those of all steps.
     """
 
     inner: InnerGraph
     again: int
+    apart: bool = False
 
     @property
     def count(self) -> int:
@@ -106,6 +108,8 @@ class Checkpoint(MultiOp):
             for i, v in enumerate(inputs[self.count :])
         ]
         found = vjp_of_expressions(lambda *v: self.inner.apply(v), given, cotangents)
+        if self.apart:
+            found = [None if g is None else After()(g) for g in found]
         return [*[None] * self.count, *found]
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
@@ -141,6 +145,15 @@ def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
     True
     """
 
+    return _checkpointed(f, apart=False)
+
+
+def checkpoint_of_a_step(f: Callable[..., T]) -> Callable[..., T]:
+    """:func:`checkpoint` of a part of a loop, whose memory must not become that of all parts."""
+    return _checkpointed(f, apart=True)
+
+
+def _checkpointed(f: Callable[..., T], apart: bool) -> Callable[..., T]:
     @functools.wraps(f, updated=())
     def checkpointed(*args: Any, **words: Any) -> T:
         given: list[Variable] = []
@@ -148,7 +161,7 @@ def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
         result = f(*args, **words)
         made: list[Variable] = []
         _mapped(result, _collecting(made))
-        marked = _marked(list(dict.fromkeys(given)), list(dict.fromkeys(made)))
+        marked = _marked(list(dict.fromkeys(given)), list(dict.fromkeys(made)), apart)
         found: T = _mapped(result, lambda v: marked.get(v, v))
         return found
 
@@ -180,7 +193,9 @@ def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
     return tree
 
 
-def _marked(given: Sequence[Variable], made: Sequence[Variable]) -> dict[Variable, Variable]:
+def _marked(
+    given: Sequence[Variable], made: Sequence[Variable], apart: bool
+) -> dict[Variable, Variable]:
     """The results behind a :class:`Checkpoint`, those that depend on what is given."""
     arguments = set(given)
     nodes = nodes_between(made, given, arguments)
@@ -197,5 +212,5 @@ def _marked(given: Sequence[Variable], made: Sequence[Variable]) -> dict[Variabl
     for node in inner.nodes:
         for v in node.outputs:
             v._tag = None  # updates of statistics are those of the forward pass
-    op = Checkpoint(inner, len(first))
+    op = Checkpoint(inner, len(first), apart)
     return dict(zip(results, op.make_node(*results, *first, *others).outputs))

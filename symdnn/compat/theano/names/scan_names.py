@@ -13,6 +13,7 @@ from symdnn.ops.control import scan_builder
 from symdnn.ops.control.control import IfElse, ifelse
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_builder import OrderedUpdates, until
+from symdnn.ops.control.scan_checkpoints import scan_checkpoints as made
 from symdnn.tensor import as_tensor_variable, get_scalar_constant_value
 
 __all__ = [
@@ -53,19 +54,10 @@ def scan_checkpoints(
     name: str = "checkpointscan_fn", n_steps: Any = None, save_every_N: int = 10,
     padding: bool = True,
 ) -> Any:  # fmt: skip
-    """Theano's scan that keeps every ``save_every_N``-th state for the gradient.
-
-    Here the loop of the gradient keeps what it needs; the results are those of :func:`scan`, of
-    which Theano's returns each ``save_every_N``-th, the last one included.
-    """
-    outputs, updates = scan_builder.scan(
-        fn, list(sequences) if isinstance(sequences, list | tuple) else [sequences], outputs_info,
-        non_sequences, n_steps, name=name,
+    """Theano's scan that keeps every ``save_every_N``-th state for the gradient."""
+    return made(
+        fn, sequences, outputs_info, non_sequences, name, n_steps, save_every_N, padding
     )  # fmt: skip
-    step = slice(save_every_N - 1, None, save_every_N)
-    if isinstance(outputs, list):
-        return [o[step] for o in outputs], updates
-    return outputs[step], updates
 
 
 def safe_new(x: Any, tag: str = "", dtype: Any = None) -> Variable:
