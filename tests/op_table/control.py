@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from symdnn.ops.control import checkpoint as P
 from symdnn.ops.control import control as C
 from symdnn.ops.core import gradient_control as G
 from tests.op_table.record import OpCase, normal, uniform
@@ -59,6 +60,27 @@ CASES = [
     ),
     OpCase(
         "opaque", (G.Opaque,), lambda x: G.Opaque()(x), (normal(2, 3),), lambda x: x, grad2=True
+    ),
+    OpCase(
+        "after",
+        (P.After,),
+        lambda x, y: P.After()(x, y) * y,
+        (normal(2, 3), normal(2, 3)),
+        lambda x, y: x * y,
+    ),
+    OpCase(
+        "checkpoint",
+        (P.Checkpoint,),
+        P.checkpoint(lambda x, y: tuple(v * (x * y).exp() for v in (x, y))),
+        (normal(2, 3), normal(3)),
+        lambda x, y: (x * np.exp(x * y), y * np.exp(x * y)),
+    ),
+    OpCase(
+        "checkpoint_nested",
+        (P.Checkpoint,),
+        P.checkpoint(lambda x: P.checkpoint(lambda v: (v * v).exp())(x * 2) + x),
+        (uniform(-0.5, 0.5, 2, 3),),
+        lambda x: np.exp(4 * x * x) + x,
     ),
     OpCase(
         "grad_scale",

@@ -92,21 +92,20 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
         return replace(spec, recomputed=Recomputed(budget, before + made, before + made, {}, 0.0))
     search = _Search(spec)
     least, bound = before, float(budget - made)
-    for _ in range(_MOST_ROUNDS):
-        dropped = search.best(bound)
-        if dropped is None:
-            break
-        found = search.rebuilt(dropped)
+    for attempt in range(_MOST_ROUNDS + 1):
+        dropped = search.best(bound) if attempt < _MOST_ROUNDS else None
+        last = dropped is None
+        found = search.rebuilt(search.smallest() if dropped is None else dropped)
         new = _with_nodes(spec, found)
         arena = plan_memory(new).arena_bytes
         least = min(least, arena)
         if arena + made <= budget:
             said = Recomputed(budget, before + made, arena + made, found.counts(), found.share)
             return replace(new, recomputed=said)
+        if last:
+            break
         # Placement leaves holes: aim lower by as much.
-        bound -= max(arena + made - budget, 1)
-    smallest = _with_nodes(spec, search.rebuilt(search.smallest()))
-    least = min(least, plan_memory(smallest).arena_bytes)
+        bound -= arena + made - budget
     raise OverBudget(
         f"memory_budget={budget}: a call needs {before + made} bytes beside its arguments and "
         f"shared variables, and by computing values again {least + made} is the least that was "

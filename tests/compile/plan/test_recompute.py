@@ -1,0 +1,169 @@
+"""A bound on memory: values that plans compute again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.compile.plan.memory_order import eager
+from symdnn.compile.program.program import byte_size
+from symdnn.errors import OptionError, OverBudget
+from symdnn.ops.random.random_stream import RandomStream
+
+LAYERS, WIDE, BATCH = 12, 128, 512
+
+
+def weights(seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        symdnn.shared((rng.standard_normal((WIDE, WIDE)) / WIDE**0.5).astype("float32"))
+        for _ in range(LAYERS)
+    ]
+
+
+def network(x, ws, stream=None):
+    for w in ws:
+        z = T.dot(x, w)
+        z = (z - z.mean(axis=1, keepdims=True)) / T.sqrt(z.var(axis=1, keepdims=True) + 1e-5)
+        h = T.nnet.gelu(z)
+        x = x + (h if stream is None else T.nnet.dropout(h, 0.3, stream))
+    return x
+
+
+def points(seed=1):
+    return np.random.default_rng(seed).standard_normal((BATCH, WIDE)).astype("float32")
+
+
+def trained(budget=None, **words):
+    """A function that trains, and the values of its parameters after two steps."""
+    ws, x = weights(), T.fmatrix("x")
+    cost = (network(x, ws, RandomStream(3)) ** 2).mean()
+    updates = [(w, w - 0.1 * g) for w, g in zip(ws, symdnn.grad(cost, ws))]
+    f = symdnn.function([x], cost, updates=updates, memory_budget=budget, **words)
+    costs = [float(f(points(seed))) for seed in (1, 2)]
+    return f, [*costs, *(w.get_value() for w in ws)]
+
+
+@pytest.fixture(scope="module")
+def free():
+    return trained()
+
+
+@pytest.mark.parametrize("share", [0.8, 0.55])
+def test_a_training_step_is_bitwise_equal_and_keeps_to_the_bound(free, share):
+    peak = free[0].memory_report().peak
+    f, found = trained(int(peak * share))
+    report = f.memory_report()
+    assert report.peak <= int(peak * share)
+    (said,) = report.recomputed
+    assert said.nodes
+    assert said.peak == report.peak
+    assert 0 < said.share < 0.5
+    assert f"memory budget {int(peak * share)}" in str(report)
+    for a, b in zip(found, free[1], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_cheap_values_go_before_products(free):
+    said = trained(int(free[0].memory_report().peak * 0.8))[0].memory_report().recomputed[0]
+    assert not any("atmul" in op or "Dot" in op for op in said.nodes)
+
+
+def test_a_bound_that_holds_anyway_changes_nothing(free):
+    peak = free[0].memory_report().peak
+    f, _ = trained(peak * 2)
+    (said,) = f.memory_report().recomputed
+    assert not said.nodes
+    assert "nothing is computed again" in str(said)
+
+
+def test_an_impossible_bound_says_the_least(free):
+    with pytest.raises(OverBudget, match="is the least that was found") as error:
+        trained("1 kB")
+    least = int(str(error.value).split("again ")[1].split(" is the least")[0])
+    assert 1000 < least < free[0].memory_report().peak
+    f, found = trained(int(least * 1.02))
+    assert f.memory_report().peak <= least * 1.02
+    np.testing.assert_array_equal(found[0], free[1][0])
+
+
+def test_a_convolutional_network_with_batch_norm():
+    def run(budget):
+        rng = np.random.default_rng(0)
+        x = T.ftensor4("x")
+        h, ws = x, []
+        for i in range(4):
+            shape = (8, 3 if i == 0 else 8, 3, 3)
+            w = symdnn.shared((rng.standard_normal(shape) / 5).astype("float32"))
+            ws.append(w)
+            z = T.nnet.conv2d(h, w, border_mode="half")
+            h = T.nnet.relu((z - z.mean(axis=(0, 2, 3), keepdims=True)) * 0.5)
+        cost = (h**2).mean()
+        f = symdnn.function([x], [cost, *symdnn.grad(cost, ws)], memory_budget=budget)
+        return f, f(np.random.default_rng(1).standard_normal((4, 3, 16, 16)).astype("float32"))
+
+    f, want = run(None)
+    g, got = run(int(f.memory_report().peak * 0.7))
+    assert g.memory_report().recomputed[0].nodes
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_each_shape_has_its_own_choice(free):
+    f, _ = trained(int(free[0].memory_report().peak * 0.6))
+    f(points()[:8])
+    first, second = f.memory_report().recomputed
+    assert first.nodes
+    assert not second.nodes
+
+
+def test_an_eager_order_computes_gradients_of_weights_early(free):
+    (plan,) = free[0].plans()
+    spec = plan.specialised
+    ordered = eager(spec)
+    assert sorted(map(id, ordered.segment.nodes)) == sorted(map(id, spec.segment.nodes))
+    step = {n: i for i, n in enumerate(ordered.segment.nodes)}
+    for n in ordered.segment.nodes:
+        assert all(step[v.owner] < step[n] for v in n.inputs if v.owner in step)
+
+
+def test_effects_run_once(capfd):
+    x = T.fmatrix("x")
+    ws = weights()
+    said = symdnn.printing.Print("seen", attrs=("shape",))
+    h = said(network(x, ws[:6]))
+    cost = (network(h, ws[6:]) ** 2).mean()
+    outs = [cost, *symdnn.grad(cost, ws)]
+    free = symdnn.function([x], outs)
+    want = free(points())
+    capfd.readouterr()
+    f = symdnn.function([x], outs, memory_budget=int(free.memory_report().peak * 0.8))
+    for a, b in zip(f(points()), want, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert capfd.readouterr().out.count("seen shape") == 1
+    assert f.memory_report().recomputed[0].nodes
+
+
+@pytest.mark.parametrize("budget", ["plenty", "-3MB", 0, "3 parsecs", True, 2.5])
+def test_a_wrong_bound_is_named(budget):
+    x = T.fmatrix("x")
+    with pytest.raises(OptionError, match="memory_budget"):
+        symdnn.function([x], x, memory_budget=budget)
+
+
+def test_sizes_in_words():
+    sizes = {"4GB": 4 * 10**9, "512MiB": 2**29, "1.5 kB": 1500, "77": 77, 12: 12}
+    assert {k: byte_size("memory_budget", k) for k in sizes} == sizes
+    assert byte_size("memory_budget", None) is None
+
+
+def test_it_is_planned_for_a_gpu_without_one():
+    ws, x = weights(), T.fmatrix("x")
+    cost = (network(x, ws) ** 2).mean()
+    f = symdnn.function(
+        [x], [cost, *symdnn.grad(cost, ws)], mode=symdnn.Mode(target="cuda:sm_90"),
+        memory_budget="64MB",
+    )  # fmt: skip
+    assert all(s.memory_budget == 64 * 10**6 for s in f.stages.program.segments() if not s.kept)
