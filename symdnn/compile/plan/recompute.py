@@ -197,13 +197,13 @@ class _Search:
         return known and not opaque
 
     def _may_drop(self, v: Variable) -> bool:
-        n = v.owner
+        n = maker(v)
         fixed = n not in self.repeatable or self.is_view[n] or v in self.leaving
         return not fixed and self.size[v] >= self.least_size
 
     def _gap(self, v: Variable) -> tuple[int, int] | None:
         """The reads around the turn; the end of the order for a value that is not read after it."""
-        made, reads = self.step[v.owner], self.reads.get(v, [])
+        made, reads = self.step[maker(v)], self.reads.get(v, [])
         if made > self.turn:
             return None
         before = max((i for i in reads if i <= self.turn), default=made)
@@ -211,8 +211,8 @@ class _Search:
         return (before, after) if after - before >= _SHORTEST_GAP else None
 
     def _per_byte(self, v: Variable) -> float:
-        n = v.owner
-        return self.seconds[n] / sum(self.size[o] for o in n.outputs)
+        n = maker(v)
+        return float(self.seconds[n] / sum(self.size[o] for o in n.outputs))
 
     def _ranked(self) -> list[Variable]:
         """Candidates: cheap per byte first, equally cheap ones evenly apart."""
@@ -270,7 +270,7 @@ class _Search:
         through: list[set[Variable]] = [set() for _ in range(turn + 1)]
         for v in self.ranked:
             reads = [i for i in self.reads.get(v, ()) if i <= turn]
-            for i in range(self.step[v.owner], max(reads, default=0)):
+            for i in range(self.step[maker(v)], max(reads, default=0)):
                 through[i].add(v)
         cut = [sum(self.size[v] for v in values) for values in through]
         found = []
@@ -288,7 +288,7 @@ class _Search:
         """The step at which most bytes wait for a later step."""
         change = [0] * (len(self.nodes) + 1)
         for v in self.droppable:
-            steps = sorted({self.step[v.owner], *self.reads.get(v, ())})
+            steps = sorted({self.step[maker(v)], *self.reads.get(v, ())})
             length, a, b = max(((b - a, a, b) for a, b in pairwise(steps)), default=(0, 0, 0))
             if length >= _SHORTEST_GAP:
                 change[a] += self.size[v]
@@ -432,6 +432,12 @@ def _with_nodes(spec: Specialised, order: _Order) -> Specialised:
     return replace(
         spec, segment=segment, shapes=shapes, choices=choices, calls=calls, budgeted=budgeted
     )
+
+
+def maker(v: Variable) -> Apply:
+    """The node that makes a value of the segment."""
+    assert v.owner is not None
+    return v.owner
 
 
 def _evenly(values: Sequence[Variable]) -> list[Variable]:

@@ -1,0 +1,1 @@
+"""What transformations of functions cost, beside those of JAX and PyTorch."""
