@@ -46,7 +46,7 @@ def _operations(call: Call) -> float:
     inputs, out = call.inputs, call.outputs[0]
     if type(op).__name__ in _PRODUCTS or type(call.op).__name__ in _PRODUCTS:
         # (m k) (k n) has m n results, so the product of all three sizes is a square.
-        return 2.0 * (_elements(inputs[0]) * _elements(inputs[1]) * _elements(out)) ** 0.5
+        return float(2.0 * (_elements(inputs[0]) * _elements(inputs[1]) * _elements(out)) ** 0.5)
     if isinstance(op, Conv | ConvGradInput | ConvGradWeight):
         return 2.0 * _of_convolution(op, inputs, out)
     if isinstance(op, RNNForward | RNNGrad):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import log2
+from math import ceil, log2
 
 from symdnn.compile.plan.memory import plan_memory
 from symdnn.compile.plan.memory_order import bytes_of, eager, is_view
@@ -36,6 +36,8 @@ _SHORTEST_GAP = 4
 #: The most choices that are tried along the order of costs, parts of the forward pass, choices that
 #: are refined, and steps of that for a thousand nodes.
 _MOST_PREFIXES, _MOST_PARTS, _MOST_REFINED, _MOST_SINGLES = 24, 32, 2, 30
+#: The smallest choices without products that are mixed with some.
+_MOST_MIXED = 5
 #: Seconds for each byte of a result above which a value is costly to compute again: some passes
 #: over memory.
 _CHEAP = {"host": 8e-10, "device": 4e-12}
@@ -262,7 +264,20 @@ class _Search:
             for kept in self._boundaries():
                 sets.update({everything - kept: None, everything - kept - self.costly: None})
             self._tried = [(dropped, self.rebuilt(dropped)) for dropped in sets]
+            self._tried += self._mixed(self._tried)
         return self._tried
+
+    def _mixed(
+        self, tried: Sequence[tuple[frozenset[Variable], _Order]]
+    ) -> list[tuple[frozenset[Variable], _Order]]:
+        """The smallest choices that keep all products, without some of these as well."""
+        cheap = [(o.peak, i) for i, (dropped, o) in enumerate(tried) if not dropped & self.costly]
+        products = [v for v in self.ranked if v in self.costly]
+        sets: dict[frozenset[Variable], None] = {}
+        for _, i in sorted(cheap)[:_MOST_MIXED]:
+            for share in (0.06, 0.12, 0.25, 0.5) if products else ():
+                sets[tried[i][0] | set(products[: ceil(share * len(products))])] = None
+        return [(dropped, self.rebuilt(dropped)) for dropped in sets]
 
     def _boundaries(self) -> list[set[Variable]]:
         """Values to keep, for each number of parts: those that enter a part of the forward pass."""
