@@ -387,7 +387,7 @@ class _Again:
         return v not in self.search.costly and maker in self.search.repeatable
 
     def _of_gone_view(self, maker: Apply, step: int) -> bool:
-        if not self.search.is_view[maker]:
+        if not self.search.is_view[maker] or maker.op.unmergeable or maker.op.host_callback:
             return False
         return self._gone(maker.inputs[maker.op.views[0]], step)
 
