@@ -54,7 +54,7 @@ def scan_checkpoints(
     >>> import symdnn.tensor as T
     >>> x = T.vector("x", dtype="float64")
     >>> h, _ = symdnn.scan_checkpoints(
-    ...     lambda v, h: T.tanh(h + v), x, T.constant(0.0), save_every_N=2
+    ...     lambda v, h: T.tanh(h + v), x, np.float64(0), save_every_N=2
     ... )
     >>> f = symdnn.function([x], [h, symdnn.grad(h[-1], x)])
     >>> [a.shape for a in f(np.ones(5))]
