@@ -73,10 +73,9 @@ def function(
     for an input that no output depends on (``raise``, ``warn``, ``ignore``).
 
     ``memory_budget`` (bytes, or a string such as ``"4GB"``, ``"512MiB"``) bounds what a call needs
-    beside its arguments, shared variables and constants: plans compute values again where they
-    would not fit, for the least estimated time (:mod:`symdnn.compile.plan.recompute`);
-    ``f.memory_report()`` says what they did. Values inside of a loop, and those that cross from one
-    part of the program to another, are not chosen from.
+    beside its arguments, shared variables and constants: plans compute values again, for the least
+    estimated time (:mod:`symdnn.compile.plan.recompute`); ``f.memory_report()`` says which. Loops
+    are not changed.
 
     Raises :class:`~symdnn.errors.InputError` for wrong declarations,
     :class:`~symdnn.errors.TypeMismatch` for givens and updates of other types,

@@ -46,16 +46,17 @@ def _operations(call: Call) -> float:
     inputs, out = call.inputs, call.outputs[0]
     if type(op).__name__ in _PRODUCTS or type(call.op).__name__ in _PRODUCTS:
         # (m k) (k n) has m n results, so the product of all three sizes is a square.
-        return 2.0 * (_elements(inputs[0]) * _elements(inputs[1]) * _elements(out)) ** 0.5
+        return float(2.0 * (_elements(inputs[0]) * _elements(inputs[1]) * _elements(out)) ** 0.5)
     if isinstance(op, Conv | ConvGradInput | ConvGradWeight):
         return 2.0 * _of_convolution(op, inputs, out)
     if isinstance(op, RNNForward | RNNGrad):
         steps, batch = inputs[1].shape[:2]
-        return (2.0 if isinstance(op, RNNForward) else 4.0) * _elements(inputs[0]) * steps * batch
+        each = 2.0 if isinstance(op, RNNForward) else 4.0
+        return float(each * _elements(inputs[0]) * steps * batch)
     if isinstance(op, Attention | AttentionGrad):
         batch, heads, queries, width = inputs[0].shape
         work = 4.0 * batch * heads * queries * width * inputs[1].shape[2]
-        return work if isinstance(op, Attention) else 2.5 * work
+        return float(work if isinstance(op, Attention) else 2.5 * work)
     return 4.0 * max((_elements(t) for t in (*inputs, *call.outputs)), default=0.0)
 
 

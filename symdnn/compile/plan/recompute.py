@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import log2
+from math import ceil, log2
 
 from symdnn.compile.plan.memory import plan_memory
 from symdnn.compile.plan.memory_order import bytes_of, eager, is_view
@@ -36,6 +36,8 @@ _SHORTEST_GAP = 4
 #: The most choices that are tried along the order of costs, parts of the forward pass, choices that
 #: are refined, and steps of that for a thousand nodes.
 _MOST_PREFIXES, _MOST_PARTS, _MOST_REFINED, _MOST_SINGLES = 24, 32, 2, 30
+#: The smallest choices without products that are mixed with some.
+_MOST_MIXED = 5
 #: Seconds for each byte of a result above which a value is costly to compute again: some passes
 #: over memory.
 _CHEAP = {"host": 8e-10, "device": 4e-12}
@@ -197,13 +199,13 @@ class _Search:
         return known and not opaque
 
     def _may_drop(self, v: Variable) -> bool:
-        n = v.owner
+        n = maker(v)
         fixed = n not in self.repeatable or self.is_view[n] or v in self.leaving
         return not fixed and self.size[v] >= self.least_size
 
     def _gap(self, v: Variable) -> tuple[int, int] | None:
         """The reads around the turn; the end of the order for a value that is not read after it."""
-        made, reads = self.step[v.owner], self.reads.get(v, [])
+        made, reads = self.step[maker(v)], self.reads.get(v, [])
         if made > self.turn:
             return None
         before = max((i for i in reads if i <= self.turn), default=made)
@@ -211,8 +213,8 @@ class _Search:
         return (before, after) if after - before >= _SHORTEST_GAP else None
 
     def _per_byte(self, v: Variable) -> float:
-        n = v.owner
-        return self.seconds[n] / sum(self.size[o] for o in n.outputs)
+        n = maker(v)
+        return float(self.seconds[n] / sum(self.size[o] for o in n.outputs))
 
     def _ranked(self) -> list[Variable]:
         """Candidates: cheap per byte first, equally cheap ones evenly apart."""
@@ -262,7 +264,20 @@ class _Search:
             for kept in self._boundaries():
                 sets.update({everything - kept: None, everything - kept - self.costly: None})
             self._tried = [(dropped, self.rebuilt(dropped)) for dropped in sets]
+            self._tried += self._mixed(self._tried)
         return self._tried
+
+    def _mixed(
+        self, tried: Sequence[tuple[frozenset[Variable], _Order]]
+    ) -> list[tuple[frozenset[Variable], _Order]]:
+        """The smallest choices that keep all products, without some of these as well."""
+        cheap = [(o.peak, i) for i, (dropped, o) in enumerate(tried) if not dropped & self.costly]
+        products = [v for v in self.ranked if v in self.costly]
+        sets: dict[frozenset[Variable], None] = {}
+        for _, i in sorted(cheap)[:_MOST_MIXED]:
+            for share in (0.06, 0.12, 0.25, 0.5) if products else ():
+                sets[tried[i][0] | set(products[: ceil(share * len(products))])] = None
+        return [(dropped, self.rebuilt(dropped)) for dropped in sets]
 
     def _boundaries(self) -> list[set[Variable]]:
         """Values to keep, for each number of parts: those that enter a part of the forward pass."""
@@ -270,7 +285,7 @@ class _Search:
         through: list[set[Variable]] = [set() for _ in range(turn + 1)]
         for v in self.ranked:
             reads = [i for i in self.reads.get(v, ()) if i <= turn]
-            for i in range(self.step[v.owner], max(reads, default=0)):
+            for i in range(self.step[maker(v)], max(reads, default=0)):
                 through[i].add(v)
         cut = [sum(self.size[v] for v in values) for values in through]
         found = []
@@ -288,7 +303,7 @@ class _Search:
         """The step at which most bytes wait for a later step."""
         change = [0] * (len(self.nodes) + 1)
         for v in self.droppable:
-            steps = sorted({self.step[v.owner], *self.reads.get(v, ())})
+            steps = sorted({self.step[maker(v)], *self.reads.get(v, ())})
             length, a, b = max(((b - a, a, b) for a, b in pairwise(steps)), default=(0, 0, 0))
             if length >= _SHORTEST_GAP:
                 change[a] += self.size[v]
@@ -372,7 +387,7 @@ class _Again:
         return v not in self.search.costly and maker in self.search.repeatable
 
     def _of_gone_view(self, maker: Apply, step: int) -> bool:
-        if not self.search.is_view[maker]:
+        if not self.search.is_view[maker] or maker.op.unmergeable or maker.op.host_callback:
             return False
         return self._gone(maker.inputs[maker.op.views[0]], step)
 
@@ -432,6 +447,12 @@ def _with_nodes(spec: Specialised, order: _Order) -> Specialised:
     return replace(
         spec, segment=segment, shapes=shapes, choices=choices, calls=calls, budgeted=budgeted
     )
+
+
+def maker(v: Variable) -> Apply:
+    """The node that makes a value of the segment."""
+    assert v.owner is not None
+    return v.owner
 
 
 def _evenly(values: Sequence[Variable]) -> list[Variable]:

@@ -54,7 +54,7 @@ def scan_checkpoints(
     >>> import symdnn.tensor as T
     >>> x = T.vector("x", dtype="float64")
     >>> h, _ = symdnn.scan_checkpoints(
-    ...     lambda v, h: T.tanh(h + v), x, T.constant(0.0), save_every_N=2
+    ...     lambda v, h: T.tanh(h + v), x, np.float64(0), save_every_N=2
     ... )
     >>> f = symdnn.function([x], [h, symdnn.grad(h[-1], x)])
     >>> [a.shape for a in f(np.ones(5))]
@@ -68,8 +68,8 @@ def scan_checkpoints(
     infos = _checked_infos(_listed(outputs_info))
     if n_steps is None and not given:
         raise OptionError("scan_checkpoints: wanted sequences or n_steps, got neither")
-    steps = as_dim(n_steps if n_steps is not None else _shortest(given))
-    size = prod(levels)
+    steps: Any = as_dim(n_steps if n_steps is not None else _shortest(given))
+    size = int(prod(levels))
     count = ceil_div(steps, size) * size
     padded = [_padded(v[:steps], count) if padding else v[:steps] for v in given]
     index = arange(count if padding else steps)
@@ -114,7 +114,7 @@ class _Levels:
     fn: Callable[..., Any]
     infos: Sequence[Variable | None]
     others: Sequence[Variable]
-    steps: Variable
+    steps: Any
     name: str | None
 
     def run(
@@ -135,7 +135,7 @@ class _Levels:
             values = [After()(v, *inside) for v in args[: len(parts)]]
             outs, updates = run(values, inside, levels[:-1])
             # Behind the last step there is padding.
-            real = minimum(self.steps - values[0][0], size)
+            real: Any = minimum(self.steps - values[0][0], size)
             last = maximum(ceil_div(real, prod(levels[:-1])), 1) - 1
             return [o[last] for o in outs], updates
 
