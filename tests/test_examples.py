@@ -166,3 +166,4 @@ def test_gaussian_process_finds_the_parameters() -> None:
 def test_distributed_examples_run_in_one_process() -> None:
     assert load("distributed/data_parallel").main(["--epochs", "3"]) > 0.85
     assert load("distributed/tensor_parallel").main(["--steps", "100"]) < 0.4
+    assert load("distributed/pipeline").main(["--steps", "40"]) < 0.12

@@ -9,8 +9,6 @@ import atexit
 import hashlib
 import json
 import os
-import secrets
-import socket
 import sys
 import time
 import traceback
@@ -161,6 +159,9 @@ def _joined_by_mpi(place: Launched) -> tuple[Launched, Store | None]:
     if size == 1:
         return place, None
     if rank == 0:
+        import secrets  # here, so that symdnn is imported quickly
+        import socket
+
         key = secrets.token_hex(16)
         host = "127.0.0.1" if local_size == size else socket.gethostname()
         store, port = serve(size, key.encode(), "127.0.0.1" if local_size == size else "")

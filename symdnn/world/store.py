@@ -12,10 +12,12 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Client, Connection, Listener
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.errors import CollectiveTimeout, PeerFailed
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection, Listener
 
 __all__ = ["Hub", "Store", "connect"]
 
@@ -204,6 +206,8 @@ class _Server:
 
 def serve(size: int, key: bytes, host: str = "127.0.0.1", port: int = 0) -> tuple[Store, int]:
     """Rank 0's store, and the port on which it listens for the others."""
+    from multiprocessing.connection import Listener  # here, so that symdnn is imported quickly
+
     listener = Listener((host, port), backlog=size, authkey=key)
     store = Store(0, hub := Hub())
     store._server = _Server(hub, listener, size - 1)
@@ -215,6 +219,8 @@ def connect(rank: int, host: str, port: int, key: bytes, wait: float) -> Store:
 
     Raises :class:`~symdnn.errors.CollectiveTimeout`.
     """
+    from multiprocessing.connection import Client
+
     end = time.monotonic() + wait
     while True:
         try:

@@ -12,7 +12,11 @@ FOLDER = harness.ROOT / "examples" / "distributed"
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("data_parallel.py", ["--epochs", "2"]), ("tensor_parallel.py", ["--steps", "50"])],
+    [
+        ("data_parallel.py", ["--epochs", "2"]),
+        ("tensor_parallel.py", ["--steps", "50"]),
+        ("pipeline.py", ["--steps", "20"]),
+    ],
 )
 def test_examples_are_the_same_for_any_number_of_processes(name, options):
     found = {}
