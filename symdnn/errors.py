@@ -24,6 +24,10 @@ class GraphError(SymdnnError, ValueError):
     """A graph is malformed: a cycle, a missing input, an input used twice."""
 
 
+class ModelError(SymdnnError, ValueError):
+    """A file with a model is damaged or lies, or holds what symdnn does not run."""
+
+
 class MissingInputError(GraphError):
     """A graph needs a variable that is neither an input nor has a value."""
 

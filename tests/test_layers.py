@@ -33,7 +33,7 @@ LAYERS = [
     {"cpu", "gpu"},
     {"compile"},
     {"tensor", "nn", "io", "printing", "saving", "serving", "sparse", "gradient",
-     "loss_scale", "rewrites", "distributions"},
+     "loss_scale", "rewrites", "distributions", "onnx"},
     {"__init__"},
     {
         "compat", "cli", "algos_cli", "cache_cli", "serve_cli", "tune_cli", "doctor", "demo",
@@ -72,6 +72,9 @@ ROOMS = {
         {"modes"},
         {"call", "shared"}, {"function"}, {"evaluation"},
     ],
+    "onnx": [
+        {"model"}, {"ops"}, {"build"}, {"graph"}, {"call"}, {"backend"},
+    ],
     "nn": [
         {"init"}, {"modules"}, {"layers", "losses", "optimizers", "schedule"},
         {"transformers"}, {"backend", "formats", "models", "optim"}, {"training", "weights"},
@@ -95,6 +98,7 @@ FOR_CHECKERS = {"typing_extensions"}
 # Named here: only there. Others: in no more than one folder.
 ONE_FOLDER = {
     "pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "nvmath": "gpu", "llvmlite": "cpu",
+    "onnx": "onnx", "google": "onnx",
 }  # fmt: skip
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
 

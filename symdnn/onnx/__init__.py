@@ -1,0 +1,16 @@
+"""Models in ONNX's format: other programs' networks, as graphs of symdnn and back.
+
+::
+
+    import symdnn.onnx
+
+    f = symdnn.onnx.compile("resnet50.onnx")
+    f(images)["logits"]
+
+It needs the extra ``onnx``: ``pip install 'symdnn[onnx]'``.
+"""
+
+from symdnn.onnx.call import CompiledGraph, compile
+from symdnn.onnx.graph import Graph, Port, load
+
+__all__ = ["CompiledGraph", "Graph", "Port", "compile", "load"]

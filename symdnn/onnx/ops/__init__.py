@@ -1,0 +1,1 @@
+"""Builders of ops, by family. Each module has them in ``OPS``."""

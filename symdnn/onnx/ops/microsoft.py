@@ -1,0 +1,386 @@
+"""Ops of ``com.microsoft`` that optimised and exported transformers have."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import symdnn.tensor as T
+from symdnn.graph.variable import Variable
+from symdnn.onnx.model.node import Node
+from symdnn.onnx.model.values import Value
+from symdnn.onnx.ops.conv import conv_of
+from symdnn.onnx.ops.elementwise import number
+from symdnn.onnx.ops.linear import matmul
+from symdnn.onnx.ops.norms import layer_norm, rms_norm
+from symdnn.onnx.ops.quantize import dequantized
+from symdnn.ops.core.shape import dims_of
+
+__all__ = ["OPS"]
+
+
+# -- activations ----------------------------------------------------------------------------------
+
+
+def _gelu(node: Node) -> Variable:
+    return T.nnet.gelu(node.x())
+
+
+def _fast_gelu(node: Node) -> Variable:
+    x = node.x() if not node.has(1) else node.x() + node.x(1)
+    return T.nnet.gelu(x, approximate="tanh")
+
+
+def _bias_gelu(node: Node) -> Variable:
+    return T.nnet.gelu(node.x() + node.x(1))
+
+
+def _quick_gelu(node: Node) -> Variable:
+    x = node.x()
+    return x * T.nnet.sigmoid(x * number(x, node.attribute("alpha", 1.702)))
+
+
+def _bias_split_gelu(node: Node) -> Variable:
+    x = node.x() + node.x(1)
+    half = dims_of(x)[-1] // 2
+    return x[..., :half] * T.nnet.gelu(x[..., half:])
+
+
+def _bias_add(node: Node) -> Variable:
+    return node.x() + node.x(1) + node.x(2)
+
+
+# -- products -------------------------------------------------------------------------------------
+
+
+def _fused_matmul(node: Node) -> Variable:
+    a, b = node.x(), node.x(1)
+    for i, v in enumerate((a, b)):
+        letter = "AB"[i]
+        if node.attribute(f"transBatch{letter}", 0):
+            raise node.error(f"transBatch{letter} is not known")
+        if node.attribute(f"trans{letter}", 0) and v.ndim > 1:
+            v = T.swapaxes(v, -1, -2)
+        a, b = (v, b) if i == 0 else (a, v)
+    y, alpha = matmul(a, b), node.attribute("alpha", 1.0)
+    return y if alpha == 1 else y * number(y, alpha)
+
+
+def _fused_activation(node: Node, y: Variable) -> Variable:
+    name = node.attribute("activation")
+    if not name:
+        return y
+    params = {k.removeprefix("activation_"): v for k, v in node.attributes.items()
+              if k.startswith("activation_")}  # fmt: skip
+    given = params.pop("params", None) or []
+    names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"], "Elu": ["alpha"]}
+    params |= dict(zip(names.get(name, []), given))
+    if name == "Clip" and len(given) == 2:
+        return T.clip(y, number(y, given[0]), number(y, given[1]))
+    found: Variable = node.scope.call(name, y, **params)[0].variable
+    return found
+
+
+def _fused_gemm(node: Node) -> Variable:
+    plain = {k: v for k, v in node.attributes.items() if not k.startswith("activation")}
+    y = node.scope.call("Gemm", *node.inputs, **plain)[0].variable
+    return _fused_activation(node, y)
+
+
+def _fused_conv(node: Node) -> Variable:
+    y = conv_of(node, node.x(), node.x(1), node.optional(2))
+    return _fused_activation(node, y + node.x(3) if node.has(3) else y)
+
+
+def _matmul_n_bits(node: Node) -> Variable:
+    """A product with a matrix of 4 or 8 bits, in blocks with scales of their own."""
+    a, packed, scales = node.x(), node.x(1), node.x(2)
+    bits, block = int(node.attribute("bits", 4)), int(node.required("block_size"))
+    n, k = int(node.required("N")), int(node.required("K"))
+    if bits not in (4, 8):
+        raise node.error(f"{bits} bits: wanted 4 or 8")
+    blocks = -(-k // block)
+    codes = _unpacked(packed.reshape((n, blocks, block * bits // 8)), bits)
+    codes = codes.reshape((n, blocks, block)).astype(scales.type.dtype)
+    if not node.has(3):
+        zero: Any = number(scales, 1 << (bits - 1))
+    elif node.x(3).type.is_integer:
+        points = _unpacked(node.x(3).reshape((n, -1)), bits)[:, :blocks]
+        zero = points.astype(scales.type.dtype).dimshuffle(0, 1, "x")
+    else:
+        zero = node.x(3).reshape((n, blocks, 1))
+    weights = (codes - zero) * scales.reshape((n, blocks, 1))
+    weights = weights.reshape((n, blocks * block))[:, :k].astype(a.type.dtype)
+    y = T.dot(a, weights.T)
+    return y + node.x(5) if node.has(5) else y
+
+
+def _unpacked(x: Variable, bits: int) -> Variable:
+    """Whole numbers of ``bits`` bits from bytes, the lowest bits first, along the last axis."""
+    if bits == 8:
+        return x
+    low, high = x & np.uint8(15), T.right_shift(x, np.uint8(4))
+    return T.stack([low, high], axis=x.ndim).reshape((*dims_of(x)[:-1], -1))
+
+
+# -- normalisation --------------------------------------------------------------------------------
+
+
+def _skip_layer_norm(node: Node) -> list[Any]:
+    x, epsilon = node.x() + node.x(1), node.attribute("epsilon", 1e-12)
+    x = x + node.x(4) if node.has(4) else x
+    return [layer_norm(x, node.x(2), node.optional(3), x.ndim - 1, epsilon), None, None, x]
+
+
+def _skip_rms_norm(node: Node) -> list[Any]:
+    x, epsilon = node.x() + node.x(1), node.attribute("epsilon", 1e-6)
+    x = x + node.x(3) if node.has(3) else x
+    return [rms_norm(x, node.x(2), x.ndim - 1, epsilon), None, None, x]
+
+
+def _rms_norm(node: Node) -> Variable:
+    x = node.x()
+    return rms_norm(x, node.x(1), node.axis(x.ndim, -1), node.attribute("epsilon", 1e-5))
+
+
+def _embed_layer_norm(node: Node) -> list[Any]:
+    ids = node.x()
+    words, positions = node.x(2), node.x(3)
+    length = dims_of(ids)[1]
+    if node.has(8):
+        places = T.take(positions, node.x(8).astype("int64"), axis=0)
+    else:
+        places = T.shape_padleft(T.take(positions, T.arange(length, dtype="int64"), axis=0))
+    x = T.take(words, ids.astype("int64"), axis=0) + places
+    if node.has(1) and node.has(4):
+        x = x + T.take(node.x(4), node.x(1).astype("int64"), axis=0)
+    y = layer_norm(x, node.x(5), node.x(6), 2, node.attribute("epsilon", 1e-12))
+    if node.has(7):
+        counts = T.sum(node.x(7).astype("int32"), axis=1).astype("int32")
+    else:
+        counts = T.zeros((dims_of(ids)[0],), dtype="int32")
+    return [y, counts, x]
+
+
+# -- attention ------------------------------------------------------------------------------------
+
+
+def _heads(x: Variable, count: int) -> Variable:
+    """(batch, length, features) as (batch, heads, length, features of a head)."""
+    b, s, d = dims_of(x)
+    return x.reshape((b, s, count, d // count)).transpose((0, 2, 1, 3))
+
+
+def _side_by_side(y: Variable) -> Variable:
+    b, h, s, d = dims_of(y)
+    return y.transpose((0, 2, 1, 3)).reshape((b, s, h * d))
+
+
+def _padding_mask(node: Node, i: int, keys: Any, like: Variable) -> Variable | None:
+    """What is added to scores of keys that are masked out: a mask, or lengths, of each example."""
+    if not node.has(i):
+        return None
+    mask = node.x(i)
+    value = number(like, node.attribute("mask_filter_value", -10000.0))
+    if mask.ndim == 1:
+        at = T.arange(keys, dtype="int64").dimshuffle("x", 0)
+        keep = at < mask.astype("int64").dimshuffle(0, "x")
+    else:
+        keep = T.neq(mask, 0)
+    patterns: dict[int, list[Any]] = {2: [0, "x", "x", 1], 3: [0, "x", 1, 2], 4: [0, 1, 2, 3]}
+    pattern = patterns[keep.ndim]
+    return T.switch(keep.dimshuffle(*pattern), number(like, 0), value)
+
+
+def _attend(
+    node: Node, q: Variable, k: Variable, v: Variable, bias: Variable | None, causal: bool
+) -> Variable:
+    scale = node.attribute("scale") or None
+    return T.nnet.scaled_dot_product_attention(
+        q, k, v, bias, is_causal=causal and bias is None, scale=scale,
+        causal="bottom_right" if causal and bias is not None else None,
+    )  # fmt: skip
+
+
+def _attention(node: Node) -> list[Any]:
+    x, w = node.x(), node.x(1)
+    heads = int(node.required("num_heads"))
+    y = T.dot(x, w)
+    y = y + node.x(2) if node.has(2) else y
+    given: Any = node.attribute("qkv_hidden_sizes")
+    total = w.type.shape[1]
+    if total is None:
+        total = int(node.settled(dims_of(w)[1], "the number of features"))
+    sizes: list[int] = given or [total // 3] * 3
+    ends = np.cumsum([0, *sizes])
+    q, k, v = (_heads(y[:, :, int(a) : int(b)], heads) for a, b in pairwise(ends))
+    present = None
+    causal = bool(node.attribute("unidirectional", 0))
+    if node.has(4):
+        past = node.x(4)
+        k, v = (T.concatenate([past[i], t], axis=2) for i, t in enumerate((k, v)))
+    if len(node.wanted) > 1:
+        present = T.stack([k, v])
+    bias = _padding_mask(node, 3, dims_of(k)[2], q)
+    if node.has(5):
+        bias = node.x(5) if bias is None else bias + node.x(5)
+    if causal and (node.has(4) or bias is not None):
+        hidden = _causal(q, k)
+        bias = hidden if bias is None else bias + hidden
+        causal = False
+    return [_side_by_side(_attend(node, q, k, v, bias, causal)), present]
+
+
+def _causal(q: Variable, k: Variable) -> Variable:
+    """Minus infinity for keys after a query, whose last one is at the last key."""
+    n, m = dims_of(q)[2], dims_of(k)[2]
+    at = T.arange(n, dtype="int64").dimshuffle(0, "x") + (m - n)
+    keep = T.arange(m, dtype="int64").dimshuffle("x", 0) <= at
+    wide = keep.dimshuffle("x", "x", 0, 1)
+    return T.switch(wide, number(q, 0), number(q, -np.inf))
+
+
+def _multi_head(node: Node) -> list[Any]:
+    heads, q = int(node.required("num_heads")), node.x()
+    if q.ndim == 5 or (node.has(1) and node.x(1).ndim == 5):
+        raise node.error("packed queries, keys and values are not known")
+    k, v = node.x(1), node.x(2)
+    if node.has(3):
+        shift, n = node.x(3), dims_of(q)[2]
+        m = dims_of(k)[2] if k.ndim == 3 else n
+        q = q + shift[:n]
+        if k.ndim == 3:
+            k, v = k + shift[n : n + m], v + shift[n + m :]
+    q = _heads(q, heads)
+    k, v = (_heads(t, heads) if t.ndim == 3 else t for t in (k, v))
+    if node.has(6):
+        k, v = T.concatenate([node.x(6), k], axis=2), T.concatenate([node.x(7), v], axis=2)
+    bias = _padding_mask(node, 4, dims_of(k)[2], q)
+    if node.has(5):
+        bias = node.x(5) if bias is None else bias + node.x(5)
+    if node.attribute("unidirectional", 0):
+        bias = _causal(q, k) if bias is None else bias + _causal(q, k)
+    return [_side_by_side(_attend(node, q, k, v, bias, False)), k, v]
+
+
+def _grouped(node: Node) -> list[Any]:
+    """Attention whose heads share keys, with a cache of keys and values."""
+    heads, groups = int(node.required("num_heads")), int(node.required("kv_num_heads"))
+    if node.attribute("local_window_size", -1) > 0 or node.attribute("softcap", 0.0):
+        raise node.error("a local window or a soft cap of scores is not known")
+    q = node.x()
+    if not node.has(1):
+        size = dims_of(q)[2] // (heads + 2 * groups)
+        a, b = heads * size, (heads + groups) * size
+        q, k, v = q[:, :, :a], q[:, :, a:b], q[:, :, b:]
+    else:
+        k, v = node.x(1), node.x(2)
+    q, k, v = _heads(q, heads), _heads(k, groups), _heads(v, groups)
+    lengths = node.x(5).astype("int64").flatten() + 1  # of each example, with this call's
+    new = dims_of(q)[2]
+    if node.attribute("do_rotary", 0):
+        start = (lengths - new).dimshuffle(0, "x") + T.arange(new, dtype="int64").dimshuffle("x", 0)
+        interleaved = bool(node.attribute("rotary_interleaved", 0))
+        q, k = (rotated(t, node.x(7), node.x(8), start, interleaved) for t in (q, k))
+    if node.has(3):
+        past_k, past_v = node.x(3), node.x(4)
+        k, v = T.concatenate([past_k, k], axis=2), T.concatenate([past_v, v], axis=2)
+    at = lengths.dimshuffle(0, "x") - new + T.arange(new, dtype="int64").dimshuffle("x", 0)
+    keys = T.arange(dims_of(k)[2], dtype="int64").dimshuffle("x", "x", 0)
+    keep = (keys <= at.dimshuffle(0, 1, "x")).dimshuffle(0, "x", 1, 2)
+    bias = T.switch(keep, number(q, 0), number(q, -np.inf))
+    each = heads // groups
+    wide_k, wide_v = (T.repeat(t, each, axis=1) if each > 1 else t for t in (k, v))
+    return [_side_by_side(_attend(node, q, wide_k, wide_v, bias, False)), k, v]
+
+
+def rotated(
+    x: Variable, cos: Variable, sin: Variable, places: Variable, interleaved: bool
+) -> Variable:
+    """(batch, heads, length, features) with pairs of features turned by their place's angle."""
+    half = dims_of(cos)[1]
+    c, s = (T.take(t, places, axis=0).dimshuffle(0, "x", 1, 2) for t in (cos, sin))
+    turned, rest = x[..., : 2 * half], x[..., 2 * half :]
+    if interleaved:
+        a, b = turned[..., 0::2], turned[..., 1::2]
+        pairs = T.stack([a * c - b * s, a * s + b * c], axis=x.ndim)
+        y = pairs.reshape(dims_of(turned))
+    else:
+        a, b = turned[..., :half], turned[..., half:]
+        y = T.concatenate([a * c - b * s, a * s + b * c], axis=3)
+    return T.concatenate([y, rest], axis=3)
+
+
+def _rotary(node: Node) -> Variable:
+    x, places = node.x(), node.x(1).astype("int64")
+    cos, sin = node.x(2), node.x(3)
+    heads = int(node.attribute("num_heads", 0))
+    flat = x.ndim == 3
+    if flat:
+        size = (heads and dims_of(x)[2] // heads) or 2 * dims_of(cos)[1]
+        b, n, d = dims_of(x)
+        x = x.reshape((b, n, d // size, size)).transpose((0, 2, 1, 3))
+    if places.ndim == 1:
+        steps = T.arange(dims_of(x)[2], dtype="int64")
+        places = (places + steps).dimshuffle("x", 0)
+    y = rotated(x, cos, sin, places, bool(node.attribute("interleaved", 0)))
+    return _side_by_side(y) if flat else y
+
+
+# -- quantised ------------------------------------------------------------------------------------
+
+
+def _matmul_integer_to_float(node: Node) -> Variable:
+    a = dequantized(node.x(), node.x(2), node.optional(4), None)
+    b = dequantized(node.x(1), node.x(3), node.optional(5), None)
+    y = T.matmul(a, b)
+    return y + node.x(6) if node.has(6) else y
+
+
+def _dynamic_matmul(node: Node) -> Variable:
+    codes, scale, zero = node.scope.call("DynamicQuantizeLinear", node.value(0), outputs=3)
+    x = dequantized(codes.variable, scale.variable, zero.variable, None)
+    b = dequantized(node.x(1), node.x(2), node.optional(3), None)
+    y = T.matmul(x, b)
+    return y + node.x(4) if node.has(4) else y
+
+
+def _qlinear_binary(op: str) -> Any:
+    def build(node: Node) -> Value:
+        a, b = (dequantized(node.x(i), node.x(i + 1), node.optional(i + 2), None) for i in (0, 3))
+        y = node.scope.call(op, a, b)[0]
+        inputs = [y, node.value(6), *([node.value(7)] if node.has(7) else [])]
+        found: Value = node.scope.call("QuantizeLinear", *inputs)[0]
+        return found
+
+    return build
+
+
+def _default(op: str) -> Any:
+    """The op of the default domain with this name."""
+
+    def build(node: Node) -> list[Any]:
+        found: list[Any] = node.scope.call(
+            op, *node.inputs, outputs=len(node.wanted), **node.attributes
+        )
+        return found
+
+    return build
+
+
+OPS: dict[str, Any] = {
+    "Gelu": _gelu, "FastGelu": _fast_gelu, "BiasGelu": _bias_gelu, "QuickGelu": _quick_gelu,
+    "BiasSplitGelu": _bias_split_gelu, "BiasAdd": _bias_add, "FusedMatMul": _fused_matmul,
+    "TransposeMatMul": _fused_matmul, "FusedGemm": _fused_gemm, "FusedConv": _fused_conv,
+    "MatMulNBits": _matmul_n_bits, "SkipLayerNormalization": _skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": _skip_rms_norm,
+    "SimplifiedLayerNormalization": _rms_norm,
+    "EmbedLayerNormalization": _embed_layer_norm, "Attention": _attention,
+    "MultiHeadAttention": _multi_head, "GroupQueryAttention": _grouped,
+    "RotaryEmbedding": _rotary, "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "DynamicQuantizeMatMul": _dynamic_matmul, "QLinearAdd": _qlinear_binary("Add"),
+    "QLinearMul": _qlinear_binary("Mul"), "QuantizeLinear": _default("QuantizeLinear"),
+    "DequantizeLinear": _default("DequantizeLinear"),
+}  # fmt: skip

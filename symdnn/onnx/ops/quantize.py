@@ -1,0 +1,183 @@
+"""Quantised values, exactly: whole numbers with a scale, as expressions of floats.
+
+``QuantizeLinear`` to float8 has the gradient of the straight-through estimator, see
+:func:`symdnn.ops.elementwise.storage.narrow`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import symdnn.tensor as T
+from symdnn.graph.variable import Variable
+from symdnn.onnx.model.kinds import BITS, carrier
+from symdnn.onnx.model.node import Node
+from symdnn.onnx.model.values import Value
+from symdnn.onnx.ops.conv import conv_of
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.storage import NARROW_FLOATS, narrow
+
+__all__ = ["OPS", "dequantized", "quantized", "rounded_to"]
+
+
+def limits(kind: str) -> tuple[int, int]:
+    """The least and the largest whole number of an integer kind."""
+    if kind in BITS:
+        return (
+            (-(1 << BITS[kind] - 1), (1 << BITS[kind] - 1) - 1)
+            if kind[0] == "i"
+            else (0, (1 << BITS[kind]) - 1)
+        )
+    info = np.iinfo(kind)
+    return int(info.min), int(info.max)
+
+
+def rounded_to(x: Variable, zero: Variable | None, kind: str) -> Value:
+    """``x`` rounded to whole numbers, moved by ``zero``, within the limits of ``kind``."""
+    low, high = limits(kind)
+    y = T.round(x, mode="half_to_even")
+    if zero is not None:
+        y = y + zero.astype(x.type.dtype)
+    y = T.clip(y, np.asarray(low, x.type.numpy), np.asarray(high, x.type.numpy))
+    return Value(y.astype(carrier(kind)), kind)
+
+
+def _along(node: Node, p: Variable | None, x: Variable, axis: int, block: int) -> Variable | None:
+    """A scale or zero point in a form that broadcasts with ``x``."""
+    if p is None or p.ndim == 0:
+        return p
+    if p.ndim == 1 and p.type.shape == (1,) and not block:
+        return p.reshape(())
+    if not block:
+        if p.ndim != 1:
+            raise node.error(f"a scale of shape {p.type.shape} for an axis")
+        return p.dimshuffle(*[0 if i == axis else "x" for i in range(x.ndim)])
+    wide = T.repeat(p, block, axis=axis)
+    size = dims_of(x)[axis]
+    cut = [slice(None)] * axis + [slice(None, size)]
+    return wide[tuple(cut)]
+
+
+def _parameters(node: Node, x: Variable) -> tuple[Variable, Variable | None]:
+    axis = node.axis(x.ndim, 1) if x.ndim and node.x(1).ndim else 0
+    block = int(node.attribute("block_size", 0))
+    scale = _along(node, node.x(1), x, axis, block)
+    assert scale is not None, "the scale is an input that must be there"
+    return scale, _along(node, node.optional(2), x, axis, block)
+
+
+def _quantize(node: Node) -> Value:
+    x = node.x()
+    kind = node.kind_attribute("output_dtype")
+    kind = node.value(2).kind if node.has(2) else (kind or "uint8")
+    scale, zero = _parameters(node, x)
+    return quantized(node, x, scale, zero, kind)
+
+
+def quantized(node: Node, x: Variable, scale: Variable, zero: Variable | None, kind: str) -> Value:
+    """``x / scale + zero`` in the numbers of ``kind``."""
+    precision = node.kind_attribute("precision") or None
+    if precision is None:
+        precision = scale.type.dtype if scale.type.is_float else "float32"
+    work = precision if precision in ("float16", "bfloat16", "float32", "float64") else "float32"
+    y = (x.astype(work) / scale.astype(work)).astype(work)
+    if kind in NARROW_FLOATS:
+        return Value(narrow(y, kind, bool(node.attribute("saturate", 1))), kind)
+    if limits(kind)[1] > 1 << 20 or work in ("float16", "bfloat16"):
+        y = y.astype("float32" if limits(kind)[1] <= 1 << 20 else "float64")
+    return rounded_to(y, zero, kind)
+
+
+def _dequantize(node: Node) -> Value:
+    x = node.x()
+    kind = node.kind_attribute("output_dtype")
+    scale, zero = _parameters(node, x)
+    return Value(dequantized(x, scale, zero, kind))
+
+
+def dequantized(x: Variable, scale: Variable, zero: Variable | None, kind: str | None) -> Variable:
+    """``(x - zero) * scale`` in the dtype of the scale, or ``kind``."""
+    out = kind or scale.type.dtype
+    if x.type.is_discrete:
+        difference = x.astype("int32")
+        if zero is not None:
+            difference = difference - zero.astype("int32")
+        wide = difference.astype("float32")
+    else:
+        wide = x if zero is None else x - zero.astype(x.type.dtype)
+    return (wide * scale.astype("float32")).astype(carrier(out))
+
+
+def _dynamic(node: Node) -> list[Any]:
+    """uint8 with a scale from the least and largest element."""
+    x = node.x()
+    zero = np.asarray(0, x.type.numpy)
+    low, high = T.minimum(T.min(x), zero), T.maximum(T.max(x), zero)
+    scale = (high - low) / np.float32(255)
+    safe = T.switch(T.eq(scale, zero), np.float32(1), scale)
+    point = T.clip(T.round(-low / safe, mode="half_to_even"), np.float32(0), np.float32(255))
+    y = rounded_to(x / safe, point, "uint8")
+    return [y, scale, point.astype("uint8")]
+
+
+def _centred(node: Node, i: int, zero: int, channel: int | None) -> Variable:
+    """An integer operand less its zero point, as float64 in which sums of products are exact."""
+    x = node.x(i).astype("float64")
+    if not node.has(zero):
+        return x
+    point = node.x(zero).astype("float64")
+    if point.ndim == 1 and channel is not None and point.type.shape != (1,):
+        point = point.dimshuffle(*[0 if k == channel else "x" for k in range(x.ndim)])
+    elif point.ndim == 1 and point.type.shape == (1,):
+        point = point.reshape(())
+    return x - point
+
+
+def _matmul_integer(node: Node) -> Variable:
+    a = _centred(node, 0, 2, node.x().ndim - 2)
+    b = _centred(node, 1, 3, node.x(1).ndim - 1)
+    return T.matmul(a, b).astype("int32")
+
+
+def _conv_integer(node: Node) -> Variable:
+    return conv_of(node, _centred(node, 0, 2, None), _centred(node, 1, 3, 0), None).astype("int32")
+
+
+def _scaled(node: Node, y: Variable, scales: tuple[int, int, int], channel: int | None) -> Value:
+    """An exact integer result in the numbers of the output."""
+    a, b, out = (node.x(i).astype("float32") for i in scales)
+    factor = a.reshape(()) if a.ndim == 1 and a.type.shape == (1,) else a
+    other = b
+    if b.ndim == 1 and channel is not None and b.type.shape != (1,):
+        other = b.dimshuffle(*[0 if k == channel else "x" for k in range(y.ndim)])
+    elif b.ndim == 1 and b.type.shape == (1,):
+        other = b.reshape(())
+    if factor.ndim == 1:
+        factor = factor.dimshuffle(0, "x")
+    out = out.reshape(()) if out.type.shape == (1,) else out
+    scaled = y.astype("float32") * (factor * other / out)
+    zero = node.x(scales[2] + 1)
+    zero = zero.reshape(()) if zero.type.shape == (1,) else zero
+    return rounded_to(scaled, zero, node.value(scales[2] + 1).kind)
+
+
+def _qlinear_matmul(node: Node) -> Value:
+    a, b = _centred(node, 0, 2, None), _centred(node, 3, 5, node.x(3).ndim - 1)
+    y = T.matmul(a, b)
+    return _scaled(node, y, (1, 4, 6), y.ndim - 1)
+
+
+def _qlinear_conv(node: Node) -> Value:
+    y = conv_of(node, _centred(node, 0, 2, None), _centred(node, 3, 5, 0), None)
+    if node.has(8):
+        y = y + node.x(8).astype("float64").dimshuffle("x", 0, *["x"] * (y.ndim - 2))
+    return _scaled(node, y, (1, 4, 6), 1)
+
+
+OPS: dict[str, Any] = {
+    "QuantizeLinear": _quantize, "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamic, "MatMulInteger": _matmul_integer,
+    "ConvInteger": _conv_integer, "QLinearMatMul": _qlinear_matmul, "QLinearConv": _qlinear_conv,
+}  # fmt: skip

@@ -1,0 +1,159 @@
+"""Numbers as narrow storage types have them, in a wider dtype; and bits read as another dtype.
+
+float8, float6 and float4 of ``ml_dtypes`` are no dtypes of a graph. :func:`narrow` rounds floats to
+their numbers, which float32 holds exactly, so that a graph computes what such storage would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from symdnn.errors import OptionError, TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.type import DTYPES, TensorType, numpy_dtype
+from symdnn.graph.typing import Array, TensorLike
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.lanes import on_lanes
+from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.elemwise import Elemwise, like
+
+__all__ = ["NARROW_FLOATS", "BitCast", "Narrow", "bitcast", "narrow"]
+
+#: The storage types of floats.
+NARROW_FLOATS = (
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+    "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn",
+)  # fmt: skip
+_POWER_MODES = ("up", "down", "nearest")
+
+
+@dataclass(frozen=True)
+class Narrow(Elemwise):
+    """Floats rounded to the numbers of the storage type ``kind``, as float32; halves to even.
+
+    With ``saturate``, numbers beyond the largest become it; otherwise they become what
+    ``ml_dtypes`` gives (an infinity or NaN). ``power`` is the rounding of ``float8_e8m0fnu``, whose
+    numbers are powers of 2. The gradient is the straight-through estimator's: that of the identity
+    between the least and the largest number, and 0 beyond (Bengio, Leonard, Courville 2013).
+    """
+
+    kinds: ClassVar[str] = "f"
+
+    kind: str
+    saturate: bool = True
+    power: str = "up"
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return "float32"
+
+    def reference(self, *inputs: Array) -> Array:
+        (x,) = inputs
+        wide = x.astype(np.float32)
+        with np.errstate(all="ignore"):
+            if self.kind == "float8_e8m0fnu":
+                return _power_of_two(wide, self.power, self.saturate)
+            edge = largest(self.kind)
+            if self.saturate:
+                wide = np.clip(wide, -edge, edge)
+            return wide.astype(getattr(ml_dtypes, self.kind)).astype(np.float32)
+
+    @property
+    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
+        return {}
+
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
+        (x,) = inputs
+        edge = like(min(largest(self.kind), float(np.finfo(np.float16).max))
+                    if x.type.dtype == "float16" else largest(self.kind), x)  # fmt: skip
+        inside = (x <= edge) & (x >= -edge)
+        return [switch(inside, cotangent, like(0, cotangent)).astype(x.type.dtype)]
+
+
+def largest(kind: str) -> float:
+    """The largest number of a storage type."""
+    info: Any = ml_dtypes.finfo(getattr(ml_dtypes, kind))  # type: ignore[no-untyped-call]
+    return float(info.max)
+
+
+def _power_of_two(x: Array, mode: str, saturate: bool) -> Array:
+    """``x`` as a power of 2 from 2**-127 to 2**127; 0 becomes the least, negative ones NaN."""
+    mantissa, exponent = np.frexp(x.astype(np.float64))  # x = mantissa * 2**exponent, [0.5, 1)
+    power = exponent - 1
+    over = mantissa > 0.5
+    if mode == "nearest":
+        over = mantissa >= 0.75
+    power = power + (over if mode != "down" else 0)
+    power = np.where(x == 0, -127, power)
+    beyond = (power > 127) | np.isinf(x)
+    bounded = np.clip(power, -127, 127).astype(np.float64)
+    value = np.exp2(bounded)
+    bad = np.isnan(x) | (x < 0) | (beyond & (not saturate))
+    return np.where(bad, np.nan, value).astype(np.float32)
+
+
+def narrow(x: TensorLike, kind: str, saturate: bool = True, power: str = "up") -> Variable:
+    """``x`` (a float tensor) rounded to the numbers of the storage type ``kind``, as float32.
+
+    ``kind`` is one of :data:`NARROW_FLOATS`. See :class:`Narrow` for the options and the gradient.
+    Raises :class:`~symdnn.errors.OptionError` for another kind.
+
+    >>> from symdnn.graph.type import TensorType
+    >>> str(narrow(TensorType("float16", (3, None))("x"), "float8_e4m3fn").type)
+    'float32(3, ?)'
+    """
+    if kind not in NARROW_FLOATS:
+        raise OptionError(f"narrow: kind {kind!r}, wanted one of {', '.join(NARROW_FLOATS)}")
+    if power not in _POWER_MODES:
+        raise OptionError(f"narrow: power {power!r}, wanted one of {', '.join(_POWER_MODES)}")
+    return Narrow(kind, saturate, power)(as_variable(x))
+
+
+@dataclass(frozen=True)
+class BitCast(Op):
+    """The bits of each element read as ``dtype``, of the same width; a view without a gradient."""
+
+    dtype: str
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not isinstance(x, TensorType) or x.numpy.itemsize != numpy_dtype(self.dtype).itemsize:
+            bits = 8 * numpy_dtype(self.dtype).itemsize
+            raise TypeMismatch(self, f"a tensor whose elements have {bits} bits", x)
+        return TensorType(self.dtype, x.shape)
+
+    def reference(self, x: Array) -> Array:
+        return np.ascontiguousarray(x).view(numpy_dtype(self.dtype)).reshape(x.shape)
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [shapes[0]]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {}
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(self, inputs, axes)
+
+
+def bitcast(x: TensorLike, dtype: Any) -> Variable:
+    """The bits of each element of ``x`` read as ``dtype``, which has elements of the same width.
+
+    Raises :class:`~symdnn.errors.TypeMismatch` for another width. (``lax.bitcast_convert_type``.)
+
+    >>> from symdnn.graph.type import TensorType
+    >>> str(bitcast(TensorType("float32", (3,))("x"), "int32").type)
+    'int32(3,)'
+    """
+    v, wanted = as_variable(x), TensorType(dtype).dtype
+    assert wanted in DTYPES, "a type has one of them"
+    return v if v.type.dtype == wanted else BitCast(wanted)(v)

@@ -1,0 +1,115 @@
+"""Boxes of detected objects: suppression of those that overlap a better one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array, TensorLike
+from symdnn.graph.variable import Variable, as_variable
+
+__all__ = ["NonMaxSuppression", "non_max_suppression"]
+
+
+@dataclass(frozen=True)
+class NonMaxSuppression(Op):
+    """Places (example, class, box) of the boxes that are kept, best first in each class.
+
+    Inputs: boxes (N, B, 4), scores (N, C, B), and scalars: how many boxes of a class are kept, the
+    overlap (intersection over union) above which a box is dropped, the least score. ``centred``
+    boxes are (x, y, width, height), others two opposite corners (y, x, y, x).
+    """
+
+    folds: ClassVar[bool] = False
+
+    centred: bool = False
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        boxes, scores, *limits = inputs
+        floats = boxes.is_float and scores.is_float and boxes.ndim == scores.ndim == 3
+        if not floats or boxes.shape[2] not in (4, None) or any(t.ndim for t in limits):
+            wanted = "float boxes (N, B, 4), float scores (N, C, B), and three scalars"
+            raise TypeMismatch(self, wanted, list(inputs))
+        return TensorType("int64", (None, 3))
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return None
+
+    def reference(self, *inputs: Array) -> Array:
+        boxes, scores, most, overlap, least = inputs
+        corners = _corners(boxes.astype(np.float64), self.centred)
+        found = [
+            (n, c, b)
+            for n in range(scores.shape[0])
+            for c in range(scores.shape[1])
+            for b in _kept(corners[n], scores[n, c], int(most), float(overlap), float(least))
+        ]
+        return np.array(found, dtype=np.int64).reshape(-1, 3)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None] * len(inputs)
+
+
+def _corners(boxes: Array, centred: bool) -> Array:
+    """Boxes as (least y, least x, greatest y, greatest x)."""
+    if centred:
+        x, y, w, h = np.moveaxis(boxes, -1, 0)
+        return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], axis=-1)
+    a, b = boxes[..., :2], boxes[..., 2:]
+    return np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=-1)
+
+
+def _kept(boxes: Array, scores: Array, most: int, overlap: float, least: float) -> list[int]:
+    """Greedily the best boxes, each without those that overlap it."""
+    order = np.argsort(-scores.astype(np.float64), kind="stable")
+    order = order[scores[order] > least]
+    areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=1)
+    kept: list[int] = []
+    while len(order) and len(kept) < most:
+        best, order = order[0], order[1:]
+        kept.append(int(best))
+        low = np.maximum(boxes[best, :2], boxes[order, :2])
+        high = np.minimum(boxes[best, 2:], boxes[order, 2:])
+        common = np.prod(np.maximum(high - low, 0), axis=1)
+        union = areas[best] + areas[order] - common
+        with np.errstate(all="ignore"):
+            drop = (
+                (common > 0) & (areas[best] > 0) & (areas[order] > 0) & (common / union > overlap)
+            )
+        order = order[~drop]
+    return kept
+
+
+def non_max_suppression(
+    boxes: TensorLike,
+    scores: TensorLike,
+    max_output: TensorLike = 0,
+    iou_threshold: TensorLike = 0.0,
+    score_threshold: TensorLike | None = None,
+    centred: bool = False,
+) -> Variable:
+    """The boxes that are kept, as int64 rows (example, class, box); their number depends on data.
+
+    ``boxes`` are (N, B, 4), ``scores`` (N, C, B). For each class of each example, boxes are taken
+    by falling score (only those above ``score_threshold``), at most ``max_output``; one whose
+    intersection over union with a taken one is above ``iou_threshold`` is dropped. Boxes are two
+    opposite corners (y, x, y, x), or with ``centred`` (x, y, width, height). It has no gradient.
+    (ONNX's ``NonMaxSuppression``.) Raises :class:`~symdnn.errors.TypeMismatch` for other types.
+
+    >>> boxes = [[[0.0, 0, 1, 1], [0, 0, 1, 0.9], [0, 2, 1, 3]]]
+    >>> non_max_suppression(np.array(boxes), np.array([[[0.5, 0.9, 0.7]]]), 3, 0.5).eval()
+    array([[0, 0, 1],
+           [0, 0, 2]])
+    """
+    least: Any = -np.inf if score_threshold is None else score_threshold
+    limits = [as_variable(v) for v in (max_output, iou_threshold, least)]
+    return NonMaxSuppression(centred)(as_variable(boxes), as_variable(scores), *limits)

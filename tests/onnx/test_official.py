@@ -1,0 +1,82 @@
+"""The official tests of the package onnx, all but those of ``left_out.py``."""
+
+from __future__ import annotations
+
+import re
+import traceback
+import warnings
+from dataclasses import replace
+
+import pytest
+
+from tests.onnx.left_out import LEFT_OUT
+from tests.onnx.official import cases, reason, run
+
+#: Of so many tests of nodes the default suite runs one.
+PART = 4
+FILES = ["simple", "pytorch-converted", "pytorch-operator"]
+
+
+def failures(chosen, mode="FAST_COMPILE", device="CPU"):
+    wrong = []
+    for case in chosen:
+        if reason(case.name) is None:
+            try:
+                run(case, mode, device)
+            except Exception:
+                wrong.append(f"{case.name}\n{traceback.format_exc(limit=-3)}")
+    return wrong
+
+
+def check(chosen, mode="FAST_COMPILE", device="CPU"):
+    wrong = failures(chosen, mode, device)
+    assert not wrong, "\n".join([f"{len(wrong)} wrong:", *wrong])
+
+
+def part_of(found):
+    return [c for i, c in enumerate(found) if i % PART == 0]
+
+
+def test_some_nodes():
+    check(part_of(cases("node")))
+
+
+@pytest.mark.slow
+def test_all_nodes():
+    check(cases("node"))
+
+
+@pytest.mark.slow
+def test_all_nodes_as_users_compile_them():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(cases("node"), None)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_models_in_files(kind):
+    check(cases(kind))
+
+
+@pytest.mark.gpu
+def test_all_nodes_on_a_gpu():
+    check(cases("node"), None, "CUDA")
+
+
+def test_a_wrong_result_fails():
+    """The comparison can fail: a model with another one's data does."""
+    found = {c.name: c for c in cases("node")}
+    bad = replace(found["test_sin"], data_sets=found["test_cos"].data_sets)
+    assert failures([bad])
+
+
+def test_what_is_left_out_exists():
+    names = [c.name for kind in ("node", *FILES) for c in cases(kind)]
+    for pattern in LEFT_OUT:
+        assert any(re.match(pattern, n) for n in names), f"{pattern} leaves nothing out"
+
+
+def test_few_are_left_out():
+    """What ``docs/onnx.md`` says of them."""
+    count = sum(reason(c.name) is not None for c in cases("node"))
+    assert count <= 56
