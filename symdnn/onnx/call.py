@@ -23,6 +23,8 @@ __all__ = ["CompiledGraph", "compile"]
 
 #: Functions that are kept; the least recently used is dropped.
 _MOST_FUNCTIONS = 64
+#: How much is left open: sizes with the names of the file, without names, nothing.
+_NAMED, _UNNAMED, _EXACT = 0, 1, 2
 #: A value that a call settles is part of the key of its function.
 _MOST_SETTLED = 1 << 20
 
@@ -37,7 +39,7 @@ class CompiledGraph:
 
     def __init__(self, graph: Graph, mode: Any = None) -> None:
         self.graph, self.mode = graph, mode
-        self._exact = False
+        self._level = _NAMED
         self._by_value: set[str] = set()
         self._functions: OrderedDict[Any, _Bound] = OrderedDict()
 
@@ -57,14 +59,20 @@ class CompiledGraph:
         try:
             return self._call(arrays)
         except SymdnnError as error:
-            if self._exact or not self._has_open_sizes():
+            if not self._has_open_sizes():
                 raise
-            # Equal names of sizes that differ, or one that turns out to be 1.
-            self._exact = True
+            # Names of sizes that the file gives wrongly, or a size that turns out to be 1.
+            return self._less_open(arrays, error)
+
+    def _less_open(self, arrays: Mapping[str, Any], error: SymdnnError) -> dict[str, Any]:
+        """The call without names of sizes, then with the sizes themselves."""
+        while self._level < _EXACT:
+            self._level += 1
             try:
                 return self._call(arrays)
             except SymdnnError as again:
-                raise again from error
+                error = again
+        raise error
 
     def _has_open_sizes(self) -> bool:
         ports = self.graph.inputs.values()
@@ -92,7 +100,7 @@ class CompiledGraph:
         if name in self._by_value:
             return value.shape, value.tobytes()
         shape = value.shape
-        return shape if self._exact else tuple(n if n < 2 else -1 for n in shape)
+        return shape if self._level == _EXACT else tuple(n if n < 2 else -1 for n in shape)
 
     def _bind(self, arrays: Mapping[str, Any]) -> _Bound:
         """Build and compile for the pattern of these arrays; settle what that needs."""
@@ -102,10 +110,10 @@ class CompiledGraph:
             except Unsettled as why:
                 new = {n for n in why.names if n not in self._by_value}
                 new = {n for n in new if _size(arrays[n]) <= _MOST_SETTLED}
-                if not new and (self._exact or not why.sizes):
+                if not new and (self._level == _EXACT or not why.sizes):
                     raise ModelError(str(why)) from why
                 self._by_value |= new
-                self._exact = self._exact or why.sizes
+                self._level = _EXACT if why.sizes else self._level
 
     def _bound(self, arrays: Mapping[str, Any]) -> _Bound:
         variables: list[tuple[str, int | None, Variable]] = []
@@ -151,8 +159,9 @@ class CompiledGraph:
     def _sizes(self, port: Port, shape: tuple[int, ...]) -> list[Any]:
         declared: Any = port.shape if port.shape is not None else [None] * len(shape)
         return [
-            n if self._exact or isinstance(d, int) or n < 2
-            else Dim(d) if isinstance(d, str) and d.isidentifier() else None
+            n if self._level == _EXACT or isinstance(d, int) or n < 2
+            else Dim(d) if self._level == _NAMED and isinstance(d, str) and d.isidentifier()
+            else None
             for d, n in zip(declared, shape)
         ]  # fmt: skip
 

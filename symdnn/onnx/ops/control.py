@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,10 +58,9 @@ def _chosen(condition: Variable, yes: list[Any], no: list[Any]) -> list[Any]:
             raise ModelError(f"its branches give {a} and {b}")
     left, right = [], []
     for a, b in zip(yes, no):
-        u, v = a.variable, b.variable
-        differ = [i for i, (p, q) in enumerate(zip(u.type.shape, v.type.shape)) if p != q]
-        left.append(_forgotten(u, differ))
-        right.append(_forgotten(v, differ))
+        u, v = _alike(a.variable, b.variable)
+        left.append(u)
+        right.append(v)
     found = ifelse(condition, left, right)
     return [Value(v, a.kind) for v, a in zip(found, yes)]
 
@@ -74,8 +75,10 @@ def _forgotten(v: Variable, axes: Sequence[int]) -> Variable:
 
 
 def _loop(node: Node) -> list[Any]:
-    body = node.required("body")
-    states = list(node.inputs[2:])
+    return _run_loop(node, node.required("body"), list(node.inputs[2:]))
+
+
+def _run_loop(node: Node, body: Any, states: list[Any]) -> list[Any]:
     steps = _known_number(node, 0)
     start = _known_number(node, 1)
     if start == 0 and start is not None:
@@ -86,6 +89,9 @@ def _loop(node: Node) -> list[Any]:
         if unrolled is not None:
             return unrolled
     if plain:
+        grown = _growing(body, len(states))
+        if grown:
+            return _with_growing(node, body, states, grown)
         for loose in (False, True):
             try:
                 return _scanned(node, body, states, loose)
@@ -97,6 +103,75 @@ def _loop(node: Node) -> list[Any]:
     if unrolled is None:
         raise node.error(f"it can neither run as a loop nor be written out: {problem}") from problem
     return unrolled
+
+
+def _growing(body: Any, count: int) -> dict[int, tuple[int, str]]:
+    """States to which each step only appends: state -> the axis, and the name of what is added.
+
+    A loop collects such pieces, since its states can't change their sizes.
+    """
+    found: dict[int, tuple[int, str]] = {}
+    makers = {o: n for n in body.node for o in n.output}
+    uses = Counter(n for node in body.node for n in used_names(node))
+    for k in range(count):
+        name, result = body.input[2 + k].name, body.output[1 + k].name
+        maker = makers.get(result)
+        while maker is not None and maker.op_type == "Identity":
+            maker = makers.get(maker.input[0])
+        if maker is None or maker.op_type != "Concat" or len(maker.input) != 2:
+            continue
+        first = maker.input[0]
+        while first != name and first in makers and makers[first].op_type in ("Cast", "Identity"):
+            if uses[first] != 1:
+                break
+            first = makers[first].input[0]
+        if first == name and uses[name] == 1 and maker.input[1] != name:
+            axis = next((int(a.i) for a in maker.attribute if a.name == "axis"), 0)
+            found[k] = (axis, maker.input[1])
+    return found
+
+
+def used_names(node: Any) -> list[str]:
+    """Names that a node reads, in the graphs among its attributes too."""
+    found = list(node.input)
+    for a in node.attribute:
+        for graph in [a.g] * a.HasField("g") + list(a.graphs):
+            found += [o.name for o in graph.output]
+            for inner in graph.node:
+                found += used_names(inner)
+    return found
+
+
+def _with_growing(
+    node: Node, body: Any, states: list[Any], grown: dict[int, tuple[int, str]]
+) -> list[Any]:
+    """The loop without its growing states, to which what it collects is appended at the end."""
+    plain = type(body)()
+    plain.CopyFrom(body)
+    inputs, outputs = list(body.input), list(body.output)
+    del plain.input[:]
+    del plain.output[:]
+    plain.input.extend(v for i, v in enumerate(inputs) if i - 2 not in grown)
+    plain.output.extend(v for i, v in enumerate(outputs) if i - 1 not in grown)
+    for _, piece in grown.values():
+        plain.output.add().name = piece
+    kept = [s for k, s in enumerate(states) if k not in grown]
+    results = _run_loop(replace(node, inputs=[*node.inputs[:2], *kept]), plain, kept)
+    pieces = results[len(results) - len(grown) :]
+    rest = iter(results[: len(results) - len(grown)])
+    found: list[Any] = []
+    for k, state in enumerate(states):
+        if k not in grown:
+            found.append(next(rest))
+            continue
+        v = pieces[list(grown).index(k)].variable
+        axis = node.normal(grown[k][0], v.ndim - 1)
+        sizes = dims_of(v)[1:]
+        joined = T.moveaxis(v, 0, axis).reshape(
+            (*sizes[:axis], dims_of(v)[0] * sizes[axis], *sizes[axis + 1 :])
+        )
+        found.append(Value(T.concatenate([state.variable, joined], axis=axis), state.kind))
+    return [*found, *rest]
 
 
 def _known_number(node: Node, i: int) -> int | None:
@@ -189,8 +264,7 @@ def _scanned(node: Node, body: Any, states: list[Any], loose: bool) -> list[Any]
     outputs, _ = scan(
         counted, outputs_info=[counter, *initial, *[None] * count], n_steps=steps, return_list=True
     )
-    final = [_last(v, s, steps) for v, s in zip(outputs[1:], initial)]
-    values = [*final, *outputs[1 + len(states) :]]
+    values = _ended(outputs[1:], initial, steps)
     return [Value(v, k) for v, k in zip(values, kinds)]
 
 
@@ -200,13 +274,28 @@ def _fitting(new: Variable, old: Variable) -> Variable:
     return _forgotten(new, extra) if new.ndim == old.ndim else new
 
 
-def _last(outputs: Variable, initial: Variable, steps: Any) -> Variable:
-    """The state after the last step, which is the initial one if there is no step."""
+def _ended(outputs: Sequence[Variable], initial: Sequence[Variable], steps: Any) -> list[Variable]:
+    """The states after the last step, and what was collected; of no step the initial states."""
+    count = len(initial)
+    collected = list(outputs[count:])
     if not isinstance(steps, Variable):
-        return outputs[-1] if steps > 0 else initial
-    return ifelse(steps > 0, outputs[-1], _forgotten(initial, range(initial.ndim))) if (
-        outputs[-1].type.shape != initial.type.shape
-    ) else ifelse(steps > 0, outputs[-1], initial)  # fmt: skip
+        return [*(v[-1] if steps else s for v, s in zip(outputs, initial)), *collected]
+    if any(None in v.type.shape[1:] for v in collected):
+        kept = [T.concatenate([T.shape_padleft(s), v]) for v, s in zip(outputs, initial)]
+        return [*(v[-1] for v in kept), *collected]
+    # The whole loop is in a branch, which is not taken if there is no step.
+    last = [v[-1] for v in outputs[:count]]
+    pairs = [*zip(last, initial)]
+    for v in collected:
+        pairs.append((v, T.zeros((0, *v.type.shape[1:]), dtype=v.type.dtype)))  # type: ignore[misc]
+    alike = [_alike(a, b) for a, b in pairs]
+    return list(ifelse(steps > 0, [a for a, _ in alike], [b for _, b in alike]))
+
+
+def _alike(a: Variable, b: Variable) -> tuple[Variable, Variable]:
+    """Two values without the static sizes in which they differ."""
+    differ = [i for i, (p, q) in enumerate(zip(a.type.shape, b.type.shape)) if p != q]
+    return _forgotten(a, differ), _forgotten(b, differ)
 
 
 # -- Scan -----------------------------------------------------------------------------------------
@@ -261,8 +350,8 @@ def _stepped(
         step, sequences=sequences, outputs_info=[*initial, *[None] * count], return_list=True
     )
     steps = dims_of(sequences[0])[0]
-    final = [_last(v, s, steps) for v, s in zip(outputs, initial)]
-    return [Value(v, k) for v, k in zip([*final, *outputs[len(states) :]], result_kinds)]
+    values = _ended(outputs, initial, steps)
+    return [Value(v, k) for v, k in zip(values, result_kinds)]
 
 
 def _scan_8(node: Node) -> list[Any]:

@@ -173,9 +173,22 @@ def _topk(node: Node) -> list[Variable]:
     x = node.x()
     axis = node.axis(x.ndim, -1)
     k = node.required("k") if node.version < 10 else node.number(1)
+    if isinstance(k, Variable) or k == 0:
+        return _sorted_part(x, k, axis, bool(node.attribute("largest", 1)))
     if node.attribute("largest", 1):
         return list(T.topk_and_argtopk(x, k, axis=axis))
     return list(T.topk_and_argtopk(x, -k, axis=axis))
+
+
+def _sorted_part(x: Variable, k: Any, axis: int, largest: bool) -> list[Variable]:
+    """The first ``k`` elements in order, of which there may be none."""
+    if largest:  # equal elements stay in order, as they do from the other end
+        last = dims_of(x)[axis] - 1
+        order = last - T.flip(T.argsort(T.flip(x, axis), axis=axis, kind="stable"), axis)
+    else:
+        order = T.argsort(x, axis=axis, kind="stable")
+    part = order[tuple([slice(None)] * axis + [slice(None, k)])]
+    return [T.take_along_axis(x, part, axis=axis), part]
 
 
 def _l1(x: Variable) -> Variable:

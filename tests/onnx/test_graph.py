@@ -1,0 +1,269 @@
+"""Graphs of models: sizes, parameters, functions, choices and loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.errors import ModelError
+from symdnn.onnx import compile, load
+from symdnn.onnx.backend import run_node, supports_device
+from tests.onnx.models import model
+
+MLP = """
+g (float[batch, 4] x) => (float[batch, 3] y) {
+    h = Gemm(x, w, b)
+    a = Relu(h)
+    y = MatMul(a, v)
+}
+"""
+
+
+def mlp(rng):
+    f32 = "float32"
+    return {"w": rng.normal(size=(4, 5)).astype(f32), "b": rng.normal(size=5).astype(f32),
+            "v": rng.normal(size=(5, 3)).astype(f32)}  # fmt: skip
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+def test_inputs_outputs_and_parameters_have_names(rng):
+    arrays = mlp(rng)
+    graph = load(model(MLP, **arrays))
+    assert [str(p) for p in graph.inputs.values()] == ["x: float32(batch, 4)"]
+    assert graph.outputs == ["y"]
+    assert graph.dims == ("batch",)
+    assert list(graph.parameters) == ["w", "b", "v"]
+    assert str(graph.expressions["y"].type) == "float32(batch, 3)"
+    x = rng.normal(size=(7, 4)).astype("float32")
+    wanted = np.maximum(x @ arrays["w"] + arrays["b"], 0) @ arrays["v"]
+    np.testing.assert_allclose(compile(graph)(x=x)["y"], wanted, rtol=1e-5)
+
+
+def test_a_loaded_graph_trains(rng):
+    graph = load(model(MLP, **mlp(rng)))
+    x, t = graph.variables["x"], T.matrix("t", dtype="float32")
+    loss = T.mean(T.sqr(graph.expressions["y"] - t))
+    params = graph.trainable
+    updates = [(p, p - 0.05 * g) for p, g in zip(params, T.grad(loss, params))]
+    step = symdnn.function([x, t], loss, updates=updates)
+    data = rng.normal(size=(32, 4)).astype("float32"), rng.normal(size=(32, 3)).astype("float32")
+    losses = [float(step(*data)) for _ in range(30)]
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_batch_and_dtype(rng):
+    arrays = mlp(rng)
+    graph = load(model(MLP, **arrays), batch=6, dtype="float64")
+    assert str(graph.expressions["y"].type) == "float64(6, 3)"
+    assert graph.parameters["w"].type.dtype == "float64"
+    x = rng.normal(size=(6, 4))
+    wanted = np.maximum(x @ arrays["w"].astype("float64") + arrays["b"], 0) @ arrays["v"]
+    np.testing.assert_allclose(compile(graph)(x)["y"], wanted, rtol=1e-12)
+
+
+def test_batch_statistics_are_not_trainable():
+    text = "g (float[n, 2, 3] x) => (y) { y = BatchNormalization(x, s, b, m, v) }"
+    ones = {k: np.ones(2, "float32") for k in "sbmv"}
+    graph = load(model(text, **ones))
+    assert {p.name for p in graph.trainable} == {"s", "b"}
+    assert set(graph.parameters) == set("sbmv")
+
+
+def test_a_function_for_each_pattern_of_ones():
+    f = compile(model("g (float[n, m] x, float[k, m] y) => (z) { z = Add(x, y) }"))
+    for n, k in ((3, 3), (3, 1), (1, 4), (5, 5), (5, 1)):
+        x, y = np.ones((n, 2), "float32"), np.full((k, 2), 2, "float32")
+        assert f(x, y)["z"].shape == (max(n, k), 2)
+    assert len(f.functions) == 3
+
+
+def test_derived_sizes_that_turn_out_1_broadcast():
+    text = """g (float[n, 4] x, float[m, 4] y) => (z) {
+        s = MaxPool<kernel_shape = [2], strides = [2]>(xx)
+        z = Add(s, yy)
+    }""".replace("s = Max", "xx = Unsqueeze(xt, zero)\n yy = Unsqueeze(yt, zero)\n s = Max")
+    text = text.replace("xx = Uns", "xt = Transpose(x)\n yt = Transpose(y)\n xx = Uns")
+    f = compile(model(text, zero=np.array([0])))
+    for n, m in ((6, 3), (2, 5), (3, 5)):
+        x, y = np.ones((n, 4), "float32"), np.ones((m, 4), "float32")
+        assert f(x, y)["z"].shape == (1, 4, max(n // 2, m))
+
+
+def test_chains_of_shapes_keep_names():
+    text = """g (float[batch, seq, 8] x) => (y) {
+        s = Shape(x)
+        b = Gather<axis = 0>(s, zero)
+        n = Gather<axis = 0>(s, one)
+        bu = Unsqueeze(b, axes)
+        nu = Unsqueeze(n, axes)
+        shape = Concat<axis = 0>(bu, nu, heads, rest)
+        h = Reshape(x, shape)
+        y = Transpose<perm = [0, 2, 1, 3]>(h)
+    }"""
+    ints = dict(zero=0, one=1, axes=[0], heads=[2], rest=[4])
+    graph = load(model(text, **{k: np.array(v) for k, v in ints.items()}))
+    assert str(graph.expressions["y"].type) == "float32(batch, 2, seq, 4)"
+
+
+def test_a_shape_that_is_an_input_is_settled_by_its_value():
+    f = compile(model("g (float[n] x, int64[k] shape) => (y) { y = Reshape(x, shape) }"))
+    x = np.arange(12, dtype="float32")
+    for shape in ([3, 4], [2, 2, 3], [-1], [6, -1]):
+        y = f(x, np.array(shape))["y"]
+        np.testing.assert_array_equal(y, x.reshape(shape))
+
+
+RANK = """g (float[n] x) => (y) {
+    d = %s
+    p = NonZero(d)
+    q = Squeeze(p, axes)
+    y = Reshape(x, q)
+}"""
+
+
+def test_an_input_that_decides_a_rank_is_settled_by_its_value():
+    f = compile(model(RANK % "Identity(x)", axes=np.array([0])))
+    x = np.float32([0, 0, 1, 1, 0, 0])
+    np.testing.assert_array_equal(f(x)["y"], x.reshape(2, 3))
+
+
+def test_data_that_decides_a_rank_is_refused_by_name():
+    f = compile(model(RANK % "Bernoulli(x)", axes=np.array([0])))
+    with pytest.raises(ModelError, match=r"node 'y' \(Reshape.*must be known"):
+        f(np.float32([0, 1, 1]))
+
+
+def test_sizes_of_data():
+    f = compile(model("g (float[n] x) => (y) { y = NonZero(x) }"))
+    for x in ([0, 1, 2], [0, 0, 0], [1, 0, 0]):
+        np.testing.assert_array_equal(f(np.float32(x))["y"], np.array(np.nonzero(x)))
+
+
+def test_local_functions_and_their_attributes():
+    f = """<domain: "local", opset_import: ["": 21]>
+    scaled <alpha> (x) => (y) { l = LeakyRelu<alpha: float = @alpha>(x) y = Add(l, l) }"""
+    made = model("g (float[2] x) => (y) { y = local.scaled<alpha = 0.5>(x) }", functions=f)
+    np.testing.assert_array_equal(compile(made)(np.float32([-1, 3]))["y"], [-1, 6])
+
+
+BRANCHES = """g (bool c, float[n] x) => (y) {
+    y = If (c) <
+        then_branch = a () => (u) { u = Add(x, x) },
+        else_branch = b () => (v) { v = %s }
+    >
+}"""
+
+
+def test_a_choice_is_made_in_the_call():
+    f = compile(model(BRANCHES % "Neg(x)"))
+    x = np.float32([1, 2, 3])
+    np.testing.assert_array_equal(f(np.array(True), x)["y"], x + x)
+    np.testing.assert_array_equal(f(np.array(False), x)["y"], -x)
+    assert len(f.functions) == 1
+
+
+def test_branches_of_different_ranks_are_settled_by_the_condition():
+    f = compile(model(BRANCHES % "Unsqueeze(x, axes)", axes=np.array([0])))
+    x = np.float32([1, 2, 3])
+    assert f(np.array(True), x)["y"].shape == (3,)
+    assert f(np.array(False), x)["y"].shape == (1, 3)
+
+
+LOOP = """g (int64 m, float[2] x) => (last, all) {
+    t = Constant<value = bool {1}>()
+    last, all = Loop (m, t, x) <
+        body = b (int64 i, bool c, float[2] s) => (bool go, float[2] n, float[2] o) {
+            n = Add(s, s)
+            o = Neg(n)
+            limit = Constant<value = float {100}>()
+            z = ReduceMax<keepdims = 0>(n)
+            go = Less(z, limit)
+        }
+    >
+}"""
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 9, 50])
+def test_a_loop_ends_by_its_number_or_condition(steps):
+    x = np.float32([1, 2])
+    s, collected = x, []
+    for _ in range(steps):
+        s = s + s
+        collected.append(-s)
+        if s.max() >= 100:
+            break
+    found = compile(model(LOOP))(np.array(steps), x)
+    np.testing.assert_array_equal(found["last"], s)
+    np.testing.assert_array_equal(found["all"], np.array(collected, "float32").reshape(-1, 2))
+
+
+def test_a_state_that_grows_is_collected():
+    text = """g (int64 m, float[1, 2] x) => (y) {
+        t = Constant<value = bool {1}>()
+        y = Loop (m, t, x) <
+            body = b (int64 i, bool c, float[k, 2] s) => (bool c2, float[j, 2] n) {
+                c2 = Identity(c)
+                f = Cast<to = 1>(i)
+                shape = Constant<value = int64[2] {1, 2}>()
+                piece = Expand(f, shape)
+                n = Concat<axis = 0>(s, piece)
+            }
+        >
+    }"""
+    f = compile(model(text))
+    for m in (0, 2, 7):
+        wanted = np.repeat([9, *range(m)], 2).reshape(-1, 2)
+        np.testing.assert_array_equal(f(np.array(m), np.full((1, 2), 9, "float32"))["y"], wanted)
+
+
+def test_external_data(tmp_path, rng):
+    import onnx
+
+    arrays = mlp(rng)
+    onnx.save(model(MLP, **arrays), tmp_path / "m.onnx", save_as_external_data=True,
+              location="w.bin", size_threshold=0)  # fmt: skip
+    x = rng.normal(size=(2, 4)).astype("float32")
+    wanted = compile(model(MLP, **arrays))(x)["y"]
+    np.testing.assert_array_equal(compile(tmp_path / "m.onnx")(x)["y"], wanted)
+
+
+def test_random_draws_have_the_statistics_that_they_should():
+    f = compile(model("g (float[n] p) => (y) { y = Bernoulli(p) }"))
+    p = np.repeat(np.float32([0.2, 0.7]), 5000)
+    first, second = f(p)["y"], f(p)["y"]
+    np.testing.assert_allclose(first.reshape(2, -1).mean(axis=1), [0.2, 0.7], atol=0.03)
+    assert (first != second).any()
+    text = """g (float[n] x) => (y, mask) {
+        r = Constant<value = float {0.3}>()
+        t = Constant<value = bool {1}>()
+        y, mask = Dropout(x, r, t)
+    }"""
+    found = compile(model(text))(np.ones(9000, "float32"))
+    assert abs(found["mask"].mean() - 0.7) < 0.02
+    np.testing.assert_allclose(found["y"], found["mask"] / np.float32(0.7), rtol=1e-6)
+
+
+def test_calls_say_what_is_wrong():
+    f = compile(model("g (float[n, 4] x) => (y) { y = Neg(x) }"))
+    with pytest.raises(ModelError, match="are missing"):
+        f()
+    with pytest.raises(ModelError, match="no inputs"):
+        f(z=1)
+    with pytest.raises(ModelError, match="array of shape"):
+        f(np.ones((2, 5), "float32"))
+    with pytest.raises(ModelError, match="wanted float32, got int64"):
+        f(np.ones((2, 4), "int64"))
+
+
+def test_one_node_runs_alone():
+    from onnx import helper
+
+    (y,) = run_node(helper.make_node("Add", ["a", "b"], ["c"]), [np.ones(3), np.ones(3)])
+    np.testing.assert_array_equal(y, 2 * np.ones(3))
+    assert supports_device("CPU")
