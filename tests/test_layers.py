@@ -73,7 +73,7 @@ ROOMS = {
         {"call", "shared"}, {"function"}, {"evaluation"},
     ],
     "onnx": [
-        {"model"}, {"ops"}, {"build"}, {"graph"}, {"call"}, {"backend"},
+        {"model"}, {"ops"}, {"build", "save"}, {"graph"}, {"call"}, {"backend"},
     ],
     "nn": [
         {"init"}, {"modules"}, {"layers", "losses", "optimizers", "schedule"},

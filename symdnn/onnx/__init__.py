@@ -12,5 +12,6 @@ It needs the extra ``onnx``: ``pip install 'symdnn[onnx]'``.
 
 from symdnn.onnx.call import CompiledGraph, compile
 from symdnn.onnx.graph import Graph, Port, load
+from symdnn.onnx.save.model import save
 
-__all__ = ["CompiledGraph", "Graph", "Port", "compile", "load"]
+__all__ = ["CompiledGraph", "Graph", "Port", "compile", "load", "save"]

@@ -287,7 +287,7 @@ def _ended(outputs: Sequence[Variable], initial: Sequence[Variable], steps: Any)
     last = [v[-1] for v in outputs[:count]]
     pairs = [*zip(last, initial)]
     for v in collected:
-        pairs.append((v, T.zeros((0, *v.type.shape[1:]), dtype=v.type.dtype)))  # type: ignore[misc]
+        pairs.append((v, T.zeros((0, *v.type.shape[1:]), dtype=v.type.dtype)))  # type: ignore[arg-type]
     alike = [_alike(a, b) for a, b in pairs]
     return list(ifelse(steps > 0, [a for a, _ in alike], [b for _, b in alike]))
 

@@ -1,0 +1,1 @@
+"""Graphs of symdnn as files in ONNX's format."""

@@ -1,0 +1,249 @@
+"""Graphs of symdnn written as models: checked, loaded again, and computed by onnx's reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.errors import ModelError
+from symdnn.onnx import compile, load, save
+from symdnn.onnx.save.model import to_model
+
+X = T.tensor("float32", ("n", 6), name="x")
+M = T.tensor("float32", (4, 6), name="m")
+LABELS = T.tensor("int64", (5,), name="i")
+V = T.tensor("float32", (None,), name="v")
+IMAGES = T.tensor("float32", ("batch", 3, 9, 8), name="images")
+W = symdnn.shared(np.random.default_rng(0).normal(size=(4, 3, 3, 2)).astype("float32"), name="w")
+QUERY = T.tensor("float32", (2, 3, 5, 4), name="q")
+
+
+def step(total, x):
+    return total * 0.5 + x
+
+
+def loops():
+    found, _ = symdnn.scan(lambda x, t: step(t, x), X, outputs_info=[T.zeros(6, "float32")])
+    return [found, found[-1]]
+
+
+def ends():
+    found, _ = symdnn.scan(
+        lambda x, t: (t + x, symdnn.until(T.sum(t) > 3)), X, outputs_info=[T.ones(6, "float32")]
+    )
+    return found
+
+
+EXPRESSIONS = {
+    "arithmetic": lambda: (X * 2 - 1) / (T.sqr(X) + 1) + T.maximum(X, 0.3) - T.minimum(X, 0.1),
+    "functions": lambda: [
+        T.exp(X),
+        T.log1p(T.sqr(X)),
+        T.tanh(X),
+        T.erf(X),
+        T.nnet.sigmoid(X),
+        T.nnet.softplus(X),
+        T.sin(X),
+        T.sqrt(T.abs_(X)),
+        T.expm1(X),
+        T.log2(T.abs_(X)),
+    ],
+    "rounding": lambda: [T.floor(X), T.ceil(X), T.round(X), T.trunc(X * 3), T.sgn(X)],
+    "activations": lambda: [
+        T.nnet.relu(X),
+        T.nnet.elu(X, 0.7),
+        T.nnet.leaky_relu(X, 0.2),
+        T.nnet.gelu(X),
+        T.nnet.gelu(X, approximate=True),
+    ],
+    "comparisons": lambda: [
+        X > 0.1,
+        T.eq(LABELS, 2),
+        T.neq(LABELS, 2) & (LABELS < 4),
+        T.switch(X > 0, X, -X),
+        T.isnan(X) | (X <= 0),
+        T.clip(X, -0.5, 0.5),
+    ],
+    "integers": lambda: [
+        LABELS // -2,
+        LABELS % 3,
+        LABELS - 7 // 2,
+        (LABELS - 3) // 2,
+        (LABELS - 3) % -2,
+        LABELS & 3,
+        LABELS ^ 1,
+    ],
+    "shapes": lambda: [
+        X.T,
+        X.reshape((X.shape[0], 2, 3)),
+        X.reshape((-1,)),
+        X.dimshuffle(0, "x", 1),
+        T.shape(X),
+        X.shape[0] * 2,
+        T.zeros_like(X),
+        T.alloc(V[0], X.shape[0], 2),
+    ],
+    "joins": lambda: [
+        T.concatenate([X, X * 2], axis=1),
+        T.stack([M, -M]),
+        *T.split(M, [2, 4], 2, axis=1),
+    ],
+    "indexing": lambda: [
+        X[1:, ::2],
+        X[0],
+        X[:, -1],
+        X[::-1],
+        M[LABELS % 4],
+        M[LABELS % 4, LABELS],
+        X[:, LABELS],
+        T.take(M, LABELS % 4, axis=0),
+        X[:-1, 2:4],
+    ],
+    "writing": lambda: [
+        T.set_subtensor(M[1:3, ::2], 7.0),
+        T.inc_subtensor(M[LABELS % 4], M[0]),
+        T.set_subtensor(M[2], M[0] * 2),
+    ],
+    "reductions": lambda: [
+        X.sum(),
+        X.sum(axis=0),
+        X.mean(axis=1, keepdims=True),
+        M.prod(axis=0),
+        X.max(axis=1),
+        M.min(),
+        T.argmax(X, axis=1),
+        T.logsumexp(X, axis=1),
+        T.all(X > -9, axis=1),
+        T.any(X > 0),
+        X.var(axis=0),
+        T.cumsum(X, axis=1),
+    ],
+    "sorting": lambda: [T.sort(X, axis=1), T.argsort(M, axis=0), *T.topk_and_argtopk(X, 3, axis=1)],
+    "products": lambda: [
+        T.dot(X, M.T),
+        T.dot(X, M[0]),
+        T.matmul(QUERY, QUERY.dimshuffle(0, 1, 3, 2)),
+        T.tensordot(M, M, axes=[[1], [1]]),
+    ],
+    "padding": lambda: [
+        T.pad(M, ((1, 0), (2, 3)), constant_values=5.0),
+        T.roll(M, 2, axis=1),
+        T.arange(X.shape[0]),
+        T.ones((2, 2)),
+    ],
+    "softmax": lambda: [T.softmax(X), T.log_softmax(X, axis=0)],
+    "convolution": lambda: [
+        T.nnet.conv2d(IMAGES, W, filter_flip=False),
+        T.nnet.conv2d(IMAGES, W, border_mode="half"),
+        T.nnet.conv2d(IMAGES, W, border_mode=(2, 1), subsample=(2, 1), filter_dilation=(1, 2)),
+        T.nnet.conv2d_transpose(
+            IMAGES, W.dimshuffle(1, 0, 2, 3), input_dilation=(2, 2), output_shape=(None, 4, 19, 16)
+        ),
+    ],
+    "pooling": lambda: [
+        T.signal.pool.pool_2d(IMAGES, (2, 3), ignore_border=True),
+        T.signal.pool.pool_2d(IMAGES, (2, 2), ignore_border=False),
+        T.signal.pool.pool_2d(IMAGES, (3, 3), True, (2, 2), (1, 1), mode="average_exc_pad"),
+        T.signal.pool.pool_2d(IMAGES, (3, 3), True, (2, 2), (1, 1), mode="average_inc_pad"),
+        T.signal.pool.pool_2d(IMAGES[0], (2, 2), ignore_border=True, mode="sum"),
+    ],
+    "norms": lambda: [
+        T.nnet.layer_norm(M),
+        T.nnet.lrn(IMAGES),
+        T.nnet.group_norm(IMAGES, 3),
+        T.nnet.instance_norm(IMAGES),
+    ],
+    "attention": lambda: T.nnet.scaled_dot_product_attention(QUERY, QUERY, QUERY, is_causal=True),
+    "choice": lambda: symdnn.ifelse(T.sum(X) > 0, X * 2, X - 1),
+    "loop": loops,
+    "loop_with_an_end": ends,
+    "gradient": lambda: T.grad(T.sum(T.tanh(T.dot(X, M.T))), X),
+}
+
+
+def data(v, rng):
+    shape = [3 if d is None else d for d in v.type.shape]
+    if v.type.is_integer:
+        return rng.integers(0, 6, shape)
+    return rng.normal(size=shape).astype(v.type.dtype)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_values_stay(name, rng, tmp_path):
+    """By onnx's reference, and by symdnn of the loaded file."""
+    made = EXPRESSIONS[name]()
+    outputs = list(made) if isinstance(made, list | tuple) else [made]
+    model = save(outputs, tmp_path / "m.onnx")
+    inputs = [v for v in (X, M, LABELS, V, IMAGES, QUERY)
+              if v.name in {p.name for p in model.graph.input}]  # fmt: skip
+    values = [data(v, rng) for v in inputs]
+    wanted = symdnn.function(inputs, outputs)(*values)
+    feed = dict(zip((v.name for v in inputs), values))
+    again = compile(tmp_path / "m.onnx")(**feed).values()
+    reference = ReferenceEvaluator(str(tmp_path / "m.onnx")).run(None, feed)
+    for w, a, r in zip(wanted, again, reference, strict=True):
+        assert a.dtype == w.dtype == r.dtype
+        np.testing.assert_allclose(a, w, rtol=2e-5, atol=1e-6)
+        np.testing.assert_allclose(r, w, rtol=2e-4, atol=1e-5)
+
+
+def test_named_sizes_and_parameters_come_back(tmp_path):
+    y = T.nnet.relu(T.nnet.conv2d(IMAGES, W, filter_flip=False)).mean((2, 3)).reshape((-1, 2, 2))
+    save({"features": y}, tmp_path / "m.onnx")
+    graph = load(tmp_path / "m.onnx")
+    assert graph.dims == ("batch",)
+    assert list(graph.parameters) == ["w"]
+    assert str(graph.inputs["images"]) == "images: float32(batch, 3, 9, 8)"
+    assert graph.expressions["features"].type.shape[1:] == (2, 2)
+
+
+def test_functions_and_modules(tmp_path, rng):
+    net = nn.Sequential(
+        nn.SpatialConvolution(3, 4, 3, 3), nn.SpatialBatchNormalization(4), nn.ReLU(),
+        nn.Dropout(0.5), nn.SpatialMaxPooling(2, 2), nn.Flatten(), nn.Linear(4 * 3 * 3, 2),
+    )  # fmt: skip
+    save(net, tmp_path / "net.onnx", inputs=[IMAGES])
+    images = rng.normal(size=(2, 3, 9, 8)).astype("float32")
+    assert net.training
+    f = symdnn.function([IMAGES], net.evaluate()(IMAGES), name="f")
+    save(f, tmp_path / "f.onnx")
+    for name in ("net", "f"):
+        (found,) = compile(tmp_path / f"{name}.onnx")(images).values()
+        np.testing.assert_allclose(found, f(images), rtol=1e-4, atol=1e-5)
+
+
+def test_parameters_in_a_file_of_their_own(tmp_path, rng):
+    big = symdnn.shared(rng.normal(size=(6, 300)).astype("float32"), name="big")
+    save(T.dot(X, big), tmp_path / "m.onnx", external=True)
+    assert (tmp_path / "m.onnx.data").stat().st_size >= 6 * 300 * 4
+    x = rng.normal(size=(2, 6)).astype("float32")
+    (found,) = compile(tmp_path / "m.onnx")(x).values()
+    np.testing.assert_allclose(found, x @ big.get_value(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [18, 20, 21, 23, onnx.defs.onnx_opset_version()])
+def test_opsets(opset, rng):
+    model = to_model([T.nnet.gelu(T.nnet.layer_norm(M))], opset)
+    m = data(M, rng)
+    (found,) = compile(model)(m).values()
+    np.testing.assert_allclose(found, T.nnet.gelu(T.nnet.layer_norm(M)).eval({M: m}), rtol=1e-5)
+
+
+def test_what_has_no_counterpart_is_named(tmp_path):
+    with pytest.raises(ModelError, match="Jv.*no counterpart"):
+        save(T.jv(1.5, X), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="opset 3"):
+        save(X, tmp_path / "m.onnx", opset=3)
+    with pytest.raises(ModelError, match="wants inputs"):
+        save(nn.ReLU(), tmp_path / "m.onnx")
+    assert not (tmp_path / "m.onnx").exists()
