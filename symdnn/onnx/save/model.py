@@ -45,8 +45,8 @@ def save(
     ``what`` is a compiled function (its updates are left out), a variable, a list or dict of them,
     or a module of ``symdnn.nn``, which is evaluated at ``inputs``. Inputs and outputs have the
     names of the variables (or of the dict), parameters are initialisers by name, and named sizes
-    stay names. ``opset`` is from 18 to the newest of the installed ``onnx``. Parameters are in a file of
-    their own, beside ``path``, if ``external``, or if there are too many for one file.
+    stay names. ``opset`` is from 18 to the newest of the installed ``onnx``. Parameters are in a
+    file of their own, beside ``path``, if ``external``, or if there are too many for one file.
 
     Raises :class:`~symdnn.errors.ModelError`, which names the op, for what ONNX can't express.
     """
