@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from symdnn import __version__, algos_cli, cache_cli, serve_cli, tune_cli
+from symdnn import __version__, algos_cli, cache_cli, onnx_cli, serve_cli, tune_cli
 from symdnn.config import FlagRow, config, unknown_flag
 from symdnn.doctor import doctor_report
 from symdnn.errors import SymdnnError, UnknownFlagError
@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
     algos_cli.add_to(commands)
     cache_cli.add_to(commands)
+    onnx_cli.add_to(commands)
     serve_cli.add_to(commands)
     tune_cli.add_to(commands)
 

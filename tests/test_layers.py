@@ -36,8 +36,8 @@ LAYERS = [
      "loss_scale", "rewrites", "distributions", "onnx"},
     {"__init__"},
     {
-        "compat", "cli", "algos_cli", "cache_cli", "serve_cli", "tune_cli", "doctor", "demo",
-        "__main__",
+        "compat", "cli", "algos_cli", "cache_cli", "onnx_cli", "serve_cli", "tune_cli", "doctor",
+        "demo", "__main__",
     },
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
