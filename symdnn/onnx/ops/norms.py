@@ -157,6 +157,6 @@ def _affine_grid(node: Node) -> Variable:
 OPS: dict[str, Any] = {
     "BatchNormalization": _batch_norm, "InstanceNormalization": _instance_norm,
     "GroupNormalization": _group_norm, "LayerNormalization": _layer_norm,
-    "RMSNormalization": _rms_norm, "LRN": _lrn, "MeanVarianceNormalization": _mean_variance,
-    "AffineGrid": _affine_grid,
+    "RMSNormalization": _rms_norm, "SimplifiedLayerNormalization": _rms_norm, "LRN": _lrn,
+    "MeanVarianceNormalization": _mean_variance, "AffineGrid": _affine_grid,
 }  # fmt: skip

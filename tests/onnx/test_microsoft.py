@@ -1,0 +1,77 @@
+"""Ops of ``com.microsoft`` against what ONNX Runtime 1.32 gave on a CPU.
+
+``data/microsoft.npz`` has for each case the model, inputs ``i0, i1, ...`` and outputs ``o0, ...``;
+``benchmarks/onnx/microsoft.py`` wrote it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from symdnn.errors import ModelError
+from symdnn.onnx import compile
+from symdnn.onnx.build.table import known_ops
+from tests.onnx.models import model
+
+DATA = np.load(Path(__file__).parent / "data" / "microsoft.npz")
+CASES = sorted({name.partition("/")[0] for name in DATA.files})
+#: Made of others that are tested, or with no kernel in ONNX Runtime for a CPU.
+WITHOUT_CASE = {
+    "BiasSplitGelu", "BiasAdd", "TransposeMatMul", "QuantizeLinear", "DequantizeLinear",
+    "SimplifiedLayerNormalization",
+}  # fmt: skip
+
+
+def parts(case, letter):
+    """Arrays of a case by name: its inputs (i) or outputs (o)."""
+    names = [n for n in DATA.files if n.startswith(f"{case}/{letter}")]
+    return {n.partition("/")[2]: DATA[n] for n in names}
+
+
+def test_values():
+    wrong = []
+    for case in CASES:
+        found = compile(DATA[f"{case}/model"].tobytes())(**parts(case, "i"))
+        for name, wanted in parts(case, "o").items():
+            value = found[name]
+            if wanted.size == 0 or value is None:
+                continue  # an output that ONNX Runtime fills on other devices only
+            same = value.dtype == wanted.dtype and value.shape == wanted.shape
+            if not same or not np.allclose(value, wanted, rtol=1e-4, atol=1e-5):
+                wrong.append((case, name))
+    assert not wrong
+
+
+def test_each_op_has_a_case():
+    import onnx
+
+    seen = {
+        onnx.load_from_string(DATA[f"{case}/model"].tobytes()).graph.node[0].op_type
+        for case in CASES
+    }
+    ops = {op for domain, op in known_ops() if domain == "com.microsoft"}
+    assert ops - seen == WITHOUT_CASE
+
+
+def test_sums_and_halves():
+    text = """g (float[1, 2, 4] x, float[4] b, float[1, 2, 4] s) => (y) {
+        y = com.microsoft.BiasAdd(x, b, s)
+    }"""
+    x = np.ones((1, 2, 4), "float32")
+    found = compile(model(text))(x, np.arange(4, dtype="float32"), x)["y"]
+    np.testing.assert_array_equal(found, 2 + np.broadcast_to(np.arange(4), (1, 2, 4)))
+    text = "g (float[1, 2, 4] x, float[4] b) => (y) { y = com.microsoft.BiasSplitGelu(x, b) }"
+    x = np.float32([[[1, 2, 30, -30], [3, 4, 0, 30]]])
+    found = compile(model(text))(x, np.zeros(4, "float32"))["y"]
+    np.testing.assert_allclose(found, [[[30, 0], [0, 120]]])
+
+
+def test_what_is_not_known_is_refused():
+    text = """g (float[1, 2, 2, 3, 4] x) => (y) {
+        y = com.microsoft.MultiHeadAttention<num_heads = 2>(x)
+    }"""
+    with pytest.raises(ModelError, match="packed queries"):
+        compile(model(text))(np.ones((1, 2, 2, 3, 4), "float32"))
