@@ -73,6 +73,10 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--epochs" in capsys.readouterr().out
 
 
+def test_a_model_of_onnx_learns_a_new_task() -> None:
+    assert load("onnx_finetune").main(["--epochs", "2"]) > 0.8
+
+
 def test_digits_by_layers_learn() -> None:
     assert load("digits_nn").main(["--epochs", "6"]) > 0.85
 

@@ -6,7 +6,6 @@ python benchmarks/onnx/microsoft.py FILE.npz, where numpy, onnx and onnxruntime 
 import sys
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 from onnx import helper
 
