@@ -61,6 +61,14 @@ CASES = [
         "opaque", (G.Opaque,), lambda x: G.Opaque()(x), (normal(2, 3),), lambda x: x, grad2=True
     ),
     OpCase(
+        "straight_through",
+        (G.StraightThrough,),
+        lambda x: G.straight_through(x + 0, x),
+        (normal(3),),
+        np.copy,
+        grad2=True,
+    ),
+    OpCase(
         "grad_scale",
         (G.GradScale,),
         lambda x: G.grad_scale(x, 3.0),

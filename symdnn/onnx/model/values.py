@@ -36,12 +36,14 @@ class Value:
     shapes, and their entries are ints and integer scalars.
     """
 
-    __slots__ = ("_variable", "data", "kind")
+    __slots__ = ("_variable", "data", "kind", "real")
 
     def __init__(
         self, variable: Variable | None = None, kind: str | None = None, data: Array | None = None
     ) -> None:
         self._variable, self.data = variable, data
+        #: Of a quantised value: the real one that it stands for, which has a gradient.
+        self.real: Variable | None = None
         if kind is None:
             kind = variable.type.dtype if variable is not None else str(data.dtype)  # type: ignore[union-attr]
         self.kind = kind

@@ -1,7 +1,7 @@
 """Quantised values, exactly: whole numbers with a scale, as expressions of floats.
 
-``QuantizeLinear`` to float8 has the gradient of the straight-through estimator, see
-:func:`symdnn.ops.elementwise.storage.narrow`.
+A pair of ``QuantizeLinear`` and ``DequantizeLinear`` has the gradient of the straight-through
+estimator: that of the identity between the least and the greatest number, 0 beyond.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from symdnn.onnx.model.kinds import BITS, carrier
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.model.values import Value
 from symdnn.onnx.ops.conv import conv_of
+from symdnn.ops.core.gradient_control import straight_through
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.storage import NARROW_FLOATS, narrow
 
@@ -73,7 +74,19 @@ def _quantize(node: Node) -> Value:
     kind = node.kind_attribute("output_dtype")
     kind = node.value(2).kind if node.has(2) else (kind or "uint8")
     scale, zero = _parameters(node, x)
-    return quantized(node, x, scale, zero, kind)
+    found = quantized(node, x, scale, zero, kind)
+    if x.type.is_float and kind not in NARROW_FLOATS:
+        low, high = (_real_limit(n, scale, zero, x) for n in limits(kind))
+        found.real = T.minimum(T.maximum(x, low), high)
+    return found
+
+
+def _real_limit(number: int, scale: Variable, zero: Variable | None, x: Variable) -> Variable:
+    """The real number for which the least or greatest whole number stands."""
+    dtype = x.type.dtype
+    shift = np.asarray(number, x.type.numpy)
+    moved = shift if zero is None else shift - zero.astype(dtype)
+    return moved * scale.astype(dtype)
 
 
 def quantized(node: Node, x: Variable, scale: Variable, zero: Variable | None, kind: str) -> Value:
@@ -94,7 +107,11 @@ def _dequantize(node: Node) -> Value:
     x = node.x()
     kind = node.kind_attribute("output_dtype")
     scale, zero = _parameters(node, x)
-    return Value(dequantized(x, scale, zero, kind))
+    y = dequantized(x, scale, zero, kind)
+    real = node.value(0).real
+    if real is not None and real.type.dtype == y.type.dtype and real.ndim == y.ndim:
+        y = straight_through(y, real)
+    return Value(y)
 
 
 def dequantized(x: Variable, scale: Variable, zero: Variable | None, kind: str | None) -> Variable:

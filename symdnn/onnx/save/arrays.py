@@ -303,7 +303,8 @@ def _sorted(output: int) -> Emitter:
 EMITTERS: dict[str, Emitter] = {
     **dict.fromkeys(
         ["Copy", "ForgetShape", "SpecifyShape", "SpecifyType", "Assert", "InBounds", "MatchSizes",
-         "Opaque", "DisconnectedGrad", "ZeroGrad", "GradClip", "GradScale", "Print"],
+         "Opaque", "DisconnectedGrad", "ZeroGrad", "GradClip", "GradScale", "Print",
+         "StraightThrough"],
         _identity,
     ),
     "ShapeI": _shape_i, "ShapeVector": _shape_vector, "MakeVector": _make_vector,

@@ -23,6 +23,7 @@ __all__ = [
     "GradScale",
     "Opaque",
     "Print",
+    "StraightThrough",
     "UndefinedGrad",
     "ZeroGrad",
     "assert_",
@@ -30,6 +31,7 @@ __all__ = [
     "disconnected_grad",
     "grad_clip",
     "grad_scale",
+    "straight_through",
     "undefined_grad",
     "zero_grad",
 ]
@@ -116,6 +118,28 @@ class GradClip(Identity):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         raise NonDifferentiable("grad_clip has no forward mode (Rop); use grad")
+
+
+@dataclass(frozen=True)
+class StraightThrough(Identity):
+    """The first of two tensors, with the derivatives of the second one: ``straight_through``."""
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        value, like = inputs
+        if not (value.is_float and like.is_float and value.dtype == like.dtype):
+            raise TypeMismatch(self, "two float tensors of one dtype", list(inputs))
+        if value.ndim != like.ndim:
+            raise TypeMismatch(self, "two tensors of equal ndim", list(inputs))
+        return value
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None, cotangents[0]]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        return [tangents[1]]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return (self.make_node(*inputs).outputs, [0]) if axes[0] == axes[1] else None
 
 
 @dataclass(frozen=True)
@@ -217,6 +241,21 @@ def zero_grad(x: TensorLike) -> Variable:
 
 
 consider_constant = zero_grad
+
+
+def straight_through(value: TensorLike, like: TensorLike) -> Variable:
+    """``value``, with the gradient of ``like``: both of one shape, and of one float dtype.
+
+    For values whose own derivative is 0 or does not exist, such as rounded ones: the
+    straight-through estimator (Bengio, Leonard, Courville 2013). ``like`` is not computed unless a
+    gradient needs it. Raises :class:`~symdnn.errors.TypeMismatch` for other types.
+
+    >>> import symdnn.tensor as T
+    >>> x = T.dvector("x")
+    >>> T.grad(straight_through(T.round(x), x).sum(), x).eval({x: [0.2, 1.7]})
+    array([1., 1.])
+    """
+    return StraightThrough()(as_variable(value), as_variable(like))
 
 
 def undefined_grad(x: TensorLike) -> Variable:
