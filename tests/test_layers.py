@@ -95,7 +95,7 @@ MOST_MODULES = 25
 AT_MODULE_LEVEL = {"numpy", "ml_dtypes"}
 INSIDE_FUNCTIONS = {
     "scipy", "networkx", "rich", "platformdirs", "opt_einsum", "safetensors",
-    "h5py", "sklearn", "matplotlib", "pydot", "starlette", "tensorboard", "uvicorn",
+    "h5py", "sklearn", "matplotlib", "onnxruntime", "pydot", "starlette", "tensorboard", "uvicorn",
 }  # fmt: skip
 #: Imported by type checkers alone, which bring them.
 FOR_CHECKERS = {"typing_extensions"}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
@@ -342,9 +343,15 @@ def _attention(
     return cast(out, old.type.dtype).reshape(tuple(context.shapes.dims(old)))
 
 
+def _epsilon(number: Any) -> Any:
+    """The distance of the next number after 1 of a float dtype, bfloat16 too."""
+    info: Any = ml_dtypes.finfo(number)  # type: ignore[no-untyped-call]
+    return info.eps
+
+
 def _scale_setting(written: _Written, q: Variable) -> float | None:
     """The scale; None where it is ``1 / sqrt(features)``."""
-    size, error = q.type.shape[3], 8 * np.finfo(written.number).eps
+    size, error = q.type.shape[3], 8 * float(_epsilon(written.number))
     if size and abs(written.factor * np.sqrt(size) - 1) < error:
         return None
     return written.factor

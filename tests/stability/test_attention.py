@@ -340,3 +340,13 @@ def test_rop_and_second_derivatives_agree():
             found.append(f(*values))
     for got, want in zip(*found, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sixteen_bits(dtype):
+    """The default scale is found in any float dtype."""
+    q, k, v = (T.tensor(dtype, (2, 3, 5, 4), name=n) for n in "qkv")
+    scores = T.matmul(q, turned(k)) * T.constant(np.asarray(0.5, q.type.numpy))
+    f = symdnn.function([q, k, v], T.matmul(T.softmax(scores), v), mode=mode())
+    ops = [node.op for node in f.stages.fgraph.toposort() if isinstance(node.op, Attention)]
+    assert [op.how.scale for op in ops] == [None]

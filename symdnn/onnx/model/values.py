@@ -126,16 +126,14 @@ def known_array(v: Variable) -> Array | None:
     """The value of a variable that depends on constants and parameters alone, else None."""
     if isinstance(v, Constant):
         return np.asarray(v.data)
-    if v.owner is None and not isinstance(v, Shared):
-        return None
-    ends = _needed(v)
-    if all(isinstance(u, Constant | Shared) for u in ends):
+    if all(isinstance(u, Constant) or _is_parameter(u) for u in leaves([v])):
         return np.asarray(evaluate([v], {})[0])
     return None
 
 
-def _needed(v: Variable) -> list[Variable]:
-    return list(leaves([v]))
+def _is_parameter(v: Variable) -> bool:
+    """Whether it is a parameter, and no state of a random stream, which has integers."""
+    return isinstance(v, Shared) and v.type.is_float
 
 
 def depends_on(v: Variable) -> tuple[set[Variable], bool]:
