@@ -40,7 +40,9 @@ def _labels(below: int, count: int) -> Callable[[], Any]:
     return lambda: np.random.default_rng(1).integers(0, below, count)
 
 
-def _per_example(name: str, arrays: Any, ours: Any, torch_loss: Any, jax_loss: Any) -> Iterator[Nest]:
+def _per_example(
+    name: str, arrays: Any, ours: Any, torch_loss: Any, jax_loss: Any
+) -> Iterator[Nest]:
     """Gradients with respect to all parameters, for each of the examples ``x`` with labels ``y``.
 
     The losses take parameters, an example and a label; the arrays are x, y, then the parameters.
@@ -70,7 +72,9 @@ def _per_example(name: str, arrays: Any, ours: Any, torch_loss: Any, jax_loss: A
 def _mlp(batch: int) -> Iterator[Nest]:
     """Three layers of 16 units and 10 classes."""
     sizes = [(16, 16), (16, 16), (16, 16), (16, 10)]
-    params = [p for i, s in enumerate(sizes) for p in (_scaled(0.3, *s, seed=i), _scaled(0.1, s[1]))]
+    params = [
+        p for i, s in enumerate(sizes) for p in (_scaled(0.3, *s, seed=i), _scaled(0.1, s[1]))
+    ]
     arrays = (drawn(batch, 16), _labels(10, batch), *params)
 
     def ours(ps: Any, v: Any, label: Any) -> Any:
@@ -88,7 +92,8 @@ def _mlp(batch: int) -> Iterator[Nest]:
             v = jnp.tanh(v @ w + b)
         return -jax.nn.log_softmax(v @ ps[-2] + ps[-1])[label]
 
-    yield from _per_example(f"per-example gradients, MLP, batch {batch}", arrays, ours, torch_loss, jax_loss)  # fmt: skip
+    name = f"per-example gradients, MLP, batch {batch}"
+    yield from _per_example(name, arrays, ours, torch_loss, jax_loss)
 
 
 def _convnet(batch: int) -> Iterator[Nest]:
@@ -118,12 +123,11 @@ def _convnet(batch: int) -> Iterator[Nest]:
         for w, b in (ps[:2], ps[2:4]):
             v = jax.lax.conv(v, w, (1, 1), "SAME")
             v = jnp.maximum(v + b[None, :, None, None], 0)
-            v = jax.lax.reduce_window(
-                v, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID"
-            )
+            v = jax.lax.reduce_window(v, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
         return -jax.nn.log_softmax(v.reshape(-1) @ ps[4] + ps[5])[label]
 
-    yield from _per_example(f"per-example gradients, convolutions, batch {batch}", arrays, ours, torch_loss, jax_loss)  # fmt: skip
+    name = f"per-example gradients, convolutions, batch {batch}"
+    yield from _per_example(name, arrays, ours, torch_loss, jax_loss)
 
 
 def _hessians() -> Iterator[Nest]:
