@@ -92,7 +92,8 @@ def _mlp(batch: int) -> Iterator[Nest]:
             v = jnp.tanh(v @ w + b)
         return -jax.nn.log_softmax(v @ ps[-2] + ps[-1])[label]
 
-    yield from _per_example(f"per-example gradients, MLP, batch {batch}", arrays, ours, torch_loss, jax_loss)  # fmt: skip
+    name = f"per-example gradients, MLP, batch {batch}"
+    yield from _per_example(name, arrays, ours, torch_loss, jax_loss)
 
 
 def _convnet(batch: int) -> Iterator[Nest]:
@@ -125,7 +126,8 @@ def _convnet(batch: int) -> Iterator[Nest]:
             v = jax.lax.reduce_window(v, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
         return -jax.nn.log_softmax(v.reshape(-1) @ ps[4] + ps[5])[label]
 
-    yield from _per_example(f"per-example gradients, convolutions, batch {batch}", arrays, ours, torch_loss, jax_loss)  # fmt: skip
+    name = f"per-example gradients, convolutions, batch {batch}"
+    yield from _per_example(name, arrays, ours, torch_loss, jax_loss)
 
 
 def _hessians() -> Iterator[Nest]:
