@@ -89,6 +89,13 @@ def of_parts_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
     return expected
 
 
+def adjugate_grad(a: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Of regular matrices."""
+    y = T_(np.linalg.inv(a))
+    trace = np.einsum("...ij,...ji->...", g, y)[..., None, None]
+    return np.linalg.det(a)[..., None, None] * (trace * y - y @ g @ y)
+
+
 # -- factors whose signs are arbitrary ------------------------------------------------------------
 
 
@@ -251,6 +258,10 @@ CASES = [
     OpCase("det_empty", (D.Det,), D.det, (normal(0, 0),), np.linalg.det, grad=False),
     OpCase("adjugate", (D.Adjugate,), D.Adjugate(), (N,),
            lambda a: np.linalg.det(a) * np.linalg.inv(a), grad2=True),
+    OpCase("adjugate_grad", (D.AdjugateGrad,), D.AdjugateGrad(), (N, normal(4, 4)), adjugate_grad,
+           grad2=True),
+    OpCase("adjugate_grad_stack", (D.AdjugateGrad,), D.AdjugateGrad(), (STACK, normal(2, 3, 3)),
+           adjugate_grad),
     OpCase("slogdet", (D.SLogDet,), D.slogdet, (STACK,), np.linalg.slogdet),
     OpCase("logdet", (D.SLogDet,), lambda a: D.slogdet(a)[1], (N,),
            lambda a: np.linalg.slogdet(a)[1], grad2=True),

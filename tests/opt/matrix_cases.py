@@ -7,7 +7,15 @@ from symdnn.ops.elementwise.math import log
 from symdnn.ops.linalg.dot import BatchedDot, Dot, dot, matmul
 from symdnn.ops.matrix.base import transposed
 from symdnn.ops.matrix.cholesky import Cholesky
-from symdnn.ops.matrix.determinant import Adjugate, Det, PositiveLogDet, SLogDet, det, slogdet
+from symdnn.ops.matrix.determinant import (
+    Adjugate,
+    AdjugateGrad,
+    Det,
+    PositiveLogDet,
+    SLogDet,
+    det,
+    slogdet,
+)
 from symdnn.ops.matrix.eigen import Eig, Eigh, Eigvalsh, eig, eigh, eigvals, eigvalsh
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.qr import qr
@@ -116,8 +124,8 @@ CASES = [
              **NEAR),
     RuleCase("by_factors", SYSTEM, lambda a, b: pinv(a), None, lambda a, b: inv(a),
              gone=(MatrixPinv,), made=(SVD,), **NEAR),
-    RuleCase("by_factors", SYSTEM, lambda a, b: [Lstsq()(a, b), Adjugate()(a)], None,
-             lambda a, b: solve(a, b), gone=(Lstsq, Adjugate), made=(SVD,), id="least_squares",
+    RuleCase("by_factors", SYSTEM, lambda a, b: [Lstsq()(a, b), Adjugate()(a), AdjugateGrad()(a, a)], None,
+             lambda a, b: solve(a, b), gone=(Lstsq, Adjugate, AdjugateGrad), made=(SVD,), id="least_squares",
              **NEAR),
     RuleCase("by_factors", SQUARE, lambda a: slogdet(gram(a), "pos")[1], None,
              lambda a: slogdet(a)[1], gone=(PositiveLogDet,), made=(Cholesky,), id="log_of_factor",

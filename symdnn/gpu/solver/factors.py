@@ -80,6 +80,9 @@ class CholeskyKernel(SolverKernel[Cholesky]):
                 "triangle", y=y.ptr, count=m.count, rows=n, columns=n, y_step=m.size, y_ld=n,
                 value=int(op.lower),
             )  # fmt: skip
+            # A NaN of the matrix is on the factor's diagonal, and no status says so for sure.
+            work.small("not_numbers", x=y.ptr, info=at, count=m.count, rows=n, x_step=m.size,
+                       x_ld=n)  # fmt: skip
             work.settle(y, m.count, at, code)
 
         return run

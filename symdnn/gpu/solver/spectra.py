@@ -72,6 +72,11 @@ class EighKernel(SolverKernel[Any]):
                 )  # fmt: skip
             if vectors:
                 turn(work, at, outputs[1].ptr, m.count, n, n)
+            # Of a matrix with a NaN; no status says so for sure. The values are a row for each.
+            small(
+                work.env, outputs[0].dtype, "not_numbers", x=w, info=status, count=m.count, rows=n,
+                x_step=n,
+            )  # fmt: skip
             for y in outputs:
                 work.settle(y, m.count, status, code)
 

@@ -50,10 +50,12 @@ class Cholesky(MatrixOp):
         return [(n, n)]
 
     def _one(self, a: Array) -> Array:
-        if self.lower:
-            return np.linalg.cholesky(a)
-        factor = np.linalg.cholesky(np.swapaxes(a, -1, -2).conj())
-        return np.swapaxes(factor, -1, -2).conj()
+        whole = a if self.lower else np.swapaxes(a, -1, -2).conj()
+        factor = np.linalg.cholesky(whole)
+        # A NaN of the matrix is on the diagonal of the factor; not every LAPACK reports it.
+        if np.isnan(np.einsum("...ii", factor)).any():
+            raise np.linalg.LinAlgError
+        return factor if self.lower else np.swapaxes(factor, -1, -2).conj()
 
     def reference(self, a: Array) -> Array:
         what = "not positive definite"

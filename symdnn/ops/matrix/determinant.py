@@ -13,13 +13,13 @@ from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
-from symdnn.ops.array.create import Diagonal, eye
+from symdnn.ops.array.create import Diagonal, alloc_diag, eye
 from symdnn.ops.array.reduce import prod
 from symdnn.ops.array.reduce import sum as sum_
 from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.arithmetic import Abs, Sgn, true_div
-from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.elementwise.comparison import eq, neq, switch
 from symdnn.ops.elementwise.math import log
 from symdnn.ops.elemwise import conjugate, like, pad_left
 from symdnn.ops.matrix.base import (
@@ -40,7 +40,16 @@ from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 from symdnn.ops.matrix.svd import SVD
 
-__all__ = ["Adjugate", "Det", "PositiveLogDet", "SLogDet", "det", "sign_and_log", "slogdet"]
+__all__ = [
+    "Adjugate",
+    "AdjugateGrad",
+    "Det",
+    "PositiveLogDet",
+    "SLogDet",
+    "det",
+    "sign_and_log",
+    "slogdet",
+]
 
 
 @dataclass(frozen=True)
@@ -91,8 +100,58 @@ class Adjugate(MatrixOp):
         return [sign * mm(adjoint(vh) * row(others), adjoint(u))]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        def regular(a: Variable) -> Variable:
-            return column(column(Det()(a))) * MatrixInverse("nan")(a)
+        return [AdjugateGrad()(inputs[0], cotangents[0])]
+
+
+@dataclass(frozen=True)
+class AdjugateGrad(MatrixOp):
+    """The gradient of :class:`Adjugate` for the cotangent ``g``, which singular matrices have too.
+
+    In the bases of the singular vectors ``adj(diag(s) + h)`` is linear in small ``h``: with
+    ``p_ij``, the product of all ``s`` but ``s_i`` and ``s_j``, its element ``ij`` is
+    ``-p_ij h_ij``, and its element ``ii`` the sum of ``p_ij h_jj`` over ``j != i``. Gradients of
+    this op are those of the formula for regular matrices.
+    """
+
+    on_error: ClassVar[str] = "nan"  # type: ignore[misc]
+
+    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
+        n = square_dim(self, matrices[0])
+        return [(n, n)]
+
+    def _one(self, a: Array, g: Array) -> Any:
+        u, s, vh = np.linalg.svd(a)
+        different = ~np.eye(len(s), dtype=bool)
+        others = different[:, None, :] & different[None, :, :]
+        pairs = np.where(others, s, 1).prod(-1) * different
+        sign = (np.linalg.det(u) * np.linalg.det(vh)).conj()
+        inner = sign * vh @ g @ u
+        return u @ (np.diag(pairs @ np.diagonal(inner)) - pairs * inner) @ vh
+
+    def reference(self, a: Array, g: Array) -> Array:
+        made = [(a.shape[-2:], a.dtype)]
+        return each_matrix(self, self._one, "not finite", made, a, g)[0]
+
+    def parts(self, a: Variable, g: Variable) -> list[Variable]:
+        """The expression in other ops, of n^2 numbers: ``p_ij`` by quotients."""
+        u, s, vh = SVD(False, True, "nan")(a)
+        zero = eq(s, like(0, s))
+        factors = switch(zero, like(1, s), s)
+        others = sum_(zero, axis=-1, keepdims=True) - zero.astype("int64")
+        missing = neq(column(others), row(zero.astype("int64")))
+        missing = missing | eye(shape_i(s, -1), dtype="bool")
+        quotients = column(true_div(prod(factors, axis=-1, keepdims=True), factors)) / row(factors)
+        pairs = switch(missing, like(0, s), quotients).astype(a.type.dtype)
+        sign = conjugate(column(column(Det()(u) * Det()(vh))))
+        inner = sign * mm(vh, g, u)
+        sums = mm(pairs, column(Diagonal()(inner)))[..., 0]
+        return [mm(u, alloc_diag(sums) - pairs * inner, vh)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        def regular(a: Variable, g: Variable) -> Variable:
+            size, y = conjugate(column(column(Det()(a)))), adjoint(MatrixInverse("nan")(a))
+            trace = column(column(sum_(Diagonal()(mm(adjoint(g), adjoint(y))), axis=-1)))
+            return size * (conjugate(trace) * y - mm(y, g, y))
 
         return vjp_of_expression(regular, inputs, cotangents[0])
 

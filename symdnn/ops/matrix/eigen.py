@@ -43,6 +43,13 @@ _numpy_eigvalsh: Any = np.linalg.eigvalsh
 _NO_EIGENVALUES = "without eigenvalues (NaN?)"
 
 
+def _found(values: Array) -> Array:
+    """Eigenvalues; LAPACK does not report NaN in matrices of all sizes."""
+    if np.isnan(values).any():
+        raise np.linalg.LinAlgError
+    return values
+
+
 @dataclass(frozen=True)
 class Hermitian(MatrixOp):
     """Base of ops on Hermitian matrices, of which the triangle ``UPLO`` is read."""
@@ -76,11 +83,12 @@ class Eigh(Hermitian):
     def reference(self, a: Array) -> Any:
         n = a.shape[-1]
         made = [((n,), real_dtype(a.dtype.name)), ((n, n), a.dtype)]
-        return tuple(
-            each_matrix(
-                self, lambda x: _numpy_eigh(x, self.UPLO), _NO_EIGENVALUES, made, a, at_once=True
-            )
-        )
+
+        def function(x: Array) -> Any:
+            w, v = _numpy_eigh(x, self.UPLO)
+            return _found(w), v
+
+        return tuple(each_matrix(self, function, _NO_EIGENVALUES, made, a, at_once=True))
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         (w, v), (dw, dv) = outputs, cotangents
@@ -107,10 +115,11 @@ class Eigvalsh(Hermitian):
 
     def reference(self, a: Array) -> Array:
         made = [((a.shape[-1],), real_dtype(a.dtype.name))]
-        found = each_matrix(
-            self, lambda x: _numpy_eigvalsh(x, self.UPLO), _NO_EIGENVALUES, made, a, at_once=True
-        )
-        return found[0]
+
+        def function(x: Array) -> Any:
+            return _found(_numpy_eigvalsh(x, self.UPLO))
+
+        return each_matrix(self, function, _NO_EIGENVALUES, made, a, at_once=True)[0]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         _, v = Eigh(self.UPLO, self.on_error)(inputs[0])

@@ -15,7 +15,14 @@ from symdnn.ops.elementwise.comparison import neq
 from symdnn.ops.elemwise import like
 from symdnn.ops.matrix.base import hermitian_of
 from symdnn.ops.matrix.cholesky import factored
-from symdnn.ops.matrix.determinant import Adjugate, Det, PositiveLogDet, SLogDet, sign_and_log
+from symdnn.ops.matrix.determinant import (
+    Adjugate,
+    AdjugateGrad,
+    Det,
+    PositiveLogDet,
+    SLogDet,
+    sign_and_log,
+)
 from symdnn.ops.matrix.eigen import Eig, Eigh, Eigvalsh
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.qr import QR
@@ -82,7 +89,7 @@ def _factors_it(node: Any, index: int) -> bool:
     return general or (isinstance(op, LUFactor) and op.pivoted == "columns")
 
 
-@on(Adjugate, MatrixPinv, Lstsq, PositiveLogDet)
+@on(Adjugate, AdjugateGrad, MatrixPinv, Lstsq, PositiveLogDet)
 def by_factors(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Pseudoinverses, adjugates and least squares by singular values; a Cholesky factor's log."""
     return node.op.parts(*node.inputs)  # type: ignore[no-any-return, attr-defined]

@@ -185,6 +185,7 @@ def failing() -> list[tuple[str, Any, list[np.ndarray], str]]:
     singular[1, :, 2] = 0
     singular[1, 2, :] = 0
     unknown[1, 0, 0] = np.nan
+    small = unknown[:, :2, :2].copy()  # of which LAPACK reports no NaN
     f, pivots = LUFactor("columns").compute(singular)
     b = drawn("float64", 3, 4, 2)
     return [
@@ -194,10 +195,14 @@ def failing() -> list[tuple[str, Any, list[np.ndarray], str]]:
         ("singular", lambda e: MatrixInverse(e), [singular], "0"),
         ("without eigenvalues", lambda e: Eigh(on_error=e), [unknown], "0"),
         ("without eigenvalues", lambda e: SVD(False, on_error=e), [unknown], "0"),
+        ("not positive definite", lambda e: Cholesky(on_error=e), [small], "0"),
+        ("not positive definite", lambda e: Cholesky(False, on_error=e), [unknown], "0"),
+        ("without eigenvalues", lambda e: Eigh(on_error=e), [small], "0"),
+        ("without eigenvalues", lambda e: Eigvalsh(on_error=e), [small], "0"),
     ]
 
 
-@pytest.mark.parametrize("which", range(6))
+@pytest.mark.parametrize("which", range(10))
 def test_a_matrix_without_a_result_is_an_error_or_nan(libraries, which):
     what, op, arrays, _ = failing()[which]
     found, env, _ = launched(op("nan"), *arrays)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -98,6 +100,29 @@ def test_the_gradient_of_a_determinant_exists_at_singular_matrices(rng):
     np.testing.assert_allclose(found, cofactors, atol=1e-9)
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2, 3])
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_second_derivatives_of_a_determinant_exist_at_singular_matrices(rank, kind, rng):
+    """By those of the polynomial that a determinant is."""
+    parts = [T.dmatrix("x"), T.dmatrix("y")] if kind == "complex" else [T.dmatrix("x")]
+    z = T.complex(*parts) if kind == "complex" else parts[0]
+    found, expanded = L.det(z), 0
+    for order in itertools.permutations(range(3)):
+        sign = round(np.linalg.det(np.eye(3)[list(order)]))
+        expanded += sign * z[0, order[0]] * z[1, order[1]] * z[2, order[2]]
+    weights = [rng.standard_normal((3, 3)) for _ in parts]
+    at = [(rng.standard_normal((3, rank)) @ rng.standard_normal((rank, 3))) for _ in parts[:1]]
+    at += [at[0] @ np.diag([0.5, -1, 2]) for _ in parts[1:]]
+
+    def second(d):
+        cost = (T.real(d) + 0.3 * T.imag(d) if kind == "complex" else d) ** 2
+        slope = sum((g * w).sum() for g, w in zip(symdnn.grad(cost, parts), weights, strict=True))
+        return symdnn.grad(slope, parts)
+
+    for a, b in zip(*(compiled(parts, second(d))(*at) for d in (found, expanded)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+
+
 # -- matrices without a result --------------------------------------------------------------------
 
 WRONG = [
@@ -133,6 +158,29 @@ def test_a_matrix_without_a_result_is_an_error_or_nan_in_its_place(name, build, 
         compiled([a], loud)(stack)
     assert isinstance(error.value, DataError | np.linalg.LinAlgError | ValueError)
     assert np.isfinite(compiled([a], loud)(stack[[0, 2]])).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 20, 60])
+@pytest.mark.parametrize(
+    "build",
+    [
+        L.cholesky,
+        L.eigvalsh,
+        lambda a, check: L.eigh(a, check=check)[1],
+        lambda a, check: L.cholesky(a, lower=False, check=check),
+        lambda a, check: L.slogdet(a, "pos", check=check)[1],
+    ],
+)
+def test_a_nan_is_found_in_matrices_of_all_sizes(build, n):
+    """LAPACK reports it for some sizes only."""
+    stack, a = np.stack([np.eye(n), np.eye(n)]), T.dtensor3("a")
+    stack[1, -1, 0] = stack[1, 0, -1] = np.nan
+    quiet, loud = (build(a, check=check) for check in (False, True))
+    for found in (compiled([a], quiet)(stack), evaluate([quiet], {a: stack})[0]):
+        assert np.isnan(found[1]).all()
+        assert np.isfinite(found[0]).all()
+    with pytest.raises(LinAlgError, match="matrix 1 of the stack"):
+        compiled([a], loud)(stack)
 
 
 def test_a_triangle_that_is_not_read_may_be_anything(rng):

@@ -69,6 +69,14 @@ ENTRY zeros(const __grid_constant__ Parameters p) {
   }
 }
 
+// A status for each matrix of x with a NaN on its diagonal.
+ENTRY not_numbers(const __grid_constant__ Parameters p) {
+  EACH(n, p.count * p.rows) {
+    const T value = p.x[(n / p.rows * p.x_step + n % p.rows * (p.x_ld + 1)) * PARTS];
+    if (value != value) p.info[n / p.rows] = 1;
+  }
+}
+
 // The matrices of y with another status than 0 become NaN: `columns` elements each, of which
 // those of matrix i have the status info[i * x_step]. `value` is the error to report, or 0.
 ENTRY settle(const __grid_constant__ Parameters p) {
