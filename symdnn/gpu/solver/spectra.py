@@ -72,10 +72,10 @@ class EighKernel(SolverKernel[Any]):
                 )  # fmt: skip
             if vectors:
                 turn(work, at, outputs[1].ptr, m.count, n, n)
-            # Of a matrix with a NaN; no status says so for sure. The values are a row for each.
-            small(
-                work.env, outputs[0].dtype, "not_numbers", x=w, info=status, count=m.count, rows=n,
-                x_step=n,
+            # Of these the library's status does not say so, or for some sizes only.
+            work.small(
+                "not_finite", x=inputs[0].ptr, info=status, count=m.count, rows=n, columns=n,
+                x_step=m.size, x_ld=n, value=int(op.UPLO == "L"),
             )  # fmt: skip
             for y in outputs:
                 work.settle(y, m.count, status, code)

@@ -148,7 +148,7 @@ class AdjugateGrad(MatrixOp):
         return [mm(u, alloc_diag(sums) - pairs * inner, vh)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        def regular(a: Variable, g: Variable) -> Variable:
+        def regular(a: Variable, g: Variable) -> Any:
             size, y = conjugate(column(column(Det()(a)))), adjoint(MatrixInverse("nan")(a))
             trace = column(column(sum_(Diagonal()(mm(adjoint(g), adjoint(y))), axis=-1)))
             return size * (conjugate(trace) * y - mm(y, g, y))

@@ -77,6 +77,18 @@ ENTRY not_numbers(const __grid_constant__ Parameters p) {
   }
 }
 
+// A status for each matrix of x whose lower (value 1) or upper triangle is not finite.
+ENTRY not_finite(const __grid_constant__ Parameters p) {
+  EACH(n, p.count * p.rows * p.columns) {
+    const i64 j = n % p.columns, i = n / p.columns % p.rows, b = n / (p.columns * p.rows);
+    if (p.value ? j > i : j < i) continue;
+    for (int k = 0; k < PARTS; k++) {
+      const T value = p.x[(b * p.x_step + i * p.x_ld + j) * PARTS + k];
+      if (value - value != 0) p.info[b] = 1;
+    }
+  }
+}
+
 // The matrices of y with another status than 0 become NaN: `columns` elements each, of which
 // those of matrix i have the status info[i * x_step]. `value` is the error to report, or 0.
 ENTRY settle(const __grid_constant__ Parameters p) {
