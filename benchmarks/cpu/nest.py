@@ -32,7 +32,10 @@ import numpy as np
 from benchmarks.cpu.sides import ROOT, environment
 from benchmarks.gpu.device import commit
 
-__all__ = ["Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "torch"]
+__all__ = [
+    "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "pytensor",
+    "rows", "symdnn", "torch",
+]  # fmt: skip
 
 
 class LazyModule:
@@ -48,6 +51,7 @@ class LazyModule:
 symdnn, T = LazyModule("symdnn"), LazyModule("symdnn.tensor")
 jax, jnp = LazyModule("jax"), LazyModule("jax.numpy")
 torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
+pytensor = LazyModule("pytensor")
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,12 @@ class Nest:
     torch: Callable[..., Any] | None = None
     jax: Callable[..., Any] | None = None
     numpy: Callable[..., Any] | None = None
+    pytensor: Callable[..., Any] | None = None
 
 
-_TITLES = {"symdnn": "symdnn", "torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
+_TITLES = {
+    "symdnn": "symdnn", "torch": "PyTorch", "jax": "JAX", "numpy": "NumPy", "pytensor": "PyTensor",
+}  # fmt: skip
 _WINDOW_S = 0.03
 
 
@@ -73,16 +80,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--peers", default=sys.executable, help="interpreter that has the peers")
+    parser.add_argument("--pytensor", help="interpreter that has PyTensor; without it, left out")
     parser.add_argument("--out", help="file that the table is written to")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.worker:
         _work(args.worker, time.process_time if args.threads == 1 else time.perf_counter)
         return 0
-    sides = {name: _Side(name, args) for name in _TITLES}
+    sides = {name: _Side(name, args) for name in _TITLES if name != "pytensor" or args.pytensor}
     versions = ", ".join(f"{_TITLES[n]} {s.ask({})}" for n, s in sides.items() if n != "symdnn")
     found = []
-    for nest in _nests():
+    for nest in rows():
         if re.search(args.only, nest.name):
             found.append(_measured(nest, sides, args.rounds))
             print(found[-1][1], flush=True)
@@ -127,7 +135,8 @@ class _Side:
     """A library's process, which answers a line of JSON by one."""
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
-        python = args.peers if name in ("torch", "jax") else sys.executable
+        others = {"torch": args.peers, "jax": args.peers, "pytensor": args.pytensor}
+        python = others.get(name, sys.executable)
         command = [python, "-m", "benchmarks.cpu.nest", "--worker", name]
         cores = sorted(os.sched_getaffinity(0))[-args.threads :]
         self._process = subprocess.Popen(
@@ -147,12 +156,12 @@ class _Side:
 
 def _work(library: str, clock: Callable[[], float]) -> None:
     """Answer orders: the version; prepare a row and say the calls of a window; run so many."""
-    rows = {nest.name: nest for nest in _nests()}
+    found = {nest.name: nest for nest in rows()}
     call: Callable[[], Any] = list
     for line in sys.stdin:
         order, answer = json.loads(line), None
         if "prepare" in order:
-            call = _CALLS[library](rows[order["prepare"]])
+            call = _CALLS[library](found[order["prepare"]])
             answer = _repeats(call)
         elif "run" in order:
             call()
@@ -202,15 +211,27 @@ def _numpy_call(nest: Nest) -> Callable[[], Any]:
     return lambda: f(*arrays)
 
 
+def _pytensor_call(nest: Nest) -> Callable[[], Any]:
+    arrays, f = [make() for make in nest.arrays], nest.pytensor
+    assert f is not None
+    pytensor.config.floatX = "float32"  # of Python's numbers
+    inputs = [pytensor.tensor.TensorType(a.dtype.name, (None,) * a.ndim)() for a in arrays]
+    outs = [pytensor.Out(v, borrow=True) for v in _as_list(f(*inputs))]
+    compiled = pytensor.function(inputs, outs)
+    return lambda: compiled(*arrays)
+
+
 _CALLS = {
     "symdnn": _symdnn_call, "torch": _torch_call, "jax": _jax_call, "numpy": _numpy_call,
+    "pytensor": _pytensor_call,
 }  # fmt: skip
 
 
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def _nests() -> Iterator[Nest]:
+def rows() -> Iterator[Nest]:
+    """All rows."""
     yield from _sorts()
     yield from _transposes()
     yield from _turned()
@@ -219,9 +240,11 @@ def _nests() -> Iterator[Nest]:
     yield from _moved()
     yield from _wide_rows()
     yield from _gathers()
-    from benchmarks.cpu import fft_sparse
+    from benchmarks.cpu import fft_sparse, linalg, loops
 
     yield from fft_sparse.rows()
+    yield from linalg.rows()
+    yield from loops.rows()
 
 
 def drawn(*shape: int, dtype: str = "float32", seed: int = 0) -> Callable[[], Any]:

@@ -55,6 +55,20 @@ class BoundPlan:
         """The segment's outputs, given its inputs, both in the segment's order."""
         raise NotImplementedError
 
+    def repeats(self) -> bool:
+        """Whether :meth:`repeat` may be worth a call now."""
+        return False
+
+    def repeat(
+        self, times: int, entering: Sequence[tuple[Any, bool]], outputs: Sequence[Any]
+    ) -> int:
+        """Run so often at once, with results in ``outputs``, which have an entry for each time.
+
+        ``entering`` are pairs of an array and whether it has an entry for each time too. Returns
+        how often it ran, which may be less: 0 where it cannot, or up to a failure.
+        """
+        return 0
+
     def become_hot(self) -> None:
         """Have the next run compile what runs of a plan that is called often have compiled."""
 

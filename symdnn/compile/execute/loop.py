@@ -70,7 +70,27 @@ class LoopRunner:
         """All steps, one after the other."""
         step = self._by_plan(watcher) if self.segment is not None else self._by_program(watcher)
         step = self._with_scalars_on_host(self._reading_condition(step))
-        return run_loop(self.op, inputs, step, self.runtime.loop_arrays())
+        at_once = None if self.segment is None or watcher is not None else self._at_once
+        return run_loop(self.op, inputs, step, self.runtime.loop_arrays(), at_once)
+
+    def _at_once(
+        self, times: int, arguments: Callable[[], list[tuple[Any, bool]]],
+        targets: Callable[[], list[Any]],
+    ) -> int:  # fmt: skip
+        """Run many steps as one call of the body's plan; how many of them ran."""
+        bound = None if self.plan is None else self.plan.bound
+        if bound is None or not bound.repeats() or not all(self.kept_at):
+            return 0
+        if sum(map(len, self.kept_at)) != len(self.inner.outputs):
+            return 0  # some are inputs or constants
+        given, kept = arguments(), targets()
+        done = bound.repeat(
+            times, [given[i] for i in self.entering], [kept[at[0]] for at in self.kept_at]
+        )
+        for first, *more in self.kept_at:
+            for i in more:
+                self.runtime.loop_arrays().put(kept[i][:done], kept[first][:done])
+        return done
 
     def steps(self, inputs: Sequence[Any]) -> int:
         """The most steps for these inputs."""

@@ -58,6 +58,9 @@ class FastCallGroups:
         results = {i for i, _, _ in frame.results.places}
         self.checked = sorted({a for s in self.spans for a in s.arguments} - results)
         self._at = {i: k for k, i in frame.entering}
+        self._frame = frame
+        #: The function that was bound last.
+        self.bound: FastCallGroup | None = None
 
     def check(self) -> Any:
         """A function of the arrays of :attr:`checked`: whether all are contiguous."""
@@ -67,6 +70,21 @@ class FastCallGroups:
         """Whether the arguments are contiguous where they have to be."""
         arrays = [entering[self._at[i]] for i in self.checked]
         return not arrays or bool(self.check()(*arrays))
+
+    def repeatable(self) -> list[tuple[bool, int]] | None:
+        """Of the only span's arguments, whether each is an output, and which one (or which
+        argument of the plan); None if there is more than one span, or an output is made elsewhere.
+        """
+        if len(self.spans) != 1 or self.spans[0].views:
+            return None
+        places = {i for i, _, _ in self._frame.results.places}
+        leaving = {i: k for k, i in enumerate(self._frame.leaving)}
+        span = self.spans[0].arguments
+        if len(leaving) != len(self._frame.leaving) or {*leaving} != places or places - {*span}:
+            return None
+        if any(i not in places and i not in self._at for i in span):
+            return None
+        return [(True, leaving[i]) if i in places else (False, self._at[i]) for i in span]
 
     @classmethod
     def of(
@@ -162,6 +180,7 @@ class FastCallGroups:
             operands = [self._operand(i, span, values) for i in self._operands(self._steps[k])]
             parts.append((native, operands))
         group = FastCallGroup(parts)
+        self.bound = group
 
         def explain(*arguments: Any) -> None:
             at = group.failed

@@ -197,13 +197,7 @@ class CpuPlan(BoundPlan):
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
-        if self.parallel and (
-            thread_pools.set_threads() != self.threads
-            or (
-                self.yields
-                and (CONTENTION.free < self.threads or monotonic() >= CONTENTION.next_check)
-            )
-        ):
+        if self.parallel and self._must_look():
             count = self._usable_threads()
             if count < self.threads:
                 return self._run_with_fewer(count, entering, watcher)
@@ -218,6 +212,47 @@ class CpuPlan(BoundPlan):
             with thread_pools.SingleThreadedBlas():
                 return self._run(entering, watcher)
         return self._run(entering, watcher)
+
+    def repeats(self) -> bool:
+        """Whether all of its steps are one function that needs no Python."""
+        return any(p.is_one_function() for p in (self, *self.fewer.values()))
+
+    def is_one_function(self) -> bool:
+        """:meth:`repeats` for the number of threads of this plan."""
+        if self.run_all is None or not (self.simple and self.silent) or self.spans is None:
+            return False
+        return self.scratch is self.runtime.arenas[self.runtime.depth].bytes
+
+    def repeat(
+        self, times: int, entering: Sequence[tuple[Any, bool]], outputs: Sequence[Any]
+    ) -> int:
+        """A loop of compiled code."""
+        if self.parallel and self._must_look() and (n := self._usable_threads()) < self.threads:
+            plan = self.fewer.get(n)
+            with thread_pools.limited(n):
+                return 0 if plan is None else plan.repeat(times, entering, outputs)
+        if not self.is_one_function():
+            return 0
+        assert self.spans is not None
+        where, group = self.spans.repeatable(), self.spans.bound
+        if where is None or group is None:
+            return 0
+        arrays, strides = [], []
+        for is_output, k in where:
+            array, moves = (outputs[k], True) if is_output else entering[k]
+            one = array[0, ...] if moves else array
+            if not one.flags.c_contiguous:
+                return 0
+            arrays.append(one)
+            strides.append(array.strides[0] if moves else 0)
+        return group.repeat(times, arrays, strides)
+
+    def _must_look(self) -> bool:
+        """Whether the number of threads may have to change."""
+        if thread_pools.set_threads() != self.threads:
+            return True
+        free = CONTENTION.free >= self.threads and monotonic() < CONTENTION.next_check
+        return self.yields and not free
 
     def _usable_threads(self) -> int:
         """How many threads this run uses; binds the steps again if the flag has changed."""

@@ -38,14 +38,15 @@ class FastCall:
 
     ``at`` has for each of (\\*inputs, \\*outputs, workspace) the index of the word for the address
     of its array object, or -1. ``status`` is the index of the word that is not 0 after a failure;
-    with 0 the function returns the status instead, with -1 it never fails. ``keep`` holds objects
-    that must stay alive.
+    with 0 the function returns the status instead, with -1 it never fails. ``extra`` has further
+    pairs (index of a word, position in ``at``). ``keep`` holds objects that must stay alive.
     """
 
     address: int
     words: Any
     at: tuple[int, ...]
     status: int = -1
+    extra: tuple[tuple[int, int], ...] = ()
     keep: Any = field(default=None, compare=False)
 
     @classmethod
@@ -102,7 +103,7 @@ def _definitions() -> dict[str, Any]:
     """The method definitions of the functions, which must stay as long as the process."""
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
     found: dict[str, Any] = {}
-    for name in ("group", "check"):
+    for name in ("group", "loop", "check"):
         function = jit.compile_for_process(module, (name,), name, *types)
         address = ctypes.cast(function.function, ctypes.c_void_p).value
         found[name] = _MethodDef(f"symdnn_{name}".encode(), address, _FASTCALL, None)
@@ -144,7 +145,8 @@ class FastCallGroup:
     """
 
     def __init__(self, parts: Sequence[tuple[FastCall, Sequence[FastCallOperand]]]) -> None:
-        self._keep: list[Any] = [parts]
+        self._parts = parts
+        self._keep: list[Any] = []
         self._stubs: dict[tuple[int, int], int] = {}
         pointers: list[int] = []
         steps: list[int] = []
@@ -154,10 +156,26 @@ class FastCallGroup:
                 if at >= 0:
                     native.words[at] = self._address(operand, pointers)
                     nbytes += 0 if operand.fixed is None else operand.fixed.nbytes
+            for at, position in native.extra:
+                native.words[at] = self._address(operands[position], pointers)
             steps += [native.status, native.address, ctypes.addressof(native.words)]
         head = _head([len(pointers) // 3, len(steps) // 3, int(nbytes > _MIN_BYTES_TO_RELEASE_GIL)])
         self.table = np.array([*head, *pointers, *steps], np.int64)
         self.call = _builtin("group", self.table)
+        self._loop = _builtin("loop", self.table)
+
+    def repeat(self, times: int, arguments: Sequence[Any], strides: Sequence[int]) -> int:
+        """Call it so often, each argument moved by so many bytes from one time to the next.
+
+        Returns how often it went well. Python's global lock is released meanwhile.
+        """
+        steps = np.array([*strides, 0], np.int64)
+        self.table[_TIMES_WORD : _TIMES_WORD + 2] = times, steps.ctypes.data
+        if self._loop(*arguments) is not None:
+            native = self._parts[self.failed][0]
+            if native.status > 0:
+                native.words[native.status] = 0
+        return int(self.table[_TIMES_DONE_WORD])
 
     def _address(self, operand: FastCallOperand, pointers: list[int]) -> int:
         """The address of the operand's array object or stub; a stub adds its pointer update."""
@@ -179,3 +197,5 @@ class FastCallGroup:
 
 #: Index of the word of the table that says which step failed.
 _FAILED_STEP_WORD = 10
+#: Of those of a loop: how often, behind it the address of the steps, and how often it went well.
+_TIMES_WORD, _TIMES_DONE_WORD = 11, 13

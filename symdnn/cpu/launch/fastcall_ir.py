@@ -1,6 +1,6 @@
 """LLVM IR of the functions behind :mod:`symdnn.cpu.launch.fastcall`.
 
-Both have the signature of a builtin function (``_PyCFunctionFast``): ``self``, here an array of
+They have the signature of a builtin function (``_PyCFunctionFast``): ``self``, here an array of
 words; the arguments; their number. The words of the table: 0 and 1 the numbers of pointer updates
 and of steps, 2 whether to release Python's global lock, 3 None, 4 ``Py_IncRef``, 5
 ``PyEval_SaveThread``, 6 ``PyEval_RestoreThread``, 7 True, 8 False, 9 the type of arrays, 10 which
@@ -39,13 +39,11 @@ _PLACE = f"""
 """.strip()
 
 
-_GROUP = f"""
-define ptr @group(ptr %self, ptr %args, i64 %given) {{
-entry:
+#: Lines that load what both functions read from their table.
+_LOADS = f"""
 {_TABLE}
 {_word("moves", 0)}
 {_word("steps", 1)}
-{_word("release", 2)}
 {_word("none", 3, "ptr")}
 {_word("grab", 4, "ptr")}
 {_word("save", 5, "ptr")}
@@ -54,9 +52,10 @@ entry:
 %m_words = mul i64 %moves, 3
 %s = getelementptr i64, ptr %m, i64 %m_words
 %any_move = icmp sgt i64 %moves, 0
-br i1 %any_move, label %move, label %ready
-move:
-%i = phi i64 [0, %entry], [%i_next, %move]
+""".strip()
+
+#: Lines for ``place``, where pointer update ``i`` points, and ``to``, where that is stored.
+_MOVE = f"""
 %i3 = mul i64 %i, 3
 %move_at = getelementptr i64, ptr %m, i64 %i3
 %argument = load i64, ptr %move_at
@@ -64,19 +63,10 @@ move:
 {_word("to", 2, "ptr", "move_at")}
 {_word("object", "%argument", "ptr", "args")}
 {_PLACE}
-store ptr %place, ptr %to
-%i_next = add i64 %i, 1
-%i_more = icmp slt i64 %i_next, %moves
-br i1 %i_more, label %move, label %ready
-ready:
-%releases = icmp ne i64 %release, 0
-br i1 %releases, label %let_go, label %begin
-let_go:
-%saved = call ptr %save()
-br label %begin
-begin:
-%state = phi ptr [null, %ready], [%saved, %let_go]
-br label %step
+""".strip()
+
+#: Blocks that run all steps: from ``begin`` to ``well``, or to ``done`` after a failure.
+_STEPS = f"""
 step:
 %k = phi i64 [0, %begin], [%k_next, %next]
 %k3 = mul i64 %k, 3
@@ -101,14 +91,84 @@ br label %done
 next:
 %k_next = add i64 %k, 1
 %k_more = icmp slt i64 %k_next, %steps
-br i1 %k_more, label %step, label %done
+br i1 %k_more, label %step, label %well
+""".strip()
+
+_GROUP = f"""
+define ptr @group(ptr %self, ptr %args, i64 %given) {{
+entry:
+{_LOADS}
+{_word("release", 2)}
+br i1 %any_move, label %move, label %ready
+move:
+%i = phi i64 [0, %entry], [%i_next, %move]
+{_MOVE}
+store ptr %place, ptr %to
+%i_next = add i64 %i, 1
+%i_more = icmp slt i64 %i_next, %moves
+br i1 %i_more, label %move, label %ready
+ready:
+%releases = icmp ne i64 %release, 0
+br i1 %releases, label %let_go, label %begin
+let_go:
+%saved = call ptr %save()
+br label %begin
+begin:
+%state = phi ptr [null, %ready], [%saved, %let_go]
+br label %step
+{_STEPS}
+well:
+br label %done
 done:
-%result = phi ptr [%none, %next], [%self, %bad]
+%result = phi ptr [%none, %well], [%self, %bad]
 br i1 %releases, label %take, label %leave
 take:
 call void %restore(ptr %state)
 br label %leave
 leave:
+call void %grab(ptr %result)
+ret ptr %result
+}}
+"""
+
+#: ``group`` many times. Word 11 is how often, 12 the address of the steps in bytes by which each
+#: argument moves from one time to the next, 13 becomes the number of times that went well.
+_LOOP = f"""
+define ptr @loop(ptr %self, ptr %args, i64 %given) {{
+entry:
+{_LOADS}
+{_word("times", 11)}
+{_word("strides", 12, "ptr")}
+%done_at = getelementptr i64, ptr %t, i64 13
+%saved = call ptr %save()
+br label %time
+time:
+%n = phi i64 [0, %entry], [%n_next, %well]
+store i64 %n, ptr %done_at
+br i1 %any_move, label %move, label %begin
+move:
+%i = phi i64 [0, %time], [%i_next, %move]
+{_MOVE}
+{_word("stride", "%argument", "i64", "strides")}
+%far = mul i64 %n, %stride
+%there = getelementptr i8, ptr %place, i64 %far
+store ptr %there, ptr %to
+%i_next = add i64 %i, 1
+%i_more = icmp slt i64 %i_next, %moves
+br i1 %i_more, label %move, label %begin
+begin:
+br label %step
+{_STEPS}
+well:
+%n_next = add i64 %n, 1
+%n_more = icmp slt i64 %n_next, %times
+br i1 %n_more, label %time, label %finished
+finished:
+store i64 %times, ptr %done_at
+br label %done
+done:
+%result = phi ptr [%none, %finished], [%self, %bad]
+call void %restore(ptr %saved)
 call void %grab(ptr %result)
 ret ptr %result
 }}
@@ -149,7 +209,8 @@ ret ptr %result
 """
 
 #: Words: ``dnnl_primitive_execute``, ``dnnl_memory_set_data_handle``, primitive, stream, number of
-#: arguments, the arguments, number of operands; for each operand: memory object, array object (0:
+#: arguments, the arguments, number of operands; bytes to copy before (0: none), from the data of
+#: one array object to that of another; then for each operand: memory object, array object (0:
 #: none), offset, the address that was set last.
 _EXECUTE = f"""
 define i64 @execute(ptr %t) {{
@@ -161,10 +222,26 @@ entry:
 {_word("count", 4)}
 {_word("arguments", 5, "ptr")}
 {_word("operands", 6)}
-%first = getelementptr i64, ptr %t, i64 7
+{_word("bytes", 7)}
+{_word("source", 8, "ptr")}
+{_word("target", 9, "ptr")}
+%first = getelementptr i64, ptr %t, i64 10
+%any_bytes = icmp sgt i64 %bytes, 0
+br i1 %any_bytes, label %before, label %operands_of
+before:
+%source_at_data = getelementptr i8, ptr %source, i64 {DATA_OFFSET}
+%source_data = load ptr, ptr %source_at_data
+%target_at_data = getelementptr i8, ptr %target, i64 {DATA_OFFSET}
+%target_data = load ptr, ptr %target_at_data
+%there_already = icmp eq ptr %source_data, %target_data
+br i1 %there_already, label %operands_of, label %copy
+copy:
+call void @llvm.memmove.p0.p0.i64(ptr %target_data, ptr %source_data, i64 %bytes, i1 false)
+br label %operands_of
+operands_of:
 br label %operand
 operand:
-%i = phi i64 [0, %entry], [%i_next, %next]
+%i = phi i64 [0, %operands_of], [%i_next, %next]
 %i4 = mul i64 %i, 4
 %at = getelementptr i64, ptr %first, i64 %i4
 {_word("object", 1, "ptr", "at")}
@@ -191,12 +268,14 @@ go:
 %wide = zext i32 %code to i64
 ret i64 %wide
 }}
+
+declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
 
 def module(name: str) -> str:
-    """The module of ``group`` or ``check``."""
-    return {"group": _GROUP, "check": _CHECK}[name]
+    """The module of ``group``, ``loop`` or ``check``."""
+    return {"group": _GROUP, "loop": _LOOP, "check": _CHECK}[name]
 
 
 def execute_module() -> str:

@@ -136,11 +136,13 @@ class _MatmulLaunch(CpuLaunch):
         primitives = self._primitives
         transposed = [_is_transposed(a) for a in inputs[:2]]
         dense = all(a.flags.c_contiguous for a in (*inputs[2:], *outputs))
-        if None in transposed or not dense or primitives.residual:
+        if None in transposed or not dense:
             return None
         bound = self._make(*transposed)  # type: ignore[arg-type]
         self._bound.clear()  # from now on the compiled code alone sets its pointers
-        names = ["src", "weights", *(["bias"] if primitives.has_bias else []), "dst"]
+        bias = ["bias"] if primitives.has_bias else []
+        names = ["src", "weights", *([""] if primitives.residual else []), *bias, "dst"]
+        copied = (outputs[0].nbytes, 2, len(inputs)) if primitives.residual else None
         places = {}
         if wanted := bound.primitive.scratch_bytes:
             if workspace is not None and workspace.nbytes >= wanted:
@@ -148,8 +150,8 @@ class _MatmulLaunch(CpuLaunch):
             else:
                 own = np.empty(wanted + 64, np.uint8)
                 places["scratchpad"] = id(own), -address(own) % 64
-                return bound.native(places, names, own)
-        return bound.native(places, [*names, ""], None)
+                return bound.native(places, names, own, copied)
+        return bound.native(places, [*names, ""], None, copied)
 
     def _scratch(self, bound: BoundPrimitive, workspace: Array | None) -> int:
         wanted = bound.primitive.scratch_bytes if workspace is None else 0

@@ -273,13 +273,15 @@ class BoundPrimitive:
             raise OnednnError("dnnl_primitive_execute", status, self.primitive.name)
 
     def native(
-        self, places: Mapping[str, tuple[int, int]], at: Sequence[str], keep: Any
-    ) -> FastCall:
+        self, places: Mapping[str, tuple[int, int]], at: Sequence[str], keep: Any,
+        copied: tuple[int, int, int] | None = None,
+    ) -> FastCall:  # fmt: skip
         """An execution from compiled code; this object must not be called any more.
 
         ``at`` names the operand of each array of the launch, ``""`` for none. ``places`` maps an
         operand to (array object, offset in bytes); arrays of the launch replace the array object.
-        ``keep`` is an object that must stay alive.
+        ``keep`` is an object that must stay alive. ``copied`` has (bytes, source, target): the
+        positions in ``at`` of two arrays, of which one is copied to the other before.
         """
         dll = library().dll
         words: list[Any] = [0] * (_HEAD_WORDS + _OPERAND_WORDS * len(self.names))
@@ -293,12 +295,19 @@ class BoundPrimitive:
         places_at = [
             _HEAD_WORDS + _OPERAND_WORDS * self.names.index(n) + 1 if n else -1 for n in at
         ]
+        extra: tuple[tuple[int, int], ...] = ()
+        if copied is not None:
+            nbytes, source, target = copied
+            words[_COPY_WORD] = nbytes
+            extra = ((_COPY_WORD + 1, source), (_COPY_WORD + 2, target))
         block = (ctypes.c_int64 * len(words))(*words)
-        return FastCall.of(_execute(), block, places_at, status=0, keep=(self, keep))
+        return FastCall.of(_execute(), block, places_at, extra=extra, status=0, keep=(self, keep))
 
 
 #: Words of ``execute``'s block: in front of the operands, for each operand.
-_HEAD_WORDS, _OPERAND_WORDS = 7, 4
+_HEAD_WORDS, _OPERAND_WORDS = 10, 4
+#: Bytes to copy before an execution, then the array objects of source and target.
+_COPY_WORD = 7
 
 
 @cache

@@ -19,6 +19,16 @@ __all__ = ["LoopArrays", "NumpyArrays", "run_loop"]
 #: A step: inner inputs, and for arrays with ``ahead`` the memory for states and collected values
 #: (None: any) -> inner outputs.
 StepFunction = Callable[[list[Any], list[Any]], Sequence[Any]]
+#: Runs many steps at once: how many at most, then functions that give the arrays of all inner
+#: inputs with whether they have an entry for each step, and those for the inner outputs, which
+#: have. Returns the number of steps that ran.
+AtOnce = Callable[[int, Callable[[], list[tuple[Any, bool]]], Callable[[], list[Any]]], int]
+#: Steps at once at most: between them Python looks for Ctrl-C, and for free processors.
+_AT_ONCE = 1000
+#: Bytes of the memory for a state of which only the last value is kept, in steps at once.
+_AT_ONCE_BYTES = 1 << 18
+#: Copies for contiguous entries pay for so many steps, and may be so large.
+_MIN_STEPS_TO_COPY, _MAX_BYTES_TO_COPY = 8, 1 << 26
 #: The number of steps for which a loop of unknown length allocates memory at first.
 _FIRST_CAPACITY_STEPS = 64
 
@@ -63,8 +73,9 @@ NUMPY = NumpyArrays()
 
 
 def run_loop(
-    op: Scan, inputs: Sequence[Array], step: StepFunction, arrays: LoopArrays = NUMPY
-) -> list[Array]:
+    op: Scan, inputs: Sequence[Array], step: StepFunction, arrays: LoopArrays = NUMPY,
+    at_once: AtOnce | None = None,
+) -> list[Array]:  # fmt: skip
     """Outputs of ``op`` on arrays. Entries of sequences and values of states are views."""
     given = op.split(inputs)
     n = int(given.steps)
@@ -79,20 +90,59 @@ def run_loop(
     kept = [s.target for s in (*states, *collected)] if arrays.ahead else []
     readers = [read for s in states for read in s.readers()]
     sequences, others = list(given.sequences), list(given.others)
-    done = n
-    for t in range(n):
+    most = 0 if op.until or at_once is None else _most_at_once(states)
+    if most > 1 and n >= _MIN_STEPS_TO_COPY:
+        sequences = [_dense(s[:n], s[0, ...]) for s in sequences]
+        others = [_dense(o, o) for o in others]
+    done, t = n, 0
+    while t < n:
         arguments = [s[t, ...] for s in sequences]
         arguments += [read(t) for read in readers]
         results = step(arguments + others, [target(t) for target in kept])
         for put, value in zip(sinks, results):
             put(t, value)
+        t += 1
         if op.until and bool(results[-1]):
-            done = t + 1
+            done = t
             break
+        if at_once is not None and (count := min(most, n - t)) > 1:
+            t += _run_at_once(at_once, t, count, sequences, states, collected, others)
     shapes = op.empty_shapes(inputs) if n == 0 else [()] * len(collected)
     out = [array for s in states for array in s.results(done)]
     out += [c.result(done, shape) for c, shape in zip(collected, shapes)]
     return [*out, np.asarray(done, np.int64)] if op.until else out
+
+
+def _dense(array: Any, entry: Any) -> Any:
+    """A copy whose entries are contiguous if those of ``array`` are not: compiled loops want it."""
+    if not isinstance(entry, np.ndarray) or entry.flags.c_contiguous:
+        return array
+    return np.ascontiguousarray(array) if array.nbytes <= _MAX_BYTES_TO_COPY else array
+
+
+def _most_at_once(states: Sequence[Any]) -> int:
+    sizes = [s.values[0].nbytes for s in states if isinstance(s, _Recent)]
+    return min(_AT_ONCE, _AT_ONCE_BYTES // max(*sizes, 1, 1))
+
+
+def _run_at_once(
+    at_once: AtOnce, t: int, count: int, sequences: Sequence[Any], states: Sequence[Any],
+    collected: Sequence[Any], others: Sequence[Any],
+) -> int:  # fmt: skip
+    """Run up to ``count`` steps from step ``t`` on; how many ran."""
+
+    def arguments() -> list[tuple[Any, bool]]:
+        found = [(s[t : t + count], True) for s in sequences]
+        found += [(part, True) for s in states for part in s.parts(t, count)]
+        return found + [(o, False) for o in others]
+
+    def targets() -> list[Any]:
+        return [x.part(t, count) for x in (*states, *collected)]
+
+    done = at_once(count, arguments, targets)
+    for s in states:
+        s.ran(done)
+    return done
 
 
 class _Recent:
@@ -103,6 +153,25 @@ class _Recent:
     ) -> None:
         self.op, self.number, self.carry, self.arrays = op, number, carry, arrays
         self.values = [initial[k, ...] for k in range(carry.depth)]
+        #: The values of many steps at once, behind the last ones before.
+        self.many: Any = None
+
+    def parts(self, t: int, count: int) -> list[Any]:
+        """What the taps read in ``count`` steps, in memory of its own."""
+        depth, last = self.carry.depth, self.values[-1]
+        self.many = self.arrays.empty((depth + count, *last.shape), last.dtype)
+        for k, value in enumerate(self.values):
+            self.arrays.put(self.many[k, ...], value)
+        return [self.many[depth + tap : depth + tap + count] for tap in self.carry.taps]
+
+    def part(self, t: int, count: int) -> Any:
+        """The memory for the values of ``count`` steps, after :meth:`parts`."""
+        return self.many[self.carry.depth :]
+
+    def ran(self, done: int) -> None:
+        """Take the last values of ``done`` steps at once."""
+        if done:
+            self.values = [self.many[done + k, ...] for k in range(self.carry.depth)]
 
     def readers(self) -> list[Callable[[int], Any]]:
         """One function of the step per tap."""
@@ -144,6 +213,18 @@ class _History:
     def _reader(self, offset: int) -> Callable[[int], Any]:
         return lambda t: self.buffer[t + offset, ...]
 
+    def parts(self, t: int, count: int) -> list[Any]:
+        """What the taps read in ``count`` steps."""
+        starts = [t + self.depth + tap for tap in self.carry.taps]
+        return [self.buffer[k : k + count] for k in starts]
+
+    def part(self, t: int, count: int) -> Any:
+        """The memory for the values of ``count`` steps."""
+        return self.buffer[t + self.depth : t + self.depth + count]
+
+    def ran(self, done: int) -> None:
+        """The values of ``done`` steps are there."""
+
     def target(self, t: int) -> Any:
         """The memory for the value of step ``t``."""
         if t + self.depth == self.buffer.shape[0]:
@@ -169,6 +250,10 @@ class _Collected:
         self.op, self.number, self.room, self.arrays = op, number, room, arrays
         self.buffer: Any = None
         self.shape: tuple[int, ...] = ()
+
+    def part(self, t: int, count: int) -> Any:
+        """The memory for the values of ``count`` steps, after the first one."""
+        return self.buffer[t : t + count]
 
     def target(self, t: int) -> Any:
         """The memory for the value of step ``t``; None before the first step."""
