@@ -61,6 +61,7 @@ class Stack:
 
 
 INFO = Each(4)
+_ONE = np.int32(1)
 
 
 def word(text: str) -> Shared:
@@ -107,7 +108,7 @@ class LapackKernel(Kernel[OpT]):
 
 def report(op: Any, info: Array, what: str, out: Array) -> None:
     """An error, or NaN, for matrices whose ``info`` is not 0."""
-    if not info.any():
+    if not (info.any() if info.size > 1 else info[0]):
         return
     wrong = np.flatnonzero(info)
     if op.on_error == "raise":
@@ -117,6 +118,8 @@ def report(op: Any, info: Array, what: str, out: Array) -> None:
 
 def own_or_one(x: Array, lead: tuple[int, ...]) -> tuple[Array, bool]:
     """``x`` contiguous with a matrix for each of ``lead``, or one matrix for all (True)."""
+    if x.flags.c_contiguous and x.shape[:-2] == lead:
+        return x, False
     if prod(x.shape[:-2]) == 1:
         return np.ascontiguousarray(x), True
     wide = np.broadcast_to(x, lead + x.shape[-2:])
@@ -167,9 +170,10 @@ class CholeskyKernel(LapackKernel[Cholesky]):
             np.copyto(outputs[0], inputs[0])
             with blas_threads(stack.threads):
                 info = factor(outputs[0])
-            # OpenBLAS does not report a NaN, which is on the factor's diagonal.
-            sums = np.einsum("...ii", outputs[0]).real.reshape(-1)
-            info[np.isnan(sums)] = 1
+            # OpenBLAS does not report a NaN, which goes on to the last element.
+            unknown = np.isnan(outputs[0].reshape(stack.count, -1)[:, -1])
+            if unknown.any():
+                info[unknown] = 1
             report(op, info, "not positive definite", outputs[0])
 
         return launch
@@ -342,15 +346,17 @@ class LUSolveKernel(LapackKernel[LUSolve]):
         def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
             (lu, pivots, b), (x,) = inputs, outputs
             singular = zero_on_diagonal(lu)
-            factors = own_or_one(lu if by_columns else np.swapaxes(lu, -1, -2), lead)[0]
-            exchanged = np.broadcast_to(pivots[..., None], (*lu.shape[:-1], 1)) + np.int32(1)
-            exchanged = own_or_one(exchanged, lead)[0]
+            factors = own_or_one(lu if by_columns else lu.swapaxes(-1, -2), lead)[0]
+            exchanged = pivots + _ONE
+            if exchanged.shape[:-1] != lead:
+                wide = np.broadcast_to(exchanged[..., None], (*lu.shape[:-1], 1))
+                exchanged = own_or_one(wide, lead)[0]
             turned = x if columns == 1 else np.empty((*lead, columns, n), x.dtype)
-            np.copyto(turned if columns > 1 else x, np.swapaxes(b, -1, -2) if columns > 1 else b)
+            np.copyto(turned, b.swapaxes(-1, -2) if columns > 1 else b)
             with blas_threads(stack.threads):
                 getrs(factors, exchanged, turned, stack.info())
             if columns > 1:
-                np.copyto(x, np.swapaxes(turned, -1, -2))
+                np.copyto(x, turned.swapaxes(-1, -2))
             if singular is not None:
                 report(op, np.broadcast_to(singular, lead).ravel(), "singular", x)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -127,20 +127,24 @@ def _blas() -> thread_pools.Blas | None:
     return None
 
 
-@contextlib.contextmanager
-def blas_threads(count: int) -> Iterator[None]:
-    """Give SciPy's BLAS so many threads.
+class blas_threads:
+    """A context manager that gives SciPy's BLAS so many threads.
 
     A plan with compiled loops holds it at one (:class:`thread_pools.SingleThreadedBlas`), which is
     right for small matrices; a large one is as slow then as one thread.
     """
-    blas = _blas()
-    before = blas.threads if blas is not None else count
-    if blas is None or before == count:
-        yield
-        return
-    blas.threads = count
-    try:
-        yield
-    finally:
-        blas.threads = before
+
+    __slots__ = ("_before", "_blas", "_count")
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __enter__(self) -> None:
+        self._blas = _blas()
+        self._before = self._count if self._blas is None else self._blas.threads
+        if self._blas is not None and self._before != self._count:
+            self._blas.threads = self._count
+
+    def __exit__(self, *_: object) -> None:
+        if self._blas is not None and self._before != self._count:
+            self._blas.threads = self._before

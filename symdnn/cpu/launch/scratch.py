@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +14,32 @@ from symdnn.graph.typing import Array
 __all__ = ["GrowingScratch", "Scratch", "address", "aligned", "as_contiguous", "empty_aligned"]
 
 
-def address(array: Array) -> int:
-    """The address of an array's data."""
+_word_at: Any = ctypes.c_size_t.from_address
+#: Where an array object has the pointer to its data (``PyArrayObject_fields``), in CPython.
+_DATA_AT = object.__basicsize__
+
+
+def _by_interface(array: Array) -> int:
     at: int = array.__array_interface__["data"][0]
     return at
+
+
+def _reads_objects() -> bool:
+    """Whether array objects have that layout: reading it takes 0.1 us, NumPy's dictionary 0.9."""
+    if sys.implementation.name != "cpython":
+        return False
+    return all(_word_at(id(a) + _DATA_AT).value == _by_interface(a) for a in map(np.empty, (1, 9)))
+
+
+_ARRAY = np.ndarray if _reads_objects() else None
+
+
+def address(array: Array) -> int:
+    """The address of an array's data."""
+    if type(array) is _ARRAY:
+        at: int = _word_at(id(array) + _DATA_AT).value
+        return at
+    return _by_interface(array)
 
 
 def aligned(nbytes: int) -> int:
