@@ -251,8 +251,9 @@ class CpuPlan(BoundPlan):
         """Whether the number of threads may have to change."""
         if thread_pools.set_threads() != self.threads:
             return True
-        free = CONTENTION.free >= self.threads and monotonic() < CONTENTION.next_check
-        return self.yields and not free
+        return self.yields and (
+            CONTENTION.free < self.threads or monotonic() >= CONTENTION.next_check
+        )
 
     def _usable_threads(self) -> int:
         """How many threads this run uses; binds the steps again if the flag has changed."""
