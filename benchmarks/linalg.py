@@ -47,7 +47,7 @@ def _on_gpu(given: Any) -> int:
     set_flags(not given.tiny)
     device = Device(not given.tiny, 0.01, warm_time=0.005)
     peers = _peers(not given.tiny)
-    rows = [r for r in nest.rows() if re.search(given.only or _ON_GPU, r.name)]
+    rows = [r for r in nest.rows_of("") if re.search(given.only or _ON_GPU, r.name)]
     found, left = [], 0
     for row in _short_first(rows):
         if time.perf_counter() - begin > given.seconds_in_all:

@@ -34,7 +34,7 @@ from benchmarks.gpu.device import commit
 
 __all__ = [
     "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "pytensor",
-    "symdnn", "torch",
+    "rows_of", "symdnn", "torch",
 ]  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--module", default=module, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    rows = [n for n in _rows_of(args.module) if args.worker or re.search(args.only, n.name)]
+    rows = [n for n in rows_of(args.module) if args.worker or re.search(args.only, n.name)]
     if args.worker:
         _work(args.worker, rows, time.process_time if args.threads == 1 else time.perf_counter)
         return 0
@@ -245,7 +245,8 @@ _MODULES = {"compiled": "torch"}
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def _rows_of(module: str) -> Iterator[Nest]:
+def rows_of(module: str) -> Iterator[Nest]:
+    """All rows, or those of a module."""
     if module:
         yield from importlib.import_module(module).rows()
     else:

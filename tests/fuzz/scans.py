@@ -151,7 +151,7 @@ def by_hand(loop: Loop, vs: list[Any], steps: int) -> tuple[list[list[Any]], lis
     collected: list[list[Any]] = [[] for _ in loop.results]
     conditions = []
     for k in range(steps):
-        at = steps - 1 - k if loop.backwards else k
+        at = loop.steps - 1 - k if loop.backwards else k
         given = [v[at + t - min(0, *taps)] for v, taps in zip(vs, loop.sequences) for t in taps]
         given += [values[t] for values, taps in zip(past, loop.states) for t in taps]
         made: Any = step(*given)
