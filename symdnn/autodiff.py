@@ -92,10 +92,8 @@ def grad(
             require_differentiable(v, "wrt:")
     seeds = _seeds(cost, known_grads)
     found = _all_gradients(cost, seeds, targets, consider_constant or ())
-    grads = [
-        _connected(cost, v, g, disconnected_inputs, return_disconnected)
-        for v, g in zip(targets, found)
-    ]
+    how = disconnected_inputs, return_disconnected
+    grads = [_connected(cost, v, g, *how) for v, g in zip(targets, found)]
     if add_names:
         _name(cost, targets, grads)
     _taken.update((g, v) for v, g in zip(targets, grads) if g is not None)

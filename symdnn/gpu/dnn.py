@@ -162,13 +162,9 @@ def _checked_algo(name: str, algo: Any, direction: str, ndim: int) -> Any:
 
 
 def _hints(
-    name: str,
-    ndim: int,
-    direction: str,
-    algo: str | None,
-    precision: str | None,
+    name: str, ndim: int, direction: str, algo: str | int | None, precision: str | None,
     operands: Sequence[Variable],
-) -> Hints:
+) -> Hints:  # fmt: skip
     """The hints of a convolution in this direction, with checks of its arguments."""
     get_precision(precision, operands, for_grad=direction != "fwd")
     chosen = _checked_algo(name, algo, direction, ndim)
@@ -194,7 +190,7 @@ def _is_valid(border_mode: BorderMode, ndim: int) -> bool:
 def _conv(
     name: str, ndim: int, img: TensorLike, kerns: TensorLike, border_mode: BorderMode,
     subsample: PerAxis, dilation: PerAxis, conv_mode: str, direction_hint: str | None,
-    algo: str | None, precision: str | None, num_groups: int,
+    algo: str | int | None, precision: str | None, num_groups: int,
 ) -> Variable:  # fmt: skip
     x, w = as_variable(img), as_variable(kerns)
     flip = _flips(name, conv_mode)
@@ -219,14 +215,9 @@ def _swapped(v: Variable) -> Variable:
 
 
 def _as_grad_weight(
-    name: str,
-    ndim: int,
-    x: Variable,
-    w: Variable,
-    flip: bool,
-    algo: str | None,
+    name: str, ndim: int, x: Variable, w: Variable, flip: bool, algo: str | int | None,
     precision: str | None,
-) -> Variable:
+) -> Variable:  # fmt: skip
     """A convolution as the filter gradient of another, with batch and channels exchanged."""
     hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, w))
     if flip:
@@ -241,7 +232,7 @@ def _as_grad_weight(
 
 def _as_grad_input(
     name: str, ndim: int, x: Variable, w: Variable, dilation: Sequence[int], flip: bool,
-    algo: str | None, precision: str | None,
+    algo: str | int | None, precision: str | None,
 ) -> Variable:  # fmt: skip
     """A full convolution as the input gradient of a valid one, with the other mode."""
     hints = _hints(name, ndim, "bwd_data", algo, precision, (x, w))
@@ -256,7 +247,7 @@ def _as_grad_input(
 def dnn_conv(
     img: TensorLike, kerns: TensorLike, border_mode: BorderMode = "valid",
     subsample: PerAxis = (1, 1), dilation: PerAxis = (1, 1), conv_mode: str = "conv",
-    direction_hint: str | None = None, workmem: str | None = None, algo: str | None = None,
+    direction_hint: str | None = None, workmem: str | None = None, algo: str | int | None = None,
     precision: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """Convolution of ``img`` (batch, channels, rows, columns) with filters ``kerns`` (NCHW, too).
@@ -280,7 +271,7 @@ def dnn_conv(
 def dnn_conv3d(
     img: TensorLike, kerns: TensorLike, border_mode: BorderMode = "valid",
     subsample: PerAxis = (1, 1, 1), dilation: PerAxis = (1, 1, 1), conv_mode: str = "conv",
-    direction_hint: str | None = None, algo: str | None = None, precision: str | None = None,
+    direction_hint: str | None = None, algo: str | int | None = None, precision: str | None = None,
     num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """:func:`dnn_conv` in 3-D, of (batch, channels, depth, rows, columns)."""
@@ -302,7 +293,7 @@ def _shape_of(name: str, shape: Any, ndim: int) -> list[Any]:
 def _gradweight(
     name: str, ndim: int, img: TensorLike, topgrad: TensorLike, kerns_shp: Any,
     border_mode: BorderMode, subsample: PerAxis, dilation: PerAxis, conv_mode: str,
-    precision: str | None, algo: str | None, num_groups: int,
+    precision: str | None, algo: str | int | None, num_groups: int,
 ) -> Variable:  # fmt: skip
     x, dy = as_variable(img), as_variable(topgrad)
     hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, dy))
@@ -314,7 +305,7 @@ def _gradweight(
 def dnn_gradweight(
     img: TensorLike, topgrad: TensorLike, kerns_shp: Any, border_mode: BorderMode = "valid",
     subsample: PerAxis = (1, 1), dilation: PerAxis = (1, 1), conv_mode: str = "conv",
-    precision: str | None = None, algo: str | None = None, num_groups: int = 1,
+    precision: str | None = None, algo: str | int | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv` with respect to the filters, of shape ``kerns_shp``."""
     return _gradweight("dnn_gradweight", 2, img, topgrad, kerns_shp, border_mode, subsample,
@@ -324,7 +315,7 @@ def dnn_gradweight(
 def dnn_gradweight3d(
     img: TensorLike, topgrad: TensorLike, kerns_shp: Any, border_mode: BorderMode = "valid",
     subsample: PerAxis = (1, 1, 1), dilation: PerAxis = (1, 1, 1), conv_mode: str = "conv",
-    precision: str | None = None, algo: str | None = None, num_groups: int = 1,
+    precision: str | None = None, algo: str | int | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv3d` with respect to the filters."""
     return _gradweight("dnn_gradweight3d", 3, img, topgrad, kerns_shp, border_mode, subsample,
@@ -334,7 +325,7 @@ def dnn_gradweight3d(
 def _gradinput(
     name: str, ndim: int, kerns: TensorLike, topgrad: TensorLike, img_shp: Any,
     border_mode: BorderMode, subsample: PerAxis, dilation: PerAxis, conv_mode: str,
-    precision: str | None, algo: str | None, num_groups: int,
+    precision: str | None, algo: str | int | None, num_groups: int,
 ) -> Variable:  # fmt: skip
     w, dy = as_variable(kerns), as_variable(topgrad)
     hints = _hints(name, ndim, "bwd_data", algo, precision, (w, dy))
@@ -346,7 +337,7 @@ def _gradinput(
 def dnn_gradinput(
     kerns: TensorLike, topgrad: TensorLike, img_shp: Any, border_mode: BorderMode = "valid",
     subsample: PerAxis = (1, 1), dilation: PerAxis = (1, 1), conv_mode: str = "conv",
-    precision: str | None = None, algo: str | None = None, num_groups: int = 1,
+    precision: str | None = None, algo: str | int | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv` with respect to the input, of shape ``img_shp``."""
     return _gradinput("dnn_gradinput", 2, kerns, topgrad, img_shp, border_mode, subsample,
@@ -356,7 +347,7 @@ def dnn_gradinput(
 def dnn_gradinput3d(
     kerns: TensorLike, topgrad: TensorLike, img_shp: Any, border_mode: BorderMode = "valid",
     subsample: PerAxis = (1, 1, 1), dilation: PerAxis = (1, 1, 1), conv_mode: str = "conv",
-    precision: str | None = None, algo: str | None = None, num_groups: int = 1,
+    precision: str | None = None, algo: str | int | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv3d` with respect to the input."""
     return _gradinput("dnn_gradinput3d", 3, kerns, topgrad, img_shp, border_mode, subsample,

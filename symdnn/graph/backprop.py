@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from symdnn.errors import NonDifferentiable
-from symdnn.graph.branch_gradients import Branches
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
+from symdnn.graph.values.branch_gradients import Branches
 from symdnn.graph.values.test_values_flag import only_outside
 from symdnn.graph.variable import Apply, Variable
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from symdnn.ops.array.boxes import NonMaxSuppression, non_max_suppression
 from symdnn.ops.elementwise.storage import BitCast, Narrow, bitcast, narrow
-from symdnn.ops.nn.boxes import NonMaxSuppression, non_max_suppression
 from tests.op_table.record import OpCase, integers, normal, uniform
 
 X = normal(4, 5, dtype="float32", scale=30.0)

@@ -12,8 +12,8 @@ from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.conv import window_of, with_bias
 from symdnn.onnx.ops.elementwise import number
 from symdnn.onnx.ops.sampling import pixels, sampled
+from symdnn.ops.array.boxes import non_max_suppression
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.nn.boxes import non_max_suppression
 
 __all__ = ["OPS"]
 

@@ -18,7 +18,6 @@ from functools import lru_cache
 import numpy as np
 
 from symdnn.errors import DataDependentShape, OptionError, ShapeMismatch
-from symdnn.graph.branch_gradients import Branch, Branches
 from symdnn.graph.dims import Dim
 from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.op import Batched, Op
@@ -26,6 +25,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import OpaqueType, TensorType
+from symdnn.graph.values.branch_gradients import Branch, Branches
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.control.scan import Scan
