@@ -48,6 +48,14 @@ EXEMPT: dict[str, str] = {
         ),
         KINK,
     ),
+    **dict.fromkeys(("all_reduce_halves", "all_succeeded"), LATE),
+    **dict.fromkeys(
+        (
+            "narrow_float8_e4m3fn", "narrow_float8_e5m2", "narrow_float6_e2m3fn",
+            "narrow_float4_e2m1fn", "narrow_overflow", "narrow_powers",
+        ),
+        ROUNDED,
+    ),
     **dict.fromkeys(("random_log_gamma", "random_log_gamma_row", "random_von_mises"), IMPLICIT),
 }  # fmt: skip
 

@@ -222,7 +222,9 @@ def test_forward_mode_agrees_with_reverse_mode(case: OpCase) -> None:
     left = np.sum(evaluate([forward], values)[0] * weights)
     grads = grad((out * weights).sum(), wrt, disconnected_inputs="ignore")
     right = sum(np.sum(g * t) for g, t in zip(evaluate(grads, values), tangents))
-    np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-8)
+    rounded = case.id.endswith(("float16", "bfloat16")), case.id.endswith("float32")
+    rtol = 2e-2 if rounded[0] else 1e-4 if rounded[1] else 1e-6
+    np.testing.assert_allclose(left, right, rtol=rtol, atol=1e-8)
 
 
 @of_each([c for c in CASES if c.grad2])

@@ -12,7 +12,7 @@ import symdnn.tensor as T
 from benchmarks import linalg
 from benchmarks.cpu import nest
 
-ROWS = {r.name: r for r in nest.rows()}
+ROWS = {r.name: r for r in nest.rows_of("")}
 SMALL = [n for n in ROWS if re.match(r"linalg .* float64 (16x16|1000x8x8)$", n)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NEEDS, FEATURES, ABSENT = 25, 116, 3
+NEEDS, FEATURES, ABSENT = 25, 116, 1
 NEED, FEATURE = r"^\| (\d+) \| .*$", r"^\| (?!feature)(\D.*)$"
 
 

@@ -16,6 +16,7 @@ from symdnn.ops.collective.reductions import (
     Reduce,
     ReduceScatter,
 )
+from symdnn.ops.collective.replicated import Replicated
 from symdnn.world.group import Group
 from tests.op_table.record import OpCase, distinct, integers, normal
 
@@ -72,5 +73,6 @@ CASES = [
     OpCase("permute_nothing", (Permute,), lambda x: dist.permute(x, []), (normal(4, 2),),
            np.zeros_like),
     OpCase("send_and_recv", (Send, Recv), to_itself, (normal(4, 2),), same),
+    OpCase("replicated", (Replicated,), dist.replicated, (normal(2, 3),), same, grad2=True),
     OpCase("all_succeeded", (AllSucceeded,), AllSucceeded(ONE), (normal(),), same, grad=False),
 ]  # fmt: skip

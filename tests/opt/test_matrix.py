@@ -48,6 +48,7 @@ ELSEWHERE: dict[str, str] = {
     "update_of_a_part": "only updates have it: tests/gpu/execution/test_updates_by_index.py",
     "update_by_index_in_place": "likewise",
     "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
+    "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
     "one_per_row": "its index numbers the rows: tests/opt/lower/test_one_per_row.py",
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{

@@ -12,6 +12,7 @@ from symdnn.ops.array.join import join
 from symdnn.ops.array.reduce import logsumexp
 from symdnn.ops.array.sort import argsort
 from symdnn.ops.array.take import take_along_axis
+from symdnn.ops.array.view import specify_shape
 from symdnn.ops.control.scan_builder import scan
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dims_of
@@ -32,6 +33,8 @@ def ctc_costs(activations: Variable, labels: Variable, lengths: Variable) -> Var
     """
     dtype = activations.type.dtype
     wide = cast(activations, "float32") if is_narrow_float(dtype) else activations
+    if wide.type.shape[1] is None and labels.type.shape[0] is not None:
+        wide = specify_shape(wide, (dims_of(wide)[0], labels.type.shape[0], dims_of(wide)[2]))
     steps, batch, _ = dims_of(wide)
     states, skip, last = _states(labels)
     frames, rows = arange(steps), arange(batch)

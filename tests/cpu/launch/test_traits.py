@@ -30,7 +30,7 @@ KERNELS: dict[str, Any] = {
 def test_every_registered_kernel_declares_its_traits(name: str) -> None:
     kernel = KERNELS[name]
     assert isinstance(kernel.traits, Traits), "declare `traits` in the class"
-    assert kernel.traits.backend in ("numpy", "llvm", "onednn", "lapack", "pocketfft")
+    assert kernel.traits.backend in ("numpy", "llvm", "onednn", "lapack", "pocketfft", "mpi")
     prefix = kernel.name.split(".")[0]
     if prefix in ("llvm", "onednn", "lapack"):
         assert kernel.traits.backend == prefix
@@ -41,7 +41,7 @@ def test_the_table_has_kernels_of_every_kind() -> None:
     found = {(k.traits.backend, k.traits.closed) for k in KERNELS.values()}
     assert found == {
         ("numpy", True), ("numpy", False), ("llvm", True), ("onednn", True), ("lapack", False),
-        ("pocketfft", True),
+        ("pocketfft", True), ("mpi", True),
     }  # fmt: skip
 
 
