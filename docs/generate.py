@@ -21,9 +21,11 @@ FACES = {
     "symdnn.gpu.dnn", "symdnn.nn.models", "symdnn.nn.optim", "symdnn.nn.training",
     "symdnn.nn.weights",
 }  # fmt: skip
+#: Folders of such modules.
+FACES_UNDER = ("symdnn.compat.theano.names.",)
 
 # What they have is shown on the pages of the reference, by topic.
-IN_TOPICS = {"symdnn"}
+IN_TOPICS = {"symdnn", "distributions"}
 
 
 def write_pages(folder: Path) -> None:
@@ -142,10 +144,11 @@ def without(package: str) -> str:
 
 def members(module: str) -> str:
     """The option that shows a module's members: of a face, only those that it defines itself."""
-    if module not in FACES:
-        return "   :members:\n"
+    if module not in FACES and not module.startswith(FACES_UNDER):
+        return f"   :members:\n{without(module)}"
     face = importlib.import_module(module)
-    own = [n for n in face.__all__ if getattr(getattr(face, n), "__module__", None) == module]
+    names = getattr(face, "__all__", ())
+    own = [n for n in names if getattr(getattr(face, n), "__module__", None) == module]
     return f"   :members: {', '.join(own)}\n" if own else ""
 
 

@@ -75,6 +75,7 @@ class SVD(MatrixOp):
 
     @property
     def out_dtypes(self) -> Any:  # type: ignore[override]
+        """The functions of the matrix's dtype that give those of results, by number."""
         return {1: real_dtype} if self.compute_uv else {0: real_dtype}
 
     def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
