@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -224,6 +224,8 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
     """Sets, where the last claim wins, and increments by atomic additions in any order."""
 
     name = "cuda.scatter"
+    #: Whether nothing is written once the error word is set.
+    guarded: ClassVar[bool] = False
 
     def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
         """Sums of floats that the ordered kernel runs: for the same bits each time, or as faster.
@@ -250,13 +252,7 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
         self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, then the writes."""
-        return self._written(call, inputs, outputs, False)
-
-    def _written(
-        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View],
-        guarded: bool,
-    ) -> Sequence[KernelLaunch]:  # fmt: skip
-        op = call.op
+        op, guarded = call.op, self.guarded
         (x, y, *rest), (out,) = inputs, outputs
         how = _How(not op.in_bounds, guarded)
         before = [] if out.alias_of == x.slot else copies(x, out, guarded)
@@ -279,11 +275,7 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
 class _GuardedScatter(ScatterKernel):
     """The guarded kernels, for new values of shared variables."""
 
-    def launches(
-        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
-        """As those of :class:`ScatterKernel`."""
-        return self._written(call, inputs, outputs, True)
+    guarded = True
 
 
 def _check_bounds(space: _Space) -> list[KernelLaunch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
@@ -36,6 +36,8 @@ class PartKernel(CudaKernel[IncSubtensor]):
     """A set of, or an increment to, a part selected by ints and slices."""
 
     name = "cuda.part"
+    #: Whether nothing is written once the error word is set.
+    guarded: ClassVar[bool] = False
 
     def refuses(self, call: Call[IncSubtensor]) -> str | None:
         """Increments of complex dtypes."""
@@ -48,13 +50,7 @@ class PartKernel(CudaKernel[IncSubtensor]):
         self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, then the part."""
-        return self._written(call, inputs, outputs, False)
-
-    def _written(
-        self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Sequence[View],
-        guarded: bool,
-    ) -> Sequence[KernelLaunch]:  # fmt: skip
-        op = call.op
+        op, guarded = call.op, self.guarded
         (x, y, *bounds), (out,) = inputs, outputs
         before = [] if out.alias_of == x.slot else copies(x, out, guarded)
         if out.size == 0:
@@ -79,11 +75,7 @@ class PartKernel(CudaKernel[IncSubtensor]):
 class _GuardedPart(PartKernel):
     """The guarded kernels, for new values of shared variables."""
 
-    def launches(
-        self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
-        """As those of :class:`PartKernel`."""
-        return self._written(call, inputs, outputs, True)
+    guarded = True
 
 
 class InBoundsKernel(CudaKernel[InBounds]):
