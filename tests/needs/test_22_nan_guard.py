@@ -148,6 +148,20 @@ def test_1000_clean_steps_give_no_alarm(rng):
         assert np.isfinite(f(rng.standard_normal((3, 2, 4)).astype("f")))
 
 
+def test_a_device_checks_a_small_step_at_its_end():
+    """All values live until one check, so that a small step has one launch more for each dtype."""
+    f, _ = training_step(NanGuardMode(target="cuda:sm_90"))
+    plan = f.stages.specialise({"x": (4, 3, 8, 8), "t": (4,)})[-1]
+    nodes, memory = plan.specialised.segment.nodes, plan.memory
+    assert memory.check_after == {nodes[-1]}
+    guard = plan.specialised.segment.guard
+    checked = [memory.views[v].buffer for n in nodes for v in guard.checked(n)]
+    assert len(checked) > 30
+    assert all(b.last >= len(nodes) - 1 for b in checked if b.kind == "arena")
+    large = f.stages.specialise({"x": (512, 3, 64, 64), "t": (512,)})[-1].memory
+    assert 10 < len(large.check_after) < len(nodes)  # many, of some 32 MB each
+
+
 @pytest.mark.cpu
 def test_it_costs_less_than_half_of_a_step(rng):
     """The processor's time of one thread, which other programs change little."""

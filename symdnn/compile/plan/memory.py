@@ -30,6 +30,9 @@ from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = ["MemoryPlan", "plan_memory"]
 
+#: Bytes that wait for their check in a guarded run: about what the second-level cache of a card holds.
+_MOST_WAITING_BYTES = 32 << 20
+
 
 @dataclass
 class MemoryPlan:
@@ -51,6 +54,8 @@ class MemoryPlan:
     copied: dict[Variable, Variable] = field(default_factory=dict)
     arena_bytes: int = 0
     live_bytes: int = 0
+    #: Nodes behind which a guarded run on a device checks what has been computed since the last one.
+    check_after: set[Apply] = field(default_factory=set)
     #: The outputs of the segment, which are never in the arena.
     leaving: frozenset[Variable] = field(default=frozenset(), repr=False)
 
@@ -82,6 +87,7 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     targets = UpdateTargets(spec)
     _place_inputs(spec, plan)
     last_use, readers = _last_uses(spec), Readers(spec.segment.nodes)
+    plan.check_after = _keep_until_checked(spec, last_use)
     for step, node in enumerate(spec.segment.nodes):
         if not (
             _try_alias(spec, plan, node, targets) or _try_output_view(spec, plan, node, targets)
@@ -117,6 +123,24 @@ def _last_uses(spec: Specialised) -> dict[Variable, int]:
     end = len(spec.segment.nodes)
     last.update(dict.fromkeys(spec.segment.outputs, end))
     return last
+
+
+def _keep_until_checked(spec: Specialised, last_use: dict[Variable, int]) -> set[Apply]:
+    """Extend the lives of what a guarded run checks to the check; the nodes behind which one is."""
+    guard, found = spec.segment.guard, set()
+    if guard is None or spec.segment.place == HOST:
+        return found  # a CPU checks each value at once
+    waiting: list[Variable] = []
+    nbytes = 0
+    for step, node in enumerate(spec.segment.nodes):
+        checked = guard.checked(node)
+        waiting += checked
+        nbytes += sum(byte_count(v, spec.shapes.get(v) or ()) for v in checked)
+        if nbytes > _MOST_WAITING_BYTES or step == len(spec.segment.nodes) - 1:
+            found.add(node)
+            last_use.update({v: max(last_use.get(v, step), step) for v in waiting})
+            waiting, nbytes = [], 0
+    return found
 
 
 def _try_alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets) -> bool:

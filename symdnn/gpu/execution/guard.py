@@ -1,7 +1,9 @@
 """The checks of a guarded plan on a GPU: a kernel that sets the error word where a value is faulty.
 
-Launches are few: values wait until their memory is about to be written again, or until they are
-more than the card's cache holds, and are then checked by one launch with a table of addresses.
+Launches are few: values wait until they are about what the card's cache holds, and are then checked
+by one launch with a table of addresses. The plan of memory keeps them until then
+(:attr:`~symdnn.compile.plan.memory.MemoryPlan.check_after`); where memory is about to be written
+again before, as that of shared variables, they are checked first.
 """
 
 from __future__ import annotations
@@ -17,19 +19,17 @@ from symdnn.gpu.device.env import Env
 from symdnn.gpu.execution.batched_updates import enqueue
 from symdnn.gpu.execution.operands import Operands, Step, Values
 from symdnn.graph.type import numpy_dtype
-from symdnn.graph.values.guard import ValueGuard, part_dtype
+from symdnn.graph.values.guard import Range, ValueGuard, part_dtype
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.lowered.transfer import HostFromGpu
 
 __all__ = ["fault_checks", "with_checks"]
 
 _THREADS = 256
-#: Elements of one array per block.
-_CHUNK_ELEMENTS = _THREADS * 16
+#: Bytes of a load, and loads of a thread.
+_VECTOR_BYTES, _LOADS = 16, 8
 #: The most arrays of one launch: its parameters have at most 4096 bytes.
 _MOST_ARRAYS = 120
-#: Bytes of values that wait for their check: about what the second-level cache of a card holds.
-_MOST_WAITING_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,12 @@ class _Waiting:
     operands: Operands
     guard: ValueGuard
     checks: list[_Check] = field(default_factory=list)
-    nbytes: int = 0
 
     def add(self, variables: Iterable[Variable]) -> None:
         """Let values wait for their check."""
         for v in variables:
             number = self.operands.device.number_of(self.guard.node(v), [v.type])
             self.checks.append(_Check(v, self.operands.env(node=number)))
-            self.nbytes += int(self.operands.memory.views[v].buffer.nbytes)
 
     def would_lose(self, nodes: Sequence[Apply]) -> bool:
         """Whether these nodes write memory of a waiting value."""
@@ -66,7 +64,7 @@ class _Waiting:
 
     def step(self) -> Step:
         """The step that checks them all; none waits then."""
-        checks, self.checks, self.nbytes = self.checks, [], 0
+        checks, self.checks = self.checks, []
         return Step(self.guard.node(checks[-1].variable), _run(self.operands, self.guard, checks))
 
 
@@ -83,7 +81,7 @@ def with_checks(
     """
     segment = operands.spec.segment
     waiting = _Waiting(operands, segment.guard)
-    views = operands.memory.views
+    views, check_after = operands.memory.views, operands.memory.check_after
     waiting.add(v for v in segment.watched if v in views and segment.guard.watches(v.type))
     waiting.add(v for n in before for v in _checked(n, segment.guard))
     group_of = {n: g for g in groups for n in g}
@@ -94,7 +92,7 @@ def with_checks(
             found.append(waiting.step())
         found.append(step)
         waiting.add(v for n in nodes for v in _checked(n, segment.guard))
-        if waiting.nbytes > _MOST_WAITING_BYTES:
+        if waiting.checks and not check_after.isdisjoint(nodes):
             found.append(waiting.step())
     if waiting.checks:
         found.append(waiting.step())
@@ -147,12 +145,17 @@ def fault_checks(
     guard: ValueGuard, dtype: str, arrays: Sequence[tuple[RawArray, int]]
 ) -> list[KernelLaunch]:
     """Launches that check contiguous arrays of a real ``dtype``, each with its node's number."""
-    ranges = [*guard.ranges(dtype), (0, 0), (0, 0)][:2]
-    bits = numpy_dtype(dtype).itemsize
-    vector = 16 // bits if all(a.ptr % 16 == 0 for a, _ in arrays) else 1
+    bits = 8 * numpy_dtype(dtype).itemsize
+    aligned = all(a.ptr % _VECTOR_BYTES == 0 for a, _ in arrays)
+    vector = 8 * _VECTOR_BYTES // bits if aligned else 1
+    word = max(bits, 32) if aligned else bits
+    ranges = guard.ranges(dtype)
     source = specialised(
-        "faults.cu", BITS=f"u{8 * bits}", VECTOR=vector, MOST=_MOST_ARRAYS, CHUNK=_CHUNK_ELEMENTS
-    )
+        "faults.cu", BITS=f"u{bits}", WORD=f"u{word}", VECTOR=vector, LOADS=_LOADS,
+        MOST=_MOST_ARRAYS, RANGES=len(ranges),
+    )  # fmt: skip
+    masks = _masks(ranges, bits)
+    chunk = _THREADS * vector * _LOADS
     found = []
     for start in range(0, len(arrays), _MOST_ARRAYS):
         part = arrays[start : start + _MOST_ARRAYS]
@@ -160,9 +163,24 @@ def fault_checks(
         blocks = 0
         for a, number in part:
             entries += [a.ptr, a.size, blocks, number]
-            blocks += -(-a.size // _CHUNK_ELEMENTS)
-        limits = [first for first, _ in ranges] + [count for _, count in ranges]
+            blocks += -(-a.size // chunk)
         padding = [0] * (4 * (_MOST_ARRAYS - len(part)))
-        parameters = (Pointer(ERROR_WORD), len(part), *limits, *entries, *padding)
+        parameters = (Pointer(ERROR_WORD), len(part), *masks, *entries, *padding)
         found.append(KernelLaunch(source, "find_faults", (blocks,), (_THREADS,), parameters))
     return found
+
+
+def _masks(ranges: Sequence[Range], bits: int) -> list[int]:
+    """Magnitude, sign, and two numbers for each of two ranges, repeated to 64 bits.
+
+    A sum of a magnitude and the first of a range's numbers has the sign's bit if the magnitude is at
+    least the range's first; with the second number if it is past its last. Nothing is carried into
+    the next element of a word.
+    """
+    sign = 1 << (bits - 1)
+    first = [sign - low for low, _ in ranges]
+    last = [sign - low - count for low, count in ranges]
+    padding = [0] * (2 - len(ranges))
+    wide = sum(1 << at for at in range(0, 64, bits))
+    masks = [sign - 1, sign, *first, *padding, *last, *padding]
+    return [m * wide for m in masks]

@@ -8,6 +8,7 @@ import pytest
 from symdnn.config import config
 from symdnn.cpu.execution.guard import FaultCheckLaunch
 from symdnn.errors import NanDetected
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.guard import fault_checks
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.guard import BIG_MAGNITUDE, ValueGuard
@@ -99,3 +100,22 @@ def test_kernels_of_a_gpu_by_the_definition(fake_device, rng):
                 fake_device.context.word[:] = 0
                 wanted = is_faulty(guard, changed[which])
                 assert list(word[:2]) == ([6, 7 + which] if wanted else [0, 0]), (guard, value)
+
+
+def test_kernels_of_a_gpu_where_arrays_are_not_aligned(fake_device, rng):
+    """Single elements are read then; sizes around those of a block."""
+    with fake_device.exclusive():
+        for dtype, guard in itertools.product(("float16", "float32", "float64"), GUARDS[1:]):
+            for size, at in itertools.product((1, 2047, 2049, 5000), (0, -1)):
+                whole = rng.standard_normal(size + 1).astype(dtype)
+                whole[1:][at] = np.nan
+                placed = fake_device.memory.upload(whole, None)
+                a = RawArray(placed.ptr + whole.itemsize, (size,), dtype, owner=placed)
+                env = fake_device.env()
+                (k,) = fault_checks(guard, dtype, [(a, 3)])
+                slots = np.array([env.node, env.error_word, env.workspace], np.int64)
+                function = env.module(k.source, k.name)
+                env.launch(function, k.grid, k.block, k.shared_bytes, (k.link(slots),))
+                word = fake_device.context.word.copy()
+                fake_device.context.word[:] = 0
+                assert list(word[:2]) == ([6, 3] if guard.nan and guard.ranges(dtype) else [0, 0])

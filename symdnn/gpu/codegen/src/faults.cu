@@ -1,7 +1,7 @@
 // Checks arrays for faulty values (NaN, infinities, large ones), several arrays in one launch: a
-// value is faulty if its bits without the sign are in one of two ranges. BITS is an unsigned type of
-// the values' size, VECTOR the elements of a load, MOST the entries of the table; each block checks
-// CHUNK elements of one array.
+// value is faulty if its bits without the sign are in one of RANGES ranges. BITS is an unsigned type
+// of the values' size, VECTOR the elements of a load, in words of type WORD, LOADS the loads of a
+// thread, all under way at once; MOST the entries of the table. A block checks a part of one array.
 
 struct Entry {
   const BITS* x;
@@ -9,17 +9,24 @@ struct Entry {
   i64 first;  // the array's first block
   i64 node;
 };
+// Of each element in a word: what clears the sign, the sign alone, and for a range the two numbers
+// which carry a magnitude into the sign if it is at least the range's first, and past its last.
 struct Parameters {
   i32* error_word;
   i64 count;
-  u64 low[2], length[2];
+  u64 magnitude, sign;
+  u64 from[2], past[2];
   Entry entries[MOST];
 };
 
-INLINE bool is_faulty(const Parameters& p, BITS x) {
-  const BITS magnitude = x & (BITS)~((BITS)1 << (8 * sizeof(BITS) - 1));
-  return (BITS)(magnitude - (BITS)p.low[0]) < (BITS)p.length[0] ||
-         (BITS)(magnitude - (BITS)p.low[1]) < (BITS)p.length[1];
+constexpr int WORDS = VECTOR * (int)sizeof(BITS) / (int)sizeof(WORD);
+constexpr i64 CHUNK = (i64)256 * VECTOR * LOADS;
+
+INLINE WORD faults(const Parameters& p, WORD x) {
+  const WORD m = x & (WORD)p.magnitude;
+  WORD found = (WORD)(m + (WORD)p.from[0]) & (WORD)~(WORD)(m + (WORD)p.past[0]);
+  if (RANGES > 1) found |= (WORD)(m + (WORD)p.from[1]) & (WORD)~(WORD)(m + (WORD)p.past[1]);
+  return found;
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -34,12 +41,25 @@ extern "C" __global__ void __launch_bounds__(256)
   const i64 start = (block - e.first) * CHUNK;
   const i64 rest = e.size - start, own = rest < CHUNK ? rest : CHUNK;
   const i64 whole = own - own % VECTOR;
-  bool bad = false;
-  for (i64 i = (i64)threadIdx.x * VECTOR; i < whole; i += 256 * VECTOR) {
-    const Vec<BITS, VECTOR> x = load<VECTOR>(e.x + start + i);
+  Vec<WORD, WORDS> x[LOADS];
 #pragma unroll
-    for (int k = 0; k < VECTOR; k++) bad |= is_faulty(p, x.v[k]);
+  for (int i = 0; i < LOADS; i++) {
+    const i64 at = ((i64)i * 256 + (i64)threadIdx.x) * VECTOR;
+    if (at < whole) {
+      x[i] = load<WORDS>((const WORD*)(e.x + start + at));
+    } else {
+#pragma unroll
+      for (int k = 0; k < WORDS; k++) x[i].v[k] = 0;
+    }
   }
-  if (whole + (i64)threadIdx.x < own) bad |= is_faulty(p, e.x[start + whole + (i64)threadIdx.x]);
-  if (bad) report(p.error_word, VALUE_ERROR, e.node, 0, 0);
+  WORD found = 0;
+#pragma unroll
+  for (int i = 0; i < LOADS; i++) {
+#pragma unroll
+    for (int k = 0; k < WORDS; k++) found |= faults(p, x[i].v[k]);
+  }
+  if (whole + (i64)threadIdx.x < own) {
+    found |= faults(p, (WORD)e.x[start + whole + (i64)threadIdx.x]);
+  }
+  if (found & (WORD)p.sign) report(p.error_word, VALUE_ERROR, e.node, 0, 0);
 }
