@@ -57,6 +57,19 @@ def cases() -> Iterator[tuple[str, str, str, str]]:
                 yield f"{layer}/{direction}/{precision}", layer, direction, precision
 
 
+def signature_of(layer: Layer, direction: str, precision: str) -> Any:
+    """The case as :func:`symdnn.gpu.conv_table.conv` describes it."""
+    from symdnn.gpu.conv_table import conv
+
+    n, c, size, k, r, pad, stride = sizes_of(layer)
+    narrow = precision == "bf16"
+    return conv(
+        (n, c, size, size), (k, c, r, r), pad, stride, direction=direction,
+        dtype="bfloat16" if narrow else "float32", layout="NHWC" if narrow else "NCHW",
+        tf32=precision == "tf32",
+    )  # fmt: skip
+
+
 # -- symdnn ----------------------------------------------------------------------------------------
 
 
@@ -66,16 +79,9 @@ class Symdnn:
     def __init__(self, layer: Layer, direction: str, precision: str) -> None:
         from symdnn.gpu.conv.algorithm import choose
         from symdnn.gpu.conv.bench import Bench
-        from symdnn.gpu.conv_table import conv
         from symdnn.gpu.device.context import context
 
-        n, c, size, k, r, pad, stride = sizes_of(layer)
-        narrow = precision == "bf16"
-        self.signature = conv(
-            (n, c, size, size), (k, c, r, r), pad, stride, direction=direction,
-            dtype="bfloat16" if narrow else "float32", layout="NHWC" if narrow else "NCHW",
-            tf32=precision == "tf32",
-        )  # fmt: skip
+        self.signature = signature_of(layer, direction, precision)
         self.context = context()
         with self.context.current():
             start = time.perf_counter()

@@ -18,7 +18,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +94,12 @@ def _is_left_out(layer: Layer, direction: str) -> bool:
 
 
 def sums(
-    records: Mapping[str, dict[str, Any]], nets: list[str], batch: int
+    records: Mapping[str, dict[str, Any]],
+    nets: list[str],
+    batch: int,
+    fields: Sequence[str] = ("symdnn_ms", "torch_ms"),
 ) -> list[dict[str, Any]]:
-    """For each net, direction and precision the milliseconds of all its convolutions.
+    """For each net, direction and precision the sums of ``fields`` over all its convolutions.
 
     ``missing`` counts the different convolutions without a record; then there are no sums.
     """
@@ -112,10 +115,9 @@ def sums(
                     "missing": sum(r is None for r in found.values()),
                 }  # fmt: skip
                 if not row["missing"]:
-                    for side in ("symdnn", "torch"):
-                        total = sum(n * (found[v] or {})[f"{side}_ms"] for v, n in count.items())
-                        row[f"{side}_ms"] = round(total, 3)
-                    row["ratio"] = round(row["torch_ms"] / row["symdnn_ms"], 3)
+                    for name in fields:
+                        total = sum(n * (found[v] or {})[name] for v, n in count.items())
+                        row[name] = round(total, 3)
                 rows.append(row)
     return rows
 
@@ -130,7 +132,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         if not r["missing"]:
             lines.append(
                 f"| {r['net']} | {r['direction']} | {r['precision']} | {r['convolutions']} | "
-                f"{r['symdnn_ms']:.2f} | {r['torch_ms']:.2f} | {r['ratio']:.2f} |"
+                f"{r['symdnn_ms']:.2f} | {r['torch_ms']:.2f} | "
+                f"{r['torch_ms'] / r['symdnn_ms']:.2f} |"
             )
     left = sum(r["missing"] for r in rows)
     return "\n".join([*lines, f"{left} cases are left: run it again" if left else "all measured"])

@@ -22,7 +22,7 @@ from symdnn.ops.nn.conv_words import allows_tf32
 from symdnn.ops.vendor.gpudnn_conv import compute_precision
 from symdnn.tuning.attempts import Attempt
 
-__all__ = ["AlgorithmTable", "TableRow", "algorithms", "conv"]
+__all__ = ["AlgorithmTable", "TableRow", "algorithms", "conv", "row_of"]
 
 Sizes = int | Sequence[int]
 _ALLOWED = {
@@ -161,11 +161,12 @@ def algorithms(
             more: dict[str, Any] = {"by": "energy"} if energy else {}
             table, problem = measure(ctx, signature, found, inf, **more)
             table = table or [Attempt(c) for c in found]
-    rows = sorted(map(_row, table), key=lambda r: inf if r.ms is None else r.ms)
+    rows = sorted(map(row_of, table), key=lambda r: inf if r.ms is None else r.ms)
     return AlgorithmTable(signature, (*rows, *_refused(search, found)), problem)
 
 
-def _row(m: Attempt[Candidate]) -> TableRow:
+def row_of(m: Attempt[Candidate]) -> TableRow:
+    """The row of a candidate that was measured."""
     c = m.candidate
     number = c.number if c.plan is None else c.plan.engine
     by_copy = "kernels mirrored by a copy" * c.flip_by_copy

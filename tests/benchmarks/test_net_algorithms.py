@@ -70,7 +70,6 @@ def test_sums_are_of_complete_rows():
     by = {(r["net"], r["direction"], r["precision"]): r for r in rows}
     assert by["vgg16", "fwd", "tf32"]["symdnn_ms"] == 26.0
     assert by["vgg16", "bwd_data", "bf16"]["torch_ms"] == 36.0
-    assert by["alexnet", "fwd", "fp32"]["ratio"] == 1.5
     del records[N.name_of(N.ALEXNET[1], 2, "fwd", "fp32")]
     rows = N.sums(records, ["alexnet"], 2)
     assert [r["missing"] for r in rows][:2] == [1, 0]

@@ -30,7 +30,7 @@ from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = ["MemoryPlan", "plan_memory"]
 
-#: Bytes that wait for their check in a guarded run: about what the second-level cache of a card holds.
+#: Bytes that wait for their check in a guarded run: about what a card's second-level cache holds.
 _MOST_WAITING_BYTES = 32 << 20
 
 
@@ -54,7 +54,7 @@ class MemoryPlan:
     copied: dict[Variable, Variable] = field(default_factory=dict)
     arena_bytes: int = 0
     live_bytes: int = 0
-    #: Nodes behind which a guarded run on a device checks what has been computed since the last one.
+    #: Nodes behind which a guarded run on a device checks what was computed since the last one.
     check_after: set[Apply] = field(default_factory=set)
     #: The outputs of the segment, which are never in the arena.
     leaving: frozenset[Variable] = field(default=frozenset(), repr=False)

@@ -25,9 +25,14 @@ class Meter:
     def __init__(self, context: Context, read: Callable[[], float]) -> None:
         self.context, self._read = context, read
 
-    def millijoules(self, enqueue: Callable[[], None], about_ms: float) -> float:
-        """Energy of the whole card, idle power included, for one ``enqueue`` of ``about_ms``."""
-        count = max(1, round(_MEASURED_MIN_MS / max(about_ms, 1e-3)))
+    def millijoules(
+        self, enqueue: Callable[[], None], about_ms: float, least_ms: float = _MEASURED_MIN_MS
+    ) -> float:
+        """Energy of the whole card, idle power included, for one ``enqueue`` of ``about_ms``.
+
+        It is repeated for ``least_ms`` milliseconds.
+        """
+        count = max(1, round(least_ms / max(about_ms, 1e-3)))
         self._await_counter_step()
         before = self._read()
         for _ in range(count):

@@ -173,9 +173,9 @@ def fault_checks(
 def _masks(ranges: Sequence[Range], bits: int) -> list[int]:
     """Magnitude, sign, and two numbers for each of two ranges, repeated to 64 bits.
 
-    A sum of a magnitude and the first of a range's numbers has the sign's bit if the magnitude is at
-    least the range's first; with the second number if it is past its last. Nothing is carried into
-    the next element of a word.
+    A sum of a magnitude and the first of a range's numbers has the sign's bit if the magnitude is
+    at least the range's first; with the second number if it is past its last. Nothing is carried
+    into the next element of a word.
     """
     sign = 1 << (bits - 1)
     first = [sign - low for low, _ in ranges]
