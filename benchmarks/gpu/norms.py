@@ -83,7 +83,9 @@ def _torch_call(form: str, torch: Any, held: Sequence[Any]) -> Any:
     return backward
 
 
-def _measured(device: Device, form: str, shape: tuple[int, ...], dtype: str, torch: Any) -> str:
+def _measured(
+    device: Device, form: str, shape: tuple[int, ...], dtype: str, torch: Any, profile: bool = False
+) -> str:
     import symdnn
     import symdnn.tensor as T
     from benchmarks.gpu.symdnn_nets import symdnn_dtype
@@ -119,7 +121,13 @@ def _measured(device: Device, form: str, shape: tuple[int, ...], dtype: str, tor
         held[:3] = [a.view(kind) for a in held[:3]]
         peer = 1e3 * float(device.time(_torch_call(form, torch, held))["ms"])
     name = f"{form} {'x'.join(map(str, shape))}"
-    return f"{name:42} {dtype:9} {us:8.1f} {peer:8.1f} {copy:8.1f}  error {error:.1e}"
+    line = f"{name:42} {dtype:9} {us:8.1f} {peer:8.1f} {copy:8.1f}  error {error:.1e}"
+    if profile and device.on_gpu:
+        from benchmarks.gpu import profile_case
+
+        traced = profile_case.measure(lambda: f(*next(sets)), device.sync, 8)
+        line += "\n" + profile_case.show("", traced, 6)
+    return line
 
 
 def main() -> None:
@@ -128,6 +136,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="small arrays on the CPU, to check it")
     parser.add_argument("--case", default="", help="only forms whose name contains this")
     parser.add_argument("--seconds", type=float, default=0.05, help="timed for about so long each")
+    parser.add_argument("--profile", action="store_true", help="the kernels of each, by CUPTI")
     given = parser.parse_args()
     set_flags(not given.tiny)
     device = Device(not given.tiny, given.seconds)
@@ -139,7 +148,7 @@ def main() -> None:
     for form, (shape, dtype) in itertools.product(FORMS, SHAPES):
         if given.case in form:
             small = tuple(min(n, 96) for n in shape) if given.tiny else shape
-            print(_measured(device, form, small, dtype, torch), flush=True)
+            print(_measured(device, form, small, dtype, torch, given.profile), flush=True)
             device.cleanup()
 
 
