@@ -50,8 +50,9 @@ def _symdnn(form: str, T: Any, x: Any, r: Any, dy: Any, scale: Any, shift: Any) 
     if "gradient" not in form:
         return [x, T.cast(y, "bfloat16")] if "cast" in form else [y]
     dx, *rest = grad(None, [x, scale, *([shift] if "layer" in form else [])], known_grads={y: dy})
-    if "added" in form:
-        return [dx + r, T.cast(dx + r, "bfloat16"), *rest]
+    if "added" in form:  # in bfloat16 the cast is the sum itself, which PyTorch does not copy
+        narrow = [] if dx.dtype == "bfloat16" else [T.cast(dx + r, "bfloat16")]
+        return [dx + r, *narrow, *rest]
     return [dx, *rest]
 
 
