@@ -195,3 +195,20 @@ def test_it_costs_less_than_half_of_a_small_step_on_a_gpu(case, card):
 
     times = measured(*steps("cuda", case), 50, 5, True, time.perf_counter)
     assert times[1] < 1.5 * times[0], times
+
+
+def test_a_fault_in_a_call_by_the_fast_path_is_named(rng):
+    """Calls that repeat take it; what is named and what stays is as in the first call."""
+    w, x = symdnn.shared(np.ones(4, "f"), "w"), T.fvector("x")
+    f = symdnn.function([x], (T.log(x) * w).sum(), updates=[(w, w + x)], mode=NanGuardMode())
+    x_one = np.ones(4, "f")
+    for step in range(5):
+        assert f(x_one) == 0
+        assert f._fast.entries or step < 3
+    with pytest.raises(NanDetected, match=r"Log contains NaN in 1 of 4 elements"):
+        f(np.array([1, -1, 1, 1], "f"))
+    np.testing.assert_array_equal(w.get_value(), np.full(4, 6, "f"))
+    with config.change_flags(**{"NanGuardMode.action": "warn"}):
+        with pytest.warns(RuntimeWarning, match="contains NaN"):
+            assert np.isnan(f(np.array([1, -1, 1, 1], "f")))
+    assert f(x_one) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,9 +130,9 @@ class Function:
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
         self.executor_or_none: Executor | None = None
         self._guarded = stages.mode.guard is not None
-        plain = not (self._copied or self._watched or self._guarded) and profile is None
-        self._fast: Calls | None = fast_calls(self) if plain else None
-        self._attempt = None if self._fast is None else self._fast.attempt
+        full = self._copied or self._watched or profile is not None
+        self._fast: Calls | None = None if full else fast_calls(self)
+        self._attempt = None if self._fast is None else self._fast.attempt_for(self._guarded)
         self._collective = has_collectives(stages.fgraph.apply_nodes)
         self._one = signature.structure == Structure("one")
         self._forms = signature.forms
@@ -167,8 +168,10 @@ class Function:
                 process.current().fail(error)
             raise
 
-    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The outputs as a list, by the full path of a call."""
+    def run(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], failed: NanDetected | None = None
+    ) -> list[Any]:
+        """The outputs as a list, by the full path; ``failed`` is what the fast path has raised."""
         executor = self.executor_or_none or self.executor
         runtime, fast = executor.runtime, self._fast
         with runtime.exclusive(), np.errstate(all="ignore"):
@@ -177,7 +180,7 @@ class Function:
                 values[v] = v.storage.on(executor.devices.home(v).memory)
             if self._named:
                 self._named.check(values)
-            run = self._run_guarded if self._guarded else self._run_watched
+            run = partial(self._run_guarded, failed) if self._guarded else self._run_watched
             results = run(executor, values)
             if config.dnn.verbose:
                 self._printed_plans = print_new_plans(
@@ -210,9 +213,13 @@ class Function:
             self.profile.name_kernels(self.plans())
         return results
 
-    def _run_guarded(self, executor: Executor, values: dict[Variable, Any]) -> list[Any]:
+    def _run_guarded(
+        self, failed: NanDetected | None, executor: Executor, values: dict[Variable, Any]
+    ) -> list[Any]:
         before = dict(values)
         try:
+            if failed is not None:
+                raise failed
             results = self._run_watched(executor, values)
             executor.runtime.settle()  # before anything else is done with faulty values
         except NanDetected as error:

@@ -8,7 +8,7 @@ of that is unnecessary. While no storage has moved or changed its owner
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from symdnn.compile.execute.executor import Executor
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.program import Segment
+from symdnn.errors import NanDetected
 from symdnn.graph.values.storage import changes, note_writes
 from symdnn.graph.variable import Shared, Variable
 
@@ -25,6 +26,10 @@ __all__ = ["CallSite", "Calls", "FastCalls"]
 
 #: The most plans that the fast path of one function knows.
 _MAX_ENTRIES = 64
+
+
+#: What the fast path does with a function and its arguments.
+Attempt = Callable[["CallSite", Sequence[Any]], list[Any] | None]
 
 
 class CallSite(Protocol):
@@ -49,6 +54,11 @@ class CallSite(Protocol):
 
     def update(self, new_values: Sequence[Any]) -> None:
         """Write new values into the updated shared variables."""
+
+    def run(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], failed: NanDetected | None = None
+    ) -> list[Any]:
+        """The outputs by the full path; with ``failed`` of a call that the fast path began."""
 
 
 class _Entry(NamedTuple):
@@ -90,6 +100,21 @@ class Calls:
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
         """A call's results; None if the fast path does not apply, so the full path must run."""
         raise NotImplementedError
+
+    def attempt_for(self, guarded: bool) -> Attempt:
+        """:meth:`attempt`, for a ``guarded`` function with a wait for what its checks find."""
+        return self._attempt_checked if guarded else self.attempt
+
+    def _attempt_checked(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
+        runtime = function.executor.runtime
+        try:
+            with runtime.exclusive():
+                found = self.attempt(function, args)
+                if found is not None:
+                    runtime.settle()
+        except NanDetected as error:
+            return function.run(args, {}, error)
+        return found
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember the plan of a call that took the full path."""

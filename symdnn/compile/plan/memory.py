@@ -127,7 +127,8 @@ def _last_uses(spec: Specialised) -> dict[Variable, int]:
 
 def _keep_until_checked(spec: Specialised, last_use: dict[Variable, int]) -> set[Apply]:
     """Extend the lives of what a guarded run checks to the check; the nodes behind which one is."""
-    guard, found = spec.segment.guard, set()
+    guard = spec.segment.guard
+    found: set[Apply] = set()
     if guard is None or spec.segment.place == HOST:
         return found  # a CPU checks each value at once
     waiting: list[Variable] = []

@@ -77,7 +77,7 @@ class CudaRuntime(Runtime):
     def settle(self) -> None:
         """Raise errors of all calls so far; waits for calls that can report errors."""
         if self.pending_check or self.unread:
-            self.check_errors()
+            self._wait_for_errors()
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
         """The work that ``enqueue`` enqueues, as a graph; raises :class:`CaptureFailed`."""
@@ -228,6 +228,12 @@ class CudaRuntime(Runtime):
     def _enqueue_copies(self, copies: Sequence[tuple[RawArray, RawArray]]) -> None:
         copy_all(self.env(), copies)
 
+    def _wait_for_errors(self) -> None:
+        """Wait for all calls, each of which copies the error word to the host, and raise errors."""
+        self.memory.synchronize()
+        self.pending_check = self.unread = False
+        self.raise_finished_errors()
+
     def check_errors(self) -> None:
         """Wait for all calls, and raise the error in the error word."""
         self.pending_check = self.unread = False
@@ -299,7 +305,7 @@ class _DeviceLock:
         self.lock.__enter__()
         try:
             if self.rt.pending_check:
-                self.rt.check_errors()
+                self.rt._wait_for_errors()
             else:
                 self.rt.raise_finished_errors()
         except BaseException:
