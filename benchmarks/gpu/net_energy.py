@@ -25,8 +25,8 @@ from benchmarks.gpu import conv_algorithms
 from benchmarks.gpu import net_algorithms as nets_of
 from symdnn.tuning.attempts import Attempt
 
-_ENERGY_MS, _MOST_ENGINES, _MAX_TIME_RATIO = 120.0, 4, 1.6
-_SEARCH_MS = 250.0
+_ENERGY_MS, _MOST_ENGINES, _MAX_TIME_RATIO = 120.0, 3, 1.6
+_SEARCH_MS = 200.0
 _SUMMED = ("fast_ms", "fast_mj", "frugal_ms", "frugal_mj")
 
 
