@@ -14,12 +14,13 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.backprop import nodes_between
 from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.values.structured import Structured
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.core.composed import vjp_of_expressions
+from symdnn.ops.core.gradient_control import Identity
 
 __all__ = ["After", "Checkpoint", "checkpoint", "checkpoint_of_a_step"]
 
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class After(Op):
+class After(Identity):
     """The first input as a view, computed no earlier than the others.
 
     What is computed of it is another value than what is computed of the input itself: equal nodes
@@ -35,30 +36,7 @@ class After(Op):
     """
 
     folds: ClassVar[bool] = False
-
-    def infer(self, x: Any, *others: Any) -> Any:
-        return x
-
-    def reference(self, x: Array, *others: Array) -> Array:
-        return x
-
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        return [tuple(shapes[0])]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [cotangents[0], *[None] * (len(inputs) - 1)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [tangents[0]]
-
-    @property
-    def views(self) -> Mapping[int, int]:
-        return {0: 0}
-
-    def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        return self.make_node(*inputs).outputs, [axes[0]]
+    gradient_only: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Identity(Op):
-    """Base of ops that pass their first input on, as a view of it."""
+    """Base of ops that pass their first input on, as a view of it.
+
+    Once gradients have been taken, rewriting puts the input in the place of those that are
+    ``gradient_only``: of all that check no data, and have no effect or place of their own.
+    """
 
     abstract: ClassVar[bool] = True
+    gradient_only: ClassVar[bool] = True
 
     def infer(self, *inputs: TensorType) -> TensorType:
         return inputs[0]
@@ -193,6 +198,8 @@ class Assert(Identity):
     [1.0]
     """
 
+    gradient_only: ClassVar[bool] = False
+
     message: str = "Assert failed"
 
     def infer(self, *inputs: TensorType) -> TensorType:
@@ -223,6 +230,7 @@ class Print(Identity):
     ``"mean"``); ``function(op, array)`` replaces the printing.
     """
 
+    gradient_only: ClassVar[bool] = False
     host_callback: ClassVar[bool] = True
     unmergeable: ClassVar[bool] = True
     ordered: ClassVar[bool] = True

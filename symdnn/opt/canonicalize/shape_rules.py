@@ -8,7 +8,7 @@ from typing import Any
 from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.ops.array.view import Copy, SpecifyShape
 from symdnn.ops.control.checkpoint import Checkpoint
-from symdnn.ops.core.gradient_control import Assert, Identity
+from symdnn.ops.core.gradient_control import Identity
 from symdnn.ops.core.make_vector import MakeVector, make_vector
 from symdnn.ops.core.shape import (
     ShapeI,
@@ -77,9 +77,8 @@ def copy_removed(node: Apply, context: Context) -> Variable:
 @node_rewrite(Identity, phase=PHASE, tags=("fast_compile", "local_view_op"))
 def gradient_control_removed(node: Apply, context: Context) -> Variable | None:
     """Ops that only change gradients (``disconnected_grad``, ``grad_clip``) are identities now."""
-    if isinstance(node.op, Assert) or node.op.unmergeable:
-        return None
-    return node.inputs[0]
+    assert isinstance(node.op, Identity)
+    return node.inputs[0] if node.op.gradient_only and not node.op.unmergeable else None
 
 
 @node_rewrite(Checkpoint, phase=PHASE, tags=("fast_compile",))
