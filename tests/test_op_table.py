@@ -227,20 +227,6 @@ def test_forward_mode_agrees_with_reverse_mode(case: OpCase) -> None:
     np.testing.assert_allclose(left, right, rtol=rtol, atol=1e-8)
 
 
-@of_each([c for c in CASES if c.grad2])
-def test_second_gradient(case: OpCase) -> None:
-    arrays = [in_double(a) for a in draw(case, 4)]
-    vs = variables(case, arrays)
-    wrt = [v for v in vs if v.type.is_differentiable]
-    out = outputs(case, vs)[0]
-    size = sum_of_squares(grad((out * out).sum(), wrt))
-    check_slopes(case, size, vs, arrays, 10 * case.grad_tol)
-
-
-def sum_of_squares(found: list[Variable]) -> Variable:
-    return sum(((g * g).sum() for g in found[1:]), (found[0] * found[0]).sum())
-
-
 def compile_and_compare(
     case: OpCase, arrays: list[np.ndarray], optimizer: str, tolerance: float
 ) -> None:

@@ -94,16 +94,16 @@ def record(name, how, *more, only_result=False, **options):
 
 
 CASES = [
-    record("plain", Scores(), grad2=True),
+    record("plain", Scores()),
     record("scale", Scores(scale=0.3)),
-    record("softcap", Scores(softcap=1.5), grad2=True),
-    record("causal", Scores(right=0), grad2=True),
+    record("softcap", Scores(softcap=1.5)),
+    record("causal", Scores(right=0)),
     record("window", Scores(left=2, right=1)),
     record("bottom_right", Scores(left=3, right=0, bottom_right=True)),
     record(
-        "bool_mask", Scores(extras=("mask",)), mask_of("bool"), only_result=True, grad2=True,
+        "bool_mask", Scores(extras=("mask",)), mask_of("bool"), only_result=True,
     ),
-    record("float_mask", Scores(extras=("mask",)), normal(1, 4, 5, 6), grad2=True),
+    record("float_mask", Scores(extras=("mask",)), normal(1, 4, 5, 6)),
     record("hiding_mask", Scores(extras=("mask",)), mask_of("float"), grad=False),
     record(
         "lengths", Scores(right=0, bottom_right=True, extras=("key_lengths", "query_lengths")),
@@ -114,7 +114,7 @@ CASES = [
         lambda q, k, v: tuple(
             Attention(Scores(extras=("state", "rate")))(q, k, v, STATE, np.float32(0.4))[:2]
         ),
-        QKV, grad2=True,
+        QKV,
     ),
     *(
         OpCase(

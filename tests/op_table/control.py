@@ -66,9 +66,7 @@ CASES = [
         lambda x, m: x,
         grad=False,
     ),
-    OpCase(
-        "opaque", (G.Opaque,), lambda x: G.Opaque()(x), (normal(2, 3),), lambda x: x, grad2=True
-    ),
+    OpCase("opaque", (G.Opaque,), lambda x: G.Opaque()(x), (normal(2, 3),), lambda x: x),
     OpCase(
         "after",
         (P.After,),
@@ -96,7 +94,6 @@ CASES = [
         lambda x: G.straight_through(x + 0, x),
         (normal(3),),
         np.copy,
-        grad2=True,
     ),
     OpCase(
         "grad_scale",

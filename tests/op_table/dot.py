@@ -40,13 +40,13 @@ def _einsum_case(name: str, equation: str, *draws, **more) -> OpCase:
 
 
 CASES = [
-    OpCase("dot_mm", DOT, D.dot, (normal(3, 4), normal(4, 2)), loop_product, grad2=True),
-    OpCase("dot_mv", DOT, D.dot, (normal(3, 4), normal(4)), np.dot, grad2=True),
-    OpCase("dot_vm", DOT, D.dot, (normal(4), normal(4, 2)), np.dot, grad2=True),
-    OpCase("dot_vv", DOT, D.dot, (normal(4), normal(4)), np.dot, grad2=True),
+    OpCase("dot_mm", DOT, D.dot, (normal(3, 4), normal(4, 2)), loop_product),
+    OpCase("dot_mv", DOT, D.dot, (normal(3, 4), normal(4)), np.dot),
+    OpCase("dot_vm", DOT, D.dot, (normal(4), normal(4, 2)), np.dot),
+    OpCase("dot_vv", DOT, D.dot, (normal(4), normal(4)), np.dot),
     OpCase("dot_row", DOT, D.dot, (normal(1, 4), normal(4, 1)), np.dot),
     OpCase("dot_scalar", (), D.dot, (normal(), normal(4, 2)), np.multiply),
-    OpCase("dot_nd", DOT, D.dot, (normal(2, 3, 4), normal(5, 4, 2)), np.dot, grad2=True),
+    OpCase("dot_nd", DOT, D.dot, (normal(2, 3, 4), normal(5, 4, 2)), np.dot),
     OpCase("dot_nd_vector", DOT, D.dot, (normal(2, 3, 4), normal(4)), np.dot),
     OpCase("dot_vector_nd", DOT, D.dot, (normal(4), normal(2, 4, 3)), np.dot),
     OpCase(
@@ -102,9 +102,7 @@ CASES = [
     ),
     OpCase("dot_empty_inner", DOT, D.dot, (normal(3, 0), normal(0, 2)), np.dot, grad=False),
     OpCase("dot_empty_outer", DOT, D.dot, (normal(0, 3), normal(3, 2)), np.dot, grad=False),
-    OpCase(
-        "batched_dot", STACK, D.batched_dot, (normal(3, 2, 4), normal(3, 4, 5)), stacked, grad2=True
-    ),
+    OpCase("batched_dot", STACK, D.batched_dot, (normal(3, 2, 4), normal(3, 4, 5)), stacked),
     OpCase("batched_dot_rows", STACK, D.batched_dot, (normal(3, 4), normal(3, 4, 5)), stacked),
     OpCase("batched_dot_pairs", STACK, D.batched_dot, (normal(3, 4), normal(3, 4)), stacked),
     OpCase(
@@ -144,7 +142,6 @@ CASES = [
         D.batched_tensordot,
         (normal(3, 2, 4, 5), normal(3, 4, 5, 2)),
         lambda x, y: np.einsum("bijk,bjkl->bil", x, y),
-        grad2=True,
     ),
     OpCase(
         "batched_tensordot_axes",
@@ -154,13 +151,9 @@ CASES = [
         lambda x, y: np.einsum("bijk,blj->bikl", x, y),
     ),
     OpCase("matmul_mm", DOT, D.matmul, (normal(3, 4), normal(4, 2)), np.matmul),
-    OpCase(
-        "matmul_stack", STACK, D.matmul, (normal(5, 3, 4), normal(5, 4, 2)), np.matmul, grad2=True
-    ),
+    OpCase("matmul_stack", STACK, D.matmul, (normal(5, 3, 4), normal(5, 4, 2)), np.matmul),
     OpCase("matmul_one_matrix", DOT, D.matmul, (normal(5, 3, 4), normal(4, 2)), np.matmul),
-    OpCase(
-        "matmul_one_left", STACK, D.matmul, (normal(3, 4), normal(5, 4, 2)), np.matmul, grad2=True
-    ),
+    OpCase("matmul_one_left", STACK, D.matmul, (normal(3, 4), normal(5, 4, 2)), np.matmul),
     OpCase("matmul_4d", STACK, D.matmul, (normal(2, 5, 3, 4), normal(2, 5, 4, 2)), np.matmul),
     OpCase(
         "matmul_partly_broadcast", STACK, D.matmul, (normal(2, 1, 3, 4), normal(5, 4, 2)), np.matmul
@@ -174,7 +167,6 @@ CASES = [
         D.tensordot,
         (normal(2, 3, 4), normal(3, 4, 5)),
         np.tensordot,
-        grad2=True,
     ),
     OpCase(
         "tensordot_1",
@@ -208,9 +200,9 @@ CASES = [
         (normal(2, 3), normal(3, 4), normal(4, 2)),
         lambda x, y, z: x @ y @ z,
     ),
-    _einsum_case("matrix", "ij,jk->ik", normal(3, 4), normal(4, 2), ops=DOT, grad2=True),
+    _einsum_case("matrix", "ij,jk->ik", normal(3, 4), normal(4, 2), ops=DOT),
     _einsum_case("implicit", "ij,jk", normal(3, 4), normal(4, 2)),
-    _einsum_case("batch", "bij,bjk->ikb", normal(2, 3, 4), normal(2, 4, 3), ops=STACK, grad2=True),
+    _einsum_case("batch", "bij,bjk->ikb", normal(2, 3, 4), normal(2, 4, 3), ops=STACK),
     _einsum_case("two_batch", "bhqd,bhkd->bhqk", normal(2, 2, 3, 4), normal(2, 2, 5, 4)),
     _einsum_case("chain", "ij,jk,kl->il", normal(2, 3), normal(3, 4), normal(4, 2)),
     _einsum_case("bilinear", "bi,oij,bj->bo", normal(3, 2), normal(4, 2, 5), normal(3, 5)),

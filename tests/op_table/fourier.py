@@ -38,20 +38,20 @@ def real_part_of(name, **words):
 
 def of_complex(id, name, draws=(X, Y), **words):
     ops = (FFT,) if name in ("fft", "ifft", "fftn", "ifftn", "fft2", "ifft2") else (InverseRealFFT,)
-    return OpCase(id, ops, both(name, **words)[0], draws, both(name, **words)[1], grad2=True)
+    return OpCase(id, ops, both(name, **words)[0], draws, both(name, **words)[1])
 
 
 def of_real(id, name, draw=X, **words):
     build, expected = real_part_of(name, **words)
     ops = (RealFFT,) if "rfft" in name or name == "ihfft" else (FFT,)
-    return OpCase(id, ops, build, (draw,), expected, grad2=True)
+    return OpCase(id, ops, build, (draw,), expected)
 
 
 def back(id, name, draws=(X, Y), **words):
     ours, numpys = getattr(F, name), getattr(np.fft, name)
     return OpCase(
         id, (InverseRealFFT,), lambda a, b: ours(C.complex(a, b), **words), draws,
-        lambda a, b: numpys(a + 1j * b, **words), grad2=True,
+        lambda a, b: numpys(a + 1j * b, **words),
     )  # fmt: skip
 
 
@@ -64,7 +64,6 @@ def convolved(id, draws, ops=(RealFFT,), **words):
     ours, scipys = getattr(V, name), getattr(scipy.signal, name)
     return OpCase(
         id, ops, lambda x, y: ours(x, y, **words), draws, lambda x, y: scipys(x, y, **words),
-        grad2=True,
     )  # fmt: skip
 
 
@@ -109,10 +108,10 @@ CASES = [
     of_real("fftn_of_four_axes", "fftn", normal(2, 3, 2, 3)),
     of_real("rfftn_of_four_axes", "rfftn", normal(2, 3, 2, 3)),
     OpCase("fft_static", (FFT,), lambda x: C.real(F.fft(x)), (X,), lambda x: np.fft.fft(x).real,
-           static=((3, 6),), grad2=True),
+           static=((3, 6),)),
     OpCase("irfft_static", (InverseRealFFT,), F.irfft, (complex_numbers(2, 4),), np.fft.irfft,
            static=((2, 4),), grad=False),
-    OpCase("irfft_of_real", (InverseRealFFT,), F.irfft, (X,), np.fft.irfft, grad2=True),
+    OpCase("irfft_of_real", (InverseRealFFT,), F.irfft, (X,), np.fft.irfft),
     OpCase("fft_symbolic_size", (FFT,), lambda x, y: C.real(F.fft(x, n=y.shape[0])),
            (X, normal(8)), lambda x, y: np.fft.fft(x, n=8).real),
     OpCase("fft_symbolic_smaller_size", (FFT,), lambda x, y: C.real(F.fft(x, n=y.shape[0])),
@@ -129,14 +128,14 @@ CASES = [
            (complex_numbers(2, 5, dtype="complex64"),),
            lambda z: np.fft.irfft(z.astype("complex128")).astype("float32"), grad=False, rtol=1e-5),
     OpCase("theano_rfft", (RealFFT,), TF.rfft, (ODD,),
-           lambda x: pairs(np.fft.rfftn(x, axes=(1, 2))), grad2=True),
+           lambda x: pairs(np.fft.rfftn(x, axes=(1, 2)))),
     OpCase("theano_rfft_ortho", (RealFFT,), lambda x: TF.rfft(x, "ortho"), (X,),
-           lambda x: pairs(np.fft.rfft(x, norm="ortho")), grad2=True),
+           lambda x: pairs(np.fft.rfft(x, norm="ortho"))),
     OpCase("theano_irfft", (InverseRealFFT,), TF.irfft, (normal(2, 5, 4, 2),),
-           lambda p: np.fft.irfftn(p[..., 0] + 1j * p[..., 1], axes=(1, 2)), grad2=True),
+           lambda p: np.fft.irfftn(p[..., 0] + 1j * p[..., 1], axes=(1, 2))),
     OpCase("theano_irfft_odd_no_norm", (InverseRealFFT,),
            lambda p: TF.irfft(p, "no_norm", is_odd=True), (normal(2, 4, 2),),
-           lambda p: 7 * np.fft.irfft(p[..., 0] + 1j * p[..., 1], 7), grad2=True),
+           lambda p: 7 * np.fft.irfft(p[..., 0] + 1j * p[..., 1], 7)),
     convolved("fftconvolve", (normal(17), normal(5))),
     convolved("fftconvolve_same", (normal(3, 9), normal(4, 5)), mode="same"),
     convolved("fftconvolve_valid", (normal(2, 4), normal(2, 9)), mode="valid", axes=1),
@@ -144,15 +143,14 @@ CASES = [
            lambda a, b: (lambda z: C.real(z) + 2 * C.imag(z))(
                V.fftconvolve(C.complex(a, 2 * a), C.complex(b, -b))),
            (normal(6), normal(4)),
-           lambda a, b: (lambda z: z.real + 2 * z.imag)(np.convolve(a + 2j * a, b - 1j * b)),
-           grad2=True),
+           lambda a, b: (lambda z: z.real + 2 * z.imag)(np.convolve(a + 2j * a, b - 1j * b))),
     convolved("oaconvolve", (normal(100), normal(5)), ops=(V.BlockSize,)),
     convolved("oaconvolve_of_planes", (normal(2, 40, 33), normal(2, 3, 4)), axes=(1, 2),
               mode="same", ops=(V.BlockSize,)),
     convolved("oaconvolve_of_a_short_one", (normal(4), normal(9)), ops=(V.BlockSize,)),
     OpCase("next_fast_len", (V.NextFastLen,),
            lambda x: x.sum() * V.next_fast_len(x.shape[0]), (normal(13),),
-           lambda x: x.sum() * 14, grad2=True),
+           lambda x: x.sum() * 14),
     OpCase("fft_no_lines", (FFT,), F.fft, (normal(0, 4),), np.fft.fft, grad=False),
     OpCase("rfft_no_lines", (RealFFT,), F.rfft, (normal(0, 4),), np.fft.rfft, grad=False),
     OpCase("irfft_no_lines", (InverseRealFFT,), F.irfft, (complex_numbers(0, 3),), np.fft.irfft,

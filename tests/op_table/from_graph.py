@@ -32,10 +32,10 @@ def inlined_twice(x):
 CASES = [
     OpCase(
         "from_graph_layer", (OpFromGraph,), layer, (normal(3), normal(3, 2)), layer_numpy,
-        grad2=True, options={"single": False},
+               options={"single": False},
     ),
     OpCase(
         "from_graph_twice", (OpFromGraph,), inlined_twice, (normal(4),), lambda x: (x * x + 1) ** 2,
-        grad2=True, options={"single": False},
+               options={"single": False},
     ),
 ]  # fmt: skip

@@ -394,7 +394,7 @@ RNN = [rnn(mode, "unidirectional") for mode in GATES] + [
 ORDER = [
     OpCase(
         "reorder", (Reorder,), Reorder((0, 2, 3, 1)), (normal(2, 3, 4, 5),),
-        lambda x: x.transpose(0, 2, 3, 1), grad2=True,
+        lambda x: x.transpose(0, 2, 3, 1),
     ),
 ]  # fmt: skip
 

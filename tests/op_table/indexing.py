@@ -35,7 +35,6 @@ CASES = [
         lambda x: x[1, 4:1:-1],
         (normal(3, 6),),
         lambda x: x[1, 4:1:-1],
-        grad2=True,
     ),
     OpCase(
         "subtensor_symbolic",
@@ -72,7 +71,6 @@ CASES = [
         lambda x, y, i: put(x[i:, 1::2], y, add=True),
         (normal(4, 5), normal(1, 2), integers(1, 3)),
         lambda x, y, i: changed(x, np.s_[i:, 1::2], y, add=True),
-        grad2=True,
     ),
     OpCase(
         "set_subtensor",
@@ -80,7 +78,6 @@ CASES = [
         lambda x, y: put(x[1:3], y),
         (normal(4, 5), normal(5)),
         lambda x, y: changed(x, np.s_[1:3], y),
-        grad2=True,
     ),
     OpCase(
         "set_subtensor_scalar_part",
@@ -126,7 +123,6 @@ CASES = [
         lambda x, i: x[i],
         (normal(5, 3), integers(-5, 5, 4)),
         lambda x, i: x[i],
-        grad2=True,
     ),
     OpCase(
         "advanced_pairs",
@@ -134,7 +130,6 @@ CASES = [
         lambda x, i, j: x[i, j],
         (normal(5, 3), integers(0, 5, 4), integers(-3, 3, 4, dtype="int8")),
         lambda x, i, j: x[i, j],
-        grad2=True,
     ),
     OpCase(
         "advanced_outer",
@@ -200,7 +195,6 @@ CASES = [
         lambda x, y, i: put(x[i, 1:], y, add=True),
         (normal(3, 4), normal(7, 3), integers(-3, 3, 7)),
         lambda x, y, i: changed(x, np.s_[i, 1:], y, add=True),
-        grad2=True,
     ),
     OpCase(
         "inc_advanced_row",
@@ -222,7 +216,6 @@ CASES = [
         lambda x, y: put(x[[2, 0], ::2], y),
         (normal(3, 4), normal(2, 1)),
         lambda x, y: changed(x, np.s_[[2, 0], ::2], y),
-        grad2=True,
     ),
     OpCase(
         "set_mask",
@@ -352,7 +345,6 @@ CASES = [
         lambda x: O.sort(x, 0),
         (distinct(4, 3),),
         lambda x: np.sort(x, 0),
-        grad2=True,
     ),
     OpCase(
         "sort_flat",
@@ -383,7 +375,6 @@ CASES = [
         lambda x: O.topk(x, 2, 0),
         (distinct(5, 3),),
         lambda x: -np.sort(-x, 0)[:2],
-        grad2=True,
     ),
     OpCase(
         "topk_smallest",

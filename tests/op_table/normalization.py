@@ -86,7 +86,6 @@ CASES = [
         train(axes),
         (normal(*shape), *params(*stat)),
         lambda x, g, b, real=real: slow_norm(x, g, b, real),
-        grad2=name == "2d",
     )
     for name, axes, shape, stat, real in (
         ("1d", "per-activation", (4,), (1,), (0,)),
@@ -118,7 +117,6 @@ CASES = [
         (B.BatchNormTrain,),
         lambda *a: all_outputs(*train((0,))(*a)),
         (normal(4, 3), *params(1, 3)),
-        grad2=True,
     ),
     OpCase(
         "bn_train_dropped_axes",
@@ -175,7 +173,6 @@ CASES = [
         B.BatchNormGrad((0, 2), EPS),
         (normal(3, 2, 2), normal(3, 2, 2), *params(1, 2, 1), uniform(0.5, 2, 1, 2, 1)),
         finite_grad,
-        grad2=True,
     ),
     OpCase(
         "bn_test_spatial",
@@ -183,7 +180,6 @@ CASES = [
         test_time("spatial"),
         (normal(3, 2, 2, 2), *params(1, 2, 1, 1, n=4)),
         slow_test,
-        grad2=True,
     ),
     OpCase(
         "bn_test_activation",
@@ -227,7 +223,6 @@ CASES = [
         lambda x, g, b: N.layer_norm(x, g, b, epsilon=EPS),
         (normal(3, 4), *params(4)),
         lambda x, g, b: slow_norm(x, g, b, (1,))[0],
-        grad2=True,
     ),
     OpCase(
         "layer_norm_two_axes",
@@ -265,7 +260,6 @@ CASES = [
             (dy * (x - m) * r).sum(0, keepdims=True),
             dy.sum(0, keepdims=True),
         ),
-        grad2=True,
     ),
     OpCase(
         "group_norm",

@@ -29,7 +29,7 @@ def lowered(case, neutral, low, layout="NCHW"):
         found = [instead[v] for v in outs]
         return found[0] if len(found) == 1 else found
 
-    return replace(case, id=f"onednn_{case.id}", ops=(low,), build=build, grad=False, grad2=False)
+    return replace(case, id=f"onednn_{case.id}", ops=(low,), build=build, grad=False)
 
 
 def built_of_one_op(case, neutral):

@@ -53,7 +53,7 @@ def loop_max_grad(x, dy, ws, stride) -> np.ndarray:
 
 
 def _case(name, shape, ndim=2, draw=distinct, **options) -> OpCase:
-    more = {k: options.pop(k) for k in ("rtol", "grad", "grad2", "dtype") if k in options}
+    more = {k: options.pop(k) for k in ("rtol", "grad", "dtype") if k in options}
     builder = {1: P.pool_1d, 2: P.pool_2d, 3: P.pool_3d}[ndim]
     mode = options.get("mode", "max")
     ops = (
@@ -113,7 +113,6 @@ CASES = [
             ws=(2, 3),
             mode=mode,
             ignore_border=border == "whole",
-            grad2=True,
         )
         for mode in REDUCE
         for border in ("whole", "cut")
@@ -139,7 +138,6 @@ CASES = [
             pad=(2, 1),
             mode=mode,
             ignore_border=True,
-            grad2=True,
         )
         for mode in REDUCE
     ),
@@ -155,8 +153,8 @@ CASES = [
         for mode in ("max", "average_exc_pad")
         for border in ("whole", "cut")
     ),
-    _case("1d", (2, 7), 1, ws=(3,), stride=(2,), ignore_border=False, grad2=True),
-    _case("3d", (2, 4, 3, 5), 3, ws=(2, 2, 3), stride=(2, 1, 2), ignore_border=True, grad2=True),
+    _case("1d", (2, 7), 1, ws=(3,), stride=(2,), ignore_border=False),
+    _case("3d", (2, 4, 3, 5), 3, ws=(2, 2, 3), stride=(2, 1, 2), ignore_border=True),
     _case(
         "3d_average",
         (4, 3, 5),
@@ -250,7 +248,6 @@ CASES = [
         average_grad,
         (normal(2, 3, 3),),
         loop_average_grad,
-        grad2=True,
     ),
     OpCase(
         "max_pool_2d_same_size",

@@ -385,7 +385,6 @@ CASES = (
             drop(0.25),
             (state(3), normal(3, 4)),
             drop_expected((3, 4), 0.25, 1 / 0.75),
-            grad2=True,
         ),
         OpCase(
             "dropout_maps",
@@ -429,7 +428,6 @@ CASES = (
             lambda g, m: D.DropoutGrad()(g, m, np.float32(0.5)),
             (normal(3, 4), lambda rng: rng.random((3, 4)) < 0.5),
             lambda g, m: 2 * g * m,
-            grad2=True,
         ),
     ]
 )

@@ -19,7 +19,7 @@ class OpCase:
     per variable from a generator; ``expected`` is an independent NumPy formula for the output(s),
     from the same arrays. ``ops`` are the op classes that the case exercises: every concrete op
     class must be named by some case. ``grad`` says whether gradients are checked (in float64, by
-    finite differences, also those of second order where ``grad2``). ``static`` gives the static
+    finite differences). ``static`` gives the static
     shapes of the variables (default: size-1 dimensions are static, the rest unknown).
     ``options={"single": False}``: the graph says float64 itself, so float32 does not enter it.
     """
@@ -30,7 +30,6 @@ class OpCase:
     draws: tuple[Draw, ...]
     expected: Callable[..., Any] | None = None
     grad: bool = True
-    grad2: bool = False
     rtol: float = 1e-6
     grad_tol: float = 1e-5
     static: tuple[tuple[int | None, ...] | None, ...] | None = None

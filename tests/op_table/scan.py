@@ -110,22 +110,21 @@ def counted_numpy(x, n):
 CASES = [
     OpCase(
         "scan_rnn", (Scan,), rnn, (normal(4, 3), normal(2), normal(2, 2), normal(3, 2)),
-        rnn_numpy, grad2=True,
+        rnn_numpy,
     ),
     OpCase(
         "scan_two_taps", (Scan,), two_taps, (normal(5, 2), normal(3, 2), normal(2)),
-        two_taps_numpy, grad2=True,
+        two_taps_numpy,
     ),
     OpCase(
         "scan_sequence_taps", (Scan,), sequence_taps, (normal(7), normal(5)), sequence_taps_numpy
     ),
     OpCase(
         "scan_powers", (Scan,), powers, (normal(3),), lambda a: np.array([a, a**2, a**3, a**4]),
-        grad2=True,
     ),
     OpCase("scan_last", (Scan,), last_of, (normal(4), normal()), last_of_numpy),
     OpCase("scan_until", (Scan,), stops, (uniform(0.9, 1.3, 6), normal(scale=0.1)), stops_numpy),
-    OpCase("scan_nested", (Scan,), nested, (normal(2, 3), normal()), nested_numpy, grad2=True),
+    OpCase("scan_nested", (Scan,), nested, (normal(2, 3), normal()), nested_numpy),
     OpCase(
         "scan_integers", (Scan,), counted, (normal(2), integers(3, 4)), counted_numpy,
         options={"single": False},

@@ -19,7 +19,6 @@ CASES = [
         lambda x: S.dimshuffle(x, [2, "x", 0]),
         (normal(3, 1, 4),),
         lambda x: x[:, 0].T[:, None],
-        grad2=True,
     ),
     OpCase(
         "dimshuffle_int",
@@ -79,7 +78,6 @@ CASES = [
         lambda x: S.reshape(x, (4, -1)),
         (normal(3, 8),),
         lambda x: x.reshape(4, 6),
-        grad2=True,
     ),
     OpCase(
         "reshape_symbolic",
@@ -151,7 +149,6 @@ CASES = [
         lambda a, b: make_vector([a, 2.0, b]),
         (normal(), normal()),
         lambda a, b: np.array([a, 2.0, b]),
-        grad2=True,
     ),
     OpCase(
         "make_vector_int",
@@ -169,7 +166,6 @@ CASES = [
         (normal(3, 1),),
         lambda x: x,
         static=((None, None),),
-        grad2=True,
     ),
     OpCase(
         "addbroadcast",
@@ -185,7 +181,6 @@ CASES = [
         lambda x: V.unbroadcast(x, 0),
         (normal(1, 3),),
         lambda x: x,
-        grad2=True,
     ),
     OpCase(
         "patternbroadcast",
@@ -203,7 +198,7 @@ CASES = [
         lambda x, n: x,
         grad=True,
     ),
-    OpCase("copy", (V.Copy,), V.copy, (normal(3, 4),), lambda x: x, grad2=True),
+    OpCase("copy", (V.Copy,), V.copy, (normal(3, 4),), lambda x: x),
     # -- alloc
     OpCase(
         "alloc",
@@ -211,7 +206,6 @@ CASES = [
         lambda x, n: S.alloc(x, n, 3, 4),
         (normal(3, 1), integers(2, 4)),
         lambda x, n: np.broadcast_to(x, (n, 3, 4)),
-        grad2=True,
     ),
     OpCase(
         "alloc_int_empty",
@@ -245,7 +239,6 @@ CASES = [
         lambda x, y, z: J.join(1, x, y, z),
         (normal(3, 2), normal(3, 1), normal(3, 4)),
         lambda *a: np.concatenate(a, 1),
-        grad2=True,
     ),
     OpCase(
         "join_dtypes_and_empty",
@@ -282,7 +275,6 @@ CASES = [
         lambda x: J.split(x, [3, 2], 2)[1],
         (normal(5, 2),),
         lambda x: x[3:],
-        grad2=True,
     ),
     OpCase(
         "roll",
@@ -290,7 +282,6 @@ CASES = [
         lambda x, n: J.roll(x, n, 1),
         (normal(3, 5), integers(-7, 8)),
         lambda x, n: np.roll(x, n, 1),
-        grad2=True,
     ),
     OpCase(
         "roll_flat",
@@ -314,7 +305,6 @@ CASES = [
         lambda x, n: J.tile(x, (2, n, 1)),
         (normal(2, 3), integers(2, 3)),
         lambda x, n: np.tile(x, (2, n, 1)),
-        grad2=True,
     ),
     OpCase(
         "tile_short", (S.Alloc,), lambda x: J.tile(x, 3), (normal(2, 1),), lambda x: np.tile(x, 3)
@@ -363,7 +353,6 @@ CASES = [
         lambda x, v, n: P.pad(x, ((1, n), 2), constant_values=v),
         (normal(2, 3), normal(), integers(0, 3)),
         lambda x, v, n: np.pad(x, ((1, n), (2, 2)), constant_values=v),
-        grad2=True,
     ),
     OpCase(
         "pad_int",
@@ -473,7 +462,6 @@ CASES = [
         lambda x: C.diagonal(x, 1, 2, 0),
         (normal(4, 2, 3),),
         lambda x: np.diagonal(x, 1, 2, 0),
-        grad2=True,
     ),
     OpCase(
         "diagonal_below",
@@ -496,7 +484,6 @@ CASES = [
         lambda x: C.diag(x, -1),
         (normal(3),),
         lambda x: np.diag(x, -1),
-        grad2=True,
     ),
     OpCase(
         "alloc_diag_batch",

@@ -41,7 +41,6 @@ CASES = [
         lambda x, axis=axis: S.softmax(x, axis=axis),
         (normal(*(3, 4, 5, 2)[:n]),),
         lambda x, axis=axis: slow_softmax(x, axis),
-        grad2=True,
         grad=True,
     )
     for n, axis in ((1, 0), (2, 0), (2, 1), (3, 1), (4, 1))
@@ -80,7 +79,6 @@ CASES = [
         lambda y, d: np.stack(
             [(np.diag(a) - np.outer(a, a)) @ b for a, b in zip(y, d, strict=True)]
         ),
-        grad2=True,
     ),
     OpCase(
         "softmax_with_bias",
@@ -95,7 +93,6 @@ CASES = [
         S.logsoftmax,
         (normal(3, 4),),
         lambda x: np.log(slow_softmax(x, 1)),
-        grad2=True,
     ),
     OpCase(
         "logsoftmax_axis1_of_3",
@@ -127,7 +124,6 @@ CASES = [
         S.LogSoftmaxGrad(1),
         (uniform(-2, 0, 3, 4), normal(3, 4)),
         lambda y, d: d - np.exp(y) * d.sum(1)[:, None],
-        grad2=True,
     ),
     OpCase(
         "logsoftmax_grad_of_logits",
@@ -135,7 +131,6 @@ CASES = [
         S.LogSoftmaxGradOfLogits(1),
         (normal(3, 4), normal(3, 4)),
         lambda x, d: d - slow_softmax(x, 1) * d.sum(1)[:, None],
-        grad2=True,
     ),
     OpCase(
         "pick_label",
@@ -143,7 +138,6 @@ CASES = [
         C.pick_label,
         (normal(3, 4), integers(0, 4, 3)),
         lambda x, t: np.array([a[i] for a, i in zip(x, t, strict=True)]),
-        grad2=True,
     ),
     OpCase(
         "pick_label_channel",
@@ -158,7 +152,6 @@ CASES = [
         lambda v, t: C.place_label(v, t, 4, 1),
         (normal(3), integers(0, 4, 3)),
         lambda v, t: v[:, None] * onehot(t, 4, 1),
-        grad2=True,
     ),
     OpCase(
         "crossentropy_1hot",
@@ -166,7 +159,6 @@ CASES = [
         C.categorical_crossentropy,
         (uniform(0.1, 0.9, 3, 4), integers(0, 4, 3, dtype="int32")),
         lambda p, t: -np.log(np.array([a[i] for a, i in zip(p, t, strict=True)])),
-        grad2=True,
     ),
     OpCase(
         "crossentropy_1hot_no_rows",
@@ -182,7 +174,6 @@ CASES = [
         lambda d, p, t: C.CrossentropyCategorical1HotGrad(1)(d, p, t),
         (normal(3), uniform(0.2, 0.9, 3, 4), integers(0, 4, 3)),
         hot_grad,
-        grad2=True,
     ),
     OpCase(
         "crossentropy_dist",
@@ -197,7 +188,6 @@ CASES = [
         C.softmax_crossentropy,
         (normal(3, 4), integers(0, 4, 3)),
         lambda x, t: nll(x, t, 1),
-        grad2=True,
     ),
     OpCase(
         "softmax_crossentropy_both",
@@ -228,7 +218,6 @@ CASES = [
         lambda d, y, t: C.SoftmaxCrossentropyGrad(1)(d, y, t),
         (normal(3), normal(3, 4), integers(0, 4, 3)),
         nll_grad,
-        grad2=True,
     ),
     OpCase(
         "spatial_crossentropy",

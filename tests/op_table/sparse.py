@@ -43,7 +43,7 @@ def times(id, pattern, x, *, transposed=False, dtype="int32", grad=True, kind="f
         return ((dense.T if transposed else dense) @ v).astype(data.dtype)
 
     draw = normal(int(pattern.sum()), dtype=kind)
-    return OpCase(id, (SparseDot,), build, (draw, x), expected, grad=grad, grad2=grad, rtol=rtol)
+    return OpCase(id, (SparseDot,), build, (draw, x), expected, grad=grad, rtol=rtol)
 
 
 def sampled(id, u, v, pattern=A, grad=True):
@@ -54,7 +54,7 @@ def sampled(id, u, v, pattern=A, grad=True):
     def build(a, b):
         return SampledDot()(*of(pattern), a, b)
 
-    return OpCase(id, (SampledDot,), build, (u, v), expected, grad=grad, grad2=grad, rtol=1e-5)
+    return OpCase(id, (SampledDot,), build, (u, v), expected, grad=grad, rtol=1e-5)
 
 
 def union(data, more):
@@ -101,7 +101,7 @@ CASES = [
           rtol=1e-2),
     times("sparse_dot_int", A, integers(-9, 9, 5, 2, dtype="int64"), kind="int64", grad=False),
     OpCase("sparse_dot_complex", (SparseDot, SampledDot), complex_dot,
-           (normal(7), normal(7), normal(5, 2)), complex_numpy, grad2=True),
+           (normal(7), normal(7), normal(5, 2)), complex_numpy),
     sampled("sampled_dot", normal(4, 3), normal(5, 3)),
     sampled("sampled_dot_vector", normal(4), normal(5)),
     sampled("sampled_dot_wide", normal(4, 37), normal(5, 37)),
@@ -109,14 +109,14 @@ CASES = [
             grad=False),
     sampled("sampled_dot_no_elements", normal(3, 2), normal(4, 2), NONE, grad=False),
     OpCase("sparse_transpose", (St.SparseTranspose,), transposed_structure, (normal(7),),
-           transposed_numpy, grad2=True),
+           transposed_numpy),
     OpCase("sparse_union", (St.SparseUnion,), union, (normal(7), normal(5)),
-           lambda a, b: filled(A, a) + filled(B, b), grad2=True),
+           lambda a, b: filled(A, a) + filled(B, b)),
     OpCase("sparse_matmul", (St.SparseMatMul,), product, (normal(7), normal(5)),
-           lambda a, b: filled(A, a) @ filled(B.T, b), grad2=True),
+           lambda a, b: filled(A, a) @ filled(B.T, b)),
     OpCase("sparse_matmul_of_zeros", (St.SparseMatMul,),
            lambda a, b: S.dot(csr(A, a * 0), csr(B.T, b)).data, (normal(7), normal(5)),
-           lambda a, b: np.zeros(int(((A @ B.T) > 0).sum())), grad2=False),
+           lambda a, b: np.zeros(int(((A @ B.T) > 0).sum()))),
     OpCase("sparse_same_size", (St.SameSize,),
            lambda x, y: x.sum() * St.same_size(x.shape[0], y.shape[0]), (normal(3), normal(3)),
            lambda x, y: x.sum() * 3),
