@@ -39,7 +39,7 @@ from symdnn.saving import load, save, saved_op
 from symdnn.transforms.custom import custom_gradient
 from symdnn.transforms.derivatives import hvp, jvp, linearize, value_and_grad, vjp
 from symdnn.transforms.jit import jit
-from symdnn.vectorize import vectorize_graph, vmap
+from symdnn.transforms.vectorize import vectorize_graph, vmap
 
 __version__ = "0.1.0"
 

@@ -27,7 +27,7 @@ LAYERS = [
     {"ops"},
     {"rewriting"},
     {"stable"},
-    {"autodiff", "autodiff_flat", "autodiff_rows", "vectorize"},
+    {"autodiff", "autodiff_flat", "autodiff_rows"},
     {"opt"},
     {"libraries"},
     {"tuning"},

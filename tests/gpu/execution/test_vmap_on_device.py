@@ -9,7 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.ops.random.random_stream import RandomStream
-from symdnn.vectorize import vmap
+from symdnn.transforms.vectorize import vmap
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 

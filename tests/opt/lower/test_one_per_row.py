@@ -7,7 +7,7 @@ import symdnn.tensor as T
 from symdnn.compile.function import function
 from symdnn.errors import IndexOutOfRange
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
-from symdnn.vectorize import vmap
+from symdnn.transforms.vectorize import vmap
 
 RNG = np.random.default_rng(2)
 X, AT = RNG.standard_normal((5, 4)), np.array([3, 0, -1, 2, -4])

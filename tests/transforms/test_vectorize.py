@@ -15,7 +15,7 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.ops.random.random_stream import RandomStream
-from symdnn.vectorize import vectorize_graph, vmap
+from symdnn.transforms.vectorize import vectorize_graph, vmap
 
 RNG = np.random.default_rng(19)
 A = RNG.standard_normal((4, 3))

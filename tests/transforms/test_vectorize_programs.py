@@ -8,7 +8,7 @@ import symdnn.tensor as T
 from symdnn import nn, sparse
 from symdnn.errors import GraphError, InputError
 from symdnn.ops.control.control import ifelse
-from symdnn.vectorize import vmap
+from symdnn.transforms.vectorize import vmap
 
 RNG = np.random.default_rng(23)
 LANES = 3
