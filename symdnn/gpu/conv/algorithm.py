@@ -34,7 +34,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from symdnn.config import config
-from symdnn.errors import NoAlgorithm, SymdnnError, UnsupportedAlgorithm
+from symdnn.errors import NoAlgorithm, UnsupportedAlgorithm
 from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
@@ -46,13 +46,13 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
 from symdnn.tuning import fallbacks
 from symdnn.tuning.allowance import postponed
-from symdnn.tuning.attempts import Attempt, short
+from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import ChoiceCache
 from symdnn.tuning.replay import Recorded
 
 __all__ = [
     "DIRECTIONS", "SEARCH", "ConvAlgorithm", "ConvSignature", "Direction", "NoAlgorithm",
-    "UnsupportedAlgorithm", "choose", "forget", "wanted_algorithm",
+    "UnsupportedAlgorithm", "choose", "forget", "reasons", "wanted_algorithm",
 ]  # fmt: skip
 
 
@@ -228,14 +228,9 @@ class _Choosing:
 
     def _replayed(self, wanted: Recorded) -> ConvAlgorithm:
         """The algorithm of a report's row, which cuDNN must still support."""
-        record = wanted.record
-        if record.get("epilogue"):  # the row's kernel has the epilogue, too: this one is not run
+        if wanted.record.get("epilogue"):  # its kernel has the epilogue, too: this one is not run
             return self._guess()
-        try:
-            found = conv_tuning.candidate_of(self.search, record)
-        except SymdnnError as error:
-            found = None
-            self.search.refused.setdefault(wanted.name, []).append(short(error))
+        found = conv_tuning.replayed(self.search, wanted)
         if found is not None:
             return ConvAlgorithm(found, f"replayed from {wanted.source}")
         if self.signature.on_unsupported == "raise":
@@ -267,7 +262,7 @@ class _Choosing:
     def _guess(self, instead_of: str = "") -> ConvAlgorithm:
         found = next(self.search.guesses(), None)
         if found is None:
-            why = _reasons(self.search.refused)
+            why = reasons(self.search.refused)
             raise self._explained(
                 NoAlgorithm(f"cuDNN has no algorithm for this convolution: {why}")
             )
@@ -286,7 +281,7 @@ class _Choosing:
 
     def _unsupported(self, word: str) -> UnsupportedAlgorithm:
         direction = self.signature.direction
-        why = _reasons({w: r for w, r in self.search.refused.items() if w == word})
+        why = reasons({w: r for w, r in self.search.refused.items() if w == word})
         found = self.search.working()
         working = ", ".join(c.name for c in found) or "none of them"
         found += islice(self.search.planned(), _MAX_LISTED_PLANS)
@@ -319,8 +314,9 @@ def _cost(got: ConvAlgorithm, asked_bytes: int | None = None) -> str:
     return f"{got.workspace_bytes} bytes of workspace{instead}, {time}"
 
 
-def _reasons(refused: dict[str, list[str]]) -> str:
-    return "; ".join(f"{name}: {why}" for name, reasons in refused.items() for why in reasons)
+def reasons(refused: dict[str, list[str]]) -> str:
+    """Why candidates were refused, in words."""
+    return "; ".join(f"{name}: {why}" for name, found in refused.items() for why in found)
 
 
 def _word(direction: Direction, wanted: str | int | Recorded) -> str:

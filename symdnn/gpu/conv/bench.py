@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any, Self
@@ -159,11 +159,14 @@ class Bench(attempts.Bench[Candidate]):
         env, layout = _Env(self.context), self.signature.layout
         with_wide(env, layout, array, wide, "fill_random", np.int64(seed), FILL=1)
 
-    def compute_reference(self) -> None:
-        """Compute the reference result.
+    def compute_reference(self, two: Any = None) -> None:
+        """Compute the reference result; with an epilogue take that of ``two`` kernels.
 
-        Raises ``SymdnnError`` if none of the trusted algorithms runs.
+        Raises their errors, and ``SymdnnError`` if none of the trusted algorithms runs.
         """
+        if two is not None:
+            self._compute_by_two(two)
+            return
         search = Search(self._plain, self.context.cudnn)
         candidate = next(trusted(search), None)
         if candidate is None:
@@ -172,6 +175,19 @@ class Bench(attempts.Bench[Candidate]):
         self._fill_with_nan(self.reference[self.result])
         with self._workspace(candidate.total_bytes(self._plain)) as env:
             run(env, self.reference)
+        self._free_reference_operands()
+
+    def _compute_by_two(self, two: Any) -> None:
+        s, y, wide = self.signature, self.arrays["y"], self.reference["y"]
+        bias = (1, s.w[0], *(1 for _ in s.y[2:]))
+        for seed, role in enumerate(s.epilogue.roles, 5):
+            array = RawArray(0, bias if role == "bias" else y.shape, y.dtype)
+            array = self.arrays[role] = replace(array, ptr=self._allocate(array.nbytes))
+            room = replace(wide, shape=bias, strides=()) if role == "bias" else wide
+            self._fill(array, room, seed)
+        with self._workspace(two.total_bytes(s)) as env:
+            two.prepared(s, self.context.cudnn)(env, self.arrays)
+        with_wide(_Env(self.context), s.layout, y, wide, "take", TAKE=1)
         self._free_reference_operands()
 
     def error(self) -> float:
@@ -188,23 +204,15 @@ class Bench(attempts.Bench[Candidate]):
 
     # -- trials -----------------------------------------------------------------------------------
 
-    def _run(self, candidate: Any) -> Any:
-        """A launch ``run(env, arrays by role)``."""
-        return candidate.prepared(self.signature, self.context.cudnn)
-
-    def _nbytes(self, candidate: Any) -> int:
-        """The candidate's workspace."""
-        return int(candidate.total_bytes(self.signature))
-
     def check(self, candidate: Candidate, good_ms: float = inf) -> tuple[float, float]:
         """Run a candidate. Returns the error of its result, and the milliseconds of the run.
 
         It runs twice, unless the first run takes far longer than ``good_ms``. Raises errors of
         cuDNN, :class:`NoRoom`, :class:`Overrun`.
         """
-        run = self._run(candidate)
+        run = candidate.prepared(self.signature, self.context.cudnn)
         worst, ms = 0.0, inf
-        with self._workspace(self._nbytes(candidate)) as env:
+        with self._workspace(candidate.total_bytes(self.signature)) as env:
             for _ in range(2):  # the first run also loads kernels; its result must be right, too
                 self._fill_with_nan(self.arrays[self.result])
                 ms = self.clock.elapsed_ms(lambda: run(env, self.arrays), 1)
@@ -220,10 +228,10 @@ class Bench(attempts.Bench[Candidate]):
 
     def race(self, candidates: Sequence[Candidate], rounds: int = _RACE_ROUNDS) -> list[float]:
         """Median milliseconds of each. Their windows alternate, to run at the same clock rates."""
-        most = max(self._nbytes(c) for c in candidates)
+        most = max(c.total_bytes(self.signature) for c in candidates)
         env = _Env(self.context, self._workspace_block(most + _GUARD_BYTES))
         # Plans must live as long as the graphs that were captured of them.
-        runs = [self._run(c) for c in candidates]
+        runs = [c.prepared(self.signature, self.context.cudnn) for c in candidates]
         replays = [self.clock.captured_runs(partial(run, env, self.arrays), 1) for run in runs]
         times = [[self.clock.elapsed_ms(replay, 1)] for replay in replays]
         launches = max(1, min(50, round(_RACE_WINDOW_MS / min(t[0] for t in times))))
@@ -235,6 +243,6 @@ class Bench(attempts.Bench[Candidate]):
     @contextmanager
     def repeating(self, candidate: Candidate) -> Iterator[Callable[[], None]]:
         """A function that enqueues one run; its workspace lives inside of the context."""
-        run = self._run(candidate)
-        with self._workspace(self._nbytes(candidate)) as env:
+        run = candidate.prepared(self.signature, self.context.cudnn)
+        with self._workspace(candidate.total_bytes(self.signature)) as env:
             yield lambda: run(env, self.arrays)

@@ -12,7 +12,6 @@ from typing import Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.conv.candidate import Candidate
-from symdnn.gpu.conv.graph_conv import Epilogue
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.device.cudnn_device import queried_context
 from symdnn.tuning import blocked
@@ -56,12 +55,10 @@ def asked(s: ConvSignature) -> ConvSignature:
     )  # fmt: skip
 
 
-def question(s: ConvSignature, epilogue: Epilogue | None = None) -> dict[str, Any]:
+def question(s: ConvSignature) -> dict[str, Any]:
     """The question of an entry, as JSON values: cuDNN's version, architecture, convolution."""
-    ctx = queried_context()
-    more = {} if epilogue is None else {"epilogue": str(epilogue)}
-    arch = ".".join(map(str, ctx.capability))
-    return {"library": "cudnn", "version": _version(), "arch": arch, **s.question, **more}
+    arch = ".".join(map(str, queried_context().capability))
+    return {"library": "cudnn", "version": _version(), "arch": arch, **s.question}
 
 
 @cache
@@ -69,17 +66,14 @@ def _version() -> int:
     return int(libcudnn.cudnnGetVersion())
 
 
-def block(
-    s: ConvSignature, candidate: Candidate, error: float, epilogue: Epilogue | None = None
-) -> None:
-    """Put a candidate on the list for this convolution, or for one with an epilogue."""
-    key = plain(candidate.key)
-    blocked.add(question(s, epilogue), key, candidate.name, error, why_wrong(s, error))
+def block(s: ConvSignature, candidate: Candidate, error: float) -> None:
+    """Put a candidate on the list for this convolution."""
+    blocked.add(question(s), plain(candidate.key), candidate.name, error, why_wrong(s, error))
 
 
-def why_blocked(s: ConvSignature, candidate: Candidate, epilogue: Epilogue | None = None) -> str:
+def why_blocked(s: ConvSignature, candidate: Candidate) -> str:
     """Why a candidate must not be used; empty if it may be."""
-    error = blocked.error_of(question(s, epilogue), plain(candidate.key))
+    error = blocked.error_of(question(s), plain(candidate.key))
     if error is None or error <= limit(s):
         return ""
     return f"it is on the block list: {why_wrong(s, error)}"

@@ -30,7 +30,7 @@ from symdnn.graph.variable import Apply
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["Checked", "CheckedConv", "InUse", "forget"]
+__all__ = ["Checked", "CheckedConv", "InUse", "forget", "prepared"]
 
 #: Checks without a decision, because values are not finite, after which there are no more.
 _MAX_UNDECIDED = 3
@@ -102,7 +102,7 @@ class CheckedConv:
 
     def _take(self, candidate: Candidate) -> None:
         self.candidate = candidate
-        self.run = _prepared(candidate, self.signature)
+        self.run = prepared(candidate, self.signature)
         self.checked = Checked((blocklist.asked(self.signature), candidate.key, device_index()))
 
     def __call__(
@@ -183,7 +183,7 @@ def checked_error(
         return "there is no room for a trusted result"
 
 
-def _prepared(candidate: Candidate, s: ConvSignature) -> CandidateRun:
+def prepared(candidate: Candidate, s: ConvSignature) -> CandidateRun:
     """The launch of a candidate. A plan of the graph API is built for the device's handle."""
     if candidate.plan is None:
         return candidate.prepared(s, None)

@@ -16,103 +16,58 @@ The fused kernel of the graph API is used
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from symdnn.errors import SymdnnError, UnsupportedAlgorithm
-from symdnn.gpu.conv import blocklist
-from symdnn.gpu.conv.bench import Bench
-from symdnn.gpu.conv.blocklist import why_blocked
-from symdnn.gpu.conv.candidate import Candidate, CandidateRun
-from symdnn.gpu.conv.graph_conv import Epilogue, conv_graph
-from symdnn.gpu.conv.reference import with_wide
+from symdnn.config import config
+from symdnn.errors import UnsupportedAlgorithm
+from symdnn.gpu.conv.algorithm import ConvAlgorithm, reasons
+from symdnn.gpu.conv.candidate import Candidate
+from symdnn.gpu.conv.measure import measure
+from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import SEARCH, ConvSignature
-from symdnn.gpu.conv.tuning import candidate_record, key_of, plan_of
-from symdnn.gpu.cudnn import graph
+from symdnn.gpu.conv.tuning import ConvQuestion, replayed
 from symdnn.gpu.cudnn.version import with_version
-from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_context, query_cudnn
-from symdnn.tuning import attempts
-from symdnn.tuning.attempts import Attempt, short
-from symdnn.tuning.question import ChoiceCache, Question, answer, plain
+from symdnn.tuning.attempts import Attempt
+from symdnn.tuning.question import ChoiceCache, answer
 from symdnn.tuning.replay import Recorded
 
-__all__ = ["Fused", "Trial", "choose", "forget"]
+__all__ = ["TwoKernels", "choose", "forget"]
 
 #: The number of plans to measure. Later ones of cuDNN's list are hardly ever the fastest.
 _MEASURED_PLANS = 6
-#: Numbers of plans in turn, of which the first that is allowed is used without a measurement.
-_GUESSED_PLANS = (1, 4)
+#: The number of plans of which the first that is allowed is used without a measurement.
+_GUESSED_PLANS = 4
 _PRECOMPILED_ACTIVATIONS = ("", "relu")
 
 
 @dataclass(frozen=True)
-class Fused:
-    """The fused kernel. ``ms`` is its time, ``unfused_ms`` that of two kernels, if measured."""
+class TwoKernels:
+    """The convolution and the elementwise kernel, as a candidate of a measurement.
 
-    signature: ConvSignature
-    epilogue: Epilogue
-    candidate: Candidate
-    ms: float | None = None
-    unfused_ms: float | None = None
+    ``launch(env, arrays by role)`` runs both.
+    """
 
-    @property
-    def total_bytes(self) -> int:
-        """The workspace, with room for mirrored filters."""
-        return self.candidate.total_bytes(self.signature)
-
-    @property
-    def name(self) -> str:
-        """The name of cuDNN's plan."""
-        return self.candidate.name
-
-    @property
-    def is_allowed(self) -> bool:
-        """Whether it is within the workspace limit, and not on the block list."""
-        s, c = self.signature, self.candidate
-        small = not s.workspace_limit or c.workspace_bytes <= s.workspace_limit
-        return small and not why_blocked(s, c, self.epilogue)
-
-    def prepared(self, handle: Any) -> CandidateRun:
-        """A launch ``run(env, arrays)``; the arrays include ``bias`` and ``residual``."""
-        plan = self.candidate.plan
-        assert plan is not None, "one kernel is a plan of the graph API"
-        form = self.candidate.form(self.signature)
-        launch = graph.launch(conv_graph(form, self.epilogue), plan, handle)
-        return CandidateRun(
-            self.candidate, self.signature, lambda h, at, ws, alpha, beta: launch(h, at, ws)
-        )
-
-    @property
-    def why(self) -> str:
-        """The reason for the choice, for reports."""
-        if self.ms is None or self.unfused_ms is None:
-            return f"{self.epilogue} in one kernel, by the graph API's heuristics"
-        return f"{self.epilogue} in one kernel: {self.ms:.4g} ms, {self.unfused_ms:.4g} ms in two"
-
-    def __str__(self) -> str:
-        return f"{self.candidate.name} ({self.why})"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The two unfused kernels for a measurement: workspace, and ``launch(env, arrays by role)``."""
-
-    nbytes: int
+    workspace_bytes: int
     launch: Callable[[Any, Any], Any]
     name: str = "two kernels"
 
     @property
-    def total_bytes(self) -> int:
-        """The workspace."""
-        return self.nbytes
+    def key(self) -> str:
+        """The key on the block list."""
+        return self.name
 
-    def prepared(self, handle: int | None) -> Callable[[Any, Any], Any]:
+    def total_bytes(self, s: ConvSignature) -> int:
+        """The workspace."""
+        return self.workspace_bytes
+
+    def prepared(self, s: ConvSignature, handle: Any) -> Callable[[Any, Any], Any]:
         """The launch of both."""
         return self.launch
 
 
-_choices: ChoiceCache[Fused | None] = ChoiceCache()
+_choices: ChoiceCache[ConvAlgorithm | None] = ChoiceCache()
 
 
 def forget() -> None:
@@ -120,185 +75,114 @@ def forget() -> None:
     _choices.clear()
 
 
-def choose(s: ConvSignature, epilogue: Epilogue, unfused: Callable[[], Trial]) -> Fused | None:
+def choose(s: ConvSignature, unfused: Callable[[], TwoKernels]) -> ConvAlgorithm | None:
     """The fused kernel for a call; None for two kernels, and without a device.
 
     ``unfused`` makes the two kernels for a measurement.
     """
     device = device_index()
     timed = s.wanted in SEARCH and str(s.wanted).startswith("time") and not s.deterministic
-    replayed = isinstance(s.wanted, Recorded)
-    if device is None or not (timed or replayed or _guessed(s, epilogue)):
+    wanted = s.wanted
+    if device is None or not (timed or isinstance(wanted, Recorded) or _guessed(s)):
         return None
 
-    def chosen(handle: int) -> Fused | None:
-        if replayed:
-            return _replayed(s, epilogue, handle)
+    def chosen(handle: int) -> ConvAlgorithm | None:
+        search = Search(s, handle, free_bytes() if timed else 0)
+        if isinstance(wanted, Recorded):
+            return _replayed(search, wanted)
         if timed:
-            return _timed(s, epilogue, handle, unfused)
-        return _first_fused(s, epilogue, handle)
+            return _timed(_EpilogueQuestion(search, unfused))
+        return _in_one(s, next(search.planned(_GUESSED_PLANS), None), _BY_HEURISTICS)
 
-    key = (replace(s, on_unsupported=""), epilogue, device)
+    key = (replace(s, on_unsupported=""), device)
     return _choices.get(key, lambda: query_cudnn(chosen, None))
 
 
-def _replayed(s: ConvSignature, epilogue: Epilogue, handle: int) -> Fused | None:
+_BY_HEURISTICS = ", by the graph API's heuristics"
+
+
+def _in_one(
+    s: ConvSignature, candidate: Candidate | None, why: str, ms: float | None = None
+) -> ConvAlgorithm | None:
+    """The choice of a fused kernel; None if there is none."""
+    if candidate is None:
+        return None
+    return ConvAlgorithm(candidate, f"{s.epilogue} in one kernel{why}", ms=ms)
+
+
+def _guessed(s: ConvSignature) -> bool:
+    """Whether the fused kernel is used without a measurement."""
+    free = not s.named or s.wanted in SEARCH
+    return free and s.epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
+
+
+def _replayed(search: Search, wanted: Recorded) -> ConvAlgorithm | None:
     """The fused kernel of a report's row; None if that had two kernels.
 
     Raises :class:`~symdnn.errors.UnsupportedAlgorithm` if cuDNN does not support it any more, and
     the flag ``dnn.conv.on_unsupported`` demands it.
     """
-    assert isinstance(s.wanted, Recorded)
-    if not s.wanted.record.get("epilogue"):
+    s = search.signature
+    if not wanted.record.get("epilogue"):
         return None
-    fused = _of_record(s, epilogue, s.wanted.record)
-    try:
-        fused.prepared(handle)  # builds it
-        problem = "" if fused.is_allowed else "its workspace, or the block list"
-    except (SymdnnError, RuntimeError) as error:
-        problem = short(error)
-    if not problem:
-        return fused
-    if s.on_unsupported == "raise":
-        refused = UnsupportedAlgorithm(f"{s.wanted} can't be used: {problem}")
+    found = replayed(search, wanted)
+    if found is None and s.on_unsupported == "raise":
+        refused = UnsupportedAlgorithm(f"{wanted} can't be used: {reasons(search.refused)}")
         refused.add_note(f"  {s}; layout {s.layout}")
         raise with_version(refused)
-    return None
+    return _in_one(s, found, f", replayed from {wanted.source}")
 
 
-def _guessed(s: ConvSignature, epilogue: Epilogue) -> bool:
-    """Whether the fused kernel is used without a measurement."""
-    free = not s.named or s.wanted in SEARCH
-    return free and epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
-
-
-def _fused(s: ConvSignature, epilogue: Epilogue, handle: int, most: int) -> list[Fused]:
-    """Fused kernels within the limits, of the first ``most`` by cuDNN's heuristics."""
-    for form in [s, replace(s, flip=False)][: 1 + s.flip]:
-        plans, _ = graph.plans(conv_graph(form, epilogue), handle, most=most)
-        flip = form.flip != s.flip
-        found = [Fused(s, epilogue, Candidate.of_plan(plan, flip)) for plan in plans]
-        if found:
-            return [f for f in found if f.is_allowed]
-    return []
-
-
-def _first_fused(s: ConvSignature, epilogue: Epilogue, handle: int) -> Fused | None:
-    """The first fused kernel that is allowed; None for two kernels."""
-    found = (f for most in _GUESSED_PLANS for f in _fused(s, epilogue, handle, most))
-    return next(found, None)
-
-
-def _of_record(s: ConvSignature, epilogue: Epilogue, record: dict[str, Any]) -> Fused:
-    """The fused kernel of a record, which is not built yet."""
-    flip = bool(record["flip_by_copy"])
-    return Fused(s, epilogue, Candidate.of_plan(plan_of(record["plan"]), flip))
-
-
-def _timed(
-    s: ConvSignature, epilogue: Epilogue, handle: int, unfused: Callable[[], Trial]
-) -> Fused | None:
+def _timed(question: _EpilogueQuestion) -> ConvAlgorithm | None:
     """The fastest of all fused kernels; None if two kernels are faster."""
-    found = answer(_EpilogueQuestion(s, epilogue, handle, unfused))
-    chosen = None if found is None else found.attempt.candidate
-    return chosen if isinstance(chosen, Fused) else None
+    found = answer(question)
+    if found is None or not isinstance(found.attempt.candidate, Candidate):
+        return None
+    ms, two_ms = found.attempt.ms, question.two_ms
+    times = (
+        _BY_HEURISTICS if ms is None or two_ms is None else f": {ms:.4g} ms, {two_ms:.4g} ms in two"
+    )
+    return _in_one(question.search.signature, found.attempt.candidate, times, ms)
 
 
-class _EpilogueQuestion(Question[Any]):
+class _EpilogueQuestion(ConvQuestion):
     """The fastest of two unfused kernels and all fused ones."""
 
     family = "convolution with an epilogue"
     warns = False  # two kernels run
 
-    def __init__(
-        self, s: ConvSignature, epilogue: Epilogue, handle: int, unfused: Callable[[], Trial]
-    ) -> None:
-        self.signature, self.epilogue, self.handle, self.unfused = s, epilogue, handle, unfused
-        self._two_ms: float | None = None
+    def __init__(self, search: Search, unfused: Callable[[], TwoKernels]) -> None:
+        super().__init__(search, "time")
+        self.unfused = unfused
+        #: The time of the two kernels, if measured.
+        self.two_ms: float | None = None
 
     def key(self) -> dict[str, Any]:
-        """The convolution's key, and the epilogue."""
-        more = {"epilogue": asdict(self.epilogue), "plans": _MEASURED_PLANS}
-        return {**key_of(self.signature, "time"), **more}
-
-    def fault(self) -> dict[str, Any]:
-        """The convolution with its epilogue, cuDNN's version, the architecture."""
-        return blocklist.question(self.signature, self.epilogue)
-
-    def identity(self, candidate: Any) -> Any:
-        """The plan's key; the two kernels have none."""
-        return plain(candidate.candidate.key) if isinstance(candidate, Fused) else candidate.name
+        """The convolution's key, and the number of plans."""
+        return {**super().key(), "plans": _MEASURED_PLANS}
 
     def measured(self) -> tuple[list[Attempt[Any]], str]:
         """Attempts of two kernels, whose result is the reference, then of the fused ones."""
-        most, two = free_bytes(), self.unfused()
-        fused = _fused(self.signature, self.epilogue, self.handle, _MEASURED_PLANS)
-        fused = [f for f in fused if f.total_bytes <= most]
+        two: Any = self.unfused()
+        fused = list(self.search.planned(_MEASURED_PLANS))
         if not fused:
             return [Attempt(two, 0.0)], ""
-        try:
-            with _EpilogueBench(queried_context(), self.signature, self.epilogue) as bench:
-                bench.compute_reference_by(two)
-                trials: list[Any] = [two, *fused]
-                table = attempts.measure(bench, trials)
-        except (SymdnnError, RuntimeError) as error:
-            return [], short(error)
-        self._two_ms = table[0].ms
-        return [replace(a, candidate=self._timed(a.candidate, a.ms)) for a in table], ""
-
-    def _timed(self, candidate: Any, ms: float | None) -> Any:
-        """A fused kernel with both times, for reports; any other candidate unchanged."""
-        fused = isinstance(candidate, Fused)
-        return replace(candidate, ms=ms, unfused_ms=self._two_ms) if fused else candidate
+        budget_ms = float(config.dnn.conv.time_budget)
+        table, problem = measure(
+            queried_context(), self.search.signature, [two, *fused], budget_ms, two=two
+        )
+        self.two_ms = table[0].ms if table else None
+        return table, problem
 
     def record(self, best: Attempt[Any]) -> dict[str, Any]:
-        """The plan, None for two kernels."""
-        c = best.candidate
-        way = candidate_record(c.candidate) if isinstance(c, Fused) else {"plan": None}
-        return {**way, "name": c.name, "ms": best.ms, "two_ms": self._two_ms}
+        """The plan, None for two kernels, and the time of those."""
+        one = isinstance(best.candidate, Candidate)
+        own = super().record(best) if one else {"plan": None, "name": best.candidate.name}
+        return {**own, "ms": best.ms, "two_ms": self.two_ms}
 
     def revived(self, record: dict[str, Any]) -> Attempt[Any] | None:
         """The plan, if cuDNN still builds it."""
-        try:
-            self._two_ms, ms = record["two_ms"], record["ms"]
-            if record["plan"] is None:
-                return Attempt(Trial(0, lambda env, arrays: None), ms)
-            found = _of_record(self.signature, self.epilogue, record)
-            fused = replace(found, ms=ms, unfused_ms=self._two_ms)
-            if fused.total_bytes > free_bytes():
-                return None
-            fused.prepared(self.handle)  # builds it
-        except (KeyError, TypeError, ValueError, SymdnnError, RuntimeError):
-            return None
-        return Attempt(fused, ms)
-
-
-class _EpilogueBench(Bench):
-    """A bench with an epilogue's operands, and the result of two kernels as the reference."""
-
-    def __init__(self, context: Any, s: ConvSignature, epilogue: Epilogue) -> None:
-        super().__init__(context, s)
-        self.epilogue = epilogue
-
-    def compute_reference_by(self, two: Trial) -> None:
-        """Draw the epilogue's operands, and take the result of the two kernels.
-
-        Raises their errors, and :class:`~symdnn.gpu.conv.bench.NoRoom`.
-        """
-        s, y, wide = self.signature, self.arrays["y"], self.reference["y"]
-        bias = (1, s.w[0], *(1 for _ in s.y[2:]))
-        for seed, role in enumerate(self.epilogue.roles, 5):
-            array = RawArray(0, bias if role == "bias" else y.shape, y.dtype)
-            array = self.arrays[role] = replace(array, ptr=self._allocate(array.nbytes))
-            room = replace(wide, shape=bias, strides=()) if role == "bias" else wide
-            self._fill(array, room, seed)
-        with self._workspace(two.total_bytes) as env:
-            two.launch(env, self.arrays)
-        with_wide(env, s.layout, y, wide, "take", TAKE=1)
-        self._free_reference_operands()
-
-    def _run(self, candidate: Any) -> Any:
-        return candidate.prepared(self.context.cudnn)
-
-    def _nbytes(self, candidate: Any) -> int:
-        return int(candidate.total_bytes)
+        self.two_ms = record.get("two_ms")
+        if "plan" in record and record["plan"] is None:
+            return Attempt(TwoKernels(0, lambda env, arrays: None), record.get("ms"))
+        return super().revived({"error": None, **record})

@@ -17,69 +17,15 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from symdnn.errors import CudnnArgumentError
 from symdnn.gpu.binding import frontend
-from symdnn.gpu.conv.signature import ConvSignature
+from symdnn.gpu.conv.signature import ACTIVATIONS, ConvSignature, Epilogue
 from symdnn.gpu.cudnn.graph import GraphBuilder, GraphForm
 from symdnn.gpu.cudnn.graph_plan import Limits
 
-__all__ = ["ACTIVATIONS", "DTYPES", "ConvGraph", "Epilogue", "conv_graph", "strides"]
+__all__ = ["DTYPES", "ConvGraph", "conv_graph", "strides"]
 
 #: Dtypes of cuDNN's convolutions.
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-
-#: Activation functions by symdnn's names -> the frontend's methods.
-ACTIVATIONS = {
-    "relu": "relu", "leaky_relu": "leaky_relu", "sigmoid": "sigmoid", "tanh": "tanh", "elu": "elu",
-    "softplus": "softplus", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh", "swish": "swish",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Epilogue:
-    """The epilogue of a forward convolution: ``activation(alpha * conv + beta * residual + bias)``.
-
-    ``bias`` has the shape (1, K, 1, 1) and the signature's dtype, ``residual`` the shape, dtype and
-    layout of the result. Intermediate values are float32 (float64 for float64). ``slope`` is that
-    of ``leaky_relu`` below 0. Only one of ``alpha`` and ``beta`` may differ from 1.
-
-    On an H200 (cuDNN 9.19) cuDNN has precompiled kernels for a bias, with or without a residual,
-    and ``relu`` or no activation. They take as long as the convolution alone and a read of the
-    residual. It compiles other epilogues when a plan is built, 0.3 s each, and for NHWC only.
-
-    >>> str(Epilogue(bias=True, residual=True, activation="relu"))
-    'relu(conv + residual + bias)'
-    """
-
-    bias: bool = False
-    residual: bool = False
-    activation: str = ""
-    alpha: float = 1.0
-    beta: float = 1.0
-    slope: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.activation and self.activation not in ACTIVATIONS:
-            raise CudnnArgumentError(
-                f"activation of a convolution: wanted one of {', '.join(ACTIVATIONS)}, "
-                f"got {self.activation!r}"
-            )
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """The arguments: keys of a launch's pointers in addition to those of the convolution."""
-        return ("bias",) * self.bias + ("residual",) * self.residual
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no epilogue."""
-        return not self.roles and not self.activation and self.alpha == 1
-
-    def __str__(self) -> str:
-        conv = "conv" if self.alpha == 1 else f"{self.alpha:g} * conv"
-        residual = "residual" if self.beta == 1 else f"{self.beta:g} * residual"
-        inside = " + ".join([conv] + [residual] * self.residual + ["bias"] * self.bias)
-        return f"{self.activation}({inside})" if self.activation else inside
 
 
 def strides(shape: Sequence[int], layout: str) -> tuple[int, ...]:
@@ -95,10 +41,11 @@ def strides(shape: Sequence[int], layout: str) -> tuple[int, ...]:
     return (c * prod(sizes), 1, *inner)
 
 
-def conv_graph(signature: ConvSignature, epilogue: Epilogue | None = None) -> ConvGraph:
-    """The graph of a convolution with an epilogue, without fields that plans do not depend on."""
-    general = replace(signature, wanted="", on_unsupported="", workspace_limit=0, named=False)
-    return ConvGraph(general, epilogue or Epilogue())
+def conv_graph(signature: ConvSignature) -> ConvGraph:
+    """The graph of a convolution, without fields that plans do not depend on."""
+    return ConvGraph(
+        replace(signature, wanted="", on_unsupported="", workspace_limit=0, named=False)
+    )
 
 
 @dataclass(frozen=True)
@@ -108,7 +55,11 @@ class ConvGraph(GraphForm):
     name = "symdnn_conv"
 
     signature: ConvSignature
-    epilogue: Epilogue = Epilogue()
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """What follows the convolution in the same kernel."""
+        return self.signature.epilogue
 
     @property
     def roles(self) -> tuple[str, ...]:

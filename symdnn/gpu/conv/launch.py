@@ -66,7 +66,7 @@ from symdnn.tuning.replay import Recorded
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["ConvKernel", "KERNELS", "signature"]
+__all__ = ["ConvKernel", "KERNELS", "Piece", "library_use", "piece", "signature"]
 
 #: (dtype of data, dtype of accumulation) that cuDNN supports.
 _CONFIGURATIONS = {
@@ -144,7 +144,7 @@ def accumulation(call: Call) -> str:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """A part of the batch, which is one call of cuDNN.
 
     ``in_use`` is the algorithm that runs: ``algorithm``, or what replaced it when it was wrong.
@@ -167,18 +167,19 @@ class _Piece:
         return self.in_use.algorithm.candidate.total_bytes(self.signature)
 
 
-def _piece(start: int, count: int, s: ConvSignature, chosen: ConvAlgorithm) -> _Piece:
-    return _Piece(start, count, s, chosen, InUse(chosen))
+def piece(start: int, count: int, s: ConvSignature, chosen: ConvAlgorithm) -> Piece:
+    """A part of the batch with the algorithm that was chosen for it."""
+    return Piece(start, count, s, chosen, InUse(chosen))
 
 
-def plan_of(call: Call) -> list[_Piece]:
+def plan_of(call: Call) -> list[Piece]:
     """The calls of cuDNN for a call of the op."""
     s, device = signature(call), device_index()
     recorded = s.wanted.counts if isinstance(s.wanted, Recorded) else ()
     parts = list(_starts(recorded) if recorded else pieces(s.x[0], max_rows(s.x, s.y)))
     if len(parts) > 1 and not runs_plans_in_parts(s, parts[0][1]):
         s = replace(s, legacy_only=True)
-    made: list[_Piece] = []
+    made: list[Piece] = []
     for start, count in parts:
         part = cut(s, count)
         wanted = s.wanted
@@ -187,7 +188,7 @@ def plan_of(call: Call) -> list[_Piece]:
         elif is_chosen_together(s):  # this one only runs if it leaves nothing to choose
             wanted = "guess_once"
         chosen = choose(replace(part, wanted=wanted), device, call.node)
-        made.append(_piece(start, count, part, chosen))
+        made.append(piece(start, count, part, chosen))
     return made
 
 
@@ -201,12 +202,12 @@ def _starts(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
 _Division = Division[tuple[ConvSignature, Candidate]]
 
 
-def _pieces_of(division: _Division) -> Iterator[_Piece]:
+def _pieces_of(division: _Division) -> Iterator[Piece]:
     start = 0
     for part in division.parts:
         s, candidate = part.way
         chosen = ConvAlgorithm(candidate, "chosen for dnn.workspace_budget", ms=part.ms)
-        yield _piece(start, part.count, s, chosen)
+        yield piece(start, part.count, s, chosen)
         start += part.count
 
 
@@ -218,7 +219,7 @@ class ConvKernel(CudnnKernel):
     """
 
     name: str = "cudnn.conv"
-    parts: tuple[_Piece, ...] = ()
+    parts: tuple[Piece, ...] = ()
     dtypes = WITH_BFLOAT16
     layouts = ANY_LAYOUT
 
@@ -231,7 +232,7 @@ class ConvKernel(CudnnKernel):
             log_fallback(p.signature, p.algorithm, call.node)
         return replace(self, parts=parts)
 
-    def _plan(self, call: Call) -> list[_Piece]:
+    def _plan(self, call: Call) -> list[Piece]:
         return list(self.parts) or plan_of(call)
 
     def refuses_types(self, call: Call) -> str | None:
@@ -311,7 +312,7 @@ class ConvKernel(CudnnKernel):
         if found is None or s.x[0] > max_rows(s.x, s.y):
             return []
         chosen = ConvAlgorithm(found[1], "not measured, with room in dnn.workspace_budget")
-        return [replace(self, parts=(_piece(0, s.x[0], s, chosen),))]
+        return [replace(self, parts=(piece(0, s.x[0], s, chosen),))]
 
     def details(self, call: Call) -> str:
         """The computation, and the algorithm."""
@@ -406,7 +407,7 @@ class _Empty:
 class _Bound:
     """A call with the launches of its parts."""
 
-    def __init__(self, call: Call, plan: list[_Piece], room_bytes: int) -> None:
+    def __init__(self, call: Call, plan: list[Piece], room_bytes: int) -> None:
         op: Any = call.op
         self.op, self.plan = op, plan
         self.roles = DIRECTIONS[op.direction].roles
@@ -424,7 +425,7 @@ class _Bound:
             beta = 1.0 if p.start and adds_up else float(self.op.beta)
             run(env, self._part(p, arrays), float(self.op.alpha), beta)
 
-    def _part(self, p: _Piece, arrays: dict[str, RawArray]) -> dict[str, RawArray]:
+    def _part(self, p: Piece, arrays: dict[str, RawArray]) -> dict[str, RawArray]:
         if len(self.plan) == 1:
             return arrays
         return {r: x if r == "w" else rows(x, p.start, p.count) for r, x in arrays.items()}

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.gpu.conv import blocklist
-from symdnn.gpu.conv.checked import Checked
-from symdnn.gpu.conv.epilogue import Fused, Trial, choose, forget
-from symdnn.gpu.conv.graph_conv import Epilogue
-from symdnn.gpu.conv.launch import ConvKernel, signature
+from symdnn.gpu.conv.checked import Checked, prepared
+from symdnn.gpu.conv.epilogue import TwoKernels, choose, forget
+from symdnn.gpu.conv.launch import ConvKernel, Piece, library_use, piece, signature
 from symdnn.gpu.conv.reference import Undecided, difference, spoil
-from symdnn.gpu.conv.tuning import candidate_record
+from symdnn.gpu.conv.signature import Epilogue
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.graph import ALIGNMENT
 from symdnn.gpu.cudnn.kernel import (
@@ -26,7 +25,7 @@ from symdnn.gpu.cudnn.kernel import (
     max_rows,
 )
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
+from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Alternative, Call, Kernel, Row
 from symdnn.graph.library_use import Fallback, LibraryUse
@@ -81,7 +80,7 @@ class _Unfused:
 
         return launch
 
-    def trial(self) -> Trial:
+    def trial(self) -> TwoKernels:
         """Both kernels, for a measurement on arrays by role."""
         kernel = ConvKernel().settled(self.conv)
         with config.change_flags({"dnn.check": "off"}):  # the bench compares the results
@@ -93,7 +92,7 @@ class _Unfused:
             more = [_seen(arrays[r], s) for r, s in zip(roles[2:], shapes, strict=True)]
             launch(env, [arrays["x"], arrays["w"], *more], [arrays["y"]])
 
-        return Trial(kernel.workspace_bytes(self.conv), run)
+        return TwoKernels(kernel.workspace_bytes(self.conv), run)
 
 
 def _seen(array: RawArray, shape: tuple[int, ...]) -> RawArray:
@@ -107,10 +106,9 @@ def convolution_of(call: Call) -> Call:
 
 
 @dataclass
-class _Checked:
-    """What the check of a fused kernel found; ``plain`` replaces a kernel that was wrong."""
+class _Replaced:
+    """What a fused kernel that was wrong is replaced by."""
 
-    check: str = ""
     plain: ConvKernel | None = None
     fallback: Fallback | None = None
 
@@ -121,16 +119,12 @@ class _FusedLaunch:
     A wrong kernel goes to the block list, and two kernels run instead, in the same call, too.
     """
 
-    def __init__(self, call: Call, fused: Fused, state: _Checked) -> None:
+    def __init__(self, call: Call, fused: Piece, state: _Replaced) -> None:
         self.call, self.fused, self.state = call, fused, state
-        run = query_cudnn(fused.prepared, None)
-        assert run is not None, "a plan was chosen without a device"
-        self.run = run
-        self.roles = [r for r in ("residual", "bias") if r in fused.epilogue.roles]
-        s = fused.signature
-        self.checked = Checked(
-            (blocklist.asked(s), fused.epilogue, fused.candidate.key, device_index())
-        )
+        s, candidate = fused.signature, fused.algorithm.candidate
+        self.run = prepared(candidate, s)
+        self.roles = [r for r in ("residual", "bias") if r in s.epilogue.roles]
+        self.checked = Checked((blocklist.asked(s), candidate.key, device_index()))
         self.two: Any = None
 
     def __call__(
@@ -165,7 +159,7 @@ class _FusedLaunch:
         spent_ms = (time.perf_counter() - start) * 1e3
         said = self.checked.verdict(found, blocklist.limit(s), spent_ms)
         if said is not None:
-            self.state.check = said
+            self.fused.in_use.check = said
             return
         assert not isinstance(found, str)
         copy(env, wanted, out)
@@ -173,8 +167,8 @@ class _FusedLaunch:
         self._replaced(plain, found, spent_ms)
 
     def _replaced(self, plain: ConvKernel, error: float, spent_ms: float) -> None:
-        s, c, state = self.fused.signature, self.fused.candidate, self.state
-        blocklist.block(s, c, error, self.fused.epilogue)
+        s, c, state = self.fused.signature, self.fused.algorithm.candidate, self.state
+        blocklist.block(s, c, error)
         forget()
         why = blocklist.why_wrong(s, error)
         cost = f"two kernels instead of one, and {spent_ms:.3g} ms for the check"
@@ -190,9 +184,9 @@ class ConvEpilogueKernel(CudnnKernel):
     """
 
     name: str = "cudnn.conv_epilogue"
-    fused: Fused | None = None
+    fused: Piece | None = None
     plain: ConvKernel | None = None
-    state: _Checked = field(default_factory=_Checked, compare=False, repr=False)
+    state: _Replaced = field(default_factory=_Replaced, compare=False, repr=False)
     dtypes = WITH_BFLOAT16
     layouts = ANY_LAYOUT
 
@@ -200,7 +194,7 @@ class ConvEpilogueKernel(CudnnKernel):
         """The kernel with its choice for ``call``."""
         fused, conv = _choice(call), _Unfused(call).conv
         plain = None if fused is not None else ConvKernel().settled(conv)
-        return replace(self, fused=fused, plain=plain, state=_Checked())
+        return replace(self, fused=fused, plain=plain, state=_Replaced())
 
     def _settled(self, call: Call) -> ConvEpilogueKernel:
         known = self.fused is not None or self.plain is not None
@@ -236,7 +230,7 @@ class ConvEpilogueKernel(CudnnKernel):
         if own.fused is not None and own.fused.total_bytes <= room_bytes:
             fused = own.fused
             error = blocklist.tolerance(fused.signature)
-            return [Alternative(own, fused.total_bytes, fused.ms, error=error)]
+            return [Alternative(own, fused.total_bytes, fused.algorithm.ms, error=error)]
         found = ConvKernel().alternatives(conv, room_bytes)
         return [replace(a, kernel=_in_two(a.kernel)) for a in found]
 
@@ -244,7 +238,7 @@ class ConvEpilogueKernel(CudnnKernel):
         """The computation, and the kernels."""
         own = self._settled(call)
         if own.fused is not None:
-            return f"{own.fused.signature}; {own.fused}"
+            return f"{own.fused.signature}; algorithm {own.fused.algorithm}"
         assert own.plain is not None
         return f"{own.plain.details(_Unfused(call).conv)}; then {epilogue(_op(call))} elementwise"
 
@@ -259,16 +253,9 @@ class ConvEpilogueKernel(CudnnKernel):
             why = f"{use.why}, then {epilogue(_op(call))} elementwise"
             return replace(use, why=why, fallback=own.state.fallback or use.fallback)
         assert own.fused is not None
-        use = ConvKernel().settled(unfused.conv).library_use(unfused.conv)
-        c = own.fused.candidate
-        assert use is not None
-        assert c.plan is not None
-        return replace(
-            use, used=c.name, api=c.api, engine=str(c.plan.engine), why=own.fused.why,
-            workspace_bytes=own.fused.total_bytes, deterministic=c.deterministic, ms=own.fused.ms,
-            check=own.state.check, fallback=None,
-            record={**use.record, **candidate_record(c), "epilogue": True},
-        )  # fmt: skip
+        alone = replace(own.fused.signature, epilogue=Epilogue())
+        use = library_use(alone, own.fused.in_use, own.fused.total_bytes)
+        return replace(use, record={**use.record, "epilogue": True})
 
     def launcher(self, call: Call) -> Any:
         """A launch that only passes pointers; plans are built here."""
@@ -290,14 +277,15 @@ def _op(call: Call) -> GpuDnnConvBiasActivation:
     return call.op
 
 
-def _choice(call: Call) -> Fused | None:
+def _choice(call: Call) -> Piece | None:
     """The fused kernel, or None for two kernels."""
     unfused = _Unfused(call)
-    s = signature(unfused.conv)
+    s = replace(signature(unfused.conv), epilogue=epilogue(unfused.op))
     nothing = any(0 in shape for shape in (s.x, s.w, s.y))
     if nothing or s.x[0] > max_rows(s.x, s.y):
         return None
-    return choose(s, epilogue(unfused.op), unfused.trial)
+    chosen = choose(s, unfused.trial)
+    return None if chosen is None else piece(0, s.x[0], s, chosen)
 
 
 KERNELS: tuple[Row, ...] = (with_fallbacks(GpuDnnConvBiasActivation, ConvEpilogueKernel()),)

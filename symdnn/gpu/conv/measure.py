@@ -31,18 +31,20 @@ def measure(
     budget_ms: float = inf,
     by: str = "time",
     patience: int = 0,
+    two: Any = None,
 ) -> tuple[list[Attempt[Candidate]], str]:
     """Attempts of all candidates, and why none could be measured, else ``""``.
 
     No further candidate is measured after ``budget_ms`` milliseconds, or when ``patience`` in a
     row were not faster (0: no limit). ``by`` is a value of the flag ``dnn.conv.objective``.
+    ``two`` are the kernels whose result is the reference of a convolution with an epilogue.
     """
     try:
         with Bench(context, signature) as bench:
-            bench.compute_reference()
+            bench.compute_reference(two)
             found = attempts.measure(bench, candidates, Limits(budget_ms, patience))
             return (_metered(bench, found) if measures_energy(by) else found), ""
-    except SymdnnError as error:
+    except (SymdnnError, RuntimeError) as error:
         return [], short(error)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
-from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Epilogue
 from symdnn.gpu.cudnn.kernel import pieces
 from symdnn.gpu.device.array import RawArray
 from symdnn.graph.type import numpy_dtype
@@ -171,7 +171,7 @@ def plain(s: ConvSignature, count: int) -> ConvSignature:
     return replace(
         s, dtype=wide, compute=wide, allow_tf32=False, layout="NCHW", workspace_limit=0,
         legacy_only=True, deterministic=False, wanted="none", named=True,
-        x=(count, *s.x[1:]), y=(count, *s.y[1:]),
+        x=(count, *s.x[1:]), y=(count, *s.y[1:]), epilogue=Epilogue(),
     )  # fmt: skip
 
 

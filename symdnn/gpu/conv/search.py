@@ -109,15 +109,15 @@ class Search:
 
     # -- the graph API ----------------------------------------------------------------------------
 
-    def planned(self) -> Iterator[Candidate]:
-        """Plans of the graph API, in the order of its heuristics."""
+    def planned(self, most: int = _PLAN_COUNTS[-1]) -> Iterator[Candidate]:
+        """Plans of the graph API, of the first ``most`` in the order of its heuristics."""
         if self.signature.legacy_only:
             self._refuse("graph API", "it neither scales a result nor adds to one")
             return
         for form in self._forms():
             by_copy = form.flip != self.signature.flip
             none = True
-            for plan in self._plans(form):
+            for plan in self._plans(form, most):
                 none = False
                 found = self.of_plan(plan, by_copy)
                 if found is not None:
@@ -125,14 +125,14 @@ class Search:
             if not none:
                 return
 
-    def _plans(self, form: ConvSignature) -> Iterator[GraphPlan]:
+    def _plans(self, form: ConvSignature, limit: int) -> Iterator[GraphPlan]:
         """Plans, built lazily a few at a time."""
         seen = 0
-        for most in _PLAN_COUNTS:
+        for most in (min(n, limit) for n in _PLAN_COUNTS):
             plans, why = graph_plans(form, self.handle, most)
             yield from plans[seen:]
             seen = len(plans)
-            if seen < most:
+            if seen < most or most == limit:
                 break
         if not seen:
             self._refuse("graph API", why)

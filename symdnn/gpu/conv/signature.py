@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
+from symdnn.errors import CudnnArgumentError
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import (
     ConvolutionDescription,
@@ -22,7 +23,7 @@ from symdnn.ops.vendor.gpudnn_conv import NONDETERMINISTIC_ALGORITHMS
 from symdnn.tuning.question import plain
 from symdnn.tuning.replay import Recorded
 
-__all__ = ["DIRECTIONS", "SEARCH", "ConvSignature", "Direction"]
+__all__ = ["ACTIVATIONS", "DIRECTIONS", "SEARCH", "ConvSignature", "Direction", "Epilogue"]
 
 #: Words for a search.
 SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
@@ -87,6 +88,60 @@ DIRECTIONS = {
 }  # fmt: skip
 
 
+#: Activation functions by symdnn's names -> the frontend's methods.
+ACTIVATIONS = {
+    "relu": "relu", "leaky_relu": "leaky_relu", "sigmoid": "sigmoid", "tanh": "tanh", "elu": "elu",
+    "softplus": "softplus", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh", "swish": "swish",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The epilogue of a forward convolution: ``activation(alpha * conv + beta * residual + bias)``.
+
+    ``bias`` has the shape (1, K, 1, 1) and the signature's dtype, ``residual`` the shape, dtype and
+    layout of the result. Intermediate values are float32 (float64 for float64). ``slope`` is that
+    of ``leaky_relu`` below 0. Only one of ``alpha`` and ``beta`` may differ from 1.
+
+    On an H200 (cuDNN 9.19) cuDNN has precompiled kernels for a bias, with or without a residual,
+    and ``relu`` or no activation. They take as long as the convolution alone and a read of the
+    residual. It compiles other epilogues when a plan is built, 0.3 s each, and for NHWC only.
+
+    >>> str(Epilogue(bias=True, residual=True, activation="relu"))
+    'relu(conv + residual + bias)'
+    """
+
+    bias: bool = False
+    residual: bool = False
+    activation: str = ""
+    alpha: float = 1.0
+    beta: float = 1.0
+    slope: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.activation and self.activation not in ACTIVATIONS:
+            raise CudnnArgumentError(
+                f"activation of a convolution: wanted one of {', '.join(ACTIVATIONS)}, "
+                f"got {self.activation!r}"
+            )
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The arguments: keys of a launch's pointers in addition to those of the convolution."""
+        return ("bias",) * self.bias + ("residual",) * self.residual
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no epilogue."""
+        return not self.roles and not self.activation and self.alpha == 1
+
+    def __str__(self) -> str:
+        conv = "conv" if self.alpha == 1 else f"{self.alpha:g} * conv"
+        residual = "residual" if self.beta == 1 else f"{self.beta:g} * residual"
+        inside = " + ".join([conv] + [residual] * self.residual + ["bias"] * self.bias)
+        return f"{self.activation}({inside})" if self.activation else inside
+
+
 #: Fields of a signature on which the choice depends, but no result.
 _FIELDS_OF_THE_CHOICE = (
     "wanted", "workspace_limit", "deterministic", "on_unsupported", "legacy_only", "named",
@@ -101,6 +156,7 @@ class ConvSignature:
     is that of all three in memory, ``NCHW`` or ``NHWC``. ``legacy_only`` excludes the graph API:
     the result is scaled or added to the output, or has an address that plans do not take.
     ``named`` says that the user named the algorithm ``wanted``; else it is only a flag's default.
+    Only the graph API computes an ``epilogue``.
     """
 
     direction: str
@@ -122,6 +178,7 @@ class ConvSignature:
     layout: str = "NCHW"
     legacy_only: bool = False
     named: bool = True
+    epilogue: Epilogue = Epilogue()
 
     @property
     def math(self) -> str:
@@ -132,11 +189,16 @@ class ConvSignature:
         exact = self.dtype == "float32" and not self.allow_tf32
         return "FMA_MATH" if exact else "DEFAULT_MATH"
 
+    def fields(self, *without: str) -> dict[str, Any]:
+        """The fields as JSON values, less those of these names; an epilogue only if it is any."""
+        left_out = (*without, *["epilogue"] * self.epilogue.is_empty)
+        return {n: plain(v) for n, v in asdict(self).items() if n not in left_out}
+
     @property
     def question(self) -> dict[str, Any]:
         """The fields on which a result depends, as JSON values."""
-        fields = asdict(replace(self, wanted=""))
-        return {n: plain(v) for n, v in fields.items() if n not in _FIELDS_OF_THE_CHOICE}
+        found = self.fields(*_FIELDS_OF_THE_CHOICE)
+        return found if self.epilogue.is_empty else {**found, "epilogue": str(self.epilogue)}
 
     @property
     def names_one(self) -> bool:

@@ -24,12 +24,13 @@ from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.cudnn_device import queried_context
-from symdnn.tuning.attempts import Attempt
+from symdnn.tuning.attempts import Attempt, short
 from symdnn.tuning.question import Answer, Question, answer, plain, table
+from symdnn.tuning.replay import Recorded
 
 __all__ = [
     "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "key_of", "machine",
-    "measured", "plan_of",
+    "measured", "replayed",
 ]  # fmt: skip
 
 #: Fields of a signature that a measurement does not depend on, left out of its key.
@@ -51,15 +52,15 @@ def all_measured(search: Search) -> list[Attempt[Candidate]]:
 
 
 class ConvQuestion(Question[Candidate]):
-    """The best algorithm of one convolution without an epilogue.
+    """The best algorithm of one convolution ``by`` an objective, by default the flag's.
 
     With ``all_candidates`` a measurement does not end before all were tried.
     """
 
     family = "convolution"
 
-    def __init__(self, search: Search, all_candidates: bool = False) -> None:
-        self.search, self.by = search, str(config.dnn.conv.objective)
+    def __init__(self, search: Search, by: str = "", all_candidates: bool = False) -> None:
+        self.search, self.by = search, by or str(config.dnn.conv.objective)
         self.patience = 0 if all_candidates else _patience(self.by)
         self.deterministic = search.signature.deterministic
 
@@ -114,18 +115,13 @@ class ConvQuestion(Question[Candidate]):
 def key_of(s: ConvSignature, by: str) -> dict[str, Any]:
     """The key of a measurement in JSON's types."""
     measured_by = {"chosen_by": by, "patience": _patience(by)}
-    return {**machine(queried_context().index), **_signature_key(s), **measured_by}
+    fields = s.fields(*_FIELDS_NOT_MEASURED)
+    return {**machine(queried_context().index), **fields, **measured_by}
 
 
 def _patience(by: str) -> int:
     """The number of candidates without a gain after which a measurement ends; 0: never."""
     return int(config.dnn.conv.time_patience) if by == "time" else 0
-
-
-def _signature_key(s: ConvSignature) -> dict[str, Any]:
-    return {
-        name: plain(value) for name, value in asdict(s).items() if name not in _FIELDS_NOT_MEASURED
-    }
 
 
 @cache
@@ -154,7 +150,7 @@ def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
     flip = bool(record["flip_by_copy"])
     if record["plan"] is None:
         return search.again(("legacy", int(record["number"]), flip))
-    candidate = search.of_plan(plan_of(record["plan"]), flip)
+    candidate = search.of_plan(_plan_of(record["plan"]), flip)
     if candidate is None:
         return None
     try:
@@ -164,7 +160,16 @@ def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
     return candidate
 
 
-def plan_of(record: dict[str, Any]) -> GraphPlan:
+def replayed(search: Search, wanted: Recorded) -> Candidate | None:
+    """The algorithm of a report's row, if cuDNN still supports it; else the search says why not."""
+    try:
+        return candidate_of(search, wanted.record)
+    except SymdnnError as error:
+        search.refused.setdefault(wanted.name, []).append(short(error))
+        return None
+
+
+def _plan_of(record: dict[str, Any]) -> GraphPlan:
     """The plan of a record."""
     fields = dict(record)
     fields["knobs"] = tuple((str(k), int(v)) for k, v in fields["knobs"])

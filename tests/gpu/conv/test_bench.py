@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -11,11 +12,10 @@ import pytest
 
 from symdnn.gpu import registry
 from symdnn.gpu.conv.bench import Bench, Overrun
-from symdnn.gpu.conv.epilogue import Trial, _EpilogueBench
-from symdnn.gpu.conv.graph_conv import Epilogue
+from symdnn.gpu.conv.epilogue import TwoKernels
 from symdnn.gpu.conv.launch import signature
 from symdnn.gpu.conv.search import Search
-from symdnn.gpu.conv.signature import DIRECTIONS
+from symdnn.gpu.conv.signature import DIRECTIONS, Epilogue
 from symdnn.ops.vendor import gpudnn as G
 from tests.gpu.computing_cudnn import Memory, computing, seen  # noqa: F401
 from tests.gpu.fake_cudnn import HANDLE, conv
@@ -101,10 +101,10 @@ def biased_relu(factor):
 
 
 def test_an_epilogue_is_compared_with_two_kernels(device, computing):  # noqa: F811
-    s, epilogue = signature(conv()), Epilogue(bias=True, residual=True, activation="relu")
-    two, wrong = Trial(0, biased_relu(1.0)), Trial(0, biased_relu(1.01))
-    with started(_EpilogueBench(device, s, epilogue)) as bench:
-        bench.compute_reference_by(two)
+    s = replace(signature(conv()), epilogue=Epilogue(True, True, activation="relu"))
+    two, wrong = TwoKernels(0, biased_relu(1.0)), TwoKernels(0, biased_relu(1.01))
+    with started(Bench(device, s)) as bench:
+        bench.compute_reference(two)
         assert bench.check(two)[0] == 0
         assert bench.tried(wrong).wrong
     assert device.driver.owned == {}

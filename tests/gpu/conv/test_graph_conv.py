@@ -12,9 +12,9 @@ from symdnn.config import config
 from symdnn.errors import CudnnArgumentError, CudnnError
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.conv import blocklist
-from symdnn.gpu.conv.graph_conv import ACTIVATIONS, DTYPES, Epilogue, conv_graph, strides
+from symdnn.gpu.conv.graph_conv import DTYPES, conv_graph, strides
 from symdnn.gpu.conv.search import Search
-from symdnn.gpu.conv.signature import ConvSignature
+from symdnn.gpu.conv.signature import ACTIVATIONS, ConvSignature, Epilogue
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph import TYPES, new_graph
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
@@ -22,7 +22,7 @@ from symdnn.gpu.device import cudnn_device
 from tests.gpu.fake_frontend import Engine, Knob, Mode, Note, fake_frontend  # noqa: F401
 from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
 
-HANDLE = 7
+HANDLE, NOTHING = 7, Epilogue()
 
 
 def signature(direction="fwd", dtype="float16", dims=2, **more):
@@ -39,12 +39,12 @@ def signature(direction="fwd", dtype="float16", dims=2, **more):
     return ConvSignature(**values | more)
 
 
-def plans(s, handle, epilogue=None, **more):
-    return graph.plans(conv_graph(s, epilogue), handle, **more)
+def plans(s, handle, epilogue=NOTHING, **more):
+    return graph.plans(conv_graph(replace(s, epilogue=epilogue)), handle, **more)
 
 
-def launch(s, record, handle, epilogue=None):
-    return graph.launch(conv_graph(s, epilogue), record, handle)
+def launch(s, record, handle, epilogue=NOTHING):
+    return graph.launch(conv_graph(replace(s, epilogue=epilogue)), record, handle)
 
 
 # --- which plans ----------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_a_record_is_plain_data(fake_frontend):  # noqa: F811
     assert str(record) == "eng3_TILE_SIZE=2_STAGES=5 (workspace 16 bytes, deterministic)"
 
 
-def run(record, s=None, epilogue=None):
+def run(record, s=None, epilogue=NOTHING):
     """A launch, and what the frontend was given by it."""
     made = launch(s or signature(), record, HANDLE, epilogue)
     at = {role: 16 * (i + 1) for i, role in enumerate(made.roles)}
@@ -272,9 +272,9 @@ def real_frontend(real_cudnn):  # noqa: F811
     return frontend
 
 
-def made(s, epilogue=None):
+def made(s, epilogue=NOTHING):
     """The graph as the frontend's own JSON; it was checked as far as that goes without a GPU."""
-    return json.loads(str(new_graph(conv_graph(s, epilogue), None)))
+    return json.loads(str(new_graph(conv_graph(replace(s, epilogue=epilogue)), None)))
 
 
 @pytest.mark.usefixtures("real_frontend")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from symdnn.gpu.binding import frontend
-from symdnn.gpu.conv.graph_conv import ACTIVATIONS, Epilogue, conv_graph
+from symdnn.gpu.conv.graph_conv import conv_graph
 from symdnn.gpu.conv.search import Search
-from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.conv.signature import ACTIVATIONS, DIRECTIONS, ConvSignature, Epilogue
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.device.capture import Graph
 from symdnn.gpu.execution.runtime import runtime
@@ -64,6 +64,9 @@ def signature(
     )  # fmt: skip
 
 
+NOTHING = Epilogue()
+
+
 class Data:
     """Random operands of a signature, rounded to its dtype; on the GPU in its layout."""
 
@@ -93,10 +96,10 @@ class Data:
             self.wide("x"), self.wide("y"), *map(np.int64, s.w[2:])
         )
 
-    def run(self, context, plan, epilogue=None, enqueue=None):
+    def run(self, context, plan, epilogue=NOTHING, enqueue=None):
         """The result of a plan; before, its memory is NaN throughout."""
         s, memory = self.signature, runtime(context.index).memory
-        launch = graph.launch(conv_graph(s, epilogue), plan, context.cudnn)
+        launch = graph.launch(conv_graph(replace(s, epilogue=epilogue)), plan, context.cudnn)
         result = DIRECTIONS[s.direction].roles[2]
         nan = np.full(getattr(s, result), np.nan).astype(numpy_dtype(s.dtype))
         values = {**self.values, result: nan}
@@ -237,7 +240,7 @@ def activated(name, slope, v):
 
 
 def check_epilogue(context, s, epilogue, most=2):
-    found, why = graph.plans(conv_graph(s, epilogue), context.cudnn, most=most)
+    found, why = graph.plans(conv_graph(replace(s, epilogue=epilogue)), context.cudnn, most=most)
     assert found, why
     data = Data(s, *epilogue.roles)
     wanted = epilogue.alpha * data.reference()

@@ -8,9 +8,11 @@ import pytest
 from symdnn.config import config
 from symdnn.gpu import registry
 from symdnn.gpu.conv import epilogue as conv_epilogue
-from symdnn.gpu.conv.epilogue import Trial
-from symdnn.gpu.conv.graph_conv import Epilogue
+from symdnn.gpu.conv import measure, search, tuning
+from symdnn.gpu.conv.candidate import Candidate
+from symdnn.gpu.conv.epilogue import TwoKernels
 from symdnn.gpu.conv.launch_epilogue import ConvEpilogueKernel, epilogue
+from symdnn.gpu.conv.signature import Epilogue
 from symdnn.graph.kernel import kernels_for
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.vendor.gpudnn import GpuDnnConv
@@ -23,6 +25,18 @@ from tests.gpu.fake_frontend import Engine, fake_frontend
 __all__ = ["computing", "fake_frontend"]
 registry.load()
 X, W, Y, B = (2, 4, 7, 6), (6, 4, 3, 3), (2, 6, 5, 4), (1, 6, 1, 1)
+
+
+#: Before the fixture ``fake`` replaces it.
+GRAPH_PLANS = search.graph_plans
+
+
+@pytest.fixture
+def plans(fake, fake_frontend):
+    """The fake frontend, whose plans are found for convolutions with an epilogue."""
+    none = [], "only with an epilogue in this test"
+    fake.plans = lambda s: none if s.epilogue.is_empty else GRAPH_PLANS(s, 7, 4)
+    return fake_frontend
 
 
 @pytest.fixture(autouse=True)
@@ -68,12 +82,12 @@ def test_an_addend_is_read_by_the_second(fake):
     assert fake.only("cudnnConvolutionForward")[-1] == y.ptr
 
 
-def test_one_kernel_with_channels_last(fake, fake_frontend):
-    fake_frontend.engines = (Engine(7, workspace=640),)
+def test_one_kernel_with_channels_last(fake, plans):
+    plans.engines = (Engine(7, workspace=640),)
     env, (x, w, z, b), (y,), _ = run(fake, last(z=True), kernel="cudnn.conv_epilogue")
     assert fake.named("cudnnConvolutionForward") == []
     assert env.did == []
-    (ran,) = [r for g in fake_frontend.made for r in g.ran]
+    (ran,) = [r for g in plans.made for r in g.ran]
     pack, workspace, name, _ = ran
     assert [pack[i] for i in (1, 2, 3, 4, 5)] == [x.ptr, w.ptr, y.ptr, b.ptr, z.ptr]
     assert (workspace, name) == (WORKSPACE, "eng7_TILE_SIZE=2")
@@ -82,40 +96,40 @@ def test_one_kernel_with_channels_last(fake, fake_frontend):
 
 
 @pytest.mark.parametrize("dtype", ["float16", F32])
-def test_channels_second_are_not_taken_unmeasured(fake, fake_frontend, dtype):
-    fake_frontend.engines = (Engine(7),)
+def test_channels_second_are_not_taken_unmeasured(fake, plans, dtype):
+    plans.engines = (Engine(7),)
     env, *_ = run(fake, call(dtype))
     assert [name for _, name, _ in env.did] == ["elementwise"]
 
 
-def test_an_algorithm_that_was_named_runs(fake, fake_frontend):
-    fake_frontend.engines = (Engine(7),)
+def test_an_algorithm_that_was_named_runs(fake, plans):
+    plans.engines = (Engine(7),)
     run(fake, last(algo="none"), kernel="cudnn.conv_epilogue")
     assert fake.only("cudnnConvolutionForward")[7] == 0
 
 
-def test_other_activations_are_not_taken_unmeasured(fake, fake_frontend):
-    fake_frontend.engines = (Engine(7),)
+def test_other_activations_are_not_taken_unmeasured(fake, plans):
+    plans.engines = (Engine(7),)
     env, *_ = run(fake, last(activation="tanh"), kernel="cudnn.conv_epilogue")
     assert [name for _, name, _ in env.did] == ["elementwise"]
 
 
-def test_without_a_plan_there_are_two_kernels(fake, fake_frontend):
-    fake_frontend.engines = (Engine(7, works=False),)
+def test_without_a_plan_there_are_two_kernels(fake, plans):
+    plans.engines = (Engine(7, works=False),)
     env, *_ = run(fake, last(), kernel="cudnn.conv_epilogue")
     assert [name for _, name, _ in env.did] == ["elementwise"]
 
 
 @pytest.mark.parametrize("faster", [True, False])
-def test_what_is_measured_decides(fake, fake_frontend, monkeypatch, faster):
-    fake_frontend.engines = (Engine(7), Engine(8))
+def test_what_is_measured_decides(fake, plans, monkeypatch, faster):
+    plans.engines = (Engine(7), Engine(8))
     seen = []
 
     class Bench(attempts.Bench):
         error_limit = 1e-3
 
-        def __init__(self, context, s, e):
-            seen.append((s.dtype, e))
+        def __init__(self, context, s):
+            seen.append((s.dtype, s.epilogue))
 
         def __enter__(self):
             return self
@@ -123,30 +137,30 @@ def test_what_is_measured_decides(fake, fake_frontend, monkeypatch, faster):
         def __exit__(self, *_):
             pass
 
-        def compute_reference_by(self, two):
-            assert isinstance(two, Trial)
+        def compute_reference(self, two):
+            assert isinstance(two, TwoKernels)
 
         def check(self, candidate, good_ms):
             return 0.0, 0.0
 
         def time(self, candidate, good_ms):
-            if isinstance(candidate, Trial):
+            if isinstance(candidate, TwoKernels):
                 return 2.0
-            return 1.5 if faster and candidate.candidate.plan.engine == 8 else 2.5
+            return 1.5 if faster and candidate.plan.engine == 8 else 2.5
 
         def race(self, candidates):
             raise AssertionError("nothing is near")
 
-    monkeypatch.setattr(conv_epilogue, "_EpilogueBench", Bench)
+    monkeypatch.setattr(measure, "Bench", Bench)
     monkeypatch.setattr(conv_epilogue, "free_bytes", lambda: 1 << 40)
     monkeypatch.setattr(conv_epilogue, "queried_context", lambda: None)
-    monkeypatch.setattr(conv_epilogue, "key_of", lambda s, by: {})
+    monkeypatch.setattr(tuning, "key_of", lambda s, by: {})
     with config.change_flags(**{"dnn.conv.tuning_cache": "off"}):
         s = conv_epilogue_signature(call(algo="guess_once"))
-        timed = conv_epilogue.replace(s, wanted="time_once")
         e = Epilogue(bias=True, activation="relu")
+        timed = conv_epilogue.replace(s, wanted="time_once", epilogue=e)
         for _ in range(2):
-            found = conv_epilogue.choose(timed, e, lambda: Trial(0, lambda env, arrays: None))
+            found = conv_epilogue.choose(timed, lambda: TwoKernels(0, lambda env, arrays: None))
     assert seen == [("float32", e)]  # remembered
     assert (found is not None) == faster
     if found is not None:
@@ -205,14 +219,17 @@ def relu_of_conv(x, w, bias):
 
 
 @pytest.fixture
-def one_kernel(computing, fake, fake_frontend, monkeypatch):
+def one_kernel(computing, fake, plans, monkeypatch):
     """A fused kernel that computes by the reference; ``fault`` is added to its results."""
-    fake_frontend.engines = (Engine(1),)
+    plans.engines = (Engine(1),)
     monkeypatch.setattr("symdnn.gpu.binding.frontend.unavailable", lambda: "")
     fault = [0.0]
     ran = []
 
-    def prepared(self, handle):
+    def prepared(self, s, handle):
+        if self.plan is None:
+            return alone(self, s, handle)
+
         def run(env, arrays):
             ran.append(self.name)
             x, w, bias, y = (
@@ -224,7 +241,8 @@ def one_kernel(computing, fake, fake_frontend, monkeypatch):
 
         return run
 
-    monkeypatch.setattr(conv_epilogue.Fused, "prepared", prepared)
+    alone = Candidate.prepared
+    monkeypatch.setattr(Candidate, "prepared", prepared)
     return fault, ran
 
 
