@@ -152,8 +152,7 @@ def tv():
 def tm():
     import timm
 
-    x = torch.randn(1, 3, 64, 64)
-    for n in [
+    small = [
         "resnet10t",
         "resnetv2_50",
         "efficientnet_lite0",
@@ -184,15 +183,8 @@ def tm():
         "repghostnet_050",
         "mobileone_s0",
         "inception_next_atto",
-    ]:
-        try:
-            m = timm.create_model(n, pretrained=False)
-        except Exception as e:
-            print("timm", n, str(e)[:100])
-            continue
-        save("timm_" + n, m, (x,), {"x": {0: "batch"}}, in_names=["x"])
-    x = torch.randn(1, 3, 224, 224)
-    for n in [
+    ]
+    of_224 = [
         "deit_tiny_patch16_224",
         "mixer_s32_224",
         "pit_ti_224",
@@ -209,13 +201,16 @@ def tm():
         "tiny_vit_5m_224",
         "maxvit_rmlp_pico_rw_256",
         "eva02_tiny_patch14_224",
-    ]:
+    ]
+    for n in [*small, *of_224]:
         try:
             m = timm.create_model(n, pretrained=False)
         except Exception as e:
             print("timm", n, str(e)[:100])
             continue
-        save("timm_" + n, m, (torch.randn(1, 3, 256, 256) if "256" in n else x,), in_names=["x"])
+        size = 64 if n in small else 256 if "256" in n else 224
+        dynamic = {"x": {0: "batch"}} if n in small else None
+        save("timm_" + n, m, (torch.randn(1, 3, size, size),), dynamic, in_names=["x"])
 
 
 if __name__ == "__main__":

@@ -170,114 +170,82 @@ def transformers(save):
             is_encoder_decoder=False,
         ),
     )
-    k3 = ("input_ids", "attention_mask", "decoder_input_ids")
-    d3 = {**dyn, "dec": {0: "batch", 1: "dseq"}}
+    seq2seq = dict(
+        keys=("input_ids", "attention_mask", "decoder_input_ids"),
+        args=(ids, mask, ids[:, :7]),
+        dynamic={**dyn, "dec": {0: "batch", 1: "dseq"}},
+        names=("ids", "mask", "dec"),
+    )
+    two_stacks = dict(
+        vocab_size=100,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        use_cache=False,
+    )
     enc(
         "t5",
         H.T5ForConditionalGeneration,
         H.T5Config(
             vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, use_cache=False
         ),
-        keys=k3,
-        args=(ids, mask, ids[:, :7]),
-        dynamic=d3,
-        names=("ids", "mask", "dec"),
+        **seq2seq,
     )
     enc(
         "bart",
         H.BartForConditionalGeneration,
         H.BartConfig(
-            vocab_size=100,
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
+            **two_stacks,
             max_position_embeddings=64,
-            use_cache=False,
         ),
-        keys=k3,
-        args=(ids, mask, ids[:, :7]),
-        dynamic=d3,
-        names=("ids", "mask", "dec"),
+        **seq2seq,
     )
     enc(
         "marian",
         H.MarianMTModel,
         H.MarianConfig(
-            vocab_size=100,
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
+            **two_stacks,
             max_position_embeddings=64,
-            use_cache=False,
             pad_token_id=99,
             decoder_start_token_id=0,
         ),
-        keys=k3,
-        args=(ids, mask, ids[:, :7]),
-        dynamic=d3,
-        names=("ids", "mask", "dec"),
+        **seq2seq,
     )
     wav = torch.randn(1, 3200)
-    enc(
-        "wav2vec2",
-        H.Wav2Vec2Model,
-        H.Wav2Vec2Config(
-            **base,
-            conv_dim=(32, 32, 32),
-            conv_stride=(5, 2, 2),
-            conv_kernel=(10, 3, 3),
-            num_conv_pos_embeddings=16,
-            num_conv_pos_embedding_groups=4,
-            num_feat_extract_layers=3,
-            mask_time_prob=0.0,
-        ),
-        keys=("input_values",),
-        args=(wav,),
-        dynamic={"wav": {0: "batch", 1: "time"}},
-        names=("wav",),
+    sound = dict(
+        conv_dim=(32, 32, 32),
+        conv_stride=(5, 2, 2),
+        conv_kernel=(10, 3, 3),
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+        num_feat_extract_layers=3,
+        mask_time_prob=0.0,
     )
-    enc(
-        "hubert",
-        H.HubertModel,
-        H.HubertConfig(
-            **base,
-            conv_dim=(32, 32, 32),
-            conv_stride=(5, 2, 2),
-            conv_kernel=(10, 3, 3),
-            num_conv_pos_embeddings=16,
-            num_conv_pos_embedding_groups=4,
-            num_feat_extract_layers=3,
-            mask_time_prob=0.0,
-        ),
-        keys=("input_values",),
-        args=(wav,),
-        dynamic={"wav": {0: "batch", 1: "time"}},
-        names=("wav",),
-    )
+    for name, model, config in (
+        ("wav2vec2", H.Wav2Vec2Model, H.Wav2Vec2Config),
+        ("hubert", H.HubertModel, H.HubertConfig),
+    ):
+        enc(
+            name,
+            model,
+            config(**base, **sound),
+            keys=("input_values",),
+            args=(wav,),
+            dynamic={"wav": {0: "batch", 1: "time"}},
+            names=("wav",),
+        )
     enc(
         "whisper",
         H.WhisperForConditionalGeneration,
         H.WhisperConfig(
-            vocab_size=100,
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
+            **two_stacks,
             max_source_positions=50,
             max_target_positions=40,
             num_mel_bins=20,
-            use_cache=False,
             pad_token_id=0,
             bos_token_id=1,
             eos_token_id=2,

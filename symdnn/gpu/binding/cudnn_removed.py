@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 from symdnn.gpu.binding import libcudnn_table as table
@@ -62,16 +63,11 @@ def cudnnGetConvolutionForwardAlgorithm(
 
     Built on ``cudnnGetConvolutionForwardAlgorithm_v7``.
     """
-    algorithm: table.cudnnConvolutionFwdAlgo_t = _choose(
-        (
-            table.cudnnGetConvolutionForwardAlgorithm_v7,
-            table.cudnnGetConvolutionForwardAlgorithmMaxCount,
-            table.cudnnGetConvolutionForwardWorkspaceSize,
-        ),
-        (handle, xDesc, wDesc, convDesc, yDesc),
-        _limit(cudnnConvolutionFwdPreference_t, preference, memoryLimitInBytes),
+    limit = _limit(cudnnConvolutionFwdPreference_t, preference, memoryLimitInBytes)
+    found: table.cudnnConvolutionFwdAlgo_t = _choose(
+        "Forward", (handle, xDesc, wDesc, convDesc, yDesc), limit
     )
-    return algorithm
+    return found
 
 
 def cudnnGetConvolutionBackwardDataAlgorithm(
@@ -87,16 +83,11 @@ def cudnnGetConvolutionBackwardDataAlgorithm(
 
     Built on ``cudnnGetConvolutionBackwardDataAlgorithm_v7``.
     """
-    algorithm: table.cudnnConvolutionBwdDataAlgo_t = _choose(
-        (
-            table.cudnnGetConvolutionBackwardDataAlgorithm_v7,
-            table.cudnnGetConvolutionBackwardDataAlgorithmMaxCount,
-            table.cudnnGetConvolutionBackwardDataWorkspaceSize,
-        ),
-        (handle, wDesc, dyDesc, convDesc, dxDesc),
-        _limit(cudnnConvolutionBwdDataPreference_t, preference, memoryLimitInBytes),
+    limit = _limit(cudnnConvolutionBwdDataPreference_t, preference, memoryLimitInBytes)
+    found: table.cudnnConvolutionBwdDataAlgo_t = _choose(
+        "BackwardData", (handle, wDesc, dyDesc, convDesc, dxDesc), limit
     )
-    return algorithm
+    return found
 
 
 def cudnnGetConvolutionBackwardFilterAlgorithm(
@@ -112,16 +103,11 @@ def cudnnGetConvolutionBackwardFilterAlgorithm(
 
     Built on ``cudnnGetConvolutionBackwardFilterAlgorithm_v7``.
     """
-    algorithm: table.cudnnConvolutionBwdFilterAlgo_t = _choose(
-        (
-            table.cudnnGetConvolutionBackwardFilterAlgorithm_v7,
-            table.cudnnGetConvolutionBackwardFilterAlgorithmMaxCount,
-            table.cudnnGetConvolutionBackwardFilterWorkspaceSize,
-        ),
-        (handle, xDesc, dyDesc, convDesc, dwDesc),
-        _limit(cudnnConvolutionBwdFilterPreference_t, preference, memoryLimitInBytes),
+    limit = _limit(cudnnConvolutionBwdFilterPreference_t, preference, memoryLimitInBytes)
+    found: table.cudnnConvolutionBwdFilterAlgo_t = _choose(
+        "BackwardFilter", (handle, xDesc, dyDesc, convDesc, dwDesc), limit
     )
-    return algorithm
+    return found
 
 
 def _limit(kind: type[CudnnEnum], preference: Any, memory_bytes: Any) -> int | None:
@@ -136,13 +122,16 @@ def _limit(kind: type[CudnnEnum], preference: Any, memory_bytes: Any) -> int | N
     )
 
 
-def _choose(functions: tuple[Function, ...], operands: tuple[Any, ...], limit: int | None) -> Any:
+def _choose(stem: str, operands: tuple[Any, ...], limit: int | None) -> Any:
     """The first algorithm of cuDNN's list, fastest first, whose workspace is within the limit.
 
-    ``functions`` list the algorithms, count them and give a workspace. The list has workspaces for
-    each math type that cuDNN may use. Only the size function gives the one for the math type of the
-    convolution's own descriptor.
+    The list has workspaces for each math type that cuDNN may use. Only the size function gives the
+    one for the math type of the convolution's own descriptor.
     """
+    ends = ("Algorithm_v7", "AlgorithmMaxCount", "WorkspaceSize")
+    functions: Iterator[Function] = (
+        getattr(table, f"cudnnGetConvolution{stem}{end}") for end in ends
+    )
     expected, count, workspace = functions
     handle = operands[0]
     refused = []
