@@ -8,7 +8,7 @@ program runs on a CPU too. No GPU library is loaded before a function runs on a 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -290,16 +290,17 @@ def _shape_of(name: str, shape: Any, ndim: int) -> list[Any]:
     return entries
 
 
-def _gradweight(
-    name: str, ndim: int, img: TensorLike, topgrad: TensorLike, kerns_shp: Any,
+def _gradient(
+    build: Callable[..., Variable], name: str, ndim: int, a: TensorLike, b: TensorLike, shape: Any,
     border_mode: BorderMode, subsample: PerAxis, dilation: PerAxis, conv_mode: str,
     precision: str | None, algo: str | int | None, num_groups: int,
 ) -> Variable:  # fmt: skip
-    x, dy = as_variable(img), as_variable(topgrad)
-    hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, dy))
-    shape = _shape_of(name, kerns_shp, ndim)
-    return conv_grad_wrt_weights(name, ndim, x, dy, shape, None, border_mode, subsample,
-                                 _flips(name, conv_mode), dilation, num_groups, hints)  # fmt: skip
+    """A gradient by ``build``, of its two operands, with the shape of the result."""
+    direction = "bwd_filter" if build is conv_grad_wrt_weights else "bwd_data"
+    first, second = as_variable(a), as_variable(b)
+    hints = _hints(name, ndim, direction, algo, precision, (first, second))
+    return build(name, ndim, first, second, _shape_of(name, shape, ndim), None, border_mode,
+                 subsample, _flips(name, conv_mode), dilation, num_groups, hints)  # fmt: skip
 
 
 def dnn_gradweight(
@@ -308,8 +309,9 @@ def dnn_gradweight(
     precision: str | None = None, algo: str | int | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv` with respect to the filters, of shape ``kerns_shp``."""
-    return _gradweight("dnn_gradweight", 2, img, topgrad, kerns_shp, border_mode, subsample,
-                       dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
+    return _gradient(conv_grad_wrt_weights, "dnn_gradweight", 2, img, topgrad, kerns_shp,
+                     border_mode, subsample, dilation, conv_mode, precision, algo,
+                     num_groups)  # fmt: skip
 
 
 def dnn_gradweight3d(
@@ -318,20 +320,9 @@ def dnn_gradweight3d(
     precision: str | None = None, algo: str | int | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv3d` with respect to the filters."""
-    return _gradweight("dnn_gradweight3d", 3, img, topgrad, kerns_shp, border_mode, subsample,
-                       dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
-
-
-def _gradinput(
-    name: str, ndim: int, kerns: TensorLike, topgrad: TensorLike, img_shp: Any,
-    border_mode: BorderMode, subsample: PerAxis, dilation: PerAxis, conv_mode: str,
-    precision: str | None, algo: str | int | None, num_groups: int,
-) -> Variable:  # fmt: skip
-    w, dy = as_variable(kerns), as_variable(topgrad)
-    hints = _hints(name, ndim, "bwd_data", algo, precision, (w, dy))
-    shape = _shape_of(name, img_shp, ndim)
-    return conv_grad_wrt_inputs(name, ndim, dy, w, shape, None, border_mode, subsample,
-                                _flips(name, conv_mode), dilation, num_groups, hints)  # fmt: skip
+    return _gradient(conv_grad_wrt_weights, "dnn_gradweight3d", 3, img, topgrad, kerns_shp,
+                     border_mode, subsample, dilation, conv_mode, precision, algo,
+                     num_groups)  # fmt: skip
 
 
 def dnn_gradinput(
@@ -340,8 +331,9 @@ def dnn_gradinput(
     precision: str | None = None, algo: str | int | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv` with respect to the input, of shape ``img_shp``."""
-    return _gradinput("dnn_gradinput", 2, kerns, topgrad, img_shp, border_mode, subsample,
-                      dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
+    return _gradient(conv_grad_wrt_inputs, "dnn_gradinput", 2, topgrad, kerns, img_shp,
+                     border_mode, subsample, dilation, conv_mode, precision, algo,
+                     num_groups)  # fmt: skip
 
 
 def dnn_gradinput3d(
@@ -350,8 +342,9 @@ def dnn_gradinput3d(
     precision: str | None = None, algo: str | int | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
     """The gradient of :func:`dnn_conv3d` with respect to the input."""
-    return _gradinput("dnn_gradinput3d", 3, kerns, topgrad, img_shp, border_mode, subsample,
-                      dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
+    return _gradient(conv_grad_wrt_inputs, "dnn_gradinput3d", 3, topgrad, kerns, img_shp,
+                     border_mode, subsample, dilation, conv_mode, precision, algo,
+                     num_groups)  # fmt: skip
 
 
 # -- pooling --------------------------------------------------------------------------------------
