@@ -320,18 +320,21 @@ def most_shared_bytes() -> int:
     return (96 if found.capability >= (8, 0) else 60) << 10
 
 
-def device_key() -> dict[str, Any] | None:
-    """The device and its driver, for keys of tuning records; None without a device."""
-    found = existing_context()
-    return None if found is None else {"gpu": found.name, "driver": list(driver().version or ())}
-
-
-def library_key(library: str, version: int) -> dict[str, Any] | None:
-    """A library on this architecture, for keys of the block list; None without a device."""
+def device_key(**more: Any) -> dict[str, Any] | None:
+    """The device, its driver and ``more``, a key of tuning records; None without a device."""
     found = existing_context()
     if found is None:
         return None
-    return {"library": library, "version": version, "arch": ".".join(map(str, found.capability))}
+    return {"gpu": found.name, "driver": list(driver().version or ()), **more}
+
+
+def library_key(library: str, version: int, **more: Any) -> dict[str, Any] | None:
+    """A library on this architecture, and ``more``: a key of the block list, or None as above."""
+    found = existing_context()
+    if found is None:
+        return None
+    arch = ".".join(map(str, found.capability))
+    return {"library": library, "version": version, "arch": arch, **more}
 
 
 def context(index: int = 0) -> Context:

@@ -123,21 +123,18 @@ class _GemmQuestion(Question[GemmAlgorithm]):
 
     def __init__(self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> None:
         self.plan, self._operands = plan, (env, at, factors)
+        self.asked = plain(asdict(plan.signature))
         #: Milliseconds of all measured algorithms, in the heuristics' order.
         self.ms: tuple[float | None, ...] = ()
 
     def key(self) -> dict[str, Any] | None:
         """The signature, the card, cuBLASLt's version."""
-        here = device_key()
-        if here is None:
-            return None
-        version = {"cublaslt": libcublaslt.version(), "candidates": _CANDIDATE_COUNT}
-        return {**here, **version, "product": plain(asdict(self.plan.signature))}
+        made_by = {"cublaslt": libcublaslt.version(), "candidates": _CANDIDATE_COUNT}
+        return device_key(**made_by, product=self.asked)
 
     def fault(self) -> dict[str, Any] | None:
         """The signature, cuBLASLt's version, the architecture."""
-        made = library_key("cublaslt", libcublaslt.version())
-        return made and {**made, "product": plain(asdict(self.plan.signature))}
+        return library_key("cublaslt", libcublaslt.version(), product=self.asked)
 
     def identity(self, candidate: GemmAlgorithm) -> Any:
         """The algorithm's data."""

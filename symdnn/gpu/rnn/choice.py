@@ -27,22 +27,20 @@ from symdnn.tuning.question import ON_BLOCK_LIST, ChoiceCache, Question, answer,
 
 __all__ = ["Choice", "choose", "forget"]
 
-_WORDS = {algo: word for word, algo in ALGORITHMS.items()}
-
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm and the source of the choice; ``ms`` is its time, if it was measured."""
+    """An algorithm by the flag's word, and the source of the choice; ``ms`` if it was measured."""
 
-    algo: str
+    name: str
     source: str
     ms: float | None = None
     tried: tuple[Attempt[str], ...] = field(default=(), compare=False)
 
     @property
-    def name(self) -> str:
-        """The flag's word for the algorithm."""
-        return _WORDS[self.algo]
+    def algo(self) -> str:
+        """cuDNN's name of the algorithm."""
+        return ALGORITHMS[self.name]
 
     @property
     def why(self) -> str:
@@ -68,7 +66,7 @@ def choose(net: RNNSignature, lengths: bool, wish: str, device: int | None) -> C
     Raises :class:`~symdnn.errors.UnsupportedAlgorithm` for a named one that can't be used.
     """
     if wish == "standard" or device is None:
-        return Choice(ALGORITHMS.get(wish, "STANDARD"), "as asked for")
+        return Choice(wish if wish in ALGORITHMS else "standard", "as asked for")
     key: _Key = (net, lengths, wish, device)
     return _choices.get(key, lambda: _chosen(net, lengths, wish, device))
 
@@ -94,17 +92,17 @@ def _chosen(net: RNNSignature, lengths: bool, wish: str, device: int) -> Choice:
         wrong = (f"    {_shown(a)}" for a in table.values() if a.problem)
         error.add_note("\n".join(["  Tried:", *wrong]))
         raise with_version(error)
-    return Choice(ALGORITHMS[wish], "the user's choice; its result was checked against standard")
+    return Choice(wish, "the user's choice; its result was checked against standard")
 
 
 def _fastest(question: _RNNQuestion) -> Choice:
     """The fastest algorithm with a right result; ``standard`` if nothing could be timed."""
     found = answer(question)
     if found is None:
-        return Choice(ALGORITHMS["standard"], "time_once, nothing could be timed")
+        return Choice("standard", "time_once, nothing could be timed")
     source = "time_once" if found.table else "time_once, measured before"
     one = found.attempt
-    return Choice(ALGORITHMS[one.candidate], source, one.ms, tuple(found.table))
+    return Choice(one.candidate, source, one.ms, found.table)
 
 
 def _first(question: _RNNQuestion, order: Iterator[str]) -> Choice:
@@ -115,7 +113,7 @@ def _first(question: _RNNQuestion, order: Iterator[str]) -> Choice:
         if not found[-1].problem:
             break
     best = "standard" if found[-1].problem else found[-1].candidate
-    return Choice(ALGORITHMS[best], "guess", None, tuple(found))
+    return Choice(best, "guess", None, tuple(found))
 
 
 class _RNNQuestion(Question[str]):
@@ -129,13 +127,11 @@ class _RNNQuestion(Question[str]):
 
     def key(self) -> dict[str, Any] | None:
         """The signature, the device, cuDNN's version."""
-        here = device_key()
-        return here and {**here, "cudnn": int(libcudnn.cudnnGetVersion()), **self.asked}
+        return device_key(cudnn=int(libcudnn.cudnnGetVersion()), **self.asked)
 
     def fault(self) -> dict[str, Any] | None:
         """The signature, cuDNN's version, the architecture."""
-        made = library_key("cudnn", int(libcudnn.cudnnGetVersion()))
-        return made and {**made, **self.asked}
+        return library_key("cudnn", int(libcudnn.cudnnGetVersion()), **self.asked)
 
     def checked(self, word: str) -> Attempt[str]:
         """The attempt of an algorithm that is not timed; a wrong one goes to the block list."""
