@@ -8,7 +8,7 @@ is left out, and the factor is halved; after many good steps it is doubled. (Mic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,10 +89,18 @@ class LossScale:
     def _unscaled(self, g: Variable | None) -> Variable | None:
         return g if g is None else g * cast(1 / self.value, g.type.dtype)
 
-    def updates(self, updates: Any, grads: Iterable[Variable | None]) -> list[tuple[Shared, Any]]:
+    def updates(
+        self, updates: Any, grads: Iterable[Variable | None],
+        everywhere: Callable[[Variable], Variable] | None = None,
+    ) -> list[tuple[Shared, Any]]:  # fmt: skip
         """``updates`` (a mapping or pairs) that do nothing where one of ``grads`` is infinite or
-        NaN, and those of the factor."""
+        NaN, and those of the factor.
+
+        Where each rank has a part of the gradients, ``everywhere`` gives whether a bool scalar is
+        true on all of them.
+        """
         good = self.finite([g for g in grads if g is not None])
+        good = good if everywhere is None else everywhere(good)
         pairs: list[tuple[Shared, Any]] = [
             (old, switch(_wide(good, old), new, old)) for old, new in as_pairs(updates, "updates")
         ]

@@ -28,6 +28,7 @@ LAYERS = [
     {"rewriting"},
     {"stable"},
     {"autodiff", "autodiff_flat", "autodiff_rows"},
+    {"sharding"},
     {"opt"},
     {"libraries"},
     {"tuning"},

@@ -44,6 +44,7 @@ from symdnn.libraries.cudnn.rules import demanded
 from symdnn.libraries.words import check_required
 from symdnn.opt.fuse.transfer import check_transfer_places
 from symdnn.opt.optimise import optimise
+from symdnn.sharding.gathered import with_gathers
 
 __all__ = ["Function", "Stages", "function"]
 
@@ -85,14 +86,14 @@ def function(
     """
     inputs, forms = flat_inputs(inputs, name or "function")
     updates, givens = flat_pairs(updates, "updates"), flat_pairs(givens, "givens")
-    declared = _declare(inputs)
-    wanted, structure = _outputs(outputs)
+    declared, (wanted, structure) = _declare(inputs), _outputs(outputs)
     states = {d.variable: s for d in declared if (s := d.state()) is not None}
     chosen = get_mode(mode)
 
     with gc_pause.paused(), untraced(), config.change_flags(compute_test_value="off"):
         target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
-        results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)
+        given = _expressions(declared, wanted, updates, givens, no_default_updates, states)
+        results, pairs = with_gathers(*given)
         _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input, forms)
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])
         fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow or o.stay)

@@ -9,6 +9,7 @@ are computed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from symdnn.ops.collective.functions import all_reduce, broadcast, group_of
 from symdnn.ops.collective.overlapped import AllSucceeded
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.sharding.storage import layout_of
 from symdnn.world.group import Group
 
 __all__ = ["DataParallel", "average_gradients", "broadcast_values", "data_parallel"]
@@ -40,7 +42,8 @@ class DataParallel:
     samples in a call, an integer scalar such as ``x.shape[0]``, where ranks may have different
     ones (None: all have as many); ``reduce_dtype`` and ``bucket_bytes`` go before the flags of
     these names. With ``shard="optimizer"`` each rank keeps a part of the optimiser's state, and
-    makes the step of that part.
+    makes the step of that part, of whose gradients alone it gets the averages: ``"gradients"`` is
+    another word for it. With ``"parameters"`` it keeps that part of the parameters alone, too.
     """
 
     group: Group | None = None
@@ -50,9 +53,10 @@ class DataParallel:
     shard: str | None = None
 
     def __post_init__(self) -> None:
-        if self.shard not in (None, "optimizer"):
+        if self.shard not in (None, "optimizer", "gradients", "parameters"):
             raise OptionError(
-                f"DataParallel: shard={self.shard!r}; wanted 'optimizer', which is what there is"
+                f"DataParallel: shard={self.shard!r}; wanted 'optimizer', 'gradients' or "
+                "'parameters'"
             )
 
     @classmethod
@@ -101,7 +105,7 @@ class DataParallel:
     def buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
         """Indices of the gradients that are reduced together, the first made first."""
         limit = self.bucket_bytes or int(config.distributed.bucket_bytes)
-        sizes = [v.get_value(borrow=True).size * g.type.numpy.itemsize for g, v in zip(grads, like)]
+        sizes = [math.prod(v.storage.shape) * g.type.numpy.itemsize for g, v in zip(grads, like)]
         buckets: list[list[int]] = []
         held: dict[str, tuple[list[int], int]] = {}
         for i in _as_made(grads):
@@ -217,8 +221,10 @@ def agreement(group: Group) -> list[tuple[Shared, Variable]]:
 
 
 def broadcast_values(variables: Sequence[Shared], group: Group | None = None) -> None:
-    """Give shared variables the values that they have on the first rank of ``group`` (all)."""
-    ranks, found = group_of(group), list(dict.fromkeys(variables))
+    """Give shared variables the values that they have on the first rank of ``group`` (all); those
+    that the ranks keep together have them anyway."""
+    ranks = group_of(group)
+    found = [v for v in dict.fromkeys(variables) if layout_of(v) is None]
     if ranks.size == 1 or not found:
         return
     news = [(v, broadcast(v, 0, ranks)) for v in found]

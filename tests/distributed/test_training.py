@@ -28,7 +28,10 @@ def of_one(folder, only=()):
     return json.loads((folder / "checks1.0").read_text())["values"]
 
 
-QUICK = ("check_adam", "check_sync_batch_norm_is_that_of_the_whole_batch", "check_bare_updates")
+QUICK = (
+    "check_adam", "check_sync_batch_norm_is_that_of_the_whole_batch", "check_bare_updates",
+    "check_sharded_parameters_are_trained_saved_and_resumed",
+)  # fmt: skip
 
 
 def test_trainings_are_equal_in_short(tmp_path, monkeypatch):

@@ -151,6 +151,67 @@ def check_sharded_optimisers_equal_whole_ones():
     return found
 
 
+PARAMETERS = dist.DataParallel(shard="parameters", bucket_bytes=150)
+
+
+def steps(optimiser, shard, **options):
+    """Losses, parameters and state after some steps of a deep net, in buckets of a layer."""
+    n, r = dist.size(), dist.rank()
+    nn.init.seed(3)
+    deep = [m for _ in range(3) for m in (nn.Tanh(), nn.Linear(8, 8))]
+    net = nn.Sequential(nn.Linear(6, 8), *deep, nn.Tanh(), nn.Linear(8, 2))
+    x, t = T.matrix("x"), T.ivector("t")
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    if "loss_scale" in options:
+        options["loss_scale"] = symdnn.LossScale(1024.0)
+    parallel = dist.DataParallel(shard=shard, bucket_bytes=300)
+    updates = optimiser(loss, net, 0.01, distributed=parallel, **options)
+    train = symdnn.function([x, t], loss, updates=updates)
+    losses = [float(train(X[:40][r::n], TARGET[:40][r::n])) for _ in range(4)]
+    evaluated = symdnn.function([x], net(x))(X)
+    return losses, net.state_dict(), updates.state_dict(), evaluated
+
+
+def check_every_way_to_share_out_gives_the_same_step():
+    """Bit for bit on two ranks, where sums have one order, and where steps are the same kernels."""
+    both, first = ("gradients", "parameters"), ("gradients",)
+    for optimiser, options, exact in (
+        (nn.optim.adam, {}, both),
+        (nn.optim.adamw, {"decays": nn.optim.matrices_only}, first),
+        (nn.optim.adam, {"clip_value": 0.01, "accumulate": 2}, first),
+        (nn.optim.sgd, {"momentum": 0.9, "loss_scale": True}, first),
+        (nn.optim.adam, {"clip_norm": 0.1}, ()),  # a norm is another sum
+        (nn.optim.lamb, {}, ()),
+    ):
+        whole = steps(optimiser, None, **options)
+        for shard in both:
+            found = steps(optimiser, shard, **options)
+            assert set(found[2]) == set(whole[2])
+            for a, b in zip(found, whole):
+                pairs = [(a[n], b[n]) for n in b] if isinstance(b, dict) else [(a, b)]
+                for u, v in pairs:
+                    if shard in exact and dist.size() <= 2:
+                        np.testing.assert_array_equal(u, v, err_msg=f"{optimiser} {shard}")
+                    np.testing.assert_allclose(u, v, rtol=1e-4, atol=1e-6, err_msg=str(shard))
+    return {}
+
+
+def check_sharded_parameters_are_trained_saved_and_resumed():
+    """By ``fit``; a checkpoint has whole parameters, and goes on with whole ones."""
+    folder = Path(os.environ["SYMDNN_CHECKPOINTS"]) / f"parameters{dist.size()}"
+    net = network()
+    found = trained(net, epochs=3, distributed=PARAMETERS)
+    if dist.is_main():
+        folder.mkdir()
+    dist.barrier()
+    trained(network(), epochs=2, folder=folder, distributed=PARAMETERS)
+    again = trained(network(), epochs=3, folder=folder)
+    np.testing.assert_allclose(again["loss"], found["loss"], rtol=1e-5)
+    more = trained(net, epochs=1, distributed=PARAMETERS)  # the same parts again
+    assert more["loss"][0] < found["loss"][0]
+    return found
+
+
 def check_a_sharded_state_is_resumed_whole_and_in_parts():
     """Whole on one rank, in parts on 2, in other parts on 4."""
     folder = Path(os.environ["SYMDNN_CHECKPOINTS"]) / "sharded"

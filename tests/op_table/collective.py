@@ -8,7 +8,13 @@ import numpy as np
 
 import symdnn.distributed as dist
 from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
-from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, AllSucceeded
+from symdnn.ops.collective.overlapped import (
+    AllReduceStart,
+    AllReduceWait,
+    AllSucceeded,
+    MoveStart,
+    MoveWait,
+)
 from symdnn.ops.collective.reductions import (
     AllGather,
     AllReduce,
@@ -29,6 +35,10 @@ def same(*xs: Any) -> Any:
 
 def halves(x: Any, y: Any) -> Any:
     return AllReduceWait(2)(AllReduceStart(ONE, "sum")(x, y), x, y)
+
+
+def moved_by_halves(x: Any) -> Any:
+    return MoveWait()(*MoveStart(ONE, AllGather(ONE))(x))
 
 
 def to_itself(x: Any) -> Any:
@@ -52,6 +62,8 @@ CASES = [
     ),
     OpCase("all_reduce_halves", (AllReduceStart, AllReduceWait), halves,
            (normal(3), normal(2, 2)), same, grad=False),
+    OpCase("move_halves", (MoveStart, MoveWait), moved_by_halves, (normal(3, 2),), same,
+           grad=False),
     OpCase("reduce_to_root", (Reduce,), dist.reduce, (normal(2, 3),), same),
     OpCase("reduce_mean_to_root", (Reduce,), lambda x: dist.reduce(x, "mean"),
            (normal(2, 3),), same),

@@ -10,14 +10,23 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, AllSucceeded
+from symdnn.ops.collective.overlapped import (
+    AllReduceStart,
+    AllReduceWait,
+    AllSucceeded,
+    MoveStart,
+    MoveWait,
+)
 
 __all__ = ["agreement_last", "overlapped", "waits_late"]
 
 
+_STARTS, _WAITS = (AllReduceStart, MoveStart), (AllReduceWait, MoveWait)
+
+
 def overlapped(nodes: Sequence[Apply]) -> list[Apply]:
     """``nodes``, in a valid order, with early starts and late waits."""
-    if not any(isinstance(n.op, AllReduceStart) for n in nodes):
+    if not any(isinstance(n.op, _STARTS) for n in nodes):
         return list(nodes)
     maker = {v: n for n in nodes for v in n.outputs}
     place = {n: i for i, n in enumerate(nodes)}
@@ -44,13 +53,13 @@ def _needed(goal: Apply, maker: Mapping[Variable, Apply], done: Container[Apply]
 
 def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
     """``nodes``, in a valid order, with each wait just before its first reader."""
-    if not any(isinstance(n.op, AllReduceWait) for n in nodes):
+    if not any(isinstance(n.op, _WAITS) for n in nodes):
         return list(nodes)
     waiting: dict[Apply, None] = {}
-    made = {v: n for n in nodes if isinstance(n.op, AllReduceWait) for v in n.outputs}
+    made = {v: n for n in nodes if isinstance(n.op, _WAITS) for v in n.outputs}
     order: list[Apply] = []
     for n in nodes:
-        if isinstance(n.op, AllReduceWait):
+        if isinstance(n.op, _WAITS):
             waiting[n] = None
             continue
         for v in n.inputs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from symdnn.compile.plan.plan import Plan
 from symdnn.graph.variable import Apply
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.collective.overlapped import AllReduceWait, AllSucceeded
+from symdnn.ops.collective.overlapped import AllReduceWait, AllSucceeded, MoveStart, MoveWait
 
 __all__ = ["CollectiveRow", "DistributedReport", "distributed_report"]
 
@@ -35,6 +35,7 @@ class CollectiveRow:
         """The row of the table."""
         op = self.node.op
         assert isinstance(op, Collective), "rows are made of collectives"
+        op = op.of if isinstance(op, MoveStart) else op
         kind = type(op).__name__.removesuffix("Start")
         name = f"{kind}({op.op})" if hasattr(op, "op") else kind
         sizes = (self.plan, self.step, name, op.group, self.arrays, self.bytes, self.meanwhile)
@@ -91,7 +92,7 @@ def _between(nodes: Sequence[Apply], step: int) -> int:
     (ticket, *_) = nodes[step].outputs
     found = 0
     for node in nodes[step + 1 :]:
-        if isinstance(node.op, AllReduceWait) and ticket in node.inputs:
+        if isinstance(node.op, AllReduceWait | MoveWait) and ticket in node.inputs:
             return found
-        found += not isinstance(node.op, Collective | AllReduceWait)
+        found += not isinstance(node.op, Collective | AllReduceWait | MoveWait)
     return 0

@@ -10,7 +10,7 @@ import numpy as np
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, Traits
 from symdnn.graph.typing import Array
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait
+from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, MoveStart, MoveWait
 from symdnn.world import process
 
 __all__ = ["KERNELS", "CollectiveKernel"]
@@ -66,8 +66,47 @@ class WaitKernel(Kernel[AllReduceWait]):
         return launch
 
 
+class MoveStartKernel(Kernel[MoveStart]):
+    """The start of a move, into the plan's own buffer, during which later steps run."""
+
+    name = "mpi.start"
+    traits = _TRAITS
+
+    def bind(self, call: Call[MoveStart]) -> Launch[Any]:
+        """Returns what :class:`MoveWaitKernel` waits for, and the buffer."""
+        op, result = call.op, call.outputs[0]
+        process.current().communicator(op.group)
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
+            out = outputs[0]
+            if out is None:
+                out = np.empty(result.shape, result.numpy)
+            return [out, op.begin(inputs, out)]
+
+        return launch
+
+
+class MoveWaitKernel(Kernel[MoveWait]):
+    """The end of a move."""
+
+    name = "mpi.wait"
+    traits = _TRAITS
+
+    def bind(self, call: Call[MoveWait]) -> Launch[Any]:
+        """Waits; the result is in the start's buffer, unless the plan wants it elsewhere."""
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
+            out = inputs[0] if outputs[0] is None else outputs[0]
+            inputs[1].into(out)
+            return [out]
+
+        return launch
+
+
 KERNELS: tuple[Row, ...] = (
     ((AllReduceStart,), (StartKernel(),)),
     ((AllReduceWait,), (WaitKernel(),)),
+    ((MoveStart,), (MoveStartKernel(),)),
+    ((MoveWait,), (MoveWaitKernel(),)),
     ((Collective,), (CollectiveKernel(),)),
 )

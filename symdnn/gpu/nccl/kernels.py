@@ -13,7 +13,7 @@ from symdnn.gpu.nccl.communicator import NcclCommunicator, communicator, takes
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.ops.collective.base import Collective, Reducing
 from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
-from symdnn.ops.collective.overlapped import AllReduceStart, AllSucceeded
+from symdnn.ops.collective.overlapped import AllReduceStart, AllSucceeded, MoveStart
 from symdnn.ops.collective.reductions import (
     AllGather,
     AllReduce,
@@ -39,7 +39,7 @@ class NcclKernel(Kernel[Collective]):
     def refuses(self, call: Call[Collective]) -> str | None:
         """Reductions of dtypes that NCCL does not know; the halves that a CPU runs."""
         op = call.op
-        if isinstance(op, AllReduceStart):
+        if isinstance(op, AllReduceStart | MoveStart):
             return "on a GPU a reduction is one step"
         if isinstance(op, Reducing) and not all(takes(t.dtype, True) for t in call.inputs):
             return f"NCCL reduces no {call.inputs[0].dtype}"

@@ -161,7 +161,7 @@ def set_values(
     problems += [f"{n} is unknown" for n in values if strict and n not in named]
     taken: dict[str, Any] = {}
     for name in [n for n in named if n in values]:
-        value, old = np.asarray(values[name]), named[name].get_value(borrow=True)
+        value, old = np.asarray(values[name]), named[name].storage
         if exact and (value.shape, value.dtype) != (old.shape, old.dtype):
             problems.append(f"{name} is {_form(value)}, wanted {_form(old)}")
         elif value.shape != old.shape:

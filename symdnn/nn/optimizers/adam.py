@@ -9,7 +9,6 @@ import numpy as np
 from symdnn.graph.variable import Variable
 from symdnn.nn.modules.checked import checked
 from symdnn.nn.optimizers.base import Common, Number, Step, Updates, build
-from symdnn.ops.array.reduce import sum as total
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import and_, gt, switch
@@ -158,7 +157,7 @@ def _lamb(s: Step) -> Any:
     step = mean / s.correction(first) / (sqrt(square) / root + s.number(s["eps"]))
     if s.decay:
         step = step + s.number(s.decay) * s.p
-    size, length = sqrt(total(sqr(s.p))), sqrt(total(sqr(step)))
+    size, length = s.norms(s.p, step)
     zero, one = s.number(0), s.number(1)
     ratio = switch(and_(gt(size, zero), gt(length, zero)), size / length, one)
-    return s.p - s.lr * ratio * step
+    return s.p - s.lr * s.spread(ratio) * step

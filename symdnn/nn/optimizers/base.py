@@ -32,7 +32,7 @@ from symdnn.nn.modules.module import state_updates
 from symdnn.nn.modules.state import set_values
 from symdnn.nn.optimizers.clip import clip_by_norm, clip_by_value
 from symdnn.nn.optimizers.groups import Parameter, check_options, connected, flat_parameters
-from symdnn.nn.optimizers.sharded import Part, Parts, check_shardable
+from symdnn.nn.optimizers.sharded import Part, Parts
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, switch
@@ -167,6 +167,15 @@ class Step:
         array = np.full(size, initial, numpy_dtype(self.dtype))
         return self._run.keep(f"{self._parameter.name}.{name}", array, shape)
 
+    def norms(self, *values: Variable) -> list[Variable]:
+        """The norms of values of the parameter's shape: scalars, or where several parameters are
+        joined vectors with one for each."""
+        return self._parameter.norms(*values)
+
+    def spread(self, v: Variable) -> Variable:
+        """What follows from :meth:`norms`, as a factor of values of the parameter's shape."""
+        return self._parameter.spread(v)
+
     def scalar(self, name: str, initial: float) -> Shared:
         """A float64 scalar that lasts, one for the parameters of a group."""
         group = f"group{self._parameter.group}."
@@ -234,7 +243,8 @@ def build(
     if parallel is not None:
         statistics = [(v, mean_statistic(new, parallel)) for v, new in statistics]
         if parallel.shard and parallel.ranks.size > 1:
-            check_shardable(run.name, kind, common)
+            if parallel.shard == "parameters":  # of values that are equal before
+                broadcast_values([p.variable for p in named], parallel.group)
             parts = Parts(run.name, found, raw, parallel)
         else:
             raw = parallel.averaged(raw, [p.variable for p in found])
@@ -255,7 +265,9 @@ def build(
     scale = common.get("loss_scale")
     if scale is None:
         return Updates(pairs, run.kept, unused, parts)
-    return Updates(scale.updates(pairs, raw), run.kept | scale.state, unused)
+    agreed = None if parts is None else parts.everywhere
+    scaled = scale.updates(pairs, raw, agreed)
+    return Updates(scaled, run.kept | scale.state, unused, parts)
 
 
 def _check(name: str, options: Mapping[str, Any], common: Common) -> None:

@@ -13,6 +13,8 @@ from symdnn.nn.modules.arguments import warn
 from symdnn.nn.modules.checked import KINDS
 from symdnn.nn.modules.module import Module
 from symdnn.nn.modules.naming import local_name
+from symdnn.ops.array.reduce import sum as total
+from symdnn.ops.elementwise.arithmetic import sqr, sqrt
 
 __all__ = ["Parameter", "check_options", "connected", "flat_parameters", "matrices_only"]
 
@@ -38,7 +40,15 @@ class Parameter:
     @property
     def sizes(self) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
         """The shape of its state, and the static one."""
-        return self.variable.get_value(borrow=True).shape, self.variable.type.shape
+        return self.variable.storage.shape, self.variable.type.shape
+
+    def norms(self, *values: Variable) -> list[Variable]:
+        """The norms of values of its shape."""
+        return [sqrt(total(sqr(v))) for v in values]
+
+    def spread(self, v: Variable) -> Variable:
+        """What :meth:`norms` gave, or follows from it, as a factor of such values."""
+        return v
 
 
 def matrices_only(name: str, parameter: Shared) -> bool:

@@ -1,9 +1,9 @@
-"""Optimisers whose state is shared out over ranks (ZeRO-1: Rajbhandari et al. 2020).
+"""Optimisers whose work is shared out over ranks (ZeRO: Rajbhandari et al. 2020).
 
 Parameters of equal settings are joined to one vector, of which each rank has an equal part. The
 gradients are summed by ``reduce_scatter``, so that a rank gets those of its part; it makes the step
-of its part alone, with its part of the state, and ``all_gather`` brings the new values to all. It
-is for rules that treat each element alone.
+of its part alone, with its part of the state. Then ``all_gather`` brings the new values to all, or
+the parameters are kept as parts too, and programs gather them where they use them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,13 @@ from symdnn.ops.array.join import concatenate
 from symdnn.ops.array.reduce import sum as total
 from symdnn.ops.collective.functions import all_gather, all_reduce, reduce_scatter
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.shape import reshape
+from symdnn.ops.core.shape import alloc, dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
-from symdnn.world import process
+from symdnn.ops.elementwise.comparison import eq
+from symdnn.sharding.bucket import Bucket, flat, made_whole
+from symdnn.sharding.storage import layout_of
 
-__all__ = ["Part", "Parts", "check_shardable"]
-
-
-def check_shardable(name: str, kind: str, common: Mapping[str, Any]) -> None:
-    """Refuse what can't be done part by part."""
-    if kind == "lamb":
-        raise InputError(f"{name}: a step needs norms of whole parameters, so it takes no shard=")
-    if common.get("loss_scale") is not None:
-        raise InputError(f"{name}: shard= does not go with loss_scale=; use amp='bf16'")
+__all__ = ["Part", "Parts"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,13 @@ class Part(Parameter):
 
     joined: tuple[Parameter, ...] = ()
     own: Variable | None = None
-    count: int = 0
+    bucket: Bucket | None = None
+
+    @property
+    def geometry(self) -> Bucket:
+        """Where the parameters lie in the part."""
+        assert self.bucket is not None, "made with it"
+        return self.bucket
 
     @property
     def value(self) -> Variable:
@@ -56,7 +56,22 @@ class Part(Parameter):
     @property
     def sizes(self) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
         """The shape of its state."""
-        return (self.count,), (self.count,)
+        return (self.geometry.count,), (self.geometry.count,)
+
+    def norms(self, *values: Variable) -> list[Variable]:
+        """For each value a vector of the norms of the joined parameters, over all ranks."""
+        bounds = [self.geometry.bounds(p.variable) for p in self.joined]
+        own = [
+            concatenate([dimshuffle(total(sqr(v[a:b])), ["x"]) for a, b in bounds]) for v in values
+        ]
+        return [sqrt(s) for s in all_reduce(own, "sum", self.geometry.group)]
+
+    def spread(self, v: Variable) -> Variable:
+        """A number of each joined parameter, for each of its elements."""
+        bounds = [self.geometry.bounds(p.variable) for p in self.joined]
+        pieces = [alloc(v[i], b - a) for i, (a, b) in enumerate(bounds)]
+        behind = self.geometry.count - sum(b - a for a, b in bounds)
+        return concatenate([*pieces, constant(np.zeros(behind, v.type.numpy))])
 
 
 class Parts:
@@ -69,22 +84,32 @@ class Parts:
         self.name, self.group = name, parallel.ranks
         self.parts: list[Part] = []
         self.grads: list[Variable] = []
-        index = self.group.index(process.current().place.rank, name)
-        for number, bucket in enumerate(_buckets(parameters, grads, parallel)):
-            ps = [parameters[i] for i in bucket]
-            length = sum(_size(p) for p in ps)
-            count = -(-length // self.group.size)
-            pad = count * self.group.size - length
-            sent = [parallel.reduced_in(grads[i]) for i in bucket]
-            g = reduce_scatter(_flat(sent, pad), "mean", group=self.group)
-            own = _flat([p.variable for p in ps], pad)[index * count : (index + 1) * count]
+        #: Whether the parameters are kept as parts, too.
+        self.keeps = parallel.shard == "parameters"
+        found = _buckets(parameters, grads, parallel)
+        joined = [[parameters[i] for i in bucket] for bucket in found]
+        buckets = [
+            Bucket([p.variable for p in ps], self.group, f"{name}.part{i}")
+            for i, ps in enumerate(joined)
+        ]
+        if self.keeps:
+            buckets = _kept(buckets)
+        for number, (indices, ps, bucket) in enumerate(zip(found, joined, buckets, strict=True)):
+            sent = [parallel.reduced_in(grads[i]) for i in indices]
+            g = reduce_scatter(flat(sent, bucket.pad), "mean", group=self.group)
+            variables = [p.variable for p in ps]
+            own = bucket.own if self.keeps else flat(variables, bucket.pad)[bucket.place]
             first = ps[0]
             part = Part(
                 f"part{number}", first.variable, first.group, first.options, first.lr_scale,
-                first.decays, tuple(ps), own, count,
+                first.decays, tuple(ps), own, bucket,
             )  # fmt: skip
             self.parts.append(part)
-            self.grads.append(cast(g, grads[bucket[0]].type.dtype))
+            self.grads.append(cast(g, grads[indices[0]].type.dtype))
+
+    def everywhere(self, good: Variable) -> Variable:
+        """Whether a bool scalar is true on all ranks."""
+        return eq(all_reduce(cast(good, "float32"), "min", self.group), np.float32(1))
 
     def clipped(self, grads: Sequence[Variable], limit: Any) -> list[Variable]:
         """The parts of gradients times ``min(1, limit / norm)``, by the norm over all ranks."""
@@ -98,13 +123,10 @@ class Parts:
         return [cast(cast(g, wide) * factor, g.type.dtype) for g in grads]
 
     def whole(self, part: Part, new: Variable) -> list[tuple[Shared, Variable]]:
-        """The new values of a part's parameters, from all ranks' new parts."""
-        joined, at, pairs = all_gather(new, group=self.group), 0, []
-        for p in part.joined:
-            shape = p.variable.get_value(borrow=True).shape
-            pairs.append((p.variable, reshape(joined[at : at + _size(p)], shape)))
-            at += _size(p)
-        return pairs
+        """The updates of a part: of its parameters, from all ranks' new parts, or of itself."""
+        if self.keeps:
+            return [(part.geometry.own, new)]
+        return list(part.geometry.views(part.geometry.joined(new)).items())
 
     # -- files -------------------------------------------------------------------------------
 
@@ -117,7 +139,7 @@ class Parts:
             part, word = self._named(name)
             at = 0
             for p in part.joined:
-                shape = p.variable.get_value(borrow=True).shape
+                shape = p.variable.storage.shape
                 piece = value[at : at + _size(p)].reshape(shape)
                 found[f"{self.name}.{p.name}.{word}"] = np.array(piece)
                 at += _size(p)
@@ -127,7 +149,6 @@ class Parts:
         self, values: Mapping[str, Any], state: Mapping[str, Shared]
     ) -> dict[str, Array]:
         """What this rank keeps of values that :meth:`gathered` gave, on any number of ranks."""
-        index = self.group.index(process.current().place.rank, self.name)
         left, found = dict(values), {}
         for name in state:
             if self._part_of(name) is None:
@@ -139,10 +160,8 @@ class Parts:
                 if full not in left:
                     raise InputError(f"{self.name}: the state has no {full}")
                 pieces.append(np.ravel(left.pop(full)))
-            joined = np.concatenate(pieces)
-            length = part.count * self.group.size
-            joined = np.pad(joined, (0, length - joined.size))
-            found[name] = joined[index * part.count : (index + 1) * part.count]
+            joined = np.pad(np.concatenate(pieces), (0, part.geometry.pad))
+            found[name] = joined[part.geometry.place]
         return {**left, **found}
 
     def _part_of(self, name: str) -> Part | None:
@@ -156,14 +175,22 @@ class Parts:
 
 
 def _size(p: Parameter) -> int:
-    return int(np.prod(p.variable.get_value(borrow=True).shape, dtype=int))
+    return int(np.prod(p.variable.storage.shape, dtype=int))
 
 
-def _flat(values: Sequence[Variable], pad: int) -> Variable:
-    """All elements in one vector, with ``pad`` zeros behind."""
-    dtype = values[0].type.numpy
-    pieces = [v.flatten() for v in values]
-    return concatenate([*pieces, *([constant(np.zeros(pad, dtype))] if pad else [])])
+def _kept(buckets: Sequence[Bucket]) -> list[Bucket]:
+    """The buckets, which keep parts from now on; those that did so before are taken again."""
+    found: list[Bucket] = []
+    for bucket in buckets:
+        before = layout_of(bucket.members[0])
+        same = isinstance(before, Bucket) and before.group == bucket.group
+        again = same and before.members == bucket.members  # type: ignore[union-attr]
+        found.append(before if again else bucket)  # type: ignore[arg-type]
+    made_whole([v for b in found for v in b.members], found)
+    for bucket in found:
+        if layout_of(bucket.members[0]) is not bucket:
+            bucket.keep_parts()
+    return found
 
 
 def _buckets(

@@ -20,6 +20,7 @@ from symdnn.nn.training.history import History
 from symdnn.nn.training.metrics import Metric
 from symdnn.nn.training.ranks import Ranks
 from symdnn.nn.training.steps import Problem, Steps, as_list
+from symdnn.sharding.storage import layout_of
 
 __all__ = ["Run", "Settings", "Watch", "measured"]
 
@@ -242,12 +243,13 @@ class Run:
         if self.settings.checkpoint is None:
             return
         progress, state = self._progress(), self._optimiser_state()
+        net = _read(self.variables()["net"])
         if self.ranks is not None:
             progress["random_by_rank"] = self.ranks.random_states(self.steps.random)
             progress["sums"] = self.ranks.merged(self.sums.state)
             if not self.ranks.is_main:
                 return
-        groups = {**self.variables(), "best": self.best, "optimiser": state}
+        groups = {**self.variables(), "net": net, "best": self.best, "optimiser": state}
         checkpoint.save(self.settings.checkpoint, groups, progress)
 
     def load(self) -> None:
@@ -302,17 +304,22 @@ def measured(
     """Loss and metrics over ``data``, by name; ``ranks`` measure a part of each batch each."""
     sums, at, empty = Sums(problem.metrics), getattr(data, "at", None), True
     for batch in data if at is None else at(0):
-        arrays, empty = as_list(batch, len(problem.inputs)), False
+        arrays, empty, count = as_list(batch, len(problem.inputs)), False, 1
         if ranks is not None:
             arrays, count = ranks.part(arrays)
-            if not count:
-                continue
-        sums.add(evaluate(*arrays), int(arrays[0].shape[0]))
+        values = evaluate(*arrays)  # also without a sample: others may wait for its parameters
+        if count:
+            sums.add(values, int(arrays[0].shape[0]))
     if empty:
         raise InputError("fit: the data to measure on has no batch")
     if ranks is not None:
         sums = Sums(problem.metrics, ranks.merged(sums.state))
     return sums.results(prefix)
+
+
+def _read(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of variables that ranks keep together, the others as they are; all ranks call this."""
+    return {n: v if layout_of(v) is None else v.get_value() for n, v in variables.items()}
 
 
 def _as_array(value: Any) -> Array | Scalar:

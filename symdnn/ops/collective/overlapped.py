@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraphOp
-from symdnn.graph.op import Axes, Batched, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Host, MultiOp, Op, Vars
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply
@@ -18,7 +18,10 @@ from symdnn.ops.collective.base import Collective
 from symdnn.world import process
 from symdnn.world.communicator import Communicator, Pending
 
-__all__ = ["AllReduceStart", "AllReduceWait", "AllSucceeded", "Started", "has_collectives"]
+__all__ = [
+    "AllReduceStart", "AllReduceWait", "AllSucceeded", "MoveStart", "MoveWait", "Started",
+    "has_collectives",
+]  # fmt: skip
 
 
 class Started:
@@ -92,6 +95,82 @@ class AllReduceWait(MultiOp):
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {i: (i + 1,) for i in range(self.count)}
+
+
+@dataclass(frozen=True)
+class MoveStart(Collective, MultiOp):
+    """The first half of a collective with one result: where it will be, which nothing but
+    :class:`MoveWait` may read, and what was started."""
+
+    of: Collective
+
+    def infer(self, *inputs: TensorType) -> tuple[Any, ...]:
+        (result,) = self.of.output_types(list(inputs))
+        return result, OpaqueType("move")
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        found = self.of.shapes(types, shapes, host)
+        return None if found is None else [*found, ()]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return None
+
+    def reference(self, *inputs: Array) -> Any:
+        types = [TensorType(a.dtype.name, a.shape) for a in inputs]
+        (result,) = self.of.output_types(types)
+        out = np.empty(result.shape, result.numpy)  # type: ignore[attr-defined]
+        return out, self.begin(inputs, out)
+
+    def compute(self, *inputs: Any) -> tuple[Any, ...]:
+        return tuple(self.reference(*inputs))
+
+    def begin(self, inputs: Sequence[Array], out: Array) -> Moving:
+        """Start it by the communicator of the present world, into ``out``."""
+        comm = process.current().communicator(self.group)
+        return Moving(comm, self.of.launch(comm, inputs, [out]), out)
+
+    def text(self, types: Sequence[TensorType]) -> str:
+        return self.of.text(types)
+
+
+class Moving:
+    """A collective that has begun, and where its result will be."""
+
+    def __init__(self, comm: Communicator, pending: Pending, out: Array) -> None:
+        self._comm, self._pending, self._out = comm, pending, out
+
+    def into(self, out: Array) -> None:
+        """Wait; the result is in ``out`` then."""
+        self._comm.wait(self._pending)
+        if out is not self._out and not (
+            out.ctypes.data == self._out.ctypes.data and out.strides == self._out.strides
+        ):
+            np.copyto(out, self._out)
+
+
+@dataclass(frozen=True)
+class MoveWait(Op):
+    """The second half: the result, in the place that the start gave."""
+
+    folds: ClassVar[bool] = False
+
+    def infer(self, place: TensorType, moving: OpaqueType) -> TensorType:
+        return place
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [shapes[0]]
+
+    def reference(self, place: Array, moving: Moving) -> Array:
+        moving.into(place)
+        return place
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {0: (0,)}
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait
-from symdnn.ops.collective.reductions import AllReduce
+from symdnn.ops.collective.base import Collective
+from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, MoveStart, MoveWait
+from symdnn.ops.collective.reductions import AllGather, AllReduce, ReduceScatter
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
@@ -24,4 +25,14 @@ def overlap(node: Apply[AllReduce], context: Context) -> Sequence[Variable] | No
     return AllReduceWait(len(node.inputs))(started, *node.inputs)
 
 
-RULES = (overlap,)
+@node_rewrite(
+    AllGather, ReduceScatter, phase="transfer", tags=("fast_compile",), name="overlap_moves"
+)
+def overlap_moves(node: Apply[Collective], context: Context) -> Variable | None:
+    """Likewise a gathering, or a reduction to parts."""
+    if node.op.group.size == 1 or context.target.kind != "cpu":
+        return None
+    return MoveWait()(*MoveStart(node.op.group, node.op)(*node.inputs))
+
+
+RULES = (overlap, overlap_moves)
