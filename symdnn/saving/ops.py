@@ -311,13 +311,15 @@ def _check_program(program: ScalarProgram) -> None:
     """Raise ``ValueError`` for a program that no builder makes."""
     known = list(program.inputs)
     for step in program.body:
-        arity = {"const": 0, "cast": 1, "select": 3}.get(step.name)
+        arity = {"const": 0, "cast": 1, "bitcast": 1, "select": 3}.get(step.name)
         if arity is None:
             if step.name not in FUNCTIONS:
                 raise ValueError(f"no instruction is called {step.name!r:.60}")
             arity = FUNCTIONS[step.name].arity
         if len(step.args) != arity or not all(0 <= a < len(known) for a in step.args):
             raise ValueError(f"{step.name} of {step.args!r:.60}")
+        if step.name == "bitcast" and {known[step.args[0]], step.dtype} != {"float32", "int32"}:
+            raise ValueError(f"bitcast to {step.dtype!r:.60}")
         if step.name == "const":
             number_of_text(step.value, step.dtype)
         known.append(step.dtype)

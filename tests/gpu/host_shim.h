@@ -42,6 +42,8 @@ static inline double double_of_bits(unsigned long long bits) { return shim_bits<
 static inline unsigned long long high_product(unsigned long long a, unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
+static inline int __float_as_int(float x) { int n; __builtin_memcpy(&n, &x, 4); return n; }
+static inline float __int_as_float(int n) { float x; __builtin_memcpy(&x, &n, 4); return x; }
 static inline void __threadfence() {}
 template <class T> static T atomicCAS(T* p, T expected, T value) {
   T old = *p;

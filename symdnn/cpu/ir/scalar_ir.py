@@ -51,8 +51,8 @@ _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
 _BITWISE = {"and": "and", "or": "or", "xor": "xor"}
 _COMPARISONS = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _OTHER_INSTRUCTIONS = {
-    "const", "cast", "select", "div", "neg", "abs", "max", "min", "not", "isnan", "isinf",
-    "isfinite", "copysign",
+    "const", "cast", "bitcast", "select", "shl", "shr", "div", "neg", "abs", "max", "min", "not",
+    "isnan", "isinf", "isfinite", "copysign",
 }  # fmt: skip
 #: Functions that are composed of others here, in float64. In float32 they have their own code.
 _COMPOSED = {"gelu", "gelu_slope"}
@@ -126,6 +126,8 @@ class Printer:
         operand = self.program.dtype_of(step.args[0])
         if step.name == "cast":
             return self._cast(args[0], operand, dtype)
+        if step.name == "bitcast":
+            return self._new(f"bitcast {VALUES[operand]} {args[0]} to {VALUES[dtype]}")
         if step.name == "select":
             t = VALUES[dtype]
             yes, no = (self._arm(t, a) for a in args[1:])
@@ -198,6 +200,8 @@ class Printer:
             return self._new(f"{_BITWISE[name]} {t} {args[0]}, {args[1]}")
         if name in _COMPARISONS:
             return self._comparison(name, dtype, args)
+        if name in ("shl", "shr"):
+            return self._shift(name, dtype, args)
         special: dict[str, Callable[[str, Sequence[str]], str]] = {
             "max": self._extreme, "min": self._extreme, "abs": self._abs,
             "isnan": self._test, "isinf": self._test, "isfinite": self._test,
@@ -223,6 +227,17 @@ class Printer:
         elif _is_float(dtype):
             word = f"f{word}"
         return self._new(f"{word} {VALUES[dtype]} {args[0]}, {args[1]}")
+
+    def _shift(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        """A shift; by all bits or more it gives 0, or -1 to the right of a negative number."""
+        (a, by), t = args, VALUES[dtype]
+        inside = self._new(f"icmp ult {t} {by}, {_bits(t)}")
+        if name == "shr" and _signed(dtype):
+            by = self._new(f"select i1 {inside}, {t} {by}, {t} {_bits(t) - 1}")
+            return self._new(f"ashr {t} {a}, {by}")
+        by = self._new(f"select i1 {inside}, {t} {by}, {t} 0")
+        moved = self._new(f"{'shl' if name == 'shl' else 'lshr'} {t} {a}, {by}")
+        return self._new(f"select i1 {inside}, {t} {moved}, {t} 0")
 
     def _comparison(self, name: str, dtype: str, args: Sequence[str]) -> str:
         t = VALUES[dtype]

@@ -49,6 +49,8 @@ ARG = {
     "diff_src_iter_c": 131, "diff_dst": 145, "diff_dst_iter": 146, "diff_dst_iter_c": 147,
     "diff_weights": 161, "diff_weights_iter": 162, "diff_bias": 169, "diff_scale": 255,
     "diff_shift": 256,
+    "src_scale": 4096 | 1, "weights_scale": 4096 | 33, "dst_scale": 4096 | 17,
+    "src_zero": 8192 | 1, "weights_zero": 8192 | 33, "dst_zero": 8192 | 17,
 }  # fmt: skip
 
 #: ``dnnl_query_t``: the implementation's name, the memory descriptor of an operand.
@@ -167,16 +169,28 @@ def describe(layout: Layout) -> Descriptor:
 
 
 class Attributes:
-    """A ``dnnl_primitive_attr_t``: post-ops, and that the caller provides scratch memory."""
+    """A ``dnnl_primitive_attr_t``: post-ops, scales, and that the caller provides scratch memory.
 
-    def __init__(self, *post_ops: tuple[Any, ...]) -> None:
-        """``post_ops``: ``("eltwise", algorithm, alpha, beta)`` or ``("sum", scale)``."""
+    ``quantized`` maps operands ``src_scale``, ``dst_zero``, ... to (mask of dimensions, count).
+    """
+
+    def __init__(
+        self, *post_ops: tuple[Any, ...], quantized: Mapping[str, tuple[int, int]] | None = None
+    ) -> None:
+        """``post_ops``: ``("eltwise", algorithm, alpha, beta)`` or ``("sum", scale, zero)``."""
         self.handle, self.has_post_ops = ctypes.c_void_p(), bool(post_ops)
         call("primitive_attr_create", ctypes.byref(self.handle))
         _finally(self, "primitive_attr_destroy", self.handle)
         call("primitive_attr_set_scratchpad_mode", self.handle, _USER_SCRATCHPAD)
         if post_ops:
             self._append(post_ops)
+        #: The layouts of scales and zero points, which are operands of an execution.
+        self.layouts: dict[str, Layout] = {}
+        for name, (mask, count) in (quantized or {}).items():
+            what, _, kind = name.partition("_")
+            word = "scales" if kind == "scale" else "zero_points"
+            call(f"primitive_attr_set_{word}_mask", self.handle, ARG[what], mask)
+            self.layouts[name] = Layout((count,), "float32" if kind == "scale" else "int32")
 
     def _append(self, post_ops: Sequence[tuple[Any, ...]]) -> None:
         chain = ctypes.c_void_p()
@@ -184,7 +198,8 @@ class Attributes:
         try:
             for kind, *words in post_ops:
                 if kind == "sum":
-                    call("post_ops_append_sum", chain, ctypes.c_float(words[0]), 0, 0)
+                    scale, zero = (*words, 0)[:2]
+                    call("post_ops_append_sum", chain, ctypes.c_float(scale), zero, 0)
                 else:
                     algorithm, alpha, beta = words
                     a, b = ctypes.c_float(alpha), ctypes.c_float(beta)
@@ -201,6 +216,8 @@ class Primitive:
         self._description, self.name = description, name
         _finally(self, "primitive_desc_destroy", description)
         self._handle: Any = None
+        #: The layouts of scales and zero points, of which oneDNN tells nothing.
+        self.layouts: Mapping[str, Layout] = {}
 
     @property
     def handle(self) -> Any:
@@ -231,6 +248,8 @@ class Primitive:
 
     def operand(self, name: str) -> Descriptor:
         """The layout of an operand that the primitive needs."""
+        if name in self.layouts:
+            return describe(self.layouts[name])
         query = library().dll.dnnl_primitive_desc_query_md
         query.restype = ctypes.c_void_p
         found = query(self._description, _QUERY_EXEC_ARG, ARG[name])
@@ -335,6 +354,7 @@ def primitive(name: str, *arguments: Any, options: Mapping[str, Any] | None = No
     create = f"{name}_primitive_desc_create"
     call(create, ctypes.byref(handle), engine(), *converted, attributes.handle)
     made = Primitive(handle, name)
+    made.layouts = attributes.layouts
     return _without_kept_code(made) if attributes.has_post_ops else made
 
 

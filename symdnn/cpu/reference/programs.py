@@ -95,6 +95,8 @@ def _step(program: ScalarProgram, step: Instruction) -> NumpyStep:
         return lambda: number, (), False
     if step.name == "cast":
         return _cast(numpy_dtype(program.dtype_of(step.args[0])), dtype), step.args, False
+    if step.name == "bitcast":
+        return lambda x: np.asarray(x).view(dtype), step.args, False
     if step.name == "select":
         return np.where, step.args, False
     function: Any = FUNCTIONS[step.name].function

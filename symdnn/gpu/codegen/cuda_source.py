@@ -100,6 +100,8 @@ def _expression(step: Instruction, name: str) -> str:
     args = ", ".join(f"v{a}" for a in step.args)
     if step.name == "cast":
         return f"convert<{CTYPES[step.dtype]}>({args})"
+    if step.name == "bitcast":
+        return f"{'__float_as_int' if step.dtype == 'int32' else '__int_as_float'}({args})"
     return f"s_{name}({args})"
 
 

@@ -41,7 +41,7 @@ RESULT, STORED = "result", "stored"
 
 @dataclass(frozen=True)
 class Instruction:
-    """One step: ``name`` of :data:`FUNCTIONS`, or ``const``, ``cast``, ``select``.
+    """One step: ``name`` of :data:`FUNCTIONS`, or ``const``, ``cast``, ``bitcast``, ``select``.
 
     ``value`` is the exact text of a constant: 0.0 and -0.0 differ in it, and NaN equals itself. For
     a cast it is the kind: empty for a user's cast, :data:`RESULT` or :data:`STORED`.
@@ -101,6 +101,8 @@ def _evaluate(step: Instruction, args: Sequence[Array]) -> Array:
     if step.name == "cast":
         (x,) = args
         return x.astype(dtype) if dtype != np.bool_ or x.dtype.kind in "biuf" else x != 0
+    if step.name == "bitcast":
+        return np.asarray(args[0]).view(dtype)
     if step.name == "select":
         return np.where(*args)
     return np.asarray(FUNCTIONS[step.name].function(*args)).astype(dtype, copy=False)
@@ -269,6 +271,10 @@ class Scalar:
         """The same number in another dtype."""
         return self.builder.cast(self, dtype, kind)
 
+    def bits(self, dtype: str) -> Scalar:
+        """The bits as another dtype of this width: float32 and int32."""
+        return self.builder.bitcast(self, dtype)
+
     def where(self, yes: Any, no: Any) -> Scalar:
         """``yes`` if this (a bool) is true, else ``no``."""
         return self.builder.select(self, yes, no)
@@ -325,6 +331,12 @@ class Builder:
                     return self.cast(x, dtype, kind)
         plain = not (narrows(x, dtype) if kind == RESULT else is_narrow_float(x.dtype))
         return self._emit("cast", [x], dtype, "" if plain else kind)
+
+    def bitcast(self, x: Scalar, dtype: str) -> Scalar:
+        """The bits of a float32 as int32, or of an int32 as float32."""
+        if {x.dtype, dtype} != {"float32", "int32"}:
+            raise TypeError(f"bitcast: wanted float32 and int32, got {x.dtype} and {dtype}")
+        return self._emit("bitcast", [x], dtype)
 
     def select(self, condition: Scalar, yes: Any, no: Any) -> Scalar:
         """``yes`` if ``condition`` is true, else ``no``; at least one of the two is a value."""
@@ -443,6 +455,8 @@ class _Text:
             return f"{number_of_text(step.value, step.dtype).item():.9g}"
         if step.name == "cast":
             return f"{step.dtype}({_bare(args[0])})"
+        if step.name == "bitcast":
+            return f"bits({_bare(args[0])})"
         if step.name == "select":
             return f"({args[0]} ? {args[1]} : {args[2]})"
         if step.name in _INFIX:

@@ -23,6 +23,7 @@ from symdnn.ops.elementwise import bessel as bs
 from symdnn.ops.elementwise import comparison as cmp
 from symdnn.ops.elementwise import incomplete as inc
 from symdnn.ops.elementwise import math as mt
+from symdnn.ops.elementwise import quantize as qu
 from symdnn.ops.elementwise import rounding as rnd
 from symdnn.ops.elementwise import special as sp
 from symdnn.ops.elementwise.special_values import FAR, TERMS
@@ -234,6 +235,54 @@ def _logit(x: Scalar) -> Scalar:
     return (twice.call("abs") < 0.5).where(2 * twice.call("atanh"), far)
 
 
+def _quantize(op: qu.Quantize, x: Scalar, scale: Scalar, zero: Scalar) -> Scalar:
+    y = x.cast("float32", STORED) / scale.cast("float32", STORED)
+    if op.kind in qu.FLOAT8:
+        return _float8_bits(y, op.kind)
+    low, high = qu.limits_of(op.kind)
+    y = y.call("rint") + zero.cast("float32")
+    y = (y > low).where((y < high).where(y, high), low)
+    return y.cast("int32").cast(op.out_dtype())
+
+
+def _float8_bits(y: Scalar, kind: str) -> Scalar:
+    """The bits of the nearest float8; halves to even."""
+    mantissa, bias = qu.FLOAT8[kind]
+    most, dropped = qu.limits_of(kind)[1], 23 - mantissa
+    size = y.call("abs")
+    size = (size < most).where(size, most)
+    bits = size.bits("int32")
+    odd = bits.call("shr", dropped).call("and", 1)
+    normal = (bits + ((1 << dropped - 1) - 1) + odd).call("shr", dropped) - (127 - bias << mantissa)
+    small = (size * 2.0 ** (bias - 1 + mantissa)).call("rint").cast("int32")
+    found = (size < 2.0 ** (1 - bias)).where(small, normal)
+    sign = y.bits("int32").call("shr", 24).call("and", 0x80)
+    nan = {"float8_e4m3fn": 0x7F, "float8_e5m2": 0x7E}[kind]
+    return y.call("isnan").where(nan, found).call("or", sign).cast("uint8")
+
+
+def _dequantize(op: qu.Dequantize, x: Scalar, scale: Scalar, zero: Scalar) -> Scalar:
+    if op.kind in qu.FLOAT8:
+        wide = _of_float8_bits(x.cast("int32"), op.kind)
+    else:
+        wide = (x.cast("int32") - zero.cast("int32")).cast("float32")
+    return (wide * scale.cast("float32", STORED)).cast(op.dtype, RESULT)
+
+
+def _of_float8_bits(code: Scalar, kind: str) -> Scalar:
+    mantissa, bias = qu.FLOAT8[kind]
+    size = code.call("and", 0x7F)
+    small = size.cast("float32") * 2.0 ** (1 - bias - mantissa)
+    normal = (size.call("shl", 23 - mantissa) + (127 - bias << 23)).bits("float32")
+    wide = (size < 1 << mantissa).where(small, normal)
+    if kind == "float8_e4m3fn":
+        wide = size.call("eq", 0x7F).where(np.nan, wide)
+    else:
+        beyond = size.call("eq", 0x7C).where(np.inf, wide)
+        wide = (size > 0x7C).where(np.nan, beyond)
+    return (code > 0x7F).where(-wide, wide)
+
+
 def _simple(**names: type[Elemwise]) -> dict[type[Elemwise], Meaning]:
     return {op: Meaning(_instruction(name.rstrip("_"))) for name, op in names.items()}
 
@@ -282,6 +331,8 @@ MEANINGS: dict[type[Elemwise], Meaning] = {
     mt.Rad2Deg: Meaning(lambda x: x * (180 / pi)),
     mt.LogAddExp: Meaning(_logaddexp),
     rnd.RoundHalfAwayFromZero: Meaning(_half_away),
+    qu.Quantize: Meaning(_quantize, raw=True),
+    qu.Dequantize: Meaning(_dequantize, raw=True),
     act.Sigmoid: Meaning(_sigmoid),
     act.Softplus: Meaning(_softplus),
     act.Step: Meaning(_step),

@@ -11,9 +11,10 @@ from symdnn.ops.nn.conv_builders import (
     separable_conv2d,
 )
 from symdnn.ops.nn.neighbours import images2neibs, neibs2images
-from symdnn.tensor.nnet import abstract_conv, basic, bn, conv, ctc, neighbours, rnn
+from symdnn.tensor.nnet import abstract_conv, basic, bn, conv, ctc, neighbours, quantized, rnn
 from symdnn.tensor.nnet.basic import *  # noqa: F403
 from symdnn.tensor.nnet.bn import *  # noqa: F403
+from symdnn.tensor.nnet.quantized import dequantize, quantize
 from symdnn.tensor.nnet.rnn import RNNBlock
 
 __all__ = [
@@ -32,9 +33,12 @@ __all__ = [
     "conv3d",
     "conv3d_transpose",
     "ctc",
+    "dequantize",
     "images2neibs",
     "neibs2images",
     "neighbours",
+    "quantize",
+    "quantized",
     "rnn",
     "separable_conv2d",
 ]
