@@ -21,12 +21,11 @@ from symdnn.cpu.launch.scratch import address, empty_aligned
 from symdnn.cpu.steps.steps_ir import ARRAYS, DONE, ENDED, FAILED, SCRATCH, large_buffers, steps_ir
 from symdnn.cpu.threads import threads
 from symdnn.errors import KernelCompileError
-from symdnn.graph.type import numpy_dtype
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.steps.code import Code, NotLowered
-from symdnn.ops.steps.loops import lowered_loop
+from symdnn.ops.steps.program import lowered_loop
 from symdnn.ops.steps.rules import RULES
-from symdnn.ops.steps.statements import LoopProgram, programs_of, work_of
+from symdnn.ops.steps.statements import programs_of, work_of
 
 __all__ = ["WholeLoop"]
 
@@ -134,7 +133,7 @@ class _Function:
         self._scratch = large_buffers(program)[-1]
         self._run = threads.kernel(steps_ir, program)
         assert self._run.function
-        self._shapes = _kept_shapes(program, code)
+        self._entries = _entries(op, code)
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether the numbers are those that the function was made for."""
@@ -148,7 +147,7 @@ class _Function:
         op.check_lengths(n, op.split([a.shape for a in inputs]))
         if n == 0:
             return None
-        arrays = _Arrays(op, given.initials, self._shapes, n)
+        arrays = _Arrays(op, given.initials, self._entries, n)
         words = (ctypes.c_int64 * (ARRAYS + len(self.roles)))()
         scratch = empty_aligned(self._scratch) if self._scratch else None
         words[SCRATCH] = 0 if scratch is None else address(scratch)
@@ -177,13 +176,11 @@ class _Function:
             words[i] = address(array)
 
 
-def _kept_shapes(program: LoopProgram, code: Code) -> list[tuple[tuple[int, ...], Any]]:
+def _entries(op: Scan, code: Code) -> list[tuple[tuple[int, ...], Any]]:
     """The shape and dtype of an entry of each collected value."""
-    return [
-        (role.value.shape, numpy_dtype(role.value.dtype))
-        for role in code.roles
-        if role.kind == "collected"
-    ]
+    shapes = {r.number: r.value for r in code.roles if r.kind == "collected"}
+    types: Sequence[Any] = op.inner.output_types[len(op.states) :]
+    return [(shapes[k], t.numpy) for k, t in enumerate(types[: op.collected])]
 
 
 class _Arrays:
@@ -232,4 +229,3 @@ def _longer(array: Any, more: int) -> Any:
     longer = np.empty((len(array) + more, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     return longer
-

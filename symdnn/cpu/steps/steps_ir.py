@@ -1,9 +1,9 @@
 """A loop of small steps as LLVM IR: one function that runs a stretch of the steps.
 
-Its parameter is a block of words: 0 the first step, 1 the end of the stretch, 2 (written) the number
-of steps done in all, 3 (written) whether the condition ended the loop, 4 (written) whether a check
-failed, 5 the address of the larger buffers; then the address of each array of the caller. Smaller
-buffers are on the stack, and LLVM keeps single numbers of them in registers.
+Its parameter is a block of words: 0 the first step, 1 the end of the stretch, 2 (written) the
+number of steps done in all, 3 (written) whether the condition ended the loop, 4 (written) whether a
+check failed, 5 the address of the larger buffers; then the address of each array of the caller.
+Smaller buffers are on the stack, and LLVM keeps single numbers of them in registers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def steps_ir(program: LoopProgram) -> str:
     b.put("ret void", "fail:", f"%failed_at = getelementptr i64, ptr %w, i64 {FAILED}",
           "store i64 1, ptr %failed_at", "ret void", "}")  # fmt: skip
     lines = [*sorted(b.declared), *definitions(b.helpers)]
-    return "\n".join([*lines, "define void @kernel(ptr %w) #0 {", "entry:", *b.lines, *METADATA]) + "\n"
+    return (
+        "\n".join([*lines, "define void @kernel(ptr %w) #0 {", "entry:", *b.lines, *METADATA])
+        + "\n"
+    )
 
 
 class _StepBuilder(ProductBuilder):
@@ -188,7 +191,12 @@ class _StepBuilder(ProductBuilder):
         self.loops([s.sizes[d] for d in kept], places, outer, line)
 
     def _line(
-        self, s: Folding, at: list[str], sizes: Sequence[int], steps: Sequence[Sequence[int]], n: int
+        self,
+        s: Folding,
+        at: list[str],
+        sizes: Sequence[int],
+        steps: Sequence[Sequence[int]],
+        n: int,
     ) -> None:
         monoids = s.fold.monoids
         first = [v for m in monoids for v in self.program(m.start, [])]

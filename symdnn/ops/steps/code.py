@@ -70,11 +70,11 @@ class Code:
         return View(f"a{len(self.roles) - 1}", dtype, tuple(shape), tuple(steps))
 
     def constant(self, value: Any) -> View:
-        """A constant: a literal if it is one number."""
+        """A constant: a literal if all its elements are one number."""
         data = np.ascontiguousarray(value).reshape(np.shape(value))
         dtype = dtype_name(data.dtype)
-        if data.size == 1:
-            text = text_of_number(data.reshape(()), dtype)
+        if data.tobytes() == data.reshape(-1)[:1].tobytes() * data.size:
+            text = text_of_number(data.reshape(-1)[0], dtype)
             return View("", dtype, data.shape, (0,) * data.ndim, literal=text)
         return self.array("constant", len(self.roles), dtype, data.shape, data.strides, data)
 

@@ -17,7 +17,7 @@ from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
-from symdnn.ops.array.join import Join
+from symdnn.ops.array.join import Join, Split
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.array.view import Copy
@@ -33,7 +33,7 @@ from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.ops.nest.monoid import total
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nest.of_ops import CUMULATIVE, number_dtype, reduction_fold, scan_fold
-from symdnn.ops.nn.softmax import LogSoftmax, Softmax
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.code import NotLowered, same
 from symdnn.ops.steps.loops import scan_statements
@@ -71,7 +71,7 @@ def _reduction(block: Block, node: Apply) -> list[Statement] | None:
     along = tuple(range(len(sizes))) if axes is None else tuple(a % len(sizes) for a in axes)
     dtypes = tuple(v.type.dtype for v in node.inputs)
     count = prod(sizes[a] for a in along)
-    fold = reduction_fold(op, dtypes, number_dtype(count), True)  # type: ignore[arg-type]
+    fold = reduction_fold(op, dtypes, number_dtype(count), True)
     if fold is None or fold.result_dtypes != tuple(v.type.dtype for v in node.outputs):
         return None
     writes = []
@@ -114,16 +114,25 @@ def _turned(view: View, axis: int) -> View:
 
 
 def _softmax(block: Block, node: Apply) -> list[Statement] | None:
-    op, (x,) = node.op, node.inputs
-    axis = op.axis  # type: ignore[attr-defined]
-    if axis is None or node.outputs[0].type.dtype not in ("float32", "float64"):
+    """Softmax, its logarithm, and the gradients of both, in reductions and elementwise ops."""
+    op: Any = node.op
+    if node.outputs[0].type.dtype not in ("float32", "float64"):
         return None
-    centred = x - x.max(axis=axis, keepdims=True)
+
+    def summed(v: Variable) -> Variable:
+        return v.sum(axis=op.axis, keepdims=True)
+
+    if isinstance(op, SoftmaxGrad | LogSoftmaxGrad):
+        y, dy = node.inputs
+        of_log = isinstance(op, LogSoftmaxGrad)
+        weighed = dy - operator("exp")(y) * summed(dy) if of_log else y * (dy - summed(y * dy))
+        return block.expression(node, [weighed])
+    (x,) = node.inputs
+    centred = x - x.max(axis=op.axis, keepdims=True)
     weights = operator("exp")(centred)
-    total_ = weights.sum(axis=axis, keepdims=True)
-    log = isinstance(op, LogSoftmax)
-    made = centred - operator("log")(total_) if log else weights / total_
-    return block.expression(node, [made])
+    if isinstance(op, LogSoftmax):
+        return block.expression(node, [centred - operator("log")(summed(weights))])
+    return block.expression(node, [weights / summed(weights)])
 
 
 # -- views and copies -----------------------------------------------------------------------------
@@ -131,7 +140,7 @@ def _softmax(block: Block, node: Apply) -> list[Statement] | None:
 
 def _shape(block: Block, node: Apply) -> list[Statement]:
     shape = block.shape(node.inputs[0])
-    value = shape[node.op.axis] if isinstance(node.op, ShapeI) else shape  # type: ignore[attr-defined]
+    value = shape[node.op.axis] if isinstance(node.op, ShapeI) else shape
     block.set(node.outputs[0], np.asarray(value, np.int64))
     return []
 
@@ -174,7 +183,13 @@ def _referred(op: Any, view: View, known: Sequence[Any]) -> View:
     memory = np.zeros(high - low + size, np.uint8)
     first = np.ndarray((), numpy_dtype(view.dtype), memory, -low)
     dummy = as_strided(first, view.shape, view.steps)
-    made = np.asarray(op.reference(dummy, *known))
+    made = op.reference(dummy, *known)
+    if not isinstance(made, np.ndarray):  # NumPy gives the number itself, not where it is
+        places = np.zeros(view.shape, np.int64)
+        for d, (n, s) in enumerate(zip(view.shape, view.steps)):
+            places += (np.arange(n) * s).reshape([-1 if k == d else 1 for k in range(places.ndim)])
+        at = int(op.reference(places, *known))
+        return replace(view, shape=(), steps=(), offset=view.offset + at)
     moved = made.__array_interface__["data"][0] - dummy.__array_interface__["data"][0]
     return replace(view, shape=made.shape, steps=made.strides, offset=view.offset + moved)
 
@@ -231,6 +246,16 @@ def _joined(
     return found
 
 
+def _split(block: Block, node: Apply) -> list[Statement]:
+    axis: int = node.op.axis  # type: ignore[attr-defined]
+    view, at = block.view(node.inputs[0]), 0
+    for v, shape in zip(node.outputs, block.shapes(node), strict=True):
+        place = replace(view, shape=shape, offset=view.offset + at * view.steps[axis])
+        block.set(v, place)
+        at += shape[axis]
+    return []
+
+
 # -- indices --------------------------------------------------------------------------------------
 
 
@@ -238,7 +263,8 @@ def _part(
     block: Block, index: Sequence[Any], view: View, bounds: Sequence[Variable]
 ) -> tuple[list[Statement], View]:
     """The statements that read an index's numbers, and the part that it selects."""
-    rest, found, entries = list(bounds), list[Statement](), []
+    rest, found = list(bounds), list[Statement]()
+    entries: list[Any] = []
     known: list[Any] = []
     for axis, e in enumerate(index):
         if not is_slice(e) and e == "?":
@@ -247,7 +273,7 @@ def _part(
                 known.append(block.known(v))
                 entries.append("?")
                 continue
-            name = block.code.name("i")
+            name = block.code.name("index")
             found.append(Index(name, block.view(v), view.shape[axis]))
             view = view.moved(name, view.steps[axis])
             entries.append(0)
@@ -313,7 +339,11 @@ def _gather(block: Block, node: Apply) -> list[Statement] | None:
     if len(index.shape) != 1:
         return None
     (shape,) = block.shapes(node)
-    out, t, i = block.make(node.outputs[0], shape), block.code.name("t"), block.code.name("i")
+    out, t, i = (
+        block.make(node.outputs[0], shape),
+        block.code.name("step"),
+        block.code.name("index"),
+    )
     number = replace(index, shape=(), steps=()).moved(t, index.steps[0])
     source, target = (_entry(v, axis) for v in (view, out))
     copies = same(target.moved(t, out.steps[axis]), source.moved(i, view.steps[axis]))
@@ -360,9 +390,8 @@ def _as_stacks(x: View, y: View, out: View) -> tuple[View, View, View]:
 def _of_stacks(block: Block, x: View, y: View, out: View) -> list[Statement]:
     if _lies_along(out) and _lies_along(y):
         return [Product(x, y, out)]
-    if _lies_along(out) and y.base.startswith("a") and not y.moves and y.base not in block.owned:
-        if _never_written(block, y):
-            return [Product(x, block.code.before_all(y, (0, 1, 2)), out)]
+    if _lies_along(out) and _never_written(block, y):
+        return [Product(x, block.code.before_all(y, (0, 1, 2)), out)]
     if _lies_along(x.order((0, 2, 1))) and _lies_along(out.order((0, 2, 1))):
         return [Product(*(v.order((0, 2, 1)) for v in (y, x, out)))]
     (s, m, k), n = x.shape, y.shape[2]
@@ -387,7 +416,9 @@ def _lies_along(view: View) -> bool:
 
 
 def _never_written(block: Block, view: View) -> bool:
-    """Whether an array of the caller is only read: an input that is no state, or a constant."""
+    """Whether it is a part of an array that the program only reads, the same in each step."""
+    if not view.base.startswith("a") or view.moves:
+        return False
     return block.code.roles[int(view.base[1:])].kind in ("input", "constant")
 
 
@@ -395,9 +426,9 @@ RULES: dict[type, Rule] = {
     Op: _view,
     Elemwise: _elementwise, FusedElemwise: _elementwise,
     Reduce: _reduction, FusedReduce: _reduction, **dict.fromkeys(CUMULATIVE, _cumulative),
-    Softmax: _softmax, LogSoftmax: _softmax,
+    **dict.fromkeys((Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad), _softmax),
     ShapeI: _shape, ShapeVector: _shape,
-    Copy: _copy, Alloc: _alloc, MakeVector: _vector, Join: _join,
+    Copy: _copy, Alloc: _alloc, MakeVector: _vector, Join: _join, Split: _split,
     Subtensor: _subtensor, IncSubtensor: _increment, AdvancedSubtensor: _gather,
     Dot: _product, BatchedDot: _product, Scan: scan_statements,
 }  # fmt: skip

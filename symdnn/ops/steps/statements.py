@@ -1,8 +1,8 @@
 """Statements on small arrays in memory: what a loop of small steps does, for any printer.
 
-All sizes are numbers. A :class:`View` says where the elements of an array are; a statement reads and
-writes views. The views that one statement writes overlap with those that it reads in no element, or
-they are the same elements at the same places.
+All sizes are numbers. A :class:`View` says where the elements of an array are; a statement reads
+and writes views. The views that one statement writes overlap with those that it reads in no
+element, or they are the same elements at the same places.
 """
 
 from __future__ import annotations
