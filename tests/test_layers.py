@@ -54,7 +54,7 @@ ROOMS = {
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
         {"collective", "control", "fourier", "matrix", "sparse"}, {"written_out"}, {"nn"},
         {"attention"},
-        {"lowered"}, {"nest"}, {"numpy_names", "vendor"},
+        {"lowered"}, {"nest"}, {"numpy_names", "steps", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
     "opt": [
@@ -63,7 +63,7 @@ ROOMS = {
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"collective", "elementwise", "fourier", "sparse"}, {"nest"}, {"onednn", "reduce"},
+        {"collective", "elementwise", "fourier", "sparse", "steps"}, {"nest"}, {"onednn", "reduce"},
         {"conv", "gemm", "lapack"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},
     ],

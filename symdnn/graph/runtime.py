@@ -126,6 +126,10 @@ class Runtime:
         """The runner of whole loops as one launch; None on a device without CUDA graphs."""
         raise NotImplementedError
 
+    def whole_loop(self, op: Any) -> Any:
+        """The runner of a scan's loop as one compiled function; None on a device without."""
+        return None
+
     def update(self, pairs: Sequence[tuple[Storage, Any]]) -> None:
         """Write new values into the storages of shared variables."""
         raise NotImplementedError

@@ -40,6 +40,8 @@ class LoopRunner:
         #: The body's plan in the last run.
         self.plan: Plan | None = None
         self.graphs = runtime.loop_graphs() if self._may_be_a_graph() else None
+        guarded = any(s.guard is not None for s in region.body.segments())
+        self.whole = None if guarded else runtime.whole_loop(op)
 
     def _may_be_a_graph(self) -> bool:
         """Whether all steps may be captured as one CUDA graph; not those of ``until``."""
@@ -54,7 +56,9 @@ class LoopRunner:
     def run(self, inputs: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Outputs of the scan."""
         try:
-            if self.graphs is None or watcher is not None:
+            if self.whole is not None and watcher is None:
+                results = self._as_a_whole(inputs)
+            elif self.graphs is None or watcher is not None:
                 results = self.work(inputs, watcher)
             else:
                 results = self.graphs.run(inputs, self)
@@ -66,10 +70,34 @@ class LoopRunner:
             error.add_note(describe_failure(self.region.node, inputs))
             raise
 
-    def work(self, inputs: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
-        """All steps, one after the other."""
+    def _as_a_whole(self, inputs: Sequence[Any]) -> list[Any]:
+        """All steps as one function, if there is one for these inputs.
+
+        A loop of unknown length begins step by step. After many steps it begins again.
+        """
+        assert self.whole is not None
+        known = 0 if self.op.until else self.steps(inputs)
+        results: list[Any] | None = self.whole.run(inputs, known)
+        if results is not None:
+            return results
+        limit = self.whole.after(inputs) if self.op.until else 0
+        try:
+            results = self.work(inputs, limit=limit)
+        except _ManySteps:
+            found: list[Any] | None = self.whole.run(inputs, limit)
+            return self.work(inputs) if found is None else found
+        if self.op.until:
+            self.whole.run_by_steps(inputs, int(results[-1]))
+        return results
+
+    def work(
+        self, inputs: Sequence[Any], watcher: Watcher | None = None, limit: int = 0
+    ) -> list[Any]:
+        """All steps, one after the other; after ``limit`` of them, if there is one, it gives up."""
         step = self._by_plan(watcher) if self.segment is not None else self._by_program(watcher)
         step = self._with_scalars_on_host(self._reading_condition(step))
+        if limit:
+            step = _limited(step, limit)
         at_once = None if self.segment is None or watcher is not None else self._at_once
         return run_loop(self.op, inputs, step, self.runtime.loop_arrays(), at_once)
 
@@ -166,6 +194,23 @@ class LoopRunner:
         known: dict[Variable, Any] = dict(zip(self.inner.inputs, arguments))
         known.update(zip(self.segment.outputs, plan_outputs))
         return [self.runtime.placed(v) if isinstance(v, Constant) else known[v] for v in outputs]
+
+
+class _ManySteps(Exception):
+    """A loop of unknown length has done many steps."""
+
+
+def _limited(step: Step, limit: int) -> Step:
+    left = limit
+
+    def counted(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise _ManySteps
+        return step(arguments, targets)
+
+    return counted
 
 
 def _only_segment(region: Loop) -> Segment | None:

@@ -162,10 +162,11 @@ def _try_alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: Update
         if spec.segment.place != HOST:
             return False  # library calls and captured graphs need a constant address
         # The view's address is computed at each call.
-        view: View | None = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
+        unknown = tuple(-1 for _ in shape)
+        view: View | None = View(source.buffer, shape, unknown, static=False, placed=False)
     elif isinstance(node.op, Reorder):
         strides = plain_strides(out, shape)
-        view = View(source.buffer, shape, strides, source.offset, source.static)
+        view = replace(source, shape=shape, strides=strides)
         view = view if source.contiguous else None
     else:
         view = derived_view(spec, node, source, shape)

@@ -27,7 +27,8 @@ class View:
     """The part of a buffer that a value has: shape, strides and offset, in bytes.
 
     If not ``static``, its address is known only at the call. :meth:`Kernel.accepts` reads it as an
-    array: ``ptr`` is then the distance to aligned memory.
+    array: ``ptr`` is then the distance to aligned memory. If not ``placed``, its offset and strides
+    within the buffer are known only at the call, too: it depends on an index.
     """
 
     buffer: Buffer
@@ -36,6 +37,7 @@ class View:
     offset: int = 0
     static: bool = True
     is_copy: bool = False
+    placed: bool = True
     owner: ClassVar[None] = None
 
     @property
@@ -124,7 +126,7 @@ def derived_view(
     if not np.may_share_memory(seen, memory):
         return None
     start = seen.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
-    return View(source.buffer, tuple(seen.shape), seen.strides, start, source.static)
+    return replace(source, shape=tuple(seen.shape), strides=seen.strides, offset=start)
 
 
 def _host_input(spec: Specialised, v: Variable, shape: tuple[int, ...], k: int) -> object:

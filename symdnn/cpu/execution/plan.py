@@ -354,7 +354,7 @@ class CpuPlan(BoundPlan):
             if (view := self.memory.views[v]).buffer.kind == "outside"
             and view.buffer.variable is not v
             and view.buffer.variable in self.index
-            and -1 not in view.strides
+            and view.placed
         }
 
     def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:

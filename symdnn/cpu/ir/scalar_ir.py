@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from math import pi, sqrt
 
+from symdnn.cpu.ir.division_ir import DIVISIONS, float_division, integer_division
 from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_declarations
 from symdnn.cpu.ir.math64_ir import IN_FULL, full_declarations
 from symdnn.cpu.ir.math_ir import FULL, IN_DOUBLE, declarations
@@ -70,6 +71,7 @@ def refusal(program: ScalarProgram) -> str | None:
         *_BITWISE,
         *_COMPARISONS,
         *_OTHER_INSTRUCTIONS,
+        *DIVISIONS,
     }
     if missing := program.names - known:
         return f"no code for {', '.join(sorted(missing))}"
@@ -79,6 +81,8 @@ def refusal(program: ScalarProgram) -> str | None:
     for step in program.body:
         if step.name in _FLOAT_ONLY and not _is_float(step.dtype):
             return f"no code for {step.name} of {step.dtype}"
+        if step.name in DIVISIONS and step.dtype == "bool":
+            return f"no code for {step.name} of bool"
     return None
 
 
@@ -210,6 +214,10 @@ class Printer:
             return special[name](f"{name} {dtype}", args)
         if name == "div":
             return self._new(f"fdiv {t} {args[0]}, {args[1]}")
+        if name in DIVISIONS:
+            if real:
+                return float_division(self._new, self._intrinsic, name, t, *args)
+            return integer_division(self._new, name, t, _signed(dtype), *args)
         if name == "neg":
             return self._new(f"fneg {t} {args[0]}" if real else f"sub {t} 0, {args[0]}")
         if name == "not":

@@ -172,7 +172,7 @@ class Scan(InnerGraphOp):
         self.check_lengths(n, given)
         if self.until:
             return None
-        entries = self._collected_shapes(given, host)
+        entries = self.collected_shapes(given, host)
         if any(s is None for s in entries):
             return None
         out: list[Shape] = []
@@ -181,7 +181,8 @@ class Scan(InnerGraphOp):
             out.append(tuple(s[1:]))
         return [*out, *((n, *s) for s in entries if s is not None)]
 
-    def _collected_shapes(self, given: Split, host: Host) -> list[Shape | None]:
+    def collected_shapes(self, given: Split, host: Host) -> list[Shape | None]:
+        """The shapes of entries of collected values, of inputs of these shapes; None: unknown."""
         inside: list[Shape] = [tuple(s[1:]) for s in given.sequences]
         for c, s in zip(self.states, given.initials, strict=True):
             inside += [tuple(s[1:])] * len(c.taps)
@@ -221,7 +222,7 @@ class Scan(InnerGraphOp):
     def empty_shapes(self, inputs: Sequence[Array]) -> list[tuple[int, ...]]:
         """Shapes of the collected entries for a loop without steps."""
         host = {i: int(inputs[i]) for i in self.host_inputs}
-        found = self._collected_shapes(self.split([a.shape for a in inputs]), host)
+        found = self.collected_shapes(self.split([a.shape for a in inputs]), host)
         types = [self.inner.output_types[i] for i in self._collected_inside()]
         return [
             tuple(s) if s is not None else tuple(d or 0 for d in t.shape)  # type: ignore[arg-type, attr-defined]

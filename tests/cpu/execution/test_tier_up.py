@@ -116,3 +116,14 @@ def test_views_leave_a_plan_as_fast_as_it_is(kind, rng):
     (plan,) = f.plans()
     assert plan.bound.silent
     assert not plan.bound.parallel
+
+
+def test_a_number_read_at_an_index_is_read_anew_in_each_call():
+    x, k = T.dvector("x"), T.lscalar("k")
+    f = symdnn.function([x, k], [T.tanh(x[k]), T.exp(x[k].dimshuffle("x")) + x], mode=CPU)
+    a = np.arange(4.0)
+    for i in (0, 1, 2, 3) * 3:
+        one, all_ = f(a, i)
+        np.testing.assert_allclose(one, np.tanh(a[i]))
+        np.testing.assert_allclose(all_, np.exp(a[i]) + a)
+    assert f.plans()[0].bound.step_function.native >= 1

@@ -1,0 +1,1 @@
+"""Loops of small steps as one compiled function each."""

@@ -1,0 +1,1 @@
+"""Loops of small steps as statements over memory, for printers that make one function of each."""

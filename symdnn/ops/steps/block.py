@@ -1,0 +1,241 @@
+"""Graphs as statements: in which order nodes run, where their results lie, lazy branches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.control.control import IfElse
+from symdnn.ops.lowered.lowered import Lowered
+from symdnn.ops.steps.code import Code, Given, NotLowered, same
+from symdnn.ops.steps.statements import Branch, Statement, View
+
+__all__ = ["Block", "Rule", "Rules"]
+
+#: What a variable is: a view, an array that is known when the program is made, or one on demand.
+Value = View | np.ndarray[Any, Any] | Given
+#: Elements of arrays that are computed when the program is made.
+_MAX_KNOWN = 64
+
+Rule = Callable[["Block", Apply], "list[Statement] | None"]
+Rules = Mapping[type, Rule]
+
+
+class Block:
+    """Lowers the graph from variables with values, in ``env``, to ``outputs``.
+
+    ``targets`` says where outputs are to be written, ``owned`` are names of memories that the block
+    may overwrite once nothing reads them any more.
+    """
+
+    def __init__(
+        self, code: Code, rules: Rules, env: dict[Variable, Value], nodes: Sequence[Apply],
+        outputs: Sequence[Variable], targets: Mapping[Variable, View], owned: set[str],
+    ) -> None:  # fmt: skip
+        self.code, self.rules, self.env = code, rules, env
+        self.nodes, self.targets, self.owned = nodes, targets, owned
+        self.homes = _homes(nodes, outputs)
+        self._uses = Counter(v for n in nodes for v in n.inputs) + Counter(outputs)
+        #: Reads to come of each memory.
+        self._pending: Counter[str] = Counter()
+        for v, value in env.items():
+            if isinstance(value, View | Given):
+                self._pending[self._base(value)] += self._uses[v]
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def _base(self, value: Value) -> str:
+        view = value.view if isinstance(value, Given) else value
+        return view.base if isinstance(view, View) else ""
+
+    def set(self, v: Variable, value: Value) -> None:
+        """Give a variable its value."""
+        self.env[v] = value
+        self._pending[self._base(value)] += self._uses[v]
+
+    def known(self, v: Variable) -> Any:
+        """The array that a variable is; None if that is not known when the program is made.
+
+        Scalars among the scan's inputs are known, but then the program is for these values alone.
+        """
+        if isinstance(v, Constant):
+            return v.data
+        value = self.env[v]
+        if isinstance(value, Given):
+            self.code.values[value.number] = value.value
+            return np.asarray(value.value, v.type.numpy)
+        return None if isinstance(value, View) else value
+
+    def is_known(self, v: Variable) -> bool:
+        """Whether :meth:`known` finds a value without making the program depend on it."""
+        return isinstance(v, Constant) or isinstance(self.env[v], np.ndarray)
+
+    def view(self, v: Variable) -> View:
+        """Where the elements of a variable are."""
+        if isinstance(v, Constant) and v not in self.env:
+            self.env[v] = self.code.constant(v.data)
+        value = self.env[v]
+        if isinstance(value, Given):
+            return value.view
+        if isinstance(value, np.ndarray):
+            return self.code.constant(value)
+        return value
+
+    def env_value(self, v: Variable) -> Any:
+        """What a variable is, for a graph inside of a node's."""
+        return v.data if isinstance(v, Constant) and v not in self.env else self.env[v]
+
+    def reads(self, v: Variable) -> bool:
+        """Whether a node, or an output, reads a variable."""
+        return self._uses[v] > 0
+
+    def shape(self, v: Variable) -> tuple[int, ...]:
+        """The sizes of a variable."""
+        if isinstance(v, Constant):
+            return tuple(v.data.shape)
+        value = self.env[v]
+        return () if isinstance(value, Given) else tuple(value.shape)
+
+    def shapes(self, node: Apply) -> list[tuple[int, ...]]:
+        """The sizes of a node's results; reads scalars that they depend on."""
+        host: dict[int, int] = {}
+        for i in node.op.host_inputs:
+            number = self.known(node.inputs[i])
+            if number is not None:
+                host[i] = int(number)
+        types = [v.type for v in node.inputs]
+        try:
+            found = node.op.shapes(types, [self.shape(v) for v in node.inputs], host)
+        except KeyError:
+            found = None
+        if found is None or any(not isinstance(n, int | np.integer) for s in found for n in s):
+            raise NotLowered(f"a size of {node.op} is not known")
+        made = [tuple(int(n) for n in s) for s in found]
+        if any(0 in s for s in made):
+            raise NotLowered("an array has no elements")
+        return made
+
+    def make(self, v: Variable, shape: Sequence[int]) -> View:
+        """Memory for a variable's value; its target, if it has one."""
+        target = self.targets.get(v)
+        if target is None or target.shape != tuple(shape):
+            target = self.code.buffer(v.type.dtype, shape)
+            self.owned.add(target.base)
+        self.set(v, target)
+        return target
+
+    def overwrites(self, v: Variable) -> View | None:
+        """The memory of a node's input, where the node may write its result; None if not.
+
+        Nothing reads that memory after the node, which is being lowered.
+        """
+        value = self.env.get(v)
+        if not isinstance(value, View) or value.base not in self.owned or not value.is_dense:
+            return None
+        return value if self._pending[value.base] <= 1 else None
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def lowered(self, path: tuple[Any, ...] = ()) -> list[Statement]:
+        """The statements of all nodes; of those in one branch, with its ``path``."""
+        found: list[Statement] = []
+        for node in self.nodes:
+            if self.homes.get(node) == path:
+                found += self._node(node, path)
+        return found
+
+    def _node(self, node: Apply, path: tuple[Any, ...]) -> list[Statement]:
+        if isinstance(node.op, IfElse):
+            found = self._branch(node, path)
+        elif self._folds(node):
+            found = []
+        else:
+            found = self.by_rule(node)
+        for v in node.inputs:
+            if not isinstance(v, Constant):
+                self._pending[self._base(self.env[v])] -= 1
+        return found
+
+    def by_rule(self, node: Apply) -> list[Statement]:
+        """The statements of a node, without counting it as a reader."""
+        if any(not isinstance(v.type, TensorType) for v in (*node.inputs, *node.outputs)):
+            raise NotLowered(f"{node.op} has values that are no tensors")
+        for kind in type(node.op).__mro__:
+            rule = self.rules.get(kind)
+            found = None if rule is None else rule(self, node)
+            if found is not None:
+                return found
+        if isinstance(node.op, Lowered) and (made := node.op.expanded(*node.inputs)) is not None:
+            return self.expression(node, made)
+        raise NotLowered(f"there is no code for {node.op}")
+
+    def expression(self, node: Apply, outputs: Sequence[Variable]) -> list[Statement]:
+        """The statements of an expression of a node's inputs, in place of the node."""
+        inner = toposort(outputs, node.inputs)
+        inner = [n for n in inner if n.outputs[0] not in self.env]
+        targets = {o: self.targets[v] for v, o in zip(node.outputs, outputs) if v in self.targets}
+        block = Block(self.code, self.rules, self.env, inner, outputs, targets, set())
+        found = block.lowered()
+        self.owned |= block.owned
+        for v, o in zip(node.outputs, outputs, strict=True):
+            self.set(v, block.view(o))
+        return found
+
+    def _folds(self, node: Apply) -> bool:
+        """Whether the node is evaluated here, since all its inputs are known and small."""
+        if not all(map(self.is_known, node.inputs)) or node.op.unmergeable or not node.op.folds:
+            return False
+        if any(v in self.targets for v in node.outputs) or node.op.host_callback:
+            return False
+        if sum(prod(s) for s in self.shapes(node)) > _MAX_KNOWN:
+            return False
+        for v, value in zip(node.outputs, node.op.compute(*map(self.known, node.inputs))):
+            self.set(v, np.asarray(value))
+        return True
+
+    def _branch(self, node: Apply, path: tuple[Any, ...]) -> list[Statement]:
+        count = node.op.count  # type: ignore[attr-defined]
+        yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
+        blocks = [self.lowered((*path, node, k)) for k in range(2)]
+        for v, a, b in zip(node.outputs, yes, no, strict=True):
+            if self.shape(a) != self.shape(b):
+                raise NotLowered("branches of different shapes")
+            out = self.make(v, self.shape(a))
+            blocks[0] += same(out, self.view(a))
+            blocks[1] += same(out, self.view(b))
+        return [Branch(self.view(node.inputs[0]), tuple(blocks[0]), tuple(blocks[1]))]
+
+
+def _homes(nodes: Sequence[Apply], outputs: Sequence[Variable]) -> dict[Apply, tuple[Any, ...]]:
+    """For each node the branches inside of which it runs, as (choice, 0 or 1, choice, ...)."""
+    found: dict[Apply, tuple[Any, ...]] = {}
+
+    def used(v: Variable, path: tuple[Any, ...]) -> None:
+        if v.owner is not None:
+            before = found.get(v.owner)
+            found[v.owner] = path if before is None else _common(before, path)
+
+    for v in outputs:
+        used(v, ())
+    for node in reversed(nodes):
+        path = found.get(node, ())
+        for i, v in enumerate(node.inputs):
+            lazy = isinstance(node.op, IfElse) and i > 0
+            side = int(i > node.op.count) if lazy else 0  # type: ignore[attr-defined]
+            used(v, (*path, node, side) if lazy else path)
+    return found
+
+
+def _common(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The common beginning, of whole pairs."""
+    n = 0
+    while n < min(len(a), len(b)) and a[n : n + 2] == b[n : n + 2]:
+        n += 2
+    return a[:n]
