@@ -25,7 +25,7 @@ from symdnn.opt.canonicalize import (
     shape_rules,
 )
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
-from symdnn.opt.fuse import fuse, loss_rules, norm_rules, row_rules, transfer, views
+from symdnn.opt.fuse import fuse, group_norm, loss_rules, norm_rules, row_rules, transfer, views
 from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import checked_updates, collectives, one_per_row, sparse, write_out
 from symdnn.opt.lower import matrix_rules as matrix_lowering
@@ -84,6 +84,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *fold_batch_norm.RULES,
     *pool_rules.RULES,
     *norm_rules.RULES,
+    *group_norm.RULES,
     *loss_rules.RULES,
     *views.RULES,
     *fuse.RULES,
