@@ -110,7 +110,7 @@ def squares(found: list[Variable]) -> Variable:
 LATE_OPS = (
     "BatchMoments", "BatchSums", "FusedElemwise", "FusedReduce", "FusedRows", "GpuGemm",
     "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
-    "LabelLossGrad", "OneDnn",
+    "LabelLossGrad", "OneDnn", "Totals",
 )  # fmt: skip
 
 

@@ -27,7 +27,14 @@ from symdnn.opt.canonicalize import (
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
 from symdnn.opt.fuse import fuse, group_norm, loss_rules, norm_rules, row_rules, transfer, views
 from symdnn.opt.layout import absorb_nhwc_views, layout
-from symdnn.opt.lower import checked_updates, collectives, one_per_row, sparse, write_out
+from symdnn.opt.lower import (
+    checked_updates,
+    collectives,
+    one_per_row,
+    sparse,
+    totals,
+    write_out,
+)
 from symdnn.opt.lower import matrix_rules as matrix_lowering
 from symdnn.opt.precision import amp
 from symdnn.opt.scan import scan_contained, scan_push, scan_rules
@@ -78,6 +85,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *one_per_row.RULES,
     *sparse.RULES,
     *collectives.RULES,
+    *totals.RULES,
     *amp.RULES,
     *layout.RULES,
     *absorb_nhwc_views.RULES,
