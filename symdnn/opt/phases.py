@@ -37,6 +37,7 @@ from symdnn.opt.lower import (
 )
 from symdnn.opt.lower import matrix_rules as matrix_lowering
 from symdnn.opt.precision import amp
+from symdnn.opt.precision import loops as loop_precision
 from symdnn.opt.scan import scan_contained, scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 from symdnn.stable import rules as stable
@@ -87,6 +88,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *collectives.RULES,
     *totals.RULES,
     *amp.RULES,
+    *loop_precision.RULES,
     *layout.RULES,
     *absorb_nhwc_views.RULES,
     *fold_batch_norm.RULES,
