@@ -55,15 +55,14 @@ def _round_before(node: Apply, context: Context) -> Sequence[Variable | None] | 
 
 def _rounded(parts: Parts, v: Variable, dtype: str) -> Variable | None:
     """A new inner variable with the rounded value of ``v``; None where a step computes it."""
+    new: Variable = cast(v, dtype).type(v.name)
     for pairs in (parts.sequences, parts.others):
         for own, outer in list(pairs):
             if own is v:
-                new = cast(v, dtype).type(v.name)
                 pairs.append((new, cast(outer, dtype)))
                 return new
     for state in list(parts.states):
         if state.inside == [v] and state.taps == (-1,):
-            new = cast(v, dtype).type(v.name)
             initial, following = cast(state.initial, dtype), cast(state.next, dtype)
             parts.states.append(State((-1,), [new], initial, following, False, state.label))
             return new
