@@ -109,7 +109,8 @@ def squares(found: list[Variable]) -> Variable:
 #: Ops that rewriting makes after gradients are taken: they have no gradient of any order.
 LATE_OPS = (
     "BatchMoments", "BatchSums", "FusedElemwise", "FusedReduce", "FusedRows", "GpuGemm",
-    "GpuGemmBiasGrad", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs", "LabelLossGrad", "OneDnn",
+    "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
+    "LabelLossGrad", "OneDnn", "Totals",
 )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ FAMILIES = (
     "kernels.complex", "kernels.copy", "kernels.elementwise", "kernels.index", "kernels.labels",
     "kernels.concat_pad", "kernels.fused_rows", "kernels.layernorm", "kernels.norm",
     "kernels.parts", "kernels.random", "kernels.rows", "kernels.scan", "kernels.sort",
-    "kernels.transfer", "kernels.spatial_transformer", "fft.kernel", "kernels.sparse",
-    "solver.factors", "solver.spectra", "nccl.kernels",
+    "kernels.totals", "kernels.transfer", "kernels.spatial_transformer", "fft.kernel",
+    "kernels.sparse", "solver.factors", "solver.spectra", "nccl.kernels",
 )  # fmt: skip
 
 

@@ -25,11 +25,19 @@ from symdnn.opt.canonicalize import (
     shape_rules,
 )
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
-from symdnn.opt.fuse import fuse, loss_rules, norm_rules, row_rules, transfer, views
+from symdnn.opt.fuse import fuse, group_norm, loss_rules, norm_rules, row_rules, transfer, views
 from symdnn.opt.layout import absorb_nhwc_views, layout
-from symdnn.opt.lower import checked_updates, collectives, one_per_row, sparse, write_out
+from symdnn.opt.lower import (
+    checked_updates,
+    collectives,
+    one_per_row,
+    sparse,
+    totals,
+    write_out,
+)
 from symdnn.opt.lower import matrix_rules as matrix_lowering
 from symdnn.opt.precision import amp
+from symdnn.opt.precision import loops as loop_precision
 from symdnn.opt.scan import scan_contained, scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 from symdnn.stable import rules as stable
@@ -78,12 +86,15 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *one_per_row.RULES,
     *sparse.RULES,
     *collectives.RULES,
+    *totals.RULES,
     *amp.RULES,
+    *loop_precision.RULES,
     *layout.RULES,
     *absorb_nhwc_views.RULES,
     *fold_batch_norm.RULES,
     *pool_rules.RULES,
     *norm_rules.RULES,
+    *group_norm.RULES,
     *loss_rules.RULES,
     *views.RULES,
     *fuse.RULES,

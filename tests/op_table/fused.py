@@ -6,6 +6,7 @@ from symdnn.ops.array.reduce import AnyTrue, Max, Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
+from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
 from tests.op_table.record import OpCase, normal
 
@@ -56,7 +57,19 @@ def by_numpy(x, a):
     return x / root * a, root, x.sum(0, keepdims=True)
 
 
+def total(*arrays):
+    """The sum of all squares of the first array and all elements of the others."""
+    programs = []
+    for i, x in enumerate(arrays):
+        p = Builder((x.type.dtype,))
+        v = p.input(0)
+        programs.append(p.program([v * v if i == 0 else v]))
+    return Totals(tuple(programs))(*arrays)
+
+
 CASES = [
+    OpCase("totals", (Totals,), total, (normal(3, 4), normal(7), normal(2, 0), normal(5, 1, 2)),
+           lambda a, b, c, d: np.asarray((a * a).sum() + b.sum() + c.sum() + d.sum()), grad=False),
     OpCase("fused_elementwise", (FusedElemwise,), fused,
            (normal(3, 4), normal(3, 4)), lambda a, b: (np.exp(a) * b, a < b), grad=False),
     OpCase("fused_elementwise_broadcast", (FusedElemwise,), fused,

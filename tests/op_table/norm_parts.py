@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from symdnn.ops.lowered.group_norm import GroupNorm, GroupNormGrad
 from symdnn.ops.lowered.label_loss import LabelLossGrad
 from symdnn.ops.lowered.norm_formulas import grad_terms
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
@@ -32,6 +33,47 @@ def slow_sums(axes):
         g, h = np.broadcast_arrays(dy, dy * (x - m) * r)
         both = [v.sum(axes, keepdims=True) for v in (g, h)]
         return (*both, *(v.mean(axes, keepdims=True) for v in (g, h)))
+
+    return found
+
+
+def group_moments(x, groups):
+    """Statistics of groups of the second dimension, for each of its entries."""
+    rows = x.reshape(len(x), groups, -1)
+    found = rows.mean(2), (rows.var(2) + EPS) ** -0.5
+    shape = (*x.shape[:2], *(1 for _ in x.shape[2:]))
+    return tuple(np.repeat(v, x.shape[1] // groups, 1).reshape(shape) for v in found)
+
+
+def slow_group_norm(groups):
+    def found(x, g, b):
+        mean, r = group_moments(x, groups)
+        return (x - mean) * r * g + b, mean, r
+
+    return found
+
+
+def slow_group_norm_grad(groups):
+    """The gradients that differentiating the formula gives, one group at a time."""
+
+    def found(x, dy, g, mean, r):
+        xhat, dx = (x - mean) * r, np.empty_like(x)
+        size = x.shape[1] // groups
+        for n in range(len(x)):
+            for k in range(groups):
+                own = (n, slice(k * size, (k + 1) * size))
+                d = (dy * g)[own]
+                dx[own] = r[own] * (d - d.mean() - xhat[own] * (d * xhat[own]).mean())
+        others = (0, *range(2, x.ndim))
+        return dx, (dy * xhat).sum(others, keepdims=True), dy.sum(others, keepdims=True)
+
+    return found
+
+
+def channels_last(slow):
+    def found(*arrays):
+        results = slow(*(np.moveaxis(a, -1, 1) for a in arrays))
+        return tuple(np.moveaxis(r, 1, -1) for r in results)
 
     return found
 
@@ -93,6 +135,20 @@ CASES = [
            lambda x, f, m, v: BatchMoments((0, 2), EPS, True)(x, f, m, v),
            (normal(6, 3, 4), uniform(0.1, 0.9), normal(1, 3, 1), normal(1, 3, 1)), running,
            grad=False),
+    OpCase("group_norm_of_images", (GroupNorm,), lambda *v: GroupNorm(2, EPS)(*v),
+           (normal(3, 6, 4, 5), normal(1, 6, 1, 1), normal(1, 6, 1, 1)), slow_group_norm(2),
+           grad=False),
+    OpCase("group_norm_of_images_channels_last", (GroupNorm,),
+           lambda *v: GroupNorm(3, EPS, 3)(*v),
+           (normal(3, 4, 5, 6), normal(1, 1, 1, 6), normal(1, 1, 1, 6)),
+           channels_last(slow_group_norm(3)), grad=False),
+    OpCase("group_norm_of_images_grad", (GroupNormGrad,), lambda *v: GroupNormGrad(2, EPS)(*v),
+           (normal(3, 6, 4, 5), normal(3, 6, 4, 5), normal(1, 6, 1, 1), normal(3, 6, 1, 1),
+            normal(3, 6, 1, 1)), slow_group_norm_grad(2), grad=False),
+    OpCase("group_norm_of_images_grad_channels_last", (GroupNormGrad,),
+           lambda *v: GroupNormGrad(3, EPS, 3)(*v),
+           (normal(3, 4, 5, 6), normal(3, 4, 5, 6), normal(1, 1, 1, 6), normal(3, 1, 1, 6),
+            normal(3, 1, 1, 6)), channels_last(slow_group_norm_grad(3)), grad=False),
     OpCase("batch_sums", (BatchSums,), sums((0, 2)),
            (normal(6, 3, 4), normal(6, 3, 4), normal(1, 3, 1), normal(1, 3, 1)),
            slow_sums((0, 2)), grad=False),

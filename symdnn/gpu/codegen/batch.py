@@ -19,13 +19,15 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["Form", "Item", "batched", "batched_source", "form_of"]
+__all__ = [
+    "MAX_PARAMETER_BYTES", "Form", "Item", "batched", "batched_source", "find_entry", "form_of",
+]  # fmt: skip
 
 _THREADS = 256
 #: Elements of one array per block.
 CHUNK_ELEMENTS = _THREADS * 16
 #: The limit of a kernel's parameters before CUDA 12.1, which is enough for a table.
-_MAX_PARAMETER_BYTES = 4096
+MAX_PARAMETER_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Form:
     @property
     def max_arrays(self) -> int:
         """The most items of one launch."""
-        return (_MAX_PARAMETER_BYTES - 16) // (8 * (len(self.dtypes) + 2))
+        return (MAX_PARAMETER_BYTES - 16) // (8 * (len(self.dtypes) + 2))
 
 
 #: Operands of one member: inputs, then outputs, all contiguous.
@@ -102,6 +104,19 @@ def _width(form: Form, items: Sequence[Item]) -> int:
     return width
 
 
+def find_entry() -> list[str]:
+    """Lines that find the entry ``e`` of a block among the sorted ``p.entries``."""
+    return [
+        "  const i64 block = (i64)blockIdx.x;",
+        "  int low = 0, high = (int)p.count - 1;",
+        "  while (low < high) {",
+        "    const int middle = (low + high + 1) / 2;",
+        "    if (p.entries[middle].first <= block) low = middle; else high = middle - 1;",
+        "  }",
+        "  const Entry& e = p.entries[low];",
+    ]
+
+
 @cache
 def batched_source(form: Form, width: int) -> str:
     """A kernel ``batched`` with vectors of ``width`` elements, and a scalar loop for the rest."""
@@ -124,13 +139,7 @@ def batched_source(form: Form, width: int) -> str:
         f'extern "C" __global__ void __launch_bounds__({_THREADS})',
         "batched(const __grid_constant__ Parameters p) {",
         "  if (p.guard != 0 && *p.guard != 0) return;",
-        "  const i64 block = (i64)blockIdx.x;",
-        "  int low = 0, high = (int)p.count - 1;",
-        "  while (low < high) {",
-        "    const int middle = (low + high + 1) / 2;",
-        "    if (p.entries[middle].first <= block) low = middle; else high = middle - 1;",
-        "  }",
-        "  const Entry& e = p.entries[low];",
+        *find_entry(),
         f"  const i64 start = (block - e.first) * {CHUNK_ELEMENTS};",
         f"  const i64 rest = e.size - start, own = rest < {CHUNK_ELEMENTS} ? "
         f"rest : {CHUNK_ELEMENTS};",

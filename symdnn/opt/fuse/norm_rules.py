@@ -25,11 +25,13 @@ from symdnn.ops.nn.channels_last import last_order
 from symdnn.opt.fuse.groups import fusable_program, number_in
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "split_batch_norm"]
+__all__ = ["RULES", "CotangentSource", "split_batch_norm"]
 
 #: Limits of a backward kernel: arrays of the input's size that it reads instead of input and
 #: cotangent, all operands, and instructions.
 _MAX_ARRAYS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 3, 16, 100
+#: The most values between the input and one that is computed from it again.
+_MAX_FOLLOWED = 32
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="split_batch_norm")
@@ -102,7 +104,7 @@ def _split_backward(context: Context, node: Apply, always: bool) -> None:
     x, dy, gamma, mean, invstd = node.inputs
     if gamma.type.broadcastable != mean.type.broadcastable:
         return
-    source = _CotangentSource(context, node)
+    source = CotangentSource(context, node)
     if not always and source.inputs == [x, dy]:
         return
     with inherit(node.origin, node.hints):
@@ -115,7 +117,7 @@ def _split_backward(context: Context, node: Apply, always: bool) -> None:
         context.replace(zip(node.outputs, [dx, dgamma, dbeta], strict=True), "split_batch_norm")
 
 
-class _CotangentSource:
+class CotangentSource:
     """The elementwise nodes from which a cotangent dy is recomputed.
 
     ``inputs`` are x and the variables that are read instead of dy.
@@ -130,19 +132,29 @@ class _CotangentSource:
         self._extend()
 
     def _extend(self) -> None:
-        """Add nodes from dy backwards, as long as the inputs stay within the limits."""
+        """Add nodes from dy backwards: all of them, or as long as the inputs stay within limits.
+
+        The terms of a sum (the slope of silu) may need more arrays than all that they follow from.
+        """
+        self._grow(within_limits=False)
+        found = self._leaves()
+        if not self._fits(found):
+            self.programs = {}
+            self._grow(within_limits=True)
+            found = self._leaves()
+        self.inputs = found
+
+    def _grow(self, within_limits: bool) -> None:
         pending = [self.dy]
-        while pending:
+        while pending and len(self.programs) < _MAX_INSTRUCTIONS:
             v = pending.pop()
             program = self._program(v)
             if program is None or not (self._read_only_here(v) or self._follows_from_x(v)):
                 continue
             self.programs[v.owner] = program  # type: ignore[index]
-            found = self._leaves()
-            if not self._fits(found):
+            if within_limits and not self._fits(self._leaves()):
                 del self.programs[v.owner]  # type: ignore[arg-type]
                 continue
-            self.inputs = found
             pending += [w for w in v.owner.inputs if self._is_full_size(w)]  # type: ignore[union-attr]
 
     def _program(self, v: Variable) -> ScalarProgram | None:
@@ -161,13 +173,13 @@ class _CotangentSource:
 
     def _follows_from_x(self, v: Variable) -> bool:
         """Whether ``v`` is computed only from x, which is read anyway, and small arrays."""
-        stack, seen = [v], 0
+        stack, seen = [v], set[Variable]()
         while stack:
             w = stack.pop()
-            seen += 1
-            if w is self.x or not self._is_full_size(w):
+            if w is self.x or w in seen or not self._is_full_size(w):
                 continue
-            if w.owner is None or seen > _MAX_INPUTS or fusable_program(w.owner) is None:
+            seen.add(w)
+            if w.owner is None or len(seen) > _MAX_FOLLOWED or fusable_program(w.owner) is None:
                 return False
             stack += w.owner.inputs
         return True

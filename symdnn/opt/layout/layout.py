@@ -35,6 +35,7 @@ from symdnn.ops.nn.channels_last import (
 )
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.conv_words import allows_tf32
+from symdnn.opt.layout.group_norm import GatheredNorms
 from symdnn.opt.layout.layout_cut import FlowNetwork
 from symdnn.opt.layout.layout_follow import in_nhwc, is_filter, may_have_nhwc, reads_strided
 from symdnn.opt.layout.layout_sizes import GuessedSizes
@@ -56,12 +57,17 @@ def choose_layout(context: Context) -> None:
         return
     order = context.fgraph.toposort()
     fixed = {n for n in order if _must_have_nhwc(n, context.target, requested == "nhwc")}
+    norms = GatheredNorms(context)
+    if fixed and context.target.kind == "cuda":
+        norms.gather()
+        order = context.fgraph.toposort()
     if fixed:
         nhwc = _min_cut(context, order, fixed)
         if context.target.kind == "cpu":
             nhwc -= {n for n in nhwc if _only_checks_nchw(context.fgraph, n, nhwc)}
             nhwc -= {n for n in nhwc if _has_nchw_neighbours(context.fgraph, n, nhwc)}
         _LayoutChange(context.fgraph, order, nhwc, context.target.kind == "cuda").replace()
+        norms.write_back()
 
 
 def layout_text(fgraph: FunctionGraph) -> str:

@@ -17,6 +17,7 @@ from symdnn.ops.array.slices import is_slice
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.core.shape import Alloc, SpecifyType, dimshuffle
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.group_norm import GroupNorm, GroupNormGrad
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.channels_last import is_image, last_order, last_shape, moved_axis
 from symdnn.ops.nn.dropout import DropoutGrad
@@ -118,6 +119,10 @@ def _reduced(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
     return dimshuffle(y, [kept.index(d) for d in sorted(kept)])
 
 
+def _channels_moved(op: Any, ndim: int, inputs: Sequence[Variable]) -> Any:
+    return replace(op, channels=ndim - 1)(*inputs)
+
+
 # -- shapes and parts -----------------------------------------------------------------------------
 
 
@@ -162,6 +167,8 @@ def _indexed(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
 
 _NHWC_FORMS: dict[type[Op], _NhwcForm] = {
     Lowered: _NhwcForm(_of_library, _has_nhwc),
+    GroupNorm: _NhwcForm(_channels_moved),
+    GroupNormGrad: _NhwcForm(_channels_moved),
     LRN: _NhwcForm(_along_axis),
     LRNGrad: _NhwcForm(_along_axis),
     Elemwise: _NhwcForm(_same_op),

@@ -83,7 +83,7 @@ def precision_note(target: Target, applied: bool) -> str:
 @graph_rewrite("precision", tags=("amp",), name="mixed_precision")
 def mixed_precision(context: Context) -> None:
     """GEMMs and convolutions of float32, and ops behind them, in the dtype of the flag ``amp``."""
-    if context.inner or precision_reason(context.target) is not None:
+    if precision_reason(context.target) is not None:
         return
     order = context.fgraph.toposort()
     dtype = _DTYPE_OF_FLAG[str(config.amp)]
