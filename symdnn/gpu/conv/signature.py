@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields
 from math import prod
 from typing import Any
 
@@ -135,8 +135,8 @@ class ConvSignature:
     @property
     def question(self) -> dict[str, Any]:
         """The fields on which a result depends, as JSON values."""
-        fields = asdict(replace(self, wanted=""))
-        return {n: plain(v) for n, v in fields.items() if n not in _FIELDS_OF_THE_CHOICE}
+        names = (f.name for f in fields(self) if f.name not in _FIELDS_OF_THE_CHOICE)
+        return {name: plain(getattr(self, name)) for name in names}
 
     @property
     def names_one(self) -> bool:
