@@ -175,6 +175,14 @@ class Kernel(Generic[OpT]):
         """The kernel with its choices for this call made, such as an algorithm."""
         return self
 
+    def chosen(self, call: Call[OpT]) -> Kernel[OpT] | str:
+        """:meth:`settled`, or the reason of :meth:`refuses`.
+
+        A plan asks this. Kernels whose refusal and choice are one search search here once.
+        """
+        reason = self.refuses(call)
+        return self.settled(call) if reason is None else reason
+
     def workspace_bytes(self, call: Call[OpT]) -> int:
         """Scratch memory that it needs besides inputs and outputs."""
         return 0

@@ -58,11 +58,11 @@ class TableOracle:
         names = {name for name, _ in refused}
         tried: list[tuple[str, str]] = []
         for kernel in sorted(kernels, key=lambda k: k.name in names) if names else kernels:
-            if (reason := kernel.refuses(call)) is None:
-                settled = kernel.settled(call)
+            found = kernel.chosen(call)
+            if not isinstance(found, str):
                 said = tuple((name, why) for name, why in refused if name != kernel.name)
-                return Choice(settled, settled.workspace_bytes(call), (*said, *tried))
-            tried.append((kernel.name, reason))
+                return Choice(found, found.workspace_bytes(call), (*said, *tried))
+            tried.append((kernel.name, found))
         text = "; ".join(f"{name}: {why}" for name, why in tried) or "there is none"
         raise NotEvaluable(f"no kernel on {self.target_kind} for {call} ({text})")
 

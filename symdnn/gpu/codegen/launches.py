@@ -9,6 +9,9 @@ Every kernel takes one struct of 8-byte fields by value: pointers, counts, doubl
 
 from __future__ import annotations
 
+import operator
+import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -153,14 +156,10 @@ class KernelLaunch:
     @cached_property
     def _template(self) -> tuple[Any, Any, Any]:
         """The fields without addresses, and the indices and slots of those that are addresses."""
-        fields = np.empty(len(self.parameters), np.int64)
-        places, slots = [], []
-        for i, p in enumerate(self.parameters):
-            fields[i : i + 1] = _bits(p.offset if isinstance(p, Pointer) else p)
-            if isinstance(p, Pointer):
-                places.append(i)
-                slots.append(p.slot)
-        return fields, np.array(places, np.intp), np.array(slots, np.intp)
+        bits = [_bits(p.offset if isinstance(p, Pointer) else p) for p in self.parameters]
+        found = [(i, p.slot) for i, p in enumerate(self.parameters) if isinstance(p, Pointer)]
+        places, slots = np.array(found, np.intp).reshape(-1, 2).T
+        return np.array(bits, np.uint64).view(np.int64), places, slots
 
     def link(self, addresses: Any) -> Any:
         """The parameter struct, as bytes, for the addresses of all slots (an int64 array)."""
@@ -170,10 +169,11 @@ class KernelLaunch:
         return np.void(linked.tobytes())
 
 
-def _bits(value: Any) -> Any:
+def _bits(value: Any) -> int:
+    """The 64 bits of a number."""
     if isinstance(value, float):
-        return np.array([value]).view(np.int64)
-    return np.array([value & 0xFFFFFFFFFFFFFFFF], np.uint64).view(np.int64)
+        return int.from_bytes(struct.pack("=d", value), sys.byteorder)
+    return operator.index(value) & 0xFFFFFFFFFFFFFFFF
 
 
 def blocks_for(threads: int, block: int, most: int = 8192) -> int:

@@ -47,6 +47,7 @@ from symdnn.gpu.cudnn.kernel import (
     is_empty,
     max_rows,
     pieces,
+    refuses_layout,
     rows,
     tensor,
     zero,
@@ -225,12 +226,12 @@ class ConvKernel(CudnnKernel):
 
     def settled(self, call: Call) -> ConvKernel:
         """The kernel with the algorithms chosen for ``call``; fallbacks are logged."""
-        if _is_nothing(call):
-            return self
-        parts = tuple(plan_of(call))
-        for p in parts:
+        return self if _is_nothing(call) else self._of(plan_of(call), call)
+
+    def _of(self, plan: list[Piece], call: Call) -> ConvKernel:
+        for p in plan:
             log_fallback(p.signature, p.algorithm, call.node)
-        return replace(self, parts=parts)
+        return replace(self, parts=tuple(plan))
 
     def _plan(self, call: Call) -> list[Piece]:
         return list(self.parts) or plan_of(call)
@@ -249,25 +250,31 @@ class ConvKernel(CudnnKernel):
 
     def refuses_sizes(self, call: Call) -> str | None:
         """Samples that are too large, and calls for which cuDNN has no algorithm."""
+        try:
+            found = self._searched(call)
+        except UnsupportedAlgorithm:  # of a named one: `settled` raises it with the user's line
+            return None
+        return found if isinstance(found, str) else None
+
+    def chosen(self, call: Call) -> ConvKernel | str:
+        """The kernel with its algorithms, or why there are none, by one search."""
+        found = refuses_layout(call, self.layouts) or self.refuses_types(call)
+        plan = found or self._searched(call)
+        return plan if isinstance(plan, str) else self._of(plan, call)
+
+    def _searched(self, call: Call) -> list[Piece] | str:
+        """The calls of cuDNN, or why it has no algorithm at all."""
         found = shapes(call)
         if _is_nothing(call):
-            return None
+            return []
         if max_rows(found["x"], found["y"]) == 0 or prod(found["w"]) >= 2**31:
             return "an image or the kernels have 2**31 elements or more"
-        return self._without_any(call)
-
-    def _without_any(self, call: Call) -> str | None:
-        """Why cuDNN has no algorithm at all. An unsupported named one is :meth:`settled`'s error,
-        which a plan raises with the user's line."""
         try:
-            plan_of(call)
+            return plan_of(call)
         except NoAlgorithm as error:
             none = Fallback("cuDNN", "another kernel", str(error))
             fallbacks.log(none, call.op.direction, call.node)  # type: ignore[attr-defined]
             return str(error)
-        except UnsupportedAlgorithm:
-            return None
-        return None
 
     def accepts(self, index: int, array: RawArray) -> bool:
         """Contiguous operands at addresses with the graph API's alignment."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
@@ -55,18 +56,17 @@ class _Unfused:
         assert isinstance(op, GpuDnnConvBiasActivation)
         self.op = op
         self.conv = replace(call, op=op.plain(), inputs=call.inputs[:2])
-        (y,) = call.outputs
+        self.call = call
+
+    @cached_property
+    def rest(self) -> Call[FusedElemwise]:
+        """The elementwise kernel's call."""
+        call, (y,) = self.call, self.call.outputs
         assert isinstance(y, TensorType)
-        assert op.epilogue is not None
-        program = op.epilogue.after(y.dtype)
-        self.rest = Call(
-            FusedElemwise(program),
-            (y, *call.inputs[2:]),
-            (y,),
-            call.hints,
-            call.node,
-            call.versions,
-        )
+        assert self.op.epilogue is not None
+        done = FusedElemwise(self.op.epilogue.after(y.dtype))
+        inputs = (y, *call.inputs[2:])
+        return Call(done, inputs, (y,), call.hints, call.node, call.versions)
 
     def launcher(self, kernel: ConvKernel, room_bytes: int | None = None) -> Any:
         """``launch(env, inputs, outputs)`` of both kernels."""
@@ -192,9 +192,20 @@ class ConvEpilogueKernel(CudnnKernel):
 
     def settled(self, call: Call) -> ConvEpilogueKernel:
         """The kernel with its choice for ``call``."""
-        fused, conv = _choice(call), _Unfused(call).conv
-        plain = None if fused is not None else ConvKernel().settled(conv)
+        unfused = _Unfused(call)
+        fused = _choice(unfused)
+        plain = None if fused is not None else ConvKernel().settled(unfused.conv)
         return replace(self, fused=fused, plain=plain, state=_Replaced())
+
+    def chosen(self, call: Call) -> ConvEpilogueKernel | str:
+        """The kernel with its choice, or why cuDNN does not run the convolution alone."""
+        unfused = _Unfused(call)
+        plain = ConvKernel().chosen(unfused.conv)
+        if isinstance(plain, str):
+            return plain
+        fused = _choice(unfused)
+        alone = plain if fused is None else None
+        return replace(self, fused=fused, plain=alone, state=_Replaced())
 
     def _settled(self, call: Call) -> ConvEpilogueKernel:
         known = self.fused is not None or self.plain is not None
@@ -277,9 +288,8 @@ def _op(call: Call) -> GpuDnnConvBiasActivation:
     return call.op
 
 
-def _choice(call: Call) -> Piece | None:
+def _choice(unfused: _Unfused) -> Piece | None:
     """The fused kernel, or None for two kernels."""
-    unfused = _Unfused(call)
     s = replace(signature(unfused.conv), epilogue=epilogue(unfused.op))
     nothing = any(0 in shape for shape in (s.x, s.w, s.y))
     if nothing or s.x[0] > max_rows(s.x, s.y):

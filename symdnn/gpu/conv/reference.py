@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from math import inf, isfinite, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -225,8 +226,8 @@ def _run_trusted(env: LaunchEnv, part: ConvSignature, word: str, wide: Arrays, b
     found.prepared(part, env.cudnn)(at_workspace(env, memory), wide, 1.0, beta)
 
 
-def _trusted(env: LaunchEnv, s: ConvSignature, candidate: Candidate) -> list[str]:
-    """Two trusted algorithms: one alone could be the wrong one.
+def _trusted(env: LaunchEnv, s: ConvSignature, candidate: Candidate) -> Iterator[str]:
+    """Two trusted algorithms, the second sought when it is asked for: one alone could be wrong.
 
     They are neither the candidate itself, where it works in the same way, nor on the block list.
     Raises :class:`Undecided` if there is none.
@@ -234,10 +235,12 @@ def _trusted(env: LaunchEnv, s: ConvSignature, candidate: Candidate) -> list[str
     wide = plain(s, s.x[0])
     same = candidate.api == "legacy" and (s.dtype, s.layout) == (wide.dtype, wide.layout)
     others = trusted(Search(wide, env.cudnn))
-    found = [c.name for c in others if not (same and c.number == candidate.number)]
-    if not found:
+    names = (c.name for c in others if not (same and c.number == candidate.number))
+    first = next(names, None)
+    if first is None:
         raise Undecided("cuDNN has no other algorithm to compare with")
-    return found[:2]
+    yield first
+    yield from islice(names, 1)
 
 
 def trusted(search: Search) -> Iterator[Candidate]:

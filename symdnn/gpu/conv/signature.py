@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
@@ -191,8 +192,10 @@ class ConvSignature:
 
     def fields(self, *without: str) -> dict[str, Any]:
         """The fields as JSON values, less those of these names; an epilogue only if it is any."""
-        left_out = (*without, *["epilogue"] * self.epilogue.is_empty)
-        return {n: plain(v) for n, v in asdict(self).items() if n not in left_out}
+        names = (f.name for f in dataclasses.fields(self) if f.name not in without)
+        found = {n: plain(getattr(self, n)) for n in names if n != "epilogue"}
+        shown = not self.epilogue.is_empty and "epilogue" not in without
+        return {**found, "epilogue": plain(asdict(self.epilogue))} if shown else found
 
     @property
     def question(self) -> dict[str, Any]:

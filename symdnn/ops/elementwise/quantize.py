@@ -150,7 +150,8 @@ class Dequantize(_OfCodes):
         else:
             wide = (x.astype(np.int32) - zero.astype(np.int32)).astype(np.float32)
         with np.errstate(all="ignore"):
-            return (wide * scale.astype(np.float32)).astype(numpy_dtype(self.dtype))
+            made: Array = (wide * scale.astype(np.float32)).astype(numpy_dtype(self.dtype))
+        return made
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, scale, zero = inputs
