@@ -26,6 +26,8 @@ __all__ = ["KERNELS"]
 #: The largest matrices of the batched Jacobi routines.
 _MOST_ROWS_OF_JACOBI = 32
 _FULL, _ECONOMY = 0, 1
+#: Both triangles, where 0 is the upper and 1 the lower one.
+_ALL = 2
 
 
 @cache
@@ -72,15 +74,20 @@ class EighKernel(SolverKernel[Any]):
                 )  # fmt: skip
             if vectors:
                 turn(work, at, outputs[1].ptr, m.count, n, n)
-            # Of these the library's status does not say so, or for some sizes only.
-            work.small(
-                "not_finite", x=inputs[0].ptr, info=status, count=m.count, rows=n, columns=n,
-                x_step=m.size, x_ld=n, value=int(op.UPLO == "L"),
-            )  # fmt: skip
+            find_not_finite(work, inputs[0].ptr, m, status, int(op.UPLO == "L"))
             for y in outputs:
                 work.settle(y, m.count, status, code)
 
         return run
+
+
+def find_not_finite(work: Work, at: int, m: Matrices, info: int, part: int = _ALL) -> None:
+    """A status for each matrix with an infinity or a NaN: the library reports these for some
+    routines and sizes only."""
+    work.small(
+        "not_finite", x=at, info=info, count=m.count, rows=m.rows, columns=m.columns,
+        x_step=m.size, x_ld=m.columns, value=part,
+    )  # fmt: skip
 
 
 def _parameters(kind: str) -> int:
@@ -132,6 +139,7 @@ class SVDKernel(SolverKernel[SVD]):
             )  # fmt: skip
             if op.compute_uv:
                 _give_vectors(work, op, m, (work.at(u), left), (work.at(v), right), outputs)
+            find_not_finite(work, inputs[0].ptr, m, status)
             for y in outputs:
                 work.settle(y, m.count, status, code)
 

@@ -86,6 +86,8 @@ class SVD(MatrixOp):
         return [(m, m), (k,), (n, n)] if self.full_matrices else [(m, k), (k,), (k, n)]
 
     def _one(self, a: Array) -> Any:
+        if not np.isfinite(a).all():  # of an infinity LAPACK may never return
+            raise np.linalg.LinAlgError("not finite")
         function: Any = np.linalg.svd
         return function(a, self.full_matrices, self.compute_uv)
 

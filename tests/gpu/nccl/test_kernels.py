@@ -11,6 +11,7 @@ import pytest
 from symdnn.errors import DistributedError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.nccl import communicator as nccl
+from symdnn.gpu.nccl import kernels
 from symdnn.gpu.nccl.kernels import NcclKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
@@ -179,3 +180,14 @@ def test_an_old_nccl_or_none_is_named(fake, monkeypatch):
     monkeypatch.undo()
     nccl._binding.cache_clear()
     assert "symdnn[nccl]" in (nccl.problem() or "symdnn[nccl]")
+
+
+@pytest.mark.parametrize(("pairs", "wanted"), [((), 0), (((0, 0),), 5)])
+def test_of_one_rank_a_permutation_gives_its_own_value_or_zeros(monkeypatch, pairs, wanted):
+    copied = []
+    monkeypatch.setattr(kernels, "strided_copy", lambda env, x, out: copied.append((x, out)))
+    op, x, out = Permute(Group((0,), "one"), pairs), np.full(4, 5.0), np.full(4, 7.0)
+    launch = NcclKernel().bind(call_of(op, [x]))
+    launch(environment(np.zeros(4, "int32")), [raw(x)], [raw(out)])
+    assert len(copied) == (wanted == 5)
+    assert copied or (out == wanted).all()

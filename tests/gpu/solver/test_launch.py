@@ -185,6 +185,8 @@ def failing() -> list[tuple[str, Any, list[np.ndarray], str]]:
     singular[1, :, 2] = 0
     singular[1, 2, :] = 0
     unknown[1, 0, 0] = np.nan
+    corner = good[:, :, :3].copy()
+    corner[1, 3, 0] = np.inf  # below the diagonal of a tall matrix
     small = unknown[:, :2, :2].copy()  # of which LAPACK reports no NaN
     f, pivots = LUFactor("columns").compute(singular)
     b = drawn("float64", 3, 4, 2)
@@ -195,6 +197,7 @@ def failing() -> list[tuple[str, Any, list[np.ndarray], str]]:
         ("singular", lambda e: MatrixInverse(e), [singular], "0"),
         ("without eigenvalues", lambda e: Eigh(on_error=e), [unknown], "0"),
         ("without eigenvalues", lambda e: SVD(False, on_error=e), [unknown], "0"),
+        ("without eigenvalues", lambda e: SVD(False, False, on_error=e), [corner], "0"),
         ("not positive definite", lambda e: Cholesky(on_error=e), [small], "0"),
         ("not positive definite", lambda e: Cholesky(False, on_error=e), [unknown], "0"),
         ("without eigenvalues", lambda e: Eigh(on_error=e), [small], "0"),
@@ -202,7 +205,7 @@ def failing() -> list[tuple[str, Any, list[np.ndarray], str]]:
     ]
 
 
-@pytest.mark.parametrize("which", range(10))
+@pytest.mark.parametrize("which", range(11))
 def test_a_matrix_without_a_result_is_an_error_or_nan(libraries, which):
     what, op, arrays, _ = failing()[which]
     found, env, _ = launched(op("nan"), *arrays)

@@ -140,6 +140,8 @@ WRONG = [
     ("eigvals", lambda a, check: abs(L.eigvals(a, check=check)), np.full((3, 3), np.nan),
      "without eigen"),
     ("svd", lambda a, check: L.svd(a, check=check)[0], np.full((3, 3), np.nan), "without singular"),
+    ("svd of infinities", lambda a, check: L.svd(a, check=check)[0], np.diag([1, np.inf, 2.0]),
+     "without singular"),
     ("pinv", lambda a, check: L.pinv(a, check=check), np.full((3, 3), np.nan), "without singular"),
 ]  # fmt: skip
 

@@ -77,11 +77,12 @@ ENTRY not_numbers(const __grid_constant__ Parameters p) {
   }
 }
 
-// A status for each matrix of x whose lower (value 1) or upper triangle is not finite.
+// A status for each matrix of x that is not finite: the upper triangle (value 0), the lower one (1)
+// or all of it (2).
 ENTRY not_finite(const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.rows * p.columns) {
     const i64 j = n % p.columns, i = n / p.columns % p.rows, b = n / (p.columns * p.rows);
-    if (p.value ? j > i : j < i) continue;
+    if (p.value == 0 && j < i || p.value == 1 && j > i) continue;
     for (int k = 0; k < PARTS; k++) {
       const T value = p.x[(b * p.x_step + i * p.x_ld + j) * PARTS + k];
       if (value - value != 0) p.info[b] = 1;
