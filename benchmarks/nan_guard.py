@@ -94,7 +94,8 @@ def _round(step: Step, calls: int, whole: bool, clock: Clock) -> float:
 
 def _wait(result: Any) -> None:
     """Read a result, which waits for the device."""
-    np.asarray(result[0] if isinstance(result, list) else result)
+    first = result[0] if isinstance(result, list) else result
+    np.asarray(first.get() if hasattr(first, "get") else first)
 
 
 def main() -> None:
