@@ -4,8 +4,7 @@ The programs are those of :class:`~symdnn.ops.lowered.fused_rows.FusedRows`. Eac
 the row again, which then is in the cache. There are two shapes of loops:
 
 - rows: the innermost folded axis lies dense. A task is a row, whose values are in registers. The
-  length of short rows is a constant of the code; such a row ends in pieces of 8, 4, 2 and 1
-  elements, so that no element is left to scalar code that a vector could take.
+  length of short rows is a constant of the code.
 - bands: a kept axis lies dense. A task has up to :data:`BAND_LANES` neighbouring rows as lanes,
   whose values are on the stack. The innermost loop is over lanes.
 
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
@@ -41,8 +39,6 @@ __all__ = ["BAND_LANES", "FLAG", "RowPlan", "row_stages_ir", "row_words"]
 BAND_LANES = 256
 #: Index of the word that is set if a label is out of range.
 FLAG = 3
-#: Elements of the pieces that a row of constant length begins with.
-_WHOLE = 16
 #: LLVM writes out short loops of constant length before it makes vectors of them. Where a few
 #: operands are read that is as good; with parameters beside, a layer norm took twice as long.
 _MANY = [
@@ -238,23 +234,19 @@ class _RowStages(LoopBuilder):
             places = self.split(a, "a", plan.along)
             bases = {n: self.moved(self._first[n], n, "a", places) for n in names}
             number = self.new(f"mul i64 {a}, %n")
-            for low, high in self._pieces():
 
-                def element(i: str, own: list[str]) -> list[str]:
-                    if plan.bands:
-                        at = {
-                            n: self.bytes_at(b, self.new(f"mul i64 {i}, %{n}.i"))
-                            for n, b in bases.items()
-                        }
-                        self._over_lanes(lambda j: body(self._all(at, j), j, []))
-                        return own
-                    k = self.new(f"add i64 {number}, {i}")
-                    return body(self._all(bases, i), k, own)
+            def element(i: str, own: list[str]) -> list[str]:
+                if plan.bands:
+                    at = {
+                        n: self.bytes_at(b, self.new(f"mul i64 {i}, %{n}.i"))
+                        for n, b in bases.items()
+                    }
+                    self._over_lanes(lambda j: body(self._all(at, j), j, []))
+                    return own
+                return body(self._all(bases, i), self.new(f"add i64 {number}, {i}"), own)
 
-                sofar = self.counted(
-                    self.tag(), low, high, element, sofar, kinds, parallel=not plan.bands
-                )
-            return sofar
+            high = str(plan.length or "%n")
+            return self.counted(self.tag(), 0, high, element, sofar, kinds, parallel=not plan.bands)
 
         if not plan.along:
             return part("0", list(carried))
@@ -262,17 +254,6 @@ class _RowStages(LoopBuilder):
 
     def _all(self, bases: dict[str, str], index: str) -> dict[str, str]:
         return {n: self._at(n, b, index) for n, b in bases.items()}
-
-    def _pieces(self) -> list[tuple[str, str]]:
-        """The ranges of the innermost loop of rows."""
-        length = self.plan.length
-        if not length:
-            return [("0", "%n")]
-        ends = [0, length // _WHOLE * _WHOLE] if length >= _WHOLE else [0]
-        for size in (8, 4, 2, 1):
-            if length & size:
-                ends.append(ends[-1] + size)
-        return [(str(a), str(b)) for a, b in pairwise(ends)]
 
     def _over_lanes(self, body: Callable[[str], object]) -> None:
         def lane(j: str, _: list[str]) -> list[str]:
@@ -468,17 +449,13 @@ class _RowStages(LoopBuilder):
             lambda: self.put(f"store atomic i64 1, ptr {flag} monotonic, align 8"),
         )  # fmt: skip
         label = self.new(f"select i1 {fine}, i64 {label}, i64 0")
-        at, own, work = (
-            self._at("y0", self._first["y0"], label),
-            self.plan.dtype("y0"),
-            self.plan.work,
-        )
+        at = self._at("y0", self._first["y0"], label)
+        own, work = self.plan.dtype("y0"), self.plan.work
         if "loss" in self.plan.order:
             b = Builder([own])
             loss = b.program([b.cast(-b.cast(b.input(0), work), own)])
-            self.put(
-                *store_as(own, *self.program(loss, [self.value(own, at)]), self._first["loss"])
-            )
+            (v,) = self.program(loss, [self.value(own, at)])
+            self.put(*store_as(own, v, self._first["loss"]))
             return
         b = Builder(self.op.after.inputs)
         given = [b.input(i) for i in range(len(b.inputs))]
