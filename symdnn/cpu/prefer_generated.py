@@ -3,8 +3,9 @@
 Measured with AVX-512: oneDNN's pooling in NCHW is 3 to 15 times slower (it is made for NHWC). Its
 softmax takes 1.2 to 1.5 times as long for rows of 10 and of 1000 to 50000, and on one core of Zen 5
 1.3 to 2 times for 16384 rows of 64, 4096 of 100 and of 512; gradients are alike. On that core its
-gradient of layer norm takes 2.3 times as long for 8 rows of 128000 and 1.2 times for 64 of 50257,
-as long for 4096 of 512, and 0.9 times for 1024 of 4096.
+layer norm takes 1.5 times as long for 8 rows of 128000, 1.1 times for 64 of 50257, and 0.7 times
+for short rows; its gradient 1.5, 1.1, 1.7 times for 4096 of 512, as long for shorter rows, and 0.8
+times for 1024 of 4096.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from symdnn.cpu.nest.norms import NormGradKernel
+from symdnn.cpu.nest.norms import NormGradKernel, NormKernel
 from symdnn.cpu.pool.pool import PoolKernel
 from symdnn.cpu.reduce.softmax import LastAxisKernel
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.substitute import Substitute
 from symdnn.ops.vendor.onednn import (
+    OneDnnLayerNorm,
     OneDnnLayerNormGrad,
     OneDnnPool,
     OneDnnPoolGrad,
@@ -29,14 +31,20 @@ from symdnn.ops.vendor.onednn import (
 __all__ = ["KERNELS"]
 
 
-#: Rows of a layer norm of which the generated gradient is faster.
-_MIN_NORM_LENGTH = 1 << 14
+#: Rows of a layer norm of which the generated kernels are faster; of which also the gradient is.
+_MIN_NORM_LENGTH, _MAX_LENGTH_OF_GRADIENT = 1 << 14, 1 << 11
 
 
 def _short_rows(call: Call) -> str | None:
     out = call.outputs[0]
     short = out.is_static and out.shape[-1] < _MIN_NORM_LENGTH
     return "oneDNN is as fast for rows of that length" if short else None
+
+
+def _long_rows(call: Call) -> str | None:
+    out = call.outputs[0]
+    fine = out.is_static and out.shape[-1] <= _MAX_LENGTH_OF_GRADIENT
+    return None if fine else _short_rows(call)
 
 
 def _generated(kernel: Kernel, refuses: Callable[[Call], str | None] | None = None) -> Substitute:
@@ -55,5 +63,6 @@ def _generated(kernel: Kernel, refuses: Callable[[Call], str | None] | None = No
 KERNELS: tuple[Row, ...] = (
     ((OneDnnPool, OneDnnPoolGrad), (_generated(PoolKernel()),)),
     ((OneDnnSoftmax, OneDnnSoftmaxGrad), (_generated(LastAxisKernel()),)),
-    ((OneDnnLayerNormGrad,), (_generated(NormGradKernel(), _short_rows),)),
+    ((OneDnnLayerNorm,), (_generated(NormKernel(), _short_rows),)),
+    ((OneDnnLayerNormGrad,), (_generated(NormGradKernel(), _long_rows),)),
 )

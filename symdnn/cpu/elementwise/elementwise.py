@@ -38,6 +38,8 @@ __all__ = ["ElementwiseKernel", "PermutedInputs", "elementwise_launch", "KERNELS
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: Rows of up to so many elements have a loop of their own length.
 _MAX_SHORT = 32
+#: Rows of copies of up to so many bytes, too: LLVM makes a few loads and stores of them.
+_MAX_COPIED_BYTES = 512
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 
@@ -143,7 +145,12 @@ def _block(
     ]
     reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
     rows = prod(sizes[:-1])
-    run = threads.kernel(elementwise_ir, program, _constant(sizes, rows), reads, writes)
+    copied = not program.body and {o.inner for o in operands} == {"dense"} and rows > 1
+    if copied and sizes[-1] * arrays[0].itemsize <= _MAX_COPIED_BYTES:
+        constant = (*_constant(sizes, rows)[:-1], sizes[-1])
+    else:
+        constant = _constant(sizes, rows)
+    run = threads.kernel(elementwise_ir, program, constant, reads, writes)
     values = [count, rows, sizes[-1], *sizes[1:-1]]
     at = []
     for step in steps:

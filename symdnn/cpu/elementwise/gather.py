@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -33,6 +34,8 @@ __all__ = ["KERNELS", "GatherKernel", "indexed_block", "whole_or_array"]
 _MIN_ELEMENTS_TO_COMPILE = 1 << 10
 #: Elements for which waking up another thread pays: copied in rows, or one by one.
 _COPIED_PER_THREAD, _ELEMENTS_PER_THREAD = 1 << 15, 1 << 13
+#: Rows of up to so many bytes have a constant length: LLVM makes a few loads and stores of them.
+_MAX_CONSTANT_BYTES = 512
 _ALL = (None, None, None)
 
 
@@ -89,6 +92,9 @@ def indexed_block(
         operand(y, -1, what == "gather"), what,
         tuple(x.strides[axis] == x.itemsize for axis in op.arrays),
     )  # fmt: skip
+    row_bytes = sizes[-1] * y.itemsize
+    if plan.copies_rows and row_bytes <= _MAX_CONSTANT_BYTES:
+        plan = replace(plan, row_bytes=row_bytes)
     parts = -(-sizes[-1] // LANES_OF_TASK)
     per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD
     count, every = threads.threads(y.size, per_thread), prod(sizes[:-1]) * parts

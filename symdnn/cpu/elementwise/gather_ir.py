@@ -34,7 +34,8 @@ class GatherPlan:
     ``indexed`` is the operand along axes without an index (stride 0 along those of ``index``).
     ``what``: elements are read by ``gather``; ``add`` and ``set`` change them by ``dense``, in the
     order of the indices; ``check`` only looks at the indices. ``near`` says of each index whether
-    the next number is the next element in memory.
+    the next number is the next element in memory. ``row_bytes`` of short rows that are copied is a
+    constant of the code, else 0.
     """
 
     outer: int
@@ -43,6 +44,7 @@ class GatherPlan:
     dense: LoopOperand
     what: str = "gather"
     near: tuple[bool, ...] = ()
+    row_bytes: int = 0
 
     @property
     def named(self) -> list[tuple[str, LoopOperand]]:
@@ -192,8 +194,8 @@ class _GatherBuilder(LoopBuilder):
                 varying.append(k)
         bits = 8 * int(numpy_dtype(plan.indexed.dtype).itemsize)
         if plan.copies_rows:
-            nbytes = self.affine(count, bits // 8)
-            self.put(f"call void @copy_row(ptr {begun['y']}, ptr {base}, i64 {nbytes})")
+            nbytes = plan.row_bytes or self.affine(count, bits // 8)
+            self.copy_row(begun["y"], base, nbytes)
             self._report(wrong)
             return
 

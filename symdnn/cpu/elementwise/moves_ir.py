@@ -85,12 +85,9 @@ class _MoveBuilder(LoopBuilder):
                 self._fill(f"%a{move.source}.value", target, move.count, f"%m{i}.n")
                 continue
             source = self.bytes_at(begun[move.source], f"%m{i}.from")
-            if move.count:
-                given = f"ptr {target}, ptr {source}, i64 {move.count * plan.itemsize}"
-                self.put(f"call void @llvm.memmove.p0.p0.i64({given}, i1 false)")
-            else:
-                nbytes = self.new(f"mul i64 %m{i}.n, {plan.itemsize}")
-                self.put(f"call void @copy_row(ptr {target}, ptr {source}, i64 {nbytes})")
+            size = plan.itemsize
+            nbytes = move.count * size or self.new(f"mul i64 %m{i}.n, {size}")
+            self.copy_row(target, source, nbytes)
 
     def _fill(self, value: str, target: str, count: int, words: str) -> None:
         if count:

@@ -52,6 +52,17 @@ class LoopBuilder(FunctionBuilder):
         self.put(*load_as(dtype, name, pointer, more))
         return name
 
+    def copy_row(self, target: str, source: str, nbytes: int | str) -> None:
+        """Copy dense memory by the function of :data:`~symdnn.cpu.ir.loops_ir.COPY_ROW`.
+
+        Of a constant number of bytes LLVM makes a few loads and stores.
+        """
+        given = f"(ptr {target}, ptr {source}, i64 {nbytes}"
+        if isinstance(nbytes, int):
+            self.put(f"call void @llvm.memmove.p0.p0.i64{given}, i1 false)")
+        else:
+            self.put(f"call void @copy_row{given})")
+
     def split(self, index: str, kind: str, count: int) -> list[str]:
         """The indices in ``count`` axes of this kind that an index stands for."""
         found = []

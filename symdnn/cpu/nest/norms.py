@@ -19,9 +19,11 @@ from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.strided_launch import StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.nest.kernels import reduction_block
+from symdnn.cpu.nest.row_stages import RowLaunch, RowOperand, lies_in_bands
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
+from symdnn.ops.lowered.fused_rows import FusedRows, layer_norm_grad_rows, layer_norm_rows
 from symdnn.ops.nest.monoid import Monoid, total
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
@@ -30,6 +32,10 @@ __all__ = ["KERNELS", "NormGradKernel", "NormKernel"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
+#: Rows that are read once: at least so many, so that threads have some each; of so many elements.
+_MIN_ROWS, _MIN_ROW_LENGTH = 8, 16
+#: Sums over rows of up to so many elements stay in the second cache, beside a row.
+_MAX_SUMMED_LENGTH, _MIN_SUMMED_ROWS = 1 << 14, 64
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
@@ -106,6 +112,29 @@ class _NormKernel(Kernel[LayerNorm | LayerNormGrad]):
         return True
 
 
+def _reads_rows_once(shape: tuple[int, ...], axes: Sequence[int]) -> bool:
+    """Whether rows are read once, instead of by a nest for each statistic."""
+    if lies_in_bands(shape, axes):
+        return False
+    length = prod(shape[a] for a in axes)
+    first = len(shape)
+    while first - 1 in axes:
+        first -= 1
+    return prod(shape) // length >= _MIN_ROWS and prod(shape[first:]) >= _MIN_ROW_LENGTH
+
+
+def _row_launch(op: FusedRows, call: Call[LayerNorm | LayerNormGrad], names: str) -> Launch[Array]:
+    """The launch of an op's stages, of operands by their names in it (:class:`RowPlan`)."""
+    shape, _, work, _ = _facts(call)
+    column = tuple(n if d in call.op.axes else 1 for d, n in enumerate(shape))
+    types = (*call.inputs, *call.outputs)
+    operands: list[RowOperand] = [
+        (name, t.dtype, column if name[0] == "s" else tuple(t.shape))
+        for name, t in zip(names.split(), types, strict=True)
+    ]
+    return RowLaunch(op, shape, operands, len(call.inputs), work, "float64")
+
+
 def _facts(call: Call[LayerNorm | LayerNormGrad]) -> tuple[tuple[int, ...], str, str, int]:
     """(shape, dtype, the dtype of statistics, elements of a statistic)"""
     x = call.inputs[0]
@@ -119,6 +148,8 @@ class NormKernel(_NormKernel):
     def bind(self, call: Call[LayerNorm | LayerNormGrad]) -> Launch[Array]:
         """A launch for any strides."""
         shape, dtype, work, count = _facts(call)
+        if _reads_rows_once(shape, call.op.axes):
+            return _row_launch(layer_norm_rows(call.op, dtype), call, "x0 x1 x2 y0 r0 r1")
         mean, invstd, y = _forward(dtype, work, count, float(call.op.epsilon))
         axes = call.op.axes
         return _NormLaunch(
@@ -160,6 +191,12 @@ class NormGradKernel(_NormKernel):
     def bind(self, call: Call[LayerNorm | LayerNormGrad]) -> Launch[Array]:
         """A launch for any strides."""
         shape, dtype, work, count = _facts(call)
+        own = call.inputs[2].shape
+        column = tuple(n if d in call.op.axes else 1 for d, n in enumerate(shape))
+        few = count > _MAX_SUMMED_LENGTH or prod(shape) < count * _MIN_SUMMED_ROWS
+        if own == column and not few and _reads_rows_once(shape, call.op.axes):
+            rows = layer_norm_grad_rows(call.op, dtype, True)
+            return _row_launch(rows, call, "x0 x1 x3 x2 x4 y0 s0 s1")
         means, dx, sums = _backward(dtype, work, count)
         statistic = tuple(1 if d in call.op.axes else n for d, n in enumerate(shape))
         scratch = [np.empty(statistic, work) for _ in range(2)]

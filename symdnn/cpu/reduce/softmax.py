@@ -1,19 +1,30 @@
-"""Softmax, logsumexp, cross-entropy and their gradients along an axis, by compiled loops."""
+"""Softmax, logsumexp, cross-entropy and their gradients along an axis: rows that are read once.
+
+Sums are added in float32, or in float64 for operands of that, in the lanes of vectors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 from typing import Any
 
-from symdnn.cpu.elementwise.copies import CopyingLaunch
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS
-from symdnn.cpu.reduce.softmax_ir import BAND_COLUMNS, FLAG, KINDS, SoftmaxPlan, softmax_ir
-from symdnn.cpu.threads import threads
+from symdnn.cpu.nest.row_stages import RowLaunch, RowOperand
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import LogSumExp
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import Scalar
+from symdnn.ops.lowered.fused_rows import (
+    FusedRows,
+    Stage,
+    program,
+    softmax_grad_rows,
+    softmax_rows,
+)
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad, check_labels
 from symdnn.ops.nn.softmax import (
     LogSoftmax,
@@ -27,26 +38,82 @@ __all__ = ["InnerAxisKernel", "KERNELS", "LastAxisKernel"]
 
 #: With fewer elements NumPy is faster than compiling: rows, bands.
 _MIN_ELEMENTS_OF_ROWS, _MIN_ELEMENTS_OF_BANDS = 1 << 9, 1 << 12
-#: Elements for which waking up another thread pays. A softmax of (b, 8, 16, 16) takes 2.6 us with
-#: one thread and 3.2 with two for 4096 elements, 4.1 and 3.5 for 8192, 6.8 and 5.2 for 16384 (two
-#: cores, AVX-512, lower quartiles). Its gradient takes half of that.
-_ELEMENTS_PER_THREAD = 1 << 13
 #: Dtypes of lines; all operands but labels have the same one.
 _DTYPES = frozenset({"float32", "float64", "bfloat16", "float16"})
-#: The length of rows up to this is a constant of the code.
-_MAX_CONSTANT_LENGTH = 256
 #: Fewer columns do not fill a vector.
 _MIN_COLUMNS = 4
 
-_ALONG_ANY: dict[type, str] = {
-    Softmax: "softmax", LogSoftmax: "log_softmax", SoftmaxGrad: "softmax_grad",
-    LogSoftmaxGrad: "log_softmax_grad", LogSumExp: "logsumexp",
-    LogSoftmaxGradOfLogits: "log_softmax_grad_of_logits",
-}  # fmt: skip
-_KIND = {
-    **_ALONG_ANY, SoftmaxCrossentropy: "crossentropy",
-    SoftmaxCrossentropyGrad: "crossentropy_grad",
-}  # fmt: skip
+
+# -- as stages of rows ----------------------------------------------------------------------------
+
+
+def _work(dtype: str) -> str:
+    return "float32" if is_narrow_float(dtype) else dtype
+
+
+def _power(x: Scalar, top: Scalar, *late: Scalar) -> Scalar:
+    return (x - top).call("exp")
+
+
+def _largest(work: str, values: int = 1, tame: bool = False) -> Stage:
+    """The maximum of the first value; with ``tame`` 0 for one that is infinite or NaN."""
+
+    def row(top: Scalar, count: Scalar) -> Scalar:
+        return (top.call("abs") < float("inf")).where(top, 0.0) if tame else top
+
+    terms = program((work,) * values, lambda x, *others: x)
+    return Stage(terms, program((work,) * 2, row), ("max",))
+
+
+@lru_cache(maxsize=256)
+def _gradient_of_logits(axis: int, dtype: str) -> FusedRows:
+    """:class:`LogSoftmaxGradOfLogits` of (x, dy)."""
+    w = _work(dtype)
+    before = program((dtype, dtype), lambda x, dy: (x.cast(w), dy.cast(w)))
+    terms = program((w,) * 3, lambda x, dy, top: (_power(x, top), dy))
+    share = Stage(terms, program((w,) * 4, lambda top, powers, dy, count: dy / powers))
+    after = program((w,) * 4, lambda x, dy, top, share: dy - _power(x, top) * share, dtype)
+    return FusedRows((axis,), before, (_largest(w, 2), share), after)
+
+
+@lru_cache(maxsize=256)
+def _log_sum_exp(axis: int, dtype: str) -> FusedRows:
+    """:class:`LogSumExp` of x: row value 1. An infinite maximum is not subtracted."""
+    w = _work(dtype)
+    total = program((w,) * 3, lambda top, powers, count: powers.call("log") + top)
+    stages = (_largest(w, tame=True), Stage(program((w, w), _power), total))
+    before, after = program((dtype,), lambda x: x.cast(w)), program((w,) * 3, lambda *_: ())
+    return FusedRows((axis,), before, stages, after, (1,))
+
+
+@lru_cache(maxsize=256)
+def _weighted_powers(axis: int, dtype: str) -> FusedRows:
+    """exp(logp) weight of (logp, weight), which is a row value."""
+    w = _work(dtype)
+    after = program((w, dtype), lambda y, weight: y.call("exp") * weight.cast(w), dtype)
+    return FusedRows((axis,), program((dtype,), lambda y: y.cast(w)), (), after)
+
+
+def _rows_of(op: Any, dtype: str) -> tuple[FusedRows, str]:
+    """The stages of an op, and the names of its operands (:class:`RowPlan`)."""
+    if isinstance(op, LogSumExp):
+        return _log_sum_exp(op.axes[0], dtype), "x0 r0"
+    if isinstance(op, SoftmaxCrossentropy):
+        return softmax_rows(LogSoftmax(op.axis), dtype), "x0 label loss y0"
+    if isinstance(op, SoftmaxCrossentropyGrad):
+        return _weighted_powers(op.axis, dtype), "x1 x0 label y0"
+    if isinstance(op, LogSoftmaxGradOfLogits):
+        return _gradient_of_logits(op.axis, dtype), "x0 x1 y0"
+    if isinstance(op, Softmax | LogSoftmax):
+        return softmax_rows(op, dtype), "x0 y0"
+    return softmax_grad_rows(op, dtype), "x0 x1 y0"
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+_ALONG_ANY: tuple[type, ...] = (
+    Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad, LogSumExp, LogSoftmaxGradOfLogits,
+)  # fmt: skip
 
 
 def _axes(op: Any) -> tuple[int, ...]:
@@ -58,85 +125,76 @@ def _whole(call: Call) -> Any:
     return call.inputs[0] if isinstance(call.op, LogSumExp) else call.outputs[-1]
 
 
-def _of_one_dtype(call: Call) -> bool:
-    whole, types = _whole(call), (*call.inputs, *call.outputs)
-    return whole.dtype in _DTYPES and all(t.dtype == whole.dtype for t in types if t.is_float)
+class _RowsKernel(Kernel):
+    """Softmax ops along one axis; ``least`` elements are worth compiling for."""
+
+    least = _MIN_ELEMENTS_OF_ROWS
+
+    def refuses(self, call: Call) -> str | None:
+        """Needs floats of one dtype, and one axis at the right place."""
+        whole, types = _whole(call), (*call.inputs, *call.outputs)
+        if whole.dtype not in _DTYPES or any(t.dtype != whole.dtype for t in types if t.is_float):
+            return "it takes floats of one dtype"
+        reason = self.refuses_axes(whole, _axes(call.op))
+        return reason or compile_refusal(types, lambda: prod(whole.shape), self.least)
+
+    def refuses_axes(self, whole: Any, axes: tuple[int, ...]) -> str | None:
+        """Why it does not work along these axes."""
+        raise NotImplementedError
+
+    def bind(self, call: Call) -> Launch[Array]:
+        """A launch whose code serves short rows of this length, or all long rows."""
+        whole = _whole(call)
+        shape, axis = whole.shape, _axes(call.op)[0]
+        op, names = _rows_of(call.op, whole.dtype)
+        row = tuple(1 if d == axis else n for d, n in enumerate(shape))
+        types = (*call.inputs, *call.outputs)
+
+        def own(name: str) -> tuple[int, ...]:
+            return shape if name in ("x0", "y0") or (name == "x1" and op.early == 2) else row
+
+        operands: list[RowOperand] = [
+            (name, t.dtype, own(name)) for name, t in zip(names.split(), types, strict=True)
+        ]
+        failed: Callable[[Any], None] | None = None
+        if "label" in names:
+            at = names.split().index("label")
+
+            def failed(inputs: Any) -> None:
+                check_labels(call.op, inputs[at], shape[-1])
+
+        work = _work(whole.dtype)
+        return RowLaunch(op, shape, operands, len(call.inputs), work, work, failed)
 
 
-class LastAxisKernel(Kernel):
+class LastAxisKernel(_RowsKernel):
     """Softmax ops along the last axis, a row at a time."""
 
     name = "llvm.rows"
     traits = LLVM_ASKS_THREADS
 
-    def refuses(self, call: Call) -> str | None:
-        """Needs floats of one dtype, and the last axis."""
-        whole = _whole(call)
-        if not _of_one_dtype(call):
-            return "it takes floats of one dtype"
-        if _axes(call.op) != (whole.ndim - 1,):
-            return "it works along the last axis"
-        types = (*call.inputs, *call.outputs)
-        return compile_refusal(types, lambda: prod(whole.shape), _MIN_ELEMENTS_OF_ROWS)
-
-    def bind(self, call: Call) -> Launch[Array]:
-        """A launch whose code serves short rows of this length, or all long rows."""
-        whole = _whole(call)
-        shape, kind = whole.shape, _KIND[type(call.op)]
-        n, reads = shape[-1], KINDS[kind][0]
-        label = call.inputs[reads.index("l")].dtype if "l" in reads else "int64"
-        plan = SoftmaxPlan(kind, n if n <= _MAX_CONSTANT_LENGTH else 0, label, whole.dtype)
-        return _SoftmaxLaunch(call.op, plan, shape, prod(shape[:-1]), [n])
+    def refuses_axes(self, whole: Any, axes: tuple[int, ...]) -> str | None:
+        """Needs the last axis."""
+        return None if axes == (whole.ndim - 1,) else "it works along the last axis"
 
 
-class InnerAxisKernel(Kernel):
+class InnerAxisKernel(_RowsKernel):
     """Softmax ops along an axis that is not the last, a band of columns at a time."""
 
     name = "llvm.bands"
     traits = LLVM
+    least = _MIN_ELEMENTS_OF_BANDS
 
-    def refuses(self, call: Call) -> str | None:
-        """Needs floats of one dtype, and one axis before the last."""
-        whole, axes = _whole(call), _axes(call.op)
-        if not _of_one_dtype(call):
-            return "it takes floats of one dtype"
+    def refuses_axes(self, whole: Any, axes: tuple[int, ...]) -> str | None:
+        """Needs one axis before the last."""
         if len(axes) != 1 or axes[0] == whole.ndim - 1:
             return "it works along one axis that is not the last"
         if whole.is_static and 0 < prod(whole.shape[axes[0] + 1 :]) < _MIN_COLUMNS:
             return f"there are fewer than {_MIN_COLUMNS} columns"
-        return compile_refusal((whole,), lambda: prod(whole.shape), _MIN_ELEMENTS_OF_BANDS)
-
-    def bind(self, call: Call) -> Launch[Array]:
-        """A launch whose code serves all sizes."""
-        whole = _whole(call)
-        shape, axis = whole.shape, _axes(call.op)[0]
-        plan = SoftmaxPlan(_ALONG_ANY[type(call.op)], dtype=whole.dtype, bands=True)
-        n, inner = shape[axis], prod(shape[axis + 1 :])
-        bands = -(-inner // BAND_COLUMNS)
-        return _SoftmaxLaunch(call.op, plan, shape, prod(shape[:axis]) * bands, [n, inner, bands])
-
-
-class _SoftmaxLaunch(CopyingLaunch):
-    """``launch(inputs, outputs)`` of lines; a label out of range is an error."""
-
-    def __init__(
-        self, op: Any, plan: SoftmaxPlan, shape: tuple[int, ...], tasks: int, sizes: Sequence[int]
-    ) -> None:
-        reads, writes = KINDS[plan.kind]
-        self._op, self._classes = op, shape[-1]
-        self._label = reads.find("l")
-        count = threads.threads(prod(shape), _ELEMENTS_PER_THREAD)
-        super().__init__(
-            threads.kernel(softmax_ir, plan), [count, tasks, 1, 0, *sizes],
-            len(reads), len(writes), -1 if self._label < 0 else FLAG,
-        )  # fmt: skip
-
-    def failed(self, inputs: Sequence[Array]) -> None:
-        """Raise the error that names the label out of range."""
-        check_labels(self._op, inputs[self._label], self._classes)
+        return None
 
 
 KERNELS: tuple[Row, ...] = (
-    (tuple(_KIND), (LastAxisKernel(),)),
-    (tuple(_ALONG_ANY), (InnerAxisKernel(),)),
+    ((*_ALONG_ANY, SoftmaxCrossentropy, SoftmaxCrossentropyGrad), (LastAxisKernel(),)),
+    (_ALONG_ANY, (InnerAxisKernel(),)),
 )

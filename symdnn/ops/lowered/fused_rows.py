@@ -27,7 +27,7 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 
 __all__ = [
     "FusedRows", "Stage", "layer_norm_grad_rows", "layer_norm_rows", "softmax_grad_rows",
-    "softmax_rows",
+    "program", "softmax_rows",
 ]  # fmt: skip
 
 

@@ -1,0 +1,81 @@
+"""Stages of rows: what is kept between them, how rows lie, against the op's reference."""
+
+import numpy as np
+import pytest
+
+from symdnn.config import config
+from symdnn.cpu.nest.kept_terms import kept_term
+from symdnn.cpu.nest.row_stages import RowLaunch, lies_in_bands
+from symdnn.ops.lowered.fused_rows import FusedRows, Stage, program, softmax_rows
+from symdnn.ops.nn.softmax import LogSoftmax, Softmax
+from tests.cpu.harness import compiled
+
+pytestmark = compiled
+
+
+def test_the_exponentials_of_a_softmax_are_kept():
+    stage, term, after = kept_term(softmax_rows(Softmax(1), "float32"), "float32")
+    assert (stage, term) == (1, 0)
+    assert "exp" not in after.names
+    e, r = np.float32([[1, 2, 4]]), np.float32([[0.5]])
+    (found,) = after.evaluate(np.float32(7), np.float32(9), r, e)  # of x, top, 1 / sum and the term
+    np.testing.assert_array_equal(found, e * r)
+
+
+def test_near_misses_keep_nothing():
+    assert kept_term(softmax_rows(LogSoftmax(1), "float32"), "float32") is None  # no exp behind
+    narrow = softmax_rows(Softmax(1), "float16")
+    assert kept_term(narrow, "float32") is None  # it would be rounded
+    w = "float64"
+    powers = program((w,), lambda x: x.call("exp"))
+    stage = Stage(powers, program((w, w), lambda s, n: s))
+    after = program((w, w), lambda x, s: x.call("exp") * s + x)
+    reads_first = FusedRows((1,), program((w,), lambda x: x), (stage,), after)
+    assert kept_term(reads_first, w) is None  # the result may be where x was
+
+
+def _drawn(op, arrays, work, adds, threads, names):
+    outs = [np.full(a.shape, np.nan, a.dtype) for a in op.reference(*arrays)]
+    given = [*arrays, *outs]
+    operands = [(n, a.dtype.name, a.shape) for n, a in zip(names.split(), given, strict=True)]
+    with config.change_flags(**{"openmp.threads": threads}):
+        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        RowLaunch(op, shape, operands, len(arrays), work, adds)(arrays, outs)
+    return outs
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(40, 9, 30), (300, 1, 7), (64, 2, 129), (3, 5, 700)])
+@pytest.mark.parametrize("axes", [(1, 2), (2,), (1,), (0,), (0, 1), (0, 2)])
+def test_folds_of_two_stages_with_parameters(rng, shape, axes, dtype):
+    """A maximum and a minimum, then sums of two terms; late inputs by columns, by rows, one."""
+    w = dtype
+    x, y = (rng.normal(size=shape).astype(w) for _ in range(2))
+    column = tuple(n if d in axes else 1 for d, n in enumerate(shape))
+    row = tuple(1 if d in axes else n for d, n in enumerate(shape))
+    a, b, c = (rng.normal(size=s).astype(w) for s in (column, row, (1, 1, 1)))
+    ends = Stage(
+        program((w,) * 5, lambda x, y, *late: (x, y)),
+        program((w,) * 3, lambda top, low, n: (top, low)), ("max", "min"),
+    )  # fmt: skip
+    sums = Stage(
+        program((w,) * 7, lambda x, y, top, low, a, b, c: ((x - top) * a, (y - low) * c)),
+        program((w,) * 5, lambda top, low, s, t, n: (s / n, t + top)),
+    )  # fmt: skip
+    after = program((w,) * 9, lambda x, y, top, low, s, t, a, b, c: (x * s + b, y - t * a))
+    before = program((w, w), lambda x, y: (x, y))
+    op = FusedRows(axes, before, (ends, sums), after, (0, 3))
+    found = [
+        _drawn(op, [x, y, a, b, c], w, "float64", k, "x0 x1 x2 x3 x4 y0 y1 r0 r3") for k in (1, 3)
+    ]
+    for one, three, wanted in zip(*found, op.reference(x, y, a, b, c), strict=True):
+        assert one.tobytes() == three.tobytes()
+        bound = 1e-12 if w == "float64" else 2e-4
+        np.testing.assert_allclose(one, wanted, rtol=bound, atol=bound)
+
+
+def test_neighbours_of_dense_arrays_are_in_rows_or_in_bands():
+    assert lies_in_bands((4, 5, 6), (1,))
+    assert lies_in_bands((4, 5, 1), (0,))
+    assert not lies_in_bands((4, 5, 1), (1,))
+    assert not lies_in_bands((1, 1), (0,))
