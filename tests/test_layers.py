@@ -53,7 +53,7 @@ ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
         {"collective", "control", "fourier", "matrix", "sparse"}, {"written_out"}, {"nn"},
-        {"attention"},
+        {"attention", "quantized"},
         {"lowered"}, {"nest"}, {"numpy_names", "steps", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],

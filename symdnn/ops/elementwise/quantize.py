@@ -115,7 +115,7 @@ class Quantize(_OfCodes):
                 return np.asarray(y.astype(getattr(ml_dtypes, self.kind)).view(np.uint8))
             y = np.rint(y) + zero.astype(np.float32)
             y = np.where(y > low, np.where(y < high, y, high), low)
-        return y.astype(numpy_dtype(code_dtype(self.kind)))
+        return np.asarray(y).astype(numpy_dtype(code_dtype(self.kind)))
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None, None, None]
@@ -150,8 +150,8 @@ class Dequantize(_OfCodes):
         else:
             wide = (x.astype(np.int32) - zero.astype(np.int32)).astype(np.float32)
         with np.errstate(all="ignore"):
-            made: Array = (wide * scale.astype(np.float32)).astype(numpy_dtype(self.dtype))
-        return made
+            y = np.asarray(wide * scale.astype(np.float32))
+            return y.astype(numpy_dtype(self.dtype))
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, scale, zero = inputs
