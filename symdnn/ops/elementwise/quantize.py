@@ -262,8 +262,8 @@ def _real(codes: Variable, scale: Variable, zero: Variable, y: Variable) -> Vari
     if made is None or not isinstance(made.op, Quantize):
         return None
     low, high = (_number(n, made.op.kind, zero, scale) for n in limits_of(made.op.kind))
-    x = made.inputs[0]
-    real = minimum(maximum(cast(x, y.type.dtype), low), high)
+    within = minimum(maximum(cast(made.inputs[0], scale.type.dtype), low), high)
+    real = cast(within, y.type.dtype)
     return real if real.type.ndim == y.type.ndim else None
 
 
