@@ -14,12 +14,14 @@ from symdnn.compile.function import function
 from symdnn.compile.shared import shared
 from symdnn.errors import InputError, OptionError
 from symdnn.graph.evaluate import evaluate
-from symdnn.graph.traverse import clone_graph, graph_inputs, leaves, toposort
+from symdnn.graph.traverse import graph_inputs, leaves, toposort
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.nn.modules.module import Module
 from symdnn.nn.quantization.ranges import Observer, channel_scales, parameters
-from symdnn.ops.core.shape import DimShuffle, Reshape
+from symdnn.ops.array.view import ForgetShape
+from symdnn.ops.core.shape import DimShuffle, Reshape, SpecifyType
+from symdnn.ops.elementwise.activations import Relu
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.quantize import FLOAT8, dequantize, quantize
 from symdnn.ops.linalg.dot import BatchedDot, Dot
@@ -199,6 +201,7 @@ def quantize_network(
     if not products:
         raise InputError("nn.quantize: no convolution or matrix product of float32 to quantise")
     left, right = _observed(products)
+    left.update({v: None for v in _addends(outputs, products, {*left, *right})})
     seen = _ranges(given, [*left, *right], data)
     values = {v: parameters(s, kind, method, percentile, v in right) for v, s in seen.items()}
     plan = _Plan(kind, "float32", [], set(products), {}, values)
@@ -261,9 +264,13 @@ def _is_known(v: Variable) -> bool:
     return all(isinstance(u, Constant | Shared) for u in leaves([v]))
 
 
+#: Ops whose result has the numbers of their first input.
+_VIEWS = (DimShuffle, Reshape, SpecifyType, ForgetShape)
+
+
 def _source(v: Variable) -> Variable:
     """The value that is rounded for a product's operand: the one before its views."""
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle | Reshape):
+    while v.owner is not None and isinstance(v.owner.op, _VIEWS):
         v = v.owner.inputs[0]
     return v
 
@@ -278,6 +285,33 @@ def _observed(products: Sequence[Apply]) -> tuple[dict[Variable, None], dict[Var
         if not _is_known(w):
             right.setdefault(_source(w))
     return {v: None for v in left if v not in right}, right
+
+
+def _addends(
+    outputs: Sequence[Variable], products: Sequence[Apply], known: set[Variable]
+) -> list[Variable]:
+    """Of sums of two products' values, which a quantised one follows, the second operand.
+
+    Then the first product adds its codes and rounds the sum, and no float value is between.
+    """
+    made = {n.outputs[0] for n in products}
+
+    def is_product(v: Variable) -> bool:
+        if v in made:
+            return True
+        parts = v.owner.inputs if v.owner is not None and isinstance(v.owner.op, Add) else []
+        return any(p in made for p in parts) and any(map(_is_known, parts))
+
+    found = []
+    for node in toposort(list(outputs)):
+        if isinstance(node.op, Relu) and node.outputs[0] in known:
+            added = node.inputs[0].owner
+            if added is None or not isinstance(added.op, Add):
+                continue
+            a, b = added.inputs
+            if is_product(a) and is_product(b) and not {a, b} & known:
+                found.append(b)
+    return found
 
 
 def _ranges(
@@ -322,13 +356,15 @@ def _without_batch_norm(outputs: Sequence[Variable]) -> list[Variable]:
     """Expressions with batch normalisation folded into the convolution before it."""
     instead: dict[Variable, Variable] = {}
     for node in toposort(list(outputs)):
+        inputs = [instead.get(v, v) for v in node.inputs]
         if isinstance(node.op, BatchNormInference):
-            memo = clone_graph(list(node.inputs), instead)
-            folded = _folded(node, [memo.get(v, v) for v in node.inputs])
+            folded = _folded(node, inputs)
             if folded is not None:
                 instead[node.outputs[0]] = folded
-    memo = clone_graph(list(outputs), instead)
-    return [memo.get(v, v) for v in outputs]
+                continue
+        if any(a is not b for a, b in zip(inputs, node.inputs)):
+            instead.update(zip(node.outputs, node.op.make_node(*inputs).outputs, strict=True))
+    return [instead.get(v, v) for v in outputs]
 
 
 def _folded(node: Apply, inputs: Sequence[Variable]) -> Variable | None:

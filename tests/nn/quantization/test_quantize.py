@@ -11,7 +11,9 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError, OptionError
+from symdnn.graph.target import Target
 from symdnn.nn.quantization.ranges import Observer, parameters
+from tests.opt.lowering import rewritten
 
 X = T.tensor("float32", ("batch", 1, 8, 8), name="x")
 
@@ -165,3 +167,25 @@ def test_an_outlier_stretches_the_range_of_minmax_alone():
     found = {m: parameters(seen, "int8", m, 99.9, True)[0] for m in ("minmax", "percentile")}
     assert found["percentile"] * 100 < found["minmax"]
     assert parameters(seen, "int8", "entropy", 99.9, True)[0] < found["minmax"]
+
+
+def test_residual_blocks_pass_codes_alone():
+    def block(v, stride):
+        layers = [nn.SpatialConvolution(16, 16, 3, 3, s, s, 1, 1) for s in (stride, 1)]
+        norms = [nn.SpatialBatchNormalization(16).evaluate() for _ in layers]
+        h = T.nnet.relu(norms[0](layers[0](v)))
+        side = v if stride == 1 else nn.SpatialConvolution(16, 16, 1, 1, 2, 2)(v)
+        return T.nnet.relu(norms[1](layers[1](h)) + side)
+
+    x = T.tensor("float32", ("batch", 16, 8, 8), name="x")
+    y = block(block(block(x, 1), 2), 1)
+    value = np.random.default_rng(0).standard_normal((2, 16, 8, 8)).astype("float32")
+    q = nn.quantize(y, [value], inputs=[x])
+    vnni = Target("cpu", onednn=(3, 2), isa="AVX-512 VNNI")
+    ops = [n.op for n in rewritten([x], [q(x)], vnni).toposort()]
+    products = [op.op for op in ops if type(op).__name__ == "OneDnnQuantized"]
+    assert len(products) == 7
+    assert [p.out for p in products].count("float32") == 1  # the result
+    assert sum("z" in p.terms for p in products) == 2
+    want = symdnn.function([x], y)(value)
+    assert np.abs(q.function()(value) - want).max() < 0.05 * np.abs(want).max()

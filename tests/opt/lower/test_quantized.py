@@ -7,7 +7,10 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.graph.evaluate import evaluate
 from symdnn.graph.target import Target
+from symdnn.ops.nn.conv import Conv
+from symdnn.ops.quantized.product import integer_product
 from symdnn.tensor.nnet import conv2d, dequantize, quantize, relu
 from tests.opt.lowering import rewritten
 
@@ -116,3 +119,32 @@ def test_dense_layers(ndim):
     value = rng.standard_normal((*[5] * (ndim - 1), 24)).astype("float32")
     want = symdnn.function([x], y, mode=symdnn.Mode(optimizer=None))(value)
     assert np.abs(symdnn.function([x], y)(value).astype(int) - want).max() <= 1
+
+
+@pytest.mark.parametrize("zero", [None, 3, np.arange(16)])
+def test_sums_without_a_kernel_are_written_out(zero):
+    codes, w = T.tensor("int8", (None, 8, 10, 10), name="codes"), T.constant(FILTERS)
+    zero = zero if zero is None else np.asarray(zero, "int8")
+    op = Conv(((1, 1), (1, 1)), (1, 1), (1, 1))
+    y = integer_product(op, codes, w, 5, zero)
+    graph = rewritten([codes], [y], Target("cpu"))
+    names = {type(node.op).__name__ for node in graph.nodes}
+    assert "Conv" in names
+    assert "QuantizedProduct" not in names
+    value = rng.integers(-128, 128, (2, 8, 10, 10)).astype("int8")
+    (want,) = evaluate([y], {codes: value})
+    (got,) = evaluate(graph.outputs, {graph.inputs[0]: value})
+    assert np.array_equal(got, want)
+    assert np.array_equal(symdnn.function([codes], y)(value), want)
+
+
+def test_weights_are_packed_once():
+    """A parameter behind a view is packed when its value changes, and then again."""
+    w = symdnn.shared(rng.integers(-127, 128, (16, 24)).astype("int8"), shape=(16, 24))
+    x = T.tensor("float32", (None, 24), name="x")
+    f = symdnn.function([x], T.dot(real(x), dequantize(w, 0.01).T))
+    value = rng.standard_normal((5, 24)).astype("float32")
+    first = [np.array(f(value)) for _ in range(4)]
+    assert all(np.array_equal(first[0], y) for y in first)
+    w.set_value(-w.get_value())
+    assert np.allclose(f(value), -first[0], atol=1e-4)
