@@ -169,6 +169,7 @@ def test_distributed_examples_run_in_one_process() -> None:
     assert load("distributed/pipeline").main(["--steps", "40"]) < 0.12
 
 
+@pytest.mark.slow
 def test_a_resnet_in_int8_is_as_accurate() -> None:
     assert load("resnet_int8").main(["--epochs", "2", "--planes", "8"]) < 0.02
 
