@@ -167,3 +167,16 @@ def test_distributed_examples_run_in_one_process() -> None:
     assert load("distributed/data_parallel").main(["--epochs", "3"]) > 0.85
     assert load("distributed/tensor_parallel").main(["--steps", "100"]) < 0.4
     assert load("distributed/pipeline").main(["--steps", "40"]) < 0.12
+
+
+@pytest.mark.slow
+def test_a_resnet_in_int8_is_as_accurate() -> None:
+    assert load("resnet_int8").main(["--epochs", "2", "--planes", "8"]) < 0.02
+
+
+def test_a_transformer_layer_in_float8_is_near() -> None:
+    errors = load("transformer_float8").main(
+        ["--width", "64", "--heads", "2", "--length", "16", "--batch", "2"]
+    )
+    assert errors["float32"] == 0
+    assert 0 < errors["int8"] < errors["float8_e4m3fn"] < 0.08

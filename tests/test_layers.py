@@ -53,7 +53,7 @@ ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"},
         {"collective", "control", "fourier", "matrix", "sparse"}, {"written_out"}, {"nn"},
-        {"attention"},
+        {"attention", "quantized"},
         {"lowered"}, {"nest"}, {"numpy_names", "steps", "vendor"},
     ],
     "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
@@ -82,7 +82,8 @@ ROOMS = {
     ],
     "nn": [
         {"init"}, {"modules"}, {"layers", "losses", "optimizers", "schedule"},
-        {"transformers"}, {"backend", "formats", "models", "optim"}, {"training", "weights"},
+        {"transformers"}, {"backend", "formats", "models", "optim"},
+        {"quantization", "training", "weights"},
     ],
 }  # fmt: skip
 PLACES = {

@@ -15,6 +15,7 @@ _loaded = False
 #: Modules with rows ``KERNELS``, imported by :func:`load`.
 FAMILIES = (
     "gemm.matmul",
+    "gemm.quantized",
     # Our own kernels that are preferred to cuDNN's.
     "kernels.softmax", "kernels.batchnorm", "kernels.pool", "kernels.reduce",
     "conv.launch", "conv.launch_epilogue", "cudnn.pool", "cudnn.softmax", "cudnn.norm",

@@ -62,6 +62,8 @@ from symdnn.nn.modules.module import BACKENDS, Module, random_states, state_upda
 from symdnn.nn.modules.summary import Row, Summary, flops, summary
 from symdnn.nn.optimizers import clip
 from symdnn.nn.optimizers.clip import *
+from symdnn.nn.quantization.quantize import Quantized
+from symdnn.nn.quantization.quantize import quantize_network as quantize
 from symdnn.nn.training import *
 from symdnn.nn.transformers import attention, cache, decoder, encoder, rotary
 from symdnn.nn.transformers.attention import *
@@ -72,8 +74,8 @@ from symdnn.nn.transformers.rotary import *
 from symdnn.nn.weights import *
 
 __all__ = [
-    "BACKENDS", "Module", "Row", "Summary", "flops", "init", "random_states", "state_updates",
-    "summary",
+    "BACKENDS", "Module", "Quantized", "Row", "Summary", "flops", "init", "quantize",
+    "random_states", "state_updates", "summary",
     *activation.__all__, *adaptive_pooling.__all__, *containers.__all__, *conv.__all__,
     *dropout.__all__, *linear.__all__, *lists.__all__, *norm.__all__, *pooling.__all__,
     *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__, *upsample.__all__,

@@ -13,6 +13,8 @@ from symdnn import nn
 from symdnn.errors import ModelError
 from symdnn.onnx import compile, load, save
 from symdnn.onnx.save.model import to_model
+from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.quantized.product import integer_product
 
 X = T.tensor("float32", ("n", 6), name="x")
 M = T.tensor("float32", (4, 6), name="m")
@@ -39,6 +41,16 @@ def ends():
     return found
 
 
+def quantised():
+    codes = T.nnet.quantize(X, 0.05, 3)
+    scales = np.linspace(0.01, 0.02, 4).astype("float32")
+    filters = T.nnet.dequantize(T.nnet.quantize(W, scales, axis=0), scales, axis=0)
+    images = T.nnet.dequantize(T.nnet.quantize(IMAGES, 0.1), 0.1)
+    sums = integer_product(Dot(), codes, np.ones((6, 2), "int8"), 3)
+    conv = T.nnet.conv2d(images, filters, border_mode=1, filter_flip=False)
+    return [codes, T.nnet.dequantize(codes, 0.05, 3), conv, sums]
+
+
 EXPRESSIONS = {
     "arithmetic": lambda: (X * 2 - 1) / (T.sqr(X) + 1) + T.maximum(X, 0.3) - T.minimum(X, 0.1),
     "functions": lambda: [
@@ -54,6 +66,7 @@ EXPRESSIONS = {
         T.log2(T.abs_(X)),
     ],
     "rounding": lambda: [T.floor(X), T.ceil(X), T.round(X), T.trunc(X * 3), T.sgn(X)],
+    "quantised": lambda: quantised(),
     "activations": lambda: [
         T.nnet.relu(X),
         T.nnet.elu(X, 0.7),

@@ -1,14 +1,34 @@
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
-from symdnn.ops.linalg.dot import BatchedDot
-from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad
-from tests.op_table.record import OpCase, ending, normal
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.quantized.product import QuantizedProduct
+from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad, GpuQuantizedGemm
+from tests.op_table.record import OpCase, ending, integers, normal, uniform
 
 
 def gelu(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def int8_rows(*shape):
+    return integers(-128, 128, *shape, dtype="int8")
+
+
+def float8_rows(*shape):
+    return integers(0, 120, *shape, dtype="uint8")
+
+
+def float8_product(x, y, a, b):
+    x, y = (v.view(ml_dtypes.float8_e4m3fn).astype("float32") for v in (x, y))
+    return x @ y.T * (a * b)
+
+
+FLOAT8 = QuantizedProduct(
+    Dot(), ("x_scale", "w_scale"), "float32", kinds=("float8_e4m3fn", "float8_e4m3fn")
+)
 
 
 def half(*shape):
@@ -40,4 +60,14 @@ CASES = [
            ending(GpuGemmBiasGrad(), alpha=-0.5, residual=1.0),
            (normal(3, 4), normal(4, 5), normal(3, 5)),
            lambda x, y, c: (c - 0.5 * (x @ y), y.sum(0)), grad=False),
+    OpCase("gemm_int8", (GpuQuantizedGemm,), GpuQuantizedGemm(QuantizedProduct(Dot())),
+           (int8_rows(5, 32), int8_rows(16, 32)),
+           lambda x, y: x.astype("int32") @ y.T.astype("int32"), grad=False),
+    OpCase("gemm_int8_stack", (GpuQuantizedGemm,),
+           GpuQuantizedGemm(QuantizedProduct(BatchedDot())),
+           (int8_rows(3, 16, 16), int8_rows(3, 32, 16)),
+           lambda x, y: x.astype("int32") @ y.swapaxes(1, 2).astype("int32"), grad=False),
+    OpCase("gemm_float8", (GpuQuantizedGemm,), GpuQuantizedGemm(FLOAT8),
+           (float8_rows(16, 32), float8_rows(16, 32), uniform(0.1, 1, dtype="float32"),
+            uniform(0.1, 1, dtype="float32")), float8_product, grad=False, rtol=1e-5),
 ]  # fmt: skip

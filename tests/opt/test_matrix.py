@@ -49,6 +49,8 @@ ELSEWHERE: dict[str, str] = {
     "update_by_index_in_place": "likewise",
     "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
     "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
+    "product_to_int8": "its operands are dequantised: tests/opt/lower/test_quantized.py",
+    "product_to_8_bits": "likewise: tests/gpu/gemm/test_quantized.py",
     "one_per_row": "its index numbers the rows: tests/opt/lower/test_one_per_row.py",
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{

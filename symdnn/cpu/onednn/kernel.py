@@ -27,6 +27,7 @@ from symdnn.graph.kernel import Call, Kernel
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, OpT
 from symdnn.graph.variable import Constant, Shared
+from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.nn.channels_last import first_shape
 
 __all__ = [
@@ -245,6 +246,8 @@ def version_of(call: Call, index: int) -> Version | None:
     Such inputs are parameters, values that depend on parameters alone, and constants.
     """
     v = None if call.node is None else call.node.inputs[index]
+    while v is not None and v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]  # a view changes with what it shows
     if isinstance(v, Constant):
         return lambda: 0
     if isinstance(v, Shared):

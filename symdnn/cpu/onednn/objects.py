@@ -397,11 +397,14 @@ def _as_c(value: Any) -> Any:
 
 
 def reorder(source: Descriptor, target: Descriptor) -> Primitive:
-    """The primitive that copies from one layout into another."""
+    """The primitive that copies from one layout into another.
+
+    oneDNN provides its scratch memory, which only the packing of 8-bit weights needs.
+    """
     handle = ctypes.c_void_p()
     at = engine()
     call(
         "reorder_primitive_desc_create", ctypes.byref(handle), source.handle, at, target.handle,
-        at, _plain().handle,
+        at, None,
     )  # fmt: skip
     return Primitive(handle, "reorder")

@@ -24,6 +24,7 @@ from symdnn.ops.nn.channels_last import Reorder
 __all__ = ["ReorderKernel", "KERNELS"]
 
 _MAX_DIMS = 6
+_DTYPES = ("float32", "bfloat16", "int8", "uint8")
 _OPERANDS = ("src", "dst")
 
 
@@ -34,10 +35,10 @@ class ReorderKernel(Kernel[Reorder]):
     traits = ONEDNN
 
     def refuses(self, call: Call[Reorder]) -> str | None:
-        """Needs float32 or bfloat16, few dimensions, and elements."""
+        """Needs float32, bfloat16 or 8 bits, few dimensions, and elements."""
         x = call.inputs[0]
-        if x.dtype not in ("float32", "bfloat16") or x.ndim > _MAX_DIMS:
-            return f"it is for float32 and bfloat16 of at most {_MAX_DIMS} dimensions"
+        if x.dtype not in _DTYPES or x.ndim > _MAX_DIMS:
+            return f"it is for {', '.join(_DTYPES)} of at most {_MAX_DIMS} dimensions"
         if x.is_static and 0 in x.shape:
             return "it is empty"
         return library.problem().partition("\n")[0] or None

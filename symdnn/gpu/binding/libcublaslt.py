@@ -15,23 +15,27 @@ from symdnn.errors import SymdnnError
 from symdnn.gpu.binding import cuda_version
 
 __all__ = [
-    "ALGORITHM", "COMPUTE", "CUDA_TYPE", "EPILOGUE", "LAYOUT", "MATMUL", "PREFERENCE", "Algorithm",
-    "CublasError", "Heuristic", "call", "create", "create_descriptor", "get_attribute", "library",
-    "set_attribute", "version",
+    "ALGORITHM", "CODE_TYPE", "COMPUTE", "CUDA_TYPE", "EPILOGUE", "LAYOUT", "MATMUL",
+    "PREFERENCE", "Algorithm", "CublasError", "Heuristic", "call", "create", "create_descriptor",
+    "get_attribute", "library", "set_attribute", "version",
 ]  # fmt: skip
 
 #: ``cudaDataType``
 CUDA_TYPE = {
     "float32": 0, "float64": 1, "float16": 2, "complex64": 4, "complex128": 5, "bfloat16": 14,
 }  # fmt: skip
+#: ``cudaDataType`` of quantised operands, and of their int32 sums.
+CODE_TYPE = {"int8": 3, "int32": 10, "float8_e4m3fn": 28, "float8_e5m2": 29}
 #: ``cublasComputeType_t``
-COMPUTE = {"float32": 68, "float64": 70, "tf32": 77}
+COMPUTE = {"float32": 68, "float64": 70, "int32": 72, "tf32": 77}
 #: ``cublasLtMatmulDescAttributes_t``
 MATMUL = {
     "transa": 3,
     "transb": 4,
     "epilogue": 7,
     "bias_pointer": 8,
+    "a_scale_pointer": 17,
+    "b_scale_pointer": 18,
 }
 #: ``cublasLtMatrixLayoutAttribute_t``
 LAYOUT = {"batch_count": 5, "batch_offset": 6}

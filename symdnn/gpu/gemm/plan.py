@@ -38,8 +38,9 @@ class Matrix:
 class GemmSignature:
     """``D = epilogue(alpha op(A) op(B) + beta C)``: the key of a choice.
 
-    ``dtype`` is that of A and B, ``result`` that of C, D and the bias; ``compute`` is
-    ``float32``, ``tf32`` or ``float64``. ``epilogue`` is a key of
+    ``dtype`` is that of A and B, or of A alone where ``dtype_b`` is another; ``result`` is that of
+    C, D and the bias; ``compute`` is ``float32``, ``tf32``, ``float64`` or ``int32``. With
+    ``scaled`` A and B have factors on the device. ``epilogue`` is a key of
     :data:`~symdnn.gpu.binding.libcublaslt.EPILOGUE`. ``alignment`` is that of the addresses of A,
     B, C and D.
     """
@@ -55,6 +56,8 @@ class GemmSignature:
     epilogue: str = ""
     alignment: tuple[int, int, int, int] = (_ALIGNMENT_BYTES,) * 4
     workspace_limit: int = 32 << 20
+    dtype_b: str = ""
+    scaled: bool = False
 
     def __str__(self) -> str:
         k = self.a.rows if self.a.transposed else self.a.columns
@@ -69,13 +72,18 @@ class GemmSignature:
 
 @dataclass(frozen=True)
 class Pointers:
-    """Addresses of one run, or 0. ``bias`` is also that of a bias's gradient."""
+    """Addresses of one run, or 0. ``bias`` is also that of a bias's gradient.
+
+    ``a_scale`` and ``b_scale`` are those of the factors of A and B.
+    """
 
     a: int
     b: int
     d: int
     c: int = 0
     bias: int = 0
+    a_scale: int = 0
+    b_scale: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,16 +116,20 @@ class GemmPlan:
         self.signature, self.handle = s, c_void_p(handle)
         self._owned: list[tuple[str, c_void_p]] = []
         weakref.finalize(self, _destroy, self._owned)
-        scale = "float32" if s.dtype in ("float16", "bfloat16") else s.dtype
+        narrow = s.dtype in ("float16", "bfloat16", *lt.CODE_TYPE)
+        scale = "int32" if s.compute == "int32" else "float32" if narrow else s.dtype
         self._scalar = _scalar_type(scale)
         self.description = self._own(
-            "MatmulDesc", c_int(lt.COMPUTE[s.compute]), c_int(lt.CUDA_TYPE[scale])
+            "MatmulDesc", c_int(lt.COMPUTE[s.compute]), c_int(_TYPES[scale])
         )
         self._describe("transa", c_int(int(s.a.transposed)))
         self._describe("transb", c_int(int(s.b.transposed)))
-        operands = [self._layout(s.dtype, m) for m in (s.a, s.b)]
+        operands = [self._layout(s.dtype, s.a), self._layout(s.dtype_b or s.dtype, s.b)]
         self.layouts = [*operands, *(self._layout(s.result, m) for m in (s.c or s.d, s.d))]
         self._bias = 0
+        self._scales = (0, 0)
+        if s.scaled:
+            self._scale_by(_ALIGNMENT_BYTES, _ALIGNMENT_BYTES)
         if s.epilogue:
             self._describe("epilogue", c_int(lt.EPILOGUE[s.epilogue]))
             self._point(_ALIGNMENT_BYTES)  # any aligned address, for the heuristics
@@ -132,7 +144,7 @@ class GemmPlan:
 
     def _layout(self, dtype: str, m: Matrix) -> c_void_p:
         layout = self._own(
-            "MatrixLayout", c_int(lt.CUDA_TYPE[dtype]), c_uint64(m.rows), c_uint64(m.columns),
+            "MatrixLayout", c_int(_TYPES[dtype]), c_uint64(m.rows), c_uint64(m.columns),
             c_int64(m.ld),
         )  # fmt: skip
         if self.signature.batch != 1:
@@ -148,6 +160,13 @@ class GemmPlan:
         if bias != self._bias and "b" in self.signature.epilogue:
             self._describe("bias_pointer", c_void_p(bias))
             self._bias = bias
+
+    def _scale_by(self, a: int, b: int) -> None:
+        """Set the addresses of the factors of A and B."""
+        if (a, b) != self._scales:
+            self._describe("a_scale_pointer", c_void_p(a))
+            self._describe("b_scale_pointer", c_void_p(b))
+            self._scales = a, b
 
     def algorithms(self, count: int) -> list[GemmAlgorithm]:
         """The ``count`` algorithms that the heuristics expect to be fastest, in that order."""
@@ -187,6 +206,8 @@ class GemmPlan:
         alpha, beta = (self._scalar(f) for f in factors)
         if self.signature.epilogue:
             self._point(at.bias)
+        if self.signature.scaled:
+            self._scale_by(at.a_scale, at.b_scale)
         a, b, c, d = self.layouts
         lt.call(
             "cublasLtMatmul", self.handle, self.description, byref(alpha),
@@ -201,7 +222,12 @@ def _destroy(owned: Sequence[tuple[str, c_void_p]]) -> None:
         lt.call(f"cublasLt{kind}Destroy", what)
 
 
+_TYPES = {**lt.CUDA_TYPE, **lt.CODE_TYPE}
+
+
 def _scalar_type(dtype: str) -> Any:
+    if dtype == "int32":
+        return lambda v: c_int(int(v))
     if dtype == "complex64":
         return lambda v: (c_float * 2)(v, 0)
     if dtype == "complex128":

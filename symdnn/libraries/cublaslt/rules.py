@@ -5,15 +5,22 @@ A GEMM without an epilogue stays the neutral op, which cuBLASLt's kernel runs as
 
 from __future__ import annotations
 
+from typing import Any
+
 from symdnn.config import config
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType
-from symdnn.graph.variable import Apply
+from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cublaslt.bias_gradient import bias_gradients
+from symdnn.ops.core.shape import dimshuffle
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.quantize import FLOAT8
 from symdnn.ops.linalg.dot import BatchedDot, Dot
-from symdnn.ops.vendor.gpublas import GpuGemm
+from symdnn.ops.quantized.product import QuantizedProduct
+from symdnn.ops.vendor.gpublas import GpuGemm, GpuQuantizedGemm
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.lower.lowering import Backend, Library
+from symdnn.opt.lower.quantized import Codes, codes_of, product_of_codes, why_no_product
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["CUBLASLT"]
@@ -55,4 +62,56 @@ def gemm_bias_gradient(context: Context) -> None:
         bias_gradients(context, _gemm_at)
 
 
-CUBLASLT = Library(BACKEND, own_rules=(gemm_epilogue, gemm_bias_gradient))
+def product_refuses(node: Apply, context: Context) -> str | None:
+    """A product of dequantised int8 or float8 matrices, whose sizes tensor cores take."""
+    if (reason := why_no_product(node)) is not None:
+        return reason
+    x, w = (codes_of(v) for v in node.inputs[:2])
+    assert x is not None, "why_no_product found no reason"
+    assert w is not None, "why_no_product found no reason"
+    if x.codes.type.ndim < 2 or w.codes.type.ndim != x.codes.type.ndim:
+        return "a product with a vector is bound by memory"
+    sizes = w.codes.type.shape[-2:]
+    if any(d is None or d % 16 for d in sizes):
+        return f"tensor cores take known multiples of 16 in 8 bits, not {sizes}"
+    capability = context.target.compute_capability or (0, 0)
+    if x.kind not in FLOAT8:
+        dtypes = {c.codes.type.dtype for c in (x, w)}
+        known = dtypes == {"int8"} and capability >= (8, 0)
+        return None if known else f"tensor cores multiply int8, not {', '.join(sorted(dtypes))}"
+    if not (_is_scalar(x) and _is_scalar(w)):
+        return "float8 has one scale for each operand"
+    if capability < (8, 9):
+        return f"sm_{capability[0]}{capability[1]} has no tensor cores for float8"
+    return "cuBLASLt has no product of two e5m2" if x.kind == w.kind == "float8_e5m2" else None
+
+
+def _is_scalar(c: Codes) -> bool:
+    return all(c.scale.type.broadcastable)
+
+
+@BACKEND.lowering("product_to_8_bits", Dot, BatchedDot, refuses=product_refuses)
+def product_to_8_bits(node: Apply, context: Context) -> Variable:
+    """A product of dequantised values becomes one of their 8-bit codes."""
+    made = product_of_codes(node).owner
+    assert made is not None, "it is a product"
+    op: Any = made.op
+    x, w = made.inputs[:2]
+    given = dict(zip(op.terms, made.inputs[2:], strict=True))
+    *lead, row, column = range(w.type.ndim)
+    across = dimshuffle(w, (*lead, column, row))
+    if op.is_float8:
+        scaled: Variable = GpuQuantizedGemm(op)(x, across, given["x_scale"], given["w_scale"])
+        return scaled
+    sums = GpuQuantizedGemm(QuantizedProduct(node.op))(x, across)
+    if "x_zero" in given:
+        # The sums of w depend on parameters alone, and are kept.
+        of_w = cast(w, "int32").sum(w.type.ndim - 2, keepdims=True, dtype="int32")
+        sums = sums - given["x_zero"] * of_w
+    real = cast(sums, "float32") * (given["x_scale"] * given["w_scale"])
+    return cast(real, op.out)
+
+
+CUBLASLT = Library(
+    BACKEND, own_rules=(gemm_epilogue, gemm_bias_gradient, product_to_8_bits.rewrite())
+)

@@ -6,14 +6,17 @@ The tag ``onednn`` switches all of it off (``optimizer_excluding=onednn``).
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.op import Op
+from symdnn.graph.origin import inherit
 from symdnn.graph.target import Libraries, Target
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply
+from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.onednn.conv_moments import moments_of_convolutions
+from symdnn.ops.elementwise.quantize import FLOAT8
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.epilogue import EpilogueOp
 from symdnn.ops.nn.batchnorm import (
@@ -27,14 +30,23 @@ from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.vendor import onednn
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.lower.lowering import Backend, Library, Reasons
+from symdnn.opt.lower.quantized import (
+    codes_of,
+    longer_product,
+    product_of_codes,
+    why_no_product,
+)
 from symdnn.rewriting.facts import broadcast_axis
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["LOWERINGS", "ONEDNN", "ROWS", "onednn_reason"]
 
+#: The CPUs that add products of 8 bits in 32: without, oneDNN's int16 sums saturate.
+_INT8_ISA_SUFFIXES = ("VNNI", "BF16", "FP16", "AMX")
 _BF16_ISA_SUFFIXES = ("BF16", "FP16", "AMX")
 
 
@@ -77,8 +89,10 @@ def _dtype_reason(
 
 
 def conv_refuses(node: Apply, context: Context) -> str | None:
-    """One to three dimensions."""
+    """One to three dimensions, of operands that are not quantised."""
     op: Any = node.op
+    if isinstance(op, Conv) and product_refuses(node, context) is None:
+        return "its operands are quantised, and it is computed in 8 bits"
     if op.ndim > 3:
         return f"oneDNN convolves over at most 3 dimensions, not {op.ndim}"
     return _dtype_reason(node, context, narrow=True)
@@ -104,7 +118,9 @@ def softmax_refuses(node: Apply, context: Context) -> str | None:
 
 
 def gemm_refuses(node: Apply, context: Context) -> str | None:
-    """Only matrices: a matrix-vector product is bound by memory."""
+    """Only matrices: a matrix-vector product is bound by memory. Not of quantised operands."""
+    if product_refuses(node, context) is None:
+        return "its operands are quantised, and it is computed in 8 bits"
     if any(v.type.ndim < 2 for v in node.inputs):
         return "a product with a vector is bound by memory"
     return _dtype_reason(node, context, narrow=True)
@@ -172,6 +188,68 @@ def _rnn_reason(node: Apply, context: Context) -> str | None:
     return _dtype_reason(node, context)
 
 
+# -- quantised ------------------------------------------------------------------------------------
+
+
+def _int8_reason(context: Context, op: Op, dtypes: Sequence[str]) -> str | None:
+    """Why oneDNN does not multiply these 8-bit integers; None where it does."""
+    isa = context.target.isa or ""
+    if not isa.endswith(_INT8_ISA_SUFFIXES):
+        return f"the CPU ({isa}) has no exact sums of 8-bit products (VNNI)"
+    if isinstance(op, Conv) and op.ndim > 3:
+        return f"oneDNN convolves over at most 3 dimensions, not {op.ndim}"
+    if dtypes[1] != "int8":
+        return f"oneDNN takes weights of int8, not of {dtypes[1]}"
+    return None
+
+
+def product_refuses(node: Apply, context: Context) -> str | None:
+    """A float32 product of dequantised integers, of matrices or images."""
+    if (reason := why_no_product(node)) is not None:
+        return reason
+    codes = [c for v in node.inputs[:2] if (c := codes_of(v)) is not None]
+    if codes[0].kind in FLOAT8 or node.outputs[0].type.dtype != "float32":
+        return "oneDNN has it for 8-bit integers, with float32 results"
+    if any(v.type.ndim < 2 for v in node.inputs):
+        return "a product with a vector is bound by memory"
+    return _int8_reason(context, node.op, [c.codes.type.dtype for c in codes])
+
+
+def quantized_refuses(node: Apply, context: Context) -> str | None:
+    """8-bit integers, no zero point of the weights."""
+    op: Any = node.op
+    if op.is_float8 or "w_zero" in op.terms or any(v.type.ndim < 2 for v in node.inputs[:2]):
+        return "oneDNN has it for matrices of 8-bit integers without a zero point of the weights"
+    return _int8_reason(context, op.op, [v.type.dtype for v in node.inputs[:2]])
+
+
+@BACKEND.lowering("product_to_int8", Conv, Dot, BatchedDot, refuses=product_refuses)
+def product_to_int8(node: Apply, context: Context) -> Variable:
+    """A product of dequantised values becomes one of their 8-bit integers."""
+    return product_of_codes(node)
+
+
+@graph_rewrite("epilogue", tags=("epilogue", "onednn"), name="onednn_quantized_epilogue")
+def onednn_quantized_epilogue(context: Context) -> None:
+    """Quantised products take a bias, relu and the quantisation of their result."""
+    if onednn_reason(context.target) is not None:
+        return
+    waiting = [n for n in context.fgraph.toposort() if isinstance(n.op, onednn.OneDnnQuantized)]
+    while waiting:
+        node = waiting.pop()
+        low: Any = node.op
+        found = longer_product(node, context, low.layout)
+        if found is None:
+            continue
+        new = found[1]
+        with inherit(node.origin, node.hints):
+            if context.replace([found], "onednn_quantized_epilogue"):
+                made = new.owner
+                if made is not None and not isinstance(made.op, onednn.OneDnnQuantized):
+                    made = made.inputs[0].owner
+                waiting += [made] if made in context.fgraph.nodes else []
+
+
 #: (name of the rewrite, oneDNN's op, neutral ops that are lowered to it, reasons against it)
 ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
     ("conv_to_onednn", onednn.OneDnnConv, (Conv,), conv_refuses),
@@ -195,6 +273,7 @@ ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
            layer_norm_refuses),
     ("rnn_to_onednn", onednn.OneDnnRNN, (RNNForward,), rnn_refuses),
     ("rnn_grad_to_onednn", onednn.OneDnnRNNGrad, (RNNGrad,), rnn_refuses),
+    ("quantized_to_onednn", onednn.OneDnnQuantized, (QuantizedProduct,), quantized_refuses),
 )  # fmt: skip
 LOWERINGS = tuple(BACKEND.row(name, low, *ops, refuses=refuses) for name, low, ops, refuses in ROWS)
 
@@ -236,6 +315,7 @@ def onednn_epilogue(context: Context) -> None:
 
 
 ONEDNN = Library(
-    BACKEND, LOWERINGS, (tell_without_onednn, moments_of_convolutions, onednn_epilogue),
+    BACKEND, LOWERINGS, (tell_without_onednn, moments_of_convolutions, onednn_epilogue,
+     onednn_quantized_epilogue, product_to_int8.rewrite()),
     detected_by="symdnn.cpu.onednn.library",
 )  # fmt: skip

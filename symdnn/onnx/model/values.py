@@ -36,7 +36,7 @@ class Value:
     shapes, and their entries are ints and integer scalars.
     """
 
-    __slots__ = ("_variable", "data", "kind", "real")
+    __slots__ = ("_variable", "bits", "data", "kind", "real")
 
     def __init__(
         self, variable: Variable | None = None, kind: str | None = None, data: Array | None = None
@@ -44,6 +44,8 @@ class Value:
         self._variable, self.data = variable, data
         #: Of a quantised value: the real one that it stands for, which has a gradient.
         self.real: Variable | None = None
+        #: Of float8 that a graph made: its bits.
+        self.bits: Variable | None = None
         if kind is None:
             kind = variable.type.dtype if variable is not None else str(data.dtype)  # type: ignore[union-attr]
         self.kind = kind

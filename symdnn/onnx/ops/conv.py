@@ -140,6 +140,19 @@ def conv_of(node: Node, x: Variable, w: Variable, b: Variable | None) -> Variabl
     return convolution(x, w, b, window, groups)
 
 
+def conv_op(node: Node, x: Variable, w: Variable) -> Conv | None:
+    """The op of a convolution of 1 to 3 dimensions; None for another, or one padded by sizes."""
+    n = x.ndim - 2
+    if not 1 <= n <= 3 or w.ndim != x.ndim:
+        return None
+    window = window_of(node, _static_kernel(node, w), dims_of(x)[2:])
+    if any(isinstance(p, Variable) or p < 0 for pair in window.pads for p in pair):
+        return None
+    groups = int(node.attribute("group", 1))
+    pads = tuple((int(a), int(b)) for a, b in window.pads)
+    return Conv(pads, tuple(window.strides), tuple(window.dilations), groups, False)
+
+
 def _conv(node: Node) -> Variable:
     return conv_of(node, node.x(), node.x(1), node.optional(2))
 

@@ -1,4 +1,4 @@
-"""Quantised values, exactly: whole numbers with a scale, as expressions of floats.
+"""Quantised values, exactly: whole numbers with a scale.
 
 A pair of ``QuantizeLinear`` and ``DequantizeLinear`` has the gradient of the straight-through
 estimator: that of the identity between the least and the greatest number, 0 beyond.
@@ -11,14 +11,19 @@ from typing import Any
 import numpy as np
 
 import symdnn.tensor as T
-from symdnn.graph.variable import Variable
-from symdnn.onnx.model.kinds import BITS, carrier
+from symdnn.graph.op import Op
+from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable, constant
+from symdnn.onnx.model.kinds import BITS, carrier, numpy_kind
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.model.values import Value
-from symdnn.onnx.ops.conv import conv_of
+from symdnn.onnx.ops.conv import conv_of, conv_op
 from symdnn.ops.core.gradient_control import straight_through
 from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.quantize import FLOAT8, KINDS
 from symdnn.ops.elementwise.storage import NARROW_FLOATS, narrow
+from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.quantized.product import integer_product
 
 __all__ = ["OPS", "dequantized", "quantized", "rounded_to"]
 
@@ -74,11 +79,25 @@ def _quantize(node: Node) -> Value:
     kind = node.kind_attribute("output_dtype")
     kind = node.value(2).kind if node.has(2) else (kind or "uint8")
     scale, zero = _parameters(node, x)
+    if _is_plain(node, x, scale, kind):
+        codes = T.nnet.quantize(x, scale, None if kind in FLOAT8 else zero, kind)
+        if kind not in FLOAT8:
+            return Value(codes, kind)
+        made = Value(T.nnet.dequantize(codes, np.float32(1), dtype=kind), kind)
+        made.bits = codes
+        return made
     found = quantized(node, x, scale, zero, kind)
     if x.type.is_float and kind not in NARROW_FLOATS:
         low, high = (_real_limit(n, scale, zero, x) for n in limits(kind))
         found.real = T.minimum(T.maximum(x, low), high)
     return found
+
+
+def _is_plain(node: Node, x: Variable, scale: Variable, kind: str) -> bool:
+    """Whether it is computed in float32, to at most 16 bits, as symdnn's own op does."""
+    precision = node.kind_attribute("precision") or scale.type.dtype
+    floats = x.type.is_float and x.type.dtype != "float64" and precision == "float32"
+    return floats and kind in KINDS and kind != "int32" and bool(node.attribute("saturate", 1))
 
 
 def _real_limit(number: int, scale: Variable, zero: Variable | None, x: Variable) -> Variable:
@@ -107,6 +126,10 @@ def _dequantize(node: Node) -> Value:
     x = node.x()
     kind = node.kind_attribute("output_dtype")
     scale, zero = _parameters(node, x)
+    if node.value(0).bits is not None or (node.value(0).kind in FLOAT8 and _known(node)):
+        bits = node.value(0).bits or constant(_bits(node.value(0)))
+        out = carrier(kind or scale.type.dtype)
+        return Value(T.nnet.dequantize(bits, scale, dtype=node.value(0).kind, out=out))
     y = dequantized(x, scale, zero, kind)
     real = node.value(0).real
     if real is not None and real.type.dtype == y.type.dtype and real.ndim == y.ndim:
@@ -114,9 +137,22 @@ def _dequantize(node: Node) -> Value:
     return Value(y)
 
 
+def _known(node: Node) -> bool:
+    """Whether the codes are constants, and the zero point is none that would change them."""
+    return node.value(0).array is not None
+
+
+def _bits(value: Value) -> Array:
+    """The bits of a constant of float8."""
+    assert value.array is not None, "the value is known"
+    return value.array.astype(numpy_kind(value.kind)).view(np.uint8)
+
+
 def dequantized(x: Variable, scale: Variable, zero: Variable | None, kind: str | None) -> Variable:
     """``(x - zero) * scale`` in the dtype of the scale, or ``kind``."""
     out = kind or scale.type.dtype
+    if x.type.dtype in KINDS and scale.type.is_float:
+        return T.nnet.dequantize(x, scale, zero, out=carrier(out))
     if x.type.is_discrete:
         difference = x.astype("int32")
         if zero is not None:
@@ -152,14 +188,46 @@ def _centred(node: Node, i: int, zero: int, channel: int | None) -> Variable:
     return x - point
 
 
+def _sums(node: Node, a: int, b: int, zeros: tuple[int, int], op: str) -> Variable:
+    """The exact int32 sums of products of integers less their zero points.
+
+    Of 8 bits they are one op, which int8 instructions compute; others are sums in float64.
+    """
+    x, w = node.x(a), node.x(b)
+    product: Op | None = conv_op(node, x, w) if op == "conv" else Dot()
+    points = [_point(node, i) for i in zeros]
+    narrow = all(v.type.dtype in ("int8", "uint8") for v in (x, w))
+    matrices = op == "conv" or (w.ndim == 2 and x.ndim >= 2)
+    if product is not None and narrow and matrices and (points[0] is None or not points[0].ndim):
+        if op == "conv":
+            return integer_product(product, x, w, *points)
+        *lead, k = dims_of(x)
+        rows = x if x.ndim == 2 else x.reshape((-1, k))
+        y = integer_product(product, rows, w, *points)
+        return y if x.ndim == 2 else y.reshape((*lead, dims_of(w)[1]), ndim=x.ndim)
+    if op == "conv":
+        wide = _centred(node, a, zeros[0], None), _centred(node, b, zeros[1], 0)
+        return conv_of(node, *wide, None).astype("int32")
+    left = _centred(node, a, zeros[0], x.ndim - 2)
+    return T.matmul(left, _centred(node, b, zeros[1], w.ndim - 1)).astype("int32")
+
+
+def _point(node: Node, i: int) -> Variable | None:
+    """A zero point as a scalar or vector; None for none, or for zeros."""
+    if not node.has(i):
+        return None
+    known, point = node.value(i).array, node.x(i)
+    if known is not None and not np.any(known):
+        return None
+    return point.reshape(()) if point.type.shape == (1,) else point
+
+
 def _matmul_integer(node: Node) -> Variable:
-    a = _centred(node, 0, 2, node.x().ndim - 2)
-    b = _centred(node, 1, 3, node.x(1).ndim - 1)
-    return T.matmul(a, b).astype("int32")
+    return _sums(node, 0, 1, (2, 3), "dot")
 
 
 def _conv_integer(node: Node) -> Variable:
-    return conv_of(node, _centred(node, 0, 2, None), _centred(node, 1, 3, 0), None).astype("int32")
+    return _sums(node, 0, 1, (2, 3), "conv")
 
 
 def _scaled(node: Node, y: Variable, scales: tuple[int, int, int], channel: int | None) -> Value:
@@ -181,15 +249,14 @@ def _scaled(node: Node, y: Variable, scales: tuple[int, int, int], channel: int 
 
 
 def _qlinear_matmul(node: Node) -> Value:
-    a, b = _centred(node, 0, 2, None), _centred(node, 3, 5, node.x(3).ndim - 1)
-    y = T.matmul(a, b)
+    y = _sums(node, 0, 3, (2, 5), "dot")
     return _scaled(node, y, (1, 4, 6), y.ndim - 1)
 
 
 def _qlinear_conv(node: Node) -> Value:
-    y = conv_of(node, _centred(node, 0, 2, None), _centred(node, 3, 5, 0), None)
+    y = _sums(node, 0, 3, (2, 5), "conv")
     if node.has(8):
-        y = y + node.x(8).astype("float64").dimshuffle("x", 0, *["x"] * (y.ndim - 2))
+        y = y + node.x(8).dimshuffle("x", 0, *["x"] * (y.ndim - 2))
     return _scaled(node, y, (1, 4, 6), 1)
 
 

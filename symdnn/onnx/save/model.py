@@ -19,7 +19,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.nn.modules.module import Module
 from symdnn.onnx.model.kinds import code_of
-from symdnn.onnx.save import arrays, elementwise, loops, networks
+from symdnn.onnx.save import arrays, elementwise, loops, networks, quantized
 from symdnn.onnx.save.writer import Writer, dtype_of
 
 __all__ = ["DEFAULT_OPSET", "save", "to_model"]
@@ -30,7 +30,7 @@ _OLDEST = 18
 #: Files of protobuf hold less than this; parameters beyond are in a file of their own.
 _MOST_BYTES = 1_800_000_000
 
-_EMITTERS = {**elementwise.EMITTERS, **arrays.EMITTERS, **networks.EMITTERS}
+_EMITTERS = {**elementwise.EMITTERS, **arrays.EMITTERS, **networks.EMITTERS, **quantized.EMITTERS}
 
 
 def save(

@@ -115,7 +115,7 @@ class Quantize(_OfCodes):
                 return np.asarray(y.astype(getattr(ml_dtypes, self.kind)).view(np.uint8))
             y = np.rint(y) + zero.astype(np.float32)
             y = np.where(y > low, np.where(y < high, y, high), low)
-        return y.astype(numpy_dtype(code_dtype(self.kind)))
+        return np.asarray(y).astype(numpy_dtype(code_dtype(self.kind)))
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None, None, None]
@@ -150,8 +150,8 @@ class Dequantize(_OfCodes):
         else:
             wide = (x.astype(np.int32) - zero.astype(np.int32)).astype(np.float32)
         with np.errstate(all="ignore"):
-            made: Array = (wide * scale.astype(np.float32)).astype(numpy_dtype(self.dtype))
-        return made
+            y = np.asarray(wide * scale.astype(np.float32))
+            return y.astype(numpy_dtype(self.dtype))
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, scale, zero = inputs
@@ -262,8 +262,8 @@ def _real(codes: Variable, scale: Variable, zero: Variable, y: Variable) -> Vari
     if made is None or not isinstance(made.op, Quantize):
         return None
     low, high = (_number(n, made.op.kind, zero, scale) for n in limits_of(made.op.kind))
-    x = made.inputs[0]
-    real = minimum(maximum(cast(x, y.type.dtype), low), high)
+    within = minimum(maximum(cast(made.inputs[0], scale.type.dtype), low), high)
+    real = cast(within, y.type.dtype)
     return real if real.type.ndim == y.type.ndim else None
 
 

@@ -19,13 +19,16 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.composed import Composed
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.activations import GeluTanh, Relu
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
+from symdnn.ops.lowered.lowered import LoweredLate
 
-__all__ = ["ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad"]
+__all__ = ["ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad", "GpuQuantizedGemm"]
 
 #: Activation functions by cuBLASLt's names. Its gelu is the approximation by tanh.
 ACTIVATIONS: dict[str, Elemwise] = {"relu": Relu(), "gelu": GeluTanh()}
@@ -105,3 +108,26 @@ class GpuGemmBiasGrad(GpuGemmBase, MultiOp):
         wanted = total.type.dtype
         accumulated = "float32" if is_narrow_float(dtype) else wanted
         return [total, Sum((0,), False, wanted, accumulated)(inputs[1])]
+
+
+@dataclass(frozen=True)
+class GpuQuantizedGemm(Composed, LoweredLate):
+    """A product of int8 or float8 matrices, of which the second is given transposed.
+
+    Inputs are x (.., m, k), y (.., n, k), and for float8 their scales; both have their sums along
+    contiguous memory, the only form of which tensor cores multiply 8 bits. ``op`` is a
+    :class:`QuantizedProduct` of x (.., m, k) and (.., k, n). Sums of int8 are int32, those of
+    float8 are float32, scaled and then rounded to the result's dtype. (``cublasLtMatmul`` with
+    ``CUBLAS_COMPUTE_32I``, and with ``CUDA_R_8F_E4M3`` and ``CUDA_R_8F_E5M2``.)
+    """
+
+    op: Op
+
+    @property
+    def unlowered(self) -> Op:
+        return self.op
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        x, y, *scales = inputs
+        *lead, row, column = range(y.type.ndim)
+        return [self.op(x, dimshuffle(y, (*lead, column, row)), *scales)]

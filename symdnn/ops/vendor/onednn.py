@@ -29,7 +29,7 @@ __all__ = [
     "ACTIVATIONS", "OneDnnBase", "OneDnnBatchNorm", "OneDnnBatchNormGrad",
     "OneDnnBatchNormInference", "OneDnnConv", "OneDnnConvGradI", "OneDnnConvGradW",
     "OneDnnConvolution", "OneDnnLayerNorm", "OneDnnLayerNormGrad",
-    "OneDnnMatmul", "OneDnnPool", "OneDnnPoolGrad", "OneDnnRNN",
+    "OneDnnMatmul", "OneDnnPool", "OneDnnPoolGrad", "OneDnnQuantized", "OneDnnRNN",
     "OneDnnRNNGrad", "OneDnnSoftmax", "OneDnnSoftmaxGrad",
 ]  # fmt: skip
 
@@ -121,6 +121,22 @@ class OneDnnConvGradW(OneDnnConvolution):
     """The gradient of the filters, of (x, dy, \\*sizes). (``dnnl_convolution_backward_weights``)"""
 
     packed_filter: ClassVar[int | None] = -1
+
+
+# -- quantised ------------------------------------------------------------------------------------
+
+
+class OneDnnQuantized(_ByChannel):
+    """A product of quantised numbers, ``op`` a :class:`QuantizedProduct`.
+
+    (``dnnl_convolution_forward`` and ``dnnl_matmul`` with scales and zero points)
+    """
+
+    packed_filter: ClassVar[int | None] = 1
+
+    def channels_last(self, ndim: int) -> Self | None:
+        op: Any = self.op
+        return super().channels_last(ndim) if op.is_conv and op.op.ndim in (2, 3) else None
 
 
 # -- other ops -------------------------------------------------------------------------------------

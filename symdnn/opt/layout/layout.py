@@ -35,6 +35,7 @@ from symdnn.ops.nn.channels_last import (
 )
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.conv_words import allows_tf32
+from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.opt.layout.group_norm import GatheredNorms
 from symdnn.opt.layout.layout_cut import FlowNetwork
 from symdnn.opt.layout.layout_follow import in_nhwc, is_filter, may_have_nhwc, reads_strided
@@ -110,12 +111,20 @@ def _must_have_nhwc(node: Apply, target: Target, always: bool) -> bool:
         return not _may_be_depthwise(node) or any(_is_nhwc_view(v) for v in _activations(node))
     if always:
         return True
-    conv: Any = op.unlowered
+    conv = _convolution_of(op)
     return conv.groups == 1 and _has_tensor_cores(node.outputs[0].type.dtype, target)
 
 
+def _convolution_of(op: Op) -> Any:
+    """The neutral convolution of a library's op, also that of quantised numbers; else None."""
+    neutral = neutral_of(op)
+    if isinstance(neutral, QuantizedProduct):
+        neutral = neutral.op
+    return neutral if isinstance(neutral, Conv | ConvGradInput | ConvGradWeight) else None
+
+
 def _is_convolution(op: Op) -> bool:
-    return isinstance(neutral_of(op), Conv | ConvGradInput | ConvGradWeight)
+    return _convolution_of(op) is not None
 
 
 def _activations(node: Apply) -> list[Variable]:
@@ -129,7 +138,7 @@ def _may_be_depthwise(node: Apply) -> bool:
     """
     op: Any = node.op
     w = next(v for v in (*node.inputs, *node.outputs) if is_filter(v, node))
-    conv = op.unlowered
+    conv = _convolution_of(op)
     one = w.type.shape[1] in (1, None)
     return bool(conv.groups > 1 and conv.ndim == 2 and one and w.type.dtype == "float32")
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from symdnn.config import config
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.ops.core.shape import dimshuffle
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
@@ -34,4 +38,24 @@ def _on_tensor_cores(node: Apply, target: Target) -> bool:
     return narrow or bool(config.dnn.conv.allow_tf32)
 
 
-RULES = (write_out,)
+@node_rewrite(
+    QuantizedProduct, phase="lower", tags=("fast_compile",), name="write_out_quantized_product",
+    last_resort=True,
+)  # fmt: skip
+def write_out_product(node: Apply, context: Context) -> Variable | None:
+    """int32 sums of 8-bit integers that no library takes, as sums in float64, which are exact."""
+    op: Any = node.op
+    if op.out != "int32" or op.is_float8:
+        return None
+    given = dict(zip(op.terms, node.inputs[2:], strict=True))
+    x, w = (cast(v, "float64") for v in node.inputs[:2])
+    if "x_zero" in given:
+        x = x - cast(given["x_zero"], "float64")
+    if (zero := given.get("w_zero")) is not None:
+        first = op.is_conv and zero.type.ndim
+        wide = dimshuffle(zero, (0, *["x"] * (w.type.ndim - 1))) if first else zero
+        w = w - cast(wide, "float64")
+    return cast(op.op(x, w), "int32")
+
+
+RULES = (write_out, write_out_product)

@@ -180,6 +180,7 @@ LOOPS = {
     "SpecifyShape": A_SIZE,
     "Split": A_SIZE,
     "Subtensor": A_SIZE,
+    "QuantizedProduct": "products of codes are made behind batches",
     "TopK": A_SIZE,
     "Unique": THE_DATA,
 }
