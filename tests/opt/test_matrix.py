@@ -51,6 +51,9 @@ ELSEWHERE: dict[str, str] = {
     "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
     "product_to_int8": "its operands are dequantised: tests/opt/lower/test_quantized.py",
     "product_to_8_bits": "likewise: tests/gpu/gemm/test_quantized.py",
+    "totals_of_16_bits": "mixed precision makes its sums: tests/opt/lower/test_totals.py",
+    "round_before_loop": "mixed precision makes its casts: tests/opt/precision/test_loops.py",
+    "round_bias_before_loop": "likewise",
     "one_per_row": "its index numbers the rows: tests/opt/lower/test_one_per_row.py",
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{

@@ -90,7 +90,7 @@ def _is_scalar(c: Codes) -> bool:
     return all(c.scale.type.broadcastable)
 
 
-@BACKEND.lowering("product_to_8_bits", Dot, BatchedDot, refuses=product_refuses)
+@BACKEND.lowering("product_to_8_bits", None, Dot, BatchedDot, refuses=product_refuses)
 def product_to_8_bits(node: Apply, context: Context) -> Variable:
     """A product of dequantised values becomes one of their 8-bit codes."""
     made = product_of_codes(node).owner

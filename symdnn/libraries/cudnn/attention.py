@@ -100,7 +100,7 @@ def _lengths(given: Variable | None, x: Variable) -> Variable:
     return whole
 
 
-@BACKEND.lowering("local_dnn_attention", Attention, refuses=refuses)
+@BACKEND.lowering("local_dnn_attention", None, Attention, refuses=refuses)
 def attention(node: Apply, context: Context) -> Sequence[Variable]:
     """Attention to GpuDnnAttention."""
     given = _given(node, context)
@@ -125,7 +125,7 @@ def _state(node: Apply, context: Context) -> list[Variable]:
     return [state_after(node.inputs[-2], scores)]
 
 
-@BACKEND.lowering("local_dnn_attention_grad", AttentionGrad, refuses=refuses)
+@BACKEND.lowering("local_dnn_attention_grad", None, AttentionGrad, refuses=refuses)
 def attention_grad(node: Apply, context: Context) -> Sequence[Variable]:
     """Its gradient to GpuDnnAttentionGrad."""
     given = _given(node, context)

@@ -10,7 +10,7 @@ from typing import Any
 
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply
-from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
+from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.attention.scores import Scores
 from symdnn.ops.elemwise import Elemwise
@@ -72,7 +72,7 @@ def _refuses_alone(node: Apply, context: Context) -> str | None:
     capability = target.compute_capability or (0, 0)
     if capability < (8, 0):
         return f"cuDNN's attention needs compute capability 8.0 or more, {target} has not"
-    reason = dtype_reason(target, dtype_of(node, target), GpuDnnAttention)
+    reason = BACKEND.dtype_reason(target, dtype_of(node, target), GpuDnnAttention)
     if reason is not None:
         return reason
     if isinstance(op, AttentionGrad) and op.of_lse:

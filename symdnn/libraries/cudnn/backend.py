@@ -1,13 +1,12 @@
-"""Whether cuDNN is used, and for which dtypes."""
+"""Whether cuDNN is used, and computes in bfloat16."""
 
 from __future__ import annotations
 
 from symdnn.config import config
 from symdnn.graph.target import Target
-from symdnn.ops.vendor.gpudnn_base import DnnBase
 from symdnn.opt.lower.lowering import Backend
 
-__all__ = ["BACKEND", "cudnn_reason", "dtype_reason"]
+__all__ = ["BACKEND", "cudnn_reason"]
 
 
 def cudnn_reason(target: Target) -> str | None:
@@ -21,14 +20,11 @@ def cudnn_reason(target: Target) -> str | None:
     return None
 
 
-def dtype_reason(target: Target, dtype: str, low: type[DnnBase] = DnnBase) -> str | None:
-    """The reason why cuDNN does not take ``dtype`` for its op ``low``; None where it does."""
-    if dtype not in low.dtypes:
-        return f"cuDNN has it for {', '.join(DnnBase.dtypes)}, not for {dtype}"
-    if dtype == "bfloat16" and (target.compute_capability or (0, 0)) < (8, 0):
-        return f"bfloat16 needs compute capability 8.0 or more, {target} has not"
-    return None
+def _without_bfloat16(target: Target) -> str | None:
+    if (target.compute_capability or (0, 0)) >= (8, 0):
+        return None
+    return f"bfloat16 needs compute capability 8.0 or more, {target} has not"
 
 
 #: A hint for oneDNN has no effect on a GPU.
-BACKEND = Backend("cudnn", "cuda", cudnn_reason, (None, "cudnn", "onednn"))
+BACKEND = Backend("cudnn", "cuda", cudnn_reason, (None, "cudnn", "onednn"), _without_bfloat16)

@@ -15,7 +15,7 @@ from symdnn.graph.dims import known
 from symdnn.graph.op import Op
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply, Variable
-from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
+from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.libraries.cudnn.dims import as_2d, from_ncx, to_ncx
 from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import as_dim, static_dim
@@ -70,8 +70,6 @@ def refuses(node: Apply, context: Context) -> str | None:
     if op.ndim > 3:
         return f"cuDNN convolves over at most 3 dimensions, not {op.ndim}"
     dtype = node.outputs[0].type.dtype
-    if (reason := dtype_reason(context.target, dtype, DnnConvolution)) is not None:
-        return reason
     if (precision := _precision(node)) not in _ACC_DTYPES[dtype]:
         return f"cuDNN does not accumulate {dtype} in {precision} (dnn.conv.precision)"
     return None
@@ -127,7 +125,7 @@ def _lowering(name: str, kind: type[Op], low: type[DnnConvolution]) -> Lowering:
         return from_ncx(y, b, ndim)
 
     text = f"{kind.__name__} to {low.__name__}"
-    return BACKEND.lowering(name, kind, refuses=refuses, tags=("conv_dnn",), text=text)(build)
+    return BACKEND.lowering(name, low, kind, refuses=refuses, tags=("conv_dnn",), text=text)(build)
 
 
 LOWERINGS = (

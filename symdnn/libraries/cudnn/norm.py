@@ -11,7 +11,7 @@ from typing import Any
 from symdnn.graph.dims import product
 from symdnn.graph.op import Op
 from symdnn.graph.variable import Apply, Variable
-from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
+from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.ops.core.shape import dims_of, reshape, specify_type
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormInference, BatchNormTrain
 from symdnn.ops.nn.lrn import LRN, LRNGrad
@@ -58,7 +58,7 @@ def refuses(node: Apply, context: Context) -> str | None:
     for p in _parameters(node):
         if (axis := broadcast_axis(p, x, op.axes)) is not None:
             return f"a parameter of type {p.type} broadcasts over axis {axis}"
-    return dtype_reason(context.target, x.type.dtype, GpuDnnBatchNorm)
+    return None
 
 
 def _to_4d(v: Variable, mode: str) -> Variable:
@@ -101,7 +101,7 @@ def _lowering(name: str, kind: type[Op], low: type[GpuDnnBatchNormBase]) -> Lowe
         return [_from_4d(v, x, like) for v, like in zip(found, node.outputs, strict=True)]
 
     text = f"{kind.__name__} to {low.__name__}"
-    return BACKEND.lowering(name, kind, refuses=refuses, text=text)(build)
+    return BACKEND.lowering(name, low, kind, refuses=refuses, text=text)(build)
 
 
 # -- local response normalisation -----------------------------------------------------------------
@@ -117,7 +117,7 @@ def lrn_refuses(node: Apply, context: Context) -> str | None:
         return f"cuDNN normalises across the second dimension, not axis {op.axis}"
     if not 1 <= op.n <= 16 or op.k < 1e-5 or op.beta < 0.01:
         return "cuDNN wants a window of 1 to 16, k of at least 1e-5 and beta of at least 0.01"
-    return dtype_reason(context.target, x.type.dtype)
+    return None
 
 
 LOWERINGS = (

@@ -8,7 +8,7 @@ from typing import Any
 from symdnn.graph.dims import product
 from symdnn.graph.op import Op
 from symdnn.graph.variable import Apply, Variable, constant
-from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
+from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.libraries.cudnn.dims import as_2d, from_ncx, to_ncx
 from symdnn.ops.array.argreduce import ArgMax
 from symdnn.ops.array.reduce import Max, Min, Prod, Sum
@@ -50,11 +50,9 @@ __all__ = ["LOWERINGS", "RULES"]
 
 
 def pool_refuses(node: Apply, context: Context) -> str | None:
-    """Only 1 to 3 pooled dimensions, of floats."""
+    """Only 1 to 3 pooled dimensions."""
     op: Any = node.op
-    if op.ndim > 3:
-        return f"cuDNN pools over at most 3 dimensions, not {op.ndim}"
-    return dtype_reason(context.target, node.outputs[0].type.dtype, GpuDnnPool)
+    return f"cuDNN pools over at most 3 dimensions, not {op.ndim}" if op.ndim > 3 else None
 
 
 def _mode(node: Apply, context: Context) -> str:
@@ -83,7 +81,7 @@ def _pool_lowering(name: str, kind: type[Op], low: type[GpuDnnPoolBase]) -> Lowe
         return y * constant(product(op.ws), dtype=y.type.dtype) if _is_scaled_mean(op) else y
 
     text = f"{kind.__name__} to {low.__name__}; a sum is the mean times the window's size"
-    return BACKEND.lowering(name, kind, refuses=pool_refuses, text=text)(build)
+    return BACKEND.lowering(name, low, kind, refuses=pool_refuses, text=text)(build)
 
 
 POOLINGS = (
@@ -96,12 +94,7 @@ POOLINGS = (
 # -- softmax --------------------------------------------------------------------------------------
 
 
-def float_refuses(node: Apply, context: Context) -> str | None:
-    """Only floats of dtypes that cuDNN has."""
-    return dtype_reason(context.target, node.outputs[0].type.dtype, GpuDnnSoftmax)
-
-
-@BACKEND.lowering("local_gpua_softmax_dnn_grad", SoftmaxGrad, LogSoftmaxGrad, refuses=float_refuses)
+@BACKEND.lowering("local_gpua_softmax_dnn_grad", GpuDnnSoftmaxGrad, SoftmaxGrad, LogSoftmaxGrad)
 def softmax_grad(node: Apply, context: Context) -> Variable:
     """The gradients of softmax and log-softmax to GpuDnnSoftmaxGrad."""
     op: Any = node.op
@@ -127,14 +120,12 @@ def log_of_softmax(node: Apply, context: Context) -> Variable | None:
 
 
 def reduction_refuses(node: Apply, context: Context) -> str | None:
-    """Only 1 to 8 dimensions, one float dtype, accumulated in float32 or float64."""
+    """Only 1 to 8 dimensions, one dtype, accumulated in float32 or float64."""
     op: Any = node.op
     (x,) = node.inputs
     dtype = x.type.dtype
     if not op.axes or x.type.ndim > 8:
         return f"cuDNN reduces 1 to 8 dimensions, not the axes {op.axes} of {x.type.ndim}"
-    if (reason := dtype_reason(context.target, dtype)) is not None:
-        return reason
     wide = "float64" if dtype == "float64" else "float32"
     acc = getattr(op, "acc_dtype", wide)
     if acc != wide:
@@ -164,7 +155,9 @@ def _operand_under(x: Variable, context: Context, kind: type[Any]) -> Variable |
     return operand if operand.type.dtype == x.type.dtype and not fuses else None
 
 
-@BACKEND.lowering("local_dnn_reduction", Sum, Prod, Max, Min, refuses=reduction_refuses)
+@BACKEND.lowering(
+    "local_dnn_reduction", GpuDnnReduction, Sum, Prod, Max, Min, refuses=reduction_refuses
+)
 def reduction(node: Apply, context: Context) -> Variable:
     """Reductions to GpuDnnReduction, also sums of squares, sums and maxima of absolute values."""
     op: Any = node.op
@@ -181,7 +174,7 @@ def reduction(node: Apply, context: Context) -> Variable:
     return _with_kept_dims(power(y) if power is not None else y, op, x.type.ndim)
 
 
-@BACKEND.lowering("local_dnn_argmax", ArgMax, refuses=reduction_refuses)
+@BACKEND.lowering("local_dnn_argmax", GpuDnnReduction, ArgMax, refuses=reduction_refuses)
 def argmax(node: Apply, context: Context) -> Variable:
     """The index of the maximum to the second output of GpuDnnReduction."""
     # As measured with cuDNN 9.19 on an H200: of equal maxima the first, the first NaN, and indices
@@ -222,7 +215,7 @@ def activation(node: Apply, context: Context) -> Variable | None:
     x, dtype = node.inputs[0], node.outputs[0].type.dtype
     if context.target.kind != "cuda" or not context.target.has("cudnn") or x.type.dtype != dtype:
         return None
-    if dtype_reason(context.target, dtype, GpuDnnActivation) or x.type.ndim == 0:
+    if BACKEND.dtype_reason(context.target, dtype, GpuDnnActivation) or x.type.ndim == 0:
         return None
     if isinstance(node.op, Minimum):
         return _clipped(node, context)
@@ -244,25 +237,15 @@ def _clipped(node: Apply, context: Context) -> Variable | None:
     return None
 
 
-# -- spatial transformer --------------------------------------------------------------------------
-
-
-def transformer_refuses(node: Apply, context: Context) -> str | None:
-    """Only floats of dtypes that cuDNN has."""
-    return dtype_reason(context.target, node.outputs[0].type.dtype)
-
-
 LOWERINGS = (
     *POOLINGS,
-    BACKEND.row("local_softmax_dnn", GpuDnnSoftmax, Softmax, refuses=float_refuses),
-    BACKEND.row(
-        "local_gpua_logsoftmax_to_dnn", GpuDnnSoftmax, LogSoftmax, refuses=float_refuses, algo="log"
-    ),
+    BACKEND.row("local_softmax_dnn", GpuDnnSoftmax, Softmax),
+    BACKEND.row("local_gpua_logsoftmax_to_dnn", GpuDnnSoftmax, LogSoftmax, algo="log"),
     softmax_grad,
     reduction,
     argmax,
     *(
-        BACKEND.row(f"local_dnn_transformer_{name}", low, op, refuses=transformer_refuses)
+        BACKEND.row(f"local_dnn_transformer_{name}", low, op)
         for name, low, op in (
             ("grid", GpuDnnTransformerGrid, TransformerGrid),
             ("sampler", GpuDnnTransformerSampler, TransformerSampler),

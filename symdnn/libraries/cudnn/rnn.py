@@ -9,7 +9,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply, Variable
-from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
+from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.ops.nn.ctc import CTCLoss
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
@@ -32,17 +32,9 @@ __all__ = ["LOWERINGS"]
 
 
 def rnn_refuses(node: Apply, context: Context) -> str | None:
-    """Only the dtype counts, so that forward pass and gradient are lowered together.
-
-    They share a reserve, whose bytes only cuDNN can read.
-    """
-    return dtype_reason(context.target, node.inputs[0].type.dtype) or _refuses_draws(node, context)
-
-
-def _refuses_draws(node: Apply, context: Context) -> str | None:
     """A loop that draws the masks of dropout itself (a derivative of the gradient): cuDNN's differ.
 
-    A gradient is taken if the forward op was, which made its reserve.
+    A gradient is taken if the forward op was, which made its reserve: only cuDNN can read that.
     """
     forward = node if isinstance(node.op, RNNForward) else node.inputs[-1].owner
     if forward is None or not isinstance(forward.op, RNNForward) or not forward.op.random:
@@ -63,14 +55,14 @@ def _hints(node: Apply) -> Hints:
     return node.hints if algo == "standard" else replace(node.hints, algo=algo)
 
 
-@BACKEND.lowering("local_dnn_rnn", RNNForward, refuses=rnn_refuses)
+@BACKEND.lowering("local_dnn_rnn", GpuDnnRNNOp, RNNForward, refuses=rnn_refuses)
 def rnn(node: Apply, context: Context) -> Sequence[Variable]:
     """A recurrent network to GpuDnnRNNOp."""
     assert isinstance(node.op, RNNForward)
     return GpuDnnRNNOp.of(node.op)(*node.inputs, hints=_hints(node))  # type: ignore[no-any-return]
 
 
-@BACKEND.lowering("local_dnn_rnn_grad", RNNGrad, refuses=rnn_refuses)
+@BACKEND.lowering("local_dnn_rnn_grad", GpuDnnRNNGradInputs, RNNGrad, refuses=rnn_refuses)
 def rnn_grad(node: Apply, context: Context) -> Sequence[Variable]:
     """Its gradient to two ops. The second, of the weights, reads the reserve of the first."""
     op = node.op
@@ -83,15 +75,6 @@ def rnn_grad(node: Apply, context: Context) -> Sequence[Variable]:
     y = node.inputs[3 + cell + lengths]
     dw = GpuDnnRNNGradWeights.of(op)(w, x, hx, *given, y, reserve, hints=hints)
     return [dw, *grads]
-
-
-# -- CTC ------------------------------------------------------------------------------------------
-
-
-def ctc_refuses(node: Apply, context: Context) -> str | None:
-    """Only float32."""
-    dtype = node.inputs[0].type.dtype
-    return None if dtype == "float32" else f"cuDNN's CTC loss is for float32, not {dtype}"
 
 
 # -- dropout --------------------------------------------------------------------------------------
@@ -117,7 +100,7 @@ def dropout_refuses(node: Apply, context: Context) -> str | None:
     users = context.fgraph.users(mask)
     if any(n is None or i != 1 or not isinstance(n.op, DropoutGrad) for n, i in users):
         return "cuDNN's dropout mask can be read by its gradient only"
-    return dtype_reason(context.target, forward.outputs[0].type.dtype)
+    return None
 
 
 def _cudnn_dropout(forward: Apply) -> Sequence[Variable]:
@@ -126,7 +109,7 @@ def _cudnn_dropout(forward: Apply) -> Sequence[Variable]:
     return op.make_node(*forward.inputs[:2], hints=forward.hints).outputs
 
 
-@BACKEND.lowering("local_dnn_dropout", Dropout, refuses=dropout_refuses)
+@BACKEND.lowering("local_dnn_dropout", GpuDnnDropoutOp, Dropout, refuses=dropout_refuses)
 def dropout(node: Apply, context: Context) -> Sequence[Variable | None] | None:
     """Dropout to GpuDnnDropoutOp, once its gradient reads cuDNN's reserve instead of the mask."""
     if context.fgraph.users(node.outputs[1]):
@@ -135,7 +118,7 @@ def dropout(node: Apply, context: Context) -> Sequence[Variable | None] | None:
     return [y, None, state]
 
 
-@BACKEND.lowering("local_dnn_dropout_grad", DropoutGrad, refuses=dropout_refuses)
+@BACKEND.lowering("local_dnn_dropout_grad", GpuDnnDropoutGrad, DropoutGrad, refuses=dropout_refuses)
 def dropout_grad(node: Apply, context: Context) -> Variable | None:
     """Its gradient to GpuDnnDropoutGrad."""
     forward = _forward_of(node)
@@ -146,6 +129,6 @@ def dropout_grad(node: Apply, context: Context) -> Variable | None:
 
 
 LOWERINGS = (
-    rnn, rnn_grad, BACKEND.row("local_dnn_ctc", GpuDnnCTCLoss, CTCLoss, refuses=ctc_refuses),
+    rnn, rnn_grad, BACKEND.row("local_dnn_ctc", GpuDnnCTCLoss, CTCLoss),
     dropout, dropout_grad,
 )  # fmt: skip

@@ -59,33 +59,17 @@ def onednn_reason(target: Target) -> str | None:
     return None
 
 
+def _without_bfloat16(target: Target) -> str | None:
+    isa = target.isa or ""
+    has_it = isa.endswith(_BF16_ISA_SUFFIXES)
+    return None if has_it else f"the CPU ({isa}) does not compute in bfloat16"
+
+
 #: A hint for cuDNN has no effect on a CPU.
-BACKEND = Backend("onednn", "cpu", onednn_reason, (None, "onednn", "cudnn"))
+BACKEND = Backend("onednn", "cpu", onednn_reason, (None, "onednn", "cudnn"), _without_bfloat16)
 
 
 # -- reasons against lowering ----------------------------------------------------------------------
-
-
-def _dtype_reason(
-    node: Apply, context: Context, narrow: bool = False, first: int | None = None
-) -> str | None:
-    """Why oneDNN does not take the dtype of the ``first`` inputs (None: of all).
-
-    It takes float32, and bfloat16 where the op has it (``narrow``) and the CPU, too.
-    """
-    host = node.op.host_inputs
-    read = [v.type for i, v in enumerate(node.inputs[:first]) if i not in host]
-    dtypes = {t.dtype for t in read if isinstance(t, TensorType)}
-    if dtypes == {"float32"}:
-        return None
-    if dtypes == {"bfloat16"} and narrow:
-        isa = context.target.isa or ""
-        return (
-            None
-            if isa.endswith(_BF16_ISA_SUFFIXES)
-            else f"the CPU ({isa}) does not compute in bfloat16"
-        )
-    return f"oneDNN computes in float32 here, not in {', '.join(sorted(dtypes))}"
 
 
 def conv_refuses(node: Apply, context: Context) -> str | None:
@@ -93,9 +77,7 @@ def conv_refuses(node: Apply, context: Context) -> str | None:
     op: Any = node.op
     if isinstance(op, Conv) and product_refuses(node, context) is None:
         return "its operands are quantised, and it is computed in 8 bits"
-    if op.ndim > 3:
-        return f"oneDNN convolves over at most 3 dimensions, not {op.ndim}"
-    return _dtype_reason(node, context, narrow=True)
+    return f"oneDNN convolves over at most 3 dimensions, not {op.ndim}" if op.ndim > 3 else None
 
 
 def pool_refuses(node: Apply, context: Context) -> str | None:
@@ -104,9 +86,7 @@ def pool_refuses(node: Apply, context: Context) -> str | None:
     ndim = node.inputs[0].type.ndim
     if op.ndim > 3 or ndim != op.ndim + 2:
         return f"oneDNN pools (N, C) and 1 to 3 sizes, not {op.ndim} of {ndim} dimensions"
-    if op.mode == "sum":
-        return "oneDNN has no sum pooling"
-    return _dtype_reason(node, context, narrow=True)
+    return "oneDNN has no sum pooling" if op.mode == "sum" else None
 
 
 def softmax_refuses(node: Apply, context: Context) -> str | None:
@@ -114,16 +94,15 @@ def softmax_refuses(node: Apply, context: Context) -> str | None:
     op: Any = node.op
     if op.axis % node.inputs[0].type.ndim != node.inputs[0].type.ndim - 1:
         return "oneDNN has a real kernel along the last axis only"
-    return _dtype_reason(node, context)
+    return None
 
 
 def gemm_refuses(node: Apply, context: Context) -> str | None:
     """Only matrices: a matrix-vector product is bound by memory. Not of quantised operands."""
     if product_refuses(node, context) is None:
         return "its operands are quantised, and it is computed in 8 bits"
-    if any(v.type.ndim < 2 for v in node.inputs):
-        return "a product with a vector is bound by memory"
-    return _dtype_reason(node, context, narrow=True)
+    vector = any(v.type.ndim < 2 for v in node.inputs)
+    return "a product with a vector is bound by memory" if vector else None
 
 
 def batch_norm_refuses(node: Apply, context: Context) -> str | None:
@@ -139,8 +118,7 @@ def batch_norm_refuses(node: Apply, context: Context) -> str | None:
     for i, p in enumerate(node.inputs):
         if i not in skip and (axis := broadcast_axis(p, x, op.axes)) is not None:
             return f"a parameter of type {p.type} broadcasts over axis {axis}"
-    arrays = 2 if isinstance(op, BatchNormGrad) else 1  # parameters are float32 beside bfloat16
-    return _dtype_reason(node, context, narrow=True, first=arrays)
+    return None
 
 
 def layer_norm_refuses(node: Apply, context: Context) -> str | None:
@@ -154,7 +132,7 @@ def layer_norm_refuses(node: Apply, context: Context) -> str | None:
     for p in node.inputs[first : first + (1 if first == 2 else 2)]:
         if not all(p.type.broadcastable[:-1]) or broadcast_axis(p, x, range(ndim - 1)) is not None:
             return f"a parameter of type {p.type} is not one value for each feature"
-    return _dtype_reason(node, context)
+    return None
 
 
 def rnn_refuses(node: Apply, context: Context) -> str | None:
@@ -162,7 +140,7 @@ def rnn_refuses(node: Apply, context: Context) -> str | None:
     for each in _sharing_reserve(node, context):
         if not isinstance(each.op, RNNForward | RNNGrad | onednn.OneDnnRNN | onednn.OneDnnRNNGrad):
             return f"its reserve is shared with {each.op}"
-        if (reason := _rnn_reason(each, context)) is not None:
+        if (reason := _rnn_reason(each)) is not None:
             return reason
     return None
 
@@ -176,7 +154,7 @@ def _sharing_reserve(node: Apply, context: Context) -> list[Apply]:
     return [forward, *context.fgraph.user_nodes(forward.outputs[-1])]
 
 
-def _rnn_reason(node: Apply, context: Context) -> str | None:
+def _rnn_reason(node: Apply) -> str | None:
     op: Any = node.op
     op = getattr(op, "op", op)
     if op.lengths:
@@ -185,7 +163,7 @@ def _rnn_reason(node: Apply, context: Context) -> str | None:
         return "oneDNN has no dropout between layers"
     if op.input_mode != "linear":
         return f"oneDNN has no input_mode={op.input_mode!r}"
-    return _dtype_reason(node, context)
+    return None
 
 
 # -- quantised ------------------------------------------------------------------------------------
@@ -223,7 +201,7 @@ def quantized_refuses(node: Apply, context: Context) -> str | None:
     return _int8_reason(context, op.op, [v.type.dtype for v in node.inputs[:2]])
 
 
-@BACKEND.lowering("product_to_int8", Conv, Dot, BatchedDot, refuses=product_refuses)
+@BACKEND.lowering("product_to_int8", None, Conv, Dot, BatchedDot, refuses=product_refuses)
 def product_to_int8(node: Apply, context: Context) -> Variable:
     """A product of dequantised values becomes one of their 8-bit integers."""
     return product_of_codes(node)

@@ -263,4 +263,5 @@ class GpuDnnCTCLoss(DnnBase):
     """(costs, gradients) of (activations, labels, input lengths). (``cudnnCTCLoss``)"""
 
     neutral_type: ClassVar[type[Op]] = CTCLoss
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     read_on_host: ClassVar[tuple[int, ...]] = (1, 2)  # labels and lengths

@@ -47,6 +47,7 @@ class OneDnnBase(LoweredLate):
     """Base of oneDNN's ops. ``op`` is the neutral op, in NCHW."""
 
     abstract: ClassVar[bool] = True
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     op: Op
     layout: str = field(default="NCHW", kw_only=True)
 
@@ -65,9 +66,10 @@ class OneDnnBase(LoweredLate):
 
 
 class _ByChannel(OneDnnBase):
-    """Base of the ops that oneDNN has in both layouts."""
+    """Base of the ops that oneDNN has in both layouts, and in bfloat16."""
 
     abstract: ClassVar[bool] = True
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
 
 
@@ -81,6 +83,7 @@ class OneDnnMatmul(EpilogueOp, OneDnnBase):
     """A GEMM or batched GEMM. (``dnnl_matmul`` with bias, sum and eltwise post-ops)"""
 
     rules: ClassVar[EpilogueRules] = replace(_EPILOGUES, through_reshape=True)
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
 
 
 # -- convolution -----------------------------------------------------------------------------------
@@ -132,6 +135,7 @@ class OneDnnQuantized(_ByChannel):
     (``dnnl_convolution_forward`` and ``dnnl_matmul`` with scales and zero points)
     """
 
+    dtypes: ClassVar[tuple[str, ...]] = ()  # of its scales and results: the lowering asks more
     packed_filter: ClassVar[int | None] = 1
 
     def channels_last(self, ndim: int) -> Self | None:

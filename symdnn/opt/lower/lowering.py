@@ -12,7 +12,7 @@ from typing import Any
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
 from symdnn.graph.target import Target
-from symdnn.graph.type import OpaqueType
+from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
@@ -24,6 +24,16 @@ Built = Variable | Sequence[Variable | None] | None
 Reasons = Callable[[Apply, Context], str | None]
 
 
+def _no_reason(node: Apply, context: Context) -> str | None:
+    return None
+
+
+def _dtype(node: Apply) -> str:
+    """The dtype of the first array of numbers that are not whole; the first one's without any."""
+    types = [v.type for v in (*node.inputs, *node.outputs) if isinstance(v.type, TensorType)]
+    return next((t.dtype for t in types if not t.is_discrete), types[0].dtype)
+
+
 @dataclass(frozen=True)
 class Backend:
     """A library that nodes are lowered to.
@@ -31,17 +41,27 @@ class Backend:
     ``name`` is its name in :attr:`Target.libraries` and its tag, ``kind`` the kind of target that
     it runs on. ``problem(target)`` is the reason why it is not used at all, or None. ``hints`` are
     the values of a hint's ``backend`` with which a node may be lowered to it.
+    ``without_bfloat16(target)`` is the reason why a target does not compute in bfloat16, or None.
     """
 
     name: str
     kind: str
     problem: Callable[[Target], str | None]
     hints: tuple[str | None, ...]
+    without_bfloat16: Callable[[Target], str | None] = lambda target: None
+
+    def dtype_reason(self, target: Target, dtype: str, low: type[Lowered]) -> str | None:
+        """Why the library does not take a dtype for its op ``low``; None where it does."""
+        if low.dtypes and dtype not in low.dtypes:
+            return f"{low.__name__} is for {', '.join(low.dtypes)}, not for {dtype}"
+        return self.without_bfloat16(target) if dtype == "bfloat16" else None
 
     def lowering(
-        self, name: str, *ops: type[Op], refuses: Reasons, tags: Iterable[str] = (), text: str = ""
-    ) -> Callable[[Callable[[Apply, Context], Built]], Lowering]:
-        """Make a :class:`Lowering` of the function that builds the replacement (a decorator).
+        self, name: str, low: type[Lowered] | None, *ops: type[Op], refuses: Reasons = _no_reason,
+        tags: Iterable[str] = (), text: str = "",
+    ) -> Callable[[Callable[[Apply, Context], Built]], Lowering]:  # fmt: skip
+        """Make a :class:`Lowering` to ``low`` of the function that builds the replacement (a
+        decorator).
 
         ``text`` is the first line of its docstring unless given.
         """
@@ -49,31 +69,34 @@ class Backend:
         def wrap(build: Callable[[Apply, Context], Built]) -> Lowering:
             line = text or (build.__doc__ or "").strip().split("\n")[0]
             own = frozenset({self.name, "fast_compile", *tags})
-            return Lowering(name, self, ops, refuses, build, own, line)
+            return Lowering(name, self, low, ops, refuses, build, own, line)
 
         return wrap
 
     def row(
-        self, name: str, low: type[Lowered], *ops: type[Op], refuses: Reasons, **settings: Any
-    ) -> Lowering:
+        self, name: str, low: type[Lowered], *ops: type[Op], refuses: Reasons = _no_reason,
+        **settings: Any,
+    ) -> Lowering:  # fmt: skip
         """A lowering to ``low`` with the neutral op's fields and ``settings``, on equal inputs."""
 
         def build(node: Apply, context: Context) -> Built:
             return low.of(node.op, **settings)(*node.inputs, hints=node.hints)
 
         text = f"{', '.join(op.__name__ for op in ops)} to {low.__name__}"
-        return self.lowering(name, *ops, refuses=refuses, text=text)(build)
+        return self.lowering(name, low, *ops, refuses=refuses, text=text)(build)
 
 
 @dataclass(frozen=True)
 class Lowering:
     """Lowering of neutral ops to a library's op.
 
-    ``refuses`` says when a node stays as it is, and why. ``build`` makes the replacement.
+    ``low`` is that op, of whose dtypes the operands must be; None where ``build`` casts them.
+    ``refuses`` says when else a node stays as it is, and why. ``build`` makes the replacement.
     """
 
     name: str
     backend: Backend
+    low: type[Lowered] | None
     ops: tuple[type[Op], ...]
     refuses: Reasons
     build: Callable[[Apply, Context], Built]
@@ -88,7 +111,9 @@ class Lowering:
             return f"the hint asks for backend {node.hints.backend}"
         if isinstance(node.outputs[0].type, OpaqueType):
             return "its result is no tensor"
-        return self.refuses(node, context)
+        if self.low is not None:
+            reason = self.backend.dtype_reason(context.target, _dtype(node), self.low)
+        return reason or self.refuses(node, context)
 
     def rewrite(self) -> Rewrite:
         """The rewrite of the phase ``lower`` that does it."""

@@ -242,7 +242,7 @@ MISSES = [
     ("factor", bn(factor=T.dscalar("f"), output=3), IMAGES, "running_average_factor is computed"),
     ("gamma", bn(shape=(1, 1, 1, 1)), IMAGES, "broadcasts over axis 1"),
     ("ctc_double", lambda a: ctc.ctc(a, np.array([[1], [2]]), np.array([3, 3])), draw(3, 2, 3),
-     "float32, not float64"),
+     "for float32, not for float64"),
     ("lrn_window", lambda x: lrn.lrn(x, 17), IMAGES, "1 to 16"),
     ("lrn_along_columns", lambda x: lrn.LRN(5, axis=3)(x), IMAGES, "not axis 3"),
     ("lrn_matrix", lambda x: lrn.lrn(x), draw(3, 4), "4 or 5 dimensions"),
