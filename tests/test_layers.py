@@ -82,7 +82,8 @@ ROOMS = {
     ],
     "nn": [
         {"init"}, {"modules"}, {"layers", "losses", "optimizers", "schedule"},
-        {"transformers"}, {"backend", "formats", "models", "optim"}, {"training", "weights"},
+        {"transformers"}, {"backend", "formats", "models", "optim"},
+        {"parallel", "training", "weights"},
     ],
 }  # fmt: skip
 PLACES = {

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.distributed.place import rank
 from symdnn.errors import InputError, NanDetected
 from symdnn.graph.typing import Array, Scalar
+from symdnn.graph.variable import Shared
 from symdnn.nn.schedule import Schedule
 from symdnn.nn.training import checkpoint
 from symdnn.nn.training.history import History
@@ -243,14 +245,22 @@ class Run:
         if self.settings.checkpoint is None:
             return
         progress, state = self._progress(), self._optimiser_state()
-        net = _read(self.variables()["net"])
+        net, state = _read(self.variables()["net"]), _read(state)
         if self.ranks is not None:
             progress["random_by_rank"] = self.ranks.random_states(self.steps.random)
             progress["sums"] = self.ranks.merged(self.sums.state)
-            if not self.ranks.is_main:
-                return
+        if not self.writes:
+            return
         groups = {**self.variables(), "net": net, "best": self.best, "optimiser": state}
         checkpoint.save(self.settings.checkpoint, groups, progress)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this rank writes files: the first of those that train together, and of those
+        that share out parameters."""
+        layouts = (layout_of(v) for v in self.net.named_parameters().values())
+        first = all(x.group.ranks[0] == rank() for x in layouts if x is not None)
+        return first and (self.ranks is None or self.ranks.is_main)
 
     def load(self) -> None:
         """Go on from the checkpoint."""
@@ -319,7 +329,8 @@ def measured(
 
 def _read(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Values of variables that ranks keep together, the others as they are; all ranks call this."""
-    return {n: v if layout_of(v) is None else v.get_value() for n, v in variables.items()}
+    kept = {n for n, v in variables.items() if isinstance(v, Shared) and layout_of(v) is not None}
+    return {n: v.get_value() if n in kept else v for n, v in variables.items()}
 
 
 def _as_array(value: Any) -> Array | Scalar:
