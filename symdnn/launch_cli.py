@@ -30,6 +30,8 @@ __all__ = ["add_to", "run"]
 
 #: Seconds between looks at the processes, and those that they get to end by themselves.
 _LOOK, _TO_END = 0.05, 5.0
+#: The status after Ctrl-C, after which nothing starts again.
+_INTERRUPTED = 130
 
 
 def add_to(commands: Any) -> None:
@@ -41,6 +43,9 @@ def add_to(commands: Any) -> None:
     parser.add_argument("-n", type=int, required=True, help="how many processes")
     words = ["auto", "mpi", "nccl"]
     parser.add_argument("--engine", choices=words, default="auto", help="what joins them")
+    parser.add_argument(
+        "--restarts", type=int, default=0, help="start all again so often when one has failed"
+    )
     parser.add_argument("script", help="a Python script, followed by its arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
@@ -50,8 +55,20 @@ def run(args: argparse.Namespace) -> int:
     """Run the script and return its exit status."""
     if args.n < 1:
         raise DistributedError(f"symdnn launch: -n {args.n}; wanted 1 or more")
+    if args.restarts < 0:
+        raise DistributedError(f"symdnn launch: --restarts {args.restarts}; wanted 0 or more")
+    for number in range(args.restarts + 1):
+        status = _once(args, number)
+        if status in (0, _INTERRUPTED) or number == args.restarts:
+            break
+        print(f"symdnn launch: restart {number + 1} of {args.restarts}", file=sys.stderr)
+    return status
+
+
+def _once(args: argparse.Namespace, number: int) -> int:
+    """Run all processes once; ``number`` runs have failed before."""
     command = [sys.executable, args.script, *args.arguments]
-    environment = dict(os.environ)
+    environment = {**os.environ, "SYMDNN_RESTARTS": str(number)}
     environment.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // args.n)))
     if args.engine == "mpi" or (args.engine == "auto" and not _gpus()):
         mpiexec = _mpiexec()
@@ -123,7 +140,7 @@ class _Processes:
                 time.sleep(_LOOK)
         except KeyboardInterrupt:
             self._end()
-            return 130
+            return _INTERRUPTED
 
     def _end(self) -> None:
         """Let the others end by themselves; then end them."""

@@ -83,7 +83,7 @@ ROOMS = {
     "nn": [
         {"init"}, {"modules"}, {"layers", "losses", "optimizers", "schedule"},
         {"transformers"}, {"backend", "formats", "models", "optim"},
-        {"quantization", "training", "weights"},
+        {"parallel", "quantization", "training", "weights"},
     ],
 }  # fmt: skip
 PLACES = {

@@ -1,54 +1,71 @@
-"""Tensor parallel: a layer whose columns, and the next whose rows, are shared out over ranks.
+"""Tensor parallel: heads and columns of a language model are shared out over ranks.
 
     symdnn launch -n 2 examples/distributed/tensor_parallel.py
+    mpirun -n 4 python examples/distributed/tensor_parallel.py --tensor 2
+    torchrun --nproc_per_node 4 examples/distributed/tensor_parallel.py --tensor 4   # GPUs
+    srun -n 8 python examples/distributed/tensor_parallel.py --tensor 4
 
-Rank r has a part of the hidden units. Each multiplies the whole input by its columns of ``w1`` and
-its hidden units by its rows of ``w2``; the sum over ranks is the output (Shoeybi et al. 2019,
-"Megatron-LM"). The cost is the sum over ranks of each rank's cost, so that each counts an equal
-part of the loss that all of them compute.
+Each rank of a group keeps a part of each matrix; the program is that of one process, with one more
+line. With ``--tensor`` less than the number of processes, groups train on different samples.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 import symdnn
 import symdnn.distributed as dist
 import symdnn.tensor as T
+from symdnn import nn
+
+LAYERS = {"*.attn": "heads", "*.mlp": "columns", "*.wte": "vocabulary"}
 
 
 def main(argv: Sequence[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hidden", type=int, default=64, help="units of all ranks together")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--tensor", type=int, default=-1, help="ranks that share out a matrix")
+    parser.add_argument("--words", type=int, default=16)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=60)
     options = parser.parse_args(argv)
     dist.init()
+    data = 1 if options.tensor == -1 else -1
+    mesh = dist.Mesh({"data": data, "tensor": options.tensor})
 
-    rng = np.random.default_rng(0)  # the same on all ranks
-    whole1 = rng.normal(size=(8, options.hidden)).astype("float32") / 3
-    whole2 = rng.normal(size=(options.hidden, 2)).astype("float32") / 8
-    mine = np.array_split(np.arange(options.hidden), dist.size())[dist.rank()]
-    w1 = symdnn.shared(whole1[:, mine], name="w1")
-    w2 = symdnn.shared(whole2[mine], name="w2")
-    b = symdnn.shared(np.zeros(2, "float32"), name="b")  # every rank has it
+    nn.init.seed(0)
+    net = nn.models.gpt2(options.words, 16, options.width, layers=2, heads=4, dropout=0.0)
+    nn.parallel.shard(net, LAYERS, mesh.group("tensor"))
 
-    x, t = T.matrix("x"), T.matrix("t")
-    hidden = T.tanh(T.dot(x, w1))
-    y = dist.all_reduce(T.dot(hidden, w2)) + dist.replicated(b)
-    loss = T.sqr(y - t).mean()
-    grads = symdnn.grad(loss / dist.size(), [w1, w2, b])
-    updates = [(p, p - np.float32(0.2) * g) for p, g in zip([w1, w2, b], grads)]
-    train = symdnn.function([x, t], loss, updates=updates)
+    x = T.lmatrix("tokens")
+    scores = net(x[:, :-1]).reshape((-1, options.words))
+    loss = nn.CrossEntropyCriterion()(scores, x[:, 1:].flatten())
+    parallel = dist.DataParallel(mesh.group("data"))
+    updates = nn.optim.adam(loss, net, 5e-3, distributed=parallel)
+    mean = dist.all_reduce(loss, "mean", mesh.group("data"))
+    train = symdnn.function([x], mean, updates=updates)
 
-    inputs = rng.normal(size=(256, 8)).astype("float32")
-    targets = np.stack([np.sin(inputs[:, 0]), inputs[:, 1] * inputs[:, 2]], 1).astype("float32")
-    losses = [float(train(inputs, targets)) for _ in range(options.steps)]
+    # Texts that count up from a random word; each group of the mesh has its part of them.
+    starts = np.random.default_rng(0).integers(0, options.words, (64, 1))
+    texts = ((starts + np.arange(9)) % options.words)[mesh.position["data"] :: mesh.sizes["data"]]
+    losses = [float(train(texts)) for _ in range(options.steps)]
     if dist.is_main():
-        print(f"{dist.size()} processes: loss {losses[0]:.4f} to {losses[-1]:.4f}")
+        part = sum(v.size for v in map(_own, net.parameters()))
+        whole = sum(int(np.prod(v.type.shape)) for v in net.parameters())
+        print(
+            f"{dist.size()} processes, {part} of {whole} parameters on each: loss "
+            f"{losses[0]:.4f} to {losses[-1]:.4f}"
+        )
     return losses[-1]
+
+
+def _own(parameter: Any) -> Any:
+    """What this rank keeps of a parameter."""
+    layout = getattr(parameter.storage, "layout", None)
+    return (parameter if layout is None else layout.own).get_value(borrow=True)
 
 
 if __name__ == "__main__":

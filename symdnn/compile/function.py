@@ -45,6 +45,8 @@ from symdnn.libraries.words import check_required
 from symdnn.opt.fuse.transfer import check_transfer_places
 from symdnn.opt.optimise import optimise
 from symdnn.sharding.gathered import with_gathers
+from symdnn.sharding.propagate import with_parts
+from symdnn.sharding.rules import RULES
 
 __all__ = ["Function", "Stages", "function"]
 
@@ -93,7 +95,7 @@ def function(
     with gc_pause.paused(), untraced(), config.change_flags(compute_test_value="off"):
         target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
         given = _expressions(declared, wanted, updates, givens, no_default_updates, states)
-        results, pairs = with_gathers(*given)
+        results, pairs = with_parts(*with_gathers(*given), RULES)
         _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input, forms)
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])
         fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow or o.stay)

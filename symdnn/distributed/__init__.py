@@ -29,6 +29,7 @@ from symdnn.distributed.place import (
     local_size,
     new_group,
     rank,
+    restarts,
     size,
 )
 from symdnn.distributed.simulation import simulate
@@ -51,5 +52,5 @@ __all__ = [
     "DataParallel", "Group", "Mesh", "all_gather", "all_reduce", "all_to_all", "average_gradients",
     "barrier", "broadcast", "broadcast_values", "data_parallel", "finalize", "init", "is_main",
     "local_rank", "local_size", "new_group", "permute", "random_by_rank", "rank", "recv", "reduce",
-    "reduce_scatter", "replicated", "send", "simulate", "size",
+    "reduce_scatter", "replicated", "restarts", "send", "simulate", "size",
 ]  # fmt: skip

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 from symdnn.config import config
 from symdnn.errors import OptionError
-from symdnn.world import process
+from symdnn.world import launcher, process
 from symdnn.world.group import Group
 from symdnn.world.launcher import Launched
 
 __all__ = [
     "barrier", "finalize", "init", "is_main", "local_rank", "local_size", "new_group", "rank",
-    "size",
+    "restarts", "size",
 ]  # fmt: skip
 
 
@@ -80,6 +82,18 @@ def local_rank() -> int:
 def local_size() -> int:
     """The number of processes on this machine."""
     return process.current().place.local_size
+
+
+def restarts() -> int:
+    """How often the launcher has started this program again: by ``symdnn launch --restarts N``,
+    torchrun's ``--max-restarts``, or ``srun --requeue``.
+
+    Programs that resume from a checkpoint need not ask.
+
+    >>> restarts()
+    0
+    """
+    return launcher.restarts(os.environ)
 
 
 def is_main() -> bool:

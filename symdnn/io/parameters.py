@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from symdnn.errors import FileFormatError, InputError, TypeMismatch
 from symdnn.graph.type import DTYPES, TensorType
 from symdnn.graph.values.value import array_from, as_numpy
 from symdnn.graph.variable import Shared, Variable
-from symdnn.io import npz, safetensors
+from symdnn.io import index, npz, safetensors
 from symdnn.io.atomic import write_atomically
 
 __all__ = [
@@ -54,8 +54,13 @@ def save_parameters(
     metadata: Mapping[str, Any] | None = None,
     *,
     filter_flip: Mapping[str, bool] | None = None,
+    max_file_bytes: int = index.MAX_FILE_BYTES,
 ) -> None:
     """Write ``parameters`` to ``path``, whose suffix, .npz or .safetensors, is the format.
+
+    A path that ends in ``.safetensors.index.json`` is an index as Hugging Face's libraries write
+    it: the arrays are in files beside it, ``model-00001-of-00002.safetensors``, with at most
+    ``max_file_bytes`` of them in each, or one larger array.
 
     ``parameters`` maps names to shared variables or arrays, or is a list of named shared
     variables. ``metadata`` is anything that JSON can hold. The file appears complete or not at
@@ -72,19 +77,34 @@ def save_parameters(
     """
     target = Path(path)
     arrays = {name: _array(name, value) for name, value in _named(parameters).items()}
+    flips = _flips(filter_flip, arrays) if filter_flip else None
+    text = header_of({n: (a.dtype.name, a.shape) for n, a in arrays.items()}, metadata, flips)
+    if index.is_index(target):
+        if max_file_bytes < 1:
+            raise InputError(f"save_parameters: max_file_bytes={max_file_bytes}; wanted 1 or more")
+        index.save(target, arrays, text, max_file_bytes)
+        return
+    write_atomically(target, _format(target).write(arrays, text, target))
+
+
+def header_of(
+    forms: Mapping[str, tuple[str, Sequence[int]]],
+    metadata: Mapping[str, Any] | None,
+    flips: Mapping[str, bool] | None = None,
+) -> str:
+    """The header of a file of arrays of these dtypes and shapes, as a text."""
     header = {
         "kind": KIND,
         "version": VERSION,
-        "arrays": {n: [a.dtype.name, list(a.shape)] for n, a in arrays.items()},
+        "arrays": {n: [dtype, list(shape)] for n, (dtype, shape) in forms.items()},
         "metadata": dict(metadata or {}),
     }
-    if filter_flip:
-        header["filter_flip"] = _flips(filter_flip, arrays)
+    if flips:
+        header["filter_flip"] = dict(flips)
     try:
-        text = json.dumps(header)
+        return json.dumps(header)
     except (TypeError, ValueError) as error:
         raise InputError(f"save_parameters: metadata must be what JSON can hold: {error}") from None
-    write_atomically(target, _format(target).write(arrays, text, target))
 
 
 def load_parameters(
@@ -96,7 +116,8 @@ def load_parameters(
     """Read what :func:`save_parameters` wrote: a dict of arrays with a ``metadata`` attribute.
 
     With ``into`` the shared variables of these names get the values: all of them, or none when a
-    name is missing or a value does not fit. A .safetensors file of another program is read too.
+    name is missing or a value does not fit. A .safetensors file of another program is read too,
+    and of several files the index, ``model.safetensors.index.json``.
 
     With ``filter_flip`` all arrays that the file calls filters come as those of true convolutions
     (True) or of cross-correlations (False): where the file says otherwise of one, it is mirrored
@@ -150,11 +171,14 @@ def mirrored(array: Array, axes: Iterable[int]) -> Array:
 
 
 def _format(path: Path) -> Any:
+    if index.is_index(path):
+        return index
     try:
         return FORMATS[path.suffix.lower()]
     except KeyError:
         raise FileFormatError(
-            f"{path}: the suffix must be one of {', '.join(FORMATS)}, got {path.suffix!r}"
+            f"{path}: the suffix must be one of {', '.join([*FORMATS, index.SUFFIX])}, got "
+            f"{path.suffix!r}"
         ) from None
 
 
@@ -271,8 +295,8 @@ def _set_all(found: Parameters, into: Mapping[str, Shared], path: Path) -> None:
             got = TensorType(array.dtype.name, array.shape)
             raise TypeMismatch(f"{path}: {name}", str(wanted), got, "Cast it and use set_value")
         as_numpy(array, wanted, f"{path}: {name}")
-        if array.shape != variable.get_value(borrow=True).shape:
-            have_shape = variable.get_value(borrow=True).shape
+        if array.shape != variable.storage.shape:
+            have_shape = variable.storage.shape
             raise InputError(f"{path}: {name} has shape {array.shape}, the variable {have_shape}")
     for name, variable in into.items():
         variable.set_value(found[name])

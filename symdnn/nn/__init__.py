@@ -8,7 +8,7 @@
     y = net(T.tensor4("x"))
 """
 
-from symdnn.nn import init, models, optim, schedule, training, weights
+from symdnn.nn import init, models, optim, parallel, schedule, training, weights
 from symdnn.nn.backend import convert, cudnn
 from symdnn.nn.layers import (
     activation,
@@ -87,6 +87,7 @@ __all__ = [
     *encoder.__all__, *rotary.__all__,
     "models", *weights.__all__,
     "optim",
+    "parallel",
     "schedule",
     *training.__all__,
 ]  # fmt: skip

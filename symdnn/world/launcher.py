@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from symdnn.errors import OptionError
 
-__all__ = ["Launched", "launched_by"]
+__all__ = ["Launched", "launched_by", "restarts"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,19 @@ def launched_by(environment: Mapping[str, str]) -> Launched | None:
             raise OptionError(f"{by}: {rank}={found.rank} and {size}={count}; wanted a rank below")
         return found
     return None
+
+
+def restarts(environment: Mapping[str, str]) -> int:
+    """How often the launcher has started the program again after a failure.
+
+    ``symdnn launch --restarts`` sets ``SYMDNN_RESTARTS``, torchrun ``TORCHELASTIC_RESTART_COUNT``,
+    and Slurm ``SLURM_RESTART_COUNT`` in a job that was requeued.
+
+    >>> restarts({"TORCHELASTIC_RESTART_COUNT": "2"}), restarts({})
+    (2, 0)
+    """
+    names = ("SYMDNN_RESTARTS", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    return max(_number(environment, n) if n in environment else 0 for n in names)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

@@ -34,13 +34,14 @@ def state(net):
     return {n: np.asarray(v, "float64").round(9).tolist() for n, v in net.state_dict().items()}
 
 
-def trained(net, optimiser="adam", epochs=2, batch=10, folder=None, distributed=True, **options):
+def trained(net, optimiser="adam", epochs=2, batch=10, folder=None, distributed=True,
+            name="run.safetensors", **options):  # fmt: skip
     data = nn.batches((X, TARGET), batch, shuffle=True, seed=1)
     history = nn.fit(
         net, nn.CrossEntropyCriterion(), optimiser, data, epochs, lr=0.05,
         validation=nn.batches((X[:13], TARGET[:13]), 5), metrics=["accuracy"],
         distributed=distributed,
-        checkpoint=None if folder is None else Path(folder) / "run.safetensors",
+        checkpoint=None if folder is None else Path(folder) / name,
         resume=folder is not None, **options,
     )  # fmt: skip
     measures = {n: history[n] for n in ("loss", "accuracy", "val_loss", "val_accuracy")}
@@ -210,6 +211,28 @@ def check_sharded_parameters_are_trained_saved_and_resumed():
     more = trained(net, epochs=1, distributed=PARAMETERS)  # the same parts again
     assert more["loss"][0] < found["loss"][0]
     return found
+
+
+def check_a_checkpoint_in_parts_goes_on_with_another_number_of_ranks():
+    """Each rank writes some of the arrays; 4 ranks go on with what 2 wrote."""
+    folder = Path(os.environ["SYMDNN_CHECKPOINTS"])
+    n, path = dist.size(), "run.safetensors.index.json"
+    folder = folder / f"parts{min(n, 2)}"
+    if dist.is_main():
+        folder.mkdir(exist_ok=True)
+    dist.barrier()
+    found = trained(network(), epochs=4, distributed=PARAMETERS)
+    options = {"folder": folder, "name": path, "distributed": PARAMETERS}
+    if n <= 2:
+        trained(network(), epochs=2, **options)
+        dist.barrier()
+        files = {p.name for p in folder.glob("*.safetensors")}
+        ends = {f"-{i + 1:05d}-of-{n:05d}.safetensors" for i in range(n)}
+        assert {"-" + f.partition("-")[2] for f in files} == ends
+        assert len(files) == n  # those of earlier epochs are gone
+    again = trained(network(), epochs={1: 4, 2: 3, 4: 4}[n], **options)
+    np.testing.assert_allclose(again["loss"], found["loss"][: len(again["loss"])], rtol=1e-4)
+    return {"loss": found["loss"]}
 
 
 def check_a_sharded_state_is_resumed_whole_and_in_parts():

@@ -210,7 +210,7 @@ def test_a_missing_member(tmp_path):
 
 def test_wrong_suffix(tmp_path):
     for act in (lambda p: save_parameters(p, {}), load_parameters):
-        with pytest.raises(FileFormatError, match=r"one of \.npz, \.safetensors, got '\.pkl'"):
+        with pytest.raises(FileFormatError, match=r"one of \.npz, \.safetensors, .* got '\.pkl'"):
             act(tmp_path / "p.pkl")
     with pytest.raises(FileNotFoundError):
         load_parameters(tmp_path / "missing.npz")

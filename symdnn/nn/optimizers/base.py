@@ -37,6 +37,8 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.elementwise.math import expm1
+from symdnn.sharding.axis import AxisLayout, keep_along
+from symdnn.sharding.storage import layout_of
 
 __all__ = ["Common", "Rule", "Step", "Updates", "build"]
 
@@ -165,7 +167,11 @@ class Step:
         """A variable of the parameter's shape that lasts from step to step."""
         size, shape = self._parameter.sizes
         array = np.full(size, initial, numpy_dtype(self.dtype))
-        return self._run.keep(f"{self._parameter.name}.{name}", array, shape)
+        made = self._run.keep(f"{self._parameter.name}.{name}", array, shape)
+        layout = layout_of(self._parameter.variable)
+        if isinstance(layout, AxisLayout) and layout_of(made) is None:
+            keep_along(made, layout.split, layout.group, f"{self._run.name}: {made}")
+        return made
 
     def norms(self, *values: Variable) -> list[Variable]:
         """The norms of values of the parameter's shape: scalars, or where several parameters are

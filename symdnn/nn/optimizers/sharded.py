@@ -27,6 +27,7 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import alloc, dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import eq
+from symdnn.sharding.axis import AxisLayout
 from symdnn.sharding.bucket import Bucket, flat, made_whole
 from symdnn.sharding.storage import layout_of
 
@@ -82,6 +83,12 @@ class Parts:
         parallel: DataParallel,
     ) -> None:  # fmt: skip
         self.name, self.group = name, parallel.ranks
+        for p in parameters:
+            if isinstance(layout_of(p.variable), AxisLayout):
+                raise InputError(
+                    f"{name}: shard={parallel.shard!r} does not go with nn.parallel.shard, by "
+                    f"which ranks share out {p.name}; leave shard= away"
+                )
         self.parts: list[Part] = []
         self.grads: list[Variable] = []
         #: Whether the parameters are kept as parts, too.

@@ -1,13 +1,17 @@
-"""The complete state of a training, to be resumed exactly, in one safetensors file.
+"""The complete state of a training, to be resumed exactly, in one safetensors file or several.
 
-Arrays are named ``net/...``, ``optimiser/...``, ``random/...``, ``best/...``; the header, JSON, has
-counters, the order of the data, the history. The file appears complete or not at all.
+With a path that ends in ``.safetensors.index.json`` each of several ranks writes a part of the
+arrays, at the same time, and the first one the index. Arrays are named ``net/...``,
+``optimiser/...``, ``random/...``, ``best/...``; the header, JSON, has counters, the order of the
+data, the history. The file appears complete or not at all.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,12 @@ import numpy as np
 
 from symdnn.errors import FileFormatError
 from symdnn.graph.variable import Shared
-from symdnn.io.parameters import load_parameters, save_parameters
+from symdnn.io import index
+from symdnn.io.parameters import header_of, load_parameters, save_parameters
 from symdnn.nn.modules.state import set_values
+from symdnn.sharding.storage import layout_of
 
-__all__ = ["load", "save"]
+__all__ = ["Writers", "load", "save", "save_together"]
 
 _KIND = "symdnn training"
 _VERSION = 1
@@ -28,9 +34,76 @@ Groups = Mapping[str, Mapping[str, Any]]
 
 def save(path: str | os.PathLike[str], groups: Groups, progress: Mapping[str, Any]) -> None:
     """Write arrays and shared variables by group and name, and what JSON can hold."""
-    named = {f"{group}/{n}": v for group, inside in groups.items() for n, v in inside.items()}
-    header = {"training": {"kind": _KIND, "version": _VERSION, "progress": _plain(progress)}}
-    save_parameters(_checked(path), named, header)
+    save_parameters(_checked(path), _flat(groups), _about(progress))
+
+
+@dataclass(frozen=True)
+class Writers:
+    """Ranks that write a checkpoint together: this is ``number`` of ``count``, or None if it only
+    helps to read what ranks keep in parts. ``agreed(what, value)`` gives the values of all."""
+
+    count: int
+    number: int | None
+    agreed: Callable[[str, Any], list[Any]]
+
+
+def save_together(
+    path: str | os.PathLike[str], groups: Groups, progress: Mapping[str, Any], ranks: Writers
+) -> None:
+    """Each rank writes about as many bytes. A variable that ranks keep in parts is read by all, and
+    kept by the one that writes it.
+
+    All ranks call this with the same variables, and read those that are kept in parts together.
+    """
+    target, named = _checked(path), _flat(groups)
+    forms = {n: _form(v) for n, v in named.items()}
+    shares = _shares({n: size for n, (_, _, size) in forms.items()}, ranks.count)
+    files = index.file_names(target, ranks.count) if ranks.number == 0 else []
+    told = [f for f in ranks.agreed("the names of a checkpoint's files", files) if f]
+    own: dict[str, Any] = {}
+    for number, share in enumerate(shares):
+        for name in share:
+            value = named[name]
+            if number == ranks.number:
+                own[name] = value.get_value() if isinstance(value, Shared) else np.asarray(value)
+            elif isinstance(value, Shared) and layout_of(value) is not None:
+                value.get_value()
+    names: list[str] = told[0]
+    if ranks.number is not None:
+        index.write_file(target, names[ranks.number], own)
+    ranks.agreed("a checkpoint's files", True)
+    if ranks.number == 0:
+        listed = {n: (dtype, shape) for n, (dtype, shape, _) in forms.items()}
+        total = sum(size for *_, size in forms.values())
+        places = dict(zip(names, shares, strict=True))
+        index.write_index(target, places, total, header_of(listed, _about(progress)))
+    ranks.agreed("a checkpoint's index", True)
+
+
+def _form(value: Any) -> tuple[str, tuple[int, ...], int]:
+    """Dtype, shape and bytes, without the value."""
+    held = value.storage if isinstance(value, Shared) else np.asarray(value)
+    size = math.prod(held.shape) * np.dtype(held.dtype).itemsize
+    return np.dtype(held.dtype).name, tuple(held.shape), size
+
+
+def _shares(sizes: Mapping[str, int], count: int) -> list[list[str]]:
+    """Names in so many groups of about as many bytes each: the largest first."""
+    shares: list[list[str]] = [[] for _ in range(count)]
+    totals = [0] * count
+    for name in sorted(sizes, key=lambda n: (-sizes[n], n)):
+        least = totals.index(min(totals))
+        shares[least].append(name)
+        totals[least] += sizes[name]
+    return shares
+
+
+def _flat(groups: Groups) -> dict[str, Any]:
+    return {f"{group}/{n}": v for group, inside in groups.items() for n, v in inside.items()}
+
+
+def _about(progress: Mapping[str, Any]) -> dict[str, Any]:
+    return {"training": {"kind": _KIND, "version": _VERSION, "progress": _plain(progress)}}
 
 
 def load(
@@ -60,8 +133,10 @@ def load(
 
 def _checked(path: str | os.PathLike[str]) -> Path:
     found = Path(path)
-    if found.suffix != ".safetensors":
-        raise FileFormatError(f"checkpoint: wanted a path that ends in .safetensors, got {found}")
+    if found.suffix != ".safetensors" and not index.is_index(found):
+        raise FileFormatError(
+            f"checkpoint: wanted a path that ends in .safetensors or {index.SUFFIX}, got {found}"
+        )
     return found
 
 

@@ -12,15 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.distributed.place import rank
 from symdnn.errors import InputError, NanDetected
 from symdnn.graph.typing import Array, Scalar
+from symdnn.graph.variable import Shared
+from symdnn.io.index import is_index
 from symdnn.nn.schedule import Schedule
 from symdnn.nn.training import checkpoint
 from symdnn.nn.training.history import History
 from symdnn.nn.training.metrics import Metric
 from symdnn.nn.training.ranks import Ranks
 from symdnn.nn.training.steps import Problem, Steps, as_list
-from symdnn.sharding.storage import layout_of
+from symdnn.sharding.axis import AxisLayout
+from symdnn.sharding.storage import Layout, layout_of
 
 __all__ = ["Run", "Settings", "Watch", "measured"]
 
@@ -243,14 +247,40 @@ class Run:
         if self.settings.checkpoint is None:
             return
         progress, state = self._progress(), self._optimiser_state()
-        net = _read(self.variables()["net"])
         if self.ranks is not None:
             progress["random_by_rank"] = self.ranks.random_states(self.steps.random)
             progress["sums"] = self.ranks.merged(self.sums.state)
-            if not self.ranks.is_main:
-                return
-        groups = {**self.variables(), "net": net, "best": self.best, "optimiser": state}
-        checkpoint.save(self.settings.checkpoint, groups, progress)
+        groups = {**self.variables(), "best": self.best, "optimiser": state}
+        if is_index(self.settings.checkpoint):
+            checkpoint.save_together(self.settings.checkpoint, groups, progress, self._writers())
+            return
+        groups |= {name: _read(groups[name]) for name in ("net", "optimiser")}
+        if self.writes:
+            checkpoint.save(self.settings.checkpoint, groups, progress)
+
+    def _writers(self) -> checkpoint.Writers:
+        """The ranks that write a checkpoint in parts: those of different data, and of those that
+        share out dimensions the first; where all have the same data, all."""
+        axes = [x for x in self._layouts() if isinstance(x, AxisLayout)]
+        first = all(x.index == 0 for x in axes)
+        if self.ranks is not None:
+            number = self.ranks.index if first else None
+            return checkpoint.Writers(self.ranks.group.size, number, self.ranks.agreed)
+        if not axes:
+            return checkpoint.Writers(1, 0, lambda what, value: [value])
+        together = Ranks(axes[0].group)
+        return checkpoint.Writers(together.group.size, together.index, together.agreed)
+
+    def _layouts(self) -> list[Layout]:
+        found = (layout_of(v) for v in self.net.named_parameters().values())
+        return [x for x in found if x is not None]
+
+    @property
+    def writes(self) -> bool:
+        """Whether this rank writes files: the first of those that train together, and of those
+        that share out parameters."""
+        first = all(x.group.ranks[0] == rank() for x in self._layouts())
+        return first and (self.ranks is None or self.ranks.is_main)
 
     def load(self) -> None:
         """Go on from the checkpoint."""
@@ -319,7 +349,8 @@ def measured(
 
 def _read(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Values of variables that ranks keep together, the others as they are; all ranks call this."""
-    return {n: v if layout_of(v) is None else v.get_value() for n, v in variables.items()}
+    kept = {n for n, v in variables.items() if isinstance(v, Shared) and layout_of(v) is not None}
+    return {n: v.get_value() if n in kept else v for n, v in variables.items()}
 
 
 def _as_array(value: Any) -> Array | Scalar:

@@ -1,0 +1,125 @@
+"""Tensor parallel networks on several ranks against the same on one."""
+
+import numpy as np
+
+import symdnn
+import symdnn.distributed as dist
+import symdnn.tensor as T
+from symdnn import nn
+
+
+def drawn():
+    return np.random.default_rng(5)
+
+
+def trained(build, layers, group=None, parallel=None, steps=3, rows=slice(None)):
+    """Losses, all values, gradients, and the collectives of a step, of a network that is shared out
+    by ``layers``, or whole (None)."""
+    nn.init.seed(3)
+    net, inputs, loss, values = build()
+    if layers is not None:
+        nn.parallel.shard(net, layers, group)
+    names = net.named_parameters()
+    grads = symdnn.grad(loss, list(names.values()))
+    options = {} if parallel is None else {"distributed": parallel}
+    updates = nn.optim.adamw(loss, net, 0.01, clip_norm=0.5, eps=1e-3, **options)
+    step = symdnn.function(inputs, loss, updates=updates)
+    slopes = symdnn.function(inputs, grads)
+    given = [v[rows] for v in values]
+    found = dict(zip(names, slopes(*given), strict=True))
+    losses = [float(step(*given)) for _ in range(steps)]
+    kinds = [row.cells()[2] for row in step.distributed_report().rows]
+    return losses, net.state_dict(), found, updates.state_dict(), kinds
+
+
+def same(got, want, rtol=2e-4):
+    for a, b in zip(got[:4], want[:4]):
+        pairs = [(n, a[n], b[n]) for n in b] if isinstance(b, dict) else [("loss", a, b)]
+        for name, x, y in pairs:
+            np.testing.assert_allclose(x, y, rtol=rtol, atol=2e-6, err_msg=name)
+
+
+def perceptron():
+    x, t = T.matrix("x"), T.ivector("t")
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4), nn.Linear(4, 8))
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    rng = drawn()
+    values = rng.normal(size=(8, 8)).astype("float32"), rng.integers(0, 8, 8).astype("int32")
+    return net, [x, t], loss, values
+
+
+def language_model(dropout=0.0):
+    x, t = T.lmatrix("x"), T.lmatrix("t")
+    net = nn.models.gpt2(words=16, context=8, width=16, layers=2, heads=4, dropout=dropout)
+    net.train()
+    scores = net(x)
+    loss = nn.CrossEntropyCriterion()(scores.reshape((-1, 16)), t.flatten())
+    return net, [x, t], loss, list(drawn().integers(0, 16, (2, 4, 7)))
+
+
+def attention():
+    x, t = T.tensor3("x"), T.ivector("t")
+    attend = nn.MultiheadAttention(16, 4, batch_first=True)
+    net = nn.ParallelTable().add(attend).add(nn.Linear(16, 8))
+    y = net[1](attend(x, x, x, need_weights=False)[0]).mean(axis=1)
+    loss = nn.CrossEntropyCriterion()(y, t)
+    rng = drawn()
+    values = rng.normal(size=(4, 5, 16)).astype("float32"), rng.integers(0, 8, 4).astype("int32")
+    return net, [x, t], loss, values
+
+
+def check_a_perceptron():
+    want = trained(perceptron, None)
+    n = dist.size()
+    for layers in ({"": "columns"}, {"0": "columns"}, {"0": "columns", "2": "rows"},
+                   {"2": "rows"}, {"3": "columns"}, {"0.weight": 1, "3.weight": 0}):  # fmt: skip
+        same(trained(perceptron, layers), want)
+    kinds = trained(perceptron, {"0": "columns", "2": "rows"})[4]
+    # Of the two layers one sum, and that of the squares of all gradients for clip_norm.
+    assert kinds == ["AllReduce(sum)"] * 2 * (n > 1), kinds
+
+
+def check_a_language_model():
+    want = trained(language_model, None)
+    for layers in (
+        {"transformer.h.*.mlp": "columns"},
+        {"transformer.h.*.attn": "heads"},
+        {"transformer.wte": "vocabulary"},
+        {"*.attn": "heads", "*.mlp": "columns", "*.wte": "vocabulary"},
+    ):
+        found = trained(language_model, layers)
+        same(found, want)
+    assert not any("Gather" in kind for kind in found[4]), found[4]
+
+
+def check_an_attention():
+    want = trained(attention, None)
+    found = trained(attention, {"0": "heads"})
+    same(found, want)
+    assert not any("Gather" in kind for kind in found[4]), found[4]
+
+
+def check_a_llama_with_groups_of_heads():
+    want = trained(llama, None)
+    found = trained(llama, {"*.self_attn": "heads", "*.mlp": "columns"})
+    same(found, want)
+    assert not any("Gather" in kind for kind in found[4]), found[4]
+
+
+def llama():
+    x, t = T.lmatrix("x"), T.lmatrix("t")
+    net = nn.models.llama(words=16, width=32, layers=1, heads=8, groups=4, hidden=24)
+    loss = nn.CrossEntropyCriterion()(net(x).reshape((-1, 16)), t.flatten())
+    return net, [x, t], loss, list(drawn().integers(0, 16, (2, 4, 7)))
+
+
+def check_a_mesh_of_data_and_tensor():
+    """Two ranks share out a network, and with four ranks two such pairs share out the samples."""
+    mesh = dist.Mesh({"data": -1, "tensor": 2})
+    want = trained(language_model, None)
+    part, parts = mesh.position["data"], mesh.sizes["data"]
+    found = trained(
+        language_model, {"*.attn": "heads", "*.mlp": "columns", "*.wte": "vocabulary"},
+        mesh.group("tensor"), dist.DataParallel(mesh.group("data")), rows=slice(part, None, parts),
+    )  # fmt: skip
+    same(([], *found[1:2], {}, *found[3:4]), ([], *want[1:2], {}, *want[3:4]))
