@@ -22,7 +22,7 @@ from symdnn.ops.matrix.solve import inv
 __all__ = ["Expm", "expm", "matrix_power"]
 
 #: Of larger matrices in a stack each is computed by itself.
-_MOST_ROWS_OF_STACKS = 128
+_MOST_ROWS_OF_STACKS = 32
 
 
 @dataclass(frozen=True)
