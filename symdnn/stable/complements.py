@@ -66,7 +66,8 @@ def _one_minus_half_erfc(v: Variable) -> Variable | None:
     halves = [u for u in factors if number(u) == 0.5]
     if len(factors) != 2 or not tails or not halves:
         return None
-    return halves[0] * erfc(negated(node_of(tails[0]).inputs[0]))
+    found: Variable = halves[0] * erfc(negated(node_of(tails[0]).inputs[0]))
+    return found
 
 
 def _one_plus_tanh(x: Variable) -> Variable:

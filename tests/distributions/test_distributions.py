@@ -290,7 +290,8 @@ def test_a_constant_value_may_have_symbolic_bounds():
     low, logits, point = T.dscalar(), T.dmatrix(), np.float64(0.5)
     for checked in (None, True, False):
         d = D.Uniform(low, low + 2, validate_args=checked)
-        np.testing.assert_allclose(evaluate([d.log_prob(point)], {low: 0.0})[0], -np.log(2))
+        (found,) = evaluate([d.log_prob(point)], {low: np.zeros(())})
+        np.testing.assert_allclose(found, -np.log(2))
         classes = D.Categorical(logits=logits, validate_args=checked)
         (found,) = evaluate([classes.log_prob(np.array([1, 0]))], {logits: np.zeros((2, 4))})
         np.testing.assert_allclose(found, -np.log([4.0, 4.0]))

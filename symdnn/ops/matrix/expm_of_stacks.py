@@ -54,7 +54,7 @@ def _pade(a: Array, degree: int) -> Array:
         even.append(even[-1] @ even[1])
 
     def of(first: int) -> Array:
-        own = sum(b[2 * k + first] * power for k, power in enumerate(even))
+        own: Array = sum((b[2 * k + first] * p for k, p in enumerate(even)), 0 * one)
         if degree < 13:
             return own
         high = sum(b[2 * k + first + 6] * even[k] for k in (1, 2, 3))
