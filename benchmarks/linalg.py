@@ -59,7 +59,7 @@ def _on_gpu(given: Any) -> int:
         device.cleanup()
     slower = sum(ratio < 1 for ratio, _ in found)
     taken = time.perf_counter() - begin
-    print(f"{len(found)} rows, in {slower} a peer is faster, {left} left out, {taken:.0f} s")
+    print(f"{len(found)} rows, {left} left out, in {slower} a peer is faster; {taken:.0f} s")
     return 0
 
 
