@@ -19,6 +19,7 @@ from symdnn.distributions.constraints import Constraint
 from symdnn.errors import OptionError, SymdnnError
 from symdnn.graph.dims import Dim
 from symdnn.graph.evaluate import evaluate
+from symdnn.graph.traverse import graph_inputs
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import float_of
@@ -92,13 +93,17 @@ class Distribution:
         """``v``, refused or asserted where it is out of range."""
         if self.validate_args is False or (rule is constraints.real and self.validate_args is None):
             return v
-        if isinstance(v, Constant):
-            if not np.all(evaluate([rule.check(v)], {})[0]):
+        if not isinstance(v, Constant) and not self.validate_args:
+            return v
+        fits = rule.check(v)
+        # A constant may have bounds that are none.
+        if isinstance(v, Constant) and all(isinstance(u, Constant) for u in graph_inputs([fits])):
+            if not np.all(evaluate([fits], {})[0]):
                 raise OptionError(f"{self}: wanted {rule} as {name}, got {v.data}")
             return v
         if not self.validate_args:
             return v
-        return assert_(v, T.all(rule.check(v)), message=f"{self}: wanted {rule} as {name}")
+        return assert_(v, T.all(fits), message=f"{self}: wanted {rule} as {name}")
 
     def _value(self, value: TensorLike) -> Variable:
         """A value whose probability is asked."""

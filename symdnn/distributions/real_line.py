@@ -196,7 +196,8 @@ class Logistic(LocationScale):
 
     def log_prob(self, value: TensorLike) -> Variable:
         z = self.standard(value)
-        return -z - 2 * T.softplus(-z) - T.log(self.scale)
+        half = 0.5 * z
+        return -2 * T.logaddexp(half, -half) - T.log(self.scale)
 
     def cdf(self, value: TensorLike) -> Variable:
         return T.sigmoid(self.standard(value))

@@ -9,13 +9,13 @@ from typing import Any
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.reduce import sum
 from symdnn.ops.elementwise.activations import Sigmoid, sigmoid
-from symdnn.ops.elementwise.arithmetic import minimum, sub
+from symdnn.ops.elementwise.arithmetic import Mul, Neg, minimum, sub
 from symdnn.ops.elementwise.comparison import gt, switch
-from symdnn.ops.elementwise.math import Exp, Tanh, expm1
+from symdnn.ops.elementwise.math import Exp, Expm1, Tanh, exp, expm1
 from symdnn.ops.elementwise.special import Erf, Erfc, erf, erfc
 from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
-from symdnn.rewriting.facts import made_by, node_of, real_float
+from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.stable.moves import through_data_movement
 from symdnn.stable.scaled import in_bounds, negated
 
@@ -30,6 +30,10 @@ def complement(v: Variable, depth: int = 0) -> Variable | None:
     node = v.owner
     if node is None or not real_float(v) or depth > MAX_DEPTH_NODES:
         return None
+    if isinstance(node.op, Mul):
+        return _one_minus_half_erfc(v)
+    if made_by(v, Neg):
+        return one_plus(node.inputs[0], depth + 1)
     if type(node.op) in _COMPLEMENTS:
         (x,) = node.inputs
         return _COMPLEMENTS[type(node.op)](x, v) if x.type.dtype == v.type.dtype else None
@@ -46,11 +50,24 @@ def one_plus(v: Variable, depth: int = 0) -> Variable | None:
         return erfc(negated(node_of(v).inputs[0]))
     if made_by(v, Tanh):
         return _one_plus_tanh(node_of(v).inputs[0])
+    if made_by(v, Expm1):
+        return exp(node_of(v).inputs[0])
     return through_data_movement(v, lambda u: one_plus(u, depth + 1), lambda u: like(1, u) + u)
 
 
 def _one_minus_exp(x: Variable, v: Variable) -> Variable | None:
     return None if in_bounds(x) else -expm1(x)
+
+
+def _one_minus_half_erfc(v: Variable) -> Variable | None:
+    """The other tail of the normal distribution: ``1 - erfc(x) / 2`` is ``erfc(-x) / 2``."""
+    factors = node_of(v).inputs
+    tails = [u for u in factors if made_by(u, Erfc)]
+    halves = [u for u in factors if number(u) == 0.5]
+    if len(factors) != 2 or not tails or not halves:
+        return None
+    found: Variable = halves[0] * erfc(negated(node_of(tails[0]).inputs[0]))
+    return found
 
 
 def _one_plus_tanh(x: Variable) -> Variable:

@@ -283,3 +283,20 @@ def test_multivariate_normal(rng):
         D.MultivariateNormal(loc)
     with pytest.raises(OptionError, match="symmetric positive definite"):
         D.MultivariateNormal(loc, -np.eye(3))
+
+
+def test_a_constant_value_may_have_symbolic_bounds():
+    """What only a call knows is checked there, with ``validate_args=True``."""
+    low, logits, point = T.dscalar(), T.dmatrix(), np.float64(0.5)
+    for checked in (None, True, False):
+        d = D.Uniform(low, low + 2, validate_args=checked)
+        (found,) = evaluate([d.log_prob(point)], {low: np.zeros(())})
+        np.testing.assert_allclose(found, -np.log(2))
+        classes = D.Categorical(logits=logits, validate_args=checked)
+        (found,) = evaluate([classes.log_prob(np.array([1, 0]))], {logits: np.zeros((2, 4))})
+        np.testing.assert_allclose(found, -np.log([4.0, 4.0]))
+    strict = D.Categorical(logits=logits, validate_args=True)
+    with pytest.raises(AssertionFailed):
+        evaluate([strict.log_prob(np.array([1, 7]))], {logits: np.zeros((2, 4))})
+    with pytest.raises(OptionError, match="as the value, got 3"):
+        D.Uniform(np.float64(0), np.float64(1)).log_prob(np.float64(3))

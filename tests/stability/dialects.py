@@ -41,7 +41,9 @@ class Dialect:
         for name, code in compiled(text):
             for word in code.co_names:
                 if word not in words and word not in ("onehot", "A"):
-                    words[word] = getattr(self, word)
+                    words[word] = getattr(self, word, None)
+                    if words[word] is None:
+                        raise NotImplementedError(f"there is no {word}")
             found = eval(code, {}, words | self.constants(value))
             if name is not None:
                 words[name] = found
@@ -104,6 +106,10 @@ class Dialect:
     def take(self, v: Any) -> Any:
         return self.np.take_along_axis(v, LABELS[:, None], 1)
 
+    def copies(self, v: Any) -> Any:
+        """A stack of four matrices: ``v`` times powers of 2."""
+        return self.np.stack([v, v * 2, v * 0.5, v * 4])
+
     def binary_crossentropy(self, p: Any, t: float) -> Any:
         return -t * self.np.log(p) - (1 - t) * self.np.log(1 - p)
 
@@ -129,6 +135,36 @@ class Symdnn(Dialect):
         self.xlogy = T.xlogy0
         self.betainc_2_3 = lambda v: T.betainc(2, 3, v)
         self.binary_crossentropy = T.nnet.binary_crossentropy
+        self.det, self.inv = T.linalg.det, T.linalg.inv
+        self.slogdet = lambda v: T.linalg.slogdet(v)[1]
+        self.rfft, self.irfft = T.fft.rfft, T.fft.irfft
+        self.power = lambda z: abs(z) ** 2
+        self._add_sparse()
+        self._add_distributions()
+
+    def _add_sparse(self) -> None:
+        import symdnn.sparse as S
+
+        self.sparse, self.sparse_dot = S.csr_from_dense, S.dot
+        self.dense = lambda a: a.toarray()
+        self.structured = lambda f, a: a.with_data(f(a.data))
+
+    def _add_distributions(self) -> None:
+        from symdnn import distributions as D
+
+        def log_prob(kind: Any, *parameters: float) -> Any:
+            # Python numbers alone would be floatX.
+            return lambda v: kind(*[np.dtype(v.dtype).type(p) for p in parameters]).log_prob(v)
+
+        def cdf(kind: Any, *parameters: float) -> Any:
+            return lambda v: kind(*[np.dtype(v.dtype).type(p) for p in parameters]).cdf(v)
+
+        self.bernoulli_of_logits = lambda v: D.Bernoulli(logits=v).log_prob(v.ones_like())
+        self.logistic, self.gumbel = log_prob(D.Logistic, 0, 1), log_prob(D.Gumbel, 0, 1)
+        self.student_3 = log_prob(D.StudentT, 3)
+        self.gamma_2_3, self.beta_2_3 = log_prob(D.Gamma, 2, 3), log_prob(D.Beta, 2, 3)
+        self.normal_cdf, self.exponential_cdf = cdf(D.Normal, 0, 1), cdf(D.Exponential, 1)
+        self.categorical = lambda v: D.Categorical(logits=v).log_prob(LABELS)
 
     def softmax(self, v: Any) -> Any:
         return self.np.nnet.softmax(v, axis=1)
@@ -170,7 +206,28 @@ class Torch(Dialect):
         self.softplus = torch.nn.functional.softplus
         self.log_sigmoid = torch.nn.functional.logsigmoid
         self.xlogy = torch.xlogy
-        self.log_ndtr, self.i0e = torch.special.log_ndtr, torch.special.i0e
+        special, linalg, fft = torch.special, torch.linalg, torch.fft
+        self.log_ndtr, self.i0e, self.i1e = special.log_ndtr, special.i0e, special.i1e
+        self.ndtri, self.gammaln, self.digamma = special.ndtri, special.gammaln, special.digamma
+        self.inv, self.slogdet = linalg.inv, lambda v: linalg.slogdet(v)[1]
+        self.dot, self.rfft, self.irfft = torch.matmul, fft.rfft, fft.irfft
+        self.power = lambda z: z.abs() ** 2
+        self.normal_cdf = torch.distributions.Normal(0.0, 1.0).cdf
+        self.exponential_cdf = torch.distributions.Exponential(1.0).cdf
+        self._add_distributions()
+
+    def _add_distributions(self) -> None:
+        D, tensor = self.torch.distributions, self.torch.tensor
+
+        def log_prob(kind: Any, *parameters: float) -> Any:
+            return lambda v: kind(*[tensor(float(p), dtype=v.dtype) for p in parameters]).log_prob(
+                v
+            )
+
+        self.bernoulli_of_logits = lambda v: D.Bernoulli(logits=v).log_prob(self.torch.ones_like(v))
+        self.gumbel, self.student_3 = log_prob(D.Gumbel, 0, 1), log_prob(D.StudentT, 3)
+        self.gamma_2_3, self.beta_2_3 = log_prob(D.Gamma, 2, 3), log_prob(D.Beta, 2, 3)
+        self.categorical = lambda v: D.Categorical(logits=v).log_prob(tensor(LABELS))
 
     def to_slice(self, v: Any) -> Any:
         return v.flip(0)
@@ -235,6 +292,19 @@ class Jax(Dialect):
         self.erf, self.erfc, self.xlogy = special.erf, special.erfc, special.xlogy
         self.log_ndtr, self.logit, self.i0e = special.log_ndtr, special.logit, special.i0e
         self.betainc_2_3 = lambda v: special.betainc(2.0, 3.0, v)
+        linalg, fft, stats = jax.numpy.linalg, jax.numpy.fft, jax.scipy.stats
+        self.i1e, self.ndtri, self.gammaln = special.i1e, special.ndtri, special.gammaln
+        self.digamma = special.digamma
+        self.det, self.inv, self.slogdet = linalg.det, linalg.inv, lambda v: linalg.slogdet(v)[1]
+        self.rfft, self.irfft, self.power = fft.rfft, fft.irfft, lambda z: abs(z) ** 2
+        self.normal_cdf, self.exponential_cdf = stats.norm.cdf, stats.expon.cdf
+        self.logistic = stats.logistic.logpdf
+        self.gumbel = stats.gumbel_r.logpdf
+        self.student_3 = lambda v: stats.t.logpdf(v, 3)
+        self.gamma_2_3 = lambda v: stats.gamma.logpdf(v, 2, scale=1 / 3)
+        self.beta_2_3 = lambda v: stats.beta.logpdf(v, 2, 3)
+        self.bernoulli_of_logits = jax.nn.log_sigmoid
+        self.categorical = lambda v: self.pick(jax.nn.log_softmax(v, axis=1))
 
     def to_cast(self, v: Any) -> Any:
         return v.astype("float64")

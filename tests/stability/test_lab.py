@@ -11,6 +11,10 @@ from tests.stability.truth import KEPT, to_keep
 SQUARES = "squares of such numbers overflow, and scaling them costs every norm a pass"
 TANH = "it is the slope of tanh: a form that keeps its digits would cost every network"
 
+SUPPORT = "what is 0 below the least value is a choice, which hides the exponential"
+ELEMENTS = "what is not there is 0, so the logarithm is that of the whole matrix"
+TRANSFORM = "the error of a transform is relative to the largest number, not to each"
+
 ENTROPY = "-sigmoid(x) * log(sigmoid(x)) - sigmoid(-x) * log(sigmoid(-x))"
 #: What is not right, by text, points and dtype, and why.
 KNOWN = {
@@ -20,6 +24,11 @@ KNOWN = {
     ("log(1 - softmax(X))", "rows", "float64"): "1 - p of a p near 1e-261 is 1",
     ("sqrt(rowsum(X * X))", "sizes", "float32"): SQUARES,
     ("sqrt(rowsum(X * X))", "sizes", "float64"): SQUARES,
+    ("log(1 - M(exponential_cdf(x)))", "positive", "float32"): SUPPORT,
+    ("log(1 - M(exponential_cdf(x)))", "positive", "float64"): SUPPORT,
+    ("log(M(dense(structured(sigmoid, sparse(X)))))", "rows", "float32"): ELEMENTS,
+    ("log(M(dense(structured(sigmoid, sparse(X)))))", "rows", "float64"): ELEMENTS,
+    ("log(M(softmax(irfft(rfft(X)))))", "data", "float32"): TRANSFORM,
 }
 
 

@@ -17,7 +17,7 @@ from tests.stability.forms import POINTS
 #: Above 750 a logarithm costs mpmath seven times as much.
 DIGITS = {
     "wide": 540, "positive": 540, "small": 240, "tail": 840, "near_tail": 420, "unit": 340,
-    "rows": 745, "data": 200, "sizes": 200,
+    "rows": 745, "data": 200, "sizes": 200, "matrices": 200,
 }  # fmt: skip
 UNITS = {"float32": mp.mpf(2) ** -24, "float64": mp.mpf(2) ** -53}
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
@@ -28,6 +28,21 @@ EXCUSED = 8
 def each(function: Any) -> Any:
     ufunc = np.frompyfunc(function, 1, 1)
     return lambda v: ufunc(v)
+
+
+def ndtri(p: Any) -> Any:
+    """The quantile of the standard normal distribution, by Newton's steps on logarithms."""
+    if p > mp.mpf(1) / 2:
+        return -ndtri(1 - p)
+    x = -mp.sqrt(-2 * mp.log(p)) if p < mp.mpf("0.1") else mp.mpf(0)
+    for _ in range(60):
+        below = mp.erfc(-x / mp.sqrt(2)) / 2
+        slope = mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi)
+        step = below * mp.log(below / p) / slope
+        x -= step
+        if abs(step) < mp.eps * 1000:
+            break
+    return x
 
 
 class Mp(Dialect):
@@ -46,11 +61,51 @@ class Mp(Dialect):
         self.logit = lambda v: self.log(v / (1 - v))
         self.i0e = each(lambda v: mp.exp(-abs(v)) * mp.besseli(0, v))
         self.betainc_2_3 = lambda v: v**2 * (6 - 8 * v + 3 * v**2)
+        self._add_special()
+        self._add_distributions()
+        self._add_arrays()
         self.logaddexp = lambda a, b: self.log(self.exp(a) + self.exp(b))
         self.softmax = lambda v: self.exp(v) / self.rowsum(self.exp(v))
         self.log_softmax = lambda v: self.log(self.softmax(v))
         self.logsumexp = lambda v: self.log(self.rowsum(self.exp(v)))
         self.cross_entropy = lambda v: -self.pick(self.log_softmax(v))
+
+    def _add_special(self) -> None:
+        self.i1e = each(lambda v: mp.exp(-abs(v)) * mp.besseli(1, v))
+        self.gammaln, self.digamma = each(mp.loggamma), each(mp.digamma)
+        self.ndtri = each(ndtri)
+
+    def _add_distributions(self) -> None:
+        """Logarithms of densities by their definitions."""
+        log, exp = self.log, self.exp
+        self.bernoulli_of_logits = self.log_sigmoid
+        self.logistic = lambda v: -v - 2 * log(1 + exp(-v))
+        self.gumbel = lambda v: -v - exp(-v)
+        self.student_3 = lambda v: mp.log(2 / (mp.pi * mp.sqrt(3))) - 2 * log(1 + v**2 / 3)
+        self.gamma_2_3 = lambda v: 2 * mp.log(3) + log(v) - 3 * v
+        self.beta_2_3 = lambda v: mp.log(12) + log(v) + 2 * log(1 - v)
+        self.normal_cdf = lambda v: self.erfc(-v / mp.sqrt(2)) / 2
+        self.exponential_cdf = lambda v: 1 - exp(-v)
+        self.categorical = lambda v: self.pick(self.log_softmax(v))
+
+    def _add_arrays(self) -> None:
+        """Of matrices of 4 rows and columns; all elements of the sparse ones are there."""
+        self.det = lambda v: np.array([mp.det(mp.matrix(m.tolist())) for m in v])
+        self.inv = lambda v: np.array(mp.inverse(mp.matrix(v.tolist())).tolist())
+        self.slogdet = lambda v: self.log(abs(self.det(v)))
+        self.dot = self.sparse_dot = np.matmul
+        self.sparse = self.dense = lambda v: v
+        self.structured = lambda f, v: f(v)
+        self.rfft = lambda v: np.stack(
+            [v.sum(1), v[:, 0] - v[:, 2], v[:, 3] - v[:, 1], v @ np.array([1, -1, 1, -1])], 1
+        )
+        self.irfft = lambda z: np.stack(
+            [(z[:, 0] + 2 * a * z[:, 1] - 2 * b * z[:, 2] + s * z[:, 3]) / 4
+             for a, b, s in ((1, 0, 1), (0, 1, -1), (-1, 0, 1), (0, -1, -1))], 1
+        )  # fmt: skip
+        self.power = lambda z: np.stack(
+            [z[:, 0] ** 2, z[:, 1] ** 2 + z[:, 2] ** 2, z[:, 3] ** 2], 1
+        )
 
     def xlogy(self, a: Any, b: Any) -> Any:
         return a * self.log(b)

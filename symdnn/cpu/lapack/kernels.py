@@ -22,6 +22,7 @@ from symdnn.graph.typing import Array, OpT
 from symdnn.ops.matrix.base import failed
 from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
+from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 
 __all__ = ["KERNELS", "LAPACK", "Stack"]
@@ -32,6 +33,8 @@ LAPACK = Traits("lapack", asks_threads=True, runs_user_code=True)
 _MAX_ROWS_OF_TASKS = 64
 _WORK_PER_THREAD = 1 << 17
 _MIN_ROWS_FOR_BLAS_THREADS = 256
+#: Up to so many rows QR factors are made a reflector at a time.
+_UNBLOCKED = 32
 
 
 class Stack:
@@ -389,10 +392,61 @@ class InverseKernel(LapackKernel[MatrixInverse]):
         return launch
 
 
+# -- QR -------------------------------------------------------------------------------------------
+
+
+class QRKernel(LapackKernel[QR]):
+    """``gelqf`` and ``orglq``: LAPACK sees ``a.T``, and ``a = q r`` is ``a.T = r.T q.T``."""
+
+    def launcher(self, call: Call[QR]) -> Any:
+        """Factors a copy, which is ``q``'s own memory where ``q`` has as many columns."""
+        m, n = call.inputs[0].shape[-2:]
+        k, lead = min(m, n), call.inputs[0].shape[:-2]
+        made = {"reduced": k, "complete": m, "r": 0}[call.op.mode]  # columns of q
+        ld, rows = max(n, made), call.outputs[-1].shape[-2]
+        stack = Stack(call.inputs[0].dtype, prod(lead), max(m, n))
+        length = ld * (1 if ld <= _UNBLOCKED else 32)
+        own = (stack.each(m, ld), sized(ld), stack.each(k),
+               Scratch(length * stack.dtype.itemsize), sized(length), INFO)  # fmt: skip
+        gelqf = stack.calls("gelqf", sized(n), sized(m), *own)
+        form = "orglq" if stack.dtype.kind == "f" else "unglq"
+        orglq = stack.calls(form, sized(made), sized(m), sized(k), *own) if made else None
+        zero = stack.number(0)
+        laset = stack.calls(
+            "laset",
+            word("U"),
+            sized(k - 1),
+            sized(k - 1),
+            zero,
+            zero,
+            stack.each(rows, n),
+            sized(n),
+        )
+
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+            r = outputs[-1]
+            whole = outputs[0] if made == ld else np.empty((*lead, m, ld), stack.dtype)
+            np.copyto(whole[..., :n], inputs[0])
+            tau, info = np.empty((stack.count, k), stack.dtype), stack.info()
+            with blas_threads(stack.threads):
+                gelqf(whole, tau, info)
+                np.copyto(r[..., :k, :], whole[..., :k, :n])
+                r[..., k:, :] = 0
+                if k > 1:
+                    laset(r.reshape(-1)[n:])
+                if orglq is not None:
+                    orglq(whole, tau, info)
+            if made and made != ld:
+                np.copyto(outputs[0], whole[..., :made])
+
+        return launch
+
+
 KERNELS: tuple[Row, ...] = (
     ((Cholesky,), (CholeskyKernel("potrf"),)),
     ((Solve,), (TriangularKernel("trsm"), HermitianKernel("posv"))),
     ((LUFactor,), (LUFactorKernel("getrf"),)),
     ((LUSolve,), (LUSolveKernel("getrs"),)),
     ((MatrixInverse,), (InverseKernel("getri"),)),
+    ((QR,), (QRKernel("gelqf"),)),
 )

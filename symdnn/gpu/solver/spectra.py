@@ -23,7 +23,7 @@ from symdnn.ops.matrix.svd import SVD
 
 __all__ = ["KERNELS"]
 
-#: The largest matrices of the batched Jacobi routines.
+#: The largest matrices of the batched Jacobi routines, which are one kernel, for one matrix too.
 _MOST_ROWS_OF_JACOBI = 32
 _FULL, _ECONOMY = 0, 1
 #: Both triangles, where 0 is the upper and 1 the lower one.
@@ -38,7 +38,7 @@ def jacobi(kind: str) -> int:
 
 
 class EighKernel(SolverKernel[Any]):
-    """``syevd`` and ``heevd``; small matrices of a stack by ``syevjBatched``."""
+    """``syevd`` and ``heevd``; small matrices by ``syevjBatched``, which is one kernel."""
 
     recordable = False
 
@@ -50,7 +50,7 @@ class EighKernel(SolverKernel[Any]):
         # A transposed copy: its lower triangle is the library's, too.
         fill = FILL["upper" if op.UPLO == "L" else "lower"]
         how = (JOB[vectors], fill, n, 0, n, 0)
-        in_batch = m.count > 1 and n <= _MOST_ROWS_OF_JACOBI
+        in_batch = n <= _MOST_ROWS_OF_JACOBI
         copy, info = layout.part(m.nbytes), layout.part(4 * m.count)
         if in_batch:
             more = (_parameters("syevj"), m.count)
@@ -96,7 +96,7 @@ def _parameters(kind: str) -> int:
 
 
 class SVDKernel(SolverKernel[SVD]):
-    """``gesvdj``, which takes wide and tall matrices; small ones of a stack by
+    """``gesvdj``, which takes wide and tall matrices; small ones by
     ``gesvdjBatched``."""
 
     recordable = False
@@ -105,7 +105,7 @@ class SVDKernel(SolverKernel[SVD]):
         """Of the transpose, whose left vectors are the right ones here."""
         op, m = call.op, Matrices(call.inputs[0].dtype, call.inputs[0].shape)
         r, c, k = m.columns, m.rows, min(m.rows, m.columns)
-        in_batch = m.count > 1 and max(r, c) <= _MOST_ROWS_OF_JACOBI
+        in_batch = max(r, c) <= _MOST_ROWS_OF_JACOBI
         econ = _FULL if op.full_matrices or in_batch else _ECONOMY
         left, right = (r, c) if econ == _FULL else (k, k)
         real = m.itemsize // (2 if m.dtype.startswith("complex") else 1)

@@ -16,9 +16,13 @@ from symdnn.ops.array.create import eye
 from symdnn.ops.array.join import join
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.matrix.base import MatrixOp, adjoint, each_matrix, matrix_of, mm, square_dim
+from symdnn.ops.matrix.expm_of_stacks import expm_of_stack
 from symdnn.ops.matrix.solve import inv
 
 __all__ = ["Expm", "expm", "matrix_power"]
+
+#: Of larger matrices in a stack each is computed by itself.
+_MOST_ROWS_OF_STACKS = 32
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,8 @@ class Expm(MatrixOp):
     """The exponential of each matrix, by Pade approximation with scaling and squaring.
 
     (A. H. Al-Mohy and N. J. Higham, "A new scaling and squaring algorithm for the matrix
-    exponential", 2009; ``scipy.linalg.expm``; Theano's ``Expm``.)
+    exponential", 2009; ``scipy.linalg.expm``; Theano's ``Expm``. Stacks of small matrices:
+    :mod:`symdnn.ops.matrix.expm_of_stacks`.)
 
     Gradient: the Frechet derivative is a block of the exponential of ``[[a, e], [0, a]]``
     (I. Najfeld and T. F. Havel, "Derivatives of the matrix exponential and their computation",
@@ -40,6 +45,8 @@ class Expm(MatrixOp):
         return [(n, n)]
 
     def reference(self, a: Array) -> Array:
+        if a.ndim > 2 and a.size and a.shape[-1] <= _MOST_ROWS_OF_STACKS:
+            return expm_of_stack(a)
         from scipy.linalg import expm
 
         return each_matrix(self, expm, "not finite", [(a.shape[-2:], a.dtype)], a)[0]

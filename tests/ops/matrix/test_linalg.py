@@ -374,3 +374,23 @@ def test_many_small_matrices_are_divided_between_threads(rng):
     wanted = np.linalg.cholesky(p), np.linalg.inv(p), np.linalg.solve(p, p[:, :, :1])
     for one, want in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, want, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_exponentials_of_stacks_are_those_of_each_matrix(dtype, rng):
+    """For norms of every degree of the approximation, and of matrices that need several."""
+    a = T.TensorType(dtype, (None, None, None))()
+    f = compiled([a], [L.expm(a)])
+    eps = np.finfo(dtype).eps
+    for scale in (1e-4, 0.01, 0.1, 0.5, 1.5, 10, [1e-3, 0.3, 2, 9, 40]):
+        stack = rng.standard_normal((5, 6, 6))
+        if "complex" in dtype:
+            stack = stack + 1j * rng.standard_normal((5, 6, 6))
+        stack = (stack * np.reshape(scale, (-1, 1, 1)) / 6).astype(dtype)
+        found, wanted = f(stack)[0], scipy.linalg.expm(stack.astype("complex128"))
+        wrong = np.abs(found - wanted).max((1, 2)) / np.abs(wanted).max((1, 2))
+        assert (wrong < 300 * eps).all()
+    stack[2, 0, 1] = np.inf
+    found = f(stack)[0]
+    assert np.isnan(found[2]).all()
+    assert np.isfinite(np.delete(found, 2, 0)).all()
