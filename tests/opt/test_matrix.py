@@ -49,6 +49,9 @@ ELSEWHERE: dict[str, str] = {
     "update_by_index_in_place": "likewise",
     "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
     "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
+    "totals_of_16_bits": "gradients in 16 bits: tests/opt/lower/test_totals.py",
+    "round_before_loop": "only with amp: tests/opt/precision/test_loops.py",
+    "round_bias_before_loop": "likewise",
     "one_per_row": "its index numbers the rows: tests/opt/lower/test_one_per_row.py",
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{
