@@ -49,8 +49,14 @@ CASES = [
     Case("bert", "train", 32, 128), Case("vit", "infer", 64, 0), Case("vit", "train", 64, 0),
     Case("llama", "train", 1, 4096), Case("convnext", "infer", 64, 0),
     Case("convnext", "train", 64, 0), Case("mobilenet", "infer", 64, 0),
-    Case("mobilenet", "train", 64, 0),
+    Case("mobilenet", "train", 64, 0), Case("t5", "train", 16, 512),
+    Case("t5", "infer", 16, 512), Case("unet", "train", 32, 0), Case("unet", "infer", 32, 0),
 ]  # fmt: skip
+
+#: Pixels of a side of the images, where they are not 224.
+_PIXELS = {"unet": 64}
+#: Networks of convolutions, whose peers run with channels last.
+_CONVOLUTIONAL = ("convnext", "mobilenet", "unet")
 
 #: Networks as keywords of ``nn.models``; the second of each pair is for ``--small``.
 _SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -60,6 +66,8 @@ _SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "convnext": ({"depth_dropout": 0.0}, {"depth_dropout": 0.0}),
     "mobilenet": ({"dropout": 0.0}, {"dropout": 0.0}),
     "llama": ({}, {"words": 99, "width": 64, "layers": 2, "heads": 4, "groups": 2, "hidden": 96}),
+    "t5": ({}, {"words": 99, "width": 64, "layers": 2, "heads": 2, "hidden": 96}),
+    "unet": ({}, {"width": 16}),
 }
 
 
@@ -72,9 +80,16 @@ def batches(case: Case, words: int, count: int) -> list[tuple[np.ndarray, np.nda
             x = rng.integers(0, words, (case.batch, case.length + 1))
             found.append((x[:, :-1].copy(), x[:, 1:].copy()))
         else:
-            x = rng.standard_normal((case.batch, 3, 224, 224), np.float32)
-            found.append((x, rng.integers(0, 1000, (case.batch,))))
+            x = rng.standard_normal(images(case), np.float32)
+            noise = rng.standard_normal(images(case), np.float32) if case.net == "unet" else None
+            found.append((x, rng.integers(0, 1000, (case.batch,)) if noise is None else noise))
     return found
+
+
+def images(case: Case) -> tuple[int, ...]:
+    """The shape of a batch of images."""
+    side = _PIXELS.get(case.net, 224)
+    return case.batch, 3, side, side
 
 
 # -- symdnn ---------------------------------------------------------------------------------------
@@ -82,15 +97,16 @@ def batches(case: Case, words: int, count: int) -> list[tuple[np.ndarray, np.nda
 
 def symdnn_net(case: Case, small: bool) -> Any:
     """The network, with weights of a fixed seed."""
+    from benchmarks.gpu import transformer_nets as own_nets
     from symdnn import nn
 
     nn.init.seed(3)
-    make = {
+    make: dict[str, Any] = {
         "gpt2": nn.models.gpt2, "bert": nn.models.bert_base, "vit": nn.models.vit_b_16,
         "llama": nn.models.llama, "convnext": nn.models.convnext_tiny,
-        "mobilenet": nn.models.mobilenet_v2,
-    }[case.net]  # fmt: skip
-    net = make(**_SIZES[case.net][small])
+        "mobilenet": nn.models.mobilenet_v2, "t5": own_nets.T5, "unet": own_nets.DiffusionUNet,
+    }  # fmt: skip
+    net = make[case.net](**_SIZES[case.net][small])
     if case.net == "vit":
         head = net.heads.head.weight
         drawn = np.random.default_rng(4).normal(0, 0.02, head.type.shape)
@@ -106,7 +122,7 @@ def symdnn_function(case: Case, net: Any) -> Any:
     import symdnn.tensor as T
     from symdnn import nn
 
-    shape = (case.batch, case.length) if case.length else (case.batch, 3, 224, 224)
+    shape = (case.batch, case.length) if case.length else images(case)
     dtype = "int64" if case.length else "float32" if case.mode == "train" else "bfloat16"
     x = T.tensor(dtype, shape, name="x")
     y = net(x)
@@ -116,8 +132,12 @@ def symdnn_function(case: Case, net: Any) -> Any:
             y = T.dot(y, net.embeddings.word_embeddings.weight.T)
     if case.mode == "infer":
         return symdnn.function([symdnn.In(x, borrow=True)], symdnn.Out(y, borrow=True))
-    labels = T.tensor("int64", shape if case.length else shape[:1], name="labels")
-    loss = nn.CrossEntropyCriterion()(y.reshape((-1, y.shape[y.ndim - 1])), labels.flatten())
+    if case.net == "unet":
+        labels = T.tensor("float32", shape, name="noise")
+        loss = T.sqr(y - labels).mean()
+    else:
+        labels = T.tensor("int64", shape if case.length else shape[:1], name="labels")
+        loss = nn.CrossEntropyCriterion()(y.reshape((-1, y.shape[y.ndim - 1])), labels.flatten())
     updates = nn.optim.adamw(loss, net, lr=RATE)
     inputs = [symdnn.In(x, borrow=True), symdnn.In(labels, borrow=True)]
     return symdnn.function(inputs, symdnn.Out(loss, borrow=True), updates=updates)
@@ -181,7 +201,10 @@ def torch_net(case: Case, state: dict[str, np.ndarray], small: bool, device: str
     net = _torch_models()[case.net](sizes)
     own = {k: torch.from_numpy(np.asarray(v, np.float32)) for k, v in state.items()}
     missing, unknown = net.load_state_dict(own, strict=False)
-    known = ("lm_head.weight", "position_ids", "attn.bias", "inv_freq", "masked_bias")
+    known = (
+        "lm_head.weight", "position_ids", "attn.bias", "inv_freq", "masked_bias",
+        "embed_tokens.weight",
+    )  # fmt: skip
     if unknown or any(not k.endswith(known) for k in missing):
         raise ValueError(f"{case.net}: no weights for {missing}, no place for {unknown}")
     if case.length:
@@ -232,9 +255,23 @@ def _torch_models() -> dict[str, Callable[[dict[str, Any]], Any]]:
 
         return torchvision.models.mobilenet_v2(dropout=0.0)
 
+    def t5(own: dict[str, Any]) -> Any:
+        width, heads = own.get("width", 512), own.get("heads", 8)
+        config = transformers.T5Config(
+            vocab_size=own.get("words", 32128), d_model=width, d_kv=width // heads,
+            d_ff=own.get("hidden", 2048), num_layers=own.get("layers", 6), num_heads=heads,
+            dropout_rate=0.0, use_cache=False,
+        )  # fmt: skip
+        return transformers.T5ForConditionalGeneration(config)
+
+    def unet(own: dict[str, Any]) -> Any:
+        from benchmarks.gpu.transformer_nets import torch_unet
+
+        return torch_unet(**own)
+
     return {
         "gpt2": gpt2, "bert": bert, "llama": llama, "vit": vit, "convnext": convnext,
-        "mobilenet": mobilenet,
+        "mobilenet": mobilenet, "t5": t5, "unet": unet,
     }  # fmt: skip
 
 
@@ -244,7 +281,7 @@ def torch_step(case: Case, net: Any, how: str) -> Callable[..., Any]:
     import torch.nn.functional as F
 
     def result(x: Any) -> Any:
-        y = net(x)
+        y = net(input_ids=x, decoder_input_ids=x) if case.net == "t5" else net(x)
         if not case.length:
             return y
         y = y.logits if hasattr(y, "logits") else y.last_hidden_state
@@ -268,6 +305,8 @@ def torch_step(case: Case, net: Any, how: str) -> Callable[..., Any]:
     def loss_of(x: Any, labels: Any) -> Any:
         with torch.autocast(kind, torch.bfloat16):
             y = result(x)
+            if case.net == "unet":
+                return F.mse_loss(y.float(), labels)
             return F.cross_entropy(y.reshape(-1, y.shape[-1]), labels.reshape(-1))
 
     run = torch.compile(loss_of) if how == "compile" else loss_of
@@ -297,7 +336,7 @@ def run_torch(
     before = torch.cuda.memory_allocated() if device.on_gpu else 0
     used = device.used_bytes()
     net = torch_net(case, state, small, place)
-    if case.net in _IMAGE_FLOPS:
+    if case.net in _CONVOLUTIONAL:
         net = net.to(memory_format=torch.channels_last)
     begin = time.perf_counter()
     step = torch_step(case, net, how)
@@ -325,7 +364,7 @@ def run_torch(
 def _put(x: Any, case: Case) -> Any:
     import torch
 
-    return x.to(memory_format=torch.channels_last) if case.net in _IMAGE_FLOPS else x
+    return x.to(memory_format=torch.channels_last) if case.net in _CONVOLUTIONAL else x
 
 
 # -- together -------------------------------------------------------------------------------------
@@ -334,13 +373,23 @@ def _put(x: Any, case: Case) -> Any:
 #: Of an image of 224 x 224, as published: Liu et al. 2022, Sandler et al. 2018.
 _IMAGE_FLOPS = {"convnext": 2 * 4.5e9, "mobilenet": 2 * 0.3e9}
 
+#: Parts of the U-Net that compute at the size of the images, others at half of it.
+_FULL_SIZE = ("enter", "down1", "up1", "after", "leave")
+
 
 def flops(case: Case, net: Any) -> float:
     """Of the products in a step: 2 for each weight and token, and those of attention."""
     if case.net in _IMAGE_FLOPS:
         return _IMAGE_FLOPS[case.net] * case.batch * (3 if case.mode == "train" else 1)
-    positions = case.batch * (case.length or 197)
     named = net.named_parameters()
+    if case.net == "unet":
+        work = sum(
+            2 * int(np.prod(v.type.shape)) * (4096 if k.startswith(_FULL_SIZE) else 1024)
+            for k, v in named.items() if v.type.ndim == 4
+        )  # fmt: skip
+        looks = 3 * 4 * 1024**2 * 256
+        return float((work + looks) * case.batch * (3 if case.mode == "train" else 1))
+    positions = case.batch * (case.length or 197)
     tables = ("wte", "wpe", "embed", "pos_embedding")
     weights = sum(
         int(np.prod(v.type.shape)) for k, v in named.items()
@@ -348,7 +397,7 @@ def flops(case: Case, net: Any) -> float:
     )  # fmt: skip
     if case.net == "gpt2" or (case.net, case.mode) == ("bert", "train"):
         weights += next(int(np.prod(v.type.shape)) for k, v in named.items() if "w" in k)
-    width, layers = {"llama": (2048, 22)}.get(case.net, (768, 12))
+    width, layers = {"llama": (2048, 22), "t5": (512, 18)}.get(case.net, (768, 12))
     seen = (case.length or 197) / (2 if case.net in ("gpt2", "llama") else 1)
     forward = positions * (2 * weights + 4 * seen * width * layers)
     return forward * (3 if case.mode == "train" else 1)

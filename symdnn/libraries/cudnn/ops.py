@@ -76,9 +76,11 @@ def _pool_lowering(name: str, kind: type[Op], low: type[GpuDnnPoolBase]) -> Lowe
         if dims and op.ndim == 1:
             dims = [as_dim(1), *dims]
         made = low.of(as_2d(op), mode=_mode(node, context))
-        out = made(*(to_ncx(v, op.ndim) for v in arrays), *dims)
+        scale = constant(product(op.ws), dtype=arrays[0].type.dtype)
+        before = _is_scaled_mean(op) and kind is AveragePoolGrad  # of fewer elements than behind
+        out = made(*(to_ncx(v * scale if before else v, op.ndim) for v in arrays), *dims)
         y = from_ncx(out, arrays[0], op.ndim)
-        return y * constant(product(op.ws), dtype=y.type.dtype) if _is_scaled_mean(op) else y
+        return y * scale if _is_scaled_mean(op) and not before else y
 
     text = f"{kind.__name__} to {low.__name__}; a sum is the mean times the window's size"
     return BACKEND.lowering(name, low, kind, refuses=pool_refuses, text=text)(build)

@@ -12,10 +12,11 @@ from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import Array
-from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.core.shape import dims_of
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.core.shape import ShapeI, as_dim, dims_of, static_dim
 from symdnn.ops.nn.conv_builders import conv2d_grad_wrt_inputs
 from symdnn.ops.nn.conv_words import float_operands, with_sizes
+from symdnn.ops.nn.pool import AveragePoolGrad
 
 __all__ = ["bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling", "interpolate"]
 
@@ -124,11 +125,69 @@ def interpolate(
     ``ratios`` are the steps in the input for a step in the result, None: the quotient of the sizes.
     Computed in float32 at least; the edges are repeated. The result has the dtype of ``x``.
     """
+    factors = _factors(dims_of(x)[2:], sizes, ratios) if "nearest" in mode else None
+    if factors is not None and x.type.is_float:
+        return _spread(x, factors, sizes)
     wide = "float32" if x.type.numpy.itemsize < 4 else x.type.dtype
     y = operator("cast")(x, wide) if "nearest" not in mode else x
     for axis, (size, ratio) in enumerate(zip(sizes, ratios, strict=True), 2):
         y = _resampled(y, axis, size, ratio, mode, corners)
     found: Variable = operator("cast")(y, x.type.dtype)
+    return found
+
+
+#: The largest factor for which float32 positions, as PyTorch has them, are exact quotients.
+_MAX_FACTOR = 16
+
+
+def _factors(
+    old: Sequence[Dim], new: Sequence[Dim], ratios: Sequence[float | None]
+) -> tuple[int, ...] | None:
+    """How often each element of each axis is repeated; None where that is not the same for all."""
+    found = [_factor(*one) for one in zip(old, new, ratios, strict=True)]
+    return None if None in found else tuple(k for k in found if k is not None)
+
+
+def _factor(n: Dim, size: Dim, ratio: float | None) -> int | None:
+    if isinstance(n, int) and isinstance(size, int):
+        k = size // n if n and size % n == 0 else 0
+    else:
+        k = _times(n, size)
+    fits = 1 <= k <= _MAX_FACTOR and (ratio is None or ratio == 1 / k)
+    return k if fits else None
+
+
+def _times(n: Dim, size: Dim) -> int:
+    """The factor of ``size``, a product of ``n`` and a constant; 0 where it is something else."""
+    made = size.owner if isinstance(size, Variable) else None
+    if made is None or not isinstance(n, Variable) or type(made.op).__name__ != "Mul":
+        return 0
+    constants = [v for v in made.inputs if isinstance(v, Constant)]
+    others = [v for v in made.inputs if not isinstance(v, Constant)]
+    same = len(constants) == len(others) == 1 and (
+        others[0] is n or (others[0].owner is not None and _same_size(others[0], n))
+    )
+    return int(constants[0].data) if same else 0
+
+
+def _same_size(a: Variable, b: Variable) -> bool:
+    first, second = a.owner, b.owner
+    if first is None or second is None:
+        return False
+    return isinstance(first.op, ShapeI) and (first.op, first.inputs) == (second.op, second.inputs)
+
+
+def _spread(x: Variable, factors: tuple[int, ...], sizes: Sequence[Dim]) -> Variable:
+    """Each element repeated: the gradient of the sum over windows, which is its own gradient's.
+
+    So it is an op of activations that libraries have, in each layout, forward and backward.
+    """
+    if all(k == 1 for k in factors):
+        return x
+    dims = [as_dim(d) for d in sizes]
+    static = tuple(static_dim(d) for d in dims)
+    pads = (0,) * len(factors)
+    found: Variable = AveragePoolGrad(factors, factors, pads, "sum", True, static)(x, *dims)
     return found
 
 

@@ -36,6 +36,7 @@ from symdnn.ops.nn.channels_last import (
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.conv_words import allows_tf32
 from symdnn.ops.quantized.product import QuantizedProduct
+from symdnn.opt.layout.flat_images import lift_rows
 from symdnn.opt.layout.group_norm import GatheredNorms
 from symdnn.opt.layout.layout_cut import FlowNetwork
 from symdnn.opt.layout.layout_follow import in_nhwc, is_filter, may_have_nhwc, reads_strided
@@ -60,6 +61,7 @@ def choose_layout(context: Context) -> None:
     fixed = {n for n in order if _must_have_nhwc(n, context.target, requested == "nhwc")}
     norms = GatheredNorms(context)
     if fixed and context.target.kind == "cuda":
+        lift_rows(context.fgraph)
         norms.gather()
         order = context.fgraph.toposort()
     if fixed:

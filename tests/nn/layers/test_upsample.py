@@ -47,6 +47,40 @@ def test_nearest_takes_elements():
         np.testing.assert_array_equal(found, exact)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize(("ndim", "factors"), [(1, (3,)), (2, (2, 1)), (2, (5, 2)), (3, (2, 3, 2))])
+def test_whole_factors_repeat_and_gather_nothing(ndim, factors, static, mode, rng):
+    """It is the gradient of a sum over windows, which no gather or scatter needs."""
+    x = rng.normal(size=(2, 3, 4, 3, 2)[: 2 + ndim]).astype("float32")
+    v = T.TensorType("float32", x.shape if static else (None,) * x.ndim)()
+    y = nn.Upsample(scale_factor=factors, mode=mode)(v)
+    f = symdnn.function([v], [y, T.grad((y * T.cos(y)).sum(), v)])
+    wanted = x
+    for axis, k in enumerate(factors, 2):
+        wanted = wanted.repeat(k, axis)
+    found, slope = f(x)
+    np.testing.assert_array_equal(found, wanted)
+    count = np.prod(factors)
+    np.testing.assert_allclose(slope, count * (np.cos(x) - x * np.sin(x)), 1e-4, 1e-5)
+    assert not any("Advanced" in type(n.op).__name__ for n in f.fgraph.toposort())
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [({"size": 7}, (1, 1, 3)), ({"scale_factor": 2.5}, (1, 1, 4)), ({"size": 4}, (None,) * 3),
+     ({"scale_factor": 17}, (1, 1, 2))],
+    ids=str,
+)  # fmt: skip
+def test_other_factors_take_elements_by_their_positions(options, shape):
+    v = T.TensorType("float32", shape)()
+    f = symdnn.function([v], nn.Upsample(**options)(v))
+    x = np.arange(3 if shape[2] is None else shape[2], dtype="float32")[None, None]
+    n = f(x).shape[2]
+    step = 1 / options["scale_factor"] if "scale_factor" in options else x.shape[2] / n
+    np.testing.assert_array_equal(f(x)[0, 0], np.floor(np.arange(n) * step))
+
+
 def test_gradient(rng):
     module = nn.Upsample((5, 3), mode="bicubic")
     symdnn.verify_grad(module, [rng.normal(size=(1, 2, 4, 4))], rng=rng)
