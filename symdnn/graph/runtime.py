@@ -94,6 +94,9 @@ class Runtime:
         """symdnn's use of the device's own memory; None for the host."""
         return None
 
+    def begin(self, call: Any, kernel: Any) -> None:
+        """A kernel was chosen for a call of a plan that is being made: it may begin to compile."""
+
     def bind(self, specialised: Any, memory_plan: Any) -> BoundPlan:
         """Bind a plan to the device."""
         raise NotImplementedError

@@ -37,6 +37,8 @@ class FakeContext:
         self.error_word = self.word.ctypes.data
         self.recording: list[Any] | None = None
         self.log: list[str] = []
+        self.begun: list[str] = []
+        self.asked: list[str] = []
         self.refuse_capture = ""
         self.lock = threading.RLock()
 
@@ -50,7 +52,11 @@ class FakeContext:
             self.log.append(what)
             work()
 
+    def begin(self, sources: Any) -> None:
+        self.begun += sources
+
     def function(self, source: str, name: str, options: Any = ()) -> Any:
+        self.asked.append(source)
         return name, library(source, name)
 
     def launch(self, function: Any, grid: Any, block: Any, shared: int, args: Any) -> None:

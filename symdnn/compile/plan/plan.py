@@ -114,8 +114,9 @@ class PlanCache:
         returns = hash(key) in self._met
         with paused(), visiting(may_measure=returns or self.misses == 1) as visit:
             plan = make_plan(
-                self.segment, shapes, values, self.oracle, self.runtime, key, self.versions
-            )
+                self.segment, shapes, values, self.oracle, self.runtime, key, self.versions,
+                first=self.misses == 1,
+            )  # fmt: skip
         self.compared.check(plan.specialised)
         plan = replace(plan, postponed=visit.postponed)
         self.plans[key] = plan
@@ -181,11 +182,17 @@ def make_plan(
     runtime: Runtime,
     signature: Signature = (),
     versions: Versions | None = None,
+    first: bool = False,
 ) -> Plan:
-    """Make a plan: specialise the segment, plan its memory, bind both to the device."""
+    """Make a plan: specialise the segment, plan its memory, bind both to the device.
+
+    The kernels of a segment's ``first`` plan begin to compile while it is made.
+    """
     sizes = evaluate_sizes(segment, shapes)
     known = {**host_values, **sizes}
-    specialised = chosen_together(specialise(segment, shapes, known, oracle, sizes, versions))
+    begin = runtime.begin if first else None
+    found = specialise(segment, shapes, known, oracle, sizes, versions, begin)
+    specialised = chosen_together(found)
     specialised = ordered_for_memory(specialised)
     memory = plan_memory(specialised)
     return Plan(signature, specialised, memory, runtime.bind(specialised, memory))

@@ -6,7 +6,7 @@ workspace it needs. So a described device serves as well as a real one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -125,11 +125,13 @@ def specialise(
     oracle: Oracle,
     sizes: Mapping[Variable, Any] | None = None,
     versions: Versions | None = None,
+    begin: Callable[[Call, Kernel], None] | None = None,
 ) -> Specialised:
     """Find the shapes of all values and a kernel for each node.
 
     ``shapes`` are the shapes of the segment's inputs, ``host_values`` the integers read on the
-    host; ``versions`` tell whether values of the parameter cache have changed. Raises
+    host; ``versions`` tell whether values of the parameter cache have changed. ``begin`` is called
+    with each choice, before the next, which may take long. Raises
     :class:`~symdnn.errors.ShapeMismatch` with the user's line.
     """
     known: dict[Variable, Shape | None] = dict(shapes)
@@ -142,6 +144,8 @@ def specialise(
                 known[v] = shape
             call = calls[node] = make_call(node, known, versions or {})
             choices[node] = oracle.choose(call)
+            if begin is not None:
+                begin(call, choices[node].kernel)
         except Exception as error:
             error.add_note(describe_failure(node, [_shown(v, known) for v in node.inputs]))
             raise

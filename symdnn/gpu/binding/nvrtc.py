@@ -6,8 +6,12 @@ version. The sources include no headers, so that no CUDA toolkit is needed.
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
-from collections.abc import Sequence
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -18,13 +22,21 @@ from symdnn.disk import object_file
 from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError, SymdnnError
 
-__all__ = ["CUBINS", "compile_cubin", "forget_cubin", "supported_architectures", "version"]
+__all__ = [
+    "CUBINS", "begin_cubins", "compile_cubin", "forget_cubin", "supported_architectures", "version",
+]  # fmt: skip
 
 #: With fmad two kernels that compute the same x * y + z could give different bits. Then
 #: ``eq(x, max(x))``, which gradients of max and min use, could be false everywhere.
 #: ftz is off by default, so float32 keeps denormal numbers, as on a CPU.
 OPTIONS = ("--std=c++17", "--fmad=false")
 CUBINS = Store("cubin", ".cubin", b"symdnn-cubin-2\n")
+
+_MAX_THREADS = 8
+#: Cubins that were begun and not asked for yet, and how many there may be.
+_begun: dict[str, Future[bytes]] = {}
+_begun_lock = threading.Lock()
+_MAX_BEGUN = 512
 
 
 def compile_cubin(
@@ -40,11 +52,47 @@ def compile_cubin(
     """
     flags = _flags(capability, options)
     key = _key(source, flags)
+    with _begun_lock:
+        begun = _begun.pop(key, None)
+    return _made(key, source, flags, folder) if begun is None else begun.result()
+
+
+def begin_cubins(sources: Iterable[str], capability: tuple[int, int]) -> None:
+    """Have threads make cubins that :func:`compile_cubin` is likely to be asked for soon.
+
+    NVRTC compiles in several threads at a time, without Python's lock.
+    """
+    flags = _flags(capability, ())
+    with _begun_lock:
+        for source in sources:
+            key = _key(source, flags)
+            if key not in _begun and len(_begun) < _MAX_BEGUN:
+                within = contextvars.copy_context()  # flags that only hold here
+                _begun[key] = _pool().submit(within.run, _made, key, source, flags, None)
+
+
+def _made(key: str, source: str, flags: Sequence[str], folder: Path | None) -> bytes:
     found = CUBINS.get(key, folder, cubin_problem)
     if found is None:
         found = _compile(source, flags)
         CUBINS.put(key, found, folder)
     return found
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(_MAX_THREADS, len(os.sched_getaffinity(0))), "symdnn-nvrtc")
+
+
+def _after_fork() -> None:
+    """A child process has none of the threads."""
+    global _begun_lock
+    _begun_lock = threading.Lock()
+    _begun.clear()
+    _pool.cache_clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def forget_cubin(source: str, capability: tuple[int, int], options: Sequence[str] = ()) -> None:

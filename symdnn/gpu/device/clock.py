@@ -16,13 +16,15 @@ from symdnn.gpu.device.context import Context
 
 __all__ = ["Clock", "ClockFailed", "is_capturing", "race_ms", "replay_ms"]
 
-_WINDOW_COUNT = 5
-_WINDOW_MS = 2.0
+#: The fastest few are timed again, in longer windows that alternate (:mod:`..conv.bench`).
+_WINDOW_COUNT = 3
+_WINDOW_MS = 1.0
 #: A graph has several runs of work that takes less.
 _SINGLE_RUN_MIN_MS = 0.05
 _RUNS_PER_GRAPH = 8
-#: A candidate this many times as slow as the best so far gets only a first estimate.
-_GIVE_UP_RATIO = 1.5
+#: A candidate gets only a first estimate if that is this many times the best time so far, plus the
+#: overhead of a graph of one run.
+_GIVE_UP_RATIO, _GIVE_UP_MS = 1.25, 0.01
 #: Runs in a graph of :func:`replay_ms`, and replays, of which the shortest counts.
 _RUNS_PER_REPLAY, _REPLAY_COUNT = 10, 5
 
@@ -45,7 +47,7 @@ class Clock:
         replay, count = self.captured_runs(enqueue, 1), 1
         replay()
         rough = min(self.elapsed_ms(replay, 1) for _ in range(2))
-        if rough > _GIVE_UP_RATIO * good_ms:
+        if rough > _GIVE_UP_RATIO * good_ms + _GIVE_UP_MS:
             return rough
         if rough < _SINGLE_RUN_MIN_MS:
             replay, count = (
@@ -93,7 +95,7 @@ def replay_ms(env: Any, enqueue: Callable[[], object], good_ms: float = inf) -> 
     enqueue()  # its first run may load modules and allocate, which cannot be captured
     replay = clock.captured_runs(enqueue, _RUNS_PER_REPLAY)
     first = clock.elapsed_ms(replay, 1) / _RUNS_PER_REPLAY
-    if first > _GIVE_UP_RATIO * good_ms:
+    if first > _GIVE_UP_RATIO * good_ms + _GIVE_UP_MS:
         return first
     return min(clock.elapsed_ms(replay, 1) for _ in range(_REPLAY_COUNT)) / _RUNS_PER_REPLAY
 

@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,14 @@ class Context:
 
             compile_cubin(source, self.capability, options)  # the loaded module stays
         return self._api.function(self._modules[key], name)
+
+    def begin(self, sources: Iterable[str]) -> None:
+        """Let threads compile the sources that are not loaded, which will likely be asked for."""
+        from symdnn.gpu.binding.nvrtc import begin_cubins
+
+        missing = [s for s in sources if (s, ()) not in self._modules]
+        if missing:
+            begin_cubins(missing, self.capability)
 
     def _module(self, source: str, options: Sequence[str]) -> Any:
         """A loaded module. A cubin of the cache that the driver refuses is compiled again."""

@@ -13,6 +13,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import SymdnnError
 from symdnn.gpu import registry
+from symdnn.gpu.codegen.launches import CudaKernel
 from symdnn.gpu.device.arena import Arena
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.budget import MemoryUse
@@ -95,6 +96,15 @@ class CudaRuntime(Runtime):
         """Raise errors of finished calls; waits only if there is one."""
         if self.word[0]:
             self.check_errors()
+
+    def begin(self, call: Any, kernel: Any) -> None:
+        """Threads compile a generated kernel while kernels of later nodes are chosen.
+
+        What fails here does so again when the kernel is launched, and is raised there.
+        """
+        if isinstance(kernel, CudaKernel) and not call.op.host_inputs:
+            with contextlib.suppress(Exception):
+                self.context.begin(kernel.sources(call))
 
     def bind(self, specialised: Any, memory_plan: Any) -> CudaPlan:
         """Bind a plan to the arena."""

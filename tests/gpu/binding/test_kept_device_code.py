@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from symdnn.disk.object_file import CUDA, problem
+from symdnn.errors import KernelCompileError
 from symdnn.gpu.binding import nvrtc
 from symdnn.gpu.device import context
 from symdnn.gpu.device.driver_api import CudaError
@@ -54,3 +55,21 @@ def test_another_content_with_a_right_checksum_is_made_anew(compiled, content):
     with pytest.warns(RuntimeWarning, match="is damaged"):
         assert nvrtc.compile_cubin(SOURCE, (9, 0)) == right
     assert len(compiled) == 2
+
+
+def test_what_threads_began_is_not_compiled_again(compiled):
+    others = [SOURCE + f"// {i}" for i in range(3)]
+    nvrtc.begin_cubins(others, (9, 0))
+    nvrtc.begin_cubins(others[:1], (9, 0))
+    made = [nvrtc.compile_cubin(source, (9, 0)) for source in others]
+    assert [problem(cubin, CUDA) for cubin in made] == [""] * 3
+    assert sorted(source for source, _ in compiled) == others
+    assert nvrtc.compile_cubin(others[0], (9, 0)) == made[0]
+    assert len(compiled) == 3
+    assert not nvrtc._begun
+
+
+def test_an_error_of_what_threads_began_is_raised_where_it_is_asked_for(compiled):
+    nvrtc.begin_cubins(["not CUDA C"], (9, 0))
+    with pytest.raises(KernelCompileError, match="not CUDA C"):
+        nvrtc.compile_cubin("not CUDA C", (9, 0))

@@ -80,3 +80,10 @@ def test_a_driver_that_fails_is_named(graphs):
     driver.status = 719
     with pytest.raises(ClockFailed, match="719"):
         clock_of(driver).elapsed_ms(driver.work, 1)
+
+
+@pytest.mark.parametrize(("ms", "good", "most"), [(0.3, 0.3, 5.0), (0.3, 0.2, 1.0), (9.0, 8.0, 60)])
+def test_a_candidate_costs_little_before_the_race(graphs, ms, good, most):
+    driver = Driver(ms)
+    assert clock_of(driver).time(driver.work, good_ms=good) == pytest.approx(ms)
+    assert driver.now <= most
