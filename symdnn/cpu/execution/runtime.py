@@ -16,7 +16,7 @@ from symdnn.cpu import registry
 from symdnn.cpu.compiler import jit, object_cache
 from symdnn.cpu.execution.arena import Arena
 from symdnn.cpu.execution.plan import CpuPlan
-from symdnn.cpu.execution.whole_loop import WholeLoop
+from symdnn.cpu.execution.whole_loop import CpuWholeLoop
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime
@@ -160,9 +160,9 @@ class CpuRuntime(Runtime):
         """NumPy's arrays."""
         return NUMPY
 
-    def whole_loop(self, op: Any) -> WholeLoop:
+    def whole_loop(self, op: Any) -> CpuWholeLoop:
         """The runner of a scan of small steps."""
-        return WholeLoop(op)
+        return CpuWholeLoop(op)
 
     def update(self, pairs: Sequence[tuple[Any, Any]]) -> None:
         """Write new values of storages: into their buffers, or a new one for another shape.

@@ -1,119 +1,62 @@
-"""Runs a scan whose steps are small as one compiled function, in stretches of steps.
-
-The function is made of the step's graph (:mod:`symdnn.ops.steps`), for the sizes and strides that
-come. Where there is none, or where it reports a failure, the caller runs the loop step by step,
-which raises the error with the user's line.
-"""
+"""Runs a scan whose steps are small as one compiled function, in stretches of steps."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
+from symdnn.cpu.compiler import jit
 from symdnn.cpu.execution.tier_up import HOT_CALLS
 from symdnn.cpu.ir.scalar_ir import refusal
-from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.launch.scratch import address, empty_aligned
 from symdnn.cpu.steps.steps_ir import ARRAYS, DONE, ENDED, FAILED, SCRATCH, large_buffers, steps_ir
 from symdnn.cpu.threads import threads
-from symdnn.errors import KernelCompileError
+from symdnn.graph.type import numpy_dtype
 from symdnn.ops.control.scan import Scan
-from symdnn.ops.steps.code import Code, NotLowered
+from symdnn.ops.steps.code import NotLowered
 from symdnn.ops.steps.program import lowered_loop
 from symdnn.ops.steps.rules import RULES
 from symdnn.ops.steps.statements import programs_of, work_of
+from symdnn.ops.steps.whole_loop import WholeLoop, collected_entries
 
-__all__ = ["WholeLoop"]
+__all__ = ["CpuWholeLoop"]
 
 #: Work of a step, in additions of vectors, above which its kernels should run one by one: they
 #: divide work between threads, and calling them takes little of the time.
 _MOST_WORK = 1 << 16
 #: Work between two looks for Ctrl-C.
 _WORK_AT_ONCE = 1 << 24
-#: Sizes and strides of arrays for which a loop keeps functions, and functions for each.
-_MOST_KEYS, _MOST_FUNCTIONS = 64, 4
 #: Steps of a loop of unknown length for which memory is allocated at first.
 _FIRST_CAPACITY_STEPS = 64
+_compile, _deterministic = config.reader("cpu.compile"), config.reader("deterministic")
 
 
-class WholeLoop:
-    """A scan's compiled functions, by the sizes and strides of its arrays."""
+@cache
+def _problem() -> bool:
+    """Whether nothing can be compiled here."""
+    return bool(jit.problem() or threads.problem())
 
-    def __init__(self, op: Scan) -> None:
-        self.op = op
-        self._known: dict[Any, _Functions] = {}
 
-    def after(self, inputs: Sequence[Any]) -> int:
-        """After how many steps of a loop of unknown length its function should take over."""
-        functions = self._functions(inputs)
-        if functions is None or functions.refused:
+class CpuWholeLoop(WholeLoop):
+    """A scan's compiled functions."""
+
+    def hot(self) -> int:
+        """Steps after which a function is compiled; it rounds in its own way."""
+        mode = str(_compile())
+        if mode == "never" or _problem():
+            return -1
+        if mode == "always":
             return 0
-        return max(1, _hot() - functions.steps)
+        return -1 if str(_deterministic()) == "more" else HOT_CALLS
 
-    def run(self, inputs: Sequence[Any], steps: int) -> list[Any] | None:
-        """Outputs of the scan; None where the loop has to run step by step.
-
-        ``steps`` are how many it will do, as far as that is known: few are not worth compiling.
-        """
-        functions = self._functions(inputs)
-        if functions is None:
-            return None
-        functions.steps += steps
-        if functions.refused or functions.steps < _hot():
-            return None
-        found = functions.of(self.op, inputs)
-        return None if found is None else found.run(inputs)
-
-    def run_by_steps(self, inputs: Sequence[Any], steps: int) -> None:
-        """Count the steps of a loop of unknown length that ran step by step."""
-        functions = self._functions(inputs)
-        if functions is not None:
-            functions.steps += steps
-
-    def _functions(self, inputs: Sequence[Any]) -> _Functions | None:
-        if compiler_refusal() is not None or _hot() < 0:
-            return None
-        key = tuple([(a.shape, a.strides, a.dtype.char) for a in inputs])
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) == _MOST_KEYS:
-                self._known.pop(next(iter(self._known)))
-            found = self._known[key] = _Functions()
-        return found
-
-
-def _hot() -> int:
-    """Steps after which a function is compiled; -1: never, since it rounds in its own way."""
-    if str(config.cpu.compile) == "always":
-        return 0
-    return -1 if str(config.deterministic) == "more" else HOT_CALLS
-
-
-class _Functions:
-    """The functions for arrays of the same sizes and strides; numbers may differ."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.refused = ""
-        self._made: list[_Function] = []
-
-    def of(self, op: Scan, inputs: Sequence[Any]) -> _Function | None:
-        for f in self._made:
-            if f.fits(inputs):
-                return f
-        if len(self._made) == _MOST_FUNCTIONS:
-            self.refused = "sizes inside of it change"
-            return None
-        try:
-            self._made.append(_Function(op, inputs))
-        except (NotLowered, KernelCompileError) as error:
-            self.refused = str(error)
-            return None
-        return self._made[-1]
+    def make(self, inputs: Sequence[Any]) -> _Function:
+        """A compiled function."""
+        return _Function(self.op, inputs)
 
 
 class _Function:
@@ -133,7 +76,9 @@ class _Function:
         self._scratch = large_buffers(program)[-1]
         self._run = threads.kernel(steps_ir, program)
         assert self._run.function
-        self._entries = _entries(op, code)
+        self._entries = [
+            (shape, numpy_dtype(dtype)) for shape, dtype in collected_entries(op, code)
+        ]
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether the numbers are those that the function was made for."""
@@ -176,13 +121,6 @@ class _Function:
             words[i] = address(array)
 
 
-def _entries(op: Scan, code: Code) -> list[tuple[tuple[int, ...], Any]]:
-    """The shape and dtype of an entry of each collected value."""
-    shapes = {r.number: r.value for r in code.roles if r.kind == "collected"}
-    types: Sequence[Any] = op.inner.output_types[len(op.states) :]
-    return [(shapes[k], t.numpy) for k, t in enumerate(types[: op.collected])]
-
-
 class _Arrays:
     """The arrays that a loop writes: last values of states, histories, collected values."""
 
@@ -192,15 +130,15 @@ class _Arrays:
         self.op, self.n = op, n
         keeps = collected or any(c.history for c in op.states)
         self.room = min(n, _FIRST_CAPACITY_STEPS) if op.until and keeps else n
+        #: The last values of states: the results, and where another stretch begins.
         self.now = [
-            None if c.history else np.array(a, order="C") for c, a in zip(op.states, initials)
+            None if c.history else np.empty(a.shape, a.dtype) for c, a in zip(op.states, initials)
         ]
         self.history: list[Any] = []
         for c, a in zip(op.states, initials, strict=True):
             whole = None
             if c.history:
                 whole = np.empty((c.depth + self.room, *a.shape[1:]), a.dtype)
-                whole[: c.depth] = a
             self.history.append(whole)
         self.collected = [np.empty((self.room, *shape), dtype) for shape, dtype in collected]
 

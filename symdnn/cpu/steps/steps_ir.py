@@ -38,6 +38,11 @@ DONE, ENDED, FAILED, SCRATCH, ARRAYS = 2, 3, 4, 5, 6
 #: Buffers of more bytes are not on the stack.
 _MOST_ON_STACK = 4096
 _LINE = 64
+#: Loops over elements are short, so what is left of whole vectors is a vector under a mask.
+_METADATA = [
+    *(m.replace("{!1, !2}", "{!1, !2, !3}") for m in METADATA),
+    '!3 = !{!"llvm.loop.vectorize.predicate.enable", i1 true}',
+]
 
 
 def large_buffers(program: LoopProgram) -> dict[int, int]:
@@ -54,7 +59,10 @@ def steps_ir(program: LoopProgram) -> str:
     """The module of the function ``kernel`` of a program."""
     b = _StepBuilder()
     b.memory(program)
+    b.put(*word("%first", 0), *word("%end", 1))
     b.block_of(program.before)
+    first = b.new("icmp eq i64 %first, 0")
+    b.choose("stretch", first, lambda yes, _: b.block_of(program.begin if yes else program.resume))
     b.own_loop(program.loop)
     b.block_of(program.after)
     b.put("ret void", "fail:", f"%failed_at = getelementptr i64, ptr %w, i64 {FAILED}",
@@ -290,7 +298,6 @@ class _StepBuilder(ProductBuilder):
 
     def own_loop(self, s: Repeat) -> None:
         """Write the program's loop, over the stretch that the caller gives."""
-        self.put(*word("%first", 0), *word("%end", 1))
         steps, ended = self._steps(s, "%first", "%end")
         self.put(f"%done_at = getelementptr i64, ptr %w, i64 {DONE}",
                  f"store i64 {steps}, ptr %done_at",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from symdnn.errors import SymdnnError
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
 from symdnn.ops.control.scan import Scan
@@ -39,32 +41,33 @@ def _lowered(op: Scan, inputs: Sequence[Any], rules: Rules) -> tuple[LoopProgram
     code, given = Code(), op.split(inputs)
     if any(0 in a.shape for a in inputs):
         raise NotLowered("an array has no elements")
-    views = [
-        code.array("input", i, dtype_name(a.dtype), a.shape, a.strides)
-        for i, a in enumerate(inputs)
-    ]
+    views = [code.array("input", i, _dtype(a), a.shape, a.strides) for i, a in enumerate(inputs)]
     places = op.split(views)
     entries = [entry(v, 0).moved(_STEP, v.steps[0]) for v in places.sequences]
     first_other = len(inputs) - len(given.others)
     others: list[Any] = [
-        Given(v, int(a), first_other + i) if not a.shape and a.dtype.kind in "iu" else v
+        Given(v, int(a), first_other + i) if isinstance(a, np.ndarray) and _is_count(a) else v
         for i, (v, a) in enumerate(zip(places.others, given.others, strict=True))
     ]
     states: list[View] = []
     histories: list[View | None] = []
-    before: list[Statement] = []
+    begin: list[Statement] = []
+    resume: list[Statement] = []
     after: list[Statement] = []
     for k, (carry, v) in enumerate(zip(op.states, places.initials, strict=True)):
         if carry.history:
             h = code.array("history", k, v.dtype, v.shape[1:], dense(v.shape[1:], v.itemsize))
             row = bytes_of(v.dtype, v.shape[1:])
+            whole = replace(h, shape=v.shape, steps=dense(v.shape, v.itemsize))
+            begin += same(whole, v)
             h = replace(h, offset=carry.depth * row).moved(_STEP, row)
             histories.append(h)
             states.append(h)
             continue
         now = code.array("now", k, v.dtype, v.shape, dense(v.shape, v.itemsize))
         state = code.buffer(v.dtype, v.shape)
-        before += same(state, now)
+        begin += same(state, v)
+        resume += same(state, now)
         after += same(now, state)
         states.append(state)
         histories.append(None)
@@ -81,7 +84,16 @@ def _lowered(op: Scan, inputs: Sequence[Any], rules: Rules) -> tuple[LoopProgram
 
     body, moves, until = step.statements(collected, shapes)
     loop = Repeat(_STEP, None, tuple(body), tuple(moves), until)
-    program = LoopProgram(
-        len(code.roles), tuple(code.buffers), (*code.before, *before), loop, tuple(after)
-    )
+    parts = (tuple(block) for block in (code.before, begin, resume))
+    program = LoopProgram(len(code.roles), tuple(code.buffers), *parts, loop, tuple(after))
     return program, code
+
+
+def _dtype(array: Any) -> str:
+    """The name of an array's dtype; arrays on a device have names already."""
+    return array.dtype if isinstance(array.dtype, str) else dtype_name(array.dtype)
+
+
+def _is_count(array: Any) -> bool:
+    """Whether it is a number on the host that may be a size."""
+    return not array.shape and array.dtype.kind in "iu"

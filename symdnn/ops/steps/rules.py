@@ -59,8 +59,21 @@ def _elementwise(block: Block, node: Apply) -> list[Statement] | None:
         return None
     (shape, *_) = block.shapes(node)
     reads = tuple(block.view(v).spread(shape) for v in node.inputs)
-    writes = tuple(block.make(v, shape) for v in node.outputs)
-    return [Map(program, shape, reads, writes)]
+    free = [] if shape == () else _free(block, node, shape)
+    writes = []
+    for v in node.outputs:
+        own = [f for f in free if f.dtype == v.type.dtype and v not in block.targets]
+        if own:
+            block.set(v, own[0])
+            free.remove(own[0])
+        writes.append(own[0] if own else block.make(v, shape))
+    return [Map(program, shape, reads, tuple(writes))]
+
+
+def _free(block: Block, node: Apply, shape: tuple[int, ...]) -> list[View]:
+    """Memory of inputs that the results may overwrite, element by element."""
+    found = [block.overwrites(v) for v in node.inputs]
+    return [f for f in found if f is not None and f.shape == shape]
 
 
 def _reduction(block: Block, node: Apply) -> list[Statement] | None:

@@ -159,17 +159,29 @@ Statement = Map | Folding | Product | Index | Check | Branch | Repeat
 
 @dataclass(frozen=True)
 class LoopProgram:
-    """A loop with what comes before and after it. ``buffers`` are sizes in bytes."""
+    """A loop, of which a stretch of steps runs at a time. ``buffers`` are sizes in bytes.
+
+    ``before`` and ``after`` run around each stretch, and between ``before`` and the steps
+    ``begin`` for the first stretch, ``resume`` for others.
+    """
 
     arrays: int
     buffers: tuple[int, ...]
     before: tuple[Statement, ...]
+    begin: tuple[Statement, ...]
+    resume: tuple[Statement, ...]
     loop: Repeat
     after: tuple[Statement, ...]
 
     def statements(self) -> Iterator[Statement]:
         """All statements, also those inside of others."""
-        yield from _within((*self.before, self.loop, *self.after))
+        around = (*self.before, *self.begin, *self.resume)
+        yield from _within((*around, self.loop, *self.after))
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether a check or an index may fail."""
+        return any(isinstance(s, Check | Index) for s in self.statements())
 
 
 def _within(block: Sequence[Statement]) -> Iterator[Statement]:

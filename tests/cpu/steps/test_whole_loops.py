@@ -12,6 +12,7 @@ from symdnn.config import config
 from symdnn.cpu.execution import whole_loop
 from symdnn.errors import AssertionFailed, IndexOutOfRange
 from symdnn.graph.values.tree import flatten
+from symdnn.ops.steps.whole_loop import Functions
 from tests.cpu.steps.drawn_loops import drawn
 
 N = 3000
@@ -21,21 +22,21 @@ N = 3000
 def ran(monkeypatch):
     """How often compiled loops ran, by the name of the scan, and why others were refused."""
     found = Counter()
-    run, of = whole_loop._Function.run, whole_loop._Functions.of
+    run, of = whole_loop._Function.run, Functions.of
 
     def counted(self, inputs):
         results = run(self, inputs)
         found[str(self.op.name) if results is not None else "failed"] += 1
         return results
 
-    def noted(self, op, inputs):
-        function = of(self, op, inputs)
+    def noted(self, loop, inputs):
+        function = of(self, loop, inputs)
         if function is None:
-            found[f"refused {op.name}: {self.refused}"] += 1
+            found[f"refused {loop.op.name}: {self.refused}"] += 1
         return function
 
     monkeypatch.setattr(whole_loop._Function, "run", counted)
-    monkeypatch.setattr(whole_loop._Functions, "of", noted)
+    monkeypatch.setattr(Functions, "of", noted)
     return found
 
 
