@@ -32,6 +32,8 @@ _COLUMNS = (
     "millijoules", "error", "deterministic", "on_front", "why",
 )  # fmt: skip
 _PANEL_COLUMNS, _PANEL_INCHES = 3, 3.2
+#: Workspaces up to so many MiB, and times within such a ratio, are drawn on linear axes.
+_LINEAR_MIB, _LINEAR_RATIO = 1, 5
 
 
 @dataclass(frozen=True)
@@ -104,14 +106,22 @@ def _panel(axes: Any, one: LayerTable) -> None:
         axes.scatter(sizes, times, 24, facecolors=face, edgecolors="tab:blue")
     best = sorted(pareto(rows, energy=False), key=lambda row: row.workspace_bytes)
     axes.plot([r.workspace_bytes / 2**20 for r in best], [r.ms for r in best], "k-", linewidth=0.8)
+    most = max(row.workspace_bytes for row in rows) / 2**20
     for row in best:
-        axes.annotate(row.name[:20], (row.workspace_bytes / 2**20, row.ms or 0.0), fontsize=6)
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_yscale("log")
+        at = row.workspace_bytes / 2**20
+        side = "right" if at > max(most, _LINEAR_MIB) / 2 else "left"
+        axes.annotate(row.name[:20], (at, row.ms or 0.0), fontsize=6, ha=side)
+    if most > _LINEAR_MIB:
+        axes.set_xscale("symlog", linthresh=_LINEAR_MIB)
+    else:
+        axes.set_xlim(-0.05 * _LINEAR_MIB, 1.05 * _LINEAR_MIB)
+    known = [row.ms for row in rows if row.ms]
+    if max(known) > _LINEAR_RATIO * min(known):
+        axes.set_yscale("log")
     axes.set_title(f"{one.layer} {one.direction}", fontsize=8)
     axes.set_xlabel("workspace, MiB", fontsize=7)
     axes.set_ylabel("ms", fontsize=7)
-    axes.tick_params(labelsize=6)
+    axes.tick_params(which="both", labelsize=6)
 
 
 def pareto(rows: Sequence[TableRow], energy: bool = True) -> list[TableRow]:
