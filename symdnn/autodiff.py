@@ -302,7 +302,8 @@ def verify_grad(
 
 def _variable_for(point: Array, name: str) -> Variable:
     shape = tuple(1 if n == 1 else None for n in point.shape)
-    return TensorType(point.dtype.name, shape)(name)  # type: ignore[no-any-return]
+    made: Variable = TensorType(point.dtype.name, shape)(name)
+    return made
 
 
 def _computer(variables: Sequence[Variable], mode: Any) -> Computer:

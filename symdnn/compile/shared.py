@@ -81,7 +81,8 @@ class _Targets:
 
     def place(self, value: Any, what: str) -> Placed:
         module = importlib.import_module("symdnn.gpu.execution.placed_arrays")
-        return module.place(value, what)  # type: ignore[no-any-return]
+        made: Placed = module.place(value, what)
+        return made
 
     def home(self, type_: Any) -> DeviceMemory | None:
         target = resolve_target()

@@ -98,7 +98,8 @@ def deepcopy_variable(v: Variable, memo: dict[int, Any]) -> Variable:
         memo[id(node)] = new = _apply(node.op, inputs, outputs, node.origin, node.hints)
         for old, out in zip(node.outputs, new.outputs):
             memo[id(old)] = out
-    return memo[id(v)]  # type: ignore[no-any-return]
+    made: Variable = memo[id(v)]
+    return made
 
 
 def reduce_apply(node: Apply) -> tuple[Any, ...]:
@@ -119,7 +120,8 @@ def _output(owner: Apply, index: int) -> Variable:
 
 
 def _last(nodes: list[Any]) -> Variable:
-    return nodes[-2]  # type: ignore[no-any-return]
+    made: Variable = nodes[-2]
+    return made
 
 
 def _bundle(nodes: list[Any], count: int) -> Bundle:

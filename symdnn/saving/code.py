@@ -19,6 +19,7 @@ import numpy as np
 
 from symdnn.compile.execute.targets import resolve_target
 from symdnn.compile.program.mode import Mode
+from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.disk import overlay
 from symdnn.errors import FileFormatError, InputError
@@ -49,9 +50,16 @@ def code_of(contents: Contents, mode: Mode, examples: Sequence[Sequence[Any]]) -
                 plan.bound.become_hot()
             for _ in range(2):
                 copy(*arguments)
+            with config.change_flags(**{"cpu.compile": _hot_mode()}):  # loops as a whole
+                copy(*arguments)
         fingerprint = _fingerprint(copy.stages.target)
     text = json.dumps(fingerprint, indent=1)
     return {FINGERPRINT: text.encode(), **dict(sorted(found.items()))}
+
+
+def _hot_mode() -> str:
+    mode = str(config.cpu.compile)
+    return mode if mode == "never" else "always"
 
 
 def give_code(contents: Contents, path: Path, mode: Mode) -> None:

@@ -99,7 +99,8 @@ def tensor(
 
 
 def _make(name: str | None, dtype: DtypeLike | None, pattern: tuple[bool, ...]) -> Variable:
-    return TensorType(dtype or config.floatX, pattern)(name)  # type: ignore[no-any-return]
+    made: Variable = TensorType(dtype or config.floatX, pattern)(name)
+    return made
 
 
 def scalar(name: str | None = None, dtype: DtypeLike | None = None) -> Variable:

@@ -49,6 +49,7 @@ ELSEWHERE: dict[str, str] = {
     "update_by_index_in_place": "likewise",
     "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
     "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
+    "overlap_moves": "likewise",
     "product_to_int8": "its operands are dequantised: tests/opt/lower/test_quantized.py",
     "product_to_8_bits": "likewise: tests/gpu/gemm/test_quantized.py",
     "totals_of_16_bits": "mixed precision makes its sums: tests/opt/lower/test_totals.py",

@@ -45,7 +45,8 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
         return cpu_target()
     if device == "auto":
         device = "cuda"
-    return _detect().cuda_target(Place.parse(device).index)  # type: ignore[no-any-return]
+    made: Target = _detect().cuda_target(Place.parse(device).index)
+    return made
 
 
 def cpu_target(notes: tuple[str, ...] = ()) -> Target:
@@ -123,7 +124,8 @@ class Devices:
     def _load(self, place: Place) -> Runtime:
         check_one_gpu(self.target.place, place, "a segment of its program")
         if place == HOST:
-            return importlib.import_module("symdnn.cpu.execution.runtime").runtime()  # type: ignore[no-any-return]
+            made: Runtime = importlib.import_module("symdnn.cpu.execution.runtime").runtime()
+            return made
         runtime = importlib.import_module("symdnn.gpu.execution.runtime").runtime(place.index)
         if config.print_active_device:
             print_device_once(self.target)

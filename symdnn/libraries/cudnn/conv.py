@@ -100,7 +100,8 @@ def _applied(
 ) -> Variable:
     """``low`` of (a, b, \\*dims), with the padding that cuDNN does not do."""
     if not isinstance(low, GpuDnnConvGradI):
-        return low(_padded(a, one_sided), b, *dims)  # type: ignore[no-any-return]
+        made: Variable = low(_padded(a, one_sided), b, *dims)
+        return made
     whole = [_sum(d, before + after) for d, (before, after) in zip(dims, one_sided, strict=True)]
     dx: Variable = replace(low, static=tuple(map(static_dim, whole)))(a, b, *whole)
     if not any(map(any, one_sided)):

@@ -46,7 +46,8 @@ def _sole_convolution(v: Variable, kind: type[DnnConvolution], context: Context)
 
 
 def _applied(node: Apply, op: Any, *more: Variable) -> Variable:
-    return op(*node.inputs, *more, hints=node.hints)  # type: ignore[no-any-return]
+    made: Variable = op(*node.inputs, *more, hints=node.hints)
+    return made
 
 
 def _in_update(v: Variable, context: Context) -> bool:

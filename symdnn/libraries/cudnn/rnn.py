@@ -59,7 +59,8 @@ def _hints(node: Apply) -> Hints:
 def rnn(node: Apply, context: Context) -> Sequence[Variable]:
     """A recurrent network to GpuDnnRNNOp."""
     assert isinstance(node.op, RNNForward)
-    return GpuDnnRNNOp.of(node.op)(*node.inputs, hints=_hints(node))  # type: ignore[no-any-return]
+    made: Sequence[Variable] = GpuDnnRNNOp.of(node.op)(*node.inputs, hints=_hints(node))
+    return made
 
 
 @BACKEND.lowering("local_dnn_rnn_grad", GpuDnnRNNGradInputs, RNNGrad, refuses=rnn_refuses)

@@ -45,11 +45,13 @@ class Dropout(Module):
         tensor_input(self, x, self.wanted, *self.ndims)
         if not self.training or not self.p:
             scaled = self.v1 and not self.training
-            return x * x.type.numpy.type(1 - self.p) if scaled else x  # type: ignore[no-any-return]
+            kept: Variable = x * x.type.numpy.type(1 - self.p) if scaled else x
+            return kept
         stream = RandomStream((self.seed, self.calls))
         self.calls += 1
         scale = not self.v1
-        return dropout(x, self.p, stream, scale=scale, shared=self._shared_axes(x))  # type: ignore[no-any-return]
+        made: Variable = dropout(x, self.p, stream, scale=scale, shared=self._shared_axes(x))
+        return made
 
     def _shared_axes(self, x: Variable) -> tuple[int, ...]:
         return ()

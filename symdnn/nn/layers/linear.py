@@ -95,7 +95,8 @@ class Bilinear(Module):
         left = dot(a, self.weight.dimshuffle(1, 0, 2).reshape((first, out * second)))
         left = left.reshape((a.shape[0], out, second))
         y = (left * b.dimshuffle(0, "x", 1)).sum(axis=2)
-        return y if self.bias is None else y + self.bias  # type: ignore[no-any-return]
+        made: Variable = y if self.bias is None else y + self.bias
+        return made
 
     def describe(self) -> str:
         out, first, second = self.weight.type.shape

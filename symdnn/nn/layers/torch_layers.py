@@ -197,7 +197,8 @@ class ChannelShuffle(Module):
         n, c, *rest = dims_of(x)
         parts: Any = x.reshape((n, self.groups, c // self.groups, *rest))
         order = [0, 2, 1, *range(3, 3 + len(rest))]
-        return parts.dimshuffle(*order).reshape((n, c, *rest))  # type: ignore[no-any-return]
+        made: Variable = parts.dimshuffle(*order).reshape((n, c, *rest))
+        return made
 
     def describe(self) -> str:
         return f"({self.groups})"
@@ -317,7 +318,8 @@ class CosineSimilarity(Module):
             tensor_input(self, v, "two float tensors")
         least = constant(self.eps, dtype=a.type.dtype)
         sizes_ = [maximum(sqrt(sqr(v).sum(axis=self.dim)), least) for v in (a, b)]
-        return (a * b).sum(axis=self.dim) / (sizes_[0] * sizes_[1])  # type: ignore[no-any-return]
+        made: Variable = (a * b).sum(axis=self.dim) / (sizes_[0] * sizes_[1])
+        return made
 
 
 class PairwiseDistance(Module):
@@ -456,7 +458,8 @@ class GRUCell(_Cell):
         (ri, zi, ni), (rh, zh, nh) = self._parts(left), self._parts(right)
         r, z = sigmoid(ri + rh), sigmoid(zi + zh)
         n = tanh(ni + r * nh)
-        return n + z * (h - n)  # type: ignore[no-any-return]
+        made: Variable = n + z * (h - n)
+        return made
 
 
 class LSTMCell(_Cell):

@@ -126,7 +126,8 @@ class MultiCriterion(Criterion):
     @property
     def weights(self) -> list[Any]:
         """The criterions' weights, in their order."""
-        return self._weights.value  # type: ignore[no-any-return]
+        made: list[Any] = self._weights.value
+        return made
 
     def add(self, criterion: Criterion, weight: Any = 1) -> MultiCriterion:
         """Append a criterion with its weight (a number, or a symbolic scalar); returns itself."""

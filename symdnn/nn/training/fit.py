@@ -197,7 +197,8 @@ def _optimiser(given: Any) -> Callable[..., Any]:
     if isinstance(given, str):
         if given.lower() not in names:
             raise InputError(f"fit: optimiser={given!r}; wanted a function or {', '.join(names)}")
-        return getattr(optim, given.lower())  # type: ignore[no-any-return]
+        made: Callable[..., Any] = getattr(optim, given.lower())
+        return made
     return given  # type: ignore[no-any-return]
 
 

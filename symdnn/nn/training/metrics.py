@@ -180,7 +180,8 @@ def _as_metric(m: Any) -> Metric:
     if m is confusion_matrix:
         raise InputError("metrics: confusion_matrix; wanted confusion_matrix(classes)")
     if m in (accuracy, top_k):  # not called
-        return m()  # type: ignore[no-any-return]
+        made: Metric = m()
+        return made
     if not isinstance(m, Metric) and not callable(m):
         raise InputError(f"metrics: wanted functions (output, target) -> scalar, got {m!r:.60}")
     return m if isinstance(m, Metric) else Metric(m)

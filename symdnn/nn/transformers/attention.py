@@ -223,10 +223,11 @@ class MultiheadAttention(Module):
         """(batch, heads, time, features of a head) of a projection."""
         *lead, size = dims_of(x)
         parts: Any = x.reshape((*lead, size // self.head_dim, self.head_dim))
+        order: tuple[Any, ...] = (0, 2, 1, 3) if self.batch_first else (1, 2, 0, 3)
         if not batched:
-            return parts.dimshuffle("x", 1, 0, 2)  # type: ignore[no-any-return]
-        order = (0, 2, 1, 3) if self.batch_first else (1, 2, 0, 3)
-        return parts.dimshuffle(*order)  # type: ignore[no-any-return]
+            order = ("x", 1, 0, 2)
+        made: Variable = parts.dimshuffle(*order)
+        return made
 
     def _joined(self, y: Variable, batched: bool) -> Variable:
         """The result of all heads, in the form of the query, after the last projection."""
@@ -235,13 +236,15 @@ class MultiheadAttention(Module):
             whole = y.dimshuffle(2, 0, 1, 3).reshape((time, batch, self.embed_dim))
         else:
             whole = y.dimshuffle(0, 2, 1, 3).reshape((batch, time, self.embed_dim))
-        return self.out_proj(whole if batched else whole.dimshuffle(1, 2))  # type: ignore[no-any-return]
+        made: Variable = self.out_proj(whole if batched else whole.dimshuffle(1, 2))
+        return made
 
     def _turned(self, x: Variable, cache: KeyValueCache | None) -> Variable:
         if self.rotary is None:
             return x
         positions = [] if cache is None else [cache.positions(dims_of(x)[2])]
-        return self.rotary(x, *positions)  # type: ignore[no-any-return]
+        made: Variable = self.rotary(x, *positions)
+        return made
 
     def _appended(
         self, q: Variable, k: Variable, v: Variable, masks: list[Variable], causal: bool

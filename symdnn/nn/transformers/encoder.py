@@ -64,7 +64,8 @@ class TransformerLayer(Module):
         """``x`` with the result of a block added, and normalised before or after."""
         if self.norm_first:
             return x + block(norm(x))
-        return norm(x + block(x))  # type: ignore[no-any-return]
+        made: Variable = norm(x + block(x))
+        return made
 
     def _dense(self, x: Variable) -> Any:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))

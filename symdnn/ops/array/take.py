@@ -134,7 +134,8 @@ def compress(condition: TensorLike, x: TensorLike, axis: int | None = None) -> V
 
 def flatnonzero(a: TensorLike) -> Variable:
     """Indices in the flattened ``a`` of the elements that are not zero; their number is data."""
-    return nonzero(flatten(a, 1))[0]  # type: ignore[no-any-return]
+    made: Variable = nonzero(flatten(a, 1))[0]
+    return made
 
 
 def nonzero_values(a: TensorLike) -> Variable:

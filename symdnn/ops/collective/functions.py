@@ -121,7 +121,8 @@ def _along(what: str, op: Any, v: Variable, axis: int) -> Variable:
     """An op of the first axis along another one."""
     axis = normal_axis(what, axis, v.type.ndim) if v.type.ndim else 0
     if axis == 0:
-        return op(v)  # type: ignore[no-any-return]
+        made: Variable = op(v)
+        return made
     swapped = list(range(v.type.ndim))
     swapped[0], swapped[axis] = axis, 0
     return dimshuffle(op(dimshuffle(v, swapped)), swapped)

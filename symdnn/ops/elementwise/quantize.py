@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import normal_axis
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
@@ -145,13 +146,19 @@ class Dequantize(_OfCodes):
 
     def reference(self, *inputs: Array) -> Array:
         x, scale, zero = inputs
+        computed = self.computed
         if self.kind in FLOAT8:
-            wide = x.view(getattr(ml_dtypes, self.kind)).astype(np.float32)
+            wide = x.view(getattr(ml_dtypes, self.kind)).astype(computed)
         else:
-            wide = (x.astype(np.int32) - zero.astype(np.int32)).astype(np.float32)
+            wide = (x.astype(np.int32) - zero.astype(np.int32)).astype(computed)
         with np.errstate(all="ignore"):
-            y = np.asarray(wide * scale.astype(np.float32))
+            y = np.asarray(wide * scale.astype(computed))
             return y.astype(numpy_dtype(self.dtype))
+
+    @property
+    def computed(self) -> str:
+        """The dtype in which it multiplies."""
+        return "float64" if self.dtype == "float64" else "float32"
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, scale, zero = inputs
@@ -178,7 +185,6 @@ def spread(p: Variable, x: Variable, axis: int | None, block: int | None, what: 
         raise ShapeMismatch(
             what, f"a scalar, or a vector and its axis, for {x.type}", str(p.type), "Give axis="
         )
-    axis %= max(x.type.ndim, 1)
     if not block:
         if p.type.ndim != 1:
             raise ShapeMismatch(what, f"a vector along axis {axis} of {x.type}", str(p.type))
@@ -192,6 +198,7 @@ def spread(p: Variable, x: Variable, axis: int | None, block: int | None, what: 
 def _parameters(
     x: Variable, scale: Any, zero: Any, kind: str, axis: int | None, block: int | None, what: str
 ) -> tuple[Variable, Variable]:
+    axis = None if axis is None else normal_axis(what, axis, x.type.ndim)
     s = as_variable(scale if isinstance(scale, Variable) else np.asarray(scale, np.float32))
     if zero is None:
         zero = np.zeros((), code_dtype(kind) if kind in KINDS else x.type.dtype)

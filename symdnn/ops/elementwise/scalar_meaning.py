@@ -263,10 +263,10 @@ def _float8_bits(y: Scalar, kind: str) -> Scalar:
 
 def _dequantize(op: qu.Dequantize, x: Scalar, scale: Scalar, zero: Scalar) -> Scalar:
     if op.kind in qu.FLOAT8:
-        wide = _of_float8_bits(x.cast("int32"), op.kind)
+        wide = _of_float8_bits(x.cast("int32"), op.kind).cast(op.computed)
     else:
-        wide = (x.cast("int32") - zero.cast("int32")).cast("float32")
-    return (wide * scale.cast("float32", STORED)).cast(op.dtype, RESULT)
+        wide = (x.cast("int32") - zero.cast("int32")).cast(op.computed)
+    return (wide * scale.cast(op.computed, STORED)).cast(op.dtype, RESULT)
 
 
 def _of_float8_bits(code: Scalar, kind: str) -> Scalar:

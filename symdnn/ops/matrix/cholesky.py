@@ -119,5 +119,6 @@ def factored(op: Solve, a: Variable, b: Variable) -> Variable:
 
     c = Cholesky(op.lower, op.on_error)(a)
     if op.transposed:
-        return conjugate(cho_solve((c, op.lower), conjugate(b)))  # type: ignore[no-any-return]
+        made: Variable = conjugate(cho_solve((c, op.lower), conjugate(b)))
+        return made
     return cho_solve((c, op.lower), b)

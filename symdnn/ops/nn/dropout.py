@@ -186,7 +186,8 @@ def spatial_dropout(
 ) -> Variable:
     """:func:`dropout` of whole feature maps of (N, C, ...)."""
     v = as_variable(x)
-    return dropout(v, p, stream, train=train, shared=range(2, v.type.ndim))  # type: ignore[no-any-return]
+    made: Variable = dropout(v, p, stream, train=train, shared=range(2, v.type.ndim))
+    return made
 
 
 OPERATORS: dict[str, Any] = {}

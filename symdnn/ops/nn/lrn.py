@@ -124,7 +124,8 @@ class LRNGrad(LRNOp):
         s = ChannelSum(before, after)(x * x) * number(self.alpha / self.n) + number(self.k)
         inner = ChannelSum(after, before)(dy * y / s)
         factor = number(2 * self.alpha * self.beta / self.n)
-        return dy * s ** number(-self.beta) - x * inner * factor  # type: ignore[no-any-return]
+        made: Variable = dy * s ** number(-self.beta) - x * inner * factor
+        return made
 
 
 @dataclass(frozen=True)

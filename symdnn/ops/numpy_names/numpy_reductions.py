@@ -98,7 +98,8 @@ def nanstd(a: TensorLike, axis: AxisLike = None, ddof: int = 0, keepdims: bool =
 def _nan_extreme(a: TensorLike, axis: AxisLike, keepdims: bool, of: Any, fill: float) -> Variable:
     v = as_variable(a)
     if v.type.is_discrete:
-        return of(v, axis, keepdims)  # type: ignore[no-any-return]
+        made: Variable = of(v, axis, keepdims)
+        return made
     found = of(_filled(v, fill), axis, keepdims)
     return switch(all_true(isnan(v), axis, keepdims), like(np.nan, v), found)
 

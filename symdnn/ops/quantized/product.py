@@ -83,13 +83,14 @@ class QuantizedProduct(Op):
             raise TypeMismatch(self, f"x, w and {', '.join(self.terms)}", list(inputs))
         y = self._result(*codes)
         for name, t in zip(self.terms, rest, strict=True):
+            most = int(name in _BY_CHANNEL)
+            wanted = f"{'int32' if name in _ZEROS else 'float32'} with at most {most} dimensions"
+            fits = wanted.startswith(t.dtype) and t.ndim <= most
             if name == "z":
+                wanted = f"{self.out} with {y.ndim} dimensions"
                 fits = t.dtype == self.out and t.ndim == y.ndim
-            else:
-                dtype = "int32" if name in _ZEROS else "float32"
-                fits = t.dtype == dtype and t.ndim <= (name in _BY_CHANNEL)
             if not fits:
-                raise TypeMismatch(self, f"a fitting {name}", t)
+                raise TypeMismatch(self, f"{name} of {wanted}", t)
         return y
 
     def shapes(
@@ -153,6 +154,7 @@ def integer_product(
     operands that are not int8 or uint8. (ONNX's ``MatMulInteger`` and ``ConvInteger``.)
 
     >>> import numpy as np
+    >>> from symdnn.ops.linalg.dot import Dot
     >>> integer_product(Dot(), np.int8([[1, 2]]), np.int8([[3], [4]]), 1).eval()
     array([[4]], dtype=int32)
     """

@@ -84,9 +84,9 @@ def _lowered(op: Scan, inputs: Sequence[Any], rules: Rules) -> tuple[LoopProgram
 
     body, moves, until = step.statements(collected, shapes)
     loop = Repeat(_STEP, None, tuple(body), tuple(moves), until)
-    parts = (tuple(block) for block in (code.before, begin, resume))
-    program = LoopProgram(len(code.roles), tuple(code.buffers), *parts, loop, tuple(after))
-    return program, code
+    before, *rest = (tuple(block) for block in (code.before, begin, resume, after))
+    sizes = len(code.roles), tuple(code.buffers)
+    return LoopProgram(*sizes, before, rest[0], rest[1], loop, rest[2]), code
 
 
 def _dtype(array: Any) -> str:

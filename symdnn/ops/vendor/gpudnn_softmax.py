@@ -163,7 +163,8 @@ class GpuDnnReduction(Composed, DnnBase):
         kinds = {"mul": Prod, "maximum": Max, "minimum": Min, "absmax": Max}
         kind: Any = kinds.get(self.red_op, Sum)
         accumulates = (self.dtype, self.acc_dtype) if kind in (Sum, Prod) else ()
-        return kind(self.axis, False, *accumulates)  # type: ignore[no-any-return]
+        made: Op = kind(self.axis, False, *accumulates)
+        return made
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
         (x,) = inputs

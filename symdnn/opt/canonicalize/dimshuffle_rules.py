@@ -78,7 +78,8 @@ def _pattern(v: Variable) -> tuple[Any, ...] | None:
 
 
 def _inner(v: Variable) -> Variable:
-    return node_of(v).inputs[0]  # type: ignore[no-any-return]
+    made: Variable = node_of(v).inputs[0]
+    return made
 
 
 def _single(v: Variable, ndim: int) -> Variable:

@@ -162,7 +162,8 @@ def _indexed(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
     order = last_order(len(op.index))
     index = tuple(op.index[d] for d in order)
     given = [b for d in order for b in bounds[d]]
-    return replace(op, index=index)(*inputs[:arrays], *given)  # type: ignore[no-any-return]
+    made: Variable = replace(op, index=index)(*inputs[:arrays], *given)
+    return made
 
 
 _NHWC_FORMS: dict[type[Op], _NhwcForm] = {

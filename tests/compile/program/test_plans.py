@@ -89,9 +89,9 @@ def test_a_plan_with_a_measurement_put_off_is_made_again_when_its_shape_returns(
     asked = []
     real = plan_module.make_plan
 
-    def make(*given):
+    def make(*given, **words):
         asked.append(allowance.may_measure())
-        return real(*given)
+        return real(*given, **words)
 
     monkeypatch.setattr(plan_module, "make_plan", make)
     for n in (1, 2, 2, 2, 3, 1, 3):

@@ -151,6 +151,7 @@ LOOPS = {
     "Attention": A_STATE,
     "Dropout": A_STATE,
     "IncSubtensor": A_SIZE,
+    "MoveWait": "halves of collectives are made behind batches",
     "NonMaxSuppression": THE_DATA,
     "Nonzero": THE_DATA,
     "OneHot": A_SIZE,
