@@ -177,7 +177,6 @@ def test_it_costs_less_than_half_of_a_step(rng):
     assert least[1] < 1.5 * least[0], least
 
 
-@pytest.mark.xfail(strict=False, reason="1.45 times on an H200 on 2026-11-23")
 @pytest.mark.gpu
 def test_it_costs_less_than_30_percent_of_a_step_of_resnet_50(card):
     from benchmarks.nan_guard import measured, steps
@@ -187,7 +186,6 @@ def test_it_costs_less_than_30_percent_of_a_step_of_resnet_50(card):
     assert times[1] < 1.3 * times[0], times
 
 
-@pytest.mark.xfail(strict=False, reason="6 times for LeNet-5 b64 on an H200 on 2026-11-23")
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", ["lenet5/64", "lstm"])
 def test_it_costs_less_than_half_of_a_small_step_on_a_gpu(case, card):

@@ -82,7 +82,7 @@ class Scores:
         keys = _agreed(op, "number of keys and of values", k.shape[2], v.shape[2])
         _agreed(op, "features of queries and keys", q.shape[3], k.shape[3])
         heads, queries = q.shape[1:3]
-        if heads is not None and groups is not None and (groups == 0 or heads % groups):
+        if heads is not None and groups is not None and not _shares(heads, groups):
             raise ShapeMismatch(
                 op, "heads of the query that are a multiple of those of key and value",
                 f"{heads} and {groups}",
@@ -103,7 +103,7 @@ class Scores:
         batch, keys = same("batch", q[0], k[0], v[0]), same("number of keys", k[2], v[2])
         same("number of features", q[3], k[3])
         groups = same("number of heads of keys and values", k[1], v[1])
-        if isinstance(groups, int) and isinstance(q[1], int) and (groups == 0 or q[1] % groups):
+        if isinstance(groups, int) and isinstance(q[1], int) and not _shares(q[1], groups):
             raise ShapeMismatch(
                 op, "heads of the query that are a multiple of those of key and value",
                 f"{q[1]} and {groups}",
@@ -122,6 +122,11 @@ class Scores:
             elif name in ("key_lengths", "query_lengths"):
                 same_dim(op, (s[0], batch), "a length for each sequence", [tuple(s), scores])
         return scores
+
+
+def _shares(heads: int, groups: int) -> bool:
+    """Whether equal numbers of query heads share each head of keys and values."""
+    return heads == groups or bool(groups) and heads % groups == 0
 
 
 def _agreed(op: Any, what: str, *sizes: int | None) -> int | None:

@@ -287,3 +287,16 @@ def test_a_stream_draws_in_a_graph_what_the_reference_draws():
     assert not np.array_equal(found[0][0][0], found[0][1][0])
     for a, b in zip(*([*x[0], *x[1]] for x in found)):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("empty", range(5), ids=["batch", "heads", "queries", "keys", "features"])
+def test_empty_sizes_have_empty_results_and_gradients(empty, known):
+    batch, heads, queries, keys, features = (n * (i != empty) for i, n in enumerate((2, 3, 4, 5, 6)))
+    shapes = [(batch, heads, n, features) for n in (queries, keys, keys)]
+    vs = [T.tensor("float32", s if known else (None,) * 4) for s in shapes]
+    y = T.nnet.scaled_dot_product_attention(*vs)
+    f = symdnn.function(vs, [y, *symdnn.grad((y**2).sum(), vs)])
+    made = f(*(np.ones(s, "float32") for s in shapes))
+    assert [r.shape for r in made] == [shapes[0], *shapes]
+    assert not any(r.any() for r in made)  # nothing is seen, or there is nothing to add
