@@ -155,6 +155,9 @@ class Numbers:
             raise Unusable("another number of results")
         _check_size(values)
         inside = u * (1.0 if step.path.startswith("case.") else O.INSIDE.get(_name(step), 0.0))
+        if _name(step) in O.OF_NORM:
+            largest_one = max((np.abs(v).max(initial=0.0) for v in values), default=0.0)
+            inside = max(inside, u * O.OF_NORM[_name(step)] * float(largest_one))
         if _name(step) in O.FLUSHED:
             inside = max(inside, 2.0**-126)
         return [self._conform(v, o.type, perturb, u, inside) for v, o in zip(values, outs)]
