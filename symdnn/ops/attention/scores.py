@@ -126,7 +126,7 @@ class Scores:
 
 def _shares(heads: int, groups: int) -> bool:
     """Whether equal numbers of query heads share each head of keys and values."""
-    return heads == groups or bool(groups) and heads % groups == 0
+    return heads == groups or (bool(groups) and heads % groups == 0)
 
 
 def _agreed(op: Any, what: str, *sizes: int | None) -> int | None:

@@ -13,12 +13,13 @@ from typing import Any
 
 from symdnn.graph.backprop import backprop
 from symdnn.graph.operators import operator
-from symdnn.graph.traverse import ancestors, leaves
+from symdnn.graph.traverse import ancestors, leaves, toposort
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Built, Parts, State
-from symdnn.ops.core.shape import Alloc, DimShuffle
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
+from symdnn.ops.elementwise.comparison import Eq, Neq
 
 __all__ = ["scan_vjp"]
 
@@ -47,6 +48,22 @@ class _Incoming:
     depth: int
     entry: Maybe = None
     pending: list[Variable] = field(default_factory=list)
+
+
+def _compared(outputs: Sequence[Variable]) -> set[Variable]:
+    """Variables that are compared for being equal, as the gradient of a maximum does.
+
+    They are computed from the same numbers as what they are compared with: a product for all steps
+    at once may round in another way than it did in the loop.
+    """
+    found = set()
+    for node in toposort(outputs):
+        if isinstance(node.op, Eq | Neq):
+            for v in node.inputs:
+                while v.owner is not None and isinstance(v.owner.op, DimShuffle | Reshape):
+                    v = v.owner.inputs[0]
+                found.add(v)
+    return found
 
 
 def _incoming(history: Maybe, last: Maybe, depth: int) -> _Incoming:
@@ -196,10 +213,13 @@ class _Backward:
             if h is not None:
                 results.append((s.next, self.outputs[h][c.depth :]))
         computed = set(ancestors(parts.inner_outputs()))
+        compared = _compared(parts.inner_outputs())
         replace: dict[Variable, Variable] = {}
         found = []
         for v, x in results:
-            if v.owner is not None and v in computed and v not in replace:
+            if v.owner is None or v in compared:
+                continue
+            if v in computed and v not in replace:
                 replace[v] = v.type(v.name)
                 found.append((replace[v], self._backwards(x)))
         parts.substitute(replace)

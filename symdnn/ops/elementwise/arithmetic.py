@@ -19,7 +19,7 @@ from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.values.value import constant_array
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import number_of, promote
-from symdnn.ops.elementwise.comparison import eq, gt, lt, switch
+from symdnn.ops.elementwise.comparison import eq, ge, gt, le, lt, switch
 from symdnn.ops.elemwise import (
     Elemwise,
     FloatElemwise,
@@ -253,8 +253,13 @@ class Extreme(Elemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def _is_first(x: Variable, y: Variable) -> Variable:
+        """Whether ``x`` is chosen."""
+        raise NotImplementedError
+
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
-        first = eq(output, inputs[0])
+        first = self._is_first(*inputs)
         zero = like(0, cotangent)
         return [switch(first, cotangent, zero), switch(first, zero, cotangent)]
 
@@ -264,6 +269,7 @@ class Maximum(Extreme):
     """The larger of two; NaN where either is. At a tie the gradient goes to the first."""
 
     function = np.maximum
+    _is_first = staticmethod(ge)
 
 
 @dataclass(frozen=True)
@@ -271,6 +277,7 @@ class Minimum(Extreme):
     """The smaller of two; NaN where either is. At a tie the gradient goes to the first."""
 
     function = np.minimum
+    _is_first = staticmethod(le)
 
 
 def _clip(x: Array, low: Array, high: Array) -> Array:

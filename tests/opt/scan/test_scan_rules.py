@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import symdnn
+import symdnn.tensor as T
 from symdnn.autodiff import grad
 from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
@@ -254,3 +256,28 @@ def test_the_body_is_rewritten_as_the_rest_is():
     assert "Dot" not in {n for names in inside(f) for n in names}
     assert all("Add" not in names or names.count("Add") <= 1 for names in inside(f))
     assert not any(isinstance(n.op, Dot) for n in f.fgraph.toposort())
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda z: T.maximum(z, z[::-1] * 0.9),
+        lambda z: T.minimum(z, -z),
+        lambda z: T.alloc(T.max(z, keepdims=True), 5) + 0,
+        lambda z: T.cummax(z, axis=0),
+        lambda z: T.maximum(T.tanh(z), 0.5 * z),
+    ],
+    ids=["maximum", "minimum", "row", "cummax", "of tanh"],
+)
+def test_products_for_all_steps_change_no_comparison(step):
+    """What a gradient compares is rounded alike, though products are moved out of the loop."""
+    x, w, h = T.dmatrix("x"), T.dmatrix("w"), T.dvector("h")
+    states, _ = symdnn.scan(
+        lambda x, h, w: step(T.dot(h, w) + x), sequences=[x], outputs_info=[h], non_sequences=[w]
+    )
+    slopes = symdnn.grad((states**2).sum(), [x, w, h])
+    values = RNG.normal(size=(40, 5)), RNG.normal(size=(5, 5)) / 4, RNG.normal(size=5)
+    found = symdnn.function([x, w, h], slopes)(*values)
+    wanted = evaluate(slopes, dict(zip([x, w, h], values, strict=True)))
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * abs(b).max())
