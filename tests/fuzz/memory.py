@@ -60,7 +60,7 @@ SHAPES = (
     + """
 x = T.fmatrix()
 h = T.tanh(x * 2) + x.sum(axis=0)
-f = symdnn.function([x], [T.nnet.softmax(h), T.dot(h, h.T)])
+f = symdnn.function([x], [T.nnet.softmax(h), T.dot(h.T, h)])
 grown(lambda k: f(np.ones((1 + k % 900, 3 + k % 7), "float32")), 300, 600)
 """
 )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from sys import getrefcount
+from threading import Lock
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -21,6 +24,39 @@ _MIN_BYTES_TO_RECYCLE = 1 << 16
 #: Reference count of an array that only its plan holds: the plan's list, a local name, and the
 #: argument of ``getrefcount``.
 _UNSHARED_REFERENCE_COUNT = 3
+#: Bytes of recycled buffers of all plans: beyond, those of all but the last few plans that allocated
+#: some are let go. A function of sizes that change has many plans.
+_MOST_KEPT_BYTES, _PLANS_WITH_BUFFERS = 64 << 20, 8
+
+
+class _Kept:
+    """The plans that have recycled buffers, in the order in which they allocated them."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        #: id of a plan's buffers -> they, and their bytes.
+        self._bytes: dict[int, tuple[ref[OutputBuffers], int]] = {}
+
+    def add(self, owner: OutputBuffers, nbytes: int) -> None:
+        """``owner`` has allocated ``nbytes``; the oldest ones are let go where that is too much."""
+        with self._lock:
+            _, before = self._bytes.pop(id(owner), (None, 0))
+            known = ref(owner, partial(self._drop, id(owner)))
+            self._bytes[id(owner)] = known, before + nbytes
+            total = sum(size for _, size in self._bytes.values())
+            for key in list(self._bytes)[:-_PLANS_WITH_BUFFERS]:
+                if total <= _MOST_KEPT_BYTES:
+                    return
+                oldest, size = self._bytes.pop(key)
+                total -= size
+                if (buffers := oldest()) is not None:
+                    buffers.let_go()
+
+    def _drop(self, key: int, _: ref[OutputBuffers]) -> None:
+        self._bytes.pop(key, None)
+
+
+_kept = _Kept()
 
 
 class OutputBuffers:
@@ -52,7 +88,12 @@ class OutputBuffers:
         nbytes = prod(shape) * dtype.itemsize
         memory = (ctypes.c_char * nbytes).from_buffer(empty_aligned(nbytes))
         made = self.last[k] = np.ndarray(shape, dtype, memory)
+        _kept.add(self, nbytes if last is None else 0)
         return made
+
+    def let_go(self) -> None:
+        """Recycle none of the buffers that there are."""
+        self.last = [None] * len(self.places)
 
 
 class PersistentOutputBuffers(OutputBuffers):

@@ -292,7 +292,9 @@ def test_a_stream_draws_in_a_graph_what_the_reference_draws():
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("empty", range(5), ids=["batch", "heads", "queries", "keys", "features"])
 def test_empty_sizes_have_empty_results_and_gradients(empty, known):
-    batch, heads, queries, keys, features = (n * (i != empty) for i, n in enumerate((2, 3, 4, 5, 6)))
+    batch, heads, queries, keys, features = (
+        n * (i != empty) for i, n in enumerate((2, 3, 4, 5, 6))
+    )
     shapes = [(batch, heads, n, features) for n in (queries, keys, keys)]
     vs = [T.tensor("float32", s if known else (None,) * 4) for s in shapes]
     y = T.nnet.scaled_dot_product_attention(*vs)

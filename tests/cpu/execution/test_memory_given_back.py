@@ -14,7 +14,9 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit, object_cache
+from symdnn.cpu.execution import output_buffers
 from symdnn.cpu.execution.arena import Arena
+from symdnn.cpu.execution.output_buffers import OutputBuffers
 from symdnn.cpu.execution.runtime import runtime
 from symdnn.cpu.threads import threads
 
@@ -201,3 +203,21 @@ gc.collect(); print(rss() - before)
 @pytest.mark.slow
 def test_growth_over_a_thousand_sizes():
     assert grown(SIZES) < 50_000
+
+
+def test_buffers_of_results_of_many_plans_are_bounded(monkeypatch):
+    """Eight plans keep theirs; of more, those that allocated first let go."""
+    monkeypatch.setattr(output_buffers, "_kept", output_buffers._Kept())
+    monkeypatch.setattr(output_buffers, "_MOST_KEPT_BYTES", 10 << 20)
+    plans = [OutputBuffers([(0, (1 << 18,), np.dtype("float32"))]) for _ in range(20)]  # 1 MB each
+    for buffers in plans:
+        buffers.make(0)
+    assert [b.last[0] is not None for b in plans] == [False] * 10 + [True] * 10
+    monkeypatch.setattr(output_buffers, "_MOST_KEPT_BYTES", 0)
+    held = plans[0].make(0)
+    assert [b.last[0] is not None for b in plans] == [True] + [False] * 12 + [True] * 7
+    del plans[13:], buffers
+    for b in plans[1:8]:
+        b.make(0)
+    assert plans[0].last[0] is held  # it is among eight
+    assert plans[0].make(0) is not held  # a caller has it
