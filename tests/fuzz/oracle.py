@@ -455,7 +455,7 @@ INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid
                            "svdvals", "lstsq", "matrix_power"), 4.0)}  # fmt: skip
 
 #: Functions of matrices whose elements are rounded as the largest one is, so many times.
-OF_NORM = {"expm": 4.0}
+OF_NORM = {"expm": 16.0}
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.
 FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",

@@ -29,9 +29,7 @@ _MOST_ROWS_OF_STACKS = 32
 class Expm(MatrixOp):
     """The exponential of each matrix, by Pade approximation with scaling and squaring.
 
-    (A. H. Al-Mohy and N. J. Higham, "A new scaling and squaring algorithm for the matrix
-    exponential", 2009; ``scipy.linalg.expm``; Theano's ``Expm``. Stacks of small matrices:
-    :mod:`symdnn.ops.matrix.expm_of_stacks`.)
+    (:mod:`symdnn.ops.matrix.expm_of_stacks`; ``scipy.linalg.expm``; Theano's ``Expm``.)
 
     Gradient: the Frechet derivative is a block of the exponential of ``[[a, e], [0, a]]``
     (I. Najfeld and T. F. Havel, "Derivatives of the matrix exponential and their computation",
@@ -45,11 +43,9 @@ class Expm(MatrixOp):
         return [(n, n)]
 
     def reference(self, a: Array) -> Array:
-        if a.ndim > 2 and a.size and a.shape[-1] <= _MOST_ROWS_OF_STACKS:
+        if a.shape[-1] <= _MOST_ROWS_OF_STACKS:
             return expm_of_stack(a)
-        from scipy.linalg import expm
-
-        return each_matrix(self, expm, "not finite", [(a.shape[-2:], a.dtype)], a)[0]
+        return each_matrix(self, expm_of_stack, "not finite", [(a.shape[-2:], a.dtype)], a)[0]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [_frechet(adjoint(inputs[0]), cotangents[0])]
