@@ -106,7 +106,8 @@ def own_gradients() -> frozenset[str]:
     """Records of the op table whose gradients are not their values' derivatives."""
     own = "symdnn.ops.core.gradient_control"
     named = {f"case.{n}": [o.__module__ for o in c.ops] for n, c in cases().items()}
-    return frozenset(path for path, modules in named.items() if own in modules)
+    implicit = ("case.random_log_gamma", "case.random_von_mises")  # by the distribution
+    return frozenset(p for p, modules in named.items() if own in modules or p.startswith(implicit))
 
 
 class SmoothGrowth(Growth):
