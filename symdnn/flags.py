@@ -198,6 +198,11 @@ _DISTRIBUTED = [
     Flag("distributed.timeout", "float", 600.0, "Seconds that a rank waits for others.", minimum=0),
     Flag("distributed.bucket_bytes", "bytes", 25 << 20, "Bytes of gradients averaged at once."),
     _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
+    _choice(
+        "distributed.single_rank",
+        "copy nccl",
+        "What runs collectives of one rank on a GPU; nccl tests NCCL where there is one GPU.",
+    ),
 ]
 
 _GENERAL = [
