@@ -29,10 +29,12 @@ CUDA_DRIVER = ("libcuda.so.1",)
 NVRTC = tuple(f"libnvrtc.so.{n}" for n in CUDA_MAJORS)
 CUBLASLT = tuple(f"libcublasLt.so.{n}" for n in CUDA_MAJORS)
 ONEDNN = ("libdnnl.so.3",)
+NCCL = ("libnccl.so.2",)
 # Folders of NVIDIA's wheels, of CUDA 13 and before.
 _WHEELS: dict[tuple[str, ...], tuple[str, ...]] = {
     NVRTC: ("cu13", "cuda_nvrtc"),
     CUBLASLT: ("cu13", "cublas"),
+    NCCL: ("nccl",),
 }
 
 _LOADER_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
@@ -146,9 +148,9 @@ def cuda_library_candidates(
     environment: Mapping[str, str] = os.environ,
     majors: Sequence[int] = CUDA_MAJORS,
 ) -> list[Candidate]:
-    """Places of one of CUDA's libraries, ``NVRTC`` or ``CUBLASLT``; only ``majors`` are to be used.
+    """Places of a library with CUDA: ``NVRTC``, ``CUBLASLT``, ``NCCL``; only ``majors`` are used.
 
-    A library of another CUDA is listed with that as its state.
+    A library of another version is listed with that as its state.
     """
     places = [
         *_wheel_places(*_WHEELS[names]),

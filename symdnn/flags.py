@@ -196,8 +196,19 @@ _FASTEST: dict[str, Value] = {
 
 _DISTRIBUTED = [
     Flag("distributed.timeout", "float", 600.0, "Seconds that a rank waits for others.", minimum=0),
-    Flag("distributed.bucket_bytes", "bytes", 25 << 20, "Bytes of gradients averaged at once."),
+    Flag(
+        "distributed.bucket_bytes",
+        "bytes",
+        0,
+        "Bytes of gradients averaged at once; 0: by the "
+        "measured latency and bandwidth (25 MiB with deterministic=more).",
+    ),
     _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
+    _choice(
+        "distributed.single_rank",
+        "copy nccl",
+        "What runs collectives of one rank on a GPU; nccl tests NCCL where there is one GPU.",
+    ),
 ]
 
 _GENERAL = [

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LEFTOVER", "abandoned", "clean", "write_atomically"]
+__all__ = ["LEFTOVER", "abandoned", "clean", "locked", "write_atomically"]
 
 #: None where there is no ``fcntl`` and so no locks: leftovers are recognised by their age only.
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
@@ -30,6 +30,7 @@ LEFTOVER = re.compile(
 #: Age from which on a leftover is abandoned where locks are not available.
 ABANDONED_AGE_S = 24 * 3600.0
 _MAX_STEM_BYTES = 180
+_LOCK_PAUSE_S = 0.005
 
 
 def write_atomically(
@@ -89,6 +90,44 @@ def abandoned(path: Path, old_s: float = ABANDONED_AGE_S) -> bool:
         return True
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait_s: float) -> Iterator[bool]:
+    """Hold a lock on a file that is there only while it is held; yields whether it is held.
+
+    After ``wait_s`` seconds, in a folder that can't be written to, and where there are no locks,
+    the block runs without it. The system releases the lock of a process that dies.
+    """
+    end, handle = time.monotonic() + wait_s, None
+    with contextlib.suppress(OSError):
+        while handle is None and time.monotonic() < end:
+            handle = _locked_file(path)
+            if handle is None:
+                time.sleep(_LOCK_PAUSE_S)
+    try:
+        yield handle is not None
+    finally:
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()  # while locked: who waits for it opens another one
+            os.close(handle)
+
+
+def _locked_file(path: Path) -> int | None:
+    """A descriptor of the file, locked; None while another process has it. Raises ``OSError``."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN_FLAGS, 0o600)
+    try:
+        got = _locked(handle)
+        if got is None:
+            raise OSError("there are no locks")
+        if got and os.fstat(handle).st_nlink:
+            kept, handle = handle, -1
+            return kept
+        return None  # another process has it, or has just removed it
+    finally:
+        if handle >= 0:
+            os.close(handle)
 
 
 # -- steps ----------------------------------------------------------------------------------------

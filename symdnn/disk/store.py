@@ -11,20 +11,22 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from symdnn.config import config
 from symdnn.disk import overlay, space, trust
-from symdnn.disk.atomic import write_atomically
+from symdnn.disk.atomic import locked, write_atomically
 
 __all__ = ["Store", "base"]
 
 _HASH_BYTES = 32
 #: A file's time is that of its last use, updated at most once in so many seconds.
 _TOUCH_INTERVAL_S = 6 * 3600.0
+#: Seconds that a process waits for another one that is making the same entry.
+_MOST_WAIT_S = 120.0
 
 
 def base() -> Path:
@@ -103,6 +105,21 @@ class Store:
             return False
         space.written(len(data), own.parent if own.name == self.kind else own)
         return True
+
+    @contextmanager
+    def making(self, key: str, folder: Path | None = None) -> Iterator[None]:
+        """Hold the lock of the entry ``key``, so that one process of a machine makes it.
+
+        Others wait for it, at most :data:`_MOST_WAIT_S`, and look for the entry again.
+        """
+        path = self._path(key, folder)
+        if path is None:
+            yield
+            return
+        with suppress(OSError):
+            trust.make(path.parent)
+        with locked(path.with_name(f".{key}.lock"), _MOST_WAIT_S):
+            yield
 
     def packed(self, key: str, body: bytes) -> bytes:
         """The bytes of a file with this content."""

@@ -21,6 +21,7 @@ from symdnn.compile.function import function
 from symdnn.compile.shared import shared
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
+from symdnn.distributed.link import bucket_bytes
 from symdnn.errors import InputError, OptionError
 from symdnn.graph.traverse import ancestors, substituted, toposort
 from symdnn.graph.variable import Constant, Shared, Variable
@@ -104,8 +105,9 @@ class DataParallel:
 
     def buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
         """Indices of the gradients that are reduced together, the first made first."""
-        limit = self.bucket_bytes or int(config.distributed.bucket_bytes)
         sizes = [math.prod(v.storage.shape) * g.type.numpy.itemsize for g, v in zip(grads, like)]
+        limit = self.bucket_bytes or int(config.distributed.bucket_bytes)
+        limit = limit or bucket_bytes(self.ranks, sum(sizes))
         buckets: list[list[int]] = []
         held: dict[str, tuple[list[int], int]] = {}
         for i in _as_made(grads):

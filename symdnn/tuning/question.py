@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from symdnn.tuning import allowance, blocked, store
 from symdnn.tuning.attempts import Attempt, Bench, Limits, best_of, measure
 from symdnn.tuning.budget import front
+from symdnn.tuning.ranks import of_all_ranks
 
 __all__ = ["ON_BLOCK_LIST", "Answer", "ChoiceCache", "Question", "answer", "plain", "table"]
 
@@ -178,11 +179,29 @@ def _settled(
 ) -> tuple[list[Attempt[C]], tuple[Attempt[C], ...], bool] | None:
     """The picked attempts, all that were measured now, and whether another process picked.
 
-    A stored record that can be ``read`` is used. Otherwise candidates are measured, and what is
+    What another rank of a program of several processes has picked is used, and a stored record that
+    can be ``read``. Otherwise candidates are measured, and what is
     picked is ``written``, unless another process was first. None if nothing could be measured.
     """
     own = question.key()
     key = None if own is None else {"family": family, **own}
+    with of_all_ranks(key) as shared:
+        if shared.told is not None and (others := read(shared.told)):
+            return others, (), True
+        settled = _settled_here(question, key, pick, written, read)
+        if settled is not None:
+            shared.found = written(settled[0])
+        return settled
+
+
+def _settled_here(
+    question: Question[C],
+    key: Record | None,
+    pick: Callable[[Sequence[Attempt[C]]], list[Attempt[C]]],
+    written: Callable[[Sequence[Attempt[C]]], Record],
+    read: Callable[[Record], list[Attempt[C]]],
+) -> tuple[list[Attempt[C]], tuple[Attempt[C], ...], bool] | None:
+    """:func:`_settled` by this process, whatever other ranks choose."""
     kept = None if key is None else store.recall(key)
     if key is not None and kept is not None:
         if stored := read(kept):

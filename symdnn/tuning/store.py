@@ -22,8 +22,8 @@ from symdnn.disk import overlay, trust
 from symdnn.disk.store import Store, base
 
 __all__ = [
-    "RECORDS", "exported", "folder", "forget", "imported", "list_again", "may_have", "recall",
-    "records", "remember",
+    "RECORDS", "exported", "folder", "forget", "imported", "list_again", "may_have", "name_of",
+    "recall", "records", "remember",
 ]  # fmt: skip
 
 _FORMAT_VERSION = 1
@@ -55,7 +55,7 @@ class _Records(Store):
     def content(self, key: str, data: bytes) -> bytes | None:
         """The text; None if it is damaged or another key's."""
         found = _parsed(data)
-        return data if found is not None and _name(found["key"]) == key else None
+        return data if found is not None and name_of(found["key"]) == key else None
 
 
 RECORDS = _Records(
@@ -66,24 +66,24 @@ RECORDS = _Records(
 
 def recall(key: Mapping[str, Any]) -> dict[str, Any] | None:
     """The record of a key; None if there is none."""
-    data = RECORDS.get(_name(key))
+    data = RECORDS.get(name_of(key))
     found = None if data is None else _parsed(data)
     return None if found is None else found["record"]
 
 
 def remember(key: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any] | None:
     """Store a record unless the key has one; returns the stored one, None if that fails."""
-    return recall(key) if RECORDS.put(_name(key), _text(key, record).encode()) else None
+    return recall(key) if RECORDS.put(name_of(key), _text(key, record).encode()) else None
 
 
 def forget(key: Mapping[str, Any]) -> None:
     """Remove the record of a key."""
-    RECORDS.drop(_name(key))
+    RECORDS.drop(name_of(key))
 
 
 def may_have(key: Mapping[str, Any]) -> bool:
     """Whether there may be a record of a key, by names that were listed once in this process."""
-    name = _name(key)
+    name = name_of(key)
     return overlay.find(f"tuning/{name}.json") is not None or name in _listed(folder())
 
 
@@ -129,7 +129,8 @@ def imported(line: str) -> str:
     return "lost" if remember(found["key"], found["record"]) is None else "new"
 
 
-def _name(key: Any) -> str:
+def name_of(key: Any) -> str:
+    """The name of a key's file: a hash."""
     return hashlib.sha256(_canonical(key).encode()).hexdigest()
 
 

@@ -87,6 +87,22 @@ class World:
         found = self.store.gather(full, json.dumps(value), group.ranks, limit)
         return [json.loads(v) for v in found]
 
+    def claim(self, name: str) -> Any:
+        """The value that a rank has found for ``name``, which one rank finds for all.
+
+        None: this rank is to find it, and calls :meth:`tell`; so is a rank that has waited half of
+        the time limit for another one. Without other ranks it is None.
+        """
+        if self.store is None:
+            return None
+        found = self.store.claim(name, float(config.distributed.timeout) / 2)
+        return None if found is None else json.loads(found)
+
+    def tell(self, name: str, value: Any) -> None:
+        """What this rank has found for a name that it claimed; None if nothing."""
+        if self.store is not None:
+            self.store.tell(name, None if value is None else json.dumps(value))
+
     def compare(self, group: Group, collectives: Sequence[str]) -> None:
         """Raise :class:`~symdnn.errors.CollectiveMismatch` unless all ranks of a group are about to
         run the same collectives, in the same order."""

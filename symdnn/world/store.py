@@ -29,6 +29,9 @@ class Hub:
         self._changed = threading.Condition()
         self._gathers: dict[str, dict[int, str]] = {}
         self._read: dict[str, set[int]] = {}
+        #: Values that one rank finds for all, and who finds those that are not there yet.
+        self._found: dict[str, str] = {}
+        self._claims: dict[str, int] = {}
         self._statuses: dict[int, str] = {}
         self._left: set[int] = set()
         self._failure: tuple[int, str] | None = None
@@ -39,11 +42,15 @@ class Hub:
             what = request["do"]
             if what == "gather":
                 return self._gather(rank, request)
+            if what == "claim":
+                return self._claim(rank, request)
+            if what == "tell":
+                self._tell(rank, request["name"], request["value"])
             if what == "fail":
                 self._fail(rank, request["why"])
             elif what == "leave":
                 self._left.add(rank)
-                self._changed.notify_all()
+                self._release(rank)
             elif what == "status":
                 self._statuses[rank] = request["text"]
             return {**self._news(), "statuses": {str(r): s for r, s in self._statuses.items()}}
@@ -57,6 +64,32 @@ class Hub:
     def _fail(self, rank: int, why: str) -> None:
         if self._failure is None:
             self._failure = rank, why
+        self._release(rank)
+
+    def _release(self, rank: int) -> None:
+        """A rank that has ended finds nothing more."""
+        self._claims = {name: r for name, r in self._claims.items() if r != rank}
+        self._changed.notify_all()
+
+    def _claim(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
+        """The value of a name; without one the rank is to find it, as soon as no other does."""
+        name, end = request["name"], time.monotonic() + request["wait"]
+        while self._claims.get(name, rank) != rank and not self._failure:
+            if (left := end - time.monotonic()) <= 0:
+                return {}  # the other one takes too long
+            self._changed.wait(left)
+        if name in self._found:
+            return {"value": self._found[name]}
+        if self._failure:
+            return self._news()
+        self._claims[name] = rank
+        return {}
+
+    def _tell(self, rank: int, name: str, value: str | None) -> None:
+        if value is not None:
+            self._found.setdefault(name, value)
+        if self._claims.get(name) == rank:
+            del self._claims[name]
         self._changed.notify_all()
 
     def _news(self) -> dict[str, Any]:
@@ -110,6 +143,22 @@ class Store:
             f"rank {self.rank} waited {wait:g} s in {name}: rank {missing} did not come. "
             "The flag distributed.timeout has the limit"
         )
+
+    def claim(self, name: str, wait: float) -> str | None:
+        """The value that a rank has told for ``name``. None: this rank is to find and tell it.
+
+        Waits for the rank that is finding it, for at most so many seconds. Raises
+        :class:`~symdnn.errors.PeerFailed`.
+        """
+        found = self._ask({"do": "claim", "name": name, "wait": wait})
+        if found.get("failure") is not None:
+            raise_failure(found, (), name)
+        value = found.get("value")
+        return None if value is None else str(value)
+
+    def tell(self, name: str, value: str | None) -> None:
+        """The value of a name that this rank claimed, None if it found none; the first stays."""
+        self._ask({"do": "tell", "name": name, "value": value})
 
     def fail(self, why: str) -> None:
         """Tell all ranks that this one failed; they raise at their next wait."""

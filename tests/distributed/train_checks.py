@@ -4,6 +4,7 @@ A check returns numbers, which ``test_training`` compares between 1, 2 and 4 pro
 """
 
 import functools
+import json
 import os
 from pathlib import Path
 
@@ -287,4 +288,33 @@ def check_the_report_has_the_buckets():
     assert len(report.rows) >= 2
     assert report.rows[0].meanwhile > 0
     assert "AllReduce(mean)" in str(report)
+    assert "profile=True" in str(report)
+    return {}
+
+
+def check_the_report_has_times_and_all_ranks_timelines():
+    """What was measured is consistent: of each bucket, of the call, of the ranks together."""
+    x, t = T.matrix("x"), T.ivector("t")
+    net = network()
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    updates = nn.optim.sgd(loss, net, distributed=dist.DataParallel(bucket_bytes=64))
+    train = symdnn.function([x, t], loss, updates=updates, profile=True)
+    for _ in range(2):
+        train(X[:4], TARGET[:4])
+    report = train.distributed_report(all_ranks=True)
+    train.profile.shown = True  # else it is printed at the end
+    assert [c.rank for c in report.timelines] == list(range(dist.size()))
+    own = report.timelines[dist.rank()]
+    assert 0 <= own.exposed_seconds <= own.seconds
+    for row in report.rows:
+        assert 0 < row.exposed_seconds <= row.seconds <= own.seconds
+    begun = [c.began for c in report.timelines]
+    assert max(begun) - min(begun) < 20  # one clock, since all are on one machine
+    folder = Path(os.environ.get("SYMDNN_CHECKPOINTS", ".")) / f"report{dist.size()}.{dist.rank()}"
+    for end in (".trace.json", ".json", ".svg", ".txt"):
+        report.save(f"{folder}{end}")
+    trace = json.loads(Path(f"{folder}.trace.json").read_text())["traceEvents"]
+    assert {e["pid"] for e in trace} == set(range(dist.size()))
+    if dist.size() > 1:
+        assert f"rank {dist.rank()}: the last call took" in str(report)
     return {}

@@ -124,3 +124,40 @@ def test_nobody_listens():
     first.close()
     with pytest.raises(CollectiveTimeout, match="waited 0.2 s for rank 0"):
         connect(1, "127.0.0.1", port, KEY, 0.2)
+
+
+def test_one_rank_finds_a_value_for_all(stores):
+    """The first that asks; the others wait for it, also those that ask later."""
+    assert stores[1].claim("key", 5.0) is None
+
+    def finds():
+        time.sleep(0.2)
+        stores[1].tell("key", "found")
+
+    waiting = [lambda s=s: s.claim("key", 20.0) for s in (stores[0], stores[2])]
+    assert in_threads(*waiting, finds)[:2] == ["found", "found"]
+    assert stores[1].claim("key", 5.0) == "found"
+    stores[2].tell("key", "another")  # one that took too long: the first stays
+    assert stores[0].claim("key", 5.0) == "found"
+
+
+def test_who_finds_nothing_leaves_it_to_the_next(stores):
+    assert stores[1].claim("key", 5.0) is None
+    stores[1].tell("key", None)
+    assert stores[2].claim("key", 5.0) is None
+    start = time.monotonic()
+    assert stores[0].claim("key", 0.2) is None  # rank 2 takes too long: this one finds it, too
+    assert time.monotonic() - start < 10
+    stores[2].leave()
+    assert stores[1].claim("key", 5.0) is None
+
+
+def test_a_rank_that_fails_ends_the_wait_for_its_value(stores):
+    assert stores[2].claim("key", 5.0) is None
+
+    def fails():
+        time.sleep(0.2)
+        stores[2].fail("ValueError: no")
+
+    found, _ = in_threads(lambda: stores[1].claim("key", 60.0), fails)
+    assert str(found) == "rank 2 failed: ValueError: no"

@@ -365,9 +365,11 @@ class Function:
         """For each convolution the algorithm that was requested and the one that runs."""
         return dnn_report(self.plans())
 
-    def distributed_report(self) -> DistributedReport:
-        """For each collective of several ranks its bytes, and the nodes that run meanwhile."""
-        return distributed_report(self.plans())
+    def distributed_report(self, all_ranks: bool = False) -> DistributedReport:
+        """For each collective of several ranks its bytes, the nodes that run meanwhile and, with a
+        profile, its times; the timeline of the last call on this rank, or on ``all_ranks``, which
+        all call it then."""
+        return distributed_report(self.plans(), self.profile, all_ranks)
 
     def memory_report(self) -> MemoryReport:
         """Bytes of plans, shared variables and constants."""

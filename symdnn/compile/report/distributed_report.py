@@ -1,18 +1,32 @@
-"""``f.distributed_report()``: the collectives of a function's plans, and what runs meanwhile."""
+"""``f.distributed_report()``: the collectives of a function's plans, their times, what runs
+meanwhile."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from symdnn.compile.plan.plan import Plan
+from symdnn.compile.report import communication
+from symdnn.compile.report.communication import EXPOSED, MOVE, Timeline
+from symdnn.errors import InputError
 from symdnn.graph.variable import Apply
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.collective.overlapped import AllReduceWait, AllSucceeded, MoveStart, MoveWait
+from symdnn.ops.collective.overlapped import AllReduceWait, AllSucceeded, MoveWait
+from symdnn.world import process
+
+if TYPE_CHECKING:
+    from symdnn.compile.report.profile import FunctionProfile
 
 __all__ = ["CollectiveRow", "DistributedReport", "distributed_report"]
 
-_HEAD = ("plan", "step", "collective", "group", "arrays", "bytes", "meanwhile", "line")
+_HEAD = (
+    "plan", "step", "collective", "group", "arrays", "bytes", "meanwhile", "ms", "exposed ms",
+    "line",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -21,7 +35,9 @@ class CollectiveRow:
 
     ``step`` is its number among the plan's nodes, ``arrays`` and ``bytes`` what this rank gives.
     ``meanwhile`` counts the nodes that run between its start and the wait for it, but those of
-    other collectives: 0 for one that is done at once.
+    other collectives: 0 for one that is done at once. ``seconds`` passed in the last profiled call
+    from its start to the end of the wait, and in ``exposed_seconds`` of them the rank did nothing
+    else; None without a profile.
     """
 
     plan: int
@@ -30,41 +46,115 @@ class CollectiveRow:
     arrays: int
     bytes: int
     meanwhile: int
+    seconds: float | None = None
+    exposed_seconds: float | None = None
 
-    def cells(self) -> tuple[str, ...]:
-        """The row of the table."""
+    def values(self) -> dict[str, Any]:
+        """The columns of the table, times in seconds."""
         op = self.node.op
         assert isinstance(op, Collective), "rows are made of collectives"
-        op = op.of if isinstance(op, MoveStart) else op
-        kind = type(op).__name__.removesuffix("Start")
-        name = f"{kind}({op.op})" if hasattr(op, "op") else kind
-        sizes = (self.plan, self.step, name, op.group, self.arrays, self.bytes, self.meanwhile)
-        return (*map(str, sizes), str(self.node.origin))
+        return {
+            "plan": self.plan, "step": self.step, "collective": communication.kind_of(self.node),
+            "group": str(op.group), "arrays": self.arrays, "bytes": self.bytes,
+            "meanwhile": self.meanwhile, "seconds": self.seconds,
+            "exposed_seconds": self.exposed_seconds, "line": str(self.node.origin),
+        }  # fmt: skip
+
+    def cells(self) -> tuple[str, ...]:
+        """The row of the table; times in milliseconds."""
+        *known, seconds, exposed, line = self.values().values()
+        times = ("-" if t is None else f"{t * 1e3:.3f}" for t in (seconds, exposed))
+        return (*map(str, known), *times, line)
 
 
 @dataclass(frozen=True)
 class DistributedReport:
-    """A row for each collective of each plan made so far, in their order."""
+    """A row for each collective of each plan made so far, in their order.
+
+    ``timelines`` has the last call of this rank, or of all ranks; nothing without a profile.
+    """
 
     rows: tuple[CollectiveRow, ...]
+    timelines: tuple[Timeline, ...] = ()
 
     @property
     def bytes(self) -> int:
         """What this rank gives to all collectives of all plans."""
         return sum(r.bytes for r in self.rows)
 
+    def save(self, path: str | Path) -> None:
+        """Write the last call to a file, in the format that the end of its name says.
+
+        ``.trace.json``: for Chrome's tracing and Perfetto, a process for each rank. ``.json``: the
+        rows and totals. ``.txt``: the table. Any other (``.png``, ``.svg``, ``.pdf``): a picture of
+        the timeline, by matplotlib. Raises :class:`~symdnn.errors.InputError` where there are no
+        times, as the function has no profile.
+        """
+        name = str(path)
+        if name.endswith(".txt"):
+            Path(path).write_text(f"{self}\n", encoding="utf-8")
+            return
+        if not self.timelines:
+            raise InputError(
+                "the timeline of collectives: the function has no profile; compile it with "
+                "function(..., profile=True) and call it"
+            )
+        if name.endswith(".trace.json"):
+            trace = communication.chrome_trace(self.timelines)
+            Path(path).write_text(json.dumps(trace), encoding="utf-8")
+        elif name.endswith(".json"):
+            text = json.dumps(self._plain(), indent=1)
+            Path(path).write_text(text, encoding="utf-8")
+        else:
+            communication.picture(self.timelines, name)
+
+    def _plain(self) -> dict[str, Any]:
+        calls = [
+            {
+                "rank": t.rank, "seconds": t.seconds, "moving_seconds": t.moving_seconds,
+                "exposed_seconds": t.exposed_seconds,
+            }
+            for t in self.timelines
+        ]  # fmt: skip
+        return {"calls": calls, "collectives": [r.values() for r in self.rows]}
+
     def __str__(self) -> str:
         if not self.rows:
             return "no plan has a collective (plans are made at the first call)"
         table = [_HEAD, *(r.cells() for r in self.rows)]
         widths = [max(map(len, column)) for column in zip(*table)]
-        return "\n".join(
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in table
-        )
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in table]
+        lines += [_total(t) for t in self.timelines]
+        if not self.timelines:
+            lines.append("times: function(..., profile=True)")
+        return "\n".join(lines)
 
 
-def distributed_report(plans: Sequence[Plan]) -> DistributedReport:
-    """The report of some plans."""
+def _total(t: Timeline) -> str:
+    moving, exposed = t.moving_seconds, t.exposed_seconds
+    hidden = max(moving - exposed, 0.0)
+    return (
+        f"rank {t.rank}: the last call took {t.seconds * 1e3:.3f} ms; bytes were on their way for "
+        f"{moving * 1e3:.3f} ms, {hidden * 1e3:.3f} of them behind other steps; exposed "
+        f"{exposed * 1e3:.3f} ms ({100 * exposed / t.seconds if t.seconds else 0:.1f} %)"
+    )
+
+
+def distributed_report(
+    plans: Sequence[Plan], profile: FunctionProfile | None = None, all_ranks: bool = False
+) -> DistributedReport:
+    """The report of some plans, with times if there is a profile with a call.
+
+    With ``all_ranks`` it has the timelines of all ranks, which all call it.
+    """
+    timelines: tuple[Timeline, ...] = ()
+    if profile is not None and profile.timeline:
+        rank = process.current().place.rank
+        call = profile.began, profile.last_seconds
+        timelines = (communication.timeline_of(profile.timeline, rank, *call),)
+    times = _times(profile, timelines)
+    if all_ranks:
+        timelines = _gathered(timelines)
     rows: list[CollectiveRow] = []
     for number, plan in enumerate(plans):
         nodes = plan.specialised.segment.nodes
@@ -72,9 +162,35 @@ def distributed_report(plans: Sequence[Plan]) -> DistributedReport:
             if isinstance(node.op, Collective) and not isinstance(node.op, AllSucceeded):
                 types = plan.specialised.call(node).inputs
                 count = sum(_bytes(t) for t in types)
+                known = times.get(node, (None, None))
                 between = _between(nodes, step)
-                rows.append(CollectiveRow(number, step, node, len(types), count, between))
-    return DistributedReport(tuple(rows))
+                rows.append(CollectiveRow(number, step, node, len(types), count, between, *known))
+    return DistributedReport(tuple(rows), timelines)
+
+
+def _times(
+    profile: FunctionProfile | None, timelines: Sequence[Timeline]
+) -> dict[Apply, tuple[float, float]]:
+    """Seconds of each collective in the last call, and those of them that are exposed."""
+    found: dict[Apply, tuple[float, float]] = {}
+    for t in timelines:
+        assert profile is not None, "a timeline is made of a profile"
+        for s in (s for s in t.spans if s.kind in (MOVE, EXPOSED)):
+            node = profile.timeline[s.index][0]
+            whole, exposed = found.get(node, (0.0, 0.0))
+            moved = s.seconds if s.kind == MOVE else 0.0
+            found[node] = whole + moved, exposed + s.seconds - moved
+    return found
+
+
+def _gathered(own: tuple[Timeline, ...]) -> tuple[Timeline, ...]:
+    """The timelines of all ranks. On several machines, whose clocks differ, each begins at 0."""
+    world = process.current()
+    every = world.gather("the report of collectives", [t.plain() for t in own])
+    found = [Timeline.of_plain(t) for given in every for t in given]
+    if world.place.local_size != world.place.size:
+        found = [Timeline(t.rank, 0.0, t.seconds, t.spans) for t in found]
+    return tuple(found)
 
 
 def _bytes(type_: object) -> int:

@@ -53,6 +53,8 @@ class FunctionProfile:
     #: The steps of the last call in order: node, start after that of the call, duration (seconds).
     timeline: list[tuple[Apply, float, float]] = field(default_factory=list)
     last_seconds: float = 0.0
+    #: When the last call began, on the clock of :func:`time.perf_counter`.
+    began: float = 0.0
 
     @classmethod
     def of(cls, wanted: object, name: str, rewrites: RewriteProfile) -> FunctionProfile | None:
@@ -173,7 +175,7 @@ class _Timer(Watch):
         self.profile.calls += 1
         self.profile.last_seconds = time.perf_counter() - self.start
         self.profile.seconds += self.profile.last_seconds
-        self.profile.timeline = self.steps
+        self.profile.timeline, self.profile.began = self.steps, self.start
 
 
 _profiles_at_exit: list[FunctionProfile] = []

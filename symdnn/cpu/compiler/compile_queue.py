@@ -37,8 +37,16 @@ _threads = config.reader("openmp.threads")
 class Job:
     """A module's text, and its object code once it is compiled."""
 
-    def __init__(self, text: str, kinds: frozenset[str] = frozenset(), proven: bool = True) -> None:
+    def __init__(
+        self,
+        text: str,
+        kinds: frozenset[str] = frozenset(),
+        proven: bool = True,
+        made: Callable[[Callable[[], bytes | None]], bytes | None] | None = None,
+    ) -> None:
         self.text, self._process = text, os.getpid()
+        #: What calls the compiler, unless another rank of the program has compiled the module.
+        self.made = made
         #: Kinds of its instructions, and whether LLVM has compiled all of them before.
         self.kinds, self.proven = kinds, proven
         self.code: bytes | None = None
@@ -69,7 +77,10 @@ class Job:
         """Compile it. It ends even when an exception is raised: another thread may wait for it."""
         code = None
         try:
-            code = compile_text(self.text)
+            if self.made is None:
+                code = compile_text(self.text)
+            else:
+                code = self.made(lambda: compile_text(self.text))
         except WorkerCrashed as crash:
             self.crash = str(crash)
         finally:

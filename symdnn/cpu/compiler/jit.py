@@ -33,6 +33,7 @@ from symdnn.disk.object_file import host_machine
 from symdnn.disk.object_file import problem as object_problem
 from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError
+from symdnn.world.turns import made_once
 
 __all__ = [
     "FACTS", "OBJECTS", "SKIP_PASSES", "Code", "compile_for_process", "compile_function",
@@ -201,10 +202,10 @@ class Code:
     :class:`~symdnn.errors.KernelCompileError` where LLVM refuses the text.
     """
 
-    __slots__ = ("__weakref__", "_call", "_job", "_keep", "_name", "_types")
+    __slots__ = ("__weakref__", "_call", "_folder", "_job", "_key", "_name", "_types")
 
-    def __init__(self, name: str, types: tuple[Any, ...], keep: Callable[[bytes], object]) -> None:
-        self._name, self._types, self._keep = name, types, keep
+    def __init__(self, name: str, types: tuple[Any, ...], key: str, folder: Path | None) -> None:
+        self._name, self._types, self._key, self._folder = name, types, key, folder
         self._job: compile_queue.Job | None = None
         self._call: Any = None
 
@@ -228,7 +229,7 @@ class Code:
     def enqueue(self, text: str) -> None:
         """Queue the module for compilation."""
         kinds = kinds_of(text)
-        self._job = compile_queue.Job(text, kinds, _proven().has(kinds))
+        self._job = compile_queue.Job(text, kinds, _proven().has(kinds), self._made)
         _queue.add(self._job)
 
     def problem_of(self, code: bytes) -> str:
@@ -273,9 +274,13 @@ class Code:
             raise KernelCompileError(words, job.text, (_facts().processor,), "LLVM")
         code = job.code
         if code is None or self.problem_of(code):
-            code = _compile(job.text)
-        self._keep(code)
+            code = self._made(lambda: _compile(job.text))
+        OBJECTS.put(self._key, code, self._folder)
         self.load(code)
+
+    def _made(self, make: Callable[[], Any]) -> Any:
+        """The object code that ``make`` returns, or that another rank of this machine has made."""
+        return made_once(OBJECTS, self._key, make, self._folder, self.problem_of)
 
     def _compiled_by_worker(self, job: compile_queue.Job) -> bool:
         """Have the worker compile a text that is not proven; returns whether the job has ended.
@@ -369,7 +374,7 @@ def _code(
         return known
     # LLVM's own loader has one namespace for all modules, so each function gets a unique name.
     unique = f"{name}_{key[:24]}"
-    code = Code(unique, types, lambda content: OBJECTS.put(key, content, folder))
+    code = Code(unique, types, key, folder)
     found = OBJECTS.get(key, folder, code.problem_of)
     if found is None or not _loads(code, found):
         code.enqueue(text_of().replace(f"@{name}(", f"@{unique}("))

@@ -21,6 +21,7 @@ from typing import Any
 from symdnn.disk import object_file
 from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError, SymdnnError
+from symdnn.world.turns import made_once
 
 __all__ = [
     "CUBINS", "begin_cubins", "compile_cubin", "forget_cubin", "supported_architectures", "version",
@@ -74,7 +75,7 @@ def begin_cubins(sources: Iterable[str], capability: tuple[int, int]) -> None:
 def _made(key: str, source: str, flags: Sequence[str], folder: Path | None) -> bytes:
     found = CUBINS.get(key, folder, cubin_problem)
     if found is None:
-        found = _compile(source, flags)
+        found = made_once(CUBINS, key, lambda: _compile(source, flags), folder, cubin_problem)
         CUBINS.put(key, found, folder)
     return found
 

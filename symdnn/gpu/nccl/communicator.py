@@ -1,4 +1,4 @@
-"""NCCL behind some ten calls, by NVIDIA's binding nccl4py (extra ``nccl``).
+"""NCCL behind some ten calls, by NVIDIA's binding nccl4py (extra ``nccl``) or by ctypes.
 
 Operands are addresses, counts and dtypes on a stream; nothing waits. Calls on one communicator have
 one order, that of the graph. The unique id goes over the store of :mod:`symdnn.world`.
@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from symdnn.errors import DistributedError
+from symdnn.gpu.binding import libnccl
 from symdnn.gpu.device.array import RawArray
 from symdnn.world import process
 from symdnn.world.group import Group
@@ -30,9 +31,11 @@ _OLDEST = 22800
 
 @cache
 def _binding() -> Any:
-    """nccl4py's functions, named as NCCL's."""
-    from nccl.bindings import nccl
-
+    """nccl4py's functions, named as NCCL's; the same few by ctypes where it is not installed."""
+    try:
+        from nccl.bindings import nccl
+    except ImportError:
+        return libnccl
     return nccl
 
 
@@ -40,10 +43,8 @@ def problem() -> str | None:
     """Why NCCL can't be used; None if it can."""
     try:
         version = int(_binding().get_version())
-    except ImportError as error:
-        return f"nccl4py is not installed: {error}. pip install 'symdnn[nccl]'"
-    except Exception as error:  # no libnccl.so.2
-        return f"NCCL can't be loaded: {error}. pip install 'symdnn[nccl]'"
+    except Exception as error:  # no libnccl.so.2, and whatever loading a broken one raises
+        return f"NCCL can't be loaded (pip install 'symdnn[nccl]'): {error}"
     return None if version >= _OLDEST else f"NCCL is {version}; wanted {_OLDEST} or newer"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from symdnn.config import config
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.copy import strided_copy
@@ -30,7 +31,8 @@ _WORDS = 4
 
 
 class NcclKernel(Kernel[Collective]):
-    """A collective by NCCL; of one rank a copy, or zeros where nothing goes to it."""
+    """A collective by NCCL; of one rank a copy, or zeros where nothing goes to it (or by NCCL, with
+    the flag ``distributed.single_rank``)."""
 
     name = "nccl"
     traits = Traits("nccl")
@@ -49,7 +51,8 @@ class NcclKernel(Kernel[Collective]):
         """The communicator is made now, before a graph is captured."""
         op = call.op
         run = _RUNS[type(op)](op)
-        comm = communicator(op.group) if op.group.size > 1 else None
+        by_nccl = op.group.size > 1 or str(config.distributed.single_rank) == "nccl"
+        comm = communicator(op.group) if by_nccl else None
         empty = not any(prod(t.shape) for t in (*call.inputs, *call.outputs))
 
         def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:

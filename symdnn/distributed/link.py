@@ -1,0 +1,132 @@
+"""How fast ranks exchange values: measured once; and the sizes of buckets that follow from it."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from symdnn.compile.function import function
+from symdnn.compile.shared import shared
+from symdnn.config import config
+from symdnn.ops.collective.functions import all_reduce
+from symdnn.tuning import store
+from symdnn.world import process
+from symdnn.world.group import Group
+
+__all__ = ["DEFAULT_BUCKET_BYTES", "Link", "bucket_bytes", "link_of"]
+
+#: Where nothing is measured: PyTorch DDP's ``bucket_cap_mb``.
+DEFAULT_BUCKET_BYTES = 25 << 20
+_LEAST_BYTES, _MOST_BYTES = 64 << 10, 256 << 20
+#: Elements of the float32 arrays that are reduced, calls before the clock, calls in a window.
+_SMALL, _LARGE, _WARM, _CALLS, _WINDOWS = 1 << 10, 1 << 20, 3, 5, 3
+
+
+@dataclass(frozen=True)
+class Link:
+    """An all-reduce of n bytes takes ``latency + n / bandwidth`` seconds.
+
+    >>> link = Link(latency=40e-6, bandwidth=300e9)
+    >>> link.bucket_bytes(102_000_000) >> 20
+    33
+    """
+
+    latency: float
+    bandwidth: float
+
+    def bucket_bytes(self, total_bytes: int) -> int:
+        """The size of buckets for so many bytes of gradients.
+
+        Buckets of b bytes cost ``total / b`` latencies, and the last one, behind which nothing is
+        computed, ``b / bandwidth``. The sum is least for ``sqrt(total * latency * bandwidth)``.
+        """
+        best = math.sqrt(total_bytes * self.latency * self.bandwidth)
+        return min(max(int(best), _LEAST_BYTES), _MOST_BYTES)
+
+
+_links: WeakKeyDictionary[process.World, dict[Group, Link]] = WeakKeyDictionary()
+
+
+def bucket_bytes(group: Group, total_bytes: int) -> int:
+    """The size of buckets where neither the user nor the flag says it: all ranks call this.
+
+    ``DEFAULT_BUCKET_BYTES`` with ``deterministic=more``, and where no engine joins the ranks.
+    """
+    link = None if str(config.deterministic) == "more" else link_of(group)
+    return DEFAULT_BUCKET_BYTES if link is None else link.bucket_bytes(total_bytes)
+
+
+def link_of(group: Group) -> Link | None:
+    """What was measured of a group, on disk or now; all its ranks call this, and get what its first
+    rank finds. None where the ranks are not joined."""
+    world = process.current()
+    if group.size == 1 or world.store is None or (world.engine != "mpi" and not _on_gpus()):
+        return None
+    known = _links.setdefault(world, {})
+    if group not in known:
+        known[group] = _agreed(world, group, _measured)
+    return known[group]
+
+
+def _agreed(world: process.World, group: Group, measured: Callable[[Group], Link]) -> Link:
+    """The first rank's record, or its measurement, which all ranks make together."""
+    key, first = _key(world, group), world.place.rank == group.ranks[0]
+    kept = store.recall(key) if first else None
+    told = world.gather("the link's record", kept, group)[0]
+    if told is None:
+        own = measured(group)
+        record = {"latency": own.latency, "bandwidth": own.bandwidth}
+        if first:
+            record = store.remember(key, record) or record
+        told = world.gather("the link's measurement", record, group)[0]
+    return Link(float(told["latency"]), float(told["bandwidth"]))
+
+
+def _key(world: process.World, group: Group) -> dict[str, Any]:
+    place = world.place
+    return {
+        "family": "link", "engine": world.engine, "device": str(config.device),
+        "host": socket.gethostname(), "ranks": list(group.ranks), "size": place.size,
+        "local_size": place.local_size,
+    }  # fmt: skip
+
+
+def _on_gpus() -> bool:
+    if not str(config.device).startswith("cuda"):
+        return False
+    from symdnn.gpu.nccl.communicator import problem
+
+    return problem() is None
+
+
+def _measured(group: Group) -> Link:
+    """By all-reduces of a small and of a large array, as programs call them."""
+    small, large = (_seconds(group, count) for count in (_SMALL, _LARGE))
+    more = 4 * (_LARGE - _SMALL)
+    return Link(small, more / max(large - small, 1e-6))
+
+
+def _seconds(group: Group, count: int) -> float:
+    """Seconds of a call that reduces so many float32; the median of some windows."""
+    x = shared(np.zeros(count, "float32"), name="link")
+    calls = shared(np.float32(0), name="link.calls")
+    news = [(x, all_reduce(x, "mean", group)), (calls, calls + np.float32(1))]
+    f = function([], [], updates=news, name="distributed: measurement of the link", profile=False)
+
+    def window(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            f()
+        calls.get_value()  # on a GPU calls are asynchronous
+        return (time.perf_counter() - start) / count
+
+    window(_WARM)
+    return median(window(_CALLS) for _ in range(_WINDOWS))

@@ -1,0 +1,96 @@
+"""Sizes of buckets from a link: the rule, the record that is kept, what all ranks take."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import symdnn.distributed as dist
+from symdnn.config import config
+from symdnn.distributed import link
+from symdnn.distributed.link import DEFAULT_BUCKET_BYTES, Link, bucket_bytes
+from symdnn.tuning import store
+from symdnn.world import process
+from symdnn.world.group import Group
+from symdnn.world.launcher import Launched
+from tests.distributed import harness
+
+GROUP = Group((0, 1), "world")
+
+
+class Told(process.World):
+    """A world of two ranks in which the first one has ``record``, or measures something else."""
+
+    def __init__(self, rank, record=None):
+        super().__init__(Launched(rank, 2, rank, 2, "a test"), store=object(), engine="mpi")
+        self.record, self.asked = record, []
+
+    def gather(self, name, value, group=None):
+        self.asked.append(name)
+        other = self.record if "record" in name else {"latency": 5e-3, "bandwidth": 1e6}
+        given = [value, other] if self.place.rank == 0 else [other, value]
+        return json.loads(json.dumps(given))
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch, tmp_path):
+    """How often something was measured; a folder of records of the test's own."""
+    calls = []
+    monkeypatch.setattr(link, "_measured", lambda group: calls.append(1) or Link(1e-3, 1e9))
+    with config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path / "tuning")}):
+        store.list_again()
+        yield calls
+
+
+def cost(size, total, of):
+    """The latencies of all buckets, and the last one's bytes."""
+    return total / size * of.latency + size / of.bandwidth
+
+
+def test_the_size_is_the_best_of_all_sizes():
+    for of in (Link(40e-6, 300e9), Link(1e-4, 2e9), Link(1e-3, 1e8)):
+        total = 100_000_000
+        best = of.bucket_bytes(total)
+        others = np.geomspace(1e5, 2e8, 200)
+        assert cost(best, total, of) <= min(cost(s, total, of) for s in others) * (1 + 1e-6)
+    assert Link(1e-9, 1e6).bucket_bytes(10) == 64 << 10  # never tiny
+    assert Link(1.0, 1e12).bucket_bytes(1 << 40) == 256 << 20
+
+
+def test_the_first_rank_measures_once_and_keeps_the_record(monkeypatch, measured):
+    for _ in range(2):  # two runs of a program
+        monkeypatch.setattr(process, "_current", Told(0))
+        size = bucket_bytes(GROUP, 10**8)
+        assert size == bucket_bytes(GROUP, 10**8) == int(math.sqrt(10**8 * 1e-3 * 1e9))
+    assert len(measured) == 1
+
+
+def test_other_ranks_take_the_firsts_record_or_measurement(monkeypatch, measured):
+    monkeypatch.setattr(process, "_current", Told(1, {"latency": 1e-4, "bandwidth": 1e8}))
+    assert bucket_bytes(GROUP, 10**8) == 1_000_000
+    assert not measured
+    monkeypatch.setattr(process, "_current", Told(1))
+    assert bucket_bytes(GROUP, 10**8) == int(math.sqrt(10**8 * 5e-3 * 1e6))
+    assert len(measured) == 1  # all ranks take part in the collectives
+    assert not list(store.records())
+
+
+def test_the_default_where_nothing_is_measured(monkeypatch, measured):
+    assert bucket_bytes(Group((0,), "one"), 10**8) == DEFAULT_BUCKET_BYTES
+    world = process.World(Launched(0, 2, 0, 2, "a test"))  # nothing joins it
+    monkeypatch.setattr(process, "_current", world)
+    assert bucket_bytes(GROUP, 10**8) == DEFAULT_BUCKET_BYTES
+    monkeypatch.setattr(process, "_current", Told(0))
+    with config.change_flags(deterministic="more"):
+        assert bucket_bytes(GROUP, 10**8) == DEFAULT_BUCKET_BYTES
+    assert not measured
+
+
+def test_two_ranks_measure_the_same_link(tmp_path):
+    one, other = harness.checks(2, tmp_path, "link_checks")
+    assert one["values"] == other["values"]
+    found = one["values"]["check_a_real_link"]
+    assert 0 < found["latency"] < 1
+    assert found["bandwidth"] > 1e5
+    assert dist.size() == 1
