@@ -1,13 +1,14 @@
 """Time of a call of exported models on the CPU: symdnn and its peers in turn.
 
 python benchmarks/onnx/speed.py FOLDER --runtime /path/to/python [NAME ...] [--batch 32]
-    [--peers onnxruntime openvino torch]
+    [--peers onnxruntime openvino torch] [--threads 1]
 
 FOLDER has NAME.onnx with inputs i0, i1, ... in NAME.npz; timed.py and architectures.py write such.
 Each side is a child process that answers a line with times: symdnn in this Python, the others in
 that of ``--runtime``. The peer torch runs the networks of timed.py, from which the files come.
 Printed are medians of processor time and of wall time, the quotient of a peer's processor time and
-symdnn's, and the seconds to import, load, compile and call once. Both processors are used.
+symdnn's, and the seconds to import, load, compile and call once. ``--threads 1`` is the measure for
+a machine that others use: no side's threads spin while they wait for a processor.
 """
 
 from __future__ import annotations
@@ -34,33 +35,41 @@ def inputs(path: str, batch: int) -> list[Any]:
     return [np.take(a, np.arange(batch) % len(a), 0) if batch else a for a in arrays]
 
 
-def symdnn_call(path: str, arrays: list[Any]) -> Callable[[], Any]:
+def symdnn_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
+    import symdnn
     import symdnn.onnx
+
+    if threads:
+        symdnn.config.openmp.threads = threads
 
     f = symdnn.onnx.compile(path)
     return lambda: f(*arrays)
 
 
-def onnxruntime_call(path: str, arrays: list[Any]) -> Callable[[], Any]:
+def onnxruntime_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     feed = {i.name: a for i, a in zip(session.get_inputs(), arrays)}
     return lambda: session.run(None, feed)
 
 
-def openvino_call(path: str, arrays: list[Any]) -> Callable[[], Any]:
+def openvino_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
     import openvino
 
-    exact = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY",
+             "INFERENCE_NUM_THREADS": threads or 2}  # fmt: skip
     request = openvino.Core().compile_model(path, "CPU", exact).create_infer_request()
     return lambda: request.infer(arrays)
 
 
-def torch_call(path: str, arrays: list[Any]) -> Callable[[], Any]:
+def torch_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
     import torch
     from timed import network
 
+    torch.set_num_threads(threads or 2)
     net, _ = network(Path(path).stem)
     values = [torch.from_numpy(a) for a in arrays]
 
@@ -75,11 +84,11 @@ SIDES = {"symdnn": symdnn_call, "onnxruntime": onnxruntime_call, "openvino": ope
          "torch": torch_call}  # fmt: skip
 
 
-def child(kind: str, path: str, batch: str) -> None:
+def child(kind: str, path: str, batch: str, threads: str) -> None:
     """Answers each line with processor seconds and wall seconds of one call."""
     arrays = inputs(path, int(batch))
     start = time.perf_counter()
-    call = SIDES[kind](path, arrays)
+    call = SIDES[kind](path, arrays, int(threads))
     call()
     begun = time.perf_counter()
     print(begun - start, 0, flush=True)
@@ -92,9 +101,10 @@ def child(kind: str, path: str, batch: str) -> None:
         print(time.process_time() - cpu, time.perf_counter() - wall, flush=True)
 
 
-def started(python: str, kind: str, path: Path, batch: int) -> subprocess.Popen[str]:
+def started(python: str, kind: str, path: Path, args: argparse.Namespace) -> subprocess.Popen[str]:
+    numbers = [str(args.batch), str(args.threads)]
     return subprocess.Popen(
-        [python, __file__, "--child", kind, str(path), str(batch)], text=True,
+        [python, __file__, "--child", kind, str(path), *numbers], text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -109,7 +119,7 @@ def measured(path: Path, args: argparse.Namespace) -> list[tuple[float, float, f
     """(processor ms, wall ms, s to begin) of symdnn and each peer; NaN for one that fails."""
     kinds = ["symdnn", *args.peers]
     pythons = [sys.executable if k == "symdnn" else args.runtime for k in kinds]
-    sides = [started(p, k, path, args.batch) for p, k in zip(pythons, kinds)]
+    sides = [started(p, k, path, args) for p, k in zip(pythons, kinds)]
     lines = [s.stdout.readline() for s in sides]
     lost = float("nan")
     times: list[list[tuple[float, float]]] = [[] for _ in sides]
@@ -127,7 +137,7 @@ def measured(path: Path, args: argparse.Namespace) -> list[tuple[float, float, f
 
 def main() -> None:
     if "--child" in sys.argv:
-        child(*sys.argv[2:5])
+        child(*sys.argv[2:6])
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -135,6 +145,7 @@ def main() -> None:
     parser.add_argument("--runtime", default=sys.executable)
     parser.add_argument("--peers", nargs="*", default=["onnxruntime"])
     parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=0, help="0: each side's default")
     parser.add_argument("--calls", type=int, default=15)
     args = parser.parse_args()
     kinds = ["symdnn", *args.peers]

@@ -154,18 +154,23 @@ class Scope:
         node.version = schema.version if schema is not None else self.opset(node)
         builder = builder_of(node.domain, node.op, node.version)
         if builder is None:
-            opset = self.opset(node)
-            body = None if schema is None else function_of(schema, node, opset, proto)
-            if body is None:
-                raise node.error(_unknown(node, schema))
-            return self._function(body, node, _plain(schema.defaults) if schema else {})
+            return self._by_definition(node, schema, proto)
 
         def build(again: Node) -> list[Any]:
-            found = builder_of(again.domain, again.op, again.version) or builder
-            return self._results(again, schema, listed(found(again)))
+            found = (builder_of(again.domain, again.op, again.version) or builder)(again)
+            if found is NotImplemented:
+                return self._by_definition(again, schema, proto)
+            return self._results(again, schema, listed(found))
 
         found = of_sizes(node, build)
         return build(node) if found is None else found
+
+    def _by_definition(self, node: Node, schema: Schema | None, proto: Any) -> list[Any]:
+        """The node by the function of other ops that defines it."""
+        body = None if schema is None else function_of(schema, node, self.opset(node), proto)
+        if schema is None or body is None:
+            raise node.error(_unknown(node, schema))
+        return self._function(body, node, _plain(schema.defaults))
 
     def opset(self, node: Node) -> int:
         """The opset of the node's domain."""
