@@ -57,20 +57,20 @@ LENGTHS = np.array([5, 2])
 CASES = {
     "plain": (arrays(), "", True, 0.0),
     "causal": (arrays(), "is_causal=1", KEY <= QUERY, 0.0),
-    "window": (arrays(), "left_window_size=1, right_window_size=2", (KEY >= QUERY - 1) & (KEY <= QUERY + 2),
-               0.0),
+    "window": (arrays(), "left_window_size=1, right_window_size=2",
+               (KEY >= QUERY - 1) & (KEY <= QUERY + 2), 0.0),
     "mask": (arrays(mask=MASK), "", MASK, 0.0),
     "a short mask": (arrays(mask=MASK[..., :3].copy()), "is_causal=1",
-                     np.concatenate([MASK[..., :3], np.zeros((B, 1, S, 2), bool)], 3) & (KEY <= QUERY),
-                     0.0),
+                     np.concatenate([MASK[..., :3], np.zeros((B, 1, S, 2), bool)], 3)
+                     & (KEY <= QUERY), 0.0),
     "lengths": (arrays(lengths=LENGTHS), "", LENGTHS[:, None, None, None] > KEY, 0.0),
     "causal from lengths": (arrays(lengths=LENGTHS), "is_causal=1",
                             (LENGTHS[:, None, None, None] > KEY)
                             & (QUERY + LENGTHS[:, None, None, None] - S >= KEY), 0.0),
     "a cache": (arrays(past=2, keys=S), "is_causal=1", KEY <= QUERY + 2, 0.0),
     "a cache and other keys": (arrays(past=2, keys=3, mask=np.ones((S, 5), bool)),
-                               "is_causal=1, left_window_size=1", (KEY <= QUERY + 2) & (KEY >= QUERY + 1),
-                               0.0),
+                               "is_causal=1, left_window_size=1",
+                               (KEY <= QUERY + 2) & (KEY >= QUERY + 1), 0.0),
 }  # fmt: skip
 
 
