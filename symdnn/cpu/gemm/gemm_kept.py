@@ -17,9 +17,9 @@ from symdnn.graph.typing import Array
 
 __all__ = ["KeptPanels", "kept_panels"]
 
-#: Bytes of matrices that are not kept: they stay in the L2 cache, and to ask whether a parameter has
-#: changed takes 3 us. A row and 512 x 1024 take 62 us as they are, and 28 in panels; a row and
-#: 768 x 3072 755 and 241, 50 rows 1650 and 1240, 128 rows 3090 and 2760; 512 rows and 768 x 768 take
+#: Bytes of matrices that are not kept: they stay in the L2 cache, and asking whether a parameter
+#: has changed takes 3 us. A row and 512 x 1024 take 62 us as they are, and 28 in panels; a row and
+#: 768 x 3072 755 and 241, 50 rows 1650 and 1240, 128 rows 3090 and 2760; 512 rows and 768 x 768
 #: 2520 and 2480.
 _SMALL_BYTES = 1 << 20
 #: Rows up to which packing is a part of the time that counts.
