@@ -3,7 +3,9 @@
 symdnn onnx info net.onnx                 inputs, outputs, parameters, ops
 symdnn onnx info net.onnx --kernels       and which kernels run it on this machine
 symdnn onnx run net.onnx --input x=x.npy  the outputs, as .npy files with --output
+symdnn onnx run net.onnx --layers         and the time of each layer
 symdnn onnx bench net.onnx --size batch=8 the time of a call, beside ONNX Runtime if it is installed
+symdnn onnx tune net.onnx --size batch=8  measures choices of kernels, which later runs find on disk
 symdnn onnx export f.symdnn net.onnx      a function that symdnn.save wrote
 """
 
@@ -21,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from symdnn import tune_cli
+from symdnn.compile.report.profile import FunctionProfile
 from symdnn.errors import SymdnnError
 
 __all__ = ["add_to"]
@@ -37,6 +41,7 @@ def add_to(commands: Any) -> None:
         ("info", _info, "what is in a file"),
         ("run", _run, "the outputs for inputs of files, or random ones"),
         ("bench", _bench, "the time of a call, beside ONNX Runtime"),
+        ("tune", _tune, "measure choices of kernels, and what they gain"),
     ):
         part = parts.add_parser(name, help=text)
         part.add_argument("path", help="a model in ONNX's format")
@@ -51,7 +56,10 @@ def add_to(commands: Any) -> None:
             part.add_argument("--picture", metavar="FILE", help="draw it (svg, png, pdf, html)")
         if name == "run":
             part.add_argument("--output", metavar="FOLDER", help="write each output as .npy")
-        if name == "bench":
+        if name in ("run", "bench"):
+            part.add_argument("--layers", action="store_true", help="the time of each layer")
+            part.add_argument("--profile", metavar="FILE", help="write these times to a file")
+        if name in ("bench", "tune"):
             part.add_argument("--calls", type=int, default=20, help="calls that are timed")
     export = parts.add_parser("export", help="write a saved function in ONNX's format")
     export.add_argument("path", help="a file of symdnn.save")
@@ -104,9 +112,27 @@ def _random(rng: Any, kind: str, shape: list[int]) -> Any:
     return (rng.random(shape) < 0.5) if kind == "bool" else rng.random(shape).astype(kind)
 
 
-def _compiled(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    f = _room().compile(args.path, dtype=args.dtype)
+def _compiled(args: argparse.Namespace, profile: Any = None) -> tuple[Any, dict[str, Any]]:
+    f = _room().compile(args.path, dtype=args.dtype, profile=profile)
     return f, _values(f.graph, args)
+
+
+def _layers(args: argparse.Namespace, calls: int) -> None:
+    """Print or write the times of a profiled function: it runs step by step, so they are longer."""
+    if not (args.layers or args.profile):
+        return
+    profile = FunctionProfile(Path(args.path).stem)
+    f, values = _compiled(args, profile)
+    f(**values)
+    profile.forget()
+    for _ in range(calls):
+        f(**values)
+    profile.name_kernels(plan for made in f.functions for plan in made.plans())
+    if args.layers:
+        print(profile.layers())
+    if args.profile:
+        profile.save(args.profile)
+        print(f"times are in {args.profile}")
 
 
 # -- info -----------------------------------------------------------------------------------------
@@ -151,6 +177,7 @@ def _run(args: argparse.Namespace) -> None:
             folder = Path(args.output)
             folder.mkdir(parents=True, exist_ok=True)
             np.save(folder / f"{name.replace('/', '_')}.npy", value)
+    _layers(args, 1)
 
 
 def _median(call: Callable[[], Any], calls: int) -> float:
@@ -171,12 +198,28 @@ def _bench(args: argparse.Namespace) -> None:
     f(**values)
     print(f"loaded, compiled and run once in {time.perf_counter() - start:.2f} s")
     print(f"symdnn        {_median(lambda: f(**values), args.calls):10.3f} ms")
+    _layers(args, args.calls)
     if importlib.util.find_spec("onnxruntime") is None:
         print("onnxruntime is not installed")
         return
     runtime = importlib.import_module("onnxruntime")
     session = runtime.InferenceSession(args.path, providers=["CPUExecutionProvider"])
     print(f"onnxruntime   {_median(lambda: session.run(None, values), args.calls):10.3f} ms")
+
+
+def _tune(args: argparse.Namespace) -> None:
+    def timed() -> tuple[float, str]:
+        f, values = _compiled(args)
+        time = _median(lambda: f(**values), args.calls)
+        return time, f.functions[0].stages.target.kind
+
+    guessed, kind = timed()
+    chosen, _ = tune_cli.measured(timed)
+    print(f"by guesses    {guessed:10.3f} ms")
+    print(f"by measuring  {chosen:10.3f} ms")
+    rooms = ("onednn.",) if kind == "cpu" else ("dnn.", "gpu.")
+    flags = ",".join(f"{n}={v}" for n, v in tune_cli.MEASURING.items() if n.startswith(rooms))
+    print(f"to use what was measured: SYMDNN_FLAGS={flags}")
 
 
 # -- export ---------------------------------------------------------------------------------------

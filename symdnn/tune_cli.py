@@ -13,14 +13,14 @@ import os
 import runpy
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from symdnn.config import config
 from symdnn.disk.atomic import write_atomically
 from symdnn.tuning import store
 
-__all__ = ["add_to", "run"]
+__all__ = ["MEASURING", "add_to", "measured", "run"]
 
 #: The fields of a key that describe the machine and not the question.
 _MACHINE_FIELDS = (
@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-#: Flags with which a script measures its choices.
-_MEASURING = {
+#: Flags with which a program measures its choices.
+MEASURING = {
     "dnn.conv.algo_fwd": "time_once", "dnn.conv.algo_bwd_data": "time_once",
     "dnn.conv.algo_bwd_filter": "time_once", "dnn.rnn.algo": "time_once",
     "gpu.gemm.algo": "time", "onednn.conv.algo": "time",
@@ -78,18 +78,24 @@ _MEASURING = {
 
 def _run_script(script: str, arguments: list[str]) -> int:
     """Run a script as ``python`` does, with measurements; print the choices that it has added."""
-    before = {str(key) for key, _ in store.records()}
     given = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [script, *arguments], os.path.dirname(os.path.abspath(script))
     try:
-        with config.change_flags(_MEASURING):
-            runpy.run_path(script, run_name="__main__")
+        measured(lambda: runpy.run_path(script, run_name="__main__"))
     finally:
         sys.argv, sys.path[0] = given
+    return 0
+
+
+def measured(program: Callable[[], Any]) -> Any:
+    """What ``program`` returns, run with measured choices; those that it has added are printed."""
+    before = {str(key) for key, _ in store.records()}
+    with config.change_flags(MEASURING):
+        result = program()
     new = [pair for pair in store.records() if str(pair[0]) not in before]
     print("\n".join(_rows(new)))
     print(f"measured {len(new)} new choices; {len(before)} were known (folder {store.folder()})")
-    return 0
+    return result
 
 
 def _import(source: str) -> int:

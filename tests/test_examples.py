@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -142,6 +143,14 @@ def test_resnet20_has_the_published_number_of_layers(capsys: pytest.CaptureFixtu
 def test_the_notebook_runs_from_top_to_bottom(capsys) -> None:
     load("run_notebook").main([str(FOLDER / "tour.ipynb")])
     assert "user's line" in capsys.readouterr().out  # the report of the last cell
+
+
+@pytest.mark.slow
+def test_the_notebook_of_fine_tuning_learns_and_has_layers(capsys) -> None:
+    load("run_notebook").main([str(FOLDER / "onnx_finetuning.ipynb")])
+    text = capsys.readouterr().out
+    assert float(re.search(r"odd digits: ([\d.]+)% right", text).group(1)) > 85
+    assert "(OneDnnConv, " in text
 
 
 def test_gaussian_process_finds_the_parameters() -> None:

@@ -1,11 +1,14 @@
-"""Time of a call of exported models, symdnn and ONNX Runtime in turn, on the CPU.
+"""Time of a call of exported models on the CPU: symdnn and its peers in turn.
 
-Each side runs in the Python that has it, as a child that answers a line with a time:
+python benchmarks/onnx/speed.py FOLDER --runtime /path/to/python [NAME ...] [--batch 32]
+    [--peers onnxruntime openvino torch] [--threads 1]
 
-python benchmarks/onnx/speed.py FOLDER --runtime /path/to/python-with-onnxruntime [NAME ...]
-
-FOLDER has NAME.onnx with inputs i0, i1, ... in NAME.npz. Prints for each model the medians of
-process time and wall time of both, and the time to load and compile.
+FOLDER has NAME.onnx with inputs i0, i1, ... in NAME.npz; timed.py and architectures.py write such.
+Each side is a child process that answers a line with times: symdnn in this Python, the others in
+that of ``--runtime``. The peer torch runs the networks of timed.py, from which the files come.
+Printed are medians of processor time and of wall time, the quotient of a peer's processor time and
+symdnn's, and the seconds to import, load, compile and call once. ``--threads 1`` is the measure for
+a machine that others use: no side's threads spin while they wait for a processor.
 """
 
 from __future__ import annotations
@@ -15,40 +18,93 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+#: Seconds of calls that are not timed: kernels may be compiled in the background meanwhile.
+SETTLING = 2.0
 
-def child(kind: str, path: str) -> None:
-    """Answers each line with processor seconds and wall seconds of one call."""
+
+def inputs(path: str, batch: int) -> list[Any]:
+    """The inputs of a model, repeated along the first axis up to ``batch`` (0: as they are)."""
     data = np.load(Path(path).with_suffix(".npz"))
     arrays = [data[f"i{k}"] for k in range(len(data.files))]
+    return [np.take(a, np.arange(batch) % len(a), 0) if batch else a for a in arrays]
+
+
+def symdnn_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
+    import symdnn
+    import symdnn.onnx
+
+    if threads:
+        symdnn.config.openmp.threads = threads
+
+    f = symdnn.onnx.compile(path)
+    return lambda: f(*arrays)
+
+
+def onnxruntime_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    feed = {i.name: a for i, a in zip(session.get_inputs(), arrays)}
+    return lambda: session.run(None, feed)
+
+
+def openvino_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
+    import openvino
+
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY",
+             "INFERENCE_NUM_THREADS": threads or 2}  # fmt: skip
+    request = openvino.Core().compile_model(path, "CPU", exact).create_infer_request()
+    return lambda: request.infer(arrays)
+
+
+def torch_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
+    import torch
+    from timed import network
+
+    torch.set_num_threads(threads or 2)
+    net, _ = network(Path(path).stem)
+    values = [torch.from_numpy(a) for a in arrays]
+
+    def call() -> None:
+        with torch.inference_mode():
+            net(*values)
+
+    return call
+
+
+SIDES = {"symdnn": symdnn_call, "onnxruntime": onnxruntime_call, "openvino": openvino_call,
+         "torch": torch_call}  # fmt: skip
+
+
+def child(kind: str, path: str, batch: str, threads: str) -> None:
+    """Answers each line with processor seconds and wall seconds of one call."""
+    arrays = inputs(path, int(batch))
     start = time.perf_counter()
-    if kind == "symdnn":
-        import symdnn.onnx
-
-        f = symdnn.onnx.compile(path)
-        call = lambda: f(*arrays)  # noqa: E731
-    else:
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        feed = {i.name: a for i, a in zip(session.get_inputs(), arrays)}
-        call = lambda: session.run(None, feed)  # noqa: E731
+    call = SIDES[kind](path, arrays, int(threads))
     call()
-    print(time.perf_counter() - start, 0, flush=True)
-    for _ in range(3):
+    begun = time.perf_counter()
+    print(begun - start, 0, flush=True)
+    while time.perf_counter() - begun < SETTLING:
         call()
+        time.sleep(0.01)
     for _line in sys.stdin:
         cpu, wall = time.process_time(), time.perf_counter()
         call()
         print(time.process_time() - cpu, time.perf_counter() - wall, flush=True)
 
 
-def measure(python: str, kind: str, path: Path) -> subprocess.Popen[str]:
+def started(python: str, kind: str, path: Path, args: argparse.Namespace) -> subprocess.Popen[str]:
+    numbers = [str(args.batch), str(args.threads)]
     return subprocess.Popen(
-        [python, __file__, "--child", kind, str(path)], text=True,
+        [python, __file__, "--child", kind, str(path), *numbers], text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -59,33 +115,56 @@ def ask(process: subprocess.Popen[str]) -> tuple[float, float]:
     return float(cpu), float(wall)
 
 
+def measured(path: Path, args: argparse.Namespace) -> list[tuple[float, float, float]]:
+    """(processor ms, wall ms, s to begin) of symdnn and each peer; NaN for one that fails."""
+    kinds = ["symdnn", *args.peers]
+    pythons = [sys.executable if k == "symdnn" else args.runtime for k in kinds]
+    sides = [started(p, k, path, args) for p, k in zip(pythons, kinds)]
+    lines = [s.stdout.readline() for s in sides]
+    lost = float("nan")
+    times: list[list[tuple[float, float]]] = [[] for _ in sides]
+    for _ in range(args.calls):
+        for found, s, line in zip(times, sides, lines):
+            found.append(ask(s) if line else (lost, lost))
+    for s in sides:
+        s.kill()
+    begun = [float(line.split()[0]) if line else lost for line in lines]
+    return [
+        (*(1e3 * statistics.median(t[k] for t in ts) for k in (0, 1)), b)
+        for ts, b in zip(times, begun)
+    ]  # fmt: skip
+
+
 def main() -> None:
     if "--child" in sys.argv:
-        child(*sys.argv[2:4])
+        child(*sys.argv[2:6])
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--runtime", default=sys.executable)
+    parser.add_argument("--peers", nargs="*", default=["onnxruntime"])
+    parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=0, help="0: each side's default")
     parser.add_argument("--calls", type=int, default=15)
     args = parser.parse_args()
-    print("model, ms of a processor (symdnn, onnxruntime, quotient), wall ms, start s")
-    quotients = []
+    kinds = ["symdnn", *args.peers]
+    print("model, for", ", ".join(kinds), "each: ms of a processor, wall ms, s to begin;",
+          "then quotients")  # fmt: skip
+    quotients: list[list[float]] = [[] for _ in args.peers]
     for path in sorted(args.folder.glob("*.onnx")):
         if args.names and path.stem not in args.names:
             continue
-        sides = [measure(sys.executable, "symdnn", path), measure(args.runtime, "ort", path)]
-        begun = [float(s.stdout.readline().split()[0]) for s in sides]
-        times = [[ask(s) for s in sides] for _ in range(args.calls)]
-        for s in sides:
-            s.kill()
-        cpu = [1e3 * statistics.median(t[k][0] for t in times) for k in (0, 1)]
-        wall = [1e3 * statistics.median(t[k][1] for t in times) for k in (0, 1)]
-        quotients.append(cpu[1] / cpu[0])
-        numbers = [*cpu, quotients[-1], *wall, *begun]
-        print(f"{path.stem:32}", " ".join(f"{n:9.2f}" for n in numbers), flush=True)
-    mean = statistics.geometric_mean(quotients)
-    print(f"geometric mean of the quotients of {len(quotients)} models: {mean:.2f}")
+        own, *others = measured(path, args)
+        row = [n for side in (own, *others) for n in side]
+        for found, other in zip(quotients, others):
+            found.append(other[0] / own[0])
+            row.append(found[-1])
+        print(f"{path.stem:28}", " ".join(f"{n:8.2f}" for n in row), flush=True)
+    for peer, found in zip(args.peers, quotients):
+        good = [q for q in found if q == q]
+        mean = statistics.geometric_mean(good)
+        print(f"{peer}: geometric mean of {len(good)} quotients {mean:.2f}, least {min(good):.2f}")
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ class CompiledGraph:
     with this pattern. A model whose nodes need the sizes themselves has one for each shape.
     """
 
-    def __init__(self, graph: Graph, mode: Any = None) -> None:
-        self.graph, self.mode = graph, mode
+    def __init__(self, graph: Graph, mode: Any = None, profile: Any = None) -> None:
+        self.graph, self.mode, self.profile = graph, mode, profile
         self._level = _NAMED
         self._by_value: set[str] = set()
         self._functions: OrderedDict[Any, _Bound] = OrderedDict()
@@ -127,7 +127,7 @@ class CompiledGraph:
         forms = [_flattened(r, flat) for r in results]
         made = function(
             [v for _, _, v in variables], flat, mode=self.mode, on_unused_input="ignore",
-            name=self.graph.name or "onnx",
+            name=self.graph.name or "onnx", profile=self.profile,
         )  # fmt: skip
         places = [(n, i) for n, i, _ in variables]
         return _Bound(made, places, list(zip(self.graph.outputs, forms)))
@@ -250,12 +250,15 @@ def _array(port: Port, value: Any, shape: Any) -> np.ndarray[Any, Any]:
     return carried(given, port.kind)
 
 
-def compile(path_or_graph: Any, mode: Any = None, **options: Any) -> CompiledGraph:
+def compile(
+    path_or_graph: Any, mode: Any = None, *, profile: Any = None, **options: Any
+) -> CompiledGraph:
     """A function of arrays from a model: ``compile("net.onnx")(x=array)["y"]``.
 
     ``path_or_graph`` is a :class:`Graph` or what :func:`load` takes, with its ``options``; ``mode``
-    is that of :func:`symdnn.function`. Functions are compiled at the first calls, see
-    :class:`CompiledGraph`.
+    and ``profile`` are those of :func:`symdnn.function`. In a profile, and in other reports, a node
+    of the file is a module: ``/layer1/conv/Conv`` is ``layer1.conv.Conv``. Functions are compiled
+    at the first calls, see :class:`CompiledGraph`.
     """
     graph = path_or_graph if isinstance(path_or_graph, Graph) else load(path_or_graph, **options)
-    return CompiledGraph(graph, mode)
+    return CompiledGraph(graph, mode, profile)

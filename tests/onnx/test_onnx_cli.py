@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +13,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.cli import main
+from symdnn.onnx import load
 from tests.onnx.models import model
 
 TEXT = "g (float[batch, 3] x) => (y) { h = MatMul(x, w) y = Relu(h) }"
@@ -43,6 +48,43 @@ def test_bench(path, capsys):
     text = capsys.readouterr().out
     assert "symdnn" in text
     assert "onnxruntime" in text
+
+
+def test_times_of_layers(path, tmp_path, capsys):
+    """A layer is a node of the file, by its name or that of its result."""
+    out = str(tmp_path / "times.json")
+    assert main(["onnx", "run", path, "--layers", "--profile", out]) == 0
+    text = capsys.readouterr().out
+    assert "net: 1 calls" in text
+    assert re.search(r"[\d.]+ +[\d.]+ +[\d.]+  (h|y) \(\w+, [\w.]+", text)
+    rows = json.loads(Path(out).read_text())["nodes"]
+    assert {r["module"] for r in rows} <= {"h", "y"}
+    assert all(r["calls"] == 1 for r in rows)
+
+
+def test_names_of_layers_are_those_of_the_file_in_functions_too():
+    """The path of a node has the call around it; a name's slashes are dots."""
+    text = "g (float[4] x) => (float[4] y) { h = local.twice (x) y = Tanh (h) }"
+    body = ('<domain: "local", opset_import: ["": 21]> twice (a) => (b) '
+            "{ two = Constant <value_float: float = 2.0> () b = Mul (a, two) }")  # fmt: skip
+    made = model(text, functions=body)
+    made.graph.node[0].name, made.graph.node[1].name = "/layer1/double", "/layer1/act/Tanh"
+    (y,) = load(made).expressions.values()
+    assert y.owner.origin.module == "layer1.act.Tanh"
+    assert y.owner.inputs[0].owner.origin.module == "layer1.double.b"
+
+
+def test_tune(tmp_path, capsys):
+    w = np.random.default_rng(0).normal(size=(8, 3, 3, 3)).astype("float32")
+    found = str(tmp_path / "conv.onnx")
+    onnx.save(model("g (float[batch, 3, 9, 9] x) => (y) { y = Conv(x, w) }", w=w), found)
+    folder = str(tmp_path / "cache")
+    with symdnn.config.change_flags({"dnn.conv.tuning_cache": folder}):
+        assert main(["onnx", "tune", found, "--size", "batch=2", "--calls", "3"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"measured \d+ new choices", text)
+    assert re.search(r"by guesses +[\d.]+ ms\nby measuring +[\d.]+ ms", text)
+    assert "SYMDNN_FLAGS=" in text
 
 
 def test_export(tmp_path, capsys):

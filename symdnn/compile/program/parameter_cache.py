@@ -23,8 +23,10 @@ from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.storage import Storage, writes
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.join import Join
 from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.array.slices import is_slice
 from symdnn.ops.array.view import Copy, ForgetShape
 from symdnn.ops.control.control import IfElse
 from symdnn.ops.core.shape import DimShuffle, Reshape, ShapeI, SpecifyType
@@ -90,7 +92,17 @@ def _is_cacheable(node: Apply, fixed: set[Apply], sizes: set[Apply]) -> bool:
         for i, v in enumerate(node.inputs)
     )
     tensors = all(isinstance(v.type, TensorType) for v in node.outputs)
-    return known and tensors and isinstance(node.op, _CACHEABLE_OPS) and not node.op.unmergeable
+    never_fails = isinstance(node.op, _CACHEABLE_OPS) or _is_checked_index(node)
+    return known and tensors and never_fails and not node.op.unmergeable
+
+
+def _is_checked_index(node: Apply) -> bool:
+    """Whether a node indexes by slices, and by ints within sizes that are known."""
+    op = node.op
+    return isinstance(op, Subtensor) and all(
+        is_slice(e) or (e != "?" and size is not None)
+        for e, size in zip(op.index, node.inputs[0].type.shape, strict=True)
+    )
 
 
 def _behind_views(v: Variable, fixed: set[Apply]) -> Variable | None:

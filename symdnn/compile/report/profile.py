@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ class FunctionProfile:
         return text
 
     def text(self, limit: int = 20) -> str:
-        """The table as text: one part by op, one by node with the user's line."""
+        """The table as text: a part by op, one by node with the user's line, one by module."""
         inside = sum(n.seconds for n in self.nodes.values())
         lines = [
             f"Profile of {self.name}: {self.calls} calls, {self.seconds * 1e3:.3f} ms, "
@@ -124,6 +124,7 @@ class FunctionProfile:
             by += f" ({n.algorithm})" if n.algorithm else ""
             where = f"{n.node.op}{by}  {n.node.origin}"
             lines.append(_row(where, n.calls, n.seconds, n.bytes_moved, inside))
+        lines += self._module_lines(limit, inside)
         if config.profile_memory:
             lines += ["bytes read and written by each call of a node:"]
             lines += [f"{n.bytes_moved // max(n.calls, 1):>12}  {n.node.op}" for n in slowest]
@@ -133,14 +134,56 @@ class FunctionProfile:
 
     def by_op(self) -> list[tuple[str, int, float, int]]:
         """(op type, calls, seconds, bytes moved), most expensive first."""
+        return self._sums(lambda node: type(node.op).__name__)
+
+    def _sums(self, word: Callable[[Apply], str]) -> list[tuple[str, int, float, int]]:
+        """(word of the nodes, calls of them, seconds, bytes), most expensive first."""
         total: dict[str, list[float]] = {}
         for n in self.nodes.values():
-            entry = total.setdefault(type(n.node.op).__name__, [0, 0.0, 0])
-            entry[0] += n.calls
-            entry[1] += n.seconds
-            entry[2] += n.bytes_moved
+            if name := word(n.node):
+                entry = total.setdefault(name, [0, 0.0, 0])
+                entry[0] += n.calls
+                entry[1] += n.seconds
+                entry[2] += n.bytes_moved
         rows = [(name, int(e[0]), e[1], int(e[2])) for name, e in total.items()]
         return sorted(rows, key=lambda r: -r[2])
+
+    def by_module(self) -> list[tuple[str, int, float, int]]:
+        """(module, calls, seconds, bytes moved), most expensive first; nodes outside are left out.
+
+        A node that a rewrite made of several counts for the module of the last one.
+        """
+        return self._sums(lambda node: node.origin.module)
+
+    def layers(self, limit: int = 40) -> str:
+        """The slowest nodes, each with its module: a layer of a network."""
+        inside = sum(n.seconds for n in self.nodes.values())
+        slowest = sorted(self.nodes.values(), key=lambda n: -n.seconds)[:limit]
+        mean = self.seconds / max(self.calls, 1) * 1e3
+        lines = [
+            f"{self.name}: {self.calls} calls, {mean:.3f} ms each",
+            f"{'% time':>7} {'us/call':>9} {'MB':>8}  layer",
+        ]
+        for n in slowest:
+            module = n.node.origin.module or str(n.node.op)
+            by = ", ".join(filter(None, (type(n.node.op).__name__, n.kernel, n.algorithm)))
+            calls = max(n.calls, 1)
+            lines.append(f"{100 * n.seconds / inside:7.1f} {n.seconds / calls * 1e6:9.1f} "
+                         f"{n.bytes_moved / calls / 1e6:8.2f}  {module} ({by})")  # fmt: skip
+        if len(self.nodes) > limit:
+            rest = inside - sum(n.seconds for n in slowest)
+            lines.append(f"{100 * rest / inside:7.1f}  {len(self.nodes) - limit} other nodes")
+        return "\n".join(lines)
+
+    def forget(self) -> None:
+        """Forget the calls so far: the first ones of a function have its plans made."""
+        self.calls, self.seconds = 0, 0.0
+        self.nodes.clear()
+
+    def _module_lines(self, limit: int, inside: float) -> list[str]:
+        rows = self.by_module()[:limit]
+        head = f"{'% time':>7} {'ms':>10} {'us/call':>9} {'calls':>7} {'MB':>9}  module"
+        return [head, *(_row(*row, inside) for row in rows)] if rows else []
 
     def __str__(self) -> str:
         return self.text()

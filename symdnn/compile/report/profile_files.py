@@ -23,8 +23,8 @@ def rows(profile: FunctionProfile) -> dict[str, Any]:
     nodes = [
         {
             "op": type(n.node.op).__name__, "node": str(n.node.op), "line": str(n.node.origin),
-            "kernel": n.kernel, "algorithm": n.algorithm, "calls": n.calls, "seconds": n.seconds,
-            "bytes_moved": n.bytes_moved,
+            "module": n.node.origin.module, "kernel": n.kernel, "algorithm": n.algorithm,
+            "calls": n.calls, "seconds": n.seconds, "bytes_moved": n.bytes_moved,
         }
         for n in slowest
     ]  # fmt: skip

@@ -22,6 +22,7 @@ from typing import Any
 
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm.gemm_ir import MAX_BLOCK_TERMS, TileShape, shape_of
+from symdnn.cpu.gemm.gemm_kept import kept_panels
 from symdnn.cpu.gemm.gemm_loops_ir import WORDS, gemm_ir
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.launch.fastcall import FastCall
@@ -219,13 +220,18 @@ class _GemmLaunch(CpuLaunch):
         self._run = threads.kernel(gemm_ir, jit.vector_width())
         self._blocks: dict[Any, Any] = {}
         self._memory = GrowingScratch()
+        part = self._partition.part_n, self._partition.parts_n
+        self._kept = kept_panels(call, part, shape_of(jit.vector_width()).columns)
 
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> None:
         """Multiply, then run the epilogue."""
         arrays = [*inputs[:2], *map(as_contiguous, inputs[2:]), *outputs]
-        words = self._words(arrays)
+        panels = None if self._kept is None else self._kept.of(arrays[1])
+        words = self._words(arrays, panels is not None)
+        if panels is not None:
+            arrays[1] = panels
         for at, array in zip(self._at, arrays):
             words[at] = id(array)
         words[_SCRATCH_WORD] = id(self._scratch(words, workspace))
@@ -235,6 +241,8 @@ class _GemmLaunch(CpuLaunch):
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
     ) -> FastCall | None:
         """For operands with these strides."""
+        if self._kept is not None:
+            return None  # each call asks whether the parameter has changed
         if not all(x.flags.c_contiguous for x in (*inputs[2:], *outputs)):
             return None
         words = self._words([*inputs, *outputs])
@@ -246,14 +254,14 @@ class _GemmLaunch(CpuLaunch):
     def _scratch(self, words: Any, workspace: Array | None) -> Any:
         return self._memory.of(workspace, words[_OWN_WORD] * words[0])
 
-    def _words(self, arrays: Sequence[Array]) -> Any:
-        """The block for operands of these strides."""
-        key = tuple([x.strides for x in arrays])
+    def _words(self, arrays: Sequence[Array], kept: bool = False) -> Any:
+        """The block for operands of these strides; ``kept``: the second is in panels."""
+        key = (kept, *[x.strides for x in arrays])
         if key not in self._blocks:
-            self._blocks[key] = self._block(dict(zip(self._names, arrays)))
+            self._blocks[key] = self._block(dict(zip(self._names, arrays)), kept)
         return self._blocks[key]
 
-    def _block(self, arrays: dict[str, Any]) -> Any:
+    def _block(self, arrays: dict[str, Any], kept: bool) -> Any:
         found, a, b, c = self._partition, arrays["a"], arrays["b"], arrays["c"]
         dense = b.shape[-1] == 1 or b.strides[-1] == 4
         once = found.block_k <= _MAX_UNPACKED_TERMS or found.part_n <= _MAX_UNPACKED_COLUMNS
@@ -266,6 +274,9 @@ class _GemmLaunch(CpuLaunch):
             "a_row": a.strides[-2], "a_term": a.strides[-1],
             "b_term": b.strides[-2], "b_column": b.strides[-1], "c_row": c.strides[-2],
         }  # fmt: skip
+        values["b_panel_kept"] = 4 * shape_of(jit.vector_width()).columns
+        if kept and self._kept is not None:
+            values |= self._kept.words
         if "more" in arrays:
             values["more_row"] = arrays["more"].strides[-2]
         if c.ndim == 3:

@@ -18,12 +18,13 @@ __all__ = ["ARRAY_WORDS", "WORDS", "gemm_ir"]
 #: bias and addend (0: none) and scratch memory, of which each thread has ``own`` bytes; numbers of
 #: rows, columns and terms; rows and columns of a part, and numbers of parts along both; terms and
 #: columns (whole panels) of a block; strides in bytes; whether ``b`` is packed, whether rows of
-#: ``a`` are packed, whether the epilogue is a ReLU.
+#: ``a`` are packed, whether the epilogue is a ReLU; bytes from one panel of ``b`` to the next where
+#: it is not packed here (it may be in panels already, see :mod:`symdnn.cpu.gemm.gemm_kept`).
 WORDS = (
     "threads", "tasks", "one", "a", "b", "bias", "more", "c", "scratch", "own", "m", "n", "k",
     "part_m", "part_n", "parts_m", "parts_n", "block_k", "block_n", "a_stack", "a_row", "a_term",
     "b_stack", "b_term", "b_column", "c_stack", "c_row", "more_stack", "more_row", "packs",
-    "copies", "relu",
+    "copies", "relu", "b_panel_kept",
 )  # fmt: skip
 #: The words that are array objects.
 ARRAY_WORDS = ("a", "b", "bias", "more", "c", "scratch")
@@ -190,7 +191,7 @@ call void @gemm_pack(ptr %b_2, i64 %b_term, i64 %b_column, ptr %panels, i64 %pac
 br label %ready
 ready:
 %b_3 = select i1 %packed, ptr %panels, ptr %b_2
-%b_panel = select i1 %packed, i64 %packed_panel, i64 PANEL_BYTES
+%b_panel = select i1 %packed, i64 %packed_panel, i64 %b_panel_kept
 %b_step = select i1 %packed, i64 PANEL_BYTES , i64 %b_term
 br i1 %by_tiles, label %row, label %all
 all:

@@ -104,6 +104,11 @@ class PrepackedInput:
         self._valid: int | None = None
         self._memory: Any = None
 
+    @property
+    def memory(self) -> Any:
+        """The memory at the address that :meth:`place` gave."""
+        return self._memory
+
     def place(self) -> tuple[int, bool]:
         """(address of the prepacked value, whether it is up to date); address 0: not kept."""
         now = self._version()

@@ -39,6 +39,8 @@ _BLOCK_TERMS = 256
 #: Limit of one direction's matrices, which must fit the L2 caches. For larger ones oneDNN's GEMM
 #: reads less memory; but its GRU is slower at all sizes.
 _MAX_MATRIX_BYTES = 7 << 19
+#: Rows of a product of the inputs of several steps: their matrix is read once for so many.
+_CHUNK_ROWS = 32
 #: Multiplications of a step for which another thread pays: a barrier takes about 1 us.
 _MULTIPLICATIONS_PER_THREAD = 1 << 16
 #: Iterations of a thread's spin loop at a barrier before it yields its processor: some 10 ms, since
@@ -97,6 +99,18 @@ class RecurrentLayer:
         work = self.batch * self.gates * self.hidden * (self.columns + self.hidden)
         return min(threads.threads(work, _MULTIPLICATIONS_PER_THREAD), self.groups)
 
+    @property
+    def chunk(self) -> int:
+        """Steps whose inputs are multiplied at once: several where the sequences are few."""
+        if self.batch >= shape_of(jit.vector_width()).rows:
+            return 1
+        return min(self.steps, max(1, _CHUNK_ROWS // self.batch))
+
+    @property
+    def rows_before(self) -> int:
+        """Rows of a thread's memory for products of inputs."""
+        return max(shape_of(jit.vector_width()).rows, self.chunk * self.batch)
+
     def parameters(self, at: int) -> dict[str, int]:
         """Addresses of matrices and biases in a vector at address ``at``."""
         rows = self.gates * self.hidden
@@ -111,6 +125,7 @@ class RecurrentLayer:
             "steps": self.steps, "batch": self.batch, "columns": self.columns,
             "hidden": self.hidden, "y_row": 4 * self.directions * self.hidden,
             "cells_step": 4 * self.batch * self.hidden, "kept_step": 4 * prod(self.kept_shape[1:]),
+            "chunk": self.chunk, "before_rows": self.rows_before,
         }  # fmt: skip
 
     def steps_of(self, name: str, array: Array, first: int = 0) -> dict[str, int]:
@@ -153,11 +168,12 @@ def _forward_floats(layer: RecurrentLayer, count: int, keeps: bool) -> dict[str,
     """Sizes of scratch memory in floats, by the words for their addresses."""
     width, columns = jit.vector_width(), layer.gates * layer.groups * WIDTH
     panel = panels(width, columns, count) * shape_of(width).columns
-    before = count * 4 * shape_of(width).rows * (columns + WIDTH)
+    row = count * (columns + WIDTH)
     gru = layer.mode == "gru"
     return {
         "packed_w": panel * layer.columns, "packed_r": panel * layer.hidden,
-        "bias": columns * (1 + gru), "before": before, "before_h": before * gru,
+        "bias": columns * (1 + gru), "before": row * layer.rows_before,
+        "before_h": row * shape_of(width).rows * gru,
         "cells": 0 if keeps else layer.batch * layer.hidden,
     }  # fmt: skip
 

@@ -4,7 +4,8 @@ Hidden units are in groups of 16, and each thread has some groups with all their
 columns of both matrices into panels (:mod:`symdnn.cpu.gemm.gemm_ir`), which stay in its L2 cache
 for all steps. A step has two GEMMs and a loop over the thread's units (gates, cell, state). The
 GEMM of the input may run while other threads are still at the step before; that of the state runs
-after the barrier.
+after the barrier. A GEMM of few sequences takes the time in which its matrix is read. So for fewer
+sequences than a tile has rows, the inputs of a *chunk* of steps are multiplied at once.
 
 Each element is computed by one thread, in an order that does not depend on the number of threads.
 So results are the same bits for any number of threads.
@@ -46,11 +47,11 @@ SAVED_VECTORS = {"lstm": 4, "gru": 4, "rnn_tanh": 0, "rnn_relu": 0}
 FORWARD_WORDS = (
     "threads", "counter", "looks", "steps", "batch", "columns", "hidden", "w", "r", "bw", "br", "x",
     "x_step", "hx", "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "packed_w",
-    "packed_r", "bias", "before", "before_h",
+    "packed_r", "bias", "before", "before_h", "chunk", "before_rows",
 )  # fmt: skip
 _INTEGER_WORDS = {
     "threads", "looks", "steps", "batch", "columns", "hidden", "x_step", "y_step", "y_row",
-    "cells_step", "kept_step", "dy_step", "dx_adds", "block",
+    "cells_step", "kept_step", "dy_step", "dx_adds", "block", "chunk", "before_rows",
 }  # fmt: skip
 
 #: ``product`` adds up 512 terms in registers: rows of so many terms fit the L1 cache.
@@ -286,14 +287,42 @@ class _Forward(RecurrentSource):
         first = self.times(groups, 4 * WIDTH)
         self.my_bias = self.place("%bias", first)
         self.my_bias_h = self.place("%bias", (all_columns, 4), first)
-        mine = self.times(own.thread, self.times(self.row, self.rows))
-        self.my_before, self.my_before_h = (
-            self.place(p, mine) for p in ("%before", "%before_h")
-        )  # fmt: skip
+        self.my_before = self.place("%before", (own.thread, self.times(self.row, "%before_rows")))
+        self.my_before_h = self.place("%before_h", (own.thread, self.times(self.row, self.rows)))
         self.columns = self.times(own.count, self.gates * WIDTH)
         self.loop("pack", own.count, self._pack)
-        self.loop("step", "%steps", self._step)
+        #: Whether a chunk has several steps.
+        self.together = self.new("icmp sgt i64 %chunk, 1")
+        self.apart = self.new(f"xor i1 {self.together}, true")
+        chunks = self.new(f"sdiv i64 {self.less(self.plus('%steps', '%chunk'), 1)}, %chunk")
+        self.loop("chunk_of_steps", chunks, self._chunk)
         return self.end()
+
+    def _chunk(self, i: str, _: list[str]) -> list[str]:
+        """Append the steps of a chunk, after the product of all their inputs if they are several.
+
+        Rows of the product are in the order of memory, which is that of the steps or the reverse.
+        """
+        self.begin = self.times(i, "%chunk")
+        self.count = self.least("%chunk", self.less("%steps", self.begin))
+        back = self.new("icmp slt i64 %x_step, 0")
+        last = self.less(self.count, 1)
+        self.lowest = self.new(f"select i1 {back}, i64 {last}, i64 0")
+        step = self.times("%batch", self.row)
+        step = self.new(f"select i1 {back}, i64 {self.less(0, step)}, i64 {step}")
+        self.before_step = self.new(f"select i1 {self.together}, i64 {step}, i64 0")
+        self.when("ahead", self.together, self._multiply_ahead)
+        self.loop("step", self.count, self._step)
+        return []
+
+    def _multiply_ahead(self) -> None:
+        """Append the product of the inputs of a whole chunk."""
+        x = self.place("%x", (self.plus(self.begin, self.lowest), "%x_step"))
+        self._multiply_inputs(x, self.my_before, self.times(self.count, "%batch"))
+
+    def _multiply_inputs(self, x: str, to: str, rows: str) -> None:
+        self.multiply((x, self.x_row), (self.my_w, self.w_panel), (to, self.row),
+                      (self.my_bias, "0"), (rows, self.columns, "%columns"))  # fmt: skip
 
     def _pack(self, j: str, _: list[str]) -> list[str]:
         """Append the packing of a group's columns, gate after gate, and of their biases."""
@@ -321,9 +350,12 @@ class _Forward(RecurrentSource):
             self.store(bw, self.place(self.my_bias, at))
         return []
 
-    def _step(self, s: str, _: list[str]) -> list[str]:
+    def _step(self, c: str, _: list[str]) -> list[str]:
         """Append a step, for as many sequences at a time as a tile has rows: they fit L1."""
+        s = self.plus(self.begin, c)
         self.s, self.ready = s, self.times(s, self.own.active)
+        row = self.less(c, self.lowest)
+        self.now = self.place(self.my_before, (row, self.before_step))
         last = self.place("%y", (self.less(s, 1), "%y_step"))
         self.h = self.choose_first(s, "%hx", last)
         self.h_step = self.choose_first(s, self.h_row, "%y_row", "i64")
@@ -335,10 +367,9 @@ class _Forward(RecurrentSource):
     def _tile(self, i: str, _: list[str]) -> list[str]:
         self.sequence = self.times(i, self.rows)
         rows = self.least(self.less("%batch", self.sequence), self.rows)
-        before, gru = (self.my_before, self.row), self.mode == "gru"
+        before, gru = (self.now, self.row), self.mode == "gru"
         x = self.place("%x", (self.s, "%x_step"), (self.sequence, self.x_row))
-        self.multiply((x, self.x_row), (self.my_w, self.w_panel), before, (self.my_bias, "0"),
-                      (rows, self.columns, "%columns"))  # fmt: skip
+        self.when("inputs", self.apart, lambda: self._multiply_inputs(x, self.now, rows))
         self.wait(self.ready)
         h = self.place(self.h, (self.sequence, self.h_step))
         after = (self.my_before_h, self.row) if gru else before
@@ -355,7 +386,7 @@ class _Forward(RecurrentSource):
         first, b = self.times(self.own.unit, 4), self.plus(self.sequence, i)
         row = self.times(i, self.row)
         self.in_before, self.in_before_h = (
-            self.place(p, row) for p in (self.my_before, self.my_before_h)
+            self.place(p, row) for p in (self.now, self.my_before_h)
         )
         self.in_y = self.place("%y", (self.s, "%y_step"), (b, "%y_row"), first)
         self.in_h = self.place(self.h, (b, self.h_step), first)

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import ModelError, SymdnnError
 from symdnn.graph.evaluate import evaluate
+from symdnn.graph.origin import current_module, within
 from symdnn.graph.variable import Constant, Shared, Variable
 from symdnn.onnx.build.schemas import Schema, function_of, schema_of
 from symdnn.onnx.build.sizes import of_sizes
@@ -102,7 +103,8 @@ class Scope:
 
     def _add(self, proto: Any) -> None:
         node = self._node(proto)
-        results = self.run(node, proto)
+        with within(layer_path(current_module(), node.name)):
+            results = self.run(node, proto)
         if len(results) < len([o for o in proto.output if o]):
             raise node.error(f"{len(proto.output)} outputs are wanted, and it has {len(results)}")
         for name, value in zip(proto.output, results):
@@ -154,18 +156,23 @@ class Scope:
         node.version = schema.version if schema is not None else self.opset(node)
         builder = builder_of(node.domain, node.op, node.version)
         if builder is None:
-            opset = self.opset(node)
-            body = None if schema is None else function_of(schema, node, opset, proto)
-            if body is None:
-                raise node.error(_unknown(node, schema))
-            return self._function(body, node, _plain(schema.defaults) if schema else {})
+            return self._by_definition(node, schema, proto)
 
         def build(again: Node) -> list[Any]:
-            found = builder_of(again.domain, again.op, again.version) or builder
-            return self._results(again, schema, listed(found(again)))
+            found = (builder_of(again.domain, again.op, again.version) or builder)(again)
+            if found is NotImplemented:
+                return self._by_definition(again, schema, proto)
+            return self._results(again, schema, listed(found))
 
         found = of_sizes(node, build)
         return build(node) if found is None else found
+
+    def _by_definition(self, node: Node, schema: Schema | None, proto: Any) -> list[Any]:
+        """The node by the function of other ops that defines it."""
+        body = None if schema is None else function_of(schema, node, self.opset(node), proto)
+        if schema is None or body is None:
+            raise node.error(_unknown(node, schema))
+        return self._function(body, node, _plain(schema.defaults))
 
     def opset(self, node: Node) -> int:
         """The opset of the node's domain."""
@@ -203,6 +210,12 @@ class Scope:
         wanted = [o for o, w in zip(body.output, node.wanted) if w]
         found = dict(zip(wanted, inner.outputs(body.node, wanted)))
         return [found.get(o) for o in body.output][: len(node.wanted)]
+
+
+def layer_path(around: str, name: str) -> str:
+    """The path of a node in reports, within that of the node around it: ``layer1.0.conv1.Conv``."""
+    own = ".".join(filter(None, name.split("/")))
+    return f"{around}.{own}" if around and own else around or own
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from symdnn.onnx.model.values import Sequence as Tensors
 
 __all__ = ["Builder", "Node"]
 
-#: What builds a node: one value for each output, or the only one.
+#: What builds a node: one value for each output, or the only one. ``NotImplemented`` stands for the
+#: function of other ops that defines the node.
 Builder = Callable[["Node"], Any]
 
 

@@ -11,6 +11,7 @@ import symdnn.tensor as T
 from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.model.values import Value
+from symdnn.onnx.ops.attention import heads_apart, heads_joined
 from symdnn.onnx.ops.conv import conv_of
 from symdnn.onnx.ops.elementwise import number
 from symdnn.onnx.ops.linear import matmul
@@ -167,17 +168,6 @@ def _embed_layer_norm(node: Node) -> list[Any]:
 # -- attention ------------------------------------------------------------------------------------
 
 
-def _heads(x: Variable, count: int) -> Variable:
-    """(batch, length, features) as (batch, heads, length, features of a head)."""
-    b, s, d = dims_of(x)
-    return x.reshape((b, s, count, d // count)).transpose((0, 2, 1, 3))
-
-
-def _side_by_side(y: Variable) -> Variable:
-    b, h, s, d = dims_of(y)
-    return y.transpose((0, 2, 1, 3)).reshape((b, s, h * d))
-
-
 def _padding_mask(node: Node, i: int, keys: Any, like: Variable) -> Variable | None:
     """What is added to scores of keys that are masked out: a mask, or lengths, of each example."""
     if not node.has(i):
@@ -199,8 +189,7 @@ def _attend(
 ) -> Variable:
     scale = node.attribute("scale") or None
     return T.nnet.scaled_dot_product_attention(
-        q, k, v, bias, is_causal=causal and bias is None, scale=scale,
-        causal="bottom_right" if causal and bias is not None else None,
+        q, k, v, bias, scale=scale, causal="bottom_right" if causal else None
     )  # fmt: skip
 
 
@@ -215,7 +204,7 @@ def _attention(node: Node) -> list[Any]:
         total = int(node.settled(dims_of(w)[1], "the number of features"))
     sizes: list[int] = given or [total // 3] * 3
     ends = np.cumsum([0, *sizes])
-    q, k, v = (_heads(y[:, :, int(a) : int(b)], heads) for a, b in pairwise(ends))
+    q, k, v = (heads_apart(y[:, :, int(a) : int(b)], heads) for a, b in pairwise(ends))
     present = None
     causal = bool(node.attribute("unidirectional", 0))
     if node.has(4):
@@ -226,20 +215,7 @@ def _attention(node: Node) -> list[Any]:
     bias = _padding_mask(node, 3, dims_of(k)[2], q)
     if node.has(5):
         bias = node.x(5) if bias is None else bias + node.x(5)
-    if causal and (node.has(4) or bias is not None):
-        hidden = _causal(q, k)
-        bias = hidden if bias is None else bias + hidden
-        causal = False
-    return [_side_by_side(_attend(node, q, k, v, bias, causal)), present]
-
-
-def _causal(q: Variable, k: Variable) -> Variable:
-    """Minus infinity for keys after a query, whose last one is at the last key."""
-    n, m = dims_of(q)[2], dims_of(k)[2]
-    at = T.arange(n, dtype="int64").dimshuffle(0, "x") + (m - n)
-    keep = T.arange(m, dtype="int64").dimshuffle("x", 0) <= at
-    wide = keep.dimshuffle("x", "x", 0, 1)
-    return T.switch(wide, number(q, 0), number(q, -np.inf))
+    return [heads_joined(_attend(node, q, k, v, bias, causal)), present]
 
 
 def _multi_head(node: Node) -> list[Any]:
@@ -253,16 +229,15 @@ def _multi_head(node: Node) -> list[Any]:
         q = q + shift[:n]
         if k.ndim == 3:
             k, v = k + shift[n : n + m], v + shift[n + m :]
-    q = _heads(q, heads)
-    k, v = (_heads(t, heads) if t.ndim == 3 else t for t in (k, v))
+    q = heads_apart(q, heads)
+    k, v = (heads_apart(t, heads) if t.ndim == 3 else t for t in (k, v))
     if node.has(6):
         k, v = T.concatenate([node.x(6), k], axis=2), T.concatenate([node.x(7), v], axis=2)
     bias = _padding_mask(node, 4, dims_of(k)[2], q)
     if node.has(5):
         bias = node.x(5) if bias is None else bias + node.x(5)
-    if node.attribute("unidirectional", 0):
-        bias = _causal(q, k) if bias is None else bias + _causal(q, k)
-    return [_side_by_side(_attend(node, q, k, v, bias, False)), k, v]
+    causal = bool(node.attribute("unidirectional", 0))
+    return [heads_joined(_attend(node, q, k, v, bias, causal)), k, v]
 
 
 def _grouped(node: Node) -> list[Any]:
@@ -277,7 +252,7 @@ def _grouped(node: Node) -> list[Any]:
         q, k, v = q[:, :, :a], q[:, :, a:b], q[:, :, b:]
     else:
         k, v = node.x(1), node.x(2)
-    q, k, v = _heads(q, heads), _heads(k, groups), _heads(v, groups)
+    q, k, v = heads_apart(q, heads), heads_apart(k, groups), heads_apart(v, groups)
     lengths = node.x(5).astype("int64").flatten() + 1  # of each example, with this call's
     new = dims_of(q)[2]
     if node.attribute("do_rotary", 0):
@@ -293,7 +268,7 @@ def _grouped(node: Node) -> list[Any]:
     bias = T.switch(keep, number(q, 0), number(q, -np.inf))
     each = heads // groups
     wide_k, wide_v = (T.repeat(t, each, axis=1) if each > 1 else t for t in (k, v))
-    return [_side_by_side(_attend(node, q, wide_k, wide_v, bias, False)), k, v]
+    return [heads_joined(_attend(node, q, wide_k, wide_v, bias, False)), k, v]
 
 
 def rotated(
@@ -326,7 +301,7 @@ def _rotary(node: Node) -> Variable:
         steps = T.arange(dims_of(x)[2], dtype="int64")
         places = (places + steps).dimshuffle("x", 0)
     y = rotated(x, cos, sin, places, bool(node.attribute("interleaved", 0)))
-    return _side_by_side(y) if flat else y
+    return heads_joined(y) if flat else y
 
 
 # -- quantised ------------------------------------------------------------------------------------

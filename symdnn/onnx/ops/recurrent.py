@@ -1,4 +1,4 @@
-"""Recurrent networks: ``RNN``, ``LSTM``, ``GRU``, as loops over steps."""
+"""Recurrent networks: ``RNN``, ``LSTM``, ``GRU``, as one op or as loops over steps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import symdnn.tensor as T
 from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.elementwise import number
+from symdnn.onnx.ops.recurrent_whole import by_whole_network
 from symdnn.ops.control.scan_builder import scan
 from symdnn.ops.core.shape import dims_of
 
@@ -110,8 +111,8 @@ _STEPS: dict[str, tuple[Callable[..., list[Variable]], int, list[str], int]] = {
 
 
 def _network(node: Node) -> list[Variable]:
-    step, gates, defaults, n_states = _STEPS[node.op]
-    x, lengths = node.x(), node.optional(4)
+    _, _, defaults, n_states = _STEPS[node.op]
+    x = node.x()
     batch_first = bool(node.attribute("layout", 0))
     x = x.transpose((1, 0, 2)) if batch_first else x
     direction = node.attribute("direction", "forward")
@@ -119,33 +120,52 @@ def _network(node: Node) -> list[Variable]:
     if direction not in ("forward", "reverse", "bidirectional"):
         raise node.error(f"direction {direction!r}")
     names = node.attribute("activations") or defaults * directions
-    alphas = iter(node.attribute("activation_alpha") or [])
-    betas = iter(node.attribute("activation_beta") or [])
-    functions = [activation(node, name, alphas, betas) for name in names]
+    if len(names) != len(defaults) * directions:
+        raise node.error(f"{len(names)} activations: wanted {len(defaults) * directions}")
     hidden: Any = node.attribute("hidden_size") or node.x(2).type.shape[2]
-    outputs, finals = [], []
-    for d in range(directions):
-        cell = _Cell(
-            node, functions[d * len(defaults) : (d + 1) * len(defaults)], int(hidden),
-            node.x(1)[d], node.x(2)[d], node.x(3)[d] if node.has(3) else None,
-            node.x(7)[d] if n_states == 2 and node.has(7) else None,
-        )  # fmt: skip
-        states = [_initial(node, 5 + k, d, x, int(hidden), batch_first) for k in range(n_states)]
-        backwards = direction == "reverse" or d == 1
-        y, final = _run(cell, step, gates, x, states, lengths, backwards)
-        outputs.append(y)
-        finals.append(final)
-    y = T.stack(outputs, axis=1)
-    last = [T.stack([f[k] for f in finals], axis=0) for k in range(n_states)]
+    states = [_initial(node, 5 + k, directions, x, int(hidden), batch_first)
+              for k in range(n_states)]  # fmt: skip
+    whole = by_whole_network(node, x, states, names, int(hidden))
+    if whole is None:
+        whole = _by_loops(node, x, states, names, int(hidden))
+    y, *last = whole
     if batch_first:
         return [y.transpose((2, 0, 1, 3)), *(v.transpose((1, 0, 2)) for v in last)]
     return [y, *last]
 
 
-def _initial(node: Node, i: int, d: int, x: Variable, hidden: int, batch_first: bool) -> Variable:
+def _by_loops(
+    node: Node, x: Variable, states: Sequence[Variable], names: Sequence[str], hidden: int
+) -> list[Variable]:
+    """(y, last states) by a loop over steps for each direction."""
+    step, gates, defaults, n_states = _STEPS[node.op]
+    direction = node.attribute("direction", "forward")
+    alphas = iter(node.attribute("activation_alpha") or [])
+    betas = iter(node.attribute("activation_beta") or [])
+    functions = [activation(node, name, alphas, betas) for name in names]
+    outputs, finals = [], []
+    for d in range(len(names) // len(defaults)):
+        cell = _Cell(
+            node, functions[d * len(defaults) : (d + 1) * len(defaults)], hidden,
+            node.x(1)[d], node.x(2)[d], node.x(3)[d] if node.has(3) else None,
+            node.x(7)[d] if n_states == 2 and node.has(7) else None,
+        )  # fmt: skip
+        backwards = direction == "reverse" or d == 1
+        own = [s[d] for s in states]
+        y, final = _run(cell, step, gates, x, own, node.optional(4), backwards)
+        outputs.append(y)
+        finals.append(final)
+    last = [T.stack([f[k] for f in finals], axis=0) for k in range(n_states)]
+    return [T.stack(outputs, axis=1), *last]
+
+
+def _initial(
+    node: Node, i: int, directions: int, x: Variable, hidden: int, batch_first: bool
+) -> Variable:
+    """A first state, (directions, batch, hidden)."""
     if not node.has(i):
-        return T.zeros((dims_of(x)[1], hidden), dtype=x.type.dtype)
-    return node.x(i)[:, d] if batch_first else node.x(i)[d]
+        return T.zeros((directions, dims_of(x)[1], hidden), dtype=x.type.dtype)
+    return node.x(i).transpose((1, 0, 2)) if batch_first else node.x(i)
 
 
 def _run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -17,10 +17,12 @@ from symdnn.graph.inner import InnerGraph
 from symdnn.graph.traverse import clone, graph_inputs, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
-from symdnn.nn.modules.module import Module
 from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save import arrays, elementwise, loops, networks, quantized
 from symdnn.onnx.save.writer import Writer, dtype_of
+
+if TYPE_CHECKING:
+    from symdnn.nn.modules.module import Module
 
 __all__ = ["DEFAULT_OPSET", "save", "to_model"]
 
@@ -127,6 +129,8 @@ def _expressions(
         count = len(signature.sources) - len(signature.updated)
         named = _named(list(signature.sources[:count]), signature.structure.keys)
         return named, [d.variable for d in signature.declared if d.variable not in signature.states]
+    from symdnn.nn.modules.module import Module  # all layers: who loads a file needs none
+
     if isinstance(what, Module):
         if inputs is None:
             raise ModelError("onnx.save: a module wants inputs=[a variable for each argument]")

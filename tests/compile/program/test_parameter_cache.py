@@ -191,6 +191,22 @@ def test_views_of_parameters_are_no_work():
     assert not kept_of(f)
 
 
+def test_parts_of_parameters_are_joined_once():
+    """Slices never fail, and an int within a known size neither."""
+    w, x = symdnn.shared(floats(2, 4, 3), shape=(2, 4, 3)), T.fmatrix("x")
+    whole = T.concatenate([w[1, 2:], w[0, :2]])
+    f = symdnn.function([x], T.dot(x, whole))
+    assert kept_of(f)
+    a, now = floats(5, 4), w.get_value()
+    np.testing.assert_allclose(f(a), a @ np.concatenate([now[1, 2:], now[0, :2]]), rtol=1e-5)
+
+
+def test_an_index_that_may_be_out_of_range_is_read_at_each_call():
+    w, x = symdnn.shared(floats(2, 3)), T.fvector("x")
+    f = symdnn.function([x], T.dot(x, T.concatenate([w[1], w[0]])))
+    assert not kept_of(f)
+
+
 def test_a_lazy_branch_is_not_computed_before():
     from symdnn.ops.control.control import ifelse
 

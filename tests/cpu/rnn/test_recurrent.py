@@ -31,6 +31,7 @@ MODES = ["lstm", "gru", "rnn_tanh", "rnn_relu"]
 SIZES = [
     (1, 1, 1, 1, 1, 1), (1, 3, 5, 16, 1, 1), (7, 1, 4, 17, 2, 1), (6, 9, 33, 50, 1, 2),
     (5, 4, 3, 6, 3, 2), (11, 40, 20, 32, 1, 1), (9, 33, 150, 100, 2, 2), (70, 5, 8, 24, 1, 1),
+    (45, 2, 9, 20, 1, 2),  # three chunks of steps, the last one shorter, in both directions
 ]  # fmt: skip
 
 
