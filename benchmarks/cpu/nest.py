@@ -124,6 +124,9 @@ def _measured(nest: Nest, sides: dict[str, _Side], rounds: int) -> tuple[float, 
     calls = {n: 0 for n in sides if getattr(nest, n)}
     for name in calls:
         calls[name] = sides[name].ask({"prepare": nest.name})
+    calls = {name: count for name, count in calls.items() if count}  # the others have no such row
+    if "symdnn" not in calls or len(calls) < 2:
+        return 0.0, f"  none  {nest.name}"
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, count in calls.items():
@@ -168,8 +171,12 @@ def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float]) -> No
     for line in sys.stdin:
         order, answer = json.loads(line), None
         if "prepare" in order:
-            call = _CALLS[library](found[order["prepare"]])
-            answer = _repeats(call)
+            try:
+                call = _CALLS[library](found[order["prepare"]])
+                answer = _repeats(call)
+            except Exception as error:
+                print(library, order["prepare"], error, file=sys.stderr, flush=True)
+                answer = 0
         elif "run" in order:
             call()
             began = clock()
@@ -202,9 +209,16 @@ def _symdnn_call(nest: Nest) -> Callable[[], Any]:
 
 
 def _torch_call(nest: Nest) -> Callable[[], Any]:
-    tensors, f = [torch.from_numpy(make()) for make in nest.arrays], nest.torch
+    tensors, f = [_tensor(make()) for make in nest.arrays], nest.torch
     assert f is not None
     return lambda: f(*tensors)
+
+
+def _tensor(array: Any) -> Any:
+    """A tensor of PyTorch, which has a bfloat16 of its own."""
+    if array.dtype.name != "bfloat16":
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
 
 
 def _compiled_call(nest: Nest) -> Callable[[], Any]:

@@ -93,7 +93,7 @@ CASES = [
     OpCase("gammaln", (S.GammaLn,), S.gammaln, (POSITIVE,),
            lambda x: np.log(gamma_integral(x))),
     OpCase("psi", (S.Psi,), S.psi, (POSITIVE,), np.vectorize(lambda x: float(mpmath.psi(0, x)))),
-    OpCase("tri_gamma", (S.PolyGamma,), S.tri_gamma, (POSITIVE,), trigamma_series),
+    OpCase("tri_gamma", (S.TriGamma,), S.tri_gamma, (POSITIVE,), trigamma_series),
     OpCase("polygamma", (S.PolyGamma,), S.polygamma, (ORDERS, POSITIVE), sp.polygamma),
     OpCase("gammainc", (I.GammaInc,), lambda x: I.gammainc(2.5, x), (POSITIVE,),
            lambda x: gammainc_integral(2.5, x)),

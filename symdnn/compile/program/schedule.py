@@ -105,9 +105,12 @@ class _Scheduler:
         return [] if self.resolver.depends_on_data(node) else self.resolver.dims(node)
 
     def _host_scalars(self) -> set[Apply]:
-        """Scalar arithmetic on the host in a graph that also runs on a device."""
+        """Scalar arithmetic on the host in a graph that also runs on a device; else that on sizes.
+
+        What follows from the sizes of inputs alone is then evaluated once for each plan.
+        """
         if all(self.device_of(n) == HOST for n in self.order):
-            return set()
+            return _of_sizes(self.order, self.available)
         return {
             n
             for n in self.order
@@ -430,6 +433,24 @@ def _sizes(order: Sequence[Apply], host: set[Apply]) -> set[Apply]:
         ):
             found.add(n)
     return found
+
+
+def _of_sizes(order: Sequence[Apply], available: set[Variable]) -> set[Apply]:
+    """Sizes of variables that enter, and scalar arithmetic on them."""
+    found: set[Apply] = set()
+    for n in order:
+        if isinstance(n.op, ShapeI):
+            ready = n.inputs[0].owner is None or n.inputs[0] in available
+        else:
+            of_them = (isinstance(v, Constant) or v.owner in found for v in n.inputs)
+            ready = bool(n.inputs) and all(of_them) and _is_scalar_work(n) and _is_pure(n)
+        if ready:
+            found.add(n)
+    return found
+
+
+def _is_pure(node: Apply) -> bool:
+    return not (node.op.unmergeable or node.op.ordered or node.op.host_callback)
 
 
 def _is_scalar_work(node: Apply) -> bool:

@@ -111,12 +111,13 @@ class _CopyLaunches:
         self._launches: dict[Any, Any] = {}
 
     def copy(self, source: Array, target: Array) -> None:
-        """``target[...] = source``"""
-        if self._compiled and target.size:
+        """``target[...] = source``, broadcast; by NumPy where it is little or there is no code."""
+        little = target.size < _MIN_ELEMENTS_TO_COMPILE
+        if little or not self._compiled or target.dtype.name not in VALUES:
+            np.copyto(target, source)
+        else:
             run = self._launch(identity_program, source, target)
             run([source], [target])
-        else:
-            np.copyto(target, source)
 
     def add(self, source: Array, target: Array) -> None:
         """``target += source``"""
@@ -150,11 +151,8 @@ class CopyingLaunch(ContiguousLaunch):
         return made
 
     def put(self, whole: Array, out: Array) -> None:
-        """``out[...] = whole``, by NumPy where it is little or there is no code."""
-        if whole.size < _MIN_ELEMENTS_TO_COMPILE or whole.dtype.name not in VALUES:
-            np.copyto(out, whole)
-        else:
-            self._copies.copy(whole, out)
+        """``out[...] = whole``"""
+        self._copies.copy(whole, out)
 
 
 @cache
@@ -177,8 +175,7 @@ class _JoinSplitLaunch(CpuLaunch):
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy every piece."""
         reads = self._read(inputs)
-        block = self._block(reads, outputs)
-        if block is not None:
+        if self._compiled and (block := self._block(reads, outputs)) is not None:
             block.run([*reads, *outputs])
             return
         whole, pieces = (reads[0], outputs) if self._split else (outputs[0], reads)
@@ -194,20 +191,20 @@ class _JoinSplitLaunch(CpuLaunch):
 
     def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Queue the compilation of the code for operands with these strides."""
-        self._block(self._read(inputs), outputs)
+        if self._compiled:
+            self._block(self._read(inputs), outputs)
 
     def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
         """For operands with these strides, if one loop moves all pieces."""
         reads = self._read(inputs)
-        block = self._block(reads, outputs)
+        block = self._block(reads, outputs) if self._compiled else None
         return None if block is None else block.native(len(reads), len(inputs) - len(reads))
 
     def _block(self, reads: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock | None:
         key = tuple([a.strides for a in (*reads, *outputs)])
         if key not in self._blocks:
             whole, pieces = (reads[0], outputs) if self._split else (outputs[0], reads)
-            made = pieces_block(whole, pieces, self._axis, self._split) if self._compiled else None
-            self._blocks[key] = made
+            self._blocks[key] = pieces_block(whole, pieces, self._axis, self._split)
         return self._blocks[key]
 
 
@@ -267,7 +264,7 @@ class _PadLaunch:
                 return
             before, after = (slice(None),) * d, slice(low + n, None)
             for part in (inside[(*before, slice(low))], inside[(*before, after)]):
-                self._copies.copy(np.broadcast_to(value, part.shape), part)
+                self._copies.copy(value, part)
             inside = inside[(*before, slice(low, low + n))]
         self._copies.copy(x, inside)
 

@@ -44,7 +44,10 @@ HEAD = 3
 
 @dataclass(frozen=True)
 class LoopOperand:
-    """An operand's innermost stride: ``dense`` (contiguous), ``one`` (stride 0) or ``strided``."""
+    """An operand's innermost stride: ``dense`` (contiguous), ``one`` (stride 0) or ``strided``.
+
+    ``every -1`` or ``every 2`` are strides of so many elements that are part of the code.
+    """
 
     dtype: str
     inner: str
@@ -229,7 +232,14 @@ def inner(step: int, itemsize: int, written: bool = False) -> str:
     """The kind of this innermost stride, in bytes: see :class:`LoopOperand`."""
     if step == itemsize:
         return "dense"
+    if not written and step % itemsize == 0 and step // itemsize in _CONSTANT_STEPS:
+        return f"{_EVERY}{step // itemsize}"
     return "one" if step == 0 and not written else "strided"
+
+
+#: Strides of reads that LLVM makes shuffles of, in elements.
+_CONSTANT_STEPS = (-1, 2, 3, 4)
+_EVERY = "every "
 
 
 def _setup(named: Sequence[tuple[str, LoopOperand]], sizes: Sequence[int]) -> list[str]:
@@ -337,10 +347,14 @@ def _bases(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
 
 
 def address(name: str, o: LoopOperand) -> list[str]:
+    kind = f"i{8 * numpy_dtype(o.dtype).itemsize}"
     if o.inner == "dense":
-        size = numpy_dtype(o.dtype).itemsize
-        kind = f"i{8 * size}"
         return [f"%p_{name} = getelementptr {kind}, ptr %base_{name}, i64 %i"]
+    if o.inner.startswith(_EVERY):
+        return [
+            f"%k_{name} = mul nsw i64 %i, {o.inner.removeprefix(_EVERY)}",
+            f"%p_{name} = getelementptr {kind}, ptr %base_{name}, i64 %k_{name}",
+        ]
     if o.inner == "one":
         return [f"%p_{name} = getelementptr i8, ptr %base_{name}, i64 0"]
     return [

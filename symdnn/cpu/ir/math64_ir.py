@@ -1,8 +1,8 @@
 """Common float64 functions as LLVM IR without branches or tables, which LLVM vectorises.
 
 Errors are below 1 ulp for exp and log, 1.5 for log1p, 2 for expm1 and 2.5 for tanh. NaN,
-infinities, zeros and denormals give the same as in C. The other functions of float64 are the C
-library's.
+infinities, zeros and denormals give the same as in C. Special functions are in
+:mod:`symdnn.cpu.ir.math_special64_ir`, the other functions of float64 are the C library's.
 
 ``exp``: 2^n times the Taylor polynomial of r, where x = n ln 2 + r and abs(r) <= ln(2) / 2. The
 power is multiplied in two steps, so that large results and denormals are right.
@@ -25,6 +25,7 @@ from symdnn.cpu.ir.math_double_ir import (
     power_of_two,
     split,
 )
+from symdnn.cpu.ir.math_special64_ir import SPECIAL64
 
 __all__ = ["IN_FULL", "full_declarations", "full_definitions"]
 
@@ -153,10 +154,11 @@ _FULL = {
         "ret double %y",
         "}",
     ],
+    **SPECIAL64,
 }  # fmt: skip
 
 #: Instructions of scalar programs that have code of float64 here.
-IN_FULL = frozenset({"exp", "expm1", "tanh", "log", "log1p"})
+IN_FULL = frozenset({"exp", "expm1", "tanh", "log", "log1p", "erf", "erfc", "digamma", "trigamma"})
 
 
 def full_definitions(names: Iterable[str]) -> list[str]:
@@ -180,4 +182,6 @@ def full_declarations() -> set[str]:
         "declare double @llvm.fmuladd.f64(double, double, double)",
         "declare double @llvm.copysign.f64(double, double)",
         "declare double @llvm.fabs.f64(double)",
+        "declare double @llvm.fma.f64(double, double, double)",
+        "declare double @llvm.rint.f64(double)",
     }

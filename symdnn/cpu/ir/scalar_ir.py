@@ -2,9 +2,9 @@
 
 Transcendental functions of float32 are polynomials without branches, so that LLVM can vectorise
 them. The common ones are computed in float32 (:mod:`symdnn.cpu.ir.math32_ir`, within 4 ulp), the
-others in float64 (:mod:`symdnn.cpu.ir.math_ir`, within 0.51 ulp). So are exp, log and tanh of
-float64 (:mod:`symdnn.cpu.ir.math64_ir`); its other functions, and the gamma function and its
-logarithm, are the C library's.
+others in float64 (:mod:`symdnn.cpu.ir.math_ir`, within 0.51 ulp). So are exp, log, tanh, erf and
+digamma of float64 (:mod:`symdnn.cpu.ir.math64_ir`, :mod:`symdnn.cpu.ir.math_special64_ir`); its
+other functions, and the gamma function and its logarithm, are the C library's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LIBM = {
     "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
     "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
     "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
-    "acosh": "acosh", "atanh": "atanh", "erf": "erf", "erfc": "erfc", "lgamma": "lgamma",
+    "acosh": "acosh", "atanh": "atanh", "lgamma": "lgamma",
     "tgamma": "tgamma", "pow": "pow", "atan2": "atan2",
 }  # fmt: skip
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt"}
@@ -65,6 +65,7 @@ def refusal(program: ScalarProgram) -> str | None:
     """Why a program cannot be compiled; None when it can."""
     known = {
         *_LIBM,
+        *IN_FULL,
         *_COMPOSED,
         *_ROUNDING,
         *_ARITHMETIC,

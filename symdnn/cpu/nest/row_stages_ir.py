@@ -5,8 +5,9 @@ the row again, which then is in the cache. There are two shapes of loops:
 
 - rows: the innermost folded axis lies dense. A task is a row, whose values are in registers. The
   length of short rows is a constant of the code.
-- bands: a kept axis lies dense. A task has up to :data:`BAND_LANES` neighbouring rows as lanes,
-  whose values are on the stack. The innermost loop is over lanes.
+- bands: a kept axis lies dense. A task has up to 256 neighbouring rows as lanes, whose values are
+  on the stack. The innermost loop is over lanes. Short dense rows are such bands too, of 64 rows:
+  they are turned into tiles on the stack, and results back.
 
 Both are loops of scalar code that LLVM vectorises for the processor at hand.
 """
@@ -14,13 +15,11 @@ Both are loops of scalar code that LLVM vectorises for the processor at hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
     METADATA,
     THREADS,
-    LoopOperand,
     data_of,
     next_task,
     word,
@@ -28,17 +27,14 @@ from symdnn.cpu.ir.loops_ir import (
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import VALUES, store_as
+from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_function
 from symdnn.cpu.nest.kept_terms import kept_term
+from symdnn.cpu.nest.row_plan import FLAG, TURNED_LANES, RowPlan, row_words
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import Builder
-from symdnn.ops.lowered.fused_rows import FusedRows
 
-__all__ = ["BAND_LANES", "FLAG", "RowPlan", "row_stages_ir", "row_words"]
+__all__ = ["row_stages_ir"]
 
-#: Rows of a band, so that with some elements of each it stays in the first cache.
-BAND_LANES = 256
-#: Index of the word that is set if a label is out of range.
-FLAG = 3
 #: LLVM writes out short loops of constant length before it makes vectors of them. Where a few
 #: operands are read that is as good; with parameters beside, a layer norm took twice as long.
 _MANY = [
@@ -48,64 +44,6 @@ _MANY = [
     '!5 = !{!"llvm.loop.isvectorized", i32 1}',
 ]
 _STARTS = {"sum": "0.0", "max": "0xFFF0000000000000", "min": "0x7FF0000000000000"}
-
-
-@dataclass(frozen=True)
-class RowPlan:
-    """What the text depends on.
-
-    ``reads`` are the operands of ``op``, by how they lie along the innermost loop. ``order`` has
-    the names of all operands as the call has them: ``x0``, ... that are read, results ``y0``, ...,
-    row values ``r0``, ... that are kept, sums over all rows ``s0``, ...; for classes ``label``, and
-    ``loss``, the result at the label with its sign changed. A ``label`` without ``loss`` is where
-    ``x1`` is taken from the result. ``work`` is the dtype of row values, ``adds`` that of
-    sums, ``kept_as`` that of row values which are kept. ``kept`` and ``along`` are numbers of axes:
-    of rows (without the lanes), and of those folded around the innermost one.
-    """
-
-    op: FusedRows
-    reads: tuple[LoopOperand, ...]
-    order: tuple[str, ...]
-    work: str
-    adds: str
-    kept: int
-    along: int
-    bands: bool
-    length: int = 0
-    label: str = ""
-    kept_as: str = ""
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the operands that have steps: those that are read, results, row values."""
-        return sorted(n for n in self.order if n[0] in "xyr" or n in ("label", "loss"))
-
-    def dtype(self, name: str) -> str:
-        """The dtype of an operand."""
-        if name == "label":
-            return self.label
-        if name[0] == "x":
-            return self.reads[int(name[1:])].dtype
-        return self.kept_as if name[0] == "r" else self.op.after.output_dtypes[0]
-
-    def kind_of(self, name: str) -> str:
-        """How an operand lies along the innermost loop."""
-        return self.reads[int(name[1:])].inner if name[0] == "x" else "dense"
-
-
-def row_words(plan: RowPlan) -> list[str]:
-    """Names of the words of the block.
-
-    There are ``all`` rows, in ``tasks``; of bands ``m`` lanes in ``JB`` bands. A row has ``count``
-    elements: ``A`` times ``n``. An operand has steps ``i`` along the innermost folded axis, ``a0``,
-    ... along the others, ``k0``, ... from row to row, in bytes.
-    """
-    names = ["threads", "tasks", "one", "flag", "all", "m", "JB", "count", "A", "n"]
-    names += [f"kn{d}" for d in range(1, plan.kept)] + [f"an{d}" for d in range(1, plan.along)]
-    for name in plan.names:
-        names += [f"{name}.i", *(f"{name}.k{d}" for d in range(plan.kept))]
-        names += [f"{name}.a{d}" for d in range(plan.along)]
-    return [*names, "partial", *plan.order]
 
 
 def row_stages_ir(plan: RowPlan) -> str:
@@ -122,7 +60,11 @@ def row_stages_ir(plan: RowPlan) -> str:
             "call void @finish(ptr %w)", "ret void", "}",
         ]  # fmt: skip
     last = _MANY if len(plan.reads) > plan.op.early else METADATA
-    head = [*sorted(tasks.declared), *definitions(tasks.helpers)]
+    sizes = sorted({int(numpy_dtype(plan.dtype(n)).itemsize) for n in plan.turned})
+    turns = [line for size in sizes for tile in (True, False) for line in turn_function(size, tile)]
+    declared = {line for line in turns if line.startswith("declare")} | tasks.declared
+    turns = [line for line in turns if line not in declared]
+    head = [*sorted(declared), *definitions(tasks.helpers), *turns]
     return "\n".join([*head, *whole, *lines, *last]) + "\n"
 
 
@@ -186,12 +128,16 @@ class _RowStages(LoopBuilder):
         plan, first, lead = self.plan, "0", number
         if plan.bands:
             lead, band = self.new(f"udiv i64 {number}, %JB"), self.new(f"urem i64 {number}, %JB")
-            first = self.affine(band, BAND_LANES)
-            self._lanes = self.least(self.new(f"sub i64 %m, {first}"), BAND_LANES)
+            first = self.affine(band, plan.lanes)
+            self._lanes = self.least(self.new(f"sub i64 %m, {first}"), plan.lanes)
         places = self.split(lead, "k", plan.kept)
         self._first = {
-            n: self._at(n, self.moved(f"%{n}.data", n, "k", places), first) for n in plan.names
+            n: self._at(n, self.moved(f"%{n}.data", n, "k", places), first)
+            for n in plan.names
+            if n not in plan.turned
         }
+        back = {n: self._tile(n, self.moved(f"%{n}.data", n, "k", places), first)
+                for n in plan.turned}  # fmt: skip
         total = self.new("sitofp i64 %count to double")
         rows: list[str] = []
         for s, stage in enumerate(self.op.stages):
@@ -207,6 +153,28 @@ class _RowStages(LoopBuilder):
             self._after(rows)
         if plan.label:
             self._labelled()
+        for n in (n for n in back if n[0] == "y"):
+            self._turn("turn", n, (self._first[n], f"%{n}.i"), (back[n], f"%{n}.l"), False)
+
+    def _tile(self, name: str, base: str, first: str) -> str:
+        """Make the tile of an operand whose rows are turned; returns where its rows are."""
+        rows = self.bytes_at(base, self.new(f"mul i64 {first}, %{name}.l"))
+        kind, count = VALUES[self.plan.dtype(name)], -(-self.plan.length // TURN_BLOCK) * TURN_BLOCK
+        tile = self._first[name] = f"%tile_{name}"
+        self._arrays.append(f"{tile} = alloca [{count * TURNED_LANES} x {kind}], align 64")
+        if name[0] == "x":
+            self._turn("tile", name, (rows, f"%{name}.l"), (tile, f"%{name}.i"), True)
+        return rows
+
+    def _turn(
+        self, function: str, name: str, source: tuple[str, str], target: tuple[str, str], to: bool
+    ) -> None:
+        """Append the call that turns rows into a tile, or back."""
+        bits = 8 * int(numpy_dtype(self.plan.dtype(name)).itemsize)
+        sizes = [self._lanes, str(self.plan.length)][:: 1 if to else -1]
+        (a, step_a), (b, step_b) = source, target
+        given = f"ptr {a}, i64 {step_a}, ptr {b}, i64 {step_b}"
+        self.put(f"call void @{function}{bits}({given}, i64 {sizes[0]}, i64 {sizes[1]})")
 
     def _at(self, name: str, base: str, index: str) -> str:
         """The address of so many rows (of bands) or elements on."""
@@ -266,7 +234,7 @@ class _RowStages(LoopBuilder):
 
     def _array(self, dtype: str) -> str:
         name = f"%line{len(self._arrays)}"
-        self._arrays.append(f"{name} = alloca [{BAND_LANES} x {VALUES[dtype]}], align 64")
+        self._arrays.append(f"{name} = alloca [{self.plan.lanes} x {VALUES[dtype]}], align 64")
         return name
 
     def _slot(self, array: str, j: str, dtype: str) -> str:

@@ -20,7 +20,9 @@ __all__ = ["CTYPES", "Access", "Loop", "elementwise_source", "print_problem", "s
 CTYPES = {**REAL_CTYPES, "complex64": "c64", "complex128": "c128"}
 
 #: Instructions that are in special.cuh, and in incomplete.cuh, which needs it.
-_SPECIAL = frozenset({"digamma", "polygamma", "gammainc", "gammaincc", "zeta", "i0e", "i1e"})
+_SPECIAL = frozenset(
+    {"digamma", "trigamma", "polygamma", "gammainc", "gammaincc", "zeta", "i0e", "i1e"}
+)
 _INCOMPLETE = frozenset(
     {"gamma_draw_slope", "betaln", "betainc", "betaincc", "betainc_slope_a", "betainc_slope_b",
      "owens_t", "von_mises_draw_slope"}

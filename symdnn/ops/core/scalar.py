@@ -196,6 +196,7 @@ FUNCTIONS: dict[str, Function] = {
         erfcx=_scipy("erfcx"), erfinv=_scipy("erfinv"), erfcinv=_scipy("erfcinv"),
         ndtri=_scipy("ndtri"), i0e=_scipy("i0e"), i1e=_scipy("i1e"),
         lgamma=_scipy("gammaln"), tgamma=_scipy("gamma"), digamma=_scipy("psi"),
+        trigamma=partial(_scipy("polygamma"), 1),
         gelu=gelu_of, gelu_slope=gelu_slope_of,
     ),
     "atan2": Function(np.arctan2, 2, floats=True, cost=30),

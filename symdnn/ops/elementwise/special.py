@@ -29,10 +29,10 @@ from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 
 __all__ = [
     "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaLn", "LogErfc",
-    "LogHalfErfc", "Logit", "Ndtri", "PolyGamma", "Psi", "XLog1pY", "XLogX", "XLogY", "Zeta", "erf",
-    "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammaln", "log_erfc", "log_half_erfc",
-    "log_ndtr", "logit", "ndtr", "ndtri", "polygamma", "psi", "tri_gamma", "xlog1py", "xlogx",
-    "xlogy0", "zeta",
+    "LogHalfErfc", "Logit", "Ndtri", "PolyGamma", "Psi", "TriGamma", "XLog1pY", "XLogX", "XLogY",
+    "Zeta", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammaln", "log_erfc",
+    "log_half_erfc", "log_ndtr", "logit", "ndtr", "ndtri", "polygamma", "psi", "tri_gamma",
+    "xlog1py", "xlogx", "xlogy0", "zeta",
 ]  # fmt: skip
 
 
@@ -187,6 +187,20 @@ def _reflected(n: int, x: Any) -> Array:
     pole = slope(1 / np.tan(angle)) * np.pi ** (n + 1)
     found = (-1.0) ** n * _stepped(n, 1 - x) - pole
     return np.where(angle == 0, np.inf, found)
+
+
+def _trigamma(x: Any) -> Array:
+    return _polygamma(1.0, x)
+
+
+@dataclass(frozen=True)
+class TriGamma(SpecialFunction):
+    """The trigamma function: the slope of ``psi``."""
+
+    function = _trigamma
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        return polygamma(2, x)
 
 
 @dataclass(frozen=True)
@@ -362,7 +376,7 @@ def polygamma(n: TensorLike, x: TensorLike) -> Variable:
 
 def tri_gamma(x: TensorLike) -> Variable:
     """The trigamma function: the slope of ``psi``."""
-    return polygamma(1, x)
+    return apply_elemwise(TriGamma(), x)
 
 
 def zeta(s: TensorLike, q: TensorLike = 1) -> Variable:

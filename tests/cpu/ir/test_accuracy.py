@@ -1,6 +1,9 @@
 """Compiled functions of programs over all numbers: float32 within 4 units in the last place of the
 exact value, float64 within 2 of what NumPy reaches."""
 
+from functools import partial
+
+import mpmath
 import numpy as np
 import pytest
 import scipy.special as sp
@@ -8,6 +11,7 @@ import scipy.special as sp
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from tests.cpu.harness import needs_compiler
 from tests.seeded import new_rng
@@ -114,3 +118,42 @@ def test_float64_is_as_exact_as_numpy(name):
         unit = np.spacing(np.maximum(np.abs(theirs[kept]), np.finfo("float64").tiny))
         numpys = float((np.abs(theirs[kept] - exact[kept]) / unit).max())
         assert off(compiled(graph, x), exact, "float64").max() <= numpys + 2
+
+
+#: name -> (of a graph, exact, units in the last place where x > 0, and where x < 0)
+OF_FLOAT64 = {
+    "erf": (T.erf, mpmath.erf, 1, 1),
+    "erfc": (T.erfc, mpmath.erfc, 4, 2),
+    "psi": (T.psi, mpmath.digamma, 3, None),  # by two terms whose difference may be 0
+    "tri_gamma": (T.tri_gamma, partial(mpmath.psi, 1), 4, 5),
+}
+
+
+@pytest.mark.parametrize("name", OF_FLOAT64)
+def test_special_functions_of_float64(name):
+    graph, exact, right, left = OF_FLOAT64[name]
+    rng = new_rng()
+    parts = [
+        rng.uniform(0, 12, 200), 10 ** rng.uniform(-150, 0, 50), rng.uniform(12, 26, 50),
+        1.4616321449683622 + rng.normal(size=50) * 1e-3, 1 + rng.normal(size=50) * 1e-8,
+        [0.25, 0.5, 1, 1.5, 2, 7, 8, 9],
+    ]  # fmt: skip
+    x = np.concatenate(parts)
+    for sign, units in ((1, right), (-1, left)):
+        at = sign * x if sign > 0 else -x[x != np.rint(x)]
+        y = compiled(graph, at)
+        with mpmath.workdps(40):
+            wanted = [exact(mpmath.mpf(v)) for v in at.tolist()]
+            errors = [float(abs(mpmath.mpf(v) - w)) for v, w in zip(y.tolist(), wanted)]
+        size = np.abs(np.array(wanted, "float64"))
+        if units is None:
+            units, size = right, np.maximum(size, np.abs(sp.psi(1 - at)))
+        assert (np.array(errors) / np.spacing(size)).max() <= units
+
+
+@pytest.mark.parametrize("name", OF_FLOAT64)
+def test_special_functions_of_float64_at_their_ends(name):
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1, -2, -1e300, 1e300, 5e-324, 27.2, 1e-160])
+    variable = T.dvector()
+    (wanted,) = evaluate([OF_FLOAT64[name][0](variable)], {variable: x})
+    np.testing.assert_allclose(compiled(OF_FLOAT64[name][0], x), wanted, 1e-15, 1e-300)

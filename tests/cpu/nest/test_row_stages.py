@@ -5,7 +5,8 @@ import pytest
 
 from symdnn.config import config
 from symdnn.cpu.nest.kept_terms import kept_term
-from symdnn.cpu.nest.row_stages import RowLaunch, lies_in_bands
+from symdnn.cpu.nest.row_stages import RowLaunch, _planned, lies_in_bands
+from symdnn.graph.type import numpy_dtype
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, program, softmax_rows
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from tests.cpu.harness import compiled
@@ -79,3 +80,34 @@ def test_neighbours_of_dense_arrays_are_in_rows_or_in_bands():
     assert lies_in_bands((4, 5, 1), (0,))
     assert not lies_in_bands((4, 5, 1), (1,))
     assert not lies_in_bands((1, 1), (0,))
+
+
+def _turned(shape, axes=(1,), dtype="float32"):
+    op = softmax_rows(Softmax(axes[0]), dtype)
+    operands = [("x0", dtype, shape), ("y0", dtype, shape)]
+    return _planned(op, shape, operands, dtype, dtype)[0].turned
+
+
+def test_short_rows_are_turned():
+    assert _turned((100, 30)) == ("x0", "y0")
+    assert _turned((100, 64)) == ()  # they fill vectors
+    assert _turned((100, 30), dtype="float64") == ()
+    assert _turned((60, 30)) == ()  # fewer than lanes
+    assert _turned((100, 30), axes=(0,)) == ()  # they lie side by side
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("shape", [(64, 2), (131, 7), (200, 20), (5, 70, 17)])
+def test_softmax_of_turned_rows(rng, shape, dtype):
+    op = Softmax(len(shape) - 1)
+    x = rng.normal(size=shape).astype(numpy_dtype(dtype))
+    x.flat[:3] = np.inf, np.nan, -np.inf
+    work = dtype if dtype == "float64" else "float32"
+    rows = softmax_rows(op, dtype)
+    found = [_drawn(rows, [x], work, work, k, "x0 y0")[0] for k in (1, 3)]
+    assert found[0].tobytes() == found[1].tobytes()
+    with np.errstate(all="ignore"):
+        (wanted,) = rows.reference(x)
+    bound = {"float64": 1e-14, "float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2}[dtype]
+    a, b = found[0].astype("float64"), wanted.astype("float64")
+    np.testing.assert_allclose(a, b, rtol=bound, atol=1e-7)

@@ -55,6 +55,8 @@ static __device__ double polygamma(double n, double x) {
   return fmod(n, 2) == 0 ? -size : size;
 }
 
+static __device__ double trigamma(double x) { return polygamma(1, x); }
+
 // The regularised incomplete gamma functions: a series below a + 1, a continued fraction (the
 // method of Lentz) above; each is exact where it is small. For large a near x neither converges:
 // Temme's uniform expansion is used there (DLMF 8.12.3 and 8.12.4, with mu = x / a - 1).
@@ -155,6 +157,7 @@ static __device__ double i1e(double x) { return bessel_scaled(x, 1); }
   INLINE float s_##name(float x, float y) { return (float)name((double)x, (double)y); }      \
   INLINE double s_##name(double x, double y) { return name(x, y); }
 IN_DOUBLE1(digamma)
+IN_DOUBLE1(trigamma)
 IN_DOUBLE1(i0e)
 IN_DOUBLE1(i1e)
 IN_DOUBLE2(polygamma)
