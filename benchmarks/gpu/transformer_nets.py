@@ -53,7 +53,7 @@ class _Attention(nn.Module):
         found = table.dimshuffle("x", 2, 0, 1)
         if not both_sides:
             future = np.triu(np.full((length, length), -np.inf, np.float32), 1)
-            found = found + T.constant(future[None, None])
+            found = found + T.constant(future[None, None]).astype(found.dtype)
         return found
 
     def forward(self, x: Any, memory: Any, bias: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from symdnn.graph.origin import NO_HINTS, inherit
@@ -19,10 +19,15 @@ __all__ = ["ShapeResolver", "op_shapes"]
 Dims = tuple[Any, ...]
 
 
-def op_shapes(node: Apply, input_shapes: Sequence[Dims]) -> list[Dims] | None:
-    """Shapes of the outputs of ``node`` by its op's rule; None where they depend on data."""
+def op_shapes(
+    node: Apply, input_shapes: Sequence[Dims], size: Callable[[Variable], Any] | None = None
+) -> list[Dims] | None:
+    """Shapes of the outputs of ``node`` by its op's rule; None where they depend on data.
+
+    ``size`` gives the value of an input on the host; by default a number, or the input.
+    """
     types = [v.type for v in node.inputs]
-    host = {i: _number(node.inputs[i]) for i in node.op.host_inputs}
+    host = {i: (size or _number)(node.inputs[i]) for i in node.op.host_inputs}
     found = node.op.shapes(types, input_shapes, host)
     return None if found is None else [tuple(s) for s in found]
 
@@ -73,7 +78,7 @@ class ShapeResolver:
         shapes = None
         if not all([_static(v) for v in node.outputs]):
             with inherit(node.origin, NO_HINTS):
-                shapes = op_shapes(node, [self._known(v) for v in node.inputs])
+                shapes = op_shapes(node, [self._known(v) for v in node.inputs], self._host)
             if shapes is None:
                 self._depends_on_data.add(node)
         for i, v in enumerate(node.outputs):
@@ -86,6 +91,12 @@ class ShapeResolver:
         if v not in self._shapes:
             self._shapes[v] = self._sizes(v)
         return self._shapes[v]
+
+    def _host(self, v: Variable) -> Any:
+        """A host input; the size of a variable as it is expressed here, so that equals cancel."""
+        if v.owner is None or not isinstance(v.owner.op, ShapeI):
+            return _number(v)
+        return self._known(v.owner.inputs[0])[v.owner.op.axis]
 
     @staticmethod
     def _sizes(v: Variable) -> Dims:

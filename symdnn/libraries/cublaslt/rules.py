@@ -12,6 +12,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cublaslt.bias_gradient import bias_gradients
+from symdnn.libraries.cublaslt.joined import join_products
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.quantize import FLOAT8
@@ -60,6 +61,16 @@ def gemm_bias_gradient(context: Context) -> None:
     """A GEMM and the sum of its right operand over the rows become one op."""
     if _problem(context.target) is None:
         bias_gradients(context, _gemm_at)
+
+
+@graph_rewrite("epilogue", tags=("epilogue",), name="joined_products")
+def joined_products(context: Context) -> None:
+    """GEMMs that differ only in parameters become one GEMM of the joined parameters.
+
+    It is behind :func:`gemm_epilogue`, so that those with equal epilogues are joined with them.
+    """
+    if _problem(context.target) is None:
+        join_products(context, "joined_products")
 
 
 def product_refuses(node: Apply, context: Context) -> str | None:
@@ -113,5 +124,11 @@ def product_to_8_bits(node: Apply, context: Context) -> Variable:
 
 
 CUBLASLT = Library(
-    BACKEND, own_rules=(gemm_epilogue, gemm_bias_gradient, product_to_8_bits.rewrite())
+    BACKEND,
+    own_rules=(
+        gemm_epilogue,
+        gemm_bias_gradient,
+        joined_products,
+        product_to_8_bits.rewrite(),
+    ),
 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from symdnn.graph.dims import known
 from symdnn.graph.target import Target
-from symdnn.graph.variable import Apply
+from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.attention.scores import Scores
@@ -50,7 +51,7 @@ def simplest(node: Apply, context: Context) -> Scores:
         return how
     if _as_many(node, context):
         return replace(how, bottom_right=False)
-    if how.left is None and node.inputs[0].type.shape[2] == 1:
+    if how.left is None and _size(node.inputs[0], 2, context) == 1:
         return replace(how, right=None, bottom_right=False)
     return how
 
@@ -77,19 +78,25 @@ def _refuses_alone(node: Apply, context: Context) -> str | None:
         return reason
     if isinstance(op, AttentionGrad) and op.of_lse:
         return "cuDNN takes no cotangent of the log-sum-exp"
-    heads = [x.type.shape[1] for x in node.inputs[:2]]
+    heads = [_size(x, 1, context) for x in node.inputs[:2]]
     if None in heads:
         return "the numbers of heads are not known"
     if how.softcap:
         return "not used with softcap"
     return (
-        _features_reason(node, target) or _band_reason(node, how, context)
+        _features_reason(node, context) or _band_reason(node, how, context)
         or _mask_reason(node, how, context) or _rate_reason(node, how, context)
     )  # fmt: skip
 
 
-def _features_reason(node: Apply, target: Target) -> str | None:
-    q, v = node.inputs[0].type.shape[3], node.inputs[2].type.shape[3]
+def _size(v: Variable, axis: int, context: Context) -> int | None:
+    """A size, if it is known: also of ``x.reshape((*x.shape[:2], heads, -1))``."""
+    return known(context.shapes.dims(v)[axis])
+
+
+def _features_reason(node: Apply, context: Context) -> str | None:
+    target = context.target
+    q, v = (_size(node.inputs[i], 3, context) for i in (0, 2))
     major, version = (target.compute_capability or (0, 0))[0], target.cudnn or ()
     most = 256 if major == 9 and version >= _WIDE_HOPPER else 128
     if major == 10 and (q, v) == (256, 256) and version >= _WIDE_BLACKWELL:
@@ -115,7 +122,7 @@ def _band_reason(node: Apply, how: Scores, context: Context) -> str | None:
         return "not used with lengths beside a window, or one that ends at the last key"
     if how.bottom_right and {"mask", "state"} & set(how.extras):
         return "not used with a mask or dropout beside a window that ends at the last key"
-    queries, keys = (x.type.shape[2] for x in node.inputs[:2])
+    queries, keys = (_size(x, 2, context) for x in node.inputs[:2])
     if not _as_many(node, context) and (queries is None or keys is None or queries > keys):
         return "a query may see no key: there may be more queries than keys"
     return None

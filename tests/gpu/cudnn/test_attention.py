@@ -143,6 +143,22 @@ def test_lowered(options):
     assert not {Attention, Dropout} & set(ops)
 
 
+@pytest.mark.parametrize(
+    ("shape", "taken"),
+    [((2, 32, 256), True), ((None, None, 256), True), ((None, 32, 256), True), ((2, 32, 20), False),
+     ((None, None, None), False)], ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("sizes", [lambda x: x.shape[:2], lambda x: (x.shape[0], x.shape[1])])
+def test_features_of_a_head_that_reshape_finds(shape, taken, sizes):
+    """``x.reshape((*x.shape[:2], heads, -1))``: known, as the sizes of both sides cancel."""
+    x = T.TensorType("bfloat16", shape)()
+    q, k, v = (y.reshape((*sizes(y), 4, -1)).dimshuffle(0, 2, 1, 3) for y in (T.tanh(x), x * 2, -x))
+    y = scaled_dot_product_attention(q, k, v)
+    f = function([x], T.grad((y.astype("float32") ** 2).sum(), x), mode=HOPPER)
+    ops = [type(n.op) for n in f.fgraph.toposort()]
+    assert ops.count(GpuDnnAttention) == ops.count(GpuDnnAttentionGrad) == taken
+
+
 @pytest.mark.parametrize("causal", ["bottom_right", "top_left"])
 @pytest.mark.parametrize("extra", [{}, {"dropout_p": 0.1}, {"window": (4, 0)}])
 def test_ends_of_sequences_of_one_length_are_their_starts(causal, extra):
