@@ -36,7 +36,7 @@ from symdnn.ops.steps.statements import (
 __all__ = ["scratch_places", "steps_source", "threads_of"]
 
 #: Bytes of buffers in shared memory at most; other buffers are in device memory.
-_SHARED_BYTES = 40 << 10
+_SHARED_BYTES = 36 << 10
 _MOST_THREADS, _LEAST_THREADS, _LINE = 512, 32, 16
 #: Elements of a fold that a thread takes at least, where several share one.
 _LEAST_OF_A_LANE = 4
