@@ -319,6 +319,9 @@ _CUDA = [
             "the GPU are its GPUArray, without it symdnn.gpu.DeviceArray."),
     _choice("gpu.graph", "auto off", "Whether the CUDA target captures plans into CUDA graphs.",
             affects=CODE),
+    _choice("gpu.whole_loops", "auto always never", "Whether the CUDA target runs loops of small "
+            "steps as one kernel of one block. auto: after a thousand steps, unless "
+            "deterministic=more."),
     _choice("gpu.layout", "auto nchw nhwc", "Layout of activations in programs for a GPU. auto: "
             "NHWC (channels last) for convolutions on tensor cores (16-bit types, or float32 with "
             "dnn.conv.allow_tf32); nchw: never NHWC; nhwc: NHWC where possible.", affects=CODE),

@@ -43,7 +43,11 @@ static inline bf16 bf16_of(float x) {
 
 @cache
 def library(source: str, name: str) -> Any:
-    """The compiled kernel, as a function of (parameters, grid, block)."""
+    """The compiled kernel, as a function of (parameters, grid, block).
+
+    Where its ``backwards`` is set, the last thread of a block comes first between barriers, which
+    shows other races than the first one does.
+    """
     together = any(word in source for word in ("__syncthreads", "__shfl"))
     wrapper = f"""
 static void shim_call(const void* p) {{ {name}(*(const Parameters*)p); }}
@@ -57,7 +61,9 @@ extern "C" int emulate(const void* p, const unsigned* grid, const unsigned* bloc
     if not path.exists():
         _FOLDER.mkdir(exist_ok=True)
         _compile(text, path)
-    return ctypes.CDLL(str(path)).emulate
+    found = ctypes.CDLL(str(path))
+    found.emulate.backwards = ctypes.c_int.in_dll(found, "shim_backwards")
+    return found.emulate
 
 
 def _compile(text: str, path: Path) -> None:
@@ -76,8 +82,8 @@ class HostEnv:
 
     stream = 0
 
-    def __init__(self, workspace_bytes: int = 0, node: int = 7) -> None:
-        self.node = node
+    def __init__(self, workspace_bytes: int = 0, node: int = 7, backwards: bool = False) -> None:
+        self.node, self.backwards = node, backwards
         self._scratch = aligned(workspace_bytes + 16)
         self._scratch[:] = 0xA5  # what a kernel finds in its workspace is not zero
         self._word = np.zeros(TICKETS_AT // 4 + TICKET_COUNT, np.int32)
@@ -97,7 +103,9 @@ class HostEnv:
     def launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, args: Any) -> None:
         parameters = np.frombuffer(args[0].tobytes(), np.uint8)
         three = [np.array((*sizes, 1, 1)[:3], np.uint32) for sizes in (grid, block)]
+        function.backwards.value = self.backwards
         status = function(*(ctypes.c_void_p(a.ctypes.data) for a in (parameters, *three)))
+        function.backwards.value = False
         assert status == 0, "threads of a block did not meet at a barrier"
 
 

@@ -113,6 +113,9 @@ static shim_fiber* shim_fibers;
 static int shim_running;
 static void (*shim_kernel)(const void*);
 static const void* shim_parameters;
+// Whether the last thread of a block comes first between two barriers.
+extern "C" int shim_backwards;
+int shim_backwards = 0;
 
 static void __syncthreads() {
   shim_fibers[shim_running].waits++;
@@ -160,7 +163,8 @@ static int shim_run_block(int threads, dim3_ block) {
     left = 0;
     long waits = -1;
     int arrived = 0;
-    for (int t = 0; t < threads; t++) {
+    for (int i = 0; i < threads; i++) {
+      const int t = shim_backwards ? threads - 1 - i : i;
       if (shim_fibers[t].done) continue;
       shim_running = t;
       shim_thread = &shim_fibers[t].thread;

@@ -359,7 +359,9 @@ class Function:
 
     def lowering_report(self) -> LoweringReport:
         """For each node its kernel (or view), why others refused it, and the user's line."""
-        return lowering_report(self.stages, self.plans())
+        executor = self.executor_or_none
+        ran = {} if executor is None else dict(executor.loop_states())
+        return lowering_report(self.stages, self.plans(), ran)
 
     def dnn_report(self) -> DnnReport:
         """For each convolution the algorithm that was requested and the one that runs."""

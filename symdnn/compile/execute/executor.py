@@ -16,7 +16,7 @@ from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.kernel import Versions
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.runtime import Runtime, Watcher
-from symdnn.graph.variable import Constant, Shared, Variable
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
 __all__ = ["Executor"]
 
@@ -80,6 +80,11 @@ class Executor:
         for runner in (*self._runners, *self._kept):
             yield from runner.plan_caches()
 
+    def loop_states(self) -> Iterator[tuple[Apply, str]]:
+        """How each loop has run, also those in branches and loops."""
+        for runner in self._runners:
+            yield from runner.loop_states()
+
     def plans(self) -> list[Plan]:
         """All plans made so far."""
         return [p for cache in self.plan_caches() for p in cache.plans.values()]
@@ -117,6 +122,9 @@ class _SegmentRunner:
 
     def plan_caches(self) -> Iterator[PlanCache]:
         yield self.cache
+
+    def loop_states(self) -> Iterator[tuple[Apply, str]]:
+        yield from ()
 
 
 class _KeptRunner(_SegmentRunner):
@@ -167,6 +175,10 @@ class _IfRunner:
         for executor in self.branches.values():
             yield from executor.plan_caches()
 
+    def loop_states(self) -> Iterator[tuple[Apply, str]]:
+        for executor in self.branches.values():
+            yield from executor.loop_states()
+
 
 class _LoopRunner:
     def __init__(self, region: Loop, devices: Devices) -> None:
@@ -183,6 +195,11 @@ class _LoopRunner:
 
     def plan_caches(self) -> Iterator[PlanCache]:
         return self.body.plan_caches()
+
+    def loop_states(self) -> Iterator[tuple[Apply, str]]:
+        if self.runner.whole is not None:
+            yield self.node, self.runner.whole.state
+        yield from self.body.loop_states()
 
 
 _NO_CONTEXT = nullcontext()

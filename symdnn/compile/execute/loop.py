@@ -58,10 +58,8 @@ class LoopRunner:
         try:
             if self.whole is not None and watcher is None:
                 results = self._as_a_whole(inputs)
-            elif self.graphs is None or watcher is not None:
-                results = self.work(inputs, watcher)
             else:
-                results = self.graphs.run(inputs, self)
+                results = self._by_steps(inputs, watcher)
             return [
                 self.runtime.to_host(r) if v.type.is_integer_scalar else r
                 for v, r in zip(self.region.node.outputs, results, strict=True)
@@ -69,6 +67,13 @@ class LoopRunner:
         except Exception as error:
             error.add_note(describe_failure(self.region.node, inputs))
             raise
+
+    def _by_steps(self, inputs: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
+        """All steps, one after the other, or captured."""
+        if self.graphs is None or watcher is not None:
+            return self.work(inputs, watcher)
+        found: list[Any] = self.graphs.run(inputs, self)
+        return found
 
     def _as_a_whole(self, inputs: Sequence[Any]) -> list[Any]:
         """All steps as one function, if there is one for these inputs.
@@ -80,14 +85,15 @@ class LoopRunner:
         results: list[Any] | None = self.whole.run(inputs, known)
         if results is not None:
             return results
-        limit = self.whole.after(inputs) if self.op.until else 0
+        if not self.op.until:
+            return self._by_steps(inputs)
+        limit = self.whole.after(inputs)
         try:
             results = self.work(inputs, limit=limit)
         except _ManySteps:
             found: list[Any] | None = self.whole.run(inputs, limit)
             return self.work(inputs) if found is None else found
-        if self.op.until:
-            self.whole.run_by_steps(inputs, int(results[-1]))
+        self.whole.run_by_steps(inputs, int(results[-1]))
         return results
 
     def work(

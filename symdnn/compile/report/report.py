@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,8 @@ class LoweringReport:
 
     ``captures`` says for each plan on a GPU whether it is a CUDA graph, or why not. ``notes`` has
     the precision of GEMMs and convolutions, and the layouts. ``loops`` are those of the rewritten
-    graph, also loops in loops, each with the user's line. ``written_out`` are the fused ops that
+    graph, also loops in loops, each with the user's line, and
+    whether they have run as one function, or why not. ``written_out`` are the fused ops that
     stand in the graph as loops or simpler ops, because a derivative of theirs was taken.
     """
 
@@ -90,8 +91,10 @@ class LoweringReport:
         )
 
 
-def lowering_report(stages: Stages, plans: Sequence[Plan]) -> LoweringReport:
-    """The report on the nodes of a function, plan by plan."""
+def lowering_report(
+    stages: Stages, plans: Sequence[Plan], ran: Mapping[Apply, str] | None = None
+) -> LoweringReport:
+    """The report on the nodes of a function, plan by plan; ``ran`` says how its loops have run."""
     why = _reasons(stages)
     rows: list[LoweringRow] = []
     planned: set[Apply] = set()
@@ -114,7 +117,7 @@ def lowering_report(stages: Stages, plans: Sequence[Plan]) -> LoweringReport:
         f"plan {i}: {state}" for i, p in enumerate(plans) if (state := _capture_state(p))
     )
     order = stages.fgraph.toposort()
-    loops = tuple(_loops(order))
+    loops = tuple(_loops(order, ran or {}))
     notes = dict.fromkeys(_written_out(order))
     return LoweringReport(tuple(rows), captures, _notes(stages), loops, tuple(notes))
 
@@ -129,14 +132,15 @@ def _written_out(nodes: Iterable[Apply]) -> Iterator[str]:
             yield from _written_out(inner.nodes)
 
 
-def _loops(nodes: Iterable[Apply], depth: int = 0) -> Iterator[str]:
+def _loops(nodes: Iterable[Apply], ran: Mapping[Apply, str], depth: int = 0) -> Iterator[str]:
     """A line for each loop; loops inside of it follow, indented."""
     for node in nodes:
         inner = getattr(node.op, "inner", None)
         if isinstance(node.op, Scan):
-            yield f"  {'  ' * depth}{node.op}  {node.origin}"
+            how = f"  ({ran[node]})" if ran.get(node) else ""
+            yield f"  {'  ' * depth}{node.op}  {node.origin}{how}"
         if isinstance(inner, InnerGraph):
-            yield from _loops(inner.nodes, depth + 1)
+            yield from _loops(inner.nodes, ran, depth + 1)
 
 
 #: The note on nodes of the parameter cache.

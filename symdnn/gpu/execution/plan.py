@@ -25,6 +25,7 @@ from symdnn.graph.kernel import Kernel
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.array.index import Subtensor
+from symdnn.ops.array.slices import check_index, fill_in, is_slice
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
 __all__ = ["CudaPlan", "reads_at_call"]
@@ -153,6 +154,10 @@ class CudaPlan(BoundPlan):
         x = self.operands.operand(node, 0, node.inputs[0], values)
         target = values[node.outputs[0]]
         bounds = [int(v.data if isinstance(v, Constant) else values[v]) for v in node.inputs[1:]]
+        op: Any = node.op
+        for axis, (e, size) in enumerate(zip(fill_in(op.index, bounds), x.shape)):
+            if not is_slice(e):
+                check_index(op, e, size, axis)
         seen = view_by_op(node.op, view_of(0, x), target.shape, bounds)
         assert seen is not None
         at = RawArray(x.ptr + seen.offset, seen.shape, seen.dtype, seen.strides, x)

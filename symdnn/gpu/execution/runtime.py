@@ -27,6 +27,7 @@ from symdnn.gpu.device.memory import memory_of
 from symdnn.gpu.execution.batched_updates import copy_all
 from symdnn.gpu.execution.loop_graph import LoopGraphs
 from symdnn.gpu.execution.plan import CudaPlan
+from symdnn.gpu.execution.whole_loop import GpuWholeLoop
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.evaluate import Uncomputed, describe_failure
 from symdnn.graph.runtime import Runtime
@@ -190,6 +191,10 @@ class CudaRuntime(Runtime):
     def loop_graphs(self) -> LoopGraphs:
         """The graphs of one loop, which capture it as a whole."""
         return LoopGraphs(self)
+
+    def whole_loop(self, op: Any) -> GpuWholeLoop:
+        """The runner of a scan of small steps as one kernel."""
+        return GpuWholeLoop(op, self)
 
     def loop_arrays(self) -> CudaLoopArrays:
         """Device arrays for a loop's buffers."""

@@ -71,7 +71,27 @@ class Block:
         if isinstance(value, Given):
             self.code.values[value.number] = value.value
             return np.asarray(value.value, v.type.numpy)
-        return None if isinstance(value, View) else value
+        if isinstance(value, View):
+            return self._computed(v) if self._computable(v) else None
+        return value
+
+    def _computable(self, v: Variable) -> bool:
+        """Whether an integer is computed from numbers that are known, or are on demand."""
+        if isinstance(v, Constant) or not isinstance(self.env.get(v), View | None):
+            return True
+        node = v.owner
+        if node is None or not v.type.is_integer_scalar or node.op.host_callback:
+            return False
+        if node.op.unmergeable or not node.op.folds:
+            return False
+        return all(map(self._computable, node.inputs))
+
+    def _computed(self, v: Variable) -> Any:
+        node = v.owner
+        if isinstance(v, Constant) or node is None or not isinstance(self.env.get(v), View | None):
+            return self.known(v)
+        found = node.op.compute(*map(self._computed, node.inputs))
+        return np.asarray(found[node.outputs.index(v)])
 
     def is_known(self, v: Variable) -> bool:
         """Whether :meth:`known` finds a value without making the program depend on it."""

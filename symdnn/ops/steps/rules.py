@@ -30,6 +30,8 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused_rows import FusedRows
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nest.monoid import total
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nest.of_ops import CUMULATIVE, number_dtype, reduction_fold, scan_fold
@@ -37,6 +39,7 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.code import NotLowered, same
 from symdnn.ops.steps.loops import scan_statements
+from symdnn.ops.steps.rows import rows_statements
 from symdnn.ops.steps.statements import Check, Folding, Index, Map, Product, Repeat, Statement, View
 
 __all__ = ["RULES"]
@@ -164,9 +167,9 @@ def _view(block: Block, node: Apply) -> list[Statement] | None:
     if op.views.get(0) != 0 or len(node.outputs) != 1 or isinstance(op, Print):
         return None
     statements = _conditions(block, node) if isinstance(op, Assert) else []
-    view, known = block.view(node.inputs[0]), [block.known(v) for v in node.inputs[1:]]
+    view, rest = block.view(node.inputs[0]), node.inputs[1:]
+    known = [] if isinstance(op, Assert) else [block.known(v) for v in rest]
     if isinstance(op, Assert):
-        known = []
         found: Any = view
     elif isinstance(op, Reshape):
         (shape,) = block.shapes(node)
@@ -223,6 +226,12 @@ def _reshaped(block: Block, v: Variable, view: View, shape: tuple[int, ...]) -> 
 def _copy(block: Block, node: Apply) -> list[Statement]:
     view = block.view(node.inputs[0])
     return same(block.make(node.outputs[0], view.shape), view)
+
+
+def _transfer(block: Block, node: Apply) -> list[Statement]:
+    """Nothing: a loop's values are where the loop runs."""
+    block.set(node.outputs[0], block.env_value(node.inputs[0]))
+    return []
 
 
 def _alloc(block: Block, node: Apply) -> list[Statement]:
@@ -441,7 +450,8 @@ RULES: dict[type, Rule] = {
     Reduce: _reduction, FusedReduce: _reduction, **dict.fromkeys(CUMULATIVE, _cumulative),
     **dict.fromkeys((Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad), _softmax),
     ShapeI: _shape, ShapeVector: _shape,
+    GpuFromHost: _transfer, HostFromGpu: _transfer,
     Copy: _copy, Alloc: _alloc, MakeVector: _vector, Join: _join, Split: _split,
     Subtensor: _subtensor, IncSubtensor: _increment, AdvancedSubtensor: _gather,
-    Dot: _product, BatchedDot: _product, Scan: scan_statements,
+    Dot: _product, BatchedDot: _product, Scan: scan_statements, FusedRows: rows_statements,
 }  # fmt: skip

@@ -32,6 +32,9 @@ class LoopFunction(Protocol):
 class WholeLoop:
     """A scan's functions on a device, by the sizes and strides of its arrays."""
 
+    #: What its functions are, for reports.
+    made_as = "one compiled function"
+
     def __init__(self, op: Scan) -> None:
         self.op = op
         self.known: dict[Any, Functions] = {}
@@ -67,6 +70,14 @@ class WholeLoop:
         found = functions.of(self, inputs)
         return None if found is None else found.run(inputs)
 
+    @property
+    def state(self) -> str:
+        """How the loop has run, for reports; empty while it is not known."""
+        if any(f.made for f in self.known.values()):
+            return f"runs as {self.made_as}"
+        reasons = dict.fromkeys(f.refused for f in self.known.values() if f.refused)
+        return f"runs step by step: {'; '.join(reasons)}" if reasons else ""
+
     def run_by_steps(self, inputs: Sequence[Any], steps: int) -> None:
         """Count the steps of a loop of unknown length that ran step by step."""
         if self.hot() >= 0:
@@ -89,22 +100,22 @@ class Functions:
         self.steps = 0
         #: Why there is none; empty while there may be one.
         self.refused = ""
-        self._made: list[LoopFunction] = []
+        self.made: list[LoopFunction] = []
 
     def of(self, loop: WholeLoop, inputs: Sequence[Any]) -> LoopFunction | None:
         """The function for these arrays, made if need be."""
-        for f in self._made:
+        for f in self.made:
             if f.fits(inputs):
                 return f
-        if len(self._made) == _MOST_FUNCTIONS:
+        if len(self.made) == _MOST_FUNCTIONS:
             self.refused = "sizes inside of it change"
             return None
         try:
-            self._made.append(loop.make(inputs))
+            self.made.append(loop.make(inputs))
         except (NotLowered, KernelCompileError) as error:
             self.refused = str(error)
             return None
-        return self._made[-1]
+        return self.made[-1]
 
 
 def collected_entries(op: Scan, code: Code) -> list[tuple[tuple[int, ...], str]]:

@@ -195,3 +195,21 @@ def test_a_length_of_too_many_kernels_keeps_no_other_from_its_graph(fake_device,
         value = floats(n, 4)
         np.testing.assert_allclose(f(value), value.cumsum(0).sum(), rtol=1e-4, atol=1e-4)
     assert any("captured with its loop, 4 steps" in s for s in states_of(f))
+
+
+def test_an_index_of_the_host_is_checked_in_each_call(fake_device):
+    """Its value is read after the plan was made for another one."""
+    x, n = T.fmatrix("x"), T.lscalar("n")
+    f = symdnn.function([x, n], x[1:, n] * 2, mode=CUDA)
+    sums, _ = symdnn.scan(lambda i, total, x: total + x[1, i], [T.arange(n)],
+                          [T.constant(np.float32(0))], [x])  # fmt: skip
+    g = symdnn.function([x, n], sums, mode=CUDA)
+    value = floats(3, 4)
+    for n in (1, 2, 3, -4):
+        np.testing.assert_allclose(f(value, n), value[1:, n] * 2)
+    for n in (2, 4, 2, 3):
+        np.testing.assert_allclose(g(value, n), value[1, :n].cumsum(), rtol=1e-5)
+    for call, bad in ((f, 4), (f, -5), (g, 5)):
+        with pytest.raises(IndexOutOfRange, match="out of range for axis . of size 4"):
+            call(value, bad)
+    np.testing.assert_allclose(f(value, 1), value[1:, 1] * 2)

@@ -1,0 +1,157 @@
+"""Loops of small steps as one kernel: its text run on a CPU, against the steps one by one."""
+
+import ctypes
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import control
+from symdnn.config import config
+from symdnn.cpu.execution import whole_loop
+from symdnn.gpu.binding import nvrtc
+from symdnn.gpu.execution import whole_loop as gpu
+from symdnn.graph.values.tree import flatten
+from symdnn.ops.control.scan import Scan
+from tests.cpu.steps.drawn_loops import drawn
+from tests.gpu import emulator
+from tests.gpu.emulator import HostEnv, on_device
+
+pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="needs g++")
+
+
+def held(array):
+    """A NumPy array's memory as a device's, which views of it keep alive."""
+    return replace(on_device(array), owner=[array])
+
+
+def seen(a):
+    """A copy of a device's array."""
+    memory = (ctypes.c_char * max(a.nbytes, 1)).from_address(a.ptr)
+    return np.frombuffer(memory, a.dtype, a.size).reshape(a.shape).copy()
+
+
+class Env(HostEnv):
+    """A launch environment that keeps the sources of kernels."""
+
+    def __init__(self, backwards):
+        super().__init__(backwards=backwards)
+        self.sources = []
+
+    def module(self, source, name, options=()):
+        self.sources.append(source)
+        return super().module(source, name, options)
+
+
+class Device:
+    """What a loop's function asks of a device: this machine's memory. It counts the loops."""
+
+    def __init__(self, backwards):
+        self.memory = SimpleNamespace(
+            empty=lambda shape, dtype: held(np.zeros(shape, np.dtype(dtype))),
+            upload=lambda array, _: held(np.array(array)), download=seen,
+        )  # fmt: skip
+        self.host, self.ran = Env(backwards), []
+
+    def env(self):
+        return self.host
+
+
+@pytest.fixture(params=["at once", "in stretches"])
+def device(request, monkeypatch):
+    """The CPU's loops run by the kernel for GPUs.
+
+    In stretches of few steps the threads run in the other order, which shows other races.
+    """
+    made = Device(request.param == "in stretches")
+    if made.host.backwards:
+        monkeypatch.setattr(gpu, "_FIRST_CAPACITY_STEPS", 2)
+        monkeypatch.setattr(gpu, "_WORK_AT_ONCE", 0)
+        monkeypatch.setattr(gpu, "_LEAST_AT_ONCE", 5)
+
+    class Emulated:
+        def __init__(self, op: Scan, inputs):
+            self.of = gpu.GpuLoopFunction(made, op, [self.placed(a) for a in inputs])
+
+        @staticmethod
+        def placed(a):
+            return a if not a.shape and a.dtype.kind in "iu" else held(np.asarray(a))
+
+        def fits(self, inputs):
+            return self.of.fits([self.placed(a) for a in inputs])
+
+        def run(self, inputs):
+            found = self.of.run([self.placed(a) for a in inputs])
+            made.ran.append(found is not None)
+            return found and [a if isinstance(a, np.ndarray) else seen(a) for a in found]
+
+    monkeypatch.setattr(whole_loop, "_Function", Emulated)
+    return made
+
+
+def results(kind, seed, dtype, gradient):
+    d = drawn(seed, dtype, gradient)
+    f = symdnn.jit(d.loss(kind) if gradient else d.loop(kind))
+    leaves = d.leaves[1:] if gradient else d.leaves
+    return [np.asarray(v) for v in flatten(f(leaves, d.xs, d.w))[0]]
+
+
+def check(kind, seed, dtype, gradient, device):
+    found = {}
+    for mode in ("never", "always"):
+        with config.change_flags(**{"cpu.compile": mode}):
+            found[mode] = results(kind, seed, dtype, gradient)
+    assert device.ran
+    assert all(device.ran)
+    tolerance = 1e-8 if dtype == "float64" else 3e-3
+    for wanted, got in zip(found["never"], found["always"], strict=True):
+        np.testing.assert_allclose(got, wanted, tolerance, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "gradient"), [("fori", 8, False), ("while", 3, False), ("scan", 9, True)]
+)
+def test_drawn_bodies(kind, seed, gradient, device):
+    check(kind, seed, "float64", gradient, device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_many_drawn_bodies(seed, device):
+    for kind in ("fori", "while", "scan"):
+        for dtype, gradient in (("float32", False), ("float64", True)):
+            check(kind, seed, dtype, gradient, device)
+
+
+def test_narrow_numbers_infinities_and_counts(device):
+    """What folds and states of other dtypes do, and a number of the host that steps read."""
+
+    def step(i, v):
+        h, top, count, odd = v
+        return (T.sin(h * 1.5) + 0.1, T.maximum(top, T.log(h.sum())), count * 3 + n,
+                T.xor(odd, (h > 0).any()))  # fmt: skip
+
+    x, n = T.vector("x", dtype="float16"), T.lscalar("n")
+    values = control.fori_loop(0, 9, step, (x, np.float32(-np.inf), n * 0, T.eq(n, 2)))
+    found = []
+    for mode in ("never", "always"):
+        with config.change_flags(**{"cpu.compile": mode}):
+            f = symdnn.function([x, n], list(values), mode=symdnn.Mode(target="cpu"))
+            found.append(f(np.linspace(-2, 2, 5, dtype="float16"), 7))
+    assert device.ran == [True]
+    for wanted, got in zip(*found, strict=True):
+        assert got.dtype == wanted.dtype
+        np.testing.assert_allclose(got, wanted, 2e-3)
+
+
+def test_they_compile(device, tmp_path):
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
+    with config.change_flags(**{"cpu.compile": "always"}):
+        results("scan", 9, "float32", True)
+    assert len(device.host.sources) >= 2
+    for source in device.host.sources:
+        for capability in nvrtc.supported_architectures()[-1:]:
+            assert nvrtc.compile_cubin(source, capability, folder=tmp_path)
