@@ -24,8 +24,8 @@ _MIN_BYTES_TO_RECYCLE = 1 << 16
 #: Reference count of an array that only its plan holds: the plan's list, a local name, and the
 #: argument of ``getrefcount``.
 _UNSHARED_REFERENCE_COUNT = 3
-#: Bytes of recycled buffers of all plans: beyond, those of all but the last few plans that allocated
-#: some are let go. A function of sizes that change has many plans.
+#: Bytes of recycled buffers of all plans: beyond, those of all but the last few plans that
+#: allocated some are let go. A function of sizes that change has many plans.
 _MOST_KEPT_BYTES, _PLANS_WITH_BUFFERS = 64 << 20, 8
 
 
