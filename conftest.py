@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
@@ -50,8 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _default_device(marks: str) -> str:
-    """The processor, but for ``-m gpu``."""
-    return "auto" if "gpu" in marks and "not gpu" not in marks else "cpu"
+    """The processor, but for ``-m gpu``, also as a part of an expression (``gpu and not gpu2``)."""
+    return "auto" if re.search(r"(?<!not )\bgpu", marks) else "cpu"
 
 
 def _compile_for(device: str) -> None:

@@ -22,6 +22,7 @@ def float8_rows(*shape):
 
 
 def float8_product(x, y, a, b):
+    """Tensor cores keep some 13 bits of a sum of products of float8."""
     x, y = (v.view(ml_dtypes.float8_e4m3fn).astype("float32") for v in (x, y))
     return x @ y.T * (a * b)
 
@@ -69,5 +70,5 @@ CASES = [
            lambda x, y: x.astype("int32") @ y.swapaxes(1, 2).astype("int32"), grad=False),
     OpCase("gemm_float8", (GpuQuantizedGemm,), GpuQuantizedGemm(FLOAT8),
            (float8_rows(16, 32), float8_rows(16, 32), uniform(0.1, 1, dtype="float32"),
-            uniform(0.1, 1, dtype="float32")), float8_product, grad=False, rtol=1e-5),
+            uniform(0.1, 1, dtype="float32")), float8_product, grad=False, rtol=1e-3),
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symdnn.gpu.device.array import RawArray
 from tests.gpu import emulator
 from tests.gpu.recorder import generated_kernels
 from tests.gpu.table import Try, assert_close, tries
@@ -20,7 +21,7 @@ def check(one: Try, laid_out: Any) -> int:
     read = set(one.call.op.host_inputs)
     for kernel in found:
         arrays = [
-            a if i in read else dense(a) if must_be_dense(kernel, i) else laid_out(a)
+            a if i in read else dense(a) if must_be_dense(kernel, i, laid_out(a)) else laid_out(a)
             for i, a in enumerate(one.inputs)
         ]
         results, env = emulator.run(kernel, one.call, arrays)
@@ -30,9 +31,9 @@ def check(one: Try, laid_out: Any) -> int:
     return len(found)
 
 
-def must_be_dense(kernel: Any, i: int) -> bool:
-    wanted = kernel.contiguous_inputs
-    return wanted if isinstance(wanted, bool) else i in wanted
+def must_be_dense(kernel: Any, i: int, a: Any) -> bool:
+    """Whether a plan would make a contiguous copy of this operand for the kernel."""
+    return not kernel.accepts(i, RawArray(a.ctypes.data, a.shape, str(a.dtype), a.strides))
 
 
 def dense(a: Any) -> Any:

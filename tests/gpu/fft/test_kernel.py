@@ -121,6 +121,8 @@ def test_a_described_gpu_plans_transforms_for_cufft() -> None:
 @pytest.mark.usefixtures("cuda")
 def test_transforms_on_a_device_and_in_its_graphs() -> None:
     """Three calls: eager, recorded, replayed. Other sizes and addresses in between."""
+    if why := cufft_plan.problem():
+        pytest.skip(why)
     x = T.fmatrix("x")
     z = T.fft.rfft2(x, norm="ortho")
     cost = (abs(z) ** 2).sum()

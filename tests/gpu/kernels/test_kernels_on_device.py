@@ -70,7 +70,9 @@ def check(cuda: Any, one: Try, laid_out: Any = np.asarray) -> None:
     read = set(one.call.op.host_inputs)
     for kernel in generated_kernels(one.call):
         inputs = [
-            np.array(a, order="C") if i in read or must_be_dense(kernel, i) else laid_out(a)
+            np.array(a, order="C")
+            if i in read or must_be_dense(kernel, i, laid_out(a))
+            else laid_out(a)
             for i, a in enumerate(one.inputs)
         ]
         results, error = launched(cuda, kernel, one.call, inputs)
