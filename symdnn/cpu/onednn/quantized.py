@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.kernel import (
     OnednnKernel,
     PlannedPrimitive,
@@ -18,6 +19,7 @@ from symdnn.cpu.onednn.kernel import (
 )
 from symdnn.cpu.onednn.objects import ALG, PROP, Attributes, Layout, Primitive, primitive
 from symdnn.graph.kernel import Call, Row
+from symdnn.libraries.onednn.rules import inexact_int8_sums
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnQuantized
 
@@ -36,6 +38,11 @@ class QuantizedKernel(OnednnKernel):
     name = "onednn.int8"
     more_dtypes = frozenset({"int8", "uint8", "int32"})
     keeps = (1,)
+
+    def refuses_types(self, call: Call) -> str | None:
+        """Also CPUs on which the sums would saturate."""
+        isa = library.facts().get("isa", "")
+        return super().refuses_types(call) or inexact_int8_sums(isa)
 
     def planned(self, call: Call) -> PlannedPrimitive:
         """The primitive; activations of a convolution have channels last inside."""

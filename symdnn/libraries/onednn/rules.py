@@ -169,11 +169,20 @@ def _rnn_reason(node: Apply) -> str | None:
 # -- quantised ------------------------------------------------------------------------------------
 
 
+def inexact_int8_sums(isa: str) -> str | None:
+    """Why oneDNN's sums of 8-bit products are not exact on a CPU; None where they are.
+
+    Without VNNI it adds pairs of products in int16, which saturates.
+    """
+    if isa.endswith(_INT8_ISA_SUFFIXES):
+        return None
+    return f"the CPU ({isa}) has no exact sums of 8-bit products (VNNI)"
+
+
 def _int8_reason(context: Context, op: Op, dtypes: Sequence[str]) -> str | None:
     """Why oneDNN does not multiply these 8-bit integers; None where it does."""
-    isa = context.target.isa or ""
-    if not isa.endswith(_INT8_ISA_SUFFIXES):
-        return f"the CPU ({isa}) has no exact sums of 8-bit products (VNNI)"
+    if (inexact := inexact_int8_sums(context.target.isa or "")) is not None:
+        return inexact
     if isinstance(op, Conv) and op.ndim > 3:
         return f"oneDNN convolves over at most 3 dimensions, not {op.ndim}"
     if dtypes[1] != "int8":
