@@ -46,7 +46,8 @@ class ShapeResolver:
         """``leaves`` are variables whose sizes are not traced further."""
         self._shapes: dict[Variable, Dims] = {}
         self._depends_on_data: set[Apply] = set()
-        for v in leaves:
+        self._leaves = frozenset(leaves)
+        for v in self._leaves:
             self._shapes[v] = self._sizes(v)
 
     def shape(self, v: Variable) -> Dims:
@@ -93,8 +94,11 @@ class ShapeResolver:
         return self._shapes[v]
 
     def _host(self, v: Variable) -> Any:
-        """A host input; the size of a variable as it is expressed here, so that equals cancel."""
-        if v.owner is None or not isinstance(v.owner.op, ShapeI):
+        """A host input; the size of a variable as it is expressed here, so that equals cancel.
+
+        A size that is itself a leaf stays so: its array may not be known here.
+        """
+        if v.owner is None or v in self._leaves or not isinstance(v.owner.op, ShapeI):
             return _number(v)
         return self._known(v.owner.inputs[0])[v.owner.op.axis]
 

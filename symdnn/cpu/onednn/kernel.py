@@ -32,7 +32,7 @@ from symdnn.ops.nn.channels_last import first_shape
 
 __all__ = [
     "OnednnKernel", "PlannedPrimitive", "PrepackedInput", "PrimitiveLaunch", "PrimitiveOperand",
-    "Version", "activation_layout", "contiguous", "version_of",
+    "Version", "activation_layout", "contiguous", "version_of", "with_nan_check",
 ]  # fmt: skip
 
 #: A function that returns a number which changes with a value; None where changes are not known.
@@ -243,6 +243,26 @@ def _as_primitive_reads(array: Array, o: PrimitiveOperand) -> Any:
     lead = array.shape[: -o.mirrored]
     flat = np.ascontiguousarray(array).reshape(*lead, -1)
     return np.ascontiguousarray(flat[..., ::-1])
+
+
+def with_nan_check(launch: PrimitiveLaunch, op: Any, of_result: bool = False) -> Any:
+    """``launch`` of a primitive that ignores NaN; ``op``'s reference if the sum of x is NaN.
+
+    It is NaN if an element is NaN, or if infinities of both signs are added. ``of_result`` adds up
+    the result instead: some, but not all elements that should be NaN are.
+    """
+
+    def run(
+        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> None:
+        x = as_contiguous(inputs[0])
+        launch([x], outputs, workspace)
+        with np.errstate(all="ignore"):
+            total = np.add.reduce((outputs[0] if of_result else x).reshape(-1))
+            if np.isnan(total):
+                np.copyto(outputs[0], op.compute(x)[0])
+
+    return run
 
 
 def version_of(call: Call, index: int) -> Version | None:

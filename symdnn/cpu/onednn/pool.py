@@ -21,6 +21,7 @@ from symdnn.cpu.onednn.kernel import (
     PlannedPrimitive,
     PrimitiveOperand,
     activation_layout,
+    with_nan_check,
 )
 from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
@@ -95,26 +96,7 @@ class PoolKernel(OnednnKernel[OneDnnPool | OneDnnPoolGrad]):
         """A launch; if x has a NaN, the reference computes a maximum, since oneDNN's ignores it."""
         launch = super().bind(call)
         op: Any = call.op
-        return launch if op.op.mode != "max" else _with_nan_check(launch, op)
-
-
-def _with_nan_check(launch: Any, op: Any) -> Any:
-    """``launch``, and the op's reference if the sum of x is NaN.
-
-    It is NaN if an element is NaN, or if infinities of both signs are added.
-    """
-
-    def run(
-        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
-        x = as_contiguous(inputs[0])
-        launch([x], outputs, workspace)
-        with np.errstate(all="ignore"):
-            total = np.add.reduce(x.reshape(-1))
-        if np.isnan(total):
-            np.copyto(outputs[0], op.compute(x)[0])
-
-    return run
+        return launch if op.op.mode != "max" else with_nan_check(launch, op)
 
 
 class MaxPoolGradTiles(Kernel[OneDnnPoolGrad]):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from symdnn.cpu.onednn.kernel import OnednnKernel, PlannedPrimitive, PrimitiveOperand, contiguous
+from symdnn.cpu.onednn.kernel import (
+    OnednnKernel,
+    PlannedPrimitive,
+    PrimitiveOperand,
+    contiguous,
+    with_nan_check,
+)
 from symdnn.cpu.onednn.objects import ALG, PROP, primitive
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad
@@ -31,6 +37,10 @@ class SoftmaxKernel(OnednnKernel[OneDnnSoftmax]):
         return PlannedPrimitive(
             made, [PrimitiveOperand("src", x, 0), PrimitiveOperand("dst", x, 0, True)]
         )
+
+    def bind(self, call: Call[OneDnnSoftmax]) -> Any:
+        """A launch; oneDNN's softmax is NaN in one place only of a slice that has a NaN."""
+        return with_nan_check(super().bind(call), call.op, of_result=True)
 
 
 class SoftmaxGradKernel(OnednnKernel[OneDnnSoftmaxGrad]):

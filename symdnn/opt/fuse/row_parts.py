@@ -199,7 +199,9 @@ class RowParts:
         found = elements.builder.inline(fold.program, [elements.value(w) for w in node.inputs])
         first = self.op.row_values
         stage = Stage(elements.program(found), _totals(fold, first), fold.kinds)
-        staged = replace(_with_rows(self.op, len(fold.kinds)), stages=(*self.op.stages, stage))
+        staged = replace(
+            _with_rows(self.op, [fold.work] * len(fold.kinds)), stages=(*self.op.stages, stage)
+        )
         return self._with_row_outputs(staged, node, first)
 
     def with_row_node(self, node: Apply, program: ScalarProgram) -> RowParts:
@@ -213,7 +215,7 @@ class RowParts:
             known[self.rows[w]] if w in self.rows else constant(builder, w) for w in node.inputs
         ]
         rows = builder.program([*made, *builder.inline(program, given)])
-        wider = _with_rows(op, len(node.outputs))
+        wider = _with_rows(op, [op.work] * len(node.outputs))
         stages = (*op.stages[:-1], replace(last, rows=rows))
         return self._with_row_outputs(replace(wider, stages=stages), node, op.row_values)
 
@@ -377,10 +379,8 @@ def _wider(op: FusedRows, wider: Callable[[ScalarProgram], ScalarProgram]) -> Fu
     return replace(op, stages=stages, after=wider(op.after), sums=sums)
 
 
-def _with_rows(op: FusedRows, count: int) -> FusedRows:
-    """The op whose last programs take ``count`` further row values."""
+def _with_rows(op: FusedRows, dtypes: Sequence[str]) -> FusedRows:
+    """The op whose last programs take further row values of these dtypes."""
     at = len(op.before.outputs) + op.row_values
-    # The first stage of all says the dtype; without one the values do.
-    dtypes = [op.work if op.stages else op.before.output_dtypes[0]] * count
     sums = None if op.sums is None else _with_inputs(op.sums, at, dtypes)
     return replace(op, after=_with_inputs(op.after, at, dtypes), sums=sums)

@@ -130,6 +130,16 @@ def test_sizes_inside_of_a_branch_come_from_what_enters_it(mode):
     assert f(0, a, 2) == 5
 
 
+def test_a_branch_that_reads_the_size_of_a_choice_alone(mode):
+    c, x = T.dscalar("c"), T.dmatrix("x")
+    chosen = symdnn.ifelse(T.gt(c, 0), T.dot(x, x.T), T.exp(x))
+    n = chosen.shape[1]  # enters the branches below; the choice does not
+    inner = symdnn.ifelse(T.gt(c, 2), T.alloc(c, n, 2), T.alloc(c, 2, n))
+    f = symdnn.function([c, x], [chosen, symdnn.ifelse(T.gt(c, 1), inner, x)], mode=mode)
+    shapes = [[r.shape for r in f(value, np.ones((3, 4)))] for value in (0.0, 0.5, 1.5, 3.0)]
+    assert shapes == [[(3, 4)] * 2, [(3, 3), (3, 4)], [(3, 3), (2, 3)], [(3, 3), (3, 2)]]
+
+
 def test_updates_choose_too(mode):
     c = T.lscalar("c")
     w = symdnn.shared(np.zeros(2))

@@ -240,6 +240,17 @@ def test_softmax(rng, forward, backward):
 
 
 @needs_onednn
+def test_softmax_of_a_nan_or_an_infinity(rng):
+    x = rng.normal(size=(4, 3, 20))
+    x[0, 1, 0], x[1, 2, 7], x[2, 0, 19] = np.nan, np.inf, -np.inf
+    (found,) = run(lowered(Softmax(2), [x]), x)
+    with np.errstate(invalid="ignore"):
+        wanted = Softmax(2).reference(x)
+    assert np.isnan(wanted).sum() == 40
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@needs_onednn
 @pytest.mark.parametrize("sizes", [(), (6,), (7, 6), (4, 3, 5)])
 @pytest.mark.parametrize("channels", [5, 16])
 def test_batch_normalisation(rng, sizes, channels):

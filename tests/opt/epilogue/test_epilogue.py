@@ -95,3 +95,22 @@ def test_a_dense_layer_of_more_dimensions_adds_its_bias_and_activates() -> None:
     value = new_rng().normal(size=(2, 5, 8)).astype("float32")
     plain = symdnn.function([x], nn.GELU()(layer(x)), mode=symdnn.Mode().excluding("epilogue"))
     np.testing.assert_allclose(f(value), plain(value), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("activate", [T.nnet.relu, T.tanh, T.nnet.gelu, nn.HardSwish()])
+@pytest.mark.parametrize("product", [convolved, lambda x, w, b: T.dot(x, w[:9, 0, 0]) + b[:3]])
+def test_a_nan_stays_one(activate: Any, product: Any) -> None:
+    """oneDNN's own relu gives 0 for it."""
+    x, w, b = T.tensor4("x"), T.tensor4("w"), T.vector("b")
+    y = activate(product(x, w, b))
+    f, plain = (
+        symdnn.function([x, w, b], y, mode=mode)
+        for mode in (None, symdnn.Mode().excluding("epilogue"))
+    )
+    given = drawn()
+    given[0][1, 2, 3, 4] = np.nan
+    found, wanted = f(*given), plain(*given)
+    assert np.isnan(wanted).any()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    if activate is T.nnet.relu:
+        assert not np.signbit(found).any()

@@ -256,6 +256,13 @@ def test_sums_that_nothing_follows_are_left():
     assert "FusedRows" not in ops(fused([x], [(x * x).sum(axis=-1), T.exp(x)], 1e-4))
 
 
+def test_sums_of_operands_that_are_all_broadcast_are_left():
+    x = TensorType("float32", (None, None, 1))("x")
+    y = TensorType("float32", (1, None, None))("y")
+    total = T.tanh(x - y).sum(axis=-1, keepdims=True)
+    assert "FusedRows" not in ops(fused([x, y], [total / (1 + total)], 1e-4))
+
+
 @pytest.mark.parametrize(("length", "joined"), [(None, True), (3, False)])
 def test_rows_of_few_elements_are_left(length, joined):
     x = TensorType("float32", (None, None, length))("x")
