@@ -32,7 +32,6 @@ def _form_of(key: Key) -> Counter[Key]:
     return Counter({_ONE: key[1]} if key[0] == "is" else {key: 1})
 
 
-
 class ShapeFacts:
     """Shapes of all variables, as ints and expressions over the leaves, and which are equal.
 

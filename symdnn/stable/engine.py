@@ -166,12 +166,16 @@ class StableGraph:
             new = self._applied(rule, node)
             if new is not None:
                 self.fired.append((self._current_node, rule.name))
-                made = new_nodes([n for n in new if n is not None], self._known)
-                itself = any(v.owner is node and not isinstance(n.op, ShapeI) for n in made for v in n.inputs)
+                itself = self._reads(new, node)
                 found = [o if n is None else self._visited(n) for o, n in zip(node.outputs, new)]
                 self._reads_itself.update(found if itself else ())
                 return found
         return node.outputs
+
+    def _reads(self, found: Sequence[Variable | None], node: Apply) -> bool:
+        """Whether the nodes that a rule made for ``node`` read more than its sizes."""
+        made = new_nodes([v for v in found if v is not None], self._known)
+        return any(v.owner is node for n in made if not isinstance(n.op, ShapeI) for v in n.inputs)
 
     def _applied(self, rule: Rewrite, node: Apply) -> Sequence[Variable | None] | None:
         try:

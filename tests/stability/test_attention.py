@@ -173,7 +173,7 @@ CAUSAL = {
     "indices with None": lambda s: T.where(above(s), LOW, s),
     "lowest number": lambda s: T.where(above(s), np.finfo(s.dtype).min, s),
     "more than 0": lambda s: T.where(lower(s, "float64") > 0, s, -np.inf),
-    "under a half": lambda s: T.where(0.5 > lower(s, "float64"), LOW, s),
+    "under a half": lambda s: T.where(lower(s, "float64") < 0.5, LOW, s),
     "subtracted": lambda s: s - 1e9 * above(s, "float64"),
     "multiplied and subtracted": lambda s: (
         s * lower(s, "float64") - 1e10 * (1 - lower(s, "float64"))

@@ -15,6 +15,10 @@ def ops_of(f):
     return Counter(type(node.op).__name__ for node in f.stages.fgraph.toposort())
 
 
+def products(ops):
+    return sum(count for name, count in ops.items() if "Dot" in name or "Gemm" in name)
+
+
 def weights(rng, *shapes):
     return [symdnn.shared(rng.standard_normal(s) * 0.3) for s in shapes]
 
@@ -37,8 +41,8 @@ FORMS = {
     "softmax": lambda x, q, k, v, o: T.dot(
         T.exp(T.dot(x, q)) / T.exp(T.dot(x, q)).sum(axis=2, keepdims=True), o
     ),
-    "gelu": lambda x, q, k, v, o: (
-        (lambda u: T.dot(u * 0.5 * (1 + T.erf(u / np.sqrt(2))), o))(T.dot(x, q))
+    "gelu": lambda x, q, k, v, o: (lambda u: T.dot(u * 0.5 * (1 + T.erf(u / np.sqrt(2))), o))(
+        T.dot(x, q)
     ),
 }
 
@@ -55,8 +59,10 @@ def test_a_loss_and_its_gradient_share_every_product(form, target):
     mode = Mode(target=target)
     both = ops_of(symdnn.function([x], [loss, *grads], mode=mode))
     alone = ops_of(symdnn.function([x], grads, mode=mode))
-    assert sum(both[n] for n in both if "Dot" in n) - sum(alone[n] for n in alone if "Dot" in n) <= 1
-    assert both["Attention"] == alone["Attention"] and both["Exp"] <= alone["Exp"] + 1
+    # The loss is one elementwise step behind what the gradient reads.
+    assert products(both) == products(alone)
+    assert both["Attention"] == alone["Attention"]
+    assert both["GpuDnnAttention"] == alone["GpuDnnAttention"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -89,6 +95,7 @@ def test_equal_expressions_are_one_pattern():
     y = T.exp(x - T.max(x, axis=1, keepdims=True))
     y = y / T.exp(x - T.max(x, axis=1, keepdims=True)).sum(axis=1, keepdims=True)
     f = symdnn.function([x], symdnn.grad((y**2).sum(), x))
-    assert ops_of(f)["Softmax"] + ops_of(f)["FusedRows"] >= 1 and "Max" not in ops_of(f)
+    assert ops_of(f)["Softmax"] + ops_of(f)["FusedRows"] >= 1
+    assert "Max" not in ops_of(f)
     value = np.array([[1e3, 0.0, 999.0]])
     assert np.isfinite(f(value)).all()

@@ -53,7 +53,8 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
 def _counts_rows(rows: Variable, x: Variable, context: Context) -> bool:
     """Whether ``rows`` are the numbers of all rows of ``x`` in order."""
     if isinstance(rows, Constant):
-        return x.type.shape[0] == rows.data.size and bool((rows.data == np.arange(rows.data.size)).all())
+        count = rows.data.size
+        return x.type.shape[0] == count and bool((rows.data == np.arange(count)).all())
     if not made_by(rows, ARange):
         return False
     start, stop, step = node_of(rows).inputs
