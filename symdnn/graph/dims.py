@@ -96,8 +96,11 @@ def is_size(d: Dim, depth: int = _MAX_DEPTH) -> bool:
         return isinstance(d, Size)
     if d.owner.op.size_of is not None:
         return True
-    inside = d.owner.inputs if d.owner.op.keeps_sizes and d.type.is_integer_scalar else ()
-    return bool(inside) and depth > 0 and all(is_size(v, depth - 1) for v in inside)
+    needed = d.owner.op.keeps_sizes
+    if not needed or not depth or not d.type.is_integer_scalar:
+        return False
+    sizes = (is_size(v, depth - 1) for v in d.owner.inputs)
+    return any(sizes) if needed == "any" else all(sizes)
 
 
 def at_least_zero(d: Dim) -> Dim:
