@@ -14,7 +14,7 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 __all__ = ["RULES"]
 
 
-@graph_rewrite("canonicalize", tags=("numerics",))
+@graph_rewrite("canonicalize", tags=("numerics", "stabilize"))
 def stable_twins(context: Context) -> None:
     """Readers of the user's variable read its stable form where a gradient has brought that."""
     fgraph = context.fgraph
