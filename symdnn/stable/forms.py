@@ -167,7 +167,7 @@ def _kept_axis(below: Variable, op: Any, ndim: int) -> int | None:
     if len(op.axes) != 1:
         return None
     if op.keepdims:
-        return op.axes[0] if made_by(below, type(op)) else None  # type: ignore[no-any-return]
+        return op.axes[0] if made_by(below, type(op)) else None
     if not made_by(below, DimShuffle):
         return None
     kept = iter(range(ndim))
