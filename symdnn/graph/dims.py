@@ -81,11 +81,26 @@ def normal_axis(op: str, axis: Any, ndim: int) -> int:
     return number % ndim
 
 
-def is_size(d: Dim) -> bool:
-    """Whether a dimension is known to be a size, and so not negative, whatever its value."""
+#: How deep in an expression of sizes :func:`is_size` looks.
+_MAX_DEPTH = 8
+
+
+def is_size(d: Dim, depth: int = _MAX_DEPTH) -> bool:
+    """Whether a dimension is known to be a size, and so not negative, whatever its value.
+
+    Sums, products, quotients and the like of sizes are.
+    """
     if (number := known(d)) is not None:
         return number >= 0
-    return isinstance(d, Size) or (d.owner is not None and d.owner.op.size_of is not None)  # type: ignore[union-attr]
+    if not isinstance(d, Variable) or d.owner is None:
+        return isinstance(d, Size)
+    if d.owner.op.size_of is not None:
+        return True
+    needed = d.owner.op.keeps_sizes
+    if not needed or not depth or not d.type.is_integer_scalar:
+        return False
+    sizes = (is_size(v, depth - 1) for v in d.owner.inputs)
+    return any(sizes) if needed == "any" else all(sizes)
 
 
 def at_least_zero(d: Dim) -> Dim:

@@ -40,7 +40,10 @@ class Variable(TensorMethods, ElementwiseMethods):
     """
 
     # A dict is made only for a variable to which a program gives attributes of its own.
-    __slots__ = ("__dict__", "__weakref__", "_evaluated", "_tag", "index", "name", "owner", "type")
+    __slots__ = (
+        "__dict__", "__weakref__", "_evaluated", "_tag", "index", "name", "owner", "stable_form_of",
+        "type",
+    )  # fmt: skip
 
     #: The class of the Python number that it stands for, which takes the dtype of arrays in an op.
     number_kind: type | None = None
@@ -59,6 +62,8 @@ class Variable(TensorMethods, ElementwiseMethods):
         self.index = index
         self._tag: SimpleNamespace | None = None
         self._evaluated: dict[tuple[Any, ...], Any] | None = None  # the functions of eval
+        #: The variable with the same value of which a gradient made this one (`symdnn.stable`).
+        self.stable_form_of: Variable | None = None
 
     @property
     def ndim(self) -> int:

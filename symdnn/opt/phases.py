@@ -41,6 +41,7 @@ from symdnn.opt.precision import loops as loop_precision
 from symdnn.opt.scan import scan_contained, scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 from symdnn.stable import rules as stable
+from symdnn.stable import twins
 
 __all__ = ["PHASES", "RULES", "Selection", "rules_by_phase"]
 
@@ -80,6 +81,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *concat_rules.RULES,
     *matrix_rules.RULES,
     *stable.RULES,
+    *twins.RULES,
     *matrix_lowering.RULES,
     *write_out.RULES,
     *checked_updates.RULES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from symdnn.graph.pattern import Match, is_constant
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, ShapeI
-from symdnn.ops.elementwise.arithmetic import Mul
+from symdnn.ops.elementwise.arithmetic import Add, Mul, Sub
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.products import MatchSizes
 from symdnn.rewriting.shapes import ShapeResolver
@@ -24,6 +25,12 @@ __all__ = [
 
 Key = tuple[str, int]  # equal for sizes that are known to be equal
 
+_ONE: Key = ("is", 1)
+
+
+def _form_of(key: Key) -> Counter[Key]:
+    return Counter({_ONE: key[1]} if key[0] == "is" else {key: 1})
+
 
 class ShapeFacts:
     """Shapes of all variables, as ints and expressions over the leaves, and which are equal.
@@ -35,6 +42,8 @@ class ShapeFacts:
         self._resolver = ShapeResolver()
         self._keys: dict[Variable, Key] = {}
         self._table: dict[Any, Key] = {}
+        #: The terms of sizes that are sums: how often each, and the number under ``_ONE``.
+        self._forms: dict[Key, Counter[Key]] = {}
 
     def dims(self, v: Variable) -> tuple[Any, ...]:
         """The dimensions of ``v``: ints, or integer scalars over the graph's inputs."""
@@ -142,9 +151,34 @@ class ShapeFacts:
         ):
             return self._token(v)
         inputs = [self._keys[i] for i in node.inputs]
+        if isinstance(node.op, Add | Sub | Mul) and all(
+            u.type.dtype == "int64" for u in (v, *node.inputs)
+        ):
+            return self._of_sum(node.op, *inputs)
         if getattr(node.op, "commutative", False):
             inputs.sort()
         return self._token((node.op, v.index, tuple(inputs)))
+
+    def _of_sum(self, op: Add | Sub | Mul, a: Key, b: Key) -> Key:
+        """The key of a sum, difference or product: one for all ways to write a linear form."""
+        if isinstance(op, Mul):
+            (a, b) = (a, b) if b[0] == "is" else (b, a)
+            if b[0] != "is":
+                return self._token((op, *sorted((a, b))))
+            form = Counter({k: n * b[1] for k, n in self._forms.get(a, _form_of(a)).items()})
+        else:
+            form = Counter(self._forms.get(a, _form_of(a)))
+            sign = 1 if isinstance(op, Add) else -1
+            for key, n in self._forms.get(b, _form_of(b)).items():
+                form[key] += sign * n
+        form = Counter({k: n for k, n in form.items() if n})
+        if set(form) <= {_ONE}:
+            return ("is", form[_ONE])
+        if len(form) == 1 and 1 in form.values():
+            return next(iter(form))
+        found = self._token(("sum", frozenset(form.items())))
+        self._forms[found] = form
+        return found
 
     def _token(self, what: Any) -> Key:
         return self._table.setdefault(what, ("token", len(self._table)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from symdnn.graph.origin import NO_HINTS, inherit
@@ -106,7 +107,9 @@ class ShapeResolver:
     def _sizes(v: Variable) -> Dims:
         if isinstance(v.type, OpaqueType):
             return ()
-        return tuple(ShapeI(i)(v) if d is None else d for i, d in enumerate(v.type.shape))
+        made_here = nullcontext() if v.owner is None else inherit(v.owner.origin, NO_HINTS)
+        with made_here:
+            return tuple(ShapeI(i)(v) if d is None else d for i, d in enumerate(v.type.shape))
 
 
 def _static(v: Variable) -> bool:

@@ -18,14 +18,14 @@ from symdnn.graph.variable import constant as as_constant
 from symdnn.ops.attention.attention import Attention
 from symdnn.ops.attention.scores import Scores
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
-from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, TrueDiv, cast
+from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, Sub, TrueDiv, cast, inv
 from symdnn.ops.elementwise.comparison import Switch, switch
 from symdnn.ops.elementwise.comparison import invert as negation
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.linalg.products import BatchedDot, Dot, MatchSizes
 from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.nn.softmax import Softmax
-from symdnn.rewriting.facts import all_ones, made_by, node_of, number
+from symdnn.rewriting.facts import all_ones, made_by, node_of
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.bands import Band, band_of, filled, indicator, meet
 from symdnn.stable.heads import operands_of
@@ -180,7 +180,7 @@ def _peel_one(v: Variable, written: _Written) -> Variable | None:
         return _without_ones(v, written)
     if made_by(v, Mul, TrueDiv):
         return _scale(v, written)
-    if made_by(v, Add) and not written.softcap:
+    if made_by(v, Add, Sub) and not written.softcap:
         return _mask_added(v, written)
     if made_by(v, Switch) and not written.softcap:
         return _mask_chosen(v, written)
@@ -208,12 +208,10 @@ def _scale(v: Variable, written: _Written) -> Variable | None:
     if made_by(v, Mul) and all_ones(a) and not all_ones(b):
         a, b = b, a
     if not all_ones(b):
-        return None
-    value = number(b)
+        return _zeroed(v, written) if made_by(v, Mul) else None
+    value = filled(b)
     if value is None:
-        if made_by(v, TrueDiv):
-            return None
-        written.factors.append(b)
+        written.factors.append(inv(b) if made_by(v, TrueDiv) else b)
     elif not np.isfinite(value) or value == 0:
         return None
     else:
@@ -223,16 +221,33 @@ def _scale(v: Variable, written: _Written) -> Variable | None:
     return a  # type: ignore[no-any-return]
 
 
+def _zeroed(v: Variable, written: _Written) -> Variable | None:
+    """Of ``scores * seen``, where what is not seen gets a low number anyway."""
+    for scores, other in (node_of(v).inputs, node_of(v).inputs[::-1]):
+        seen = indicator(other)
+        if seen is None or other.type.dtype == "bool" or not _broadcasts(other, scores):
+            continue
+        if any(m.seen is not None and _same_mask(m.seen, seen) for m in written.masks):
+            return scores  # type: ignore[no-any-return]
+    return None
+
+
+def _same_mask(a: Variable, b: Variable) -> bool:
+    band = band_of(a)
+    return band is not None and band == band_of(b) and a.type.shape[-2:] == b.type.shape[-2:]
+
+
 def _mask_added(v: Variable, written: _Written) -> Variable | None:
-    """Of ``scores + mask``."""
+    """Of ``scores + mask`` or ``scores - mask``."""
     if written.factors:
         return None
     a, b = map(as_variable, node_of(v).inputs)
-    scores, mask = (a, b) if _has_product(a) else (b, a)
+    scores, mask = (a, b) if made_by(v, Sub) or _has_product(a) else (b, a)
     if not _has_product(scores) or not _broadcasts(mask, scores):
         return None
-    seen, low = _hidden(mask, written.factor) or (None, 0.0)
-    written.add(_Mask(mask, written.factor, seen, low))
+    factor = -written.factor if made_by(v, Sub) else written.factor
+    seen, low = _hidden(mask, factor) or (None, 0.0)
+    written.add(_Mask(mask, factor, seen, low))
     return scores
 
 
@@ -258,8 +273,9 @@ def _hidden(mask: Variable, factor: float) -> tuple[Variable, float] | None:
 
 
 def _hidden_by_constant(mask: Constant, factor: float) -> tuple[Variable, float] | None:
-    low = float(mask.data.min()) * factor if mask.data.size and factor > 0 else 0.0
-    if low > _HIDDEN_AT_MOST or not np.all((mask.data == 0) | (mask.data == mask.data.min())):
+    least = (mask.data.min() if factor > 0 else mask.data.max()) if mask.data.size else 0
+    low = float(least) * factor
+    if low > _HIDDEN_AT_MOST or not np.all((mask.data == 0) | (mask.data == least)):
         return None
     return as_constant(mask.data == 0), low
 
@@ -270,7 +286,7 @@ def _like(inside: Variable, mask: Variable) -> Variable:
 
 def _is_low(v: Variable, factor: float) -> bool:
     value = filled(v)
-    return value is not None and factor > 0 and float(value) * factor <= _HIDDEN_AT_MOST
+    return value is not None and float(value) * factor <= _HIDDEN_AT_MOST
 
 
 def _mask_chosen(v: Variable, written: _Written) -> Variable | None:
@@ -305,7 +321,7 @@ def _has_product(v: Variable, depth: int = 6) -> bool:
     for _ in range(depth):
         if made_by(v, BatchedDot, Dot):
             return True
-        if not made_by(v, Mul, TrueDiv, Add, Switch, Tanh, Cast, Reshape, DimShuffle):
+        if not made_by(v, Mul, TrueDiv, Add, Sub, Switch, Tanh, Cast, Reshape, DimShuffle):
             return False
         inputs = node_of(v).inputs
         if made_by(v, Cast, Reshape, Tanh, DimShuffle):

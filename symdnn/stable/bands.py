@@ -15,10 +15,13 @@ from symdnn.graph.typing import Array
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.graph.variable import constant as as_constant
 from symdnn.ops.array.create import ARange
+from symdnn.ops.array.index import Subtensor
+from symdnn.ops.array.slices import FULL, fill_in, is_slice
 from symdnn.ops.core.shape import Alloc, DimShuffle
 from symdnn.ops.elementwise.arithmetic import Add, Cast, Neg, Sub
 from symdnn.ops.elementwise.comparison import And, Eq, Ge, Gt, Invert, Le, Lt, Neq, Or, Switch
 from symdnn.ops.elementwise.comparison import invert as negation
+from symdnn.ops.elemwise import Elemwise
 from symdnn.rewriting.facts import made_by, node_of, number
 
 __all__ = ["Band", "band_of", "filled", "indicator", "meet"]
@@ -26,13 +29,31 @@ __all__ = ["Band", "band_of", "filled", "indicator", "meet"]
 Band = tuple[int | None, int | None]
 
 
-def filled(v: Variable) -> Any:
+#: How many operations on known numbers :func:`filled` follows.
+_MAX_DEPTH = 4
+
+
+def filled(v: Variable, depth: int = _MAX_DEPTH) -> Any:
     """The number that all elements of ``v`` have, as a NumPy scalar; None if it is not known."""
     while made_by(v, Alloc, DimShuffle, Cast):
         if made_by(v, Cast) and not _same_kind(v, node_of(v).inputs[0]):
             return None
         v = node_of(v).inputs[0]
-    return number(v)
+    found = number(v)
+    return _computed(v, depth) if found is None and depth else found
+
+
+def _computed(v: Variable, depth: int) -> Any:
+    """The number that arithmetic of known numbers gives; None if one is unknown."""
+    if v.owner is None or not isinstance(v.owner.op, Elemwise) or len(v.owner.outputs) != 1:
+        return None
+    known = [filled(u, depth - 1) for u in v.owner.inputs]
+    if not known or any(n is None for n in known):
+        return None
+    pairs = zip(known, v.owner.inputs, strict=True)
+    with np.errstate(all="ignore"):
+        found = v.owner.op.reference(*(np.asarray(n, u.type.numpy) for n, u in pairs))
+    return np.asarray(found).astype(v.type.numpy)[()]
 
 
 def _same_kind(v: Variable, w: Variable) -> bool:
@@ -46,6 +67,13 @@ def indicator(v: Variable) -> Variable | None:
         return v
     if made_by(v, Cast):
         return indicator(node_of(v).inputs[0])
+    if isinstance(v, Constant):
+        zeros_and_ones = v.data.size and bool(np.all((v.data == 0) | (v.data == 1)))
+        return as_constant(v.data == 1) if zeros_and_ones else None
+    if made_by(v, Subtensor):
+        x, *bounds = node_of(v).inputs
+        inside = indicator(x)
+        return None if inside is None else node_of(v).op(inside, *bounds)
     if made_by(v, DimShuffle):
         inside = indicator(node_of(v).inputs[0])
         return None if inside is None else inside.dimshuffle(*node_of(v).op.pattern)
@@ -97,20 +125,42 @@ def _band(v: Variable, opposite: bool = False) -> Band | None:
     if made_by(v, Cast, Switch):
         inside = indicator(node_of(v).inputs[0]) if made_by(v, Cast) else _bool_switch(v)
         return None if inside is None else _band(inside, opposite)
-    if made_by(v, Eq, Neq):
-        inside = _compared(v)
-        return None if inside is None else _band(inside, opposite)
+    if made_by(v, Subtensor):
+        return _of_corner(v, opposite)
+    if made_by(v, Eq, Neq, Ge, Gt, Le, Lt) and (inside := _compared(v)) is not None:
+        return _band(inside, opposite)
+    if isinstance(v, Constant):
+        return _of_constant(~v.data if opposite else v.data)
     found = _one_sided(v, opposite)
     return None if found is None else _sound(*found)
 
 
 def _compared(v: Variable) -> Variable | None:
-    """The condition of ``indicator == 0`` and the like."""
-    for x, other in (node_of(v).inputs, node_of(v).inputs[::-1]):
+    """The condition of ``indicator == 0``, ``indicator > 0.5`` and the like."""
+    for place, (x, other) in enumerate((node_of(v).inputs, node_of(v).inputs[::-1])):
         inside, value = indicator(x), filled(other)
-        if inside is not None and value in (0, 1):
-            return inside if made_by(v, Eq) == (value == 1) else negation(inside)
+        if inside is None or value is None or isinstance(x, Constant):
+            continue
+        pairs = [(n, value) if place == 0 else (value, n) for n in (0, 1)]
+        at_0, at_1 = (bool(node_of(v).op.reference(*map(np.asarray, pair))) for pair in pairs)
+        if at_0 != at_1:
+            return inside if at_1 else negation(inside)
     return None
+
+
+def _of_corner(v: Variable, opposite: bool) -> Band | None:
+    """The band of the first rows and columns of a mask, or of a whole one."""
+    x, *bounds = node_of(v).inputs
+    entries = list(fill_in(node_of(v).op.index, bounds))
+    lead, matrix = entries[:-2], entries[-2:]
+    kept = all(is_slice(e) and e[0] in (None, 0) and e[2] in (None, 1) for e in matrix)
+    if not kept or x.type.ndim < 2:
+        return None
+    if any(e != FULL and size != 1 for e, size in zip(lead, x.type.shape[:-2], strict=True)):
+        return None
+    if any(isinstance(e[1], int) and e[1] < 0 for e in matrix):
+        return None
+    return _band(x, opposite)
 
 
 def _bool_switch(v: Variable) -> Variable | None:
@@ -167,6 +217,8 @@ def _affine(v: Variable) -> Affine | None:
         return None
     if (whole := filled(v)) is not None:
         return 0, 0, int(whole)
+    if _is_whole(v):
+        return _affine(node_of(v).inputs[0])
     if isinstance(v, Constant) and v.data.size in v.type.shape[-2:]:
         along = (0, "x") if v.type.shape[-2] == v.data.size else ("x", 0)
         return _along(as_constant(v.data.reshape(-1)), along)
@@ -180,6 +232,8 @@ def _affine(v: Variable) -> Affine | None:
 
 def _along(v: Variable, pattern: Sequence[Any]) -> Affine | None:
     """A vector that counts, along the queries or the keys."""
+    if _is_whole(v):
+        return _along(node_of(v).inputs[0], pattern)
     if (whole := filled(v)) is not None:
         return 0, 0, int(whole)
     start = _first_of_count(v)
@@ -187,6 +241,11 @@ def _along(v: Variable, pattern: Sequence[Any]) -> Affine | None:
         behind = len(pattern) - pattern.index(0)
         return {2: (1, 0, start), 1: (0, 1, start)}.get(behind)
     return _arithmetic(v, lambda u: _along(u, pattern))
+
+
+def _is_whole(v: Variable) -> bool:
+    """Whether ``v`` is ``x[:]``."""
+    return made_by(v, Subtensor) and all(e == FULL for e in node_of(v).op.index)
 
 
 def _arithmetic(v: Variable, form: Callable[[Variable], Affine | None]) -> Affine | None:

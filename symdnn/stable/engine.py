@@ -17,7 +17,7 @@ from symdnn.graph.origin import inheriting
 from symdnn.graph.target import Target
 from symdnn.graph.traverse import copy_node, new_nodes, substituted, toposort
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply, Variable
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.gradient_control import Opaque
 from symdnn.ops.core.shape import ShapeI
 from symdnn.rewriting.failure import report_failure
@@ -54,6 +54,10 @@ class StableGraph:
         #: Replacements that compute nothing new, each with the variable whose value it has.
         self._same_as: dict[Variable, Variable] = {}
         self._read_same = False
+        #: Replacements that read what they replace.
+        self._reads_itself: set[Variable] = set()
+        #: What a node computes -> the first of the user's nodes that does.
+        self._twins: dict[tuple[Any, ...], Apply] = {}
         self._rules = _selected()
         self._inner: dict[InnerGraph, InnerGraph] = {}
         order = toposort(outputs, self._blockers)
@@ -82,8 +86,13 @@ class StableGraph:
         for node in new_nodes(made, self._known):
             if isinstance(node.op, ShapeI) and node.inputs[0] in users:
                 replace[node.outputs[0]] = node.op(users[node.inputs[0]])
-        new = iter(substituted(made, replace)) if replace else iter(made)
-        return [None if v is None else next(new) for v in found]
+        forms = [v for v in users if v not in self._same_as]
+        new = substituted([*made, *forms], replace) if replace else [*made, *forms]
+        for form, v in zip(new[len(made) :], forms, strict=True):
+            if v not in self._reads_itself:
+                form.stable_form_of = users[v]
+        own = iter(new)
+        return [None if v is None else next(own) for v in found]
 
     def _reads_of(self, v: Variable) -> int:
         """How often a value of the stable form is read; that of a rule's new node once."""
@@ -110,6 +119,11 @@ class StableGraph:
         self._current_node, self._why = node, (node.origin, node.hints)
         inputs = [self._input(v) for v in node.inputs]
         changed = any(a is not b for a, b in zip(inputs, node.inputs))
+        if (twin := self._twin(node, inputs)) is not node:
+            self._readers.merged(node, twin)
+            pairs = zip(node.outputs, twin.outputs, strict=True)
+            self._replacement.update((old, self._replacement.get(v, v)) for old, v in pairs)
+            return
         current = copy_node(node, inputs) if changed else node
         forms = self._stable_outputs(current)
         if forms is not current.outputs:
@@ -124,6 +138,13 @@ class StableGraph:
                 self._users_variable[new] = old
                 if node.op.unmergeable:  # it must run once, as the user's node
                     self._same_as[new], self._read_same = old, True
+
+    def _twin(self, node: Apply, inputs: Sequence[Variable]) -> Apply:
+        """The first of the user's nodes that computes the same; ``node`` itself if it is that."""
+        if node.op.unmergeable or any(v in self._opaque for v in node.outputs):
+            return node
+        same = tuple(v.key() if isinstance(v, Constant) else v for v in inputs)
+        return self._twins.setdefault((node.op, same, node.hints), node)
 
     def _make_opaque(self, old: Variable, new: Variable) -> None:
         stand_in = Opaque()(new)
@@ -145,8 +166,16 @@ class StableGraph:
             new = self._applied(rule, node)
             if new is not None:
                 self.fired.append((self._current_node, rule.name))
-                return [o if n is None else self._visited(n) for o, n in zip(node.outputs, new)]
+                itself = self._reads(new, node)
+                found = [o if n is None else self._visited(n) for o, n in zip(node.outputs, new)]
+                self._reads_itself.update(found if itself else ())
+                return found
         return node.outputs
+
+    def _reads(self, found: Sequence[Variable | None], node: Apply) -> bool:
+        """Whether the nodes that a rule made for ``node`` read more than its sizes."""
+        made = new_nodes([v for v in found if v is not None], self._known)
+        return any(v.owner is node for n in made if not isinstance(n.op, ShapeI) for v in n.inputs)
 
     def _applied(self, rule: Rewrite, node: Apply) -> Sequence[Variable | None] | None:
         try:

@@ -26,7 +26,7 @@ from symdnn.ops.elementwise.arithmetic import (
 )
 from symdnn.ops.elementwise.math import Exp, Log, exp, expm1, log, log1p, logaddexp
 from symdnn.ops.elementwise.special import erf, erfc, erfcx
-from symdnn.ops.nn.softmax import Softmax
+from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.rewriting.facts import floating, made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.scaled import negated
@@ -157,17 +157,45 @@ def _softmax_axis(top: Variable, below: Variable) -> int | None:
     if found is None or not made_by(top, Exp):
         return None
     op, inner = found
-    if node_of(top).inputs[0] is not inner or len(op.axes) != 1:
+    if node_of(top).inputs[0] is not inner:
+        return None
+    return _kept_axis(below, op, inner.type.ndim)
+
+
+def _kept_axis(below: Variable, op: Any, ndim: int) -> int | None:
+    """The one axis of the reduction ``op`` that ``below`` is, with that axis kept or put back."""
+    if len(op.axes) != 1:
         return None
     if op.keepdims:
-        return op.axes[0] if made_by(below, Sum) else None
+        return op.axes[0] if made_by(below, type(op)) else None
     if not made_by(below, DimShuffle):
         return None
-    ndim = inner.type.ndim
     kept = iter(range(ndim))
     pattern = tuple("x" if i in op.axes else next(kept) for i in range(ndim))
-    direct = made_by(node_of(below).inputs[0], Sum)
+    direct = made_by(node_of(below).inputs[0], type(op))
     return op.axes[0] if direct and node_of(below).op.pattern == pattern else None
+
+
+@on(Sub, names=("local_logsoftmax",))
+def log_softmax_of_difference(node: Apply, context: Context) -> Variable | None:
+    """``x - logsumexp(x)`` along one axis is the logarithm of its softmax."""
+    x, below = node.inputs
+    total = below
+    while made_by(total, DimShuffle):
+        total = node_of(total).inputs[0]
+    if not made_by(total, LogSumExp) or node_of(total).inputs[0] is not x or not x.type.is_float:
+        return None
+    axis = _kept_axis(below, node_of(total).op, x.type.ndim)
+    return None if axis is None else LogSoftmax(axis)(x)
+
+
+@on(Exp, names=("local_softmax_from_exp",))
+def exp_of_log_softmax(node: Apply, context: Context) -> Variable | None:
+    """``exp(log_softmax(x))`` is the softmax of ``x``, where nothing else reads the logarithm."""
+    (v,) = node.inputs
+    if not made_by(v, LogSoftmax) or not context.only_reader(v):
+        return None
+    return Softmax(node_of(v).op.axis)(node_of(v).inputs[0])
 
 
 # -- variance -------------------------------------------------------------------------------------
@@ -216,5 +244,7 @@ RULES = [
     *OF_TWO,
     log_of_sum_of_exp,
     softmax_of_exp_over_sum,
+    log_softmax_of_difference,
+    exp_of_log_softmax,
     mean_of_squares_minus_square_of_mean,
 ]

@@ -16,6 +16,8 @@ class Readers:
 
     def __init__(self, order: Sequence[Apply], outputs: Iterable[Variable]) -> None:
         self._count: Counter[Variable] = Counter(outputs)
+        #: Outputs of nodes that were merged -> those that stand for them.
+        self._merged: dict[Variable, Variable] = {}
         self._reads: dict[Apply, list[Variable]] = {}
         for node in reversed(order):
             needed = any(self._count[o] for o in node.outputs)
@@ -23,7 +25,15 @@ class Readers:
             self._count.update(self._reads[node])
 
     def __getitem__(self, v: Variable) -> int:
-        return self._count[v]
+        return self._count[self._merged.get(v, v)]
+
+    def merged(self, node: Apply, twin: Apply) -> None:
+        """Note that the readers of ``node`` read the outputs of ``twin``, an equal node."""
+        for old, new in zip(node.outputs, twin.outputs, strict=True):
+            self._merged[old] = new
+            self._count[new] += self._count.pop(old, 0)
+        old_reads, self._reads[node] = self._reads[node], []
+        self._drop(old_reads)
 
     def replaced(
         self, node: Apply, forms: Iterable[Variable], users: Mapping[Variable, Variable]
@@ -34,7 +44,7 @@ class Readers:
         """
         new = self._behind(forms, users)
         old, self._reads[node] = self._reads[node], new
-        self._count.update(new)
+        self._count.update(self._merged.get(v, v) for v in new)
         self._drop(old)
 
     def _behind(
@@ -59,6 +69,7 @@ class Readers:
         pending = list(variables)
         while pending:
             v = pending.pop()
+            v = self._merged.get(v, v)
             self._count[v] -= 1
             node = v.owner
             if node in self._reads and not any(self._count[o] for o in node.outputs):

@@ -12,7 +12,7 @@ from symdnn.ops.array.join import Join, Split, join, split
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import Alloc, alloc, dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add
-from symdnn.ops.elementwise.math import exp
+from symdnn.ops.elementwise.math import exp, sin
 from tests.opt.harness import MAT, TWO, RuleCase, f64, i64
 
 PLAIN = ("index_in_plain_form",)
@@ -102,6 +102,12 @@ INCREMENTS = [
              lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[:-1], x[1:])),
 ]  # fmt: skip
 
+
+def _three_parts(x, last):
+    y = inc_subtensor(x.zeros_like()[:, last], exp(x[:, last]))
+    return inc_subtensor(inc_subtensor(y[:, 2:4], x[:, 2:4])[:, :2], sin(x[:, :2]))
+
+
 JOINS = [
     RuleCase("join_of_one", MAT, lambda x: Join(0)(x), lambda x: x, lambda x: join(0, x, x)),
     RuleCase("join_without_empty", (f64("n", "m"),),
@@ -125,6 +131,15 @@ JOINS = [
              lambda x, k: inc_subtensor(inc_subtensor(x.zeros_like()[:, :k], x[:, :k])[:, k + 1:],
                                         exp(x[:, k + 1:])),
              gone=(IncSubtensor,), id="joined_at_a_bound"),
+    RuleCase("join_of_increments", (f64("n", "m"),),
+             lambda x: _three_parts(x, slice(4, None)),
+             lambda x: join(1, sin(x[:, :2]), x[:, 2:4], exp(x[:, 4:])),
+             lambda x: _three_parts(x, slice(4, -1)),
+             gone=(IncSubtensor,), id="joined_of_unknown_size"),
+    RuleCase("join_of_increments", (f64("n", "m"),),
+             lambda x: _three_parts(x, slice(4, 6)), None,
+             lambda x: _three_parts(x, slice(5, 6)),
+             gone=(IncSubtensor,), id="joined_up_to_a_bound"),
     RuleCase("join_of_split", (f64(6, "m"),), lambda x: join(0, *split(x, [2, 4], 2)),
              lambda x: x, lambda x: join(0, *split(x, [2, 4], 2)[::-1])),
     RuleCase("split_into_one", MAT, lambda x: split(exp(x), [shape_i(exp(x), 0)], 1)[0],

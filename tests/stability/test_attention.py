@@ -68,8 +68,16 @@ def softmax_unshifted(s):
     return e / e.sum(axis=3).dimshuffle(0, 1, 2, "x")
 
 
+def softmax_of_two_maxima(s):
+    top = T.exp(s - T.max(s, axis=-1, keepdims=True))
+    return top / T.exp(s - T.max(s, axis=-1, keepdims=True)).sum(-1, keepdims=True)
+
+
 SOFTMAXES = {
     "by name": lambda s: T.nnet.softmax(s, axis=-1),
+    "with two maxima": softmax_of_two_maxima,
+    "by the sum's logarithm": lambda s: T.exp(s - T.logsumexp(s, axis=-1, keepdims=True)),
+    "by its logarithm": lambda s: T.exp(T.nnet.logsoftmax(s, axis=-1)),
     "with a shift": softmax_written,
     "without a shift": softmax_unshifted,
 }
@@ -86,6 +94,8 @@ SCALES = {
     "product": lambda s, k: s * FEATURES**-0.5,
     "another": lambda s, k: 0.7 * s,
     "none": lambda s, k: s,
+    "the root of the size": lambda s, k: s / T.sqrt(T.cast(k.shape[-1], s.dtype)),
+    "a divisor": lambda s, k: s / T.exp(k[0, 0, 0, 0]),
     "a variable": lambda s, k: s * T.exp(k[0, 0, 0, 0]),
 }
 
@@ -150,7 +160,31 @@ def lower(s, dtype="bool"):
     return T.tril(T.ones((s.shape[2], s.shape[3]), dtype=dtype))
 
 
+def above(s, dtype="bool"):
+    i = T.arange(s.shape[2])
+    return T.cast(i[None, :] > i[:, None], dtype)
+
+
+#: Masks for more keys than there are, of which programs take a corner.
+BUFFER = T.constant(np.tril(np.ones((9, 9))))
+BOOL_BUFFER = T.constant(np.tril(np.ones((1, 1, 9, 9), bool)))
+
 CAUSAL = {
+    "indices with None": lambda s: T.where(above(s), LOW, s),
+    "lowest number": lambda s: T.where(above(s), np.finfo(s.dtype).min, s),
+    "more than 0": lambda s: T.where(lower(s, "float64") > 0, s, -np.inf),
+    "under a half": lambda s: T.where(lower(s, "float64") < 0.5, LOW, s),
+    "subtracted": lambda s: s - 1e9 * above(s, "float64"),
+    "multiplied and subtracted": lambda s: (
+        s * lower(s, "float64") - 1e10 * (1 - lower(s, "float64"))
+    ),
+    "a corner": lambda s: T.where(T.eq(BUFFER[: s.shape[2], : s.shape[3]], 0), LOW, s),
+    "a corner of four dimensions": lambda s: T.where(
+        BOOL_BUFFER[:, :, : s.shape[2], : s.shape[3]], s, -np.inf
+    ),
+    "a corner of a matrix inside": lambda s: T.where(
+        BOOL_BUFFER[0, 0, : s.shape[2], : s.shape[3]], s, LOW
+    ),
     "tril": lambda s: T.switch(lower(s), s, LOW),
     "tril of floats as a condition": lambda s: T.switch(lower(s, "float64"), s, LOW),
     "tril of ones like": lambda s: T.switch(T.tril(T.ones_like(s[0, 0])), s, LOW),
@@ -295,6 +329,32 @@ def test_a_clipped_gradient_of_scores_stays():
     def build(q, k, v):
         s = symdnn.gradient.grad_clip(T.matmul(q, turned(k)), -0.01, 0.01)
         return T.matmul(T.nnet.softmax(s, axis=-1), v)
+
+    check(build, inputs, values, recognised=False)
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_another_part_of_a_triangle_is_no_causal_mask(start):
+    inputs, values = qkv(new_rng())
+
+    def build(q, k, v):
+        end = k.shape[2]
+        mask = BUFFER[start : end + start, :end]
+        return attend(q, k, v, lambda s: T.where(T.eq(mask, 0), LOW, s))
+
+    f = check(build, inputs, values)
+    (how,) = [n.op.how for n in f.stages.fgraph.toposort() if isinstance(n.op, Attention)]
+    assert (how.left, how.right, how.extras) == (None, None, ("mask",))
+
+
+def test_scores_times_another_mask_stay():
+    inputs, values = qkv(new_rng())
+
+    def build(q, k, v):
+        def mask(s):
+            return s * T.tril(T.ones_like(s[0, 0]), 1) - 1e10 * (1 - lower(s, "float64"))
+
+        return attend(q, k, v, mask)
 
     check(build, inputs, values, recognised=False)
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from symdnn.compile.program.overlap import overlapped
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.inner import InnerGraph
+from symdnn.graph.origin import NO_HINTS, inherit
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.traverse import in_written_order, toposort
 from symdnn.graph.type import TensorType
@@ -309,9 +310,9 @@ class _Scheduler:
         count = len(node.outputs)
         yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
         outside = set(b.outer)
-        # Sizes in a branch are expressed by its inputs.
-        then = _Scheduler(yes, ShapeResolver(outside), outside, self.device_of).program()
-        orelse = _Scheduler(no, ShapeResolver(outside), outside, self.device_of).program()
+        with inherit(node.origin, NO_HINTS):  # sizes in a branch are expressed by its inputs
+            then = _Scheduler(yes, ShapeResolver(outside), outside, self.device_of).program()
+            orelse = _Scheduler(no, ShapeResolver(outside), outside, self.device_of).program()
         return If(node, node.inputs[0], then, orelse, yes, no, node.outputs)
 
 

@@ -42,6 +42,7 @@ class Add(Elemwise):
     """``x + y``; for bools it is their or."""
 
     function = np.add
+    keeps_sizes: ClassVar[str] = "all"
     adds: ClassVar[bool] = True
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
@@ -75,6 +76,7 @@ class Mul(Elemwise):
     """``x * y``; for bools it is their and."""
 
     function = np.multiply
+    keeps_sizes: ClassVar[str] = "all"
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 
@@ -105,6 +107,7 @@ class IntDiv(Elemwise):
     """``x // y``: the quotient rounded down. Its gradient is 0."""
 
     function = np.floor_divide
+    keeps_sizes: ClassVar[str] = "all"
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -121,6 +124,7 @@ class Mod(Elemwise):
     """``x % y`` with the sign of ``y``, as in Python."""
 
     function = np.mod
+    keeps_sizes: ClassVar[str] = "all"
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -269,6 +273,7 @@ class Maximum(Extreme):
     """The larger of two; NaN where either is. At a tie the gradient goes to the first."""
 
     function = np.maximum
+    keeps_sizes: ClassVar[str] = "any"
     _is_first = staticmethod(ge)
 
 
@@ -277,6 +282,7 @@ class Minimum(Extreme):
     """The smaller of two; NaN where either is. At a tie the gradient goes to the first."""
 
     function = np.minimum
+    keeps_sizes: ClassVar[str] = "all"
     _is_first = staticmethod(le)
 
 

@@ -6,10 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from symdnn.graph.dims import at_least_zero
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor, subtensor
 from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.slices import FULL, is_slice
+from symdnn.ops.core.shape import alloc
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.opt.canonicalize.indexing_rules import entries_of
 from symdnn.rewriting.facts import is_zero, made_by, node_of
@@ -161,8 +165,16 @@ def join_of_increments(node: Apply, context: Context) -> Variable | None:
             return None
     if not is_zero(v) or len(parts) < 2:
         return None
-    parts = _in_order(parts, v.type.shape[parts[0].axis])
-    return join(parts[0].axis, *(p.value for p in parts)) if parts else None
+    axis = parts[0].axis
+    parts = _in_order(parts, v.type.shape[axis])
+    if not parts:
+        return None
+    values = [p.value for p in parts]
+    if isinstance(parts[-1].stop, int) and v.type.shape[axis] is None:
+        dims = [*context.shapes.dims(v)]
+        dims[axis] = at_least_zero(dims[axis] - parts[-1].stop)  # most often nothing
+        values.append(alloc(np.zeros((), v.type.numpy), *dims))
+    return join(axis, *values)
 
 
 class _Part(NamedTuple):
@@ -200,6 +212,13 @@ def _in_order(parts: Sequence[_Part], size: int | None) -> list[_Part]:
         stops = [size if p.stop is None else p.stop for p in found]
         # An end beyond the size would make the last part shorter than its bounds say.
         if [p.start for p in found] == [0, *stops[:-1]] and stops[-1] == size:
+            return found
+    if numbers and size is None and all(p.slice for p in parts):
+        # Where the size is less than a bound says, the parts are shorter as well.
+        found = sorted(parts, key=lambda p: int(p.start))
+        stops = [p.stop for p in found]
+        ordered = all(p.stop is None or p.start <= p.stop for p in found)
+        if ordered and [p.start for p in found] == [0, *stops[:-1]]:
             return found
     if len(parts) > 2:
         return []

@@ -52,16 +52,15 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
 
 def _counts_rows(rows: Variable, x: Variable, context: Context) -> bool:
     """Whether ``rows`` are the numbers of all rows of ``x`` in order."""
-    count = x.type.shape[0]
     if isinstance(rows, Constant):
-        return count == rows.data.size and bool((rows.data == np.arange(rows.data.size)).all())
+        count = rows.data.size
+        return x.type.shape[0] == count and bool((rows.data == np.arange(count)).all())
     if not made_by(rows, ARange):
         return False
     start, stop, step = node_of(rows).inputs
     if number(start) != 0 or number(step) != 1:
         return False
-    size: Any = context.shapes.dims(x)[0]
-    return size is stop or (count is not None and number(stop) == count)
+    return context.shapes.same(context.shapes.dims(x)[0], stop)
 
 
 RULES = (one_per_row,)
