@@ -473,8 +473,7 @@ WITHOUT_MEANING: dict[str, str] = {
                   "allow_gc scan.allow_gc scan.allow_output_prealloc"),
     **_no_meaning("symdnn.dprint shows a loop with its step.", "scan.debug"),
     **_no_meaning("A shape that does not fit is an error.", "on_shape_error"),
-    **_no_meaning("The sizes that a convolution is given are always checked.",
-                  "conv.assert_shape"),
+    **_no_meaning("The sizes that a convolution is given are always checked.", "conv.assert_shape"),
     **_no_meaning("Where device=cuda can't be used, that is an error.", "force_device"),
     **_no_meaning("Use traceback.limit.", "traceback.compile_limit"),
     **_no_meaning("", "DebugMode.check_preallocated_output_ndim DebugMode.warn_input_not_reused "
