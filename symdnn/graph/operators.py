@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from symdnn.errors import InputError, SymbolicValueError, SymdnnError
+from symdnn.flags import nearest
 from symdnn.graph.names.elsewhere import NO_ASSIGNMENT, NO_VALUE, VARIABLE, no_attribute
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.values.numpy_functions import by_method, numpy_calls, refusal
@@ -50,7 +51,12 @@ def operator(name: str) -> Callable[..., Any]:
     try:
         return _table[name]
     except KeyError:
-        raise SymdnnError(f"no operator {name!r} is installed; import symdnn first") from None
+        meant = nearest(name, _table)
+        advice = (
+            f"did you mean {meant!r}?" if meant else "the lists OPERATORS of symdnn/ops name all"
+        )
+        advice = advice if _table else "import symdnn first"
+        raise SymdnnError(f"no operator {name!r} is installed; {advice}") from None
 
 
 #: Binary operators of Python: the method that the other operand may have.
