@@ -127,6 +127,8 @@ def _named_function(text: str) -> Any:
         raise InputError(
             f"--function: {text}: {error}; the working folder is {os.getcwd()}"
         ) from error
+    if named is None:
+        raise InputError(f"--function: the module {module} has no {name}")
     f = named() if callable(named) and not isinstance(named, Function) else named
     if not isinstance(f, Function):
         raise InputError(f"--function: {text} is no compiled function, but {type(f).__name__}")

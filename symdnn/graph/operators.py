@@ -113,18 +113,20 @@ class TensorMethods:
         def __getattr__(self, name: str) -> Any:
             raise no_attribute(self, f"{type(self).__name__!r} object", name, VARIABLE)
 
-    def __array__(self, *args: Any, **options: Any) -> Any:
-        if numpy_calls:  # of Theano's programs: an object, as any other
-            found = np.empty((), object)
-            found[()] = self
-            return found
-        raise SymbolicValueError(f"an array of NumPy was asked for the value of {self}: {NO_VALUE}")
+        def __array__(self, *args: Any, **options: Any) -> Any:
+            if numpy_calls:  # of Theano's programs: an object, as any other
+                found = np.empty((), object)
+                found[()] = self
+                return found
+            raise SymbolicValueError(
+                f"an array of NumPy was asked for the value of {self}: {NO_VALUE}"
+            )
 
-    def __setitem__(self, index: object, value: object) -> None:
-        raise SymbolicValueError(f"x[...] = y: {NO_ASSIGNMENT}")
+        def __setitem__(self, index: object, value: object) -> None:
+            raise SymbolicValueError(f"x[...] = y: {NO_ASSIGNMENT}")
 
-    def __delitem__(self, index: object) -> None:
-        raise SymbolicValueError(f"del x[...]: {NO_ASSIGNMENT}")
+        def __delitem__(self, index: object) -> None:
+            raise SymbolicValueError(f"del x[...]: {NO_ASSIGNMENT}")
 
     def __add__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("add", self, other)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import DtypeError, InputError, SymbolicValueError, TypeMismatch
+from symdnn.errors import DtypeError, InputError, OptionError, SymbolicValueError, TypeMismatch
 from symdnn.graph.names import elsewhere
 
 OWNERS: list[tuple[Any, Mapping[str, str]]] = [
@@ -83,4 +84,19 @@ def test_sizes_and_keywords_in_pytorchs_way():
         T.random.RandomStream(1).normal(size="a")
     with pytest.raises(TypeError, match="stride is subsample here"):
         T.nnet.conv2d(T.tensor4("x"), np.ones((2, 2, 3, 3), "f"), padding=1, stride=2)
+    with pytest.raises(OptionError, match="seed='a': wanted a non-negative integer"):
+        T.random.RandomStream("a")
     assert nn.LSTM(4, 5).numberOfLayers == 1
+
+
+def test_a_level_in_the_place_of_a_linker():
+    with pytest.raises(OptionError, match=r"use Mode\(optimizer='fast_run'\)"):
+        symdnn.Mode("FAST_RUN")
+    assert symdnn.Mode("cvm", "fast_run").linker == "cvm"
+
+
+def test_a_folder_that_is_not_there_is_an_error_with_the_users_path(tmp_path: Path):
+    path = tmp_path / "nowhere" / "f.symdnn"
+    with pytest.raises(FileNotFoundError) as raised:
+        symdnn.save(symdnn.function([], T.zeros(2)), path)
+    assert raised.value.filename == str(path)
