@@ -9,6 +9,8 @@ Write an expression, differentiate it, compile it, call it::
     f = symdnn.function([x], symdnn.grad((x**2).sum(), x))
 """
 
+from typing import TYPE_CHECKING as _CHECKED
+
 from symdnn import control, gradient, printing, rewrites, tensor, tuning
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
 from symdnn.compile.call.arguments import In, Out
@@ -23,6 +25,8 @@ from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.gradient import hessian, jacobian
 from symdnn.graph.names.dim import Dim
+from symdnn.graph.names.elsewhere import SYMDNN as _ADVICE
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.traverse import clone
@@ -53,3 +57,7 @@ __all__ = [
     "subgraph_grad", "tensor", "tuning", "until", "value_and_grad", "vectorize_graph",
     "verify_grad", "vjp", "vmap",
 ]  # fmt: skip
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    _LATE = ("distributed", "distributions", "nn", "onnx", "serving", "sparse")
+    __getattr__ = _refusing(__name__, _ADVICE, submodules=_LATE)

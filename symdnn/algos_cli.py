@@ -121,7 +121,14 @@ def _named_function(text: str) -> Any:
         sys.path.insert(0, os.getcwd())
     from symdnn.compile.call.compiled_function import Function
 
-    named = getattr(importlib.import_module(module), name, None)
+    try:
+        named = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"--function: {text}: {error}; the working folder is {os.getcwd()}"
+        ) from error
+    if named is None:
+        raise InputError(f"--function: the module {module} has no {name}")
     f = named() if callable(named) and not isinstance(named, Function) else named
     if not isinstance(f, Function):
         raise InputError(f"--function: {text} is no compiled function, but {type(f).__name__}")

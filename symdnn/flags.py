@@ -177,12 +177,12 @@ def _str(name: str, help: str, **more: Any) -> Flag:
 
 
 CODE = "code"
-_SEARCH = "guess_once guess_on_shape_change time_once time_on_shape_change"
+#: Ways to choose an algorithm of a convolution, each once for a node or for each set of shapes.
+SEARCH = "guess_once guess_on_shape_change time_once time_on_shape_change"
 _REACT = "ignore warn raise pdb"
 
-#: What ``performance=max`` sets: all that makes programs faster. Beside the time of the first call
-#: it changes how float32 is rounded (TF32, and other algorithms), how images lie in memory (which
-#: ``gpu.layout=auto`` makes of TF32), and the slope of relu at exactly 0.
+#: What ``performance=max`` sets. Besides the time of the first call it changes rounding of float32
+#: (TF32, other algorithms), layouts (``gpu.layout=auto``), and the slope of relu at exactly 0.
 _FASTEST: dict[str, Value] = {
     "dnn.conv.algo_fwd": "time_once",
     "dnn.conv.algo_bwd_data": "time_once",
@@ -346,14 +346,14 @@ _CUDA = [
     _str("dnn.library_path", "Folder with cuDNN's libraries, searched before all others."),
     _str("dnn.bin_path", "Folder with cuDNN's libraries, searched after dnn.library_path."),
     _choice("dnn.conv.algo_fwd", "small none large fft fft_tiling winograd winograd_non_fused "
-            + _SEARCH, "Algorithm of cuDNN's convolution, forward.", affects=CODE),
+            + SEARCH, "Algorithm of cuDNN's convolution, forward.", affects=CODE),
     _choice("dnn.conv.algo_bwd_data", "none deterministic fft fft_tiling winograd "
-            "winograd_non_fused " + _SEARCH, "Algorithm of cuDNN's convolution, gradient of the "
+            "winograd_non_fused " + SEARCH, "Algorithm of cuDNN's convolution, gradient of the "
             "input.", affects=CODE),
     _choice("dnn.conv.algo_bwd_filter", "none deterministic fft small winograd_non_fused "
-            "fft_tiling " + _SEARCH, "Algorithm of cuDNN's convolution, gradient of the filters.",
+            "fft_tiling " + SEARCH, "Algorithm of cuDNN's convolution, gradient of the filters.",
             affects=CODE),
-    _choice("dnn.conv.algo_bwd", "none deterministic fft fft_tiling winograd_non_fused " + _SEARCH,
+    _choice("dnn.conv.algo_bwd", "none deterministic fft fft_tiling winograd_non_fused " + SEARCH,
             "Sets dnn.conv.algo_bwd_data and dnn.conv.algo_bwd_filter at once.",
             sets=("dnn.conv.algo_bwd_data", "dnn.conv.algo_bwd_filter")),
     _choice("dnn.rnn.algo", "standard persist_static persist_dynamic persist_static_small_h guess "
@@ -473,8 +473,7 @@ WITHOUT_MEANING: dict[str, str] = {
                   "allow_gc scan.allow_gc scan.allow_output_prealloc"),
     **_no_meaning("symdnn.dprint shows a loop with its step.", "scan.debug"),
     **_no_meaning("A shape that does not fit is an error.", "on_shape_error"),
-    **_no_meaning("The sizes that a convolution is given are always checked.",
-                  "conv.assert_shape"),
+    **_no_meaning("The sizes that a convolution is given are always checked.", "conv.assert_shape"),
     **_no_meaning("Where device=cuda can't be used, that is an error.", "force_device"),
     **_no_meaning("Use traceback.limit.", "traceback.compile_limit"),
     **_no_meaning("", "DebugMode.check_preallocated_output_ndim DebugMode.warn_input_not_reused "

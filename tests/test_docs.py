@@ -5,6 +5,7 @@ import doctest
 import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,13 @@ def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     finally:
         symdnn.config._global.clear()
         symdnn.config._global.update(flags)
+
+
+def test_readme_names_all_extras():
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [e for e in settings["options.extras_require"] if f"`{e}`" not in text] == []
 
 
 def test_readme_example_runs_as_a_file(tmp_path):

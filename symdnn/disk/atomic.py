@@ -146,7 +146,10 @@ def _opened_beside(target: Path) -> tuple[int, Path]:
     """A new temporary file, locked: (descriptor, path)."""
     while True:
         beside = target.with_name(f".{_stem(target.name)}.{secrets.token_hex(8)}.part")
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, 0o666)
+        try:
+            handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, 0o666)
+        except OSError as error:  # it names the file that the caller knows
+            raise OSError(error.errno, error.strerror, str(target)) from None
         try:
             if _locked(handle) is not False and os.fstat(handle).st_nlink:
                 return handle, beside

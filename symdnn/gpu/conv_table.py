@@ -169,7 +169,7 @@ def row_of(m: Attempt[Candidate]) -> TableRow:
     """The row of a candidate that was measured."""
     c = m.candidate
     number = c.number if c.plan is None else c.plan.engine
-    by_copy = "kernels mirrored by a copy" * c.flip_by_copy
+    by_copy = "filters flipped by a copy" * c.flip_by_copy
     return TableRow(
         c.api, c.name, number, True, c.workspace_bytes, c.deterministic, m.ms, m.error,
         ", ".join(filter(None, (m.problem, by_copy))), m.millijoules,

@@ -94,7 +94,14 @@ class FunctionTables:
 
     def __str__(self) -> str:
         parts = (f"{one.layer} {one.direction}  {one.line}\n{one.table}" for one in self.layers)
-        return "\n\n".join(parts) or "there is no convolution of cuDNN's in this function"
+        return "\n\n".join(parts) or _NONE
+
+
+#: What is printed where there is nothing to list.
+_NONE = (
+    "there is no convolution of cuDNN's in this function. If it was compiled for the CPU, "
+    "compile it for the GPU (SYMDNN_FLAGS=device=cuda); f.dnn_report() has oneDNN's algorithms"
+)
 
 
 def _panel(axes: Any, one: LayerTable) -> None:

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+import numpy as np
+
 from symdnn.errors import InputError, SymbolicValueError, SymdnnError
+from symdnn.flags import nearest
+from symdnn.graph.names.elsewhere import NO_ASSIGNMENT, NO_VALUE, VARIABLE, no_attribute
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.values.numpy_functions import by_method, numpy_calls, refusal
 
@@ -47,7 +51,12 @@ def operator(name: str) -> Callable[..., Any]:
     try:
         return _table[name]
     except KeyError:
-        raise SymdnnError(f"no operator {name!r} is installed; import symdnn first") from None
+        meant = nearest(name, _table)
+        advice = (
+            f"did you mean {meant!r}?" if meant else "the lists OPERATORS of symdnn/ops name all"
+        )
+        advice = advice if _table else "import symdnn first"
+        raise SymdnnError(f"no operator {name!r} is installed; {advice}") from None
 
 
 #: Binary operators of Python: the method that the other operand may have.
@@ -77,59 +86,6 @@ _OPERATOR_OF_UFUNC = {
     "greater": "gt", "greater_equal": "ge",
 }  # fmt: skip
 
-_NO_VALUE = "a variable has a value in a call only: symdnn.function([inputs], x)(...) or x.eval()"
-
-#: Attributes of NumPy's arrays and PyTorch's tensors, with the advice what to use instead.
-_ADVICE_BY_ATTRIBUTE = {
-    "view": "x.reshape((-1, n)) is another shape, x.astype(dtype) another dtype",
-    "permute": "x.dimshuffle(0, 2, 1) reorders dimensions, as x.transpose(0, 2, 1) does",
-    "unsqueeze": "x[:, None] and T.expand_dims(x, axis) insert a dimension",
-    "expand": "T.broadcast_to(x, shape) does that",
-    "expand_as": "T.broadcast_to(x, y.shape) does that",
-    "contiguous": "the compiler chooses layouts",
-    "numel": "x.size is the number of elements",
-    "dim": "x.ndim is the number of dimensions",
-    "nelement": "x.size is the number of elements",
-    "t": "x.T is the transpose",
-    "mT": "T.matrix_transpose(x) does that",
-    "item": _NO_VALUE,
-    "numpy": _NO_VALUE,
-    "tolist": _NO_VALUE,
-    "cpu": "functions return NumPy arrays; the flag device says where they run",
-    "cuda": "the flag device=cuda says where functions run",
-    "to": "x.astype(dtype) is another dtype; the flag device says where functions run",
-    "detach": "symdnn.gradient.disconnected_grad(x) does that",
-    "backward": "symdnn.grad(cost, x) is the gradient",
-    "grad": "symdnn.grad(cost, x) is the gradient",
-    "requires_grad": "symdnn.grad(cost, x) takes the variables to differentiate by",
-    "float": "x.astype('float32') does that",
-    "double": "x.astype('float64') does that",
-    "half": "x.astype('float16') does that",
-    "bfloat16": "x.astype('bfloat16') does that",
-    "long": "x.astype('int64') does that",
-    "int": "x.astype('int32') does that",
-    "bool": "x.astype('bool') does that",
-    "type_as": "x.astype(y.dtype) does that",
-    "matmul": "x @ y and T.dot(x, y) are matrix products",
-    "mm": "x @ y and T.dot(x, y) are matrix products",
-    "bmm": "T.batched_dot(x, y) does that",
-    "masked_fill": "T.switch(mask, value, x) does that",
-    "gather": "T.take_along_axis(x, index, axis) does that",
-    "index_select": "T.take(x, index, axis) does that",
-    "add_": "a variable is not changed: write y = x + z",
-    "mul_": "a variable is not changed: write y = x * z",
-    "copy_": "a variable is not changed: T.set_subtensor(x[...], y) is a new one",
-    "resize": "x.reshape(shape) does that",
-    "itemset": "T.set_subtensor(x[index], value) is a new variable",
-    "chunk": "T.chunk(x, n, axis) does that",
-    "split": "T.split(x, sizes, n, axis) and T.array_split(x, n, axis) do that",
-    "argwhere": "T.argwhere(x) does that",
-    "softmax": "T.softmax(x, axis) does that",
-    "nbytes": "sizes are known in a call only; x.size is symbolic",
-    "strides": "the compiler chooses layouts",
-    "flat": "x.flatten() is a vector of the elements",
-}
-
 
 class TensorMethods:
     """Operators and methods of a tensor variable, under Theano's and NumPy's names."""
@@ -155,9 +111,22 @@ class TensorMethods:
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
         def __getattr__(self, name: str) -> Any:
-            hint = _ADVICE_BY_ATTRIBUTE.get(name)
-            words = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(f"{words}; {hint}" if hint else words, name=name, obj=self)
+            raise no_attribute(self, f"{type(self).__name__!r} object", name, VARIABLE)
+
+        def __array__(self, *args: Any, **options: Any) -> Any:
+            if numpy_calls:  # of Theano's programs: an object, as any other
+                found = np.empty((), object)
+                found[()] = self
+                return found
+            raise SymbolicValueError(
+                f"an array of NumPy was asked for the value of {self}: {NO_VALUE}"
+            )
+
+        def __setitem__(self, index: object, value: object) -> None:
+            raise SymbolicValueError(f"x[...] = y: {NO_ASSIGNMENT}")
+
+        def __delitem__(self, index: object) -> None:
+            raise SymbolicValueError(f"del x[...]: {NO_ASSIGNMENT}")
 
     def __add__(self, other: TensorLike | Pattern) -> Variable:
         return _apply("add", self, other)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,26 @@ import numpy as np
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Apply
 
-__all__ = ["BoundPlan", "Runtime", "Watcher", "garbage"]
+__all__ = ["COMPILE_CLOCK", "BoundPlan", "CompileClock", "Runtime", "Watcher", "garbage"]
+
+
+class CompileClock:
+    """The seconds in which launches of this process waited for their kernels to be compiled."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the time inside."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+COMPILE_CLOCK = CompileClock()
 
 
 class Watcher:

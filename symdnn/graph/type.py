@@ -118,7 +118,7 @@ class TensorType(TypeValues, Type):
         name = _dtype_name(dtype)
         if shape is None:
             shape = tuple(broadcastable) if broadcastable is not None else ()
-        if isinstance(shape, Dim | str):
+        if isinstance(shape, Dim | str | int):
             raise InputError(f"TensorType: wanted a sequence of sizes, got {shape!r}: ({shape!r},)")
         object.__setattr__(self, "dtype", name)
         dims = tuple(
@@ -268,7 +268,9 @@ def _dtype_name(dtype: Any) -> str:
     except (TypeError, ValueError):
         name = ""
     if name not in _NUMPY:
-        raise DtypeError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}, floatX")
+        text = f"dtype {dtype!r} is not one of {', '.join(DTYPES)}, floatX"
+        is_size = isinstance(dtype, int) and not isinstance(dtype, bool)
+        raise DtypeError(f"{text}. Sizes are one argument: ((2, 3))" if is_size else text)
     return name
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from functools import cache
 
 from symdnn.errors import ConfigError, RewriteError
+from symdnn.flags import nearest
 from symdnn.libraries.table import ALL_RULES
 from symdnn.opt.phases import PHASES, Selection
 from symdnn.rewriting.registry import outside
@@ -66,9 +66,8 @@ def _words_of(rules: Iterable[Rewrite | GraphRewrite]) -> frozenset[str]:
 
 def _nearest(word: str) -> str:
     """Advice: the known word that looks most like ``word``; empty where none does."""
-    by_lower = {w.lower(): w for w in sorted(known_words())}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f" Did you mean {by_lower[found[0]]!r}?" if found else ""
+    found = nearest(word, sorted(known_words()))
+    return f" Did you mean {found!r}?" if found else ""
 
 
 def check_words(words: Iterable[str], where: str) -> None:

@@ -8,6 +8,10 @@
     y = net(T.tensor4("x"))
 """
 
+from typing import TYPE_CHECKING as _CHECKED
+
+from symdnn.graph.names.elsewhere import NN as _ADVICE
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.nn import init, models, optim, parallel, schedule, training, weights
 from symdnn.nn.backend import convert, cudnn
 from symdnn.nn.layers import (
@@ -91,3 +95,6 @@ __all__ = [
     "schedule",
     *training.__all__,
 ]  # fmt: skip
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, _ADVICE)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symdnn.graph.names.elsewhere import INIT, refusing
 from symdnn.graph.typing import Array
 
 __all__ = [
@@ -133,3 +134,7 @@ def orthogonal(gain: float = 1.0) -> Initialiser:
         return gain * (q if rows >= columns else q.T).reshape(shape)
 
     return draw
+
+
+if not TYPE_CHECKING:  # a checker of types would believe that every name exists
+    __getattr__ = refusing(__name__, INIT)

@@ -38,6 +38,10 @@ Every optimiser takes besides its own options:
     what the names of the state begin with, for two optimisers in one training.
 """
 
+from typing import TYPE_CHECKING as _CHECKED
+
+from symdnn.graph.names.elsewhere import OPTIM as _ADVICE
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.nn.optimizers.adam import adam, adamax, adamw, lamb, nadam
 from symdnn.nn.optimizers.average import Average, ema
 from symdnn.nn.optimizers.base import Updates
@@ -48,3 +52,6 @@ __all__ = [
     "Average", "Updates", "adadelta", "adagrad", "adam", "adamax", "adamw", "ema", "lamb",
     "matrices_only", "momentum", "nadam", "nesterov", "rmsprop", "sgd",
 ]  # fmt: skip
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, _ADVICE)

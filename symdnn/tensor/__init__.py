@@ -4,12 +4,16 @@ Each module of this package has the public functions of one family. This one col
 submodules ``T.nnet``, ``T.signal``, ``T.fft`` and ``T.extra_ops``.
 """
 
+from typing import TYPE_CHECKING as _CHECKED
+
 from symdnn.autodiff import Lop as Lop
 from symdnn.autodiff import Rop as Rop
 from symdnn.autodiff import grad as grad
 from symdnn.autodiff import verify_grad as verify_grad
 from symdnn.autodiff_rows import hessian as hessian
 from symdnn.autodiff_rows import jacobian as jacobian
+from symdnn.graph.names.elsewhere import TENSOR as _ADVICE
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.tensor import extra_ops as extra_ops
 from symdnn.tensor import fft as fft
 from symdnn.tensor import linalg as linalg
@@ -27,3 +31,6 @@ from symdnn.tensor.products import *
 from symdnn.tensor.reductions import *
 from symdnn.tensor.shaping import *
 from symdnn.tensor.tools import *
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, _ADVICE)

@@ -288,13 +288,9 @@ class Function:
         targets = (
             () if delete_updates else tuple(own.get(s) or swaps.get(s, s) for s in self.updated)
         )
-        sources = self.signature.sources[: len(outputs)]
+        sources = tuple(substituted(self.signature.sources[: len(outputs)], swaps))
         signature = replace(
-            self.signature,
-            name=name or self.name,
-            states=states,
-            updated=targets,
-            sources=tuple(substituted(sources, swaps)),
+            self.signature, name=name or self.name, states=states, updated=targets, sources=sources
         )
         return self._with(signature, other, profile)
 

@@ -91,6 +91,11 @@ class Mode:
     selection: Selection = field(default_factory=_selection_of_flags)
 
     def __post_init__(self) -> None:
+        if isinstance(self.linker, str) and self.linker.lower() in _LEVELS_OF_OPTIMIZER:
+            raise OptionError(
+                f"Mode({self.linker!r}): the first argument is Theano's linker, which is ignored; "
+                f"use Mode(optimizer={self.linker.lower()!r})"
+            )
         if self.optimizer == "default":
             return
         name = str(self.optimizer)

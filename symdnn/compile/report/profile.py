@@ -14,6 +14,7 @@ from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.mode import Watch
 from symdnn.compile.report import profile_files
 from symdnn.config import config
+from symdnn.graph.runtime import COMPILE_CLOCK
 from symdnn.graph.variable import Apply
 from symdnn.opt.engine import RewriteProfile
 
@@ -40,13 +41,15 @@ class NodeProfile:
 class FunctionProfile:
     """Times of one function: of whole calls and of each node that ran as a step.
 
-    Views and integers of the host program are no steps. The time of a call outside of its steps is
-    shown as overhead.
+    Views and integers of the host program are no steps. Where a step's first launch waits for its
+    kernel to be compiled, that time is ``compile_seconds`` and not the step's. What is left of a
+    call's time is shown as overhead.
     """
 
     name: str
     calls: int = 0
     seconds: float = 0.0
+    compile_seconds: float = 0.0
     nodes: dict[Apply, NodeProfile] = field(default_factory=dict)
     rewrites: RewriteProfile | None = None
     shown: bool = False
@@ -110,10 +113,11 @@ class FunctionProfile:
     def text(self, limit: int = 20) -> str:
         """The table as text: a part by op, one by node with the user's line, one by module."""
         inside = sum(n.seconds for n in self.nodes.values())
+        rest = self.seconds - inside - self.compile_seconds
         lines = [
             f"Profile of {self.name}: {self.calls} calls, {self.seconds * 1e3:.3f} ms, "
-            f"{inside * 1e3:.3f} ms of it in steps, overhead "
-            f"{max(self.seconds - inside, 0) / max(self.calls, 1) * 1e6:.1f} us a call",
+            f"{inside * 1e3:.3f} ms of it in steps, {self.compile_seconds * 1e3:.3f} ms compiling, "
+            f"overhead {max(rest, 0) / max(self.calls, 1) * 1e6:.1f} us a call",
             f"{'% time':>7} {'ms':>10} {'us/call':>9} {'calls':>7} {'MB':>9}  op",
         ]
         lines += [_row(*row, inside) for row in self.by_op()[:limit]]
@@ -177,7 +181,7 @@ class FunctionProfile:
 
     def forget(self) -> None:
         """Forget the calls so far: the first ones of a function have its plans made."""
-        self.calls, self.seconds = 0, 0.0
+        self.calls, self.seconds, self.compile_seconds = 0, 0.0, 0.0
         self.nodes.clear()
 
     def _module_lines(self, limit: int, inside: float) -> list[str]:
@@ -200,24 +204,28 @@ class _Timer(Watch):
         self.profile = profile
         self.steps: list[tuple[Apply, float, float]] = []
         self.start = self.begin = time.perf_counter()
+        self.compiled = self.compiled_before = COMPILE_CLOCK.seconds
 
     def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
         now = time.perf_counter()
         if outputs is None:
+            self.compiled_before = COMPILE_CLOCK.seconds
             self.begin = time.perf_counter()
             return
+        seconds = now - self.begin - (COMPILE_CLOCK.seconds - self.compiled_before)
         entry = self.profile.nodes.get(node)
         if entry is None:
             entry = self.profile.nodes[node] = NodeProfile(node)
         entry.calls += 1
-        entry.seconds += now - self.begin
-        self.steps.append((node, self.begin - self.start, now - self.begin))
+        entry.seconds += seconds
+        self.steps.append((node, self.begin - self.start, seconds))
         entry.bytes_moved += sum(getattr(a, "nbytes", 0) for a in (*inputs, *outputs))
 
     def finish(self, results: Sequence[Any]) -> None:
         self.profile.calls += 1
         self.profile.last_seconds = time.perf_counter() - self.start
         self.profile.seconds += self.profile.last_seconds
+        self.profile.compile_seconds += COMPILE_CLOCK.seconds - self.compiled
         self.profile.timeline, self.profile.began = self.steps, self.start
 
 

@@ -33,6 +33,7 @@ from symdnn.disk.object_file import host_machine
 from symdnn.disk.object_file import problem as object_problem
 from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError
+from symdnn.graph.runtime import COMPILE_CLOCK
 from symdnn.world.turns import made_once
 
 __all__ = [
@@ -219,7 +220,8 @@ class Code:
         """The ctypes function; compiled and loaded now if it is not yet."""
         with _lock:
             if self._call is None:
-                self._finish()
+                with COMPILE_CLOCK.running():
+                    self._finish()
         return self._call
 
     @property

@@ -38,11 +38,6 @@ DONE, ENDED, FAILED, SCRATCH, ARRAYS = 2, 3, 4, 5, 6
 #: Buffers of more bytes are not on the stack.
 _MOST_ON_STACK = 4096
 _LINE = 64
-#: Loops over elements are short, so what is left of whole vectors is a vector under a mask.
-_METADATA = [
-    *(m.replace("{!1, !2}", "{!1, !2, !3}") for m in METADATA),
-    '!3 = !{!"llvm.loop.vectorize.predicate.enable", i1 true}',
-]
 
 
 def large_buffers(program: LoopProgram) -> dict[int, int]:

@@ -91,7 +91,7 @@ class ConvAlgorithm:
     def __str__(self) -> str:
         more = [self.source, f"workspace {self.workspace_bytes} bytes"]
         more += [f"{self.ms:.4g} ms"] if self.ms is not None else []
-        more += ["kernels mirrored by a copy"] * self.candidate.flip_by_copy
+        more += ["filters flipped by a copy"] * self.candidate.flip_by_copy
         more += [f"instead of {self.instead_of}"] * bool(self.instead_of)
         return f"{self.candidate.name} ({', '.join(more)})"
 

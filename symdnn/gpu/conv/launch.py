@@ -371,7 +371,7 @@ def library_use(s: ConvSignature, in_use: InUse, nbytes: int) -> LibraryUse:
     candidate = chosen.candidate
     engine = candidate.number if candidate.plan is None else candidate.plan.engine
     why = [chosen.source, *[f"instead of {chosen.instead_of}"] * bool(chosen.instead_of)]
-    why += ["kernels mirrored by a copy"] * candidate.flip_by_copy
+    why += ["filters flipped by a copy"] * candidate.flip_by_copy
     wanted = s.wanted.asked if isinstance(s.wanted, Recorded) else str(s.wanted)
     return LibraryUse(
         requested=wanted if s.named else f"{wanted} (default)", used=candidate.name,

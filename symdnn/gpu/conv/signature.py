@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from symdnn.errors import CudnnArgumentError
+from symdnn.flags import SEARCH as SEARCH_WORDS
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import (
     ConvolutionDescription,
@@ -27,7 +28,7 @@ from symdnn.tuning.replay import Recorded
 __all__ = ["ACTIVATIONS", "DIRECTIONS", "SEARCH", "ConvSignature", "Direction", "Epilogue"]
 
 #: Words for a search.
-SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
+SEARCH = tuple(SEARCH_WORDS.split())
 
 
 @dataclass(frozen=True)

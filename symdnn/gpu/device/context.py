@@ -20,6 +20,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.driver_api import CudaError, bindings, checked, driver_api
 from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.place import Place
+from symdnn.graph.runtime import COMPILE_CLOCK
 
 __all__ = [
     "Context",
@@ -131,7 +132,8 @@ class Context:
         """Kernel ``name`` of CUDA C ``source``, compiled by NVRTC and loaded once."""
         key = (source, tuple(options))
         if key not in self._modules:
-            self._modules[key] = self._module(source, options)
+            with COMPILE_CLOCK.running():
+                self._modules[key] = self._module(source, options)
         elif overlay.is_noting():
             from symdnn.gpu.binding.nvrtc import compile_cubin
 

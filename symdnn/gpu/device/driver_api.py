@@ -302,4 +302,7 @@ def driver_api() -> DriverApi:
     except CudaUnavailable:
         raise
     except Exception as error:  # of the driver, or of the search for its library
-        raise CudaUnavailable(f"the CUDA driver does not start: {error}") from error
+        raise CudaUnavailable(
+            f"the CUDA driver does not start: {error}. `symdnn doctor` says what is there; "
+            "a function for a GPU that is absent can be looked at (symdnn.dprint), not called"
+        ) from error

@@ -27,8 +27,6 @@ class Dropout(Module):
     nn.Dropout(0.500000)
     """
 
-    #: How many leading axes have decisions of their own; None: all.
-    own_axes: ClassVar[int | None] = None
     wanted: ClassVar[str] = "a float tensor"
     ndims: ClassVar[tuple[int, ...]] = ()
 

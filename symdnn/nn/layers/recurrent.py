@@ -69,7 +69,7 @@ class Recurrent(Module):
         self,
         inputDim: int,
         outputDim: int,
-        numberOfLayers: int,
+        numberOfLayers: int = 1,
         batchFirst: bool = False,
         *,
         dropout: float = 0.0,

@@ -14,6 +14,7 @@ import numpy as np
 from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.names.elsewhere import MODULE, no_attribute
 from symdnn.graph.origin import NO_HINTS, Hints, current_hints, current_module, hinted, within
 from symdnn.graph.traverse import ancestors
 from symdnn.graph.typing import Array, Scalar
@@ -99,6 +100,11 @@ class Module(State):
         finally:
             if outermost:
                 _calling.reset(token)
+
+    if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, f"{type(self).__name__!r} object", name, MODULE)
 
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)

@@ -30,6 +30,12 @@ _IGNORED_KEYWORDS = frozenset({
     "openmp", "version", "verbose", "direction_hint",
 })  # fmt: skip
 
+#: PyTorch's keywords of a convolution: those of Theano that mean the same.
+_OF_PYTORCH = {
+    "stride": "subsample", "padding": "border_mode", "dilation": "filter_dilation",
+    "groups": "num_groups",
+}  # fmt: skip
+
 
 def static_ints(what: str, value: object, ndim: int) -> tuple[int, ...]:
     """``value`` (an int, a sequence or a constant) as ``ndim`` ints; one int is repeated."""
@@ -131,7 +137,9 @@ def input_shape_by_any_name(
     """``input_shape`` by either name; warns of keywords without meaning, refuses unknown ones."""
     unknown = set(kwargs) - _IGNORED_KEYWORDS
     if unknown:
-        raise ArgumentError(f"{name}() got unexpected keyword arguments {sorted(unknown)}")
+        words = [f"{name}() got unexpected keyword arguments {sorted(unknown)}"]
+        words += [f"PyTorch's {w} is {_OF_PYTORCH[w]} here" for w in _OF_PYTORCH if w in unknown]
+        raise ArgumentError("; ".join(words))
     if kwargs:
         warnings.warn(
             f"{name}: {', '.join(sorted(kwargs))} had a meaning in early Theano only; ignored",

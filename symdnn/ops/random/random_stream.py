@@ -63,7 +63,10 @@ class RandomStream(Variates):
         if seed is None:
             return int.from_bytes(os.urandom(8), "little")
         parts = list(seed) if isinstance(seed, list | tuple | np.ndarray) else [seed]
-        whole = [int(p) for p in parts]
+        try:
+            whole = [int(p) for p in parts]
+        except (TypeError, ValueError):
+            whole = []
         if not whole or any(p != q for p, q in zip(whole, parts, strict=True)) or min(whole) < 0:
             raise OptionError(f"seed={seed!r}: wanted a non-negative integer, or several")
         return fold_seed(whole)

@@ -30,10 +30,12 @@ def size_dims(size: Any, ndim: int | None = None, like: Sequence[Variable] = ())
         return _broadcast_dims(like)
     if isinstance(size, Variable):
         return _symbolic_dims(size, ndim)
-    if isinstance(size, np.ndarray | list | tuple):
-        dims = [d if isinstance(d, Variable) else int(d) for d in size]
-    else:
-        dims = [int(size)]
+    sizes = size if isinstance(size, np.ndarray | list | tuple) else [size]
+    try:
+        dims = [d if isinstance(d, Variable) else int(d) for d in sizes]
+    except (TypeError, ValueError):
+        wanted = "integers, an integer vector, or None"
+        raise TypeMismatch("size", wanted, f"{size!r:.80}") from None
     if any(isinstance(d, int) and d < 0 for d in dims):
         raise OptionError(f"size={size}: a dimension cannot be negative")
     if ndim is not None and ndim != len(dims):

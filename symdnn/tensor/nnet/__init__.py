@@ -1,5 +1,9 @@
 """Neural network functions, under Theano's names: ``T.nnet``."""
 
+from typing import TYPE_CHECKING as _CHECKED
+
+from symdnn.graph.names.elsewhere import NNET as _ADVICE
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.ops.nn.conv_builders import (
     causal_conv1d,
     conv1d,
@@ -42,3 +46,6 @@ __all__ = [
     "rnn",
     "separable_conv2d",
 ]
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, _ADVICE)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compile.report.profile import FunctionProfile
 from symdnn.config import config
+from symdnn.graph.runtime import COMPILE_CLOCK
 
 
 def compiled(**options):
@@ -111,3 +113,19 @@ def test_a_profile_is_printed_when_the_process_ends_unless_it_was_shown():
     assert done.stderr.count("Profile of f: 1 calls") == 1
     assert done.stderr.count("Profile of g") == 1
     assert "Profile of h" not in done.stderr
+
+
+def test_the_wait_for_a_compiler_is_no_steps_time():
+    profile = FunctionProfile("f")
+    node = T.exp(T.vector("x")).owner
+    watch = profile.watch()
+    watch(node, [], None)
+    with COMPILE_CLOCK.running():
+        time.sleep(0.05)
+    watch(node, [], [])
+    watch.finish([])
+    assert profile.compile_seconds >= 0.05
+    assert profile.nodes[node].seconds <= profile.seconds - 0.05
+    assert "ms compiling" in profile.text()
+    profile.forget()
+    assert profile.compile_seconds == 0

@@ -13,7 +13,7 @@ from symdnn.compat.theano.names.class_names import OpName
 from symdnn.compat.theano.names.types import DisconnectedType, grad_not_implemented
 from symdnn.compat.theano.names.user_ops import Apply, Op
 from symdnn.compat.theano.settings import config
-from symdnn.flags import FLAGS
+from symdnn.flags import FLAGS, SEARCH
 from symdnn.gpu import dnn
 from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.variable import Shared, Variable, as_variable, constant
@@ -40,9 +40,7 @@ __all__ = [
     "shape_i", "softmax",
 ]  # fmt: skip
 
-SUPPORTED_DNN_CONV_ALGO_RUNTIME = (
-    "guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change",
-)  # fmt: skip
+SUPPORTED_DNN_CONV_ALGO_RUNTIME = tuple(SEARCH.split())
 SUPPORTED_DNN_CONV_ALGO_FWD = FLAGS["dnn.conv.algo_fwd"].choices
 SUPPORTED_DNN_CONV_ALGO_BWD_DATA = FLAGS["dnn.conv.algo_bwd_data"].choices
 SUPPORTED_DNN_CONV_ALGO_BWD_FILTER = FLAGS["dnn.conv.algo_bwd_filter"].choices

@@ -1,0 +1,226 @@
+"""What is said of a name that another program has here: what to write instead.
+
+Users arrive with the names of NumPy, PyTorch, JAX and TensorFlow. A module or a class without such
+a name raises ``AttributeError`` all the same, with the advice of its table. (For a name that is
+only misspelled Python itself asks whether another one was meant.)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = [
+    "INIT", "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN", "TENSOR",
+    "VARIABLE", "no_attribute", "refusing",
+]  # fmt: skip
+
+#: By name, what to use instead.
+Advice = Mapping[str, str]
+
+NO_VALUE = "a variable has a value in a call only: symdnn.function([inputs], x)(...) or x.eval()"
+NO_ASSIGNMENT = (
+    "a variable is not changed: T.set_subtensor(x[index], y) and T.inc_subtensor(x[index], y) are "
+    "new ones"
+)
+
+_DEVICE = "the flag device says where functions run, symdnn.Mode(target='cuda') where one does"
+_DTYPE = "a dtype is a string, such as 'float32'"
+_RANDOM = "symdnn.tensor.random.RandomStream(seed).normal((2, 3)), .uniform(...), ... are variables"
+_NO_TAPE = "nothing is recorded: symdnn.grad(cost, x) is the gradient"
+_VARIABLE = "T.matrix('x'), T.tensor('float32', (None, 3)) and their kin make variables"
+_CONSTANT = "T.constant(value) does that; functions take arrays as they are"
+
+#: Of a variable: attributes of NumPy's and JAX's arrays, PyTorch's tensors, shared variables.
+VARIABLE: Advice = {
+    "view": "x.reshape((-1, n)) is another shape, x.astype(dtype) another dtype",
+    "permute": "x.dimshuffle(0, 2, 1) reorders dimensions, as x.transpose(0, 2, 1) does",
+    "unsqueeze": "x[:, None] and T.expand_dims(x, axis) insert a dimension",
+    "expand": "T.broadcast_to(x, shape) does that",
+    "expand_as": "T.broadcast_to(x, y.shape) does that",
+    "contiguous": "the compiler chooses layouts",
+    "numel": "x.size is the number of elements",
+    "dim": "x.ndim is the number of dimensions",
+    "nelement": "x.size is the number of elements",
+    "t": "x.T is the transpose",
+    "mT": "T.matrix_transpose(x) does that",
+    "item": NO_VALUE,
+    "numpy": NO_VALUE,
+    "tolist": NO_VALUE,
+    "cpu": "functions return NumPy arrays; the flag device says where they run",
+    "cuda": "the flag device=cuda says where functions run",
+    "to": "x.astype(dtype) is another dtype; the flag device says where functions run",
+    "detach": "symdnn.gradient.disconnected_grad(x) does that",
+    "backward": "symdnn.grad(cost, x) is the gradient",
+    "grad": "symdnn.grad(cost, x) is the gradient",
+    "requires_grad": "symdnn.grad(cost, x) takes the variables to differentiate by",
+    "float": "x.astype('float32') does that",
+    "double": "x.astype('float64') does that",
+    "half": "x.astype('float16') does that",
+    "bfloat16": "x.astype('bfloat16') does that",
+    "long": "x.astype('int64') does that",
+    "int": "x.astype('int32') does that",
+    "bool": "x.astype('bool') does that",
+    "type_as": "x.astype(y.dtype) does that",
+    "matmul": "x @ y and T.dot(x, y) are matrix products",
+    "mm": "x @ y and T.dot(x, y) are matrix products",
+    "bmm": "T.batched_dot(x, y) does that",
+    "masked_fill": "T.switch(mask, value, x) does that",
+    "gather": "T.take_along_axis(x, index, axis) does that",
+    "index_select": "T.take(x, index, axis) does that",
+    "add_": "a variable is not changed: write y = x + z",
+    "mul_": "a variable is not changed: write y = x * z",
+    "copy_": NO_ASSIGNMENT,
+    "resize": "x.reshape(shape) does that",
+    "itemset": "T.set_subtensor(x[index], value) is a new variable",
+    "chunk": "T.chunk(x, n, axis) does that",
+    "split": "T.split(x, sizes, n, axis) and T.array_split(x, n, axis) do that",
+    "argwhere": "T.argwhere(x) does that",
+    "softmax": "T.softmax(x, axis) does that",
+    "nbytes": "sizes are known in a call only; x.size is symbolic",
+    "strides": "the compiler chooses layouts",
+    "flat": "x.flatten() is a vector of the elements",
+    "at": "T.set_subtensor(x[index], y) and T.inc_subtensor(x[index], y) do that",
+    "abs": "abs(x) and T.abs(x) do that",
+    "relu": "T.relu(x) does that",
+    "addmm": "b + x @ y does that, as one GEMM",
+    "data": NO_VALUE,
+    "device": "the flag device says where functions run",
+    "to_numpy": NO_VALUE,
+    "block_until_ready": NO_VALUE,
+    "get_value": f"only a shared variable has one; {NO_VALUE}",
+    "set_value": "only a shared variable has one: symdnn.shared(value)",
+}
+
+#: Of every tensor module: names of arrays and functions.
+_ARRAYS: Advice = {
+    **dict.fromkeys(("randn", "rand", "normal", "manual_seed", "PRNGKey"), _RANDOM),
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float64", "int32", "int64"), _DTYPE),
+    **dict.fromkeys(("no_grad", "enable_grad", "GradientTape"), _NO_TAPE),
+    **dict.fromkeys(("device", "devices", "device_put", "cuda"), _DEVICE),
+    **dict.fromkeys(("array", "asarray", "from_numpy"), _CONSTANT),
+    **dict.fromkeys(("Tensor", "placeholder"), _VARIABLE),
+}
+
+#: Of ``symdnn``.
+SYMDNN: Advice = {
+    **_ARRAYS,
+    "random": _RANDOM,
+    "numpy": "symdnn.tensor has NumPy's functions, of variables",
+    "lax": "symdnn.control has loops and conditions under the names of jax.lax",
+    "optim": "symdnn.nn.optim has optimisers",
+    "jacfwd": "symdnn.jacobian(y, x) does that",
+    "jacrev": "symdnn.jacobian(y, x) does that",
+    "stop_gradient": "symdnn.gradient.disconnected_grad(x) does that",
+    "make_jaxpr": "symdnn.dprint(f) prints what f runs",
+    "pmap": "symdnn.distributed has training over several devices",
+    "tree_map": "symdnn.jit and its kin take trees: symdnn.register_tree",
+    "zeros": "symdnn.tensor.zeros((2, 3)) does that",
+    "ones": "symdnn.tensor.ones((2, 3)) does that",
+}
+
+#: Of ``symdnn.tensor``.
+TENSOR: Advice = {
+    **_ARRAYS,
+    "cat": "T.concatenate([x, y], axis) does that",
+    "conv2d": "T.nnet.conv2d(x, w) does that",
+    "nn": "T.nnet has functions of neural networks, symdnn.nn layers",
+    "pi": "numpy.pi is a number",
+    "newaxis": "x[:, None] inserts a dimension",
+    "scan": "symdnn.scan does that",
+    "bmm": "T.batched_dot(x, y) does that",
+    "mm": "x @ y and T.dot(x, y) are matrix products",
+    "unsqueeze": "T.expand_dims(x, axis) does that",
+    "permute": "T.transpose(x, (0, 2, 1)) does that",
+    "masked_fill": "T.switch(mask, value, x) does that",
+    "gather": "T.take_along_axis(x, index, axis) does that",
+    "function": "symdnn.function does that",
+    "shared": "symdnn.shared does that",
+}
+
+_CROSSENTROPY = "T.nnet.softmax_crossentropy(scores, labels) does that"
+
+#: Of ``symdnn.tensor.nnet``.
+NNET: Advice = {
+    "cross_entropy": _CROSSENTROPY,
+    "mse_loss": "((x - y) ** 2).mean() does that",
+    "l1_loss": "abs(x - y).mean() does that",
+    "log_softmax": "T.nnet.logsoftmax(x) does that",
+    "linear": "T.dot(x, w) + b does that",
+    "max_pool2d": "T.signal.pool.pool_2d(x, (2, 2), ignore_border=True) does that",
+    "avg_pool2d": "T.signal.pool.pool_2d(x, (2, 2), ignore_border=True, mode='average_inc_pad') "
+    "does that",
+    "batch_norm": "T.nnet.batch_normalization_train and batch_normalization_test do that",
+    "tanh": "T.tanh(x) does that",
+}
+
+_MODULE_MOVES = "the flag device says where functions run; parameters follow them"
+_NO_ZERO = "gradients are not kept, so none is set to zero"
+
+#: Of a module of ``symdnn.nn``.
+MODULE: Advice = {
+    "cuda": _MODULE_MOVES,
+    "cpu": _MODULE_MOVES,
+    "to": _MODULE_MOVES,
+    "bfloat16": "the flag amp=bf16 trains in mixed precision",
+    "zero_grad": _NO_ZERO,
+    "zeroGradParameters": _NO_ZERO,
+    "backward": "symdnn.grad(loss, net.parameters()) are the gradients",
+    "updateGradInput": "symdnn.grad(loss, x) is the gradient",
+    "accGradParameters": "symdnn.grad(loss, net.parameters()) are the gradients",
+    "updateParameters": "nn.optim.sgd(loss, net, lr) are the updates of symdnn.function",
+    "requires_grad_": "nn.optim.adam(loss, [parameters]) changes those parameters alone",
+    "register_buffer": "symdnn.shared(value) as an attribute does that",
+    "register_parameter": "symdnn.shared(value) as an attribute does that",
+}
+
+#: Of ``symdnn.nn``.
+NN: Advice = {
+    "functional": "T.nnet of symdnn.tensor has the functions of layers",
+    "Parameter": "symdnn.shared(value), as an attribute of a module, is its parameter",
+    "relu": "T.relu(x) is the function, nn.ReLU() the layer",
+    "DataParallel": "symdnn.distributed.DataParallel does that",
+    "Adam": "nn.optim.adam(loss, net, lr) are updates",
+    "lr_scheduler": "nn.schedule has schedules of the learning rate",
+}
+
+#: Of ``symdnn.nn.optim``.
+OPTIM: Advice = {
+    **{
+        name: f"nn.optim.{name.lower()}(loss, net, lr) are the updates of symdnn.function; "
+        f"nn.fit takes nn.optim.{name.lower()} itself"
+        for name in ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam")
+    },
+    "lr_scheduler": "nn.schedule has schedules of the learning rate",
+}
+
+
+#: Of ``symdnn.nn.init``.
+INIT: Advice = {
+    f"{theirs}{end}": f"weight_init=nn.init.{ours}{end.rstrip('_')} of a layer does that"
+    for theirs, ours in (("kaiming", "he"), ("xavier", "glorot"))
+    for end in ("_normal", "_normal_", "_uniform", "_uniform_")
+}
+
+
+def no_attribute(owner: object, what: str, name: str, advice: Advice) -> AttributeError:
+    """The error of an attribute that ``owner``, which messages call ``what``, does not have."""
+    words = f"{what} has no attribute {name!r}"
+    hint = advice.get(name)
+    return AttributeError(f"{words}; {hint}" if hint else words, name=name, obj=owner)
+
+
+def refusing(module: str, advice: Advice, submodules: Collection[str] = ()) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module with such a table.
+
+    ``submodules`` are imported when they are first asked for.
+    """
+
+    def get(name: str) -> Any:
+        if name in submodules:
+            return import_module(f"{module}.{name}")
+        raise no_attribute(sys.modules[module], f"module {module!r}", name, advice)
+
+    return get

@@ -1,0 +1,102 @@
+"""Names of other programs: the error says what to write instead, and what it says exists."""
+
+import re
+from collections.abc import Mapping
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.errors import DtypeError, InputError, OptionError, SymbolicValueError, TypeMismatch
+from symdnn.graph.names import elsewhere
+
+OWNERS: list[tuple[Any, Mapping[str, str]]] = [
+    (symdnn, elsewhere.SYMDNN),
+    (T, elsewhere.TENSOR),
+    (T.nnet, elsewhere.NNET),
+    (nn, elsewhere.NN),
+    (nn.optim, elsewhere.OPTIM),
+    (nn.init, elsewhere.INIT),
+    (nn.Linear(2, 3), elsewhere.MODULE),
+    (T.matrix("x"), elsewhere.VARIABLE),
+]
+BY_OWNER = pytest.mark.parametrize(
+    ("owner", "advice"), OWNERS, ids=[getattr(o, "__name__", type(o).__name__) for o, _ in OWNERS]
+)
+ROOTS = {"symdnn": symdnn, "T": T, "nn": nn}
+
+
+@BY_OWNER
+def test_a_name_of_another_program_is_an_error_with_advice(owner: Any, advice: Mapping[str, str]):
+    for name, hint in advice.items():
+        with pytest.raises(AttributeError, match=re.escape(f"{name!r}; {hint}")):
+            getattr(owner, name)
+
+
+@BY_OWNER
+def test_advice_names_what_exists(owner: Any, advice: Mapping[str, str]):
+    for hint in advice.values():
+        for root, path in re.findall(r"\b(symdnn|T|nn)\.([a-zA-Z_.0-9]*\w)", hint):
+            attrgetter(path)(ROOTS[root])
+
+
+@BY_OWNER
+def test_python_knows_what_to_search_for_another_name(owner: Any, advice: Mapping[str, str]):
+    assert not hasattr(owner, "no_such_name")
+    with pytest.raises(AttributeError) as raised:
+        owner.no_such_name  # noqa: B018
+    assert raised.value.obj is owner
+    assert raised.value.name == "no_such_name"
+
+
+def test_subpackages_are_there_without_an_import_of_their_own():
+    assert symdnn.sparse.__name__ == "symdnn.sparse"
+    assert symdnn.distributions.__name__ == "symdnn.distributions"
+
+
+@pytest.mark.parametrize("make", [np.asarray, lambda x: np.array([x, x]), lambda x: np.array(x)])
+def test_no_array_holds_a_variable_by_accident(make: Any):
+    with pytest.raises(SymbolicValueError, match="in a call only"):
+        make(T.matrix("x"))
+
+
+def test_a_variable_is_not_changed():
+    x = T.matrix("x")
+    with pytest.raises(SymbolicValueError, match="set_subtensor"):
+        x[0] = 1
+    with pytest.raises(SymbolicValueError, match="set_subtensor"):
+        x[0] += 1
+    with pytest.raises(SymbolicValueError, match="is not changed"):
+        del x[0]
+
+
+def test_sizes_and_keywords_in_pytorchs_way():
+    with pytest.raises(DtypeError, match=r"one argument: \(\(2, 3\)\)"):
+        T.zeros(3, 4)
+    with pytest.raises(InputError, match=r"wanted a sequence of sizes, got 3: \(3,\)"):
+        T.tensor("float32", 3)
+    with pytest.raises(TypeMismatch, match="size: wanted integers"):
+        T.random.RandomStream(1).normal(size="a")
+    with pytest.raises(TypeError, match="stride is subsample here"):
+        T.nnet.conv2d(T.tensor4("x"), np.ones((2, 2, 3, 3), "f"), padding=1, stride=2)
+    with pytest.raises(OptionError, match="seed='a': wanted a non-negative integer"):
+        T.random.RandomStream("a")
+    assert nn.LSTM(4, 5).numberOfLayers == 1
+
+
+def test_a_level_in_the_place_of_a_linker():
+    with pytest.raises(OptionError, match=r"use Mode\(optimizer='fast_run'\)"):
+        symdnn.Mode("FAST_RUN")
+    assert symdnn.Mode("cvm", "fast_run").linker == "cvm"
+
+
+def test_a_folder_that_is_not_there_is_an_error_with_the_users_path(tmp_path: Path):
+    path = tmp_path / "nowhere" / "f.symdnn"
+    with pytest.raises(FileNotFoundError) as raised:
+        symdnn.save(symdnn.function([], T.zeros(2)), path)
+    assert raised.value.filename == str(path)
