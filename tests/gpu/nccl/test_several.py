@@ -1,7 +1,6 @@
 """Collectives and trainings on 2 and 4 real GPUs by NCCL: the checks that MPI's ranks pass."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 from symdnn.gpu.binding import libcuda
 from symdnn.gpu.nccl.communicator import problem
 from tests.distributed.harness import ROOT
+from tests.environment import environment
 
 pytestmark = pytest.mark.gpu
 
@@ -28,8 +28,7 @@ def test_checks_pass_on_gpus(module, count, tmp_path):
     program = ROOT / "tests" / "distributed" / "run_checks.py"
     command = [sys.executable, "-m", "symdnn", "launch", "-n", str(count), "--engine", "nccl"]
     flags = "device=cuda,distributed.timeout=60"
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "SYMDNN_FLAGS": flags}
-    env |= {"SYMDNN_CHECKPOINTS": str(tmp_path), "SYMDNN_NCCL": "1"}
+    env = environment(SYMDNN_FLAGS=flags, SYMDNN_CHECKPOINTS=str(tmp_path), SYMDNN_NCCL="1")
     done = subprocess.run(
         [*command, str(program), str(out), "", module], env=env, cwd=ROOT, timeout=600,
         capture_output=True, text=True,
