@@ -60,6 +60,15 @@ class NcclCommunicator:
         self.group, self.index, self._handle = group, index, handle
         self._nccl = _binding()
 
+    def operation(self, op: str) -> int:
+        """The ``ncclRedOp_t`` of a reduction.
+
+        Of one rank the mean is the sum, which NCCL only copies. Its mean of one rank is a kernel
+        that leaves out the last elements where the number of its blocks divides the count with a
+        rest (``oneRankReduce``, NCCL 2.28: 3 of 196611 float32).
+        """
+        return _OPERATIONS["sum" if op == "mean" and self.group.size == 1 else op]
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """Calls inside are one launch (``ncclGroupStart``, ``ncclGroupEnd``)."""
@@ -79,17 +88,17 @@ class NcclCommunicator:
 
     def all_reduce_at(self, x: int, out: int, count: int, dtype: str, op: str, stream: int) -> None:
         """``ncclAllReduce`` by addresses; ``x`` may be ``out``."""
-        number = _OPERATIONS[op]
+        number = self.operation(op)
         self._nccl.all_reduce(x, out, count, _DTYPES[dtype], number, self._handle, stream)
 
     def reduce(self, x: RawArray, out: RawArray, op: str, root: int, stream: int) -> None:
         """``ncclReduce``; only the root's ``out`` is written."""
-        dtype, number = _DTYPES[x.dtype], _OPERATIONS[op]
+        dtype, number = _DTYPES[x.dtype], self.operation(op)
         self._nccl.reduce(x.ptr, out.ptr, x.size, dtype, number, root, self._handle, stream)
 
     def reduce_scatter(self, x: RawArray, out: RawArray, op: str, stream: int) -> None:
         """``ncclReduceScatter``."""
-        dtype, number = _DTYPES[x.dtype], _OPERATIONS[op]
+        dtype, number = _DTYPES[x.dtype], self.operation(op)
         self._nccl.reduce_scatter(x.ptr, out.ptr, out.size, dtype, number, self._handle, stream)
 
     def all_gather(self, x: RawArray, out: RawArray, stream: int) -> None:

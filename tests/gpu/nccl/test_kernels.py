@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from symdnn.config import config
 from symdnn.errors import DistributedError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.nccl import communicator as nccl
@@ -97,6 +98,22 @@ def test_calls_of_nccl_compute_what_the_reference_does(fake, monkeypatch, op):
         want = op.across(values)
         for got, expected in zip(on_all_ranks(fake, monkeypatch, [op] * N, values), want):
             np.testing.assert_allclose(got[0], expected[0], rtol=2e-3)
+
+
+@pytest.mark.parametrize("make", [AllReduce, ReduceScatter, lambda g, op: Reduce(g, op, 0)])
+def test_of_one_rank_nccl_is_asked_for_no_mean(monkeypatch, make):
+    """It leaves out elements: the only rank's mean is its sum."""
+    made, one = FakeNccl(1), Group((0,), "one")
+    monkeypatch.setattr(nccl, "_binding", lambda: made)
+    monkeypatch.setattr(nccl, "_communicators", {one: nccl.NcclCommunicator(one, 0, "comm")})
+    x, out = drawn(0), np.zeros((6, 5), "float32")
+    with config.change_flags(**{"distributed.single_rank": "nccl"}):
+        launch = NcclKernel().bind(call_of(make(one, "mean"), [x]))
+    launch(environment(np.zeros(4, "int32")), [raw(x)], [raw(out)])
+    ((call,),) = made.launches[0]
+    assert call[5] == nccl._OPERATIONS["sum"]
+    made.run()
+    np.testing.assert_array_equal(out, x)
 
 
 def test_a_bucket_is_one_launch(fake, monkeypatch):
