@@ -203,6 +203,12 @@ _DISTRIBUTED = [
         "Bytes of gradients averaged at once; 0: by the "
         "measured latency and bandwidth (25 MiB with deterministic=more).",
     ),
+    Flag(
+        "distributed.overlap",
+        "bool",
+        True,
+        "Whether collectives of a GPU run on a stream of their own, beside other kernels.",
+    ),
     _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
     _choice(
         "distributed.single_rank",

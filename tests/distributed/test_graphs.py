@@ -45,15 +45,19 @@ def names(nodes):
     return [type(n.op).__name__ for n in nodes]
 
 
-def test_a_reduction_of_several_ranks_is_split_on_a_cpu_alone():
+def test_collectives_of_several_ranks_are_split_in_halves():
     x = T.vector("x")
     found = names(rewritten(dist.all_reduce(x, group=GROUP), [x]).fgraph.apply_nodes)
     assert sorted(found) == ["AllReduceStart", "AllReduceWait"]
     one = rewritten(dist.all_reduce(x), [x]).fgraph.apply_nodes
     assert names(one) == ["AllReduce"]
-    gpu = rewritten(dist.all_reduce(x, group=GROUP), [x], "cuda:sm_90").fgraph.apply_nodes
-    assert "AllReduce" in names(gpu)
-    assert "AllReduceStart" not in names(gpu)
+    for of in (dist.all_reduce, dist.all_gather, dist.reduce_scatter):
+        gpu = rewritten(of(x, group=GROUP), [x], "cuda:sm_90").fgraph.apply_nodes
+        assert sorted(names(gpu)) == ["GpuFromHost", "HostFromGpu", "StreamStart", "StreamWait"]
+    z = T.cvector("z")  # NCCL reduces none
+    assert "AllReduce" in names(
+        rewritten(dist.all_reduce(z, group=GROUP), [z], "cuda:sm_90").fgraph.apply_nodes
+    )
     gathered = rewritten(dist.all_gather(x, group=GROUP), [x]).fgraph.apply_nodes
     assert sorted(names(gathered)) == ["MoveStart", "MoveWait"]
     parts = rewritten(dist.reduce_scatter(x, group=GROUP), [x]).fgraph.apply_nodes

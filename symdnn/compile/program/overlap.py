@@ -16,12 +16,15 @@ from symdnn.ops.collective.overlapped import (
     AllSucceeded,
     MoveStart,
     MoveWait,
+    StreamStart,
+    StreamWait,
 )
 
 __all__ = ["agreement_last", "overlapped", "waits_late"]
 
 
-_STARTS, _WAITS = (AllReduceStart, MoveStart), (AllReduceWait, MoveWait)
+_STARTS = (AllReduceStart, MoveStart, StreamStart)
+_WAITS = (AllReduceWait, MoveWait, StreamWait)
 
 
 def overlapped(nodes: Sequence[Apply]) -> list[Apply]:

@@ -19,6 +19,7 @@ from symdnn.gpu.binding.libcuda import Device, driver
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.driver_api import CudaError, bindings, checked, driver_api
 from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
+from symdnn.gpu.device.side_stream import SideStream
 from symdnn.graph.place import Place
 
 __all__ = [
@@ -56,6 +57,7 @@ class Context:
         self._handles: dict[str, int] = {}
         #: The number of our kernels that were enqueued.
         self.launched = 0
+        self._side: SideStream | None = None
         #: Called at the end of the process, with the context current.
         self.at_exit: list[Callable[[], None]] = []
         if str(config.deterministic) == "more":
@@ -126,6 +128,13 @@ class Context:
         checked(driver.cuEventRecord(event, first))
         checked(driver.cuStreamWaitEvent(then, event, 0))
         checked(driver.cuEventDestroy(event))
+
+    @property
+    def side(self) -> SideStream:
+        """The second stream, made when it is first asked for."""
+        if self._side is None:
+            self._side = SideStream(self.stream)
+        return self._side
 
     def function(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
         """Kernel ``name`` of CUDA C ``source``, compiled by NVRTC and loaded once."""

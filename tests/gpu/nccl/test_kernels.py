@@ -13,12 +13,12 @@ from symdnn.errors import DistributedError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.nccl import communicator as nccl
 from symdnn.gpu.nccl import kernels
-from symdnn.gpu.nccl.kernels import NcclKernel
+from symdnn.gpu.nccl.kernels import ArrivalKernel, NcclKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
-from symdnn.ops.collective.overlapped import AllReduceStart, AllSucceeded
+from symdnn.ops.collective.overlapped import AllReduceStart, AllSucceeded, StreamStart, StreamWait
 from symdnn.ops.collective.reductions import (
     AllGather,
     AllReduce,
@@ -47,9 +47,26 @@ def raw(array):
     return RawArray(array.ctypes.data, array.shape, array.dtype.name)
 
 
+class FakeSide:
+    """The second stream, number 7: what was asked of it."""
+
+    def __init__(self):
+        self.asked = []
+
+    def enter(self):
+        self.asked.append("enter")
+        return 7
+
+    def leave(self, key, kept=()):
+        self.asked.append(("leave", key))
+
+    def arrive(self, key):
+        self.asked.append(("arrive", key))
+
+
 def environment(word):
     return SimpleNamespace(
-        stream=7, error_word=word.ctypes.data,
+        stream=5, side=FakeSide(), error_word=word.ctypes.data,
         zero=lambda address, count: ctypes.memset(address, 0, count),
     )  # fmt: skip
 
@@ -158,6 +175,40 @@ def test_a_send_meets_its_receipt(fake, monkeypatch):
     np.testing.assert_array_equal(out, x)
 
 
+def test_a_started_collective_goes_on_until_its_wait(fake, monkeypatch):
+    """On the second stream; other collectives have come when their launch returns."""
+    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 0, "comm")})
+    empty, x, y = np.zeros(0, "float32"), drawn(0), drawn(1, shape=(3,))
+    started, outs = StreamStart(GROUP, AllReduce(GROUP, "sum")), [empty + 0, x * 0, y * 0]
+    env, elsewhere = environment(np.zeros(4, "int32")), y * 0
+    operands = [raw(a) for a in (empty, x, y)]
+    places = [raw(o) for o in outs]
+    NcclKernel().bind(call_of(started, [empty, x, y]))(env, operands, places)
+    key = places[1].ptr  # that of the first that is not empty
+    assert env.side.asked == ["enter", ("leave", key)]
+    copied = []
+    monkeypatch.setattr(kernels, "strided_copy", lambda env, x, out: copied.append((x, out)))
+    wait = ArrivalKernel().bind(call_of(StreamWait(3), [*outs, empty, x, y]))
+    wait(env, [*places, *operands], [*places[:2], raw(elsewhere)])
+    assert env.side.asked[2:] == [("arrive", key)]
+    assert [out.ptr for _, out in copied] == [elsewhere.ctypes.data]
+    NcclKernel().bind(call_of(AllGather(GROUP), [y]))(env, [raw(y)], [raw(np.zeros(9, "f4"))])
+    assert [a if isinstance(a, str) else a[0] for a in env.side.asked[3:]] == [
+        "enter", "leave", "arrive",
+    ]  # fmt: skip
+
+
+def test_the_plans_stream_has_all_where_nothing_overlaps(fake, monkeypatch):
+    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 0, "comm")})
+    env, y = environment(np.zeros(4, "int32")), drawn(1, shape=(3,))
+    env.stream = 7  # where the fake wants it
+    with config.change_flags(**{"distributed.overlap": False}):
+        started = StreamStart(GROUP, Broadcast(GROUP))
+        NcclKernel().bind(call_of(started, [y]))(env, [raw(y)], [raw(y)])
+        ArrivalKernel().bind(call_of(StreamWait(1), [y, y]))(env, [raw(y)] * 2, [raw(y)])
+    assert env.side.asked == []
+
+
 def test_what_nccl_does_not_reduce_is_refused(fake):
     for dtype, refused in (
         ("float32", False),
@@ -170,7 +221,7 @@ def test_what_nccl_does_not_reduce_is_refused(fake):
         assert (why is not None) is refused, dtype
     halves = AllReduceStart(GROUP, "sum")
     call = Call(halves, (TensorType("float32", (3,)),), (), Hints())
-    assert "one step" in NcclKernel().refuses(call)
+    assert "halves" in NcclKernel().refuses(call)
 
 
 def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
