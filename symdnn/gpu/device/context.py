@@ -17,7 +17,13 @@ from symdnn.disk import overlay
 from symdnn.errors import CudaUnavailable
 from symdnn.gpu.binding.libcuda import Device, driver
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.driver_api import CudaError, bindings, checked, driver_api
+from symdnn.gpu.device.driver_api import (
+    CudaError,
+    bindings,
+    checked,
+    driver_api,
+    is_done,
+)
 from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
 from symdnn.gpu.device.side_stream import SideStream
 from symdnn.graph.place import Place
@@ -58,6 +64,9 @@ class Context:
         #: The number of our kernels that were enqueued.
         self.launched = 0
         self._side: SideStream | None = None
+        #: How to wait for the device, in place of the driver's way: until the function it is given
+        #: says that it is done. Programs of several ranks look after each other meanwhile.
+        self.poll: Callable[[Callable[[], bool]], None] | None = None
         #: Called at the end of the process, with the context current.
         self.at_exit: list[Callable[[], None]] = []
         if str(config.deterministic) == "more":
@@ -111,7 +120,10 @@ class Context:
 
     def synchronize(self) -> None:
         """Wait for everything enqueued so far."""
-        checked(self._driver.cuStreamSynchronize(self.stream))
+        if self.poll is None:
+            checked(self._driver.cuStreamSynchronize(self.stream))
+        else:
+            self.poll(lambda: is_done(self._driver.cuStreamQuery(self.stream)))
 
     def wait_for(self, stream: int | None) -> None:
         """Let work enqueued from now on wait for another stream; None waits for nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,6 +29,7 @@ from symdnn.ops.collective.reductions import (
 )
 from symdnn.world import process
 from symdnn.world.group import Group
+from symdnn.world.launcher import Launched
 from tests.gpu.nccl.fake_nccl import FakeNccl
 
 N = 3
@@ -231,14 +233,38 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
         asked.append((name, value, group))
         return [bytes(range(128)).hex(), "", ""]
 
-    world = SimpleNamespace(place=SimpleNamespace(rank=1), gather=gather)
+    device = SimpleNamespace(poll=None)
+    world = SimpleNamespace(place=SimpleNamespace(rank=1), gather=gather, store="its store")
     monkeypatch.setattr(process, "current", lambda: world)
+    monkeypatch.setattr(nccl, "existing_context", lambda: device)
+    for name in nccl._SETTINGS:
+        monkeypatch.delenv(name, raising=False)
     comm = nccl.communicator(GROUP)
     assert nccl.communicator(GROUP) is comm
     assert asked == [("NCCL's unique id", "", GROUP)]
     assert fake.joined == (N, 1, 1, bytes(range(128)), 0)
+    assert device.poll is nccl._wait_with_others
+    assert {os.environ[name] for name in nccl._SETTINGS} == {"0"}
     nccl.drop_all(failed=True)
     assert fake.ended == ("aborted", "comm")
+
+
+@pytest.mark.parametrize("failed", [None, [2, "ValueError: no"]])
+def test_a_wait_for_the_device_ends_with_the_other_ranks(fake, monkeypatch, failed):
+    """By a limit of time, or by news that one has failed: then NCCL's work is aborted."""
+    news = {"failure": failed, "left": [], "statuses": {"0": "a wait for the GPU"}}
+    store = SimpleNamespace(status=lambda text: news)
+    place = Launched(1, N, 1, N, "a test")
+    monkeypatch.setattr(process, "_current", process.World(place, store))
+    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 1, "comm")})
+    answers = iter([False, True])
+    nccl._wait_with_others(lambda: next(answers))
+    assert nccl._communicators
+    said = pytest.raises(DistributedError, match="no" if failed else "rank 2 did not come")
+    with config.change_flags(**{"distributed.timeout": 0.1}), said:
+        nccl._wait_with_others(lambda: False)
+    assert fake.ended == ("aborted", "comm")
+    assert not nccl._communicators
 
 
 def test_an_old_nccl_or_none_is_named(fake, monkeypatch):
