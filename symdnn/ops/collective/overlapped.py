@@ -102,6 +102,8 @@ class MoveStart(Collective, MultiOp):
     """The first half of a collective with one result: where it will be, which nothing but
     :class:`MoveWait` may read, and what was started."""
 
+    in_flight: ClassVar[bool] = True
+
     of: Collective
 
     def infer(self, *inputs: TensorType) -> tuple[Any, ...]:
@@ -178,6 +180,8 @@ class StreamStart(Collective, MultiOp):
     """The first half of a collective on a GPU, on a stream of its own: the places of its results,
     which nothing but :class:`StreamWait` may read."""
 
+    in_flight: ClassVar[bool] = True
+
     of: Collective
 
     def infer(self, *inputs: TensorType) -> tuple[Any, ...]:
@@ -209,6 +213,7 @@ class StreamWait(MultiOp):
     further inputs, so that their memory is kept until the other stream has read it."""
 
     folds: ClassVar[bool] = False
+    unmergeable: ClassVar[bool] = True
 
     count: int
 
