@@ -51,8 +51,10 @@ def _wait(result: Any) -> float:
     return float(np.asarray(result.get() if hasattr(result, "get") else result))
 
 
-def made(case: str, small: bool, distributed: bool) -> tuple[Step, Any]:
-    """(a training step on data that stays on the device, its function)."""
+def training_step(
+    case: str, small: bool, distributed: Any, mode: Any = None
+) -> tuple[Any, list[Any], list[Any]]:
+    """(a training step's function, its inputs, values for them)."""
     import numpy as np
 
     import symdnn
@@ -87,8 +89,14 @@ def made(case: str, small: bool, distributed: bool) -> tuple[Step, Any]:
         values = [images, rng.integers(0, 1000, (batch,)).astype(np.int32)]
     loss = nn.CrossEntropyCriterion()(scores, t.flatten())
     updates = nn.optim.sgd(loss, net.train(), _RATE, momentum=_MOMENTUM, distributed=distributed)
-    inputs = [symdnn.In(v, borrow=True) for v in (x, t)]
-    f = symdnn.function(inputs, symdnn.Out(loss, borrow=True), updates=updates, name=case)
+    given = [symdnn.In(v, borrow=True) for v in (x, t)]
+    out = symdnn.Out(loss, borrow=True)
+    return symdnn.function(given, out, updates=updates, name=case, mode=mode), [x, t], values
+
+
+def made(case: str, small: bool, distributed: bool) -> tuple[Step, Any]:
+    """(a training step on data that stays on the device, its function)."""
+    f, _, values = training_step(case, small, distributed)
     given = [_placed(v) for v in values]
     return lambda: f(*given), f
 
@@ -153,7 +161,7 @@ def row(case: str, small: bool) -> dict[str, Any]:
         "world": dist.size(), "case": case, "ms": _shared(many), "ms_alone": _shared(one),
         "first_s": _shared(first), "first_alone_s": _shared(first_one), "gb": used_gb(f),
         "gb_alone": memory_one, "buckets": len(report.rows), "mb": report.bytes / 1e6,
-        "graph": str(next(iter(f.plans())).bound.capture_state) if _on_gpu() else "",
+        "graph": "; ".join(str(getattr(p.bound, "capture_state", "")) for p in f.plans()),
     }  # fmt: skip
     found["exposed_ms"] = found["ms"] - found["ms_alone"]
     found["scaling"] = found["ms_alone"] / found["ms"]
@@ -179,12 +187,6 @@ def links(small: bool) -> dict[str, Any]:
         ms = _shared(milliseconds(f)[0])
         found[f"ms_{megabytes}_mb"] = round(ms, 4)
     return found
-
-
-def _on_gpu() -> bool:
-    from symdnn.config import config
-
-    return str(config.device).startswith("cuda")
 
 
 def main() -> None:
