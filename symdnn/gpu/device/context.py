@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from symdnn.gpu.device.driver_api import (
     driver_api,
     is_done,
 )
-from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
+from symdnn.gpu.device.error_codes import CANCELLED, TICKET_COUNT, TICKETS_AT
 from symdnn.gpu.device.side_stream import SideStream
 from symdnn.graph.place import Place
 
@@ -39,6 +40,10 @@ __all__ = [
 
 #: Shared memory that every kernel may use; for more the driver must be told before the launch.
 _DEFAULT_SHARED_BYTES = 48 * 1024
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+#: Seconds that cancelled work gets to end.
+_CANCEL_S = 5.0
 
 #: The environment variable that cuBLAS reads for a new handle: eight workspaces of 4 MiB each.
 _ONE_WORKSPACE_SIZE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -124,6 +129,21 @@ class Context:
             checked(self._driver.cuStreamSynchronize(self.stream))
         else:
             self.poll(lambda: is_done(self._driver.cuStreamQuery(self.stream)))
+
+    def cancel(self, end: Callable[[], None]) -> None:
+        """Call ``end``, which ends work that will not end by itself, and let updates of shared
+        variables behind it write nothing: the error word is set until all that was enqueued is done
+        (for some seconds at most)."""
+        driver, words = self._driver, 4
+        other = checked(driver.cuStreamCreate(_NON_BLOCKING))
+        checked(driver.cuMemsetD32Async(self.error_word, CANCELLED, 1, other))
+        checked(driver.cuStreamSynchronize(other))
+        end()
+        limit = time.monotonic() + _CANCEL_S
+        while not is_done(driver.cuStreamQuery(self.stream)) and time.monotonic() < limit:
+            time.sleep(1e-3)
+        checked(driver.cuMemsetD32Async(self.error_word, 0, words, self.stream))
+        checked(driver.cuStreamDestroy(other))
 
     def wait_for(self, stream: int | None) -> None:
         """Let work enqueued from now on wait for another stream; None waits for nothing."""

@@ -173,13 +173,14 @@ def _new(group: Group) -> NcclCommunicator:
 
 def _wait_with_others(done: Callable[[], bool]) -> None:
     """Wait for the device. Where another rank has failed, or did not come within the time limit,
-    end what is under way, which could wait for it for ever, and raise."""
-    world = process.current()
+    end what is under way, which could wait for it for ever, change no variable, and raise."""
+    world, device = process.current(), existing_context()
     try:
         pending = Pending(done, what="a wait for the GPU")
         world.watch.wait(pending, world.group, _SPINNING_S, alone=True)
     except DistributedError:
-        drop_all(failed=True)
+        if device is not None:
+            device.cancel(lambda: drop_all(failed=True))
         raise
 
 

@@ -257,6 +257,8 @@ def test_a_wait_for_the_device_ends_with_the_other_ranks(fake, monkeypatch, fail
     place = Launched(1, N, 1, N, "a test")
     monkeypatch.setattr(process, "_current", process.World(place, store))
     monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 1, "comm")})
+    device = SimpleNamespace(cancel=lambda end: end())
+    monkeypatch.setattr(nccl, "existing_context", lambda: device)
     answers = iter([False, True])
     nccl._wait_with_others(lambda: next(answers))
     assert nccl._communicators
