@@ -196,20 +196,13 @@ _FASTEST: dict[str, Value] = {
 
 _DISTRIBUTED = [
     Flag("distributed.timeout", "float", 600.0, "Seconds that a rank waits for others.", minimum=0),
-    Flag(
-        "distributed.bucket_bytes",
-        "bytes",
-        0,
-        "Bytes of gradients averaged at once; 0: by the "
-        "measured latency and bandwidth (25 MiB with deterministic=more).",
-    ),
+    Flag("distributed.bucket_bytes", "bytes", 0, "Bytes of gradients averaged at once; 0: by the "
+         "measured latency and bandwidth (25 MiB with deterministic=more)."),
+    _bool("distributed.overlap", True, "Whether a GPU's collectives run beside its other kernels."),
     _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
-    _choice(
-        "distributed.single_rank",
-        "copy nccl",
-        "What runs collectives of one rank on a GPU; nccl tests NCCL where there is one GPU.",
-    ),
-]
+    _choice("distributed.single_rank", "copy nccl", "What runs collectives of one rank on a GPU; "
+            "nccl tests NCCL where there is one GPU."),
+]  # fmt: skip
 
 _GENERAL = [
     _choice("floatX", "float32 float64 float16", "The float type of T.matrix() and its kin, and "

@@ -22,7 +22,8 @@ def environment(threads: int, **more: str) -> dict[str, str]:
     """The same number of threads for all, and how they wait left to each library."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "MKL_", "OPENBLAS_"))}
     flags = f"device=cpu,{kept.get('SYMDNN_FLAGS', '')}".strip(",")
-    ours = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT), "SYMDNN_FLAGS": flags}
+    path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
+    ours = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, "SYMDNN_FLAGS": flags}
     return {**kept, **ours, **more}
 
 

@@ -171,9 +171,12 @@ def data_parallel(updates: Any, **options: Any) -> list[tuple[Shared, Variable]]
         )
     averages = options_.averaged(grads, [taken[g] for g in grads])  # type: ignore[misc]
     changed = substituted(news, dict(zip(grads, averages)))
-    done: list[tuple[Shared, Variable]] = []
-    for (old, new), other in zip(pairs, changed):
-        done.append((old, other if other is not new else _same_everywhere(old, new, options_)))
+    others = [i for i, (pair, new) in enumerate(zip(pairs, changed)) if pair[1] is new]
+    local = [i for i in others if _depends_on_data(*pairs[i])]
+    changed = list(changed)
+    for i, mean in zip(local, mean_statistics([changed[i] for i in local], options_)):
+        changed[i] = mean
+    done = list(zip([old for old, _ in pairs], changed))
     broadcast_values([old for old, _ in pairs], options_.group)
     return [*done, *agreement(options_.ranks)]
 
@@ -195,25 +198,30 @@ def _first_found(news: Iterable[Variable], wanted: Any) -> list[Variable]:
     return list(found)
 
 
-def _same_everywhere(old: Shared, new: Variable, options: DataParallel) -> Variable:
-    """A new value without a gradient in it: its average, where it depends on a rank's data."""
+def _depends_on_data(old: Shared, new: Variable) -> bool:
+    """Whether a new value that has no gradient in it depends on a rank's data."""
     leaves = [v for v in ancestors([new]) if v.owner is None]
     if all(isinstance(v, Constant) or v is old for v in leaves):
-        return new
+        return False
     if not new.type.is_float:
         raise InputError(
             f"data_parallel: the update of {old} depends on a rank's data and is no float, so its "
             "average is none; reduce it yourself by all_reduce"
         )
-    return mean_statistic(new, options)
+    return True
 
 
-def mean_statistic(new: Variable, options: DataParallel) -> Variable:
-    """The average over ranks of a statistic; of a 16-bit one in float32."""
+def mean_statistics(news: Sequence[Variable], options: DataParallel) -> list[Variable]:
+    """The averages over ranks of statistics, of 16-bit ones in float32: a bucket for each dtype."""
     if options.ranks.size == 1:
-        return new
-    wide = cast(new, "float32") if is_narrow_float(new.type.dtype) else new
-    return cast(all_reduce(wide, "mean", options.ranks), new.type.dtype)
+        return list(news)
+    wide = [cast(v, "float32") if is_narrow_float(v.type.dtype) else v for v in news]
+    found: dict[int, Variable] = {}
+    for dtype in dict.fromkeys(v.type.dtype for v in wide):
+        bucket = [i for i, v in enumerate(wide) if v.type.dtype == dtype]
+        means = all_reduce([wide[i] for i in bucket], "mean", options.ranks)
+        found.update(zip(bucket, means))
+    return [cast(found[i], v.type.dtype) for i, v in enumerate(news)]
 
 
 def agreement(group: Group) -> list[tuple[Shared, Variable]]:

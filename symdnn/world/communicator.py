@@ -56,8 +56,14 @@ class Watch:
     def __init__(self, rank: int, store: Store | None, timeout: Callable[[], float]) -> None:
         self.rank, self.store, self.timeout = rank, store, timeout
 
-    def wait(self, pending: Pending, group: Group) -> None:
-        """Return when it is done. Raises ``CollectiveTimeout`` and ``PeerFailed``."""
+    def wait(
+        self, pending: Pending, group: Group, yielding: float = _YIELDING, alone: bool = False
+    ) -> None:
+        """Return when it is done. Raises ``CollectiveTimeout`` and ``PeerFailed``.
+
+        For the first ``yielding`` seconds it only yields the processor. What is waited for may be
+        this rank's own work (``alone``): then others may leave meanwhile.
+        """
         if pending.test():
             return
         start = time.monotonic()
@@ -65,19 +71,19 @@ class Watch:
         while not pending.test():
             now = time.monotonic()
             if now >= look:
-                self._look(pending, group, now - start)
+                self._look(pending, group, now - start, alone)
                 look = time.monotonic() + _LOOKING
             # Other ranks may need this processor.
-            pause = 0.0 if now - start < _YIELDING else min(pause + 2e-5, 1e-3)
+            pause = 0.0 if now - start < yielding else min(pause + 2e-5, 1e-3)
             time.sleep(pause)
 
-    def _look(self, pending: Pending, group: Group, waited: float) -> None:
+    def _look(self, pending: Pending, group: Group, waited: float, alone: bool) -> None:
         """Look for failures; say where this rank is; give up after the time limit."""
         if self.store is None:
             return
         limit = self.timeout()
         news = self.store.status(pending.what if waited >= min(_TELLING, limit / 2) else "")
-        raise_failure(news, group.ranks, pending.what)
+        raise_failure(news, () if alone else group.ranks, pending.what)
         if waited < limit:
             return
         others = [r for r in group.ranks if news["statuses"].get(str(r), "") != pending.what]

@@ -14,6 +14,7 @@ from symdnn.config import config
 from symdnn.disk import trust
 from symdnn.disk.store import Store
 from symdnn.tuning import store
+from tests.environment import environment
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no users")
 
@@ -235,12 +236,11 @@ def test_another_user_indeed():
     (base / "site").mkdir(parents=True)
     (base / "third").mkdir()
     os.chown(base / "third", 4711, 4711)
-    root = Path(trust.__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    child = environment(PYTHONDONTWRITEBYTECODE="1")
     try:
         for name, same, warnings in (("site", True, 0), ("third", False, 1)):
             done = subprocess.run([sys.executable, "-c", PROGRAM, str(base / name)], check=False,
-                                  capture_output=True, text=True, env=environment)  # fmt: skip
+                                  capture_output=True, text=True, env=child)  # fmt: skip
             assert done.returncode == 0, done.stderr
             found, said = done.stdout.rsplit(" ", 1)
             assert (found == str(base / name), int(said)) == (same, warnings), done.stderr

@@ -14,6 +14,26 @@ from tests.gpu.reference_device import by_reference
 by_reference()
 
 
+def check_the_device_runs_all_collectives_that_it_can():
+    """Of scalars, too: without MPI the host has no engine. Nodes run between the halves."""
+    x, k = T.matrix("x"), T.scalar("k")
+    whole = dist.all_reduce(k * x.shape[0], "sum")
+    outs = [x / whole, dist.all_reduce(x, "max"), T.exp(x)]
+    f = symdnn.function([x, k], outs)
+    places = {type(n.op).__name__: s.place for s in f.stages.program.regions for n in s.nodes}
+    assert {places["StreamStart"].kind, places["StreamWait"].kind} == {"cuda"}
+    assert not {"AllReduce", "AllReduceStart"} & set(places)
+    value, n = np.arange(6, dtype="float32").reshape(3, 2) + dist.rank(), dist.size()
+    got = f(value, np.float32(2))
+    for a, b in zip(got, [value / (6 * n), value - dist.rank() + n - 1, np.exp(value)]):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    if n > 1:
+        assert any(row.meanwhile for row in f.distributed_report().rows)
+    with symdnn.config.change_flags(**{"distributed.overlap": False}):
+        g = symdnn.function([x], dist.all_reduce(x, "max"))
+    assert "AllReduce" in {type(n.op).__name__ for n in g.fgraph.apply_nodes}
+
+
 def check_collectives_are_captured_with_their_step():
     n, r = dist.size(), dist.rank()
     x, w = T.matrix("x"), symdnn.shared(np.full((4, 4), 0.1, "float32"), name="w")

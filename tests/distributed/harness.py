@@ -1,13 +1,14 @@
 """Starts programs of several processes by the MPI that mpi4py finds here."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.environment import environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +24,7 @@ def run(count, *arguments, timeout=100, limit=20, flags="device=cpu"):
     pytest.importorskip("mpi4py")
     if launcher() is None:
         pytest.skip("there is no mpiexec")
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    env = environment(OMP_NUM_THREADS="1")
     env["SYMDNN_FLAGS"] = f"{flags},distributed.timeout={limit}"
     command = [launcher(), "-n", str(count), sys.executable, "-W", "error", *map(str, arguments)]
     return subprocess.run(

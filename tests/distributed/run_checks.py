@@ -1,12 +1,14 @@
 """Run by each of several processes: all checks of the modules named, one after the other.
 
-Rank 0 writes ``{check: error or ""}`` and what checks returned to a JSON file. After the first
-error the processes can't go on together.
+Each rank writes ``{check: error or ""}`` and what checks returned to a JSON file, rank 0 also the
+seconds that each took to its standard output. After the first error the processes can't go on
+together.
 """
 
 import importlib
 import json
 import sys
+import time
 import traceback
 
 import symdnn.distributed as dist
@@ -19,10 +21,13 @@ def main(out, only, modules):
         found = importlib.import_module(f"tests.distributed.{module}")
         names = [n for n in vars(found) if n.startswith("check_")]
         for name in [n for n in names if n in only.split(",") or not only]:
+            began = time.monotonic()
             try:
                 values[name] = getattr(found, name)()
                 dist.barrier()
                 errors[name] = ""
+                if dist.is_main():
+                    print(f"{name} {time.monotonic() - began:.1f} s", flush=True)
             except Exception:
                 errors[name] = f"rank {dist.rank()}: {traceback.format_exc()}"
                 with open(f"{out}.{dist.rank()}", "w") as file:

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.distributed import harness
+from tests.environment import environment
 
 PROGRAM = harness.ROOT / "tests" / "distributed" / "faulty_program.py"
 
@@ -85,8 +86,7 @@ def test_a_killed_rank_is_started_again_and_resumes(tmp_path):
     file = harness.ROOT / "tests" / "distributed" / "restarted.py"
     launch = ["launch", "-n", "2", "--engine", "mpi", "--restarts", "1", str(file)]
     command = [sys.executable, "-m", "symdnn", *launch, str(tmp_path / "run.safetensors")]
-    flags = {"SYMDNN_FLAGS": "device=cpu,distributed.timeout=20", "PYTHONPATH": str(harness.ROOT)}
-    env = {**os.environ, **flags}
+    env = environment(SYMDNN_FLAGS="device=cpu,distributed.timeout=20")
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env)
     assert done.returncode == 0, done.stderr
     assert "RESTARTS 1 EPOCHS 4" in done.stdout

@@ -45,15 +45,19 @@ def names(nodes):
     return [type(n.op).__name__ for n in nodes]
 
 
-def test_a_reduction_of_several_ranks_is_split_on_a_cpu_alone():
+def test_collectives_of_several_ranks_are_split_in_halves():
     x = T.vector("x")
     found = names(rewritten(dist.all_reduce(x, group=GROUP), [x]).fgraph.apply_nodes)
     assert sorted(found) == ["AllReduceStart", "AllReduceWait"]
     one = rewritten(dist.all_reduce(x), [x]).fgraph.apply_nodes
     assert names(one) == ["AllReduce"]
-    gpu = rewritten(dist.all_reduce(x, group=GROUP), [x], "cuda:sm_90").fgraph.apply_nodes
-    assert "AllReduce" in names(gpu)
-    assert "AllReduceStart" not in names(gpu)
+    for of in (dist.all_reduce, dist.all_gather, dist.reduce_scatter):
+        gpu = rewritten(of(x, group=GROUP), [x], "cuda:sm_90").fgraph.apply_nodes
+        assert sorted(names(gpu)) == ["GpuFromHost", "HostFromGpu", "StreamStart", "StreamWait"]
+    z = T.cvector("z")  # NCCL reduces none
+    assert "AllReduce" in names(
+        rewritten(dist.all_reduce(z, group=GROUP), [z], "cuda:sm_90").fgraph.apply_nodes
+    )
     gathered = rewritten(dist.all_gather(x, group=GROUP), [x]).fgraph.apply_nodes
     assert sorted(names(gathered)) == ["MoveStart", "MoveWait"]
     parts = rewritten(dist.reduce_scatter(x, group=GROUP), [x]).fgraph.apply_nodes
@@ -62,7 +66,7 @@ def test_a_reduction_of_several_ranks_is_split_on_a_cpu_alone():
     assert names(moved) == ["AllToAll"]
 
 
-def steps_of_a_deep_net(of_three, **options):
+def steps_of_a_deep_net(of_three, target="cpu", **options):
     x = T.matrix("x")
     weights = [symdnn.shared(np.eye(8, dtype="float32"), name=f"w{i}") for i in range(4)]
     h = x
@@ -70,7 +74,7 @@ def steps_of_a_deep_net(of_three, **options):
         h = T.tanh(T.dot(h, w))
     grads = dist.average_gradients(symdnn.grad(h.sum(), weights), weights, **options)
     updates = [(w, w - g) for w, g in zip(weights, grads)] + agreement(GROUP)
-    stages = rewritten(h.sum(), [x], updates=updates)
+    stages = rewritten(h.sum(), [x], target, updates)
     (segment,) = stages.program.segments()
     return names(segment.nodes), segment.nodes
 
@@ -85,6 +89,18 @@ def test_buckets_start_in_the_order_of_the_backward_pass(of_three):
     assert max(starts) < min(waits)
     assert found.index("AllSucceeded") > max(waits)
     assert found[found.index("AllSucceeded") + 1 :] == ["Sub"] * 4  # the updates
+    place = {n: i for i, n in enumerate(nodes)}
+    for n in nodes:
+        assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
+
+
+def test_two_buckets_are_on_their_way_on_a_gpu(of_three):
+    """Operands keep their memory until the wait, so it is not put off to the updates."""
+    found, nodes = steps_of_a_deep_net(of_three, "cuda:sm_90", bucket_bytes=300)
+    halves = [n for n in found if n in ("StreamStart", "StreamWait")]
+    assert halves == ["StreamStart"] * 2 + ["StreamWait", "StreamStart"] * 2 + ["StreamWait"] * 2
+    last = len(found) - 1 - found[::-1].index("StreamWait")
+    assert found.index("AllSucceeded") > last
     place = {n: i for i, n in enumerate(nodes)}
     for n in nodes:
         assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)

@@ -53,7 +53,7 @@ def test_columns_and_rows_need_one_reduction_and_their_gradients_none(of_two, ta
     x = T.matrix("x")
     net = nn.parallel.shard(perceptron(), {"": "columns"})
     y = net(x)
-    start = "AllReduceStart" if target == "cpu" else "AllReduce"
+    start = "AllReduceStart" if target == "cpu" else "StreamStart"
     assert collectives([x], y, target) == [start]
     grads = symdnn.grad(y.sum(), net.parameters())
     updates = [(p, p - g) for p, g in zip(net.parameters(), grads)]

@@ -1,7 +1,6 @@
 """The same losses and parameters for 1, 2 and 4 ranks at the same global batch."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.distributed import harness
+from tests.environment import environment
 
 
 def of_one(folder, only=()):
@@ -23,7 +23,7 @@ def of_one(folder, only=()):
         out,
         ",".join(only),
     ]
-    env = {**os.environ, "SYMDNN_CHECKPOINTS": str(folder), "PYTHONPATH": str(harness.ROOT)}
+    env = environment(SYMDNN_CHECKPOINTS=str(folder))
     subprocess.run([*command, "train_checks"], check=True, timeout=120, env=env, cwd=harness.ROOT)
     return json.loads((folder / "checks1.0").read_text())["values"]
 

@@ -175,8 +175,10 @@ def steps(optimiser, shard, **options):
 
 
 def check_every_way_to_share_out_gives_the_same_step():
-    """Bit for bit on two ranks, where sums have one order, and where steps are the same kernels."""
-    both, first = ("gradients", "parameters"), ("gradients",)
+    """Bit for bit on two ranks, where sums have one order, and where steps are the same kernels: on
+    a GPU other alignments of parameters may have others."""
+    first = ("gradients",)
+    both = first if "SYMDNN_NCCL" in os.environ else ("gradients", "parameters")
     for optimiser, options, exact in (
         (nn.optim.adam, {}, both),
         (nn.optim.adamw, {"decays": nn.optim.matrices_only}, first),
@@ -186,7 +188,7 @@ def check_every_way_to_share_out_gives_the_same_step():
         (nn.optim.lamb, {}, ()),
     ):
         whole = steps(optimiser, None, **options)
-        for shard in both:
+        for shard in ("gradients", "parameters"):
             found = steps(optimiser, shard, **options)
             assert set(found[2]) == set(whole[2])
             for a, b in zip(found, whole):
@@ -248,9 +250,9 @@ def check_a_sharded_state_is_resumed_whole_and_in_parts():
         own.mkdir()
     dist.barrier()
     trained(network(), epochs=2, folder=own, **options)
-    other = {1: 1, 2: 1, 4: 2}[n]  # two epochs by another number of ranks
-    if dist.is_main() and other != n:
-        (own / "run.safetensors").write_bytes((folder / f"{other}.kept").read_bytes())
+    other = folder / f"{max(n // 2, 1)}.kept"  # two epochs by another number of ranks
+    if dist.is_main() and n > 1 and other.exists():  # on GPUs nobody ran before
+        (own / "run.safetensors").write_bytes(other.read_bytes())
     if dist.is_main():
         (folder / f"{n}.kept").write_bytes((own / "run.safetensors").read_bytes())
     dist.barrier()

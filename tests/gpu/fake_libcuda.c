@@ -70,6 +70,18 @@ int cuStreamCreate(handle *s, unsigned flags) {
     *s = (handle)(0x2000 + ++made);
     return depth ? say("stream %u", flags) : 201;
 }
+int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    *least = 0, *greatest = -5;
+    return depth ? 0 : 201;
+}
+int cuStreamCreateWithPriority(handle *s, unsigned flags, int priority) {
+    *s = (handle)(0x2000 + ++made);
+    return depth ? say("stream %u of priority %d: %p", flags, priority, *s) : 201;
+}
+static int questions;
+int cuStreamQuery(handle s) { return ++questions % 3 ? 600 : say("stream %p is done", s); }
+int cuEventQuery(handle e) { return ++questions % 3 ? 600 : say("event %p is done", e); }
+int cuStreamDestroy_v2(handle s) { return say("destroy stream %p", s); }
 int cuStreamSynchronize(handle s) { return say("wait for stream %p", s); }
 int cuStreamIsCapturing(handle s, int *status) { *status = 0; return 0; }
 int cuStreamWaitEvent(handle s, handle e, unsigned f) { return say("stream %p waits for %p", s, e); }
@@ -103,6 +115,10 @@ int cuMemGetInfo_v2(size_t *f, size_t *t) { *f = *t = 1 << 28; return 0; }
 int cuMemsetD32_v2(ptr p, unsigned v, size_t n) {
     for (size_t i = 0; i < n; i++) ((unsigned *)p)[i] = v;
     return say("set %ld: %zu times %u", number_of(p), n, v);
+}
+int cuMemsetD32Async(ptr p, unsigned v, size_t n, handle s) {
+    for (size_t i = 0; i < n; i++) ((unsigned *)p)[i] = v;
+    return say("set %ld: %zu times %u on %p", number_of(p), n, v, s);
 }
 int cuMemsetD8Async(ptr p, unsigned char v, size_t n, handle s) {
     memset((void *)p, v, n);

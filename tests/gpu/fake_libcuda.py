@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import python_path
+
 __all__ = ["calls", "fake_libcuda"]
 
 HERE = Path(__file__).parent
@@ -36,7 +38,7 @@ def calls(folder, runtime, program, tmp_path):
     path = [str(HERE / "fake_pycuda")] if runtime == "pycuda" else []
     env = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *path]),
+        "PYTHONPATH": python_path(*path),
         "LD_LIBRARY_PATH": str(folder),
         "SYMDNN_FLAGS": f"gpu.runtime={runtime},base_compiledir={tmp_path / 'cache'}",
         "FAKE_LIBCUDA_LOG": str(log),

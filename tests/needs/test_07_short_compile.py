@@ -13,6 +13,7 @@ import pytest
 
 import symdnn
 from benchmarks import compile_time
+from tests.environment import python_path
 
 ROOT = Path(__file__).parents[2]
 COLD_S, WARM_S, EXPONENT = 60, 5, 1.3
@@ -60,7 +61,7 @@ def test_the_slowest_passes_are_listed(capsys):
 def test_164_layers_cold_and_warm(tmp_path):
     """In processor time: one of four cores that share the work takes less of the clock."""
     environment = {**os.environ, "SYMDNN_FLAGS": f"base_compiledir={tmp_path},device=cpu"}
-    environment["PYTHONPATH"] = str(ROOT)
+    environment["PYTHONPATH"] = python_path()
     seconds = {}
     for depth, name in ((20, "20"), (164, "cold"), (164, "warm"), (164, "again")):
         done = subprocess.run([sys.executable, "-c", PROGRAM, str(depth)], env=environment,

@@ -8,7 +8,6 @@ says so; the report has what runs while gradients are averaged.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 from symdnn.errors import DistributedError
+from tests.environment import environment
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "needs" / "data_parallel.py"
@@ -29,7 +29,7 @@ def trained(count: int, device: str = "cpu", flags: str = "", steps: int = 10) -
         pytest.importorskip("mpi4py")
     launch = ["-m", "symdnn", "launch", "-n", str(count)] if count > 1 else []
     flags = ",".join(filter(None, [flags, f"device={device},distributed.timeout=60"]))
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "SYMDNN_FLAGS": flags}
+    env = environment(OMP_NUM_THREADS="1", SYMDNN_FLAGS=flags)
     done = subprocess.run(
         [sys.executable, *launch, PROGRAM, device, str(steps)],
         capture_output=True, text=True, timeout=200, env=env, cwd=ROOT,

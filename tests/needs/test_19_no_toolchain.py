@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import python_path
+
 ROOT = Path(__file__).parents[2]
 IMPORT_S = 1.0
 MEASURE = "import time; t = time.process_time(); import symdnn; print(time.process_time() - t)"
@@ -37,7 +39,7 @@ def run(python, folder, code):
         "PATH": str(empty), "HOME": str(folder), "SYMDNN_FLAGS": flags,
     }  # fmt: skip
     if python == sys.executable:
-        environment["PYTHONPATH"] = str(ROOT)
+        environment["PYTHONPATH"] = python_path()
     return subprocess.run([python, "-W", "error", "-c", code], env=environment, cwd=folder,
                           capture_output=True, text=True, check=True)  # fmt: skip
 

@@ -14,6 +14,8 @@ from symdnn.ops.collective.overlapped import (
     AllSucceeded,
     MoveStart,
     MoveWait,
+    StreamStart,
+    StreamWait,
 )
 from symdnn.ops.collective.reductions import (
     AllGather,
@@ -41,6 +43,11 @@ def moved_by_halves(x: Any) -> Any:
     return MoveWait()(*MoveStart(ONE, AllGather(ONE))(x))
 
 
+def halves_on_a_stream(x: Any, y: Any) -> Any:
+    places = StreamStart(ONE, AllReduce(ONE, "sum"))(x, y)
+    return StreamWait(2)(*places, x, y)
+
+
 def to_itself(x: Any) -> Any:
     return dist.recv(x.shape, x.type.dtype, 0, after=dist.send(x, 0))
 
@@ -64,6 +71,8 @@ CASES = [
            (normal(3), normal(2, 2)), same, grad=False),
     OpCase("move_halves", (MoveStart, MoveWait), moved_by_halves, (normal(3, 2),), same,
            grad=False),
+    OpCase("stream_halves", (StreamStart, StreamWait), halves_on_a_stream,
+           (normal(3), normal(2, 2)), same, grad=False),
     OpCase("reduce_to_root", (Reduce,), dist.reduce, (normal(2, 3),), same),
     OpCase("reduce_mean_to_root", (Reduce,), lambda x: dist.reduce(x, "mean"),
            (normal(2, 3),), same),

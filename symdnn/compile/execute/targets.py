@@ -24,7 +24,8 @@ __all__ = ["Devices", "load_kernels", "resolve_target"]
 def resolve_target(wanted: Target | str | None = None, explain: bool = False) -> Target:
     """The target ``wanted``; without one the target of the flag ``device``.
 
-    ``"cuda"`` and ``"cuda1"`` are GPUs of this machine, ``"cuda:sm_90"`` is a described one.
+    ``"cuda1"`` is a GPU of this machine, ``"cuda"`` the one that the flag ``device`` names, else
+    the first, ``"cuda:sm_90"`` a described one.
     ``auto`` is a GPU that can be used, else the CPU; with ``explain`` its ``notes`` say why.
     """
     if isinstance(wanted, Target):
@@ -34,7 +35,12 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
         if described.kind == "cpu":
             return cpu_target()
         here = described.kind != "cpu" and described.compute_capability is None
-        return _detect().cuda_target(described.index) if here else described
+        if not here:
+            return described
+        own = str(config.device)
+        named = own if wanted == "cuda" and own.startswith("cuda") else wanted
+        made: Target = _detect().cuda_target(Place.parse(named).index)
+        return made
     device = str(config.device)
     if device == "cpu":
         return cpu_target()
@@ -45,8 +51,8 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
         return cpu_target()
     if device == "auto":
         device = "cuda"
-    made: Target = _detect().cuda_target(Place.parse(device).index)
-    return made
+    found: Target = _detect().cuda_target(Place.parse(device).index)
+    return found
 
 
 def cpu_target(notes: tuple[str, ...] = ()) -> Target:

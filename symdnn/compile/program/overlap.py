@@ -16,12 +16,18 @@ from symdnn.ops.collective.overlapped import (
     AllSucceeded,
     MoveStart,
     MoveWait,
+    StreamStart,
+    StreamWait,
 )
 
 __all__ = ["agreement_last", "overlapped", "waits_late"]
 
 
-_STARTS, _WAITS = (AllReduceStart, MoveStart), (AllReduceWait, MoveWait)
+#: Collectives of a GPU between their halves, beyond which the oldest is waited for: operands keep
+#: their memory until then, and two keep the other stream busy.
+_MOST_ON_THEIR_WAY = 2
+_STARTS = (AllReduceStart, MoveStart, StreamStart)
+_WAITS = (AllReduceWait, MoveWait, StreamWait)
 
 
 def overlapped(nodes: Sequence[Apply]) -> list[Apply]:
@@ -52,25 +58,39 @@ def _needed(goal: Apply, maker: Mapping[Variable, Apply], done: Container[Apply]
 
 
 def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
-    """``nodes``, in a valid order, with each wait just before its first reader."""
+    """``nodes``, in a valid order, with each wait just before its first reader; on a GPU before the
+    start by which too many would be on their way."""
     if not any(isinstance(n.op, _WAITS) for n in nodes):
         return list(nodes)
     waiting: dict[Apply, None] = {}
     made = {v: n for n in nodes if isinstance(n.op, _WAITS) for v in n.outputs}
+    arrival = {v: n for n in nodes if isinstance(n.op, StreamWait) for v in n.inputs[: n.op.count]}
+    begun = {v for n in nodes if isinstance(n.op, StreamStart) for v in n.outputs}
     order: list[Apply] = []
+
+    def come(last: Apply) -> None:
+        """Wait for one, and for those before it, which are done earlier."""
+        for earlier in list(waiting):
+            order.append(earlier)
+            del waiting[earlier]
+            if earlier is last:
+                break
+
     for n in nodes:
+        if isinstance(n.op, StreamWait) and n.inputs[0] in begun:
+            continue  # it waits since its start
         if isinstance(n.op, _WAITS):
             waiting[n] = None
             continue
         for v in n.inputs:
-            wait = made.get(v)
-            if wait in waiting:
-                # Those before it are done earlier.
-                for earlier in list(waiting):
-                    order.append(earlier)
-                    del waiting[earlier]
-                    if earlier is wait:
-                        break
+            if (wait := made.get(v)) in waiting:
+                come(wait)
+        if isinstance(n.op, StreamStart):
+            on_their_way = [w for w in waiting if isinstance(w.op, StreamWait)]
+            if len(on_their_way) >= _MOST_ON_THEIR_WAY:
+                come(on_their_way[-_MOST_ON_THEIR_WAY])
+            if n.outputs[0] in arrival:
+                waiting[arrival[n.outputs[0]]] = None
         order.append(n)
     return [*order, *waiting]
 

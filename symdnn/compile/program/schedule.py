@@ -277,7 +277,7 @@ class _Scheduler:
         rest = inside - early - rounded - late
         first, last = (copies, early - copies, rounded), [n for n in nodes if n in late]
         ordered = [n for part in first for n in nodes if n in part]
-        return ordered + _filled_late([n for n in nodes if n in rest]) + last
+        return ordered + overlapped(_filled_late([n for n in nodes if n in rest])) + last
 
     def _not_sizes(self) -> set[Variable]:
         """Variables at which the search for sizes stops: those that depend on more than shapes."""

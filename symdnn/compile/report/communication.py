@@ -8,11 +8,19 @@ from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, MoveStart, MoveWait
+from symdnn.ops.collective.overlapped import (
+    AllReduceStart,
+    AllReduceWait,
+    MoveStart,
+    MoveWait,
+    StreamStart,
+    StreamWait,
+)
 
 __all__ = ["Span", "Timeline", "chrome_trace", "kind_of", "timeline_of"]
 
-_STARTS, _WAITS = (AllReduceStart, MoveStart), (AllReduceWait, MoveWait)
+_STARTS = (AllReduceStart, MoveStart, StreamStart)
+_WAITS = (AllReduceWait, MoveWait, StreamWait)
 #: Kinds of spans: nodes that compute; bytes on their way; the time that this costs the rank.
 COMPUTE, MOVE, EXPOSED = "compute", "move", "exposed"
 
@@ -82,7 +90,7 @@ def _covered(spans: Iterable[Span]) -> float:
 
 def kind_of(node: Apply) -> str:
     """A collective's name: ``AllReduce(mean)``."""
-    op = node.op.of if isinstance(node.op, MoveStart) else node.op
+    op = node.op.of if isinstance(node.op, MoveStart | StreamStart) else node.op
     name = type(op).__name__.removesuffix("Start")
     return f"{name}({op.op})" if hasattr(op, "op") else name
 
@@ -101,7 +109,7 @@ def _spans(steps: Sequence[tuple[Apply, float, float]]) -> Iterator[Span]:
             started[node.outputs[-1]] = i, node, begin
             yield Span(kind_of(node), EXPOSED, begin, seconds, i)
         elif isinstance(node.op, _WAITS):
-            tickets = [v for v in node.inputs if v in started]
+            tickets = [v for v in dict.fromkeys(node.inputs) if v in started]
             for index, start, since in (started.pop(v) for v in tickets):
                 yield Span(kind_of(start), MOVE, since, begin + seconds - since, index)
                 yield Span(kind_of(start), EXPOSED, begin, seconds, index)

@@ -15,7 +15,7 @@ from symdnn.compile.report.communication import EXPOSED, MOVE, Timeline
 from symdnn.errors import InputError
 from symdnn.graph.variable import Apply
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.collective.overlapped import AllReduceWait, AllSucceeded, MoveWait
+from symdnn.ops.collective.overlapped import AllReduceWait, AllSucceeded, MoveWait, StreamWait
 from symdnn.world import process
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _between(nodes: Sequence[Apply], step: int) -> int:
     (ticket, *_) = nodes[step].outputs
     found = 0
     for node in nodes[step + 1 :]:
-        if isinstance(node.op, AllReduceWait | MoveWait) and ticket in node.inputs:
+        if isinstance(node.op, AllReduceWait | MoveWait | StreamWait) and ticket in node.inputs:
             return found
-        found += not isinstance(node.op, Collective | AllReduceWait | MoveWait)
+        found += not isinstance(node.op, Collective | AllReduceWait | MoveWait | StreamWait)
     return 0

@@ -10,6 +10,7 @@ from typing import Any
 from symdnn.errors import SymdnnError
 from symdnn.gpu.binding.libcuda import library
 from symdnn.gpu.device.context import Context
+from symdnn.gpu.device.driver_api import is_done
 
 __all__ = ["CaptureFailed", "Graph", "Queue"]
 
@@ -124,7 +125,7 @@ class Queue:
         from cuda.bindings import driver
 
         self._driver: Any = driver
-        self._stream = driver.CUstream(context.stream)
+        self._context, self._stream = context, driver.CUstream(context.stream)
         self._in, self._out = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
         self._within, self._wait = driver.cuMemcpyDtoDAsync, driver.cuStreamSynchronize
 
@@ -146,7 +147,7 @@ class Queue:
 
     def event(self) -> Event:
         """A new event, not recorded yet."""
-        return Event(self._driver, self._stream)
+        return Event(self._driver, self._context)
 
     @staticmethod
     def _check(result: Any) -> None:
@@ -157,8 +158,9 @@ class Queue:
 class Event:
     """A CUDA event of the stream (``cuEventCreate`` without timing)."""
 
-    def __init__(self, driver: Any, stream: Any) -> None:
-        self._driver, self._stream = driver, stream
+    def __init__(self, driver: Any, context: Context) -> None:
+        self._driver, self._context = driver, context
+        self._stream = driver.CUstream(context.stream)
         status, self._event = driver.cuEventCreate(2)  # CU_EVENT_DISABLE_TIMING
         Queue._check((status,))
         self._set = False
@@ -170,7 +172,9 @@ class Event:
 
     def wait(self) -> None:
         """Wait until the work before the event is done; return at once if it was not recorded."""
-        if self._set:
+        if self._set and self._context.poll is not None:
+            self._context.poll(lambda: is_done(self._driver.cuEventQuery(self._event)))
+        elif self._set:
             Queue._check(self._driver.cuEventSynchronize(self._event))
 
     def __del__(self) -> None:

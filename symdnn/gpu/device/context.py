@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -17,8 +18,15 @@ from symdnn.disk import overlay
 from symdnn.errors import CudaUnavailable
 from symdnn.gpu.binding.libcuda import Device, driver
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.driver_api import CudaError, bindings, checked, driver_api
-from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
+from symdnn.gpu.device.driver_api import (
+    CudaError,
+    bindings,
+    checked,
+    driver_api,
+    is_done,
+)
+from symdnn.gpu.device.error_codes import CANCELLED, TICKET_COUNT, TICKETS_AT
+from symdnn.gpu.device.side_stream import SideStream
 from symdnn.graph.place import Place
 from symdnn.graph.runtime import COMPILE_CLOCK
 
@@ -33,6 +41,10 @@ __all__ = [
 
 #: Shared memory that every kernel may use; for more the driver must be told before the launch.
 _DEFAULT_SHARED_BYTES = 48 * 1024
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+#: Seconds that cancelled work gets to end.
+_CANCEL_S = 5.0
 
 #: The environment variable that cuBLAS reads for a new handle: eight workspaces of 4 MiB each.
 _ONE_WORKSPACE_SIZE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -57,6 +69,10 @@ class Context:
         self._handles: dict[str, int] = {}
         #: The number of our kernels that were enqueued.
         self.launched = 0
+        self._side: SideStream | None = None
+        #: How to wait for the device, in place of the driver's way: until the function it is given
+        #: says that it is done. Programs of several ranks look after each other meanwhile.
+        self.poll: Callable[[Callable[[], bool]], None] | None = None
         #: Called at the end of the process, with the context current.
         self.at_exit: list[Callable[[], None]] = []
         if str(config.deterministic) == "more":
@@ -110,7 +126,25 @@ class Context:
 
     def synchronize(self) -> None:
         """Wait for everything enqueued so far."""
-        checked(self._driver.cuStreamSynchronize(self.stream))
+        if self.poll is None:
+            checked(self._driver.cuStreamSynchronize(self.stream))
+        else:
+            self.poll(lambda: is_done(self._driver.cuStreamQuery(self.stream)))
+
+    def cancel(self, end: Callable[[], None]) -> None:
+        """Call ``end``, which ends work that will not end by itself, and let updates of shared
+        variables behind it write nothing: the error word is set until all that was enqueued is done
+        (for some seconds at most)."""
+        driver, words = self._driver, 4
+        other = checked(driver.cuStreamCreate(_NON_BLOCKING))
+        checked(driver.cuMemsetD32Async(self.error_word, CANCELLED, 1, other))
+        checked(driver.cuStreamSynchronize(other))
+        end()
+        limit = time.monotonic() + _CANCEL_S
+        while not is_done(driver.cuStreamQuery(self.stream)) and time.monotonic() < limit:
+            time.sleep(1e-3)
+        checked(driver.cuMemsetD32Async(self.error_word, 0, words, self.stream))
+        checked(driver.cuStreamDestroy(other))
 
     def wait_for(self, stream: int | None) -> None:
         """Let work enqueued from now on wait for another stream; None waits for nothing."""
@@ -127,6 +161,13 @@ class Context:
         checked(driver.cuEventRecord(event, first))
         checked(driver.cuStreamWaitEvent(then, event, 0))
         checked(driver.cuEventDestroy(event))
+
+    @property
+    def side(self) -> SideStream:
+        """The second stream, made when it is first asked for."""
+        if self._side is None:
+            self._side = SideStream(self.stream)
+        return self._side
 
     def function(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
         """Kernel ``name`` of CUDA C ``source``, compiled by NVRTC and loaded once."""

@@ -28,6 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 _NO_BINDINGS = (
     "the Python package cuda-bindings is missing: pip install 'symdnn[cuda]' (symdnn[cuda12] for a "
@@ -106,6 +107,14 @@ def checked(result: Any) -> Any:
     if int(status) != 0:
         raise CudaError(f"CUDA driver: {status!r}")
     return values[0] if values else None
+
+
+def is_done(result: Any) -> bool:
+    """Whether ``cuStreamQuery`` or ``cuEventQuery`` found the work done; else as ``checked``."""
+    if int(result[0]) == _NOT_READY:
+        return False
+    checked(result)
+    return True
 
 
 def bindings() -> Any:

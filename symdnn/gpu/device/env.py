@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.memory import CudaMemory
+from symdnn.gpu.device.side_stream import SideStream
 from symdnn.graph.place import Place
 
 __all__ = ["Env", "LaunchEnv"]
@@ -28,6 +29,10 @@ class LaunchEnv(Protocol):
     error_word: int
     node: int
     reports: bool
+
+    @property
+    def side(self) -> SideStream:
+        """The device's second stream."""
 
     @property
     def cudnn(self) -> int:
@@ -82,6 +87,11 @@ class Env:
         #: Indices of inputs that the step may overwrite: a kernel allocated them, and no later step
         #: reads them.
         self.overwritable: frozenset[int] = frozenset()
+
+    @property
+    def side(self) -> SideStream:
+        """The device's second stream."""
+        return self.context.side
 
     @property
     def cudnn(self) -> int:

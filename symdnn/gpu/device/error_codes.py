@@ -16,13 +16,16 @@ from symdnn.errors import (
 from symdnn.graph.values.guard import FAULT
 
 __all__ = [
-    "NOT_CONVERGED", "NOT_POSITIVE", "SINGULAR", "TICKETS_AT", "TICKET_COUNT", "exception_of",
+    "CANCELLED", "NOT_CONVERGED", "NOT_POSITIVE", "SINGULAR", "TICKETS_AT", "TICKET_COUNT",
+    "exception_of",
 ]  # fmt: skip
 
 #: Tickets are uint32 counters in the same allocation as the error word, from this offset in bytes.
 #: A kernel's blocks count them to find the last block. They are zero whenever no kernel runs.
 TICKETS_AT, TICKET_COUNT = 64, 1024
 
+#: What keeps updates from being written when the host has ended the work before them.
+CANCELLED = 11
 #: Codes of matrices without a result.
 NOT_POSITIVE, SINGULAR, NOT_CONVERGED = 7, 8, 9
 _MATRIX_PROBLEMS = {

@@ -6,7 +6,8 @@ one order, that of the graph. The unique id goes over the store of :mod:`symdnn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from symdnn.errors import DistributedError
 from symdnn.gpu.binding import libnccl
 from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.context import existing_context
 from symdnn.world import process
+from symdnn.world.communicator import Pending
 from symdnn.world.group import Group
 
 __all__ = ["NcclCommunicator", "communicator", "drop_all", "problem"]
@@ -25,6 +28,12 @@ _DTYPES = {
 }  # fmt: skip
 _OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "mean": 4}
 _BYTES = _DTYPES["uint8"]
+#: What NCCL reads of the environment, unless it is set there. A captured graph's buffers are not
+#: registered: they are mapped in pieces, which NCCL can't export. All connections are made at once,
+#: not in the first call with another size, which may be a capture.
+_SETTINGS = {"NCCL_GRAPH_REGISTER": "0", "NCCL_RUNTIME_CONNECT": "0"}
+#: For so long a wait for the device spins, as the driver's does.
+_SPINNING_S = 0.25
 #: NCCL 2.28, the oldest that is used: it has ``ncclAlltoAll``.
 _OLDEST = 22800
 
@@ -60,6 +69,15 @@ class NcclCommunicator:
         self.group, self.index, self._handle = group, index, handle
         self._nccl = _binding()
 
+    def operation(self, op: str) -> int:
+        """The ``ncclRedOp_t`` of a reduction.
+
+        Of one rank the mean is the sum, which NCCL only copies. Its mean of one rank is a kernel
+        that leaves out the last elements where the number of its blocks divides the count with a
+        rest (``oneRankReduce``, NCCL 2.28: 3 of 196611 float32).
+        """
+        return _OPERATIONS["sum" if op == "mean" and self.group.size == 1 else op]
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """Calls inside are one launch (``ncclGroupStart``, ``ncclGroupEnd``)."""
@@ -79,17 +97,17 @@ class NcclCommunicator:
 
     def all_reduce_at(self, x: int, out: int, count: int, dtype: str, op: str, stream: int) -> None:
         """``ncclAllReduce`` by addresses; ``x`` may be ``out``."""
-        number = _OPERATIONS[op]
+        number = self.operation(op)
         self._nccl.all_reduce(x, out, count, _DTYPES[dtype], number, self._handle, stream)
 
     def reduce(self, x: RawArray, out: RawArray, op: str, root: int, stream: int) -> None:
         """``ncclReduce``; only the root's ``out`` is written."""
-        dtype, number = _DTYPES[x.dtype], _OPERATIONS[op]
+        dtype, number = _DTYPES[x.dtype], self.operation(op)
         self._nccl.reduce(x.ptr, out.ptr, x.size, dtype, number, root, self._handle, stream)
 
     def reduce_scatter(self, x: RawArray, out: RawArray, op: str, stream: int) -> None:
         """``ncclReduceScatter``."""
-        dtype, number = _DTYPES[x.dtype], _OPERATIONS[op]
+        dtype, number = _DTYPES[x.dtype], self.operation(op)
         self._nccl.reduce_scatter(x.ptr, out.ptr, out.size, dtype, number, self._handle, stream)
 
     def all_gather(self, x: RawArray, out: RawArray, stream: int) -> None:
@@ -141,11 +159,29 @@ def communicator(group: Group) -> NcclCommunicator:
 
 def _new(group: Group) -> NcclCommunicator:
     world, nccl = process.current(), _binding()
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
     index = group.index(world.place.rank, "NCCL")
     own = bytes(nccl.get_unique_id()).hex() if index == 0 else ""
     first = bytearray.fromhex(world.gather("NCCL's unique id", own, group)[0])
     handle = nccl.comm_init_rank_scalable(group.size, index, 1, first, 0)
+    device = existing_context()
+    if device is not None and world.store is not None:
+        device.poll = _wait_with_others
     return NcclCommunicator(group, index, handle)
+
+
+def _wait_with_others(done: Callable[[], bool]) -> None:
+    """Wait for the device. Where another rank has failed, or did not come within the time limit,
+    end what is under way, which could wait for it for ever, change no variable, and raise."""
+    world, device = process.current(), existing_context()
+    try:
+        pending = Pending(done, what="a wait for the GPU")
+        world.watch.wait(pending, world.group, _SPINNING_S, alone=True)
+    except DistributedError:
+        if device is not None:
+            device.cancel(lambda: drop_all(failed=True))
+        raise
 
 
 def drop_all(failed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Collectives as steps of a plan on a GPU: NCCL on the plan's stream, captured with it."""
+"""Collectives as steps of a plan on a GPU: NCCL on a stream beside the plan's, captured with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from symdnn.gpu.nccl.communicator import NcclCommunicator, communicator, takes
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.ops.collective.base import Collective, Reducing
 from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
-from symdnn.ops.collective.overlapped import AllReduceStart, AllSucceeded, MoveStart
+from symdnn.ops.collective.overlapped import (
+    AllReduceStart,
+    AllSucceeded,
+    MoveStart,
+    StreamStart,
+    StreamWait,
+)
 from symdnn.ops.collective.reductions import (
     AllGather,
     AllReduce,
@@ -25,14 +31,20 @@ from symdnn.ops.collective.reductions import (
 
 __all__ = ["KERNELS", "NcclKernel"]
 
-Run = Callable[[NcclCommunicator, LaunchEnv, Sequence[RawArray], Sequence[RawArray]], None]
+Run = Callable[[NcclCommunicator, LaunchEnv, int, Sequence[RawArray], Sequence[RawArray]], None]
 #: Elements of the error word.
 _WORDS = 4
+_overlaps = config.reader("distributed.overlap")
 
 
 class NcclKernel(Kernel[Collective]):
     """A collective by NCCL; of one rank a copy, or zeros where nothing goes to it (or by NCCL, with
-    the flag ``distributed.single_rank``)."""
+    the flag ``distributed.single_rank``).
+
+    All calls of NCCL are on the device's second stream, so that they have one order whatever their
+    communicators. The first stream waits for them at once, or, behind a
+    :class:`~symdnn.ops.collective.overlapped.StreamStart`, where :class:`ArrivalKernel` is.
+    """
 
     name = "nccl"
     traits = Traits("nccl")
@@ -40,100 +52,146 @@ class NcclKernel(Kernel[Collective]):
 
     def refuses(self, call: Call[Collective]) -> str | None:
         """Reductions of dtypes that NCCL does not know; the halves that a CPU runs."""
-        op = call.op
+        op = _whole(call.op)
         if isinstance(op, AllReduceStart | MoveStart):
-            return "on a GPU a reduction is one step"
+            return "its halves are those of a CPU"
         if isinstance(op, Reducing) and not all(takes(t.dtype, True) for t in call.inputs):
             return f"NCCL reduces no {call.inputs[0].dtype}"
         return None
 
     def bind(self, call: Call[Collective]) -> Any:
         """The communicator is made now, before a graph is captured."""
-        op = call.op
+        op = _whole(call.op)
+        goes_on = isinstance(call.op, StreamStart)
         run = _RUNS[type(op)](op)
         by_nccl = op.group.size > 1 or str(config.distributed.single_rank) == "nccl"
         comm = communicator(op.group) if by_nccl else None
         empty = not any(prod(t.shape) for t in (*call.inputs, *call.outputs))
 
         def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
-            if comm is not None:
-                if not empty:
-                    run(comm, env, inputs, outputs)
-                return
-            for x, out in zip(inputs, outputs):
-                if isinstance(op, Permute) and not op.pairs:
-                    env.zero(out.ptr, out.nbytes)
-                elif x.shape == out.shape:
-                    strided_copy(env, x, out)
+            if comm is None:
+                _alone(op, env, inputs, outputs)
+            elif not empty:
+                if _writes_nothing(op, comm.index):
+                    env.zero(outputs[0].ptr, outputs[0].nbytes)
+                stream = env.side.enter() if _overlaps() else env.stream
+                run(comm, env, stream, inputs, outputs)
+                if stream != env.stream:
+                    place = _place(outputs)
+                    env.side.leave(place, inputs)
+                    if not goes_on:
+                        env.side.arrive(place)
 
         return launch
 
 
+class ArrivalKernel(Kernel[StreamWait]):
+    """Lets the first stream wait for a collective; its results are in their places."""
+
+    name = "nccl.wait"
+    traits = Traits("nccl")
+
+    def bind(self, call: Call[StreamWait]) -> Any:
+        """Copies what the plan wants elsewhere."""
+        count = call.op.count
+        empty = not any(prod(t.shape) for t in call.inputs)
+
+        def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
+            if not empty and _overlaps():
+                env.side.arrive(_place(inputs[:count]))
+            for place, out in zip(inputs[:count], outputs, strict=True):
+                if place.ptr != out.ptr and place.size:
+                    strided_copy(env, place, out)
+
+        return launch
+
+
+def _whole(op: Any) -> Any:
+    """The collective that an op is, or whose first half it is."""
+    return op.of if isinstance(op, StreamStart) else op
+
+
+def _place(outputs: Sequence[RawArray]) -> int:
+    """By what a collective that has not arrived is known: the address of its first result."""
+    return next((out.ptr for out in outputs if out.size), 0)
+
+
+def _alone(
+    op: Any, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
+) -> None:
+    """A collective of one rank."""
+    for x, out in zip(inputs, outputs):
+        if isinstance(op, Permute) and not op.pairs:
+            env.zero(out.ptr, out.nbytes)
+        elif x.shape == out.shape:
+            strided_copy(env, x, out)
+
+
+def _writes_nothing(op: Any, index: int) -> bool:
+    """Whether NCCL leaves the result of a rank as it is, which then is zeros."""
+    if isinstance(op, Permute):
+        return index not in {b for _, b in op.pairs}
+    return isinstance(op, Reduce) and index != op.root
+
+
 def _all_reduce(op: AllReduce) -> Run:
-    def run(comm: NcclCommunicator, env: LaunchEnv, xs: Any, outs: Any) -> None:
+    def run(comm: NcclCommunicator, env: LaunchEnv, stream: int, xs: Any, outs: Any) -> None:
         pairs = [(x, out) for x, out in zip(xs, outs) if x.size]
-        comm.all_reduce([x for x, _ in pairs], [out for _, out in pairs], op.op, env.stream)
+        comm.all_reduce([x for x, _ in pairs], [out for _, out in pairs], op.op, stream)
 
     return run
 
 
 def _reduce(op: Reduce) -> Run:
-    def run(comm: NcclCommunicator, env: LaunchEnv, xs: Any, outs: Any) -> None:
-        if comm.index != op.root:  # NCCL writes nothing there
-            env.zero(outs[0].ptr, outs[0].nbytes)
-        comm.reduce(xs[0], outs[0], op.op, op.root, env.stream)
-
-    return run
+    return lambda comm, env, stream, xs, outs: comm.reduce(xs[0], outs[0], op.op, op.root, stream)
 
 
 def _reduce_scatter(op: ReduceScatter) -> Run:
-    return lambda comm, env, xs, outs: comm.reduce_scatter(xs[0], outs[0], op.op, env.stream)
+    return lambda comm, env, stream, xs, outs: comm.reduce_scatter(xs[0], outs[0], op.op, stream)
 
 
 def _all_gather(op: AllGather) -> Run:
-    return lambda comm, env, xs, outs: comm.all_gather(xs[0], outs[0], env.stream)
+    return lambda comm, env, stream, xs, outs: comm.all_gather(xs[0], outs[0], stream)
 
 
 def _broadcast(op: Broadcast) -> Run:
-    return lambda comm, env, xs, outs: comm.broadcast(xs[0], outs[0], op.root, env.stream)
+    return lambda comm, env, stream, xs, outs: comm.broadcast(xs[0], outs[0], op.root, stream)
 
 
 def _all_to_all(op: AllToAll) -> Run:
-    return lambda comm, env, xs, outs: comm.all_to_all(xs[0], outs[0], env.stream)
+    return lambda comm, env, stream, xs, outs: comm.all_to_all(xs[0], outs[0], stream)
 
 
 def _permute(op: Permute) -> Run:
     to, source = dict(op.pairs), {b: a for a, b in op.pairs}
 
-    def run(comm: NcclCommunicator, env: LaunchEnv, xs: Any, outs: Any) -> None:
-        if comm.index not in source:
-            env.zero(outs[0].ptr, outs[0].nbytes)
+    def run(comm: NcclCommunicator, env: LaunchEnv, stream: int, xs: Any, outs: Any) -> None:
         with comm.together():  # else a send could wait for its receipt for ever
             if comm.index in to:
-                comm.send(xs[0], to[comm.index], env.stream)
+                comm.send(xs[0], to[comm.index], stream)
             if comm.index in source:
-                comm.recv(outs[0], source[comm.index], env.stream)
+                comm.recv(outs[0], source[comm.index], stream)
 
     return run
 
 
 def _send(op: Send) -> Run:
-    return lambda comm, env, xs, outs: comm.send(xs[0], op.peer, env.stream)
+    return lambda comm, env, stream, xs, outs: comm.send(xs[0], op.peer, stream)
 
 
 def _recv(op: Recv) -> Run:
-    return lambda comm, env, xs, outs: comm.recv(outs[0], op.peer, env.stream)
+    return lambda comm, env, stream, xs, outs: comm.recv(outs[0], op.peer, stream)
 
 
 def _all_succeeded(op: AllSucceeded) -> Run:
     """The error words of all ranks become one, which all updates test: none of them changes a
     variable if a kernel of one rank has met an error."""
 
-    def run(comm: NcclCommunicator, env: LaunchEnv, xs: Any, outs: Any) -> None:
+    def run(comm: NcclCommunicator, env: LaunchEnv, stream: int, xs: Any, outs: Any) -> None:
         with comm.together():
-            comm.all_reduce_at(xs[0].ptr, outs[0].ptr, xs[0].size, xs[0].dtype, "max", env.stream)
+            comm.all_reduce_at(xs[0].ptr, outs[0].ptr, xs[0].size, xs[0].dtype, "max", stream)
             word = env.error_word
-            comm.all_reduce_at(word, word, _WORDS, "int32", "max", env.stream)
+            comm.all_reduce_at(word, word, _WORDS, "int32", "max", stream)
 
     return run
 
@@ -144,4 +202,7 @@ _RUNS: dict[type[Any], Callable[[Any], Run]] = {
     Send: _send, Recv: _recv, AllSucceeded: _all_succeeded,
 }  # fmt: skip
 
-KERNELS: tuple[Row, ...] = (((Collective,), (NcclKernel(),)),)
+KERNELS: tuple[Row, ...] = (
+    ((Collective,), (NcclKernel(),)),
+    ((StreamWait,), (ArrivalKernel(),)),
+)

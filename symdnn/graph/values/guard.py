@@ -66,7 +66,10 @@ class ValueGuard:
         return Apply(FaultCheck(text), [v], [], origin, NO_HINTS, (0,))
 
     def checked(self, node: Apply) -> list[Variable]:
-        """The outputs of a node that a guarded run checks: not those with an input's elements."""
+        """The outputs of a node that a guarded run checks: not those with an input's elements, nor
+        those on their way."""
+        if node.op.in_flight:
+            return []
         same = node.op.views
         return [v for v in node.outputs if v.index not in same and self.watches(v.type)]
 

@@ -20,7 +20,7 @@ from symdnn.distributed.gradients import (
     DataParallel,
     agreement,
     broadcast_values,
-    mean_statistic,
+    mean_statistics,
 )
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType, numpy_dtype
@@ -247,7 +247,8 @@ def build(
     statistics = state_updates(loss) if loss is not None else []
     parts: Parts | None = None
     if parallel is not None:
-        statistics = [(v, mean_statistic(new, parallel)) for v, new in statistics]
+        means = mean_statistics([new for _, new in statistics], parallel)
+        statistics = [(v, mean) for (v, _), mean in zip(statistics, means)]
         if parallel.shard and parallel.ranks.size > 1:
             if parallel.shard == "parameters":  # of values that are equal before
                 broadcast_values([p.variable for p in named], parallel.group)

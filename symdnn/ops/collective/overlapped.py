@@ -20,7 +20,7 @@ from symdnn.world.communicator import Communicator, Pending
 
 __all__ = [
     "AllReduceStart", "AllReduceWait", "AllSucceeded", "MoveStart", "MoveWait", "Started",
-    "has_collectives",
+    "StreamStart", "StreamWait", "has_collectives",
 ]  # fmt: skip
 
 
@@ -102,6 +102,8 @@ class MoveStart(Collective, MultiOp):
     """The first half of a collective with one result: where it will be, which nothing but
     :class:`MoveWait` may read, and what was started."""
 
+    in_flight: ClassVar[bool] = True
+
     of: Collective
 
     def infer(self, *inputs: TensorType) -> tuple[Any, ...]:
@@ -171,6 +173,67 @@ class MoveWait(Op):
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {0: (0,)}
+
+
+@dataclass(frozen=True)
+class StreamStart(Collective, MultiOp):
+    """The first half of a collective on a GPU, on a stream of its own: the places of its results,
+    which nothing but :class:`StreamWait` may read."""
+
+    in_flight: ClassVar[bool] = True
+
+    of: Collective
+
+    def infer(self, *inputs: TensorType) -> tuple[Any, ...]:
+        return tuple(self.of.output_types(list(inputs)))
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return self.of.shapes(types, shapes, host)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return None
+
+    def reference(self, *inputs: Array) -> Any:
+        return tuple(self.of.compute(*inputs))
+
+    def launch(
+        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> Pending:
+        return self.of.launch(comm, inputs, outputs)
+
+    def text(self, types: Sequence[TensorType]) -> str:
+        return self.of.text(types)
+
+
+@dataclass(frozen=True)
+class StreamWait(MultiOp):
+    """The second half: the results in their ``count`` places. It has the operands of the start as
+    further inputs, so that their memory is kept until the other stream has read it."""
+
+    folds: ClassVar[bool] = False
+    unmergeable: ClassVar[bool] = True
+
+    count: int
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        return inputs[: self.count]
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return list(shapes[: self.count])
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        return inputs[: self.count]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return None
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {i: (i,) for i in range(self.count)}
 
 
 @dataclass(frozen=True)

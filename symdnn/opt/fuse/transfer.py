@@ -2,7 +2,8 @@
 
 A node runs on the device if the target has a kernel that does not refuse it. Integer scalars that
 feed shapes, bounds and counters are computed on the host, and so are the values that only they
-need. Each value is copied to the device or to the host at most once.
+need, but what several ranks compute together, for which the host may have no engine. Each value is
+copied to the device or to the host at most once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.collective.base import Collective
 from symdnn.ops.control.control import IfElse
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.shape import ShapeI
@@ -83,6 +85,8 @@ class Places:
         device = self.target.place
         if isinstance(node.op, Transfer) or is_control(node):
             return device
+        if isinstance(node.op, Collective) and self._kernel_reason(node) is None:
+            return device  # of scalars, too: the host may have no engine
         if isinstance(node.op, ShapeI) or node in self.forced or node in self.read_on_host:
             return HOST
         if self._is_host_scalar(node) or self._kernel_reason(node) is not None:
@@ -97,7 +101,7 @@ class Places:
 
     def _is_host_scalar(self, node: Apply) -> bool:
         """Whether a node is arithmetic on scalars that are on the host."""
-        small = all(
+        small = not isinstance(node.op, Collective) and all(
             isinstance(v.type, TensorType)
             and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))
             for v in node.outputs
@@ -199,7 +203,7 @@ def _is_scalar_work(node: Apply) -> bool:
     values = (*node.inputs, *node.outputs)
     return (
         not is_control(node)
-        and not isinstance(node.op, Transfer)
+        and not isinstance(node.op, Transfer | Collective)
         and all(
             isinstance(v.type, TensorType)
             and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))

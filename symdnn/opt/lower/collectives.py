@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from symdnn.config import config
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, MoveStart, MoveWait
+from symdnn.ops.collective.overlapped import (
+    AllReduceStart,
+    AllReduceWait,
+    MoveStart,
+    MoveWait,
+    StreamStart,
+    StreamWait,
+)
 from symdnn.ops.collective.reductions import AllGather, AllReduce, ReduceScatter
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -15,12 +23,11 @@ __all__ = ["RULES"]
 
 @node_rewrite(AllReduce, phase="transfer", tags=("fast_compile",), name="overlap_all_reduce")
 def overlap(node: Apply[AllReduce], context: Context) -> Sequence[Variable] | None:
-    """A reduction to its start, and a wait that the program puts as late as it can.
-
-    On a GPU it is one node, on a stream of its own.
-    """
-    if node.op.group.size == 1 or context.target.kind != "cpu":
+    """A reduction to its start, and a wait that the program puts as late as it can."""
+    if node.op.group.size == 1:
         return None
+    if context.target.kind != "cpu":
+        return _on_a_stream(node, context)
     started = AllReduceStart(node.op.group, node.op.op)(*node.inputs)
     return AllReduceWait(len(node.inputs))(started, *node.inputs)
 
@@ -28,11 +35,25 @@ def overlap(node: Apply[AllReduce], context: Context) -> Sequence[Variable] | No
 @node_rewrite(
     AllGather, ReduceScatter, phase="transfer", tags=("fast_compile",), name="overlap_moves"
 )
-def overlap_moves(node: Apply[Collective], context: Context) -> Variable | None:
+def overlap_moves(
+    node: Apply[Collective], context: Context
+) -> Variable | Sequence[Variable] | None:
     """Likewise a gathering, or a reduction to parts."""
-    if node.op.group.size == 1 or context.target.kind != "cpu":
+    if node.op.group.size == 1:
         return None
+    if context.target.kind != "cpu":
+        return _on_a_stream(node, context)
     return MoveWait()(*MoveStart(node.op.group, node.op)(*node.inputs))
+
+
+def _on_a_stream(node: Apply[Collective], context: Context) -> Sequence[Variable] | None:
+    """Both halves on a GPU, in a program that has other nodes to run meanwhile."""
+    if context.inner or not config.distributed.overlap:
+        return None
+    started = StreamStart(node.op.group, node.op).make_node(*node.inputs)
+    if context.capabilities.kernel_reason(started, context.target.kind) is not None:
+        return None  # the host runs it
+    return StreamWait(len(started.outputs)).make_node(*started.outputs, *node.inputs).outputs
 
 
 RULES = (overlap, overlap_moves)

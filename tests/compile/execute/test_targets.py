@@ -46,6 +46,11 @@ def test_auto_is_the_gpu_when_all_is_there(monkeypatch: pytest.MonkeyPatch) -> N
         assert targets.resolve_target() == Target("cuda", 0)
     with config.change_flags(device="cuda1"):
         assert targets.resolve_target() == Target("cuda", 1)
+        # A program that names the kind runs on each rank's own GPU.
+        assert targets.resolve_target("cuda") == Target("cuda", 1)
+        assert targets.resolve_target("cuda0") == Target("cuda", 0)
+    with config.change_flags(device="cpu"):
+        assert targets.resolve_target("cuda") == Target("cuda", 0)
 
 
 @pytest.mark.parametrize("there", ["nothing", "card", "container"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cpu.harness import needs_compiler
+from tests.environment import environment
 
 pytestmark = needs_compiler
 #: The folder of the package and its tests.
@@ -44,7 +45,7 @@ with config.change_flags({"cpu.compile": "always"}), np.errstate(all="ignore"):
 
 def test_bfloat16_without_an_instruction_for_it():
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, env={**os.environ, "PYTHONPATH": ROOT},
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment(),
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -57,7 +58,7 @@ def test_kernels_are_right(rooms):
     plugins = ["no:cacheprovider", "tests.cpu.older_processor", "tests.cpu.filled_memory"]
     words = ["-q", *(word for plugin in plugins for word in ("-p", plugin)), *paths]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": ROOT},
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment(),
         capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from symdnn.cpu.elementwise import elementwise
 from symdnn.cpu.ir import loops_ir
 from symdnn.errors import KernelCompileError
 from tests.cpu.harness import needs_compiler
+from tests.environment import environment
 
 pytestmark = needs_compiler
 #: LLVM cannot choose an instruction of another processor's for this one, and aborts.
@@ -67,7 +67,7 @@ def test_it_does_end_the_process():
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, cwd=root,
-        env={**os.environ, "PYTHONPATH": root},
+        env=environment(),
     )  # fmt: skip
     assert done.returncode < 0 or b"Traceback" not in done.stderr
 

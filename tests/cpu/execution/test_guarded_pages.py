@@ -10,6 +10,7 @@ import pytest
 
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.threads import threads
+from tests.environment import python_path
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()) or not sys.platform.startswith("linux"),
@@ -50,7 +51,7 @@ for _ in range(2):
 
 
 def child(place, *words):
-    environment = {**os.environ, "PYTHONPATH": ROOT, "GUARDED_PAGES": place}
+    environment = {**os.environ, "PYTHONPATH": python_path(), "GUARDED_PAGES": place}
     return subprocess.run(
         [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True,
         timeout=900, check=False,

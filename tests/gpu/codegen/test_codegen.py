@@ -16,6 +16,7 @@ from symdnn.errors import KernelCompileError
 from symdnn.gpu.binding import nvrtc
 from symdnn.gpu.codegen.cuda_source import constant_text, print_problem
 from symdnn.ops.core.scalar import Builder
+from tests.environment import environment
 from tests.gpu.codegen.test_kernels import reduced, scanned
 from tests.gpu.recorder import CAPABILITIES, recorded, sources
 from tests.gpu.table import Try, concrete, tries
@@ -115,7 +116,7 @@ print(*hashes(), sep="\\n")
 def test_text_is_the_same_in_every_process():
     root = str(Path(__file__).parents[3])
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": root}
+    env = environment(PYTHONHASHSEED=seed)
     done = subprocess.run(
         [sys.executable, "-c", _PRINT], env=env, cwd=root, capture_output=True, text=True
     )

@@ -173,6 +173,59 @@ def test_the_consumers_stream_waits_for_the_values(fake_libcuda, tmp_path):
     ]
 
 
+# -- a second stream, and waits that look around --------------------------------------------------
+
+
+SIDE = (
+    START
+    + """
+with rt.exclusive():
+    side = context.side
+    assert side is context.side
+    print(f"{context.stream:#x} {side.stream:#x}")
+    assert side.enter() == side.stream
+    side.leave(64)
+    assert side.enter() == side.stream
+    side.leave(128, ["kept"])
+    side.arrive(64)
+    side.arrive(128)
+
+    def poll(done):
+        asked = 0
+        while not done():
+            asked += 1
+        print("asked", asked)
+
+    context.poll = poll
+    context.synchronize()
+    event = memory.queue.event()
+    event.record()
+    event.wait()
+    context.cancel(lambda: print("ended"))
+"""
+)
+
+
+def test_a_second_stream_and_a_wait_that_looks_around(fake_libcuda, tmp_path):
+    output, log = calls(fake_libcuda, "cuda-bindings", SIDE, tmp_path)
+    streams, *said = output.strip().splitlines()
+    first, second = streams.split()
+    assert said == ["asked 2", "asked 2", "ended"]
+    (made,) = [i for i, line in enumerate(log) if line.startswith("stream 1 of priority -5")]
+    work = [line for line in log[made + 1 :] if " on " in line or " waits for " in line]
+    # Two ways in and two ways out; then the event, and the error word set and cleared.
+    ends = [line.split()[-1] for line in work[:4:2]]
+    assert ends == [first, second]
+    into, out = f"stream {second} waits", f"stream {first} waits"
+    assert [line[: len(into)] for line in work if " waits for " in line] == [
+        into, into, out, out,
+    ]  # fmt: skip
+    assert [line.split(" on ")[0].split(": ")[1] for line in work[-2:]] == [
+        "1 times 11", "4 times 0",
+    ]  # fmt: skip
+    assert work[-1].endswith(first)
+
+
 # -- which of them ---------------------------------------------------------------------------------
 
 

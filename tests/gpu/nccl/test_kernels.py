@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from symdnn.config import config
 from symdnn.errors import DistributedError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.nccl import communicator as nccl
 from symdnn.gpu.nccl import kernels
-from symdnn.gpu.nccl.kernels import NcclKernel
+from symdnn.gpu.nccl.kernels import ArrivalKernel, NcclKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
-from symdnn.ops.collective.overlapped import AllReduceStart, AllSucceeded
+from symdnn.ops.collective.overlapped import AllReduceStart, AllSucceeded, StreamStart, StreamWait
 from symdnn.ops.collective.reductions import (
     AllGather,
     AllReduce,
@@ -27,6 +29,7 @@ from symdnn.ops.collective.reductions import (
 )
 from symdnn.world import process
 from symdnn.world.group import Group
+from symdnn.world.launcher import Launched
 from tests.gpu.nccl.fake_nccl import FakeNccl
 
 N = 3
@@ -46,9 +49,26 @@ def raw(array):
     return RawArray(array.ctypes.data, array.shape, array.dtype.name)
 
 
+class FakeSide:
+    """The second stream, number 7: what was asked of it."""
+
+    def __init__(self):
+        self.asked = []
+
+    def enter(self):
+        self.asked.append("enter")
+        return 7
+
+    def leave(self, key, kept=()):
+        self.asked.append(("leave", key))
+
+    def arrive(self, key):
+        self.asked.append(("arrive", key))
+
+
 def environment(word):
     return SimpleNamespace(
-        stream=7, error_word=word.ctypes.data,
+        stream=5, side=FakeSide(), error_word=word.ctypes.data,
         zero=lambda address, count: ctypes.memset(address, 0, count),
     )  # fmt: skip
 
@@ -99,6 +119,22 @@ def test_calls_of_nccl_compute_what_the_reference_does(fake, monkeypatch, op):
             np.testing.assert_allclose(got[0], expected[0], rtol=2e-3)
 
 
+@pytest.mark.parametrize("make", [AllReduce, ReduceScatter, lambda g, op: Reduce(g, op, 0)])
+def test_of_one_rank_nccl_is_asked_for_no_mean(monkeypatch, make):
+    """It leaves out elements: the only rank's mean is its sum."""
+    made, one = FakeNccl(1), Group((0,), "one")
+    monkeypatch.setattr(nccl, "_binding", lambda: made)
+    monkeypatch.setattr(nccl, "_communicators", {one: nccl.NcclCommunicator(one, 0, "comm")})
+    x, out = drawn(0), np.zeros((6, 5), "float32")
+    with config.change_flags(**{"distributed.single_rank": "nccl"}):
+        launch = NcclKernel().bind(call_of(make(one, "mean"), [x]))
+    launch(environment(np.zeros(4, "int32")), [raw(x)], [raw(out)])
+    ((call,),) = made.launches[0]
+    assert call[5] == nccl._OPERATIONS["sum"]
+    made.run()
+    np.testing.assert_array_equal(out, x)
+
+
 def test_a_bucket_is_one_launch(fake, monkeypatch):
     values = [[drawn(r), drawn(r, shape=(0, 2)), drawn(r, shape=(3,))] for r in range(N)]
     op = AllReduce(GROUP, "sum")
@@ -141,6 +177,40 @@ def test_a_send_meets_its_receipt(fake, monkeypatch):
     np.testing.assert_array_equal(out, x)
 
 
+def test_a_started_collective_goes_on_until_its_wait(fake, monkeypatch):
+    """On the second stream; other collectives have come when their launch returns."""
+    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 0, "comm")})
+    empty, x, y = np.zeros(0, "float32"), drawn(0), drawn(1, shape=(3,))
+    started, outs = StreamStart(GROUP, AllReduce(GROUP, "sum")), [empty + 0, x * 0, y * 0]
+    env, elsewhere = environment(np.zeros(4, "int32")), y * 0
+    operands = [raw(a) for a in (empty, x, y)]
+    places = [raw(o) for o in outs]
+    NcclKernel().bind(call_of(started, [empty, x, y]))(env, operands, places)
+    key = places[1].ptr  # that of the first that is not empty
+    assert env.side.asked == ["enter", ("leave", key)]
+    copied = []
+    monkeypatch.setattr(kernels, "strided_copy", lambda env, x, out: copied.append((x, out)))
+    wait = ArrivalKernel().bind(call_of(StreamWait(3), [*outs, empty, x, y]))
+    wait(env, [*places, *operands], [*places[:2], raw(elsewhere)])
+    assert env.side.asked[2:] == [("arrive", key)]
+    assert [out.ptr for _, out in copied] == [elsewhere.ctypes.data]
+    NcclKernel().bind(call_of(AllGather(GROUP), [y]))(env, [raw(y)], [raw(np.zeros(9, "f4"))])
+    assert [a if isinstance(a, str) else a[0] for a in env.side.asked[3:]] == [
+        "enter", "leave", "arrive",
+    ]  # fmt: skip
+
+
+def test_the_plans_stream_has_all_where_nothing_overlaps(fake, monkeypatch):
+    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 0, "comm")})
+    env, y = environment(np.zeros(4, "int32")), drawn(1, shape=(3,))
+    env.stream = 7  # where the fake wants it
+    with config.change_flags(**{"distributed.overlap": False}):
+        started = StreamStart(GROUP, Broadcast(GROUP))
+        NcclKernel().bind(call_of(started, [y]))(env, [raw(y)], [raw(y)])
+        ArrivalKernel().bind(call_of(StreamWait(1), [y, y]))(env, [raw(y)] * 2, [raw(y)])
+    assert env.side.asked == []
+
+
 def test_what_nccl_does_not_reduce_is_refused(fake):
     for dtype, refused in (
         ("float32", False),
@@ -153,7 +223,7 @@ def test_what_nccl_does_not_reduce_is_refused(fake):
         assert (why is not None) is refused, dtype
     halves = AllReduceStart(GROUP, "sum")
     call = Call(halves, (TensorType("float32", (3,)),), (), Hints())
-    assert "one step" in NcclKernel().refuses(call)
+    assert "halves" in NcclKernel().refuses(call)
 
 
 def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
@@ -163,14 +233,40 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
         asked.append((name, value, group))
         return [bytes(range(128)).hex(), "", ""]
 
-    world = SimpleNamespace(place=SimpleNamespace(rank=1), gather=gather)
+    device = SimpleNamespace(poll=None)
+    world = SimpleNamespace(place=SimpleNamespace(rank=1), gather=gather, store="its store")
     monkeypatch.setattr(process, "current", lambda: world)
+    monkeypatch.setattr(nccl, "existing_context", lambda: device)
+    for name in nccl._SETTINGS:
+        monkeypatch.delenv(name, raising=False)
     comm = nccl.communicator(GROUP)
     assert nccl.communicator(GROUP) is comm
     assert asked == [("NCCL's unique id", "", GROUP)]
     assert fake.joined == (N, 1, 1, bytes(range(128)), 0)
+    assert device.poll is nccl._wait_with_others
+    assert {os.environ[name] for name in nccl._SETTINGS} == {"0"}
     nccl.drop_all(failed=True)
     assert fake.ended == ("aborted", "comm")
+
+
+@pytest.mark.parametrize("failed", [None, [2, "ValueError: no"]])
+def test_a_wait_for_the_device_ends_with_the_other_ranks(fake, monkeypatch, failed):
+    """By a limit of time, or by news that one has failed: then NCCL's work is aborted."""
+    news = {"failure": failed, "left": [], "statuses": {"0": "a wait for the GPU"}}
+    store = SimpleNamespace(status=lambda text: news)
+    place = Launched(1, N, 1, N, "a test")
+    monkeypatch.setattr(process, "_current", process.World(place, store))
+    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 1, "comm")})
+    device = SimpleNamespace(cancel=lambda end: end())
+    monkeypatch.setattr(nccl, "existing_context", lambda: device)
+    answers = iter([False, True])
+    nccl._wait_with_others(lambda: next(answers))
+    assert nccl._communicators
+    said = pytest.raises(DistributedError, match="no" if failed else "rank 2 did not come")
+    with config.change_flags(**{"distributed.timeout": 0.1}), said:
+        nccl._wait_with_others(lambda: False)
+    assert fake.ended == ("aborted", "comm")
+    assert not nccl._communicators
 
 
 def test_an_old_nccl_or_none_is_named(fake, monkeypatch):

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.execution.guard import FaultCheckLaunch
 from symdnn.errors import NanDetected
@@ -12,6 +13,9 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.guard import fault_checks
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.guard import BIG_MAGNITUDE, ValueGuard
+from symdnn.ops.collective.overlapped import StreamStart, StreamWait
+from symdnn.ops.collective.reductions import AllReduce
+from symdnn.world.group import Group
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 GUARDS = [ValueGuard(*on) for on in itertools.product((False, True), repeat=3)]
@@ -49,6 +53,14 @@ def test_single_values_by_the_definition(dtype, compiled):
             for value in VALUES:
                 a = np.full((3,), value).astype(numpy_dtype(dtype))
                 assert raises(launch, a) == is_faulty(guard, a) == guard.is_faulty(a), (guard, a)
+
+
+def test_what_is_on_its_way_is_checked_where_it_arrives():
+    one, x = Group((0,), "one"), T.vector("x")
+    (place,) = StreamStart(one, AllReduce(one)).make_node(x).outputs
+    (arrived,) = StreamWait(1).make_node(place, x).outputs
+    guard = ValueGuard()
+    assert (guard.checked(place.owner), guard.checked(arrived.owner)) == ([], [arrived])
 
 
 def test_integers_and_bools_have_no_faults():

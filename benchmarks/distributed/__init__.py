@@ -1,0 +1,1 @@
+"""Training on several GPUs, and what a model of them predicts for more."""

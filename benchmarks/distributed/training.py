@@ -1,0 +1,226 @@
+"""Data parallel training beside the same cards alone: a step's time, scaling, memory.
+
+    PYTHONPATH=. symdnn launch -n 2 benchmarks/distributed/training.py OUT.jsonl
+        [--cases gpt8,resnet64,resnet256] [--seconds 80] [--small]
+
+Each rank first runs the program of one GPU, all at the same time and without a collective, then the
+same network with ``distributed=True``. A row has milliseconds a step of the slowest rank, for the
+program alone too, their ratio (weak scaling), and what is exposed of the communication: the
+difference. Networks are those of PyTorch's record (ResNet-50 in bf16, a GPT of 12 layers, SGD with
+momentum). The most important rows come first; no row begins after ``--seconds``, and a row that
+takes longer than ``--row-seconds`` ends the program with its stack. ``--small`` checks the program
+on small networks, on CPUs by MPI too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+_FLAGS = "performance=max,amp=bf16,print_active_device=False,distributed.timeout=60"
+_BEGAN = time.monotonic()
+_RATE, _MOMENTUM = 0.01, 0.9
+_WARM_CALLS, _WINDOWS, _WINDOW_S = 6, 5, 0.25
+
+Step = Callable[[], Any]
+
+
+def _placed(value: Any) -> Any:
+    """An array on the device."""
+    import symdnn
+
+    v = symdnn.tensor.TensorType(str(value.dtype), (None,) * value.ndim)("v")
+    return symdnn.function([v], symdnn.Out(v * 1, borrow=True))(value)
+
+
+def _wait(result: Any) -> float:
+    """Read a loss, which waits for the device."""
+    import numpy as np
+
+    return float(np.asarray(result.get() if hasattr(result, "get") else result))
+
+
+def training_step(
+    case: str, small: bool, distributed: Any, mode: Any = None
+) -> tuple[Any, list[Any], list[Any]]:
+    """(a training step's function, its inputs, values for them)."""
+    import numpy as np
+
+    import symdnn
+    import symdnn.tensor as T
+    from symdnn import nn
+
+    nn.init.seed(3)
+    rng = np.random.default_rng(5)
+    if case.startswith("gpt"):
+        batch, length = int(case[3:]), 16 if small else 1024
+        size = {"words": 64, "width": 32, "layers": 2, "heads": 2} if small else {"words": 50304}
+        net: Any = nn.models.gpt2(context=length, dropout=0.0, **size)
+        x = T.tensor("int64", (batch, length), name="x")
+        t = T.tensor("int64", (batch, length), name="t")
+        scores = net(x)
+        scores = scores.reshape((-1, scores.shape[2]))
+        values = [rng.integers(0, size["words"], (batch, length)) for _ in range(2)]
+    else:
+        batch, side = int(case[6:]), 32 if small else 224
+        if small:
+            width = 8
+            net = nn.Sequential(
+                nn.Conv2d(3, width, 3), nn.SpatialBatchNormalization(width), nn.ReLU(),
+                nn.Flatten(), nn.Linear(width * (side - 2) ** 2, 1000),
+            )  # fmt: skip
+        else:
+            net = nn.models.resnet50()
+        x = T.tensor("float32", (batch, side, side, 3), name="x")  # channels last, as the peer's
+        t = T.tensor("int32", (batch,), name="t")
+        scores = net(x.dimshuffle(0, 3, 1, 2))
+        images = rng.standard_normal((batch, side, side, 3), np.float32)
+        values = [images, rng.integers(0, 1000, (batch,)).astype(np.int32)]
+    loss = nn.CrossEntropyCriterion()(scores, t.flatten())
+    updates = nn.optim.sgd(loss, net.train(), _RATE, momentum=_MOMENTUM, distributed=distributed)
+    given = [symdnn.In(v, borrow=True) for v in (x, t)]
+    out = symdnn.Out(loss, borrow=True)
+    return symdnn.function(given, out, updates=updates, name=case, mode=mode), [x, t], values
+
+
+def made(case: str, small: bool, distributed: bool) -> tuple[Step, Any]:
+    """(a training step on data that stays on the device, its function)."""
+    f, _, values = training_step(case, small, distributed)
+    given = [_placed(v) for v in values]
+    return lambda: f(*given), f
+
+
+def milliseconds(step: Step) -> tuple[float, float]:
+    """(the median of a step's windows, the first call's seconds); all ranks measure together."""
+    import symdnn.distributed as dist
+
+    began = time.perf_counter()
+    _wait(step())
+    first = time.perf_counter() - began
+    for _ in range(_WARM_CALLS):
+        result = step()
+    _wait(result)
+    began = time.perf_counter()
+    _wait(step())
+    own = time.perf_counter() - began
+    count = max(1, int(_WINDOW_S / max(_shared(own), 1e-6)))
+    windows = []
+    for _ in range(_WINDOWS):
+        dist.barrier()
+        began = time.perf_counter()
+        for _ in range(count):
+            result = step()
+        _wait(result)
+        windows.append((time.perf_counter() - began) / count * 1e3)
+    return statistics.median(windows), first
+
+
+def _shared(value: float) -> float:
+    """The largest of all ranks' numbers."""
+    return max(gathered(value))
+
+
+def gathered(value: Any) -> list[Any]:
+    """All ranks' values."""
+    from symdnn.world import process
+
+    return process.current().gather("benchmark", value)
+
+
+def used_gb(f: Any) -> float:
+    """What symdnn's allocator has given out."""
+    use = f.device_memory()
+    return round((use.arena + use.live) / 1e9, 2) if use else 0.0
+
+
+def row(case: str, small: bool) -> dict[str, Any]:
+    """One row: alone, then together."""
+    import symdnn.distributed as dist
+
+    step, f = made(case, small, False)
+    one, first_one = milliseconds(step)
+    memory_one = used_gb(f)
+    f.free()
+    del step, f
+    gc.collect()
+    step, f = made(case, small, True)
+    many, first = milliseconds(step)
+    report = f.distributed_report()
+    found = {
+        "world": dist.size(), "case": case, "ms": _shared(many), "ms_alone": _shared(one),
+        "first_s": _shared(first), "first_alone_s": _shared(first_one), "gb": used_gb(f),
+        "gb_alone": memory_one, "buckets": len(report.rows), "mb": report.bytes / 1e6,
+        "graph": "; ".join(str(getattr(p.bound, "capture_state", "")) for p in f.plans()),
+    }  # fmt: skip
+    found["exposed_ms"] = found["ms"] - found["ms_alone"]
+    found["scaling"] = found["ms_alone"] / found["ms"]
+    f.free()
+    del step, f
+    gc.collect()
+    return {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}
+
+
+def links(small: bool) -> dict[str, Any]:
+    """An all-reduce by size, as symdnn's programs call it."""
+    import numpy as np
+
+    import symdnn
+    import symdnn.distributed as dist
+
+    found: dict[str, Any] = {"world": dist.size(), "case": "all_reduce_fp32"}
+    for megabytes in (1, 102) if not small else (1,):
+        x = symdnn.shared(np.zeros(megabytes * 250_000, np.float32))
+        seen = symdnn.shared(np.float32(0))
+        total = dist.all_reduce(x, "mean")
+        f = symdnn.function([], symdnn.Out(seen + 1, borrow=True), updates=[(x, total)])
+        ms = _shared(milliseconds(f)[0])
+        found[f"ms_{megabytes}_mb"] = round(ms, 4)
+    return found
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out")
+    parser.add_argument("--cases", default="gpt8,resnet64,resnet256")
+    parser.add_argument("--seconds", type=float, default=80.0)
+    parser.add_argument("--row-seconds", type=float, default=60.0)
+    parser.add_argument("--small", action="store_true")
+    given = parser.parse_args()
+    own = os.environ.get("SYMDNN_FLAGS", "")
+    os.environ["SYMDNN_FLAGS"] = ",".join(w for w in ("device=cuda", _FLAGS, own) if w)
+
+    import symdnn.distributed as dist
+
+    dist.init()
+
+    def put(found: dict[str, Any]) -> None:
+        found["t"] = round(time.monotonic() - _BEGAN, 1)
+        if dist.is_main():
+            print(json.dumps(found), flush=True)
+            with open(given.out, "a", encoding="utf-8") as file:
+                file.write(json.dumps(found) + "\n")
+
+    for case in [*given.cases.split(","), "links"]:
+        if _shared(time.monotonic() - _BEGAN) > given.seconds:
+            put({"case": case, "skipped": f"it would begin after {given.seconds:g} s"})
+            continue
+        faulthandler.dump_traceback_later(given.row_seconds, exit=True)
+        put(links(given.small) if case == "links" else row(case, given.small))
+        faulthandler.cancel_dump_traceback_later()
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Predicts a data parallel step on many GPUs, from the plan's own buckets.
+
+    python -m benchmarks.scale [--gpus 8..4096] [--fabric nvlink+8x400g] [--case resnet64]
+        [--ms 10.1] [--check]
+
+The training step is compiled for a described GPU and so many ranks, without any of them. Its nodes
+get the estimated shares of a step's measured time on one GPU (``--ms``; else a record's), buckets
+start where the plan starts them, and move one after the other for as long as a model of rings and
+trees says (``benchmarks/distributed/fabric.py``). Printed are the step, what is exposed of the
+communication, and the scaling. ``--check`` compares the model with points that were measured.
+
+What it leaves out makes real steps slower: kernels that share the device with a transfer, ranks
+that come late, other traffic in the network.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NamedTuple
+
+import symdnn
+import symdnn.distributed as dist
+from benchmarks.distributed.fabric import FABRICS, MEASURED, Fabric
+from benchmarks.distributed.training import training_step
+from benchmarks.records import table
+from symdnn.compile.plan.node_costs import seconds_of
+from symdnn.compile.plan.offline_plan import specialise_program
+from symdnn.distributed.link import Link
+from symdnn.ops.collective.overlapped import StreamStart, StreamWait
+from symdnn.world import process
+from symdnn.world.communicator import Communicator, Solo
+from symdnn.world.group import Group
+from symdnn.world.launcher import Launched
+
+__all__ = ["Bucket", "Step", "main", "planned", "predicted"]
+
+#: Milliseconds of a step on one H200 by symdnn, and where they are recorded.
+RECORDED_MS = {
+    "resnet64": (10.37, "benchmarks/results, ResNet-50 b64 bf16"),
+    "resnet256": (32.78, "benchmarks/results, ResNet-50 b256 bf16"),
+    "gpt8": (16.78, "benchmarks/results/transformers-h200-2026-11-24.jsonl"),
+}
+#: Bytes and time of the agreement before updates: two words in one launch.
+_AGREEMENT_BYTES = 20
+_SMALL, _LARGE = 4096, 4 << 20
+
+
+class Bucket(NamedTuple):
+    """Bytes that are reduced together, ready after a share of the step's work."""
+
+    nbytes: int
+    ready: float
+    wanted: float
+
+
+class Step(NamedTuple):
+    """The buckets of a step in their order."""
+
+    case: str
+    buckets: list[Bucket]
+
+
+class _Described(process.World):
+    """A world of which only this rank is there."""
+
+    def _new_communicator(self, group: Group) -> Communicator:
+        return Solo(group, 0, self.watch)
+
+
+def planned(case: str, count: int, fabric: Fabric, small: bool = False) -> Step:
+    """The plan of a step on one of ``count`` ranks, with buckets for this fabric."""
+    before = process._current
+    place = Launched(0, count, 0, min(count, fabric.gpus), "a model")
+    process._current = _Described(place)
+    try:
+        low, high = (fabric.all_reduce(n, count) for n in (_SMALL, _LARGE))
+        link = Link(low, (_LARGE - _SMALL) / (high - low))
+        total = {"gpt": 498e6, "res": 102e6}[case[:3]]
+        parallel = dist.DataParallel(bucket_bytes=link.bucket_bytes(int(total)))
+        with symdnn.config.change_flags(amp="bf16"):
+            mode = symdnn.Mode(target="cuda:sm_90")
+            f, inputs, _ = training_step(case, small, parallel, mode)
+        shapes = {v: v.type.shape for v in inputs}
+        return Step(case, _buckets(specialise_program(f.stages.program, inputs, shapes)))
+    finally:
+        process._current = before
+
+
+def _buckets(plans: Any) -> list[Bucket]:
+    found: list[Any] = []
+    done = total = 0.0
+    for plan in plans:
+        spec = plan.specialised
+        for node in spec.segment.nodes:
+            call = spec.call(node)
+            if isinstance(node.op, StreamStart):
+                nbytes = sum(_nbytes(t) for t in call.inputs)
+                found.append([nbytes, done, None, node.outputs[0]])
+            elif isinstance(node.op, StreamWait):
+                for entry in found:
+                    if entry[3] in node.inputs:
+                        entry[2] = done
+            elif node not in plan.memory.aliases:
+                done += seconds_of(call, spec.segment.place)
+        total = done
+    return [Bucket(int(n), ready / total, wanted / total) for n, ready, wanted, _ in found]
+
+
+def _nbytes(type_: Any) -> int:
+    count = 1
+    for d in type_.shape:
+        count *= int(d)
+    return count * int(type_.numpy.itemsize)
+
+
+def predicted(step: Step, ms: float, count: int, fabric: Fabric) -> tuple[float, float]:
+    """(milliseconds of the step, of all transfers): work stops at a wait until its bucket came."""
+    stopped = arrived = moving = 0.0  # milliseconds: work stood still; the last transfer's end
+    for b in sorted(step.buckets, key=lambda b: b.ready):
+        took = fabric.all_reduce(b.nbytes, count) * 1e3
+        moving += took
+        arrived = max(arrived, b.ready * ms) + took
+        if arrived > b.wanted * ms + stopped:
+            stopped = arrived - b.wanted * ms
+    agreement = fabric.all_reduce(_AGREEMENT_BYTES, count) * 1e3
+    return ms + stopped + agreement, moving + agreement
+
+
+def check() -> list[list[str]]:
+    """The model beside what was measured."""
+    body = [["GPUs", "MB", "measured ms", "model ms", "error", "source"]]
+    fabric = FABRICS["nvlink+8x400g"]
+    for m in MEASURED:
+        found = fabric.all_reduce(m.nbytes, m.gpus)
+        error = f"{100 * (found / m.seconds - 1):+.0f} %"
+        cells = [f"{m.gpus}", f"{m.nbytes / 1e6:.0f}", f"{m.seconds * 1e3:.3f}"]
+        body.append([*cells, f"{found * 1e3:.3f}", error, m.source])
+    return body
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpus", default="8..4096", help="a range of powers of 2, or a list")
+    parser.add_argument("--fabric", choices=FABRICS, default="nvlink+8x400g")
+    parser.add_argument("--case", choices=RECORDED_MS, default="resnet64")
+    parser.add_argument("--ms", type=float, help="of a step on one GPU; else a record's")
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args()
+    if given.check:
+        print("\n".join(table(check())))
+        return
+    ms = given.ms or RECORDED_MS[given.case][0]
+    fabric = FABRICS[given.fabric]
+    print(f"{given.case} on {fabric.name}: {ms:g} ms on one GPU")
+    body = [["GPUs", "step ms", "exposed ms", "moving ms", "buckets", "scaling"]]
+    for count in _counts(given.gpus):
+        step = planned(given.case, count, fabric)
+        total, moving = predicted(step, ms, count, fabric)
+        cells = [f"{total:.2f}", f"{total - ms:.2f}", f"{moving:.2f}", f"{len(step.buckets)}"]
+        body.append([f"{count}", *cells, f"{100 * ms / total:.1f} %"])
+    print("\n".join(table(body)))
+
+
+def _counts(text: str) -> list[int]:
+    if ".." not in text:
+        return [int(n) for n in text.split(",")]
+    low, high = map(int, text.split(".."))
+    found = [low]
+    while found[-1] * 2 <= high:
+        found.append(found[-1] * 2)
+    return found
+
+
+if __name__ == "__main__":
+    main()

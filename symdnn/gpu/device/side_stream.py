@@ -1,0 +1,62 @@
+"""A second stream of a device, whose work runs beside that of the first where nothing waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn.gpu.device.driver_api import bindings, checked
+
+__all__ = ["SideStream"]
+
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+
+
+class SideStream:
+    """Of the highest priority, so that its blocks start as soon as others of the first end.
+
+    Within a capture of the first stream its work becomes part of the same graph: each
+    :meth:`leave` must have its :meth:`arrive` in that capture. (``cuStreamWaitEvent``.)
+    """
+
+    def __init__(self, first: int) -> None:
+        self._driver: Any = bindings()
+        _, highest = checked_pair(self._driver.cuCtxGetStreamPriorityRange())
+        made = self._driver.cuStreamCreateWithPriority(_NON_BLOCKING, highest)
+        self.first, self.stream = first, int(checked(made))
+        self._free: list[Any] = []
+        #: By the key of :meth:`leave`: the event behind its work, and what that reads.
+        self._left: dict[int, tuple[Any, Sequence[Any]]] = {}
+
+    def enter(self) -> int:
+        """Let later work here wait for all work of the first stream so far; the stream."""
+        event = self._event()
+        checked(self._driver.cuEventRecord(event, self.first))
+        checked(self._driver.cuStreamWaitEvent(self.stream, event, 0))
+        self._free.append(event)
+        return self.stream
+
+    def leave(self, key: int, kept: Sequence[Any] = ()) -> None:
+        """Mark the end of work for which :meth:`arrive` waits; ``kept`` lives until then."""
+        event = self._event()
+        checked(self._driver.cuEventRecord(event, self.stream))
+        if key in self._left:  # of a call that failed before it came there
+            self._free.append(self._left[key][0])
+        self._left[key] = event, kept
+
+    def arrive(self, key: int) -> None:
+        """Let later work of the first stream wait for the work before ``leave(key)``."""
+        event, _ = self._left.pop(key)
+        checked(self._driver.cuStreamWaitEvent(self.first, event, 0))
+        self._free.append(event)
+
+    def _event(self) -> Any:
+        return self._free.pop() if self._free else checked(self._driver.cuEventCreate(_NO_TIMING))
+
+
+def checked_pair(result: Any) -> tuple[int, int]:
+    """Two values of a call of cuda-bindings."""
+    checked(result[:1])
+    _, least, greatest = result
+    return int(least), int(greatest)
