@@ -224,3 +224,36 @@ def test_custom_gradient_has_second_derivatives_and_forward_mode():
         symdnn.custom_gradient(lambda x: x)(1.0)
     with pytest.raises(TypeMismatch, match="tuple of 2 gradients"):
         symdnn.custom_gradient(lambda x, y: (x, lambda g: g))(1.0, 2.0)
+
+
+def test_jacobians_of_functions_have_the_trees_of_results_and_arguments(rng):
+    x, b = rng.normal(size=(2, 3)), rng.normal(size=3)
+
+    def f(p, c):
+        return {"y": T.tanh(p["w"]) * p["b"] + c, "s": (p["w"] ** 2).sum()}
+
+    p = {"w": x, "b": b}
+    found = symdnn.jacobian(f, (0, 1))(p, 2 * b)
+    slope = (1 - np.tanh(x) ** 2) * b
+    want = slope[:, :, None, None] * np.einsum("ik,jl->ijkl", np.eye(2), np.eye(3))
+    np.testing.assert_allclose(found["y"][0]["w"], want, rtol=1e-12)
+    np.testing.assert_allclose(found["y"][0]["b"], np.tanh(x)[:, :, None] * np.eye(3), rtol=1e-12)
+    np.testing.assert_allclose(found["y"][1], np.broadcast_to(np.eye(3), (2, 3, 3)))
+    np.testing.assert_allclose(found["s"][0]["w"], 2 * x)
+    assert found["s"][1].tolist() == [0, 0, 0]
+    rows, aux = symdnn.jacobian(lambda v: (v**2, v.sum()), has_aux=True)(b)
+    np.testing.assert_allclose(rows, np.diag(2 * b))
+    np.testing.assert_allclose(aux, b.sum())
+
+
+def test_hessians_of_functions_have_the_tree_of_the_arguments_twice(rng):
+    w, c = rng.normal(size=(2, 2)), rng.normal(size=2)
+    found = symdnn.hessian(lambda w, c: (T.dot(w, c) ** 2).sum(), (0, 1))(w, c)
+    np.testing.assert_allclose(found[1][1], 2 * w.T @ w, rtol=1e-12)
+    want = 2 * np.einsum("ik,j,l->ijkl", np.eye(2), c, c)
+    np.testing.assert_allclose(found[0][0], want, rtol=1e-12)
+    np.testing.assert_allclose(found[0][1], np.moveaxis(found[1][0], 0, -1), rtol=1e-12)
+    each = symdnn.vmap(symdnn.hessian(lambda v: (v**3).sum()))(T.as_tensor_variable(w)).eval()
+    np.testing.assert_allclose(each, [np.diag(6 * row) for row in w])
+    with pytest.raises(TypeMismatch, match="variables in wrt"):
+        symdnn.jacobian(T.dvector())
