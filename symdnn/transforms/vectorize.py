@@ -30,7 +30,7 @@ from symdnn.graph.values.structured import Structured
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.control.batching import Operand, batch_graph
-from symdnn.ops.core.lanes import Vectorizing, sizes_of, spread, vectorizing_by
+from symdnn.ops.core.lanes import Vectorizing, calling_for_lanes, sizes_of, spread, vectorizing_by
 from symdnn.ops.linalg.products import MatchSizes
 
 __all__ = ["vectorize_graph", "vmap"]
@@ -106,7 +106,9 @@ def _called(
     given = _Arguments(f, in_axes, args, kwargs)
     begun = make_written()
     inside, named = given.entries()
-    found, structure = flatten(f(*inside, **named), _are_updates)
+    with calling_for_lanes():
+        result = f(*inside, **named)
+    found, structure = flatten(result, _are_updates)
     names = paths(structure, "the result")
     places = axes_of("out_axes", out_axes, structure)
     groups = [_results(v, name) for v, name in zip(found, names)]
