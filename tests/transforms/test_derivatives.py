@@ -10,6 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.errors import ArgumentError, NonDifferentiable, TypeMismatch
+from symdnn.ops.random.random_stream import RandomStream
 
 
 def mlp(p, x):
@@ -257,3 +258,37 @@ def test_hessians_of_functions_have_the_tree_of_the_arguments_twice(rng):
     np.testing.assert_allclose(each, [np.diag(6 * row) for row in w])
     with pytest.raises(TypeMismatch, match="variables in wrt"):
         symdnn.jacobian(T.dvector())
+
+
+def drawing(v, stream):
+    """As many draws as the argument has numbers: their state advances by its size."""
+    return v * stream.normal(v.shape, dtype="float64")
+
+
+def test_functions_that_draw_by_the_shapes_of_arguments_are_differentiated(rng):
+    stream, x = RandomStream(3), rng.normal(size=(2, 3))
+    f = symdnn.jit(symdnn.value_and_grad(lambda v: drawing(v, stream).sum()))
+    found = [f(x) for _ in range(2)]
+    for value, slope in found:
+        np.testing.assert_allclose(value, (slope * x).sum())
+    assert found[0][0] != found[1][0]
+    once = symdnn.jit(lambda x: symdnn.jvp(lambda v: drawing(v, stream), (x,), (x,)))
+    np.testing.assert_allclose(*once(x))
+    each = symdnn.vmap(lambda v: symdnn.grad(lambda u: drawing(u, stream).sum())(v), 0, 0,
+                       randomness="different")  # fmt: skip
+    assert len(np.unique(symdnn.jit(each)(x))) == 6
+
+    @symdnn.custom_gradient
+    def doubled(v):
+        m = stream.normal(v.shape, dtype="float64")
+        return v * m, lambda g: 2 * g * m
+
+    value, slope = symdnn.jit(symdnn.value_and_grad(lambda v: doubled(v).sum()))(x)
+    np.testing.assert_allclose(2 * value, (slope * x).sum())
+
+
+def test_draws_by_the_shapes_of_a_loop_need_no_updates_to_be_passed(rng):
+    stream, x = RandomStream(3), rng.normal(size=(3, 2))
+    f = symdnn.jit(lambda x: symdnn.scan(lambda v: drawing(v, stream), sequences=[x])[0])
+    found = np.stack([f(x) / x, f(x) / x])
+    assert len(np.unique(found.round(9))) == 12

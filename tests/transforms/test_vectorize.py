@@ -458,3 +458,20 @@ def test_a_draw_of_an_expression_keeps_its_own_stream():
     assert int(state.get_value()[1]) == 8 + 48
     f(np.ones(8))
     assert int(state.get_value()[1]) == 8 + 48 + 8
+
+
+def test_updates_of_functions_of_jit_inside_are_those_of_all_entries(rng):
+    count, x = symdnn.shared(np.zeros(())), rng.normal(size=(3, 2))
+
+    @symdnn.jit
+    def counting(v):
+        return v * 2, {count: count + 1}
+
+    @symdnn.jit
+    def summing(v):
+        return v, {count: count + v.sum()}
+
+    np.testing.assert_allclose(symdnn.jit(symdnn.vmap(counting))(x), 2 * x)
+    assert count.get_value() == 1
+    with pytest.raises(GraphError, match="differs between the entries"):
+        symdnn.jit(symdnn.vmap(summing))(x)

@@ -78,9 +78,9 @@ def fori_loop(
     >>> float(f(5)), float(f(0))
     (120.0, 1.0)
     """
-    ends = [as_variable(v) for v in (lower, upper)]
-    if in_a_lane() and not all(isinstance(v, Constant) for v in ends):
-        return _counted_loop(*ends, body_fun, init_val)
+    low, high = as_variable(lower), as_variable(upper)
+    if in_a_lane() and not (isinstance(low, Constant) and isinstance(high, Constant)):
+        return _counted_loop(low, high, body_fun, init_val)
     loop = _Loop("fori_loop", init_val)
     numbers = operator("arange")(lower, upper)
     (i,) = loop.sequences([numbers.astype("int64")])
