@@ -23,7 +23,7 @@ _NEAR = 1e-3
 
 
 def _series(u: Variable, terms: list[float], far: Variable) -> Variable:
-    found = like(terms[-1], u)
+    found: Variable = like(terms[-1], u)
     for c in reversed(terms[:-1]):
         found = found * u + like(c, u)
     return T.switch(abs(u) < like(_NEAR, u), found, far)

@@ -72,7 +72,7 @@ _enter((discrete.Poisson,), discrete.Bernoulli, _infinite)
 # -- by moments -----------------------------------------------------------------------------------
 
 
-def _to_normal(p: Any, q: real_line.Normal) -> Variable:
+def _to_normal(p: Distribution, q: real_line.Normal) -> Variable:
     square = (p.variance + T.sqr(p.mean - q.loc)) / (2 * T.sqr(q.scale))
     return square + T.log(q.scale) + like(0.5 * log(2 * pi), q.scale) - p.entropy()
 
@@ -81,7 +81,7 @@ _enter((*UNIT, *HALF, half_line.Pareto, real_line.Gumbel, real_line.Laplace),
        real_line.Normal, _to_normal)  # fmt: skip
 
 
-def _to_exponential(p: Any, q: half_line.Exponential) -> Variable:
+def _to_exponential(p: Distribution, q: half_line.Exponential) -> Variable:
     return q.rate * p.mean - T.log(q.rate) - p.entropy()
 
 
@@ -101,7 +101,7 @@ def _mean_log_between(low: Variable, high: Variable) -> Variable:
     return (T.xlogy0(high, high) - T.xlogy0(low, low)) / (high - low) - 1
 
 
-def _to_gamma(p: Any, q: half_line.Gamma) -> Variable:
+def _to_gamma(p: Distribution, q: half_line.Gamma) -> Variable:
     a = q.concentration
     rest = T.gammaln(a) - a * T.log(q.rate) - (a - 1) * _log_mean(p)
     return rest + q.rate * p.mean - p.entropy()
@@ -145,7 +145,7 @@ def _uniform_beta(p: bounded.Uniform, q: bounded.Beta) -> Variable:
     return _where(T.ge(p.low, 0) & T.le(p.high, 1), T.betaln(a, b) - rest - p.entropy())
 
 
-def _to_continuous_bernoulli(p: Any, q: bounded.ContinuousBernoulli) -> Variable:
+def _to_continuous_bernoulli(p: Distribution, q: bounded.ContinuousBernoulli) -> Variable:
     return q._log_normalizer() - p.mean * q.logits - p.entropy()
 
 
@@ -157,14 +157,14 @@ def _uniform_continuous(p: bounded.Uniform, q: bounded.ContinuousBernoulli) -> V
     return _where(T.ge(p.low, 0) & T.le(p.high, 1), _to_continuous_bernoulli(p, q))
 
 
-def _to_uniform(p: Any, q: bounded.Uniform) -> Variable:
+def _to_uniform(p: Distribution, q: bounded.Uniform) -> Variable:
     return _where(T.le(q.low, 0) & T.ge(q.high, 1), T.log(q.high - q.low) - p.entropy())
 
 
 _enter(UNIT, bounded.Uniform, _to_uniform)
 
 
-def _to_gumbel(p: Any, q: real_line.Gumbel, log_of_mean: Variable) -> Variable:
+def _to_gumbel(p: Distribution, q: real_line.Gumbel, log_of_mean: Variable) -> Variable:
     """``log_of_mean`` is the logarithm of the mean of ``exp(-x / q.scale)``."""
     tail = T.exp(q.loc / q.scale + log_of_mean)
     return (p.mean - q.loc) / q.scale + tail + T.log(q.scale) - p.entropy()
