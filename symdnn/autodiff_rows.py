@@ -6,12 +6,13 @@ vectors in its place gives all rows by the batching rules of the ops, without a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from symdnn.autodiff import grad
 from symdnn.autodiff_flat import is_discrete
-from symdnn.errors import NdimMismatch
+from symdnn.errors import NdimMismatch, TypeMismatch
+from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import eye
 from symdnn.ops.control.batching import Operand, batch_graph
@@ -22,24 +23,30 @@ __all__ = ["hessian", "hessian_vector_product", "jacobian"]
 
 
 def jacobian(
-    expression: Variable,
-    wrt: Any,
+    expression: Variable | Callable[..., Any],
+    wrt: Any = 0,
     consider_constant: Sequence[Variable] | None = None,
     disconnected_inputs: str = "raise",
+    has_aux: bool = False,
 ) -> Any:
     """Derivatives of a vector with respect to ``wrt``, a variable or a sequence of them.
+
+    Of a function of arrays it is a function, with ``wrt`` the number or the name of an argument, or
+    several of them: see :func:`symdnn.transforms.derivatives.jacobian_of_function`, which has
+    ``has_aux`` too.
 
     Each has the shape of ``expression`` followed by that of the variable. For a scalar expression
     it is the gradient. The result has the structure of ``wrt``. Raises
     :class:`~symdnn.errors.TypeMismatch` for an expression of more dimensions.
     """
+    if callable(expression) and not isinstance(expression, Variable):
+        return operator("jacobian_of_function")(expression, wrt, has_aux)
     expression = as_variable(expression)
     if expression.type.ndim > 1:
         raise NdimMismatch(
             "jacobian", "a scalar or a vector", expression.type, "Flatten it: expression.flatten()"
         )
-    targets = [wrt] if isinstance(wrt, Variable) else list(wrt)
-
+    targets = _targets("jacobian", wrt)
     if expression.type.ndim == 0:
         found = grad(expression, targets, consider_constant, disconnected_inputs)
     else:
@@ -48,20 +55,25 @@ def jacobian(
 
 
 def hessian(
-    cost: Variable,
-    wrt: Any,
+    cost: Variable | Callable[..., Any],
+    wrt: Any = 0,
     consider_constant: Sequence[Variable] | None = None,
     disconnected_inputs: str = "raise",
 ) -> Any:
     """Second derivatives of a scalar with respect to vectors: a matrix for each of ``wrt``.
 
+    Of a function of arrays it is a function, with ``wrt`` as for :func:`jacobian`; its arguments
+    may then have any shapes.
+
     The result has the structure of ``wrt``. Raises :class:`~symdnn.errors.TypeMismatch` for
     anything but a scalar and vectors.
     """
+    if callable(cost) and not isinstance(cost, Variable):
+        return operator("hessian_of_function")(cost, wrt)
     cost = as_variable(cost)
     if cost.type.ndim != 0:
         raise NdimMismatch("hessian", "a scalar cost", cost.type)
-    targets = [wrt] if isinstance(wrt, Variable) else list(wrt)
+    targets = _targets("hessian", wrt)
     found = []
     for v in targets:
         if v.type.ndim != 1:
@@ -93,6 +105,12 @@ def hessian_vector_product(
     terms = [(g * d).sum() for g, d in zip(slopes, directions, strict=True)]
     along = sum(terms[1:], terms[0])
     return _like(wrt, grad(along, targets, [*(consider_constant or ()), *directions], "ignore"))
+
+
+def _targets(what: str, wrt: Any) -> list[Any]:
+    if not isinstance(wrt, Variable) and not hasattr(wrt, "__iter__"):
+        raise TypeMismatch(what, "variables in wrt", repr(wrt))
+    return [wrt] if isinstance(wrt, Variable) else list(wrt)
 
 
 def _rows(

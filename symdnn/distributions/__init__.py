@@ -10,18 +10,20 @@ A face: it defines no op. Draws come from a stream (``rng=``, or that of :func:`
 0.5
 """
 
-from symdnn.distributions import constraints
+from symdnn.distributions import constraints, kl_pairs
 from symdnn.distributions.base import Distribution, seed
 from symdnn.distributions.bounded import Beta, ContinuousBernoulli, Kumaraswamy, Uniform, VonMises
 from symdnn.distributions.classes import (
     Categorical,
     Multinomial,
     OneHotCategorical,
+    OneHotCategoricalStraightThrough,
     RelaxedBernoulli,
     RelaxedOneHotCategorical,
 )
 from symdnn.distributions.combined import (
     Independent,
+    LogisticNormal,
     MixtureSameFamily,
     TransformedDistribution,
 )
@@ -33,6 +35,7 @@ from symdnn.distributions.discrete import (
     Poisson,
 )
 from symdnn.distributions.folded import HalfCauchy, HalfNormal
+from symdnn.distributions.generalized_pareto import GeneralizedPareto
 from symdnn.distributions.half_line import (
     Chi2,
     Exponential,
@@ -44,8 +47,10 @@ from symdnn.distributions.half_line import (
     Weibull,
 )
 from symdnn.distributions.kl import kl_divergence, register_kl
-from symdnn.distributions.normal_vectors import MultivariateNormal
+from symdnn.distributions.matrices import LKJCholesky, Wishart
+from symdnn.distributions.normal_vectors import LowRankMultivariateNormal, MultivariateNormal
 from symdnn.distributions.real_line import Cauchy, Gumbel, Laplace, Logistic, Normal, StudentT
+from symdnn.distributions.registry import biject_to, identity_transform, transform_to
 from symdnn.distributions.transforms import (
     AffineTransform,
     ComposeTransform,
@@ -58,16 +63,35 @@ from symdnn.distributions.transforms import (
     TanhTransform,
     Transform,
 )
+from symdnn.distributions.vector_transforms import (
+    AbsTransform,
+    CatTransform,
+    CorrCholeskyTransform,
+    CumulativeDistributionTransform,
+    IndependentTransform,
+    PositiveDefiniteTransform,
+    ReshapeTransform,
+    SoftmaxTransform,
+    StackTransform,
+)
 from symdnn.distributions.vectors import Dirichlet
 
+#: Entering its formulas is all that this module does.
+_ = kl_pairs
+
 __all__ = [
-    "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2",
-    "ComposeTransform", "ContinuousBernoulli", "Dirichlet", "Distribution", "ExpTransform",
-    "Exponential", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal",
-    "Independent", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "Logistic",
-    "LowerCholeskyTransform", "MixtureSameFamily", "Multinomial", "MultivariateNormal",
-    "NegativeBinomial", "Normal", "OneHotCategorical", "Pareto", "Poisson", "PowerTransform",
-    "RelaxedBernoulli", "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform",
+    "AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform",
+    "Categorical", "Cauchy", "Chi2", "ComposeTransform", "ContinuousBernoulli",
+    "CorrCholeskyTransform", "CumulativeDistributionTransform", "Dirichlet", "Distribution",
+    "ExpTransform", "Exponential", "FisherSnedecor", "Gamma", "GeneralizedPareto", "Geometric",
+    "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "IndependentTransform", "InverseGamma",
+    "Kumaraswamy", "LKJCholesky", "Laplace", "LogNormal", "Logistic", "LogisticNormal",
+    "LowRankMultivariateNormal", "LowerCholeskyTransform", "MixtureSameFamily", "Multinomial",
+    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PositiveDefiniteTransform",
+    "PowerTransform", "RelaxedBernoulli", "RelaxedOneHotCategorical", "ReshapeTransform",
+    "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform", "StackTransform",
     "StickBreakingTransform", "StudentT", "TanhTransform", "Transform", "TransformedDistribution",
-    "Uniform", "VonMises", "Weibull", "constraints", "kl_divergence", "register_kl", "seed",
+    "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints", "identity_transform",
+    "kl_divergence", "register_kl", "seed", "transform_to",
 ]  # fmt: skip

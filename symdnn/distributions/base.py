@@ -9,7 +9,9 @@ dimensions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from copy import copy
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -71,6 +73,8 @@ class Distribution:
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {}
     #: Whether :meth:`rsample` has gradients.
     has_rsample: ClassVar[bool] = False
+    #: Whether :meth:`enumerate_support` lists all values.
+    has_enumerate_support: ClassVar[bool] = False
     #: How many dimensions an event has.
     event_dim: int = 0
 
@@ -140,6 +144,33 @@ class Distribution:
             return v
         return T.alloc(v, *dims)
 
+    def expand(self, batch_shape: Any) -> Self:
+        """The same distributions in a larger batch: each parameter repeated to ``batch_shape``.
+
+        >>> from symdnn.distributions.real_line import Normal
+        >>> Normal(0.0, 1.0).expand((3, 2)).batch_shape
+        (3, 2)
+        """
+        dims = size_dims(batch_shape)
+        old = self._batch_dims
+        fits = len(dims) >= len(old) and all(
+            a == 1 or a == b or not (isinstance(a, int) and isinstance(b, int))
+            for a, b in zip(reversed(old), reversed(dims))
+        )
+        if not fits:
+            raise OptionError(f"{self}: a batch of {tuple(old)} does not expand to {tuple(dims)}")
+        new = copy(self)
+        # What is computed when it is asked for is of the old parameters.
+        for name, found in vars(self).items():
+            if isinstance(getattr(type(self), name, None), cached_property):
+                vars(new).pop(name)
+            rule = self.arg_constraints.get(name)
+            if rule is not None and isinstance(found, Variable):
+                event = dims_after(found, rule.event_dim) if rule.event_dim else ()
+                vars(new)[name] = T.alloc(found, *dims, *event)
+        new._batch_dims = dims
+        return new
+
     # -- what a distribution has ------------------------------------------------------------------
 
     @property
@@ -190,6 +221,20 @@ class Distribution:
     def entropy(self) -> Variable:
         """The mean of ``-log_prob``, in nats."""
         raise self._lacks("entropy")
+
+    def enumerate_support(self, expand: bool = True) -> Variable:
+        """All values, in a new first dimension; the batch has its shape, or 1s (``expand=False``).
+
+        There are as many as the support has; of several independent elements it lists each alone.
+        """
+        raise self._lacks("enumerate_support")
+
+    def _enumerated(self, values: Variable, expand: bool) -> Variable:
+        """``values``, one to a row, beside the batch."""
+        lead, event = self._batch_dims, list(range(1, values.type.ndim))
+        wide = values.dimshuffle([0, *["x"] * len(lead), *event])
+        shape = [values.shape[0], *lead, *(values.shape[i] for i in event)]
+        return T.alloc(wide, *shape) if expand and lead else wide
 
     def perplexity(self) -> Variable:
         """``exp`` of the entropy."""

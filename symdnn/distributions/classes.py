@@ -17,8 +17,8 @@ from symdnn.ops.elemwise import like
 from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = [
-    "Categorical", "Multinomial", "OneHotCategorical", "RelaxedBernoulli",
-    "RelaxedOneHotCategorical",
+    "Categorical", "Multinomial", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "RelaxedBernoulli", "RelaxedOneHotCategorical",
 ]  # fmt: skip
 
 _WEIGHTS = constraints.independent(constraints.nonnegative, 1)
@@ -67,6 +67,8 @@ class Categorical(OfClasses):
     -0.287682
     """
 
+    has_enumerate_support: ClassVar[bool] = True
+
     @property
     def support(self) -> Constraint:
         count = dims_after(self.logits, 1)[0]
@@ -101,10 +103,14 @@ class Categorical(OfClasses):
         dims = self._extended(sample_shape)
         return disconnected_grad(stream_of(rng).categorical(dims, self.probs))
 
+    def enumerate_support(self, expand: bool = True) -> Variable:
+        return self._enumerated(T.arange(self.num_events, dtype="int64"), expand)
+
 
 class OneHotCategorical(OfClasses):
     """A class as a vector with a single 1."""
 
+    has_enumerate_support: ClassVar[bool] = True
     event_dim = 1
 
     @property
@@ -137,6 +143,19 @@ class OneHotCategorical(OfClasses):
     def sample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)[:-1]
         return self._one_hot(stream_of(rng).categorical(dims, self.probs))
+
+    def enumerate_support(self, expand: bool = True) -> Variable:
+        return self._enumerated(T.eye(self.num_events, dtype=self.dtype), expand)
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """As :class:`OneHotCategorical`; gradients of draws go to the probabilities (Bengio 2013)."""
+
+    has_rsample: ClassVar[bool] = True
+
+    def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
+        drawn = self.sample(sample_shape, rng)
+        return drawn + (self.probs - disconnected_grad(self.probs))
 
 
 class Multinomial(OfClasses):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import symdnn.tensor as T
 from symdnn.distributions import constraints
 from symdnn.distributions.base import Distribution, stream_of, sum_rightmost
 from symdnn.distributions.classes import Categorical
 from symdnn.distributions.constraints import Constraint
-from symdnn.distributions.transforms import ComposeTransform, Transform
+from symdnn.distributions.real_line import Normal
+from symdnn.distributions.transforms import ComposeTransform, StickBreakingTransform, Transform
 from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
 from symdnn.graph.typing import TensorLike
@@ -19,7 +21,7 @@ from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.ops.random.sizes import size_dims
 
-__all__ = ["Independent", "MixtureSameFamily", "TransformedDistribution"]
+__all__ = ["Independent", "LogisticNormal", "MixtureSameFamily", "TransformedDistribution"]
 
 
 class Independent(Distribution):
@@ -42,6 +44,21 @@ class Independent(Distribution):
         self.event_dim = base_distribution.event_dim + reinterpreted_batch_ndims
         shape = base_distribution.batch_shape
         self._batch_dims = list(shape[: len(shape) - reinterpreted_batch_ndims])
+
+    def expand(self, batch_shape: Any) -> Self:
+        new, inner = copy(self), self.base_dist.batch_shape[len(self._batch_dims) :]
+        new._batch_dims = size_dims(batch_shape)
+        new.base_dist = self.base_dist.expand([*new._batch_dims, *inner])
+        return new
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        return not self.reinterpreted_batch_ndims and self.base_dist.has_enumerate_support
+
+    def enumerate_support(self, expand: bool = True) -> Variable:
+        if self.reinterpreted_batch_ndims:
+            raise self._lacks("enumerate_support")
+        return self.base_dist.enumerate_support(expand)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -108,6 +125,12 @@ class TransformedDistribution(Distribution):
         self.event_dim = self.transform.codomain_event_dim + over
         self._batch_dims = list(base_distribution.batch_shape)
 
+    def expand(self, batch_shape: Any) -> Self:
+        new = copy(self)
+        new.base_dist = self.base_dist.expand(batch_shape)
+        new._batch_dims = list(new.base_dist.batch_shape)
+        return new
+
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
         return self.base_dist.has_rsample
@@ -166,6 +189,24 @@ class TransformedDistribution(Distribution):
         return found
 
 
+class LogisticNormal(TransformedDistribution):
+    """Probabilities by a :class:`StickBreakingTransform` of normal numbers, one fewer.
+
+    >>> import numpy as np
+    >>> LogisticNormal(np.zeros((4, 2)), np.ones((4, 2))).event_shape
+    (3,)
+    """
+
+    def __init__(
+        self, loc: TensorLike, scale: TensorLike, validate_args: bool | None = None
+    ) -> None:
+        base = Normal(loc, scale, validate_args)
+        if not base.batch_shape:
+            raise OptionError("LogisticNormal: wanted vectors as loc and scale, got numbers")
+        super().__init__(base, StickBreakingTransform(), validate_args)
+        self.loc, self.scale = base.loc, base.scale
+
+
 class MixtureSameFamily(Distribution):
     """A mixture of the last batch dimension's distributions, with the weights of a categorical."""
 
@@ -180,6 +221,13 @@ class MixtureSameFamily(Distribution):
         self.dtype, self.validate_args = component_distribution.dtype, validate_args
         self.event_dim = component_distribution.event_dim
         self._batch_dims = list(component_distribution.batch_shape[:-1])
+
+    def expand(self, batch_shape: Any) -> Self:
+        new, parts = copy(self), self.component_distribution.batch_shape[-1:]
+        new._batch_dims = size_dims(batch_shape)
+        new.component_distribution = self.component_distribution.expand([*new._batch_dims, *parts])
+        new.mixture_distribution = self.mixture_distribution.expand(new._batch_dims)
+        return new
 
     @property
     def event_shape(self) -> tuple[Dim, ...]:

@@ -6,6 +6,7 @@ A constraint is a value with ``check(value)``, a bool variable that has one entr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,12 +15,14 @@ import numpy as np
 import symdnn.tensor as T
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.tensor.linalg import eigvalsh
 
 __all__ = [
-    "Constraint", "boolean", "greater_than", "greater_than_eq", "half_open_interval", "independent",
-    "integer_interval", "interval", "less_than", "lower_cholesky", "nonnegative",
-    "nonnegative_integer", "one_hot", "positive", "positive_definite", "positive_integer", "real",
-    "real_vector", "simplex", "unit_interval",
+    "Constraint", "boolean", "cat", "corr_cholesky", "greater_than", "greater_than_eq",
+    "half_open_interval", "independent", "integer_interval", "interval", "less_than",
+    "lower_cholesky", "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer",
+    "one_hot", "positive", "positive_definite", "positive_integer", "positive_semidefinite",
+    "real", "real_vector", "simplex", "square", "stack", "symmetric", "unit_interval",
 ]  # fmt: skip
 
 
@@ -46,6 +49,12 @@ class _Real(Constraint):
         return "a number"
 
 
+def _shown(bound: TensorLike) -> str:
+    """A bound for a message; of one that is computed it says only that."""
+    computed = isinstance(bound, Variable) and bound.owner is not None
+    return "a computed bound" if computed else str(bound)
+
+
 @dataclass(frozen=True, eq=False)
 class interval(Constraint):
     """Between two bounds, of which ``closed`` (low, high) says whether they belong to it.
@@ -65,7 +74,7 @@ class interval(Constraint):
 
     def __str__(self) -> str:
         low, high = "[" if self.closed[0] else "(", "]" if self.closed[1] else ")"
-        return f"a number of {low}{self.low}, {self.high}{high}"
+        return f"a number of {low}{_shown(self.low)}, {_shown(self.high)}{high}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +88,7 @@ class integer_interval(interval):
         return super().check(v) & T.eq(v, T.floor(v))
 
     def __str__(self) -> str:
-        return f"a whole {super().__str__()}"
+        return super().__str__().replace("a number", "a whole number")
 
 
 @dataclass(frozen=True)
@@ -163,6 +172,142 @@ class _PositiveDefinite(Constraint):
         return "a symmetric positive definite matrix"
 
 
+@dataclass(frozen=True)
+class _LowerTriangular(Constraint):
+    event_dim: ClassVar[int] = 2
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        return T.all(T.eq(v, T.tril(v)), axis=[v.type.ndim - 2, v.type.ndim - 1])
+
+    def __str__(self) -> str:
+        return "a lower triangle"
+
+
+@dataclass(frozen=True)
+class _CorrCholesky(Constraint):
+    event_dim: ClassVar[int] = 2
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        # The error of a sum of so many squares, as in PyTorch.
+        near = 10 * np.finfo(v.type.dtype).eps * T.cast(v.shape[-1], v.type.dtype)
+        length = T.sqrt(T.sqr(v).sum(axis=-1))
+        return T.all(T.le(abs(length - 1), near), axis=-1) & lower_cholesky.check(v)
+
+    def __str__(self) -> str:
+        return "a lower triangle with a positive diagonal and rows of length 1"
+
+
+@dataclass(frozen=True)
+class _Square(Constraint):
+    event_dim: ClassVar[int] = 2
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        lead = [v.shape[i] for i in range(v.type.ndim - 2)]
+        return T.alloc(T.eq(v.shape[-1], v.shape[-2]), *lead)
+
+    def __str__(self) -> str:
+        return "a square matrix"
+
+
+@dataclass(frozen=True)
+class _Symmetric(_Square):
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        last = [v.type.ndim - 2, v.type.ndim - 1]
+        turned = v.dimshuffle([*range(last[0]), last[1], last[0]])
+        return T.all(T.le(abs(v - turned), 1e-6 + 1e-5 * abs(turned)), axis=last)
+
+    def __str__(self) -> str:
+        return "a symmetric matrix"
+
+
+@dataclass(frozen=True)
+class _PositiveSemidefinite(_Symmetric):
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        return super().check(v) & T.all(T.ge(eigvalsh(v), 0), axis=-1)
+
+    def __str__(self) -> str:
+        return "a symmetric matrix without negative eigenvalues"
+
+
+@dataclass(frozen=True, eq=False)
+class multinomial(Constraint):
+    """Whole numbers of at least 0 that sum to ``upper_bound`` at most."""
+
+    upper_bound: TensorLike
+    event_dim: ClassVar[int] = 1
+    is_discrete: ClassVar[bool] = True
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        return T.all(nonnegative_integer.check(v), axis=-1) & T.le(v.sum(axis=-1), self.upper_bound)
+
+    def __str__(self) -> str:
+        return f"counts with a sum of at most {self.upper_bound}"
+
+
+@dataclass(frozen=True, eq=False)
+class cat(Constraint):
+    """Constraints of parts of these ``lengths`` (1 each) along ``dim``, one after the other."""
+
+    cseq: Sequence[Constraint]
+    dim: int = 0
+    lengths: Sequence[int] | None = None
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        """The largest of the parts."""
+        return max(c.event_dim for c in self.cseq)
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        """Whether a part is."""
+        return any(c.is_discrete for c in self.cseq)
+
+    def check(self, value: TensorLike) -> Variable:
+        v, found, start = as_variable(value), [], 0
+        axis = self.dim % v.type.ndim
+        for rule, n in zip(self.cseq, self.lengths or [1] * len(self.cseq), strict=True):
+            found.append(rule.check(v[(*[slice(None)] * axis, slice(start, start + n))]))
+            start += n
+        return T.concatenate(found, axis=axis)
+
+    def __str__(self) -> str:
+        return f"in parts {', '.join(map(str, self.cseq))}"
+
+
+@dataclass(frozen=True, eq=False)
+class stack(Constraint):
+    """Constraint number i of entry i along ``dim``."""
+
+    cseq: Sequence[Constraint]
+    dim: int = 0
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        """The largest of the entries, and 1 more where the entries lie behind the batch."""
+        most = max(c.event_dim for c in self.cseq)
+        return most + 1 if self.dim + most < 0 else most
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        """Whether an entry is."""
+        return any(c.is_discrete for c in self.cseq)
+
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        axis = self.dim % v.type.ndim
+        parts = [c.check(v[(*[slice(None)] * axis, i)]) for i, c in enumerate(self.cseq)]
+        return T.stack(*parts, axis=axis)
+
+    def __str__(self) -> str:
+        return f"in entries {', '.join(map(str, self.cseq))}"
+
+
 real: Constraint = _Real()
 real_vector: Constraint = independent(real, 1)
 positive: Constraint = interval(0, closed=(False, True))
@@ -175,6 +320,11 @@ simplex: Constraint = _Simplex()
 one_hot: Constraint = _OneHot()
 lower_cholesky: Constraint = _LowerCholesky()
 positive_definite: Constraint = _PositiveDefinite()
+positive_semidefinite: Constraint = _PositiveSemidefinite()
+lower_triangular: Constraint = _LowerTriangular()
+corr_cholesky: Constraint = _CorrCholesky()
+square: Constraint = _Square()
+symmetric: Constraint = _Symmetric()
 
 
 def greater_than(low: TensorLike) -> Constraint:

@@ -12,8 +12,8 @@ from symdnn.distributions.base import Distribution, inside, stream_of
 from symdnn.distributions.constraints import Constraint
 from symdnn.errors import OptionError
 from symdnn.graph.typing import TensorLike
-from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.core.gradient_control import disconnected_grad
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.core.gradient_control import assert_, disconnected_grad
 from symdnn.ops.elemwise import like
 from symdnn.ops.random.random_stream import RandomStream
 
@@ -87,6 +87,8 @@ class Bernoulli(OfProbability):
     -1.386294
     """
 
+    has_enumerate_support: ClassVar[bool] = True
+
     @property
     def support(self) -> Constraint:
         return constraints.boolean
@@ -117,6 +119,9 @@ class Bernoulli(OfProbability):
     def _drawn(self, sample_shape: Any, rng: RandomStream) -> Variable:
         return rng.binomial(self._extended(sample_shape), p=self.probs, dtype=self.dtype)
 
+    def enumerate_support(self, expand: bool = True) -> Variable:
+        return self._enumerated(T.constant([0.0, 1.0], self.dtype), expand)
+
     def entropy(self) -> Variable:
         size = abs(self.logits)
         part = T.switch(T.isinf(size), like(0, size), size) * T.sigmoid(-size)
@@ -129,6 +134,7 @@ class Binomial(OfProbability):
     arg_constraints: ClassVar = {
         "total_count": constraints.nonnegative_integer, **OfProbability.arg_constraints,
     }  # fmt: skip
+    has_enumerate_support: ClassVar[bool] = True
     total_count: Variable
 
     def __init__(
@@ -177,6 +183,16 @@ class Binomial(OfProbability):
     def _drawn(self, sample_shape: Any, rng: RandomStream) -> Variable:
         n = T.cast(self.total_count, "int64")
         return rng.binomial(self._extended(sample_shape), n, self.probs, dtype=self.dtype)
+
+    def enumerate_support(self, expand: bool = True) -> Variable:
+        """One ``total_count`` for all; else it is refused, in a call where only that knows it."""
+        n = T.cast(self.total_count, "int64")
+        most = T.max(n)
+        same = T.all(T.eq(n, most))
+        if isinstance(self.total_count, Constant) and not np.ptp(self.total_count.data) == 0:
+            raise OptionError(f"{self}: the support differs between total_count's numbers")
+        top = assert_(most, same, message=f"{self}: one total_count has one support")
+        return self._enumerated(T.arange(top + 1, dtype=self.dtype), expand)
 
 
 class NegativeBinomial(OfProbability):

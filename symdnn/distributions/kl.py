@@ -20,7 +20,6 @@ from symdnn.distributions import (
     discrete,
     folded,
     half_line,
-    normal_vectors,
     real_line,
     vectors,
 )
@@ -211,13 +210,6 @@ def _dirichlet(p: vectors.Dirichlet, q: vectors.Dirichlet) -> Variable:
     total = T.digamma(a.sum(axis=-1, keepdims=True))
     turned = ((a - b) * (T.digamma(a) - total)).sum(axis=-1)
     return q._log_normalizer() - p._log_normalizer() + turned
-
-
-@register_kl(normal_vectors.MultivariateNormal, normal_vectors.MultivariateNormal)
-def _multivariate_normal(
-    p: normal_vectors.MultivariateNormal, q: normal_vectors.MultivariateNormal
-) -> Variable:
-    return p.kl_from(q)
 
 
 @register_kl(bounded.Uniform, real_line.Normal)

@@ -14,6 +14,7 @@ from symdnn.graph.values.tree import flatten, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.transforms.jit import Jit
+from symdnn.transforms.traced import draws_of
 
 __all__ = ["custom_gradient"]
 
@@ -90,6 +91,9 @@ class _Custom:
         made = [*self.results, *(g for g in self.grads if g is not None)]
         own = {*self.inside, *self.seeds}
         closed = [v for v in leaves(made) if v not in own and not isinstance(v, Constant)]
+        for state, new in draws_of(made, self.inside).items():
+            places = dict(zip(self.inside, self.outside, strict=True))
+            state.default_update = clone_graph([new], places)[new]
         inner = [v.type(v.name) for v in closed]
         replace = {**{v: v for v in own}, **dict(zip(closed, inner))}
         memo = clone_graph(made, replace)

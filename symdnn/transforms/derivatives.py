@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from symdnn.autodiff import grad
+from symdnn.autodiff_rows import jacobian
 from symdnn.errors import ArgumentError, NonDifferentiable
 from symdnn.graph.backprop import nodes_between
 from symdnn.graph.operators import install_operators, operator
@@ -24,7 +25,10 @@ from symdnn.transforms.arguments import as_leaf
 from symdnn.transforms.jit import Jit
 from symdnn.transforms.traced import Traced, as_numbers, fitting_leaves
 
-__all__ = ["grad_of_function", "hvp", "jvp", "linearize", "value_and_grad", "vjp"]
+__all__ = [
+    "grad_of_function", "hessian_of_function", "hvp", "jacobian_of_function", "jvp", "linearize",
+    "value_and_grad", "vjp",
+]  # fmt: skip
 
 Function = Callable[..., Any]
 
@@ -73,6 +77,61 @@ def grad_of_function(f: Function, wrt: Any = 0, has_aux: bool = False) -> Any:
         return (found, value[1]) if has_aux else found
 
     return _like_function(f, gradient, "grad")
+
+
+def jacobian_of_function(f: Function, wrt: Any = 0, has_aux: bool = False) -> Any:
+    """A function of the same arguments: all derivatives of all results of ``f``.
+
+    It has the structure of the results, in each leaf that of the arguments ``wrt`` (as argnums of
+    :func:`value_and_grad`), and there an array of the result's shape followed by the argument's.
+    With ``has_aux`` ``f`` returns a pair, of which only the first is differentiated; the result is
+    ``(derivatives, aux)``. (``jax.jacrev``.)
+
+    >>> import numpy as np
+    >>> import symdnn
+    >>> symdnn.jacobian(lambda x: {"square": x**2})(np.array([1.0, 3.0]))
+    {'square': array([[2., 0.],
+           [0., 6.]])}
+    """
+
+    def derivatives(*args: Any, **kwargs: Any) -> Any:
+        traced = Traced(f, args, kwargs)
+        result, aux = traced.results(has_aux)
+        several = not isinstance(wrt, int | str)
+        wanted = [_argument(traced, n) for n in (wrt if several else [wrt])]
+        leaves, tree = flatten(wanted)
+        results, outer = flatten(result)
+        found = []
+        for value in results:
+            slopes = as_numbers(_all_slopes(as_variable(value), leaves), leaves)
+            each = unflatten(tree, slopes)
+            found.append(tuple(each) if several else each[0])
+        moved = unflatten(outer, found)
+        return traced.moved((moved, aux) if has_aux else moved)
+
+    return _like_function(f, derivatives, "jacobian")
+
+
+def hessian_of_function(f: Function, wrt: Any = 0) -> Any:
+    """All second derivatives of a function with a scalar result: the Jacobian of its gradient.
+
+    It has the structure of the arguments ``wrt`` twice. (``jax.hessian``.)
+    """
+    return _like_function(f, jacobian_of_function(grad_of_function(f, wrt), wrt), "hessian")
+
+
+def _all_slopes(value: Variable, leaves: Sequence[Variable]) -> list[Variable]:
+    """The derivatives of an array, each of its shape and then the leaf's."""
+    if value.type.ndim == 0:
+        return list(grad(value, list(leaves), disconnected_inputs="ignore"))
+    rows = jacobian(value.flatten(), list(leaves), disconnected_inputs="ignore")
+    if value.type.ndim == 1:
+        return list(rows)
+    own = [value.shape[i] for i in range(value.type.ndim)]
+    return [
+        r.reshape([*own, *(v.shape[i] for i in range(v.type.ndim))], ndim=len(own) + v.type.ndim)
+        for r, v in zip(rows, leaves, strict=True)
+    ]
 
 
 def _scalar(value: Any, name: str) -> Variable:
@@ -363,4 +422,9 @@ def _weakly(f: Function) -> Function:
     return call
 
 
-install_operators({"grad_of_function": grad_of_function})
+install_operators(
+    {
+        "grad_of_function": grad_of_function, "hessian_of_function": hessian_of_function,
+        "jacobian_of_function": jacobian_of_function,
+    }
+)  # fmt: skip

@@ -7,13 +7,13 @@ from typing import Any
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.tracing import current_trace, tracing
-from symdnn.graph.traverse import clone_graph
+from symdnn.graph.traverse import clone_graph, leaves
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.transforms.arguments import as_leaf
 from symdnn.transforms.jit import split_updates
 
-__all__ = ["Traced", "as_numbers", "fitting_leaves"]
+__all__ = ["Traced", "as_numbers", "draws_of", "fitting_leaves"]
 
 
 class Traced:
@@ -28,8 +28,8 @@ class Traced:
         self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
     ) -> None:
         self.name = getattr(f, "__name__", type(f).__name__)
-        leaves, tree = flatten((tuple(args), dict(kwargs or {})))
-        given = [as_leaf(v) for v in leaves]
+        entries, tree = flatten((tuple(args), dict(kwargs or {})))
+        given = [as_leaf(v) for v in entries]
         self.outside = [v for v in given if isinstance(v, Variable)]
         self.inside = [_like(v) for v in self.outside]
         own = iter(self.inside)
@@ -51,12 +51,16 @@ class Traced:
     def moved(self, tree: Any) -> Any:
         """A tree of the function's expressions as expressions of the caller's variables.
 
-        Updates of shared variables go to the function that is traced.
+        Updates of shared variables go to the function that is traced. The states of draws whose
+        sizes or parameters follow from the arguments advance by the caller's variables, too.
         """
-        leaves, structure = flatten(tree)
-        found = [as_variable(v) for v in leaves]
+        entries, structure = flatten(tree)
+        found = [as_variable(v) for v in entries]
         news = {v: as_variable(new) for v, new in self.updates.items()}
-        memo = clone_graph([*found, *news.values()], self._places())
+        draws = draws_of([*found, *news.values()], self.inside)
+        memo = clone_graph([*found, *news.values(), *draws.values()], self._places())
+        for v, new in draws.items():
+            v.default_update = memo[new]
         outer = current_trace()
         if outer is not None:
             outer.add({v: memo[new] for v, new in news.items()})
@@ -64,6 +68,26 @@ class Traced:
 
     def _places(self) -> dict[Variable, Variable]:
         return dict(zip(self.inside, self.outside, strict=True))
+
+
+def draws_of(values: Sequence[Variable], inside: Sequence[Variable]) -> dict[Shared, Variable]:
+    """The states that ``values`` draw from whose default updates depend on ``inside``, and these.
+
+    Where the values are moved to other variables, the updates have to be, too.
+    """
+    found: dict[Shared, Variable] = {}
+    seen: set[Variable] = set()
+    own, pending = set(inside), list(values)
+    while pending:
+        read = [v for v in leaves(pending) if isinstance(v, Shared) and v not in seen]
+        seen.update(read)
+        pending = []
+        for v in read:
+            new = v.default_update
+            if new is not None and not own.isdisjoint(leaves([new])):
+                found[v] = new
+                pending.append(new)
+    return found
 
 
 def _like(v: Variable) -> Variable:
@@ -88,10 +112,10 @@ def fitting_leaves(
 
     Raises :class:`~symdnn.errors.TypeMismatch` for another structure, or another rank.
     """
-    leaves: list[Any] = []
-    _matched(name, what, tree, given, leaves)
+    entries: list[Any] = []
+    _matched(name, what, tree, given, entries)
     found: list[Variable | None] = []
-    for v, g, where in zip(like, leaves, paths(tree, what), strict=True):
+    for v, g, where in zip(like, entries, paths(tree, what), strict=True):
         if g is None or not v.type.is_differentiable:
             found.append(None)
             continue
@@ -102,15 +126,15 @@ def fitting_leaves(
     return found
 
 
-def _matched(name: str, what: str, tree: Tree, given: Any, leaves: list[Any]) -> None:
+def _matched(name: str, what: str, tree: Tree, given: Any, into: list[Any]) -> None:
     if given is None:
-        leaves += [None] * tree.leaves
+        into += [None] * tree.leaves
     elif tree.kind is None:
-        leaves.append(given)
+        into.append(given)
     else:
         # The parts of one level: each child is a leaf of this flattening.
         parts, got = flatten(given, is_leaf=lambda v: v is not given)
         if got.kind is not tree.kind or got.extra != tree.extra or len(parts) != len(tree.children):
             raise TypeMismatch(name, f"{what} of the structure {tree}", got)
         for part, child in zip(parts, tree.children, strict=True):
-            _matched(name, what, child, part, leaves)
+            _matched(name, what, child, part, into)

@@ -24,13 +24,14 @@ from symdnn.errors import (
 )
 from symdnn.graph.dims import Dim, normal_axis
 from symdnn.graph.origin import make_written
+from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.structured import Structured
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.control.batching import Operand, batch_graph
-from symdnn.ops.core.lanes import Vectorizing, sizes_of, spread, vectorizing_by
+from symdnn.ops.core.lanes import Vectorizing, calling_for_lanes, sizes_of, spread, vectorizing_by
 from symdnn.ops.linalg.products import MatchSizes
 
 __all__ = ["vectorize_graph", "vmap"]
@@ -106,12 +107,15 @@ def _called(
     given = _Arguments(f, in_axes, args, kwargs)
     begun = make_written()
     inside, named = given.entries()
-    found, structure = flatten(f(*inside, **named), _are_updates)
+    with calling_for_lanes():
+        result, updates = _with_updates(lambda: f(*inside, **named))
+    found, structure = flatten(result, _are_updates)
     names = paths(structure, "the result")
     places = axes_of("out_axes", out_axes, structure)
     groups = [_results(v, name) for v, name in zip(found, names)]
     how = Vectorizing(given.lanes, randomness, begun)
-    batched = iter(_batched([v for g in groups for v in g], given.known, how, fresh=True))
+    values = [*(v for g in groups for v in g), *updates.values()]
+    batched = iter(_batched(values, given.known, how, fresh=True))
     out: list[Any] = []
     for v, group, axis, name in zip(found, groups, places, names, strict=True):
         own = [next(batched) for _ in group]
@@ -119,7 +123,20 @@ def _called(
             out.append(type(v)((k, _of_all(k, o)) for k, o in zip(v, own, strict=True)))
         else:
             out.append(_placed(own[0], axis, given.lanes, name))
+    outer = current_trace()
+    if outer is not None:
+        outer.add({k: _of_all(k, next(batched)) for k in updates})
     return unflatten(structure, out)
+
+
+def _with_updates(call: Callable[[], Any]) -> tuple[Any, dict[Any, Variable]]:
+    """The result of a call, and the updates that functions of ``jit`` make in it."""
+    outer = current_trace()
+    if outer is None:
+        return call(), {}
+    with tracing(outer.name) as trace:
+        result = call()
+    return result, {v: as_variable(new) for v, new in trace.updates.items()}
 
 
 def vectorize_graph(

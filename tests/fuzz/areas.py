@@ -14,8 +14,8 @@ import numpy as np
 
 #: Area to the share of the time of a run of all of them.
 SHARES = {"expressions": 4, "gradients": 4, "indexing": 3, "scans": 2, "jitted": 2, "layers": 2,
-          "sparse": 1, "vmaps": 2, "transforms": 1, "densities": 1, "checkpoints": 1, "files": 1,
-          "flags": 1, "faults": 1, "threads": 1, "memory": 1}  # fmt: skip
+          "sparse": 1, "vmaps": 2, "lanes": 1, "transforms": 1, "densities": 1, "checkpoints": 1,
+          "files": 1, "flags": 1, "faults": 1, "threads": 1, "memory": 1}  # fmt: skip
 
 
 @dataclass(frozen=True)

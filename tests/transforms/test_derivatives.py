@@ -10,6 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.errors import ArgumentError, NonDifferentiable, TypeMismatch
+from symdnn.ops.random.random_stream import RandomStream
 
 
 def mlp(p, x):
@@ -224,3 +225,70 @@ def test_custom_gradient_has_second_derivatives_and_forward_mode():
         symdnn.custom_gradient(lambda x: x)(1.0)
     with pytest.raises(TypeMismatch, match="tuple of 2 gradients"):
         symdnn.custom_gradient(lambda x, y: (x, lambda g: g))(1.0, 2.0)
+
+
+def test_jacobians_of_functions_have_the_trees_of_results_and_arguments(rng):
+    x, b = rng.normal(size=(2, 3)), rng.normal(size=3)
+
+    def f(p, c):
+        return {"y": T.tanh(p["w"]) * p["b"] + c, "s": (p["w"] ** 2).sum()}
+
+    p = {"w": x, "b": b}
+    found = symdnn.jacobian(f, (0, 1))(p, 2 * b)
+    slope = (1 - np.tanh(x) ** 2) * b
+    want = slope[:, :, None, None] * np.einsum("ik,jl->ijkl", np.eye(2), np.eye(3))
+    np.testing.assert_allclose(found["y"][0]["w"], want, rtol=1e-12)
+    np.testing.assert_allclose(found["y"][0]["b"], np.tanh(x)[:, :, None] * np.eye(3), rtol=1e-12)
+    np.testing.assert_allclose(found["y"][1], np.broadcast_to(np.eye(3), (2, 3, 3)))
+    np.testing.assert_allclose(found["s"][0]["w"], 2 * x)
+    assert found["s"][1].tolist() == [0, 0, 0]
+    rows, aux = symdnn.jacobian(lambda v: (v**2, v.sum()), has_aux=True)(b)
+    np.testing.assert_allclose(rows, np.diag(2 * b))
+    np.testing.assert_allclose(aux, b.sum())
+
+
+def test_hessians_of_functions_have_the_tree_of_the_arguments_twice(rng):
+    w, c = rng.normal(size=(2, 2)), rng.normal(size=2)
+    found = symdnn.hessian(lambda w, c: (T.dot(w, c) ** 2).sum(), (0, 1))(w, c)
+    np.testing.assert_allclose(found[1][1], 2 * w.T @ w, rtol=1e-12)
+    want = 2 * np.einsum("ik,j,l->ijkl", np.eye(2), c, c)
+    np.testing.assert_allclose(found[0][0], want, rtol=1e-12)
+    np.testing.assert_allclose(found[0][1], np.moveaxis(found[1][0], 0, -1), rtol=1e-12)
+    each = symdnn.vmap(symdnn.hessian(lambda v: (v**3).sum()))(T.as_tensor_variable(w)).eval()
+    np.testing.assert_allclose(each, [np.diag(6 * row) for row in w])
+    with pytest.raises(TypeMismatch, match="variables in wrt"):
+        symdnn.jacobian(T.dvector())
+
+
+def drawing(v, stream):
+    """As many draws as the argument has numbers: their state advances by its size."""
+    return v * stream.normal(v.shape, dtype="float64")
+
+
+def test_functions_that_draw_by_the_shapes_of_arguments_are_differentiated(rng):
+    stream, x = RandomStream(3), rng.normal(size=(2, 3))
+    f = symdnn.jit(symdnn.value_and_grad(lambda v: drawing(v, stream).sum()))
+    found = [f(x) for _ in range(2)]
+    for value, slope in found:
+        np.testing.assert_allclose(value, (slope * x).sum())
+    assert found[0][0] != found[1][0]
+    once = symdnn.jit(lambda x: symdnn.jvp(lambda v: drawing(v, stream), (x,), (x,)))
+    np.testing.assert_allclose(*once(x))
+    each = symdnn.vmap(lambda v: symdnn.grad(lambda u: drawing(u, stream).sum())(v), 0, 0,
+                       randomness="different")  # fmt: skip
+    assert len(np.unique(symdnn.jit(each)(x))) == 6
+
+    @symdnn.custom_gradient
+    def doubled(v):
+        m = stream.normal(v.shape, dtype="float64")
+        return v * m, lambda g: 2 * g * m
+
+    value, slope = symdnn.jit(symdnn.value_and_grad(lambda v: doubled(v).sum()))(x)
+    np.testing.assert_allclose(2 * value, (slope * x).sum())
+
+
+def test_draws_by_the_shapes_of_a_loop_need_no_updates_to_be_passed(rng):
+    stream, x = RandomStream(3), rng.normal(size=(3, 2))
+    f = symdnn.jit(lambda x: symdnn.scan(lambda v: drawing(v, stream), sequences=[x])[0])
+    found = np.stack([f(x) / x, f(x) / x])
+    assert len(np.unique(found.round(9))) == 12

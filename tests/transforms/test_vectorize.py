@@ -5,6 +5,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn import control
 from symdnn.errors import (
     AxisError,
     DataDependentShape,
@@ -458,3 +459,39 @@ def test_a_draw_of_an_expression_keeps_its_own_stream():
     assert int(state.get_value()[1]) == 8 + 48
     f(np.ones(8))
     assert int(state.get_value()[1]) == 8 + 48 + 8
+
+
+def test_updates_of_functions_of_jit_inside_are_those_of_all_entries(rng):
+    count, x = symdnn.shared(np.zeros(())), rng.normal(size=(3, 2))
+
+    @symdnn.jit
+    def counting(v):
+        return v * 2, {count: count + 1}
+
+    @symdnn.jit
+    def summing(v):
+        return v, {count: count + v.sum()}
+
+    np.testing.assert_allclose(symdnn.jit(symdnn.vmap(counting))(x), 2 * x)
+    assert count.get_value() == 1
+    with pytest.raises(GraphError, match="differs between the entries"):
+        symdnn.jit(symdnn.vmap(summing))(x)
+
+
+@pytest.mark.parametrize("how", ["different", "same"])
+def test_calls_that_end_alone_draw_from_one_stream(how):
+    stream, x = RandomStream(2), np.array([0.0, 0.5, 0.5, 5.0])
+
+    def walk(v):
+        def step(c):
+            return control.fori_loop(0, 2, lambda i, d: d + stream.uniform((), dtype="float64"), c)
+
+        return control.while_loop(lambda c: c < 3.0, step, v)
+
+    f = symdnn.jit(symdnn.vmap(walk, randomness=how))
+    first, second = f(x), f(x)
+    assert (first >= 3).all()
+    assert (first < 5.5).all()
+    assert first[3] == 5
+    assert (first[1] == first[2]) == (how == "same")
+    assert (first[:3] != second[:3]).all()

@@ -11,6 +11,7 @@ import numpy as np
 
 from symdnn.errors import DataDependentShape
 from symdnn.graph.dims import Dim
+from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.op import Axes, Batched
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -81,7 +82,7 @@ def batch_loop(op: Scan, inputs: Sequence[Variable], axes: Axes) -> list[Operand
     alone = given.steps is not None or (op.until and results[-1].stacked)
     if alone and not told:
         return None
-    counts = _end_alone(parts, op, given.steps is not None, lanes, within) if alone else None
+    counts = _end_alone(parts, states, given.steps is not None, lanes, within) if alone else None
     built = parts.build()
     return _results(op, built, states, [r.stacked for r in collected], counts)
 
@@ -93,7 +94,11 @@ def _stacked_step(
 
     A state that depends on a stacked value is stacked, and others may depend on it.
     """
-    states = [a is not None or given.steps is not None for a in given.initials]
+    free = _states_of_draws(op)
+    states = [
+        a is not None or (given.steps is not None and k not in free)
+        for k, a in enumerate(given.initials)
+    ]
     fixed = [v for (v, _), a in zip(parts.sequences, given.sequences) if a is not None]
     fixed += [v for (v, _), a in zip(parts.others, given.others) if a is not None]
     while True:
@@ -104,10 +109,36 @@ def _stacked_step(
         if any(r.lengths is not None for r in results):
             raise DataDependentShape(f"{op}: {NO_LENGTH}")
         alone = op.until and results[-1].stacked
-        more = [w or r.stacked or alone for w, r in zip(states, results)]
+        more = [
+            w or r.stacked or (alone and k not in free)
+            for k, (w, r) in enumerate(zip(states, results))
+        ]
         if more == states:
             return states, inside, results
         states = more
+
+
+def _states_of_draws(op: Scan) -> set[int]:
+    """The states that only draws read: all lanes share them, also those that have ended."""
+    found = set()
+    for k, taps in enumerate(op.split_inner(op.inner.inputs).initials):
+        if not _is_stream(taps[0]):
+            continue
+        own, reads = set(taps), []
+        for n in op.inner.nodes:
+            places = [i for i, v in enumerate(n.inputs) if v in own]
+            if places and n.op.views.get(0) in places:
+                own.add(n.outputs[0])
+            else:
+                reads += [(n.op, i) for i in places]
+        drawn = [o.random_state == i or isinstance(o, InnerGraphOp) for o, i in reads]
+        if reads and all(drawn) and all(is_drawing(o) for o, _ in reads):
+            found.add(k)
+    return found
+
+
+def _is_stream(v: Variable) -> bool:
+    return isinstance(v.type, TensorType) and v.type.dtype == "uint64" and v.type.ndim == 1
 
 
 NO_LENGTH = (
@@ -128,14 +159,18 @@ def _lanes_inside(parts: Parts, lanes: Dim) -> Iterator[None]:
         yield
 
 
-def _end_alone(parts: Parts, op: Scan, own_steps: bool, lanes: Dim, within: Dim) -> int:
+def _end_alone(
+    parts: Parts, stacked: Sequence[bool], own_steps: bool, lanes: Dim, within: Dim
+) -> int:
     """Let each lane end alone: states to freeze, and to count its steps. The index of the count.
 
     ``own_steps``: the lanes differ in the number of steps that they are told to do.
     """
     done, count = TensorType("bool", (None,))("done"), TensorType("int64", (None,))("steps")
     done, count = (_sized(v, within) for v in (done, count))
-    for s in parts.states:
+    for s, wide in zip(parts.states, stacked, strict=True):
+        if not wide:
+            continue
         if -1 not in s.taps:
             s.taps = (*s.taps, -1)
             s.inside.append(s.inside[0].type())
@@ -179,7 +214,7 @@ def _results(
     out: list[Operand] = []
     for c, history, last, wide in zip(op.states, built.histories, built.last, states):
         if history is not None and c.history:
-            ends = None if steps is None else steps + c.depth
+            ends = steps + c.depth if wide and steps is not None else None
             whole = _swapped(history) if wide else history
             out.append(Operand(whole, wide, ends, None if ends is None else last))
         out.append(Operand(last, wide))

@@ -14,10 +14,11 @@ from symdnn.graph.origin import make_written
 from symdnn.graph.tracing import Trace, current_trace, tracing
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.control.scan_builder import OrderedUpdates, StepResult, Tracer, state_of
 from symdnn.ops.control.statistics import note_order
+from symdnn.ops.core.lanes import in_a_lane
 from symdnn.ops.core.shape import as_dim
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
@@ -77,11 +78,25 @@ def fori_loop(
     >>> float(f(5)), float(f(0))
     (120.0, 1.0)
     """
+    low, high = as_variable(lower), as_variable(upper)
+    if in_a_lane() and not (isinstance(low, Constant) and isinstance(high, Constant)):
+        return _counted_loop(low, high, body_fun, init_val)
     loop = _Loop("fori_loop", init_val)
     numbers = operator("arange")(lower, upper)
     (i,) = loop.sequences([numbers.astype("int64")])
     loop.trace(lambda value: body_fun(i, value))
     return loop.value()
+
+
+def _counted_loop(
+    lower: Variable, upper: Variable, body: Callable[[Any, Any], Any], at: Any
+) -> Any:
+    """:func:`fori_loop` with a count for a state: lanes may differ in their bounds."""
+    lower, upper = (v.astype("int64") for v in (lower, upper))
+    loop = _Loop("fori_loop", (lower, at))
+    loop.steps = operator("maximum")(upper - lower, 0)
+    loop.trace(lambda state: (state[0] + 1, body(*state)))
+    return loop.value()[1]
 
 
 def scan(

@@ -281,6 +281,12 @@ class Tracer:
                 outputs.append(_of_each_step(history[-min(s.taps) :], built.steps))
         last = built.last[len(built.last) - len(step.updates) :]
         updates = OrderedUpdates(zip(step.updates, last, strict=True))
+        # Draws whose sizes or parameters are the step's: no function could update them by that.
+        inside = set(self.arguments())
+        for v, new in updates.items():
+            default = v.default_update
+            if default is not None and not inside.isdisjoint(leaves([default])):
+                v.default_update = new
         noted = [(v, updates.pop(v)) for v in step.updates if v in self.statistics]
         for out in outputs if noted else []:
             out.tag.state_updates = noted

@@ -19,8 +19,8 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
 
 __all__ = [
-    "Vectorizing", "fold", "lanes_of", "on_folded", "on_lanes", "same_for_all", "sizes_of",
-    "spread", "stacked", "unfold", "vectorizing", "vectorizing_by",
+    "Vectorizing", "calling_for_lanes", "fold", "in_a_lane", "lanes_of", "on_folded", "on_lanes",
+    "same_for_all", "sizes_of", "spread", "stacked", "unfold", "vectorizing", "vectorizing_by",
 ]  # fmt: skip
 
 
@@ -43,6 +43,7 @@ class Vectorizing:
 
 
 _vectorizing: ContextVar[Vectorizing | None] = ContextVar("vectorizing", default=None)
+_called: ContextVar[bool] = ContextVar("called", default=False)
 
 
 def vectorizing() -> Vectorizing | None:
@@ -58,6 +59,21 @@ def vectorizing_by(how: Vectorizing | None) -> Iterator[None]:
         yield
     finally:
         _vectorizing.reset(token)
+
+
+def in_a_lane() -> bool:
+    """Whether a function that will be vectorised is being called, with variables for one lane."""
+    return _called.get()
+
+
+@contextmanager
+def calling_for_lanes() -> Iterator[None]:
+    """A block in which a function that will be vectorised is called."""
+    token = _called.set(True)
+    try:
+        yield
+    finally:
+        _called.reset(token)
 
 
 def sizes_of(x: Variable) -> list[Dim]:

@@ -93,6 +93,28 @@ def test_fori_loop(n):
     assert [int(lower(a, b)) for a, b in ((2, 5), (5, 2), (-3, 1))] == [9, 0, -6]
 
 
+def test_bounds_of_fori_loop_may_differ_between_the_calls_of_a_vmap(rng):
+    x, low, high = rng.normal(size=(3, 4)), np.array([0, 1, 5]), np.array([3, 1, 7])
+
+    def f(x, a, b):
+        return control.fori_loop(a, b, lambda i, v: T.sin(v) + 0.125 * i, x)
+
+    def by_hand(v, a, b):
+        slope = np.ones_like(v)
+        for i in range(a, b):
+            v, slope = np.sin(v) + 0.125 * i, slope * np.cos(v)
+        return v, slope
+
+    each = [by_hand(*given) for given in zip(x, low, high)]
+    whole = symdnn.jit(symdnn.vmap(f))
+    np.testing.assert_allclose(whole(x, low, high), [v for v, _ in each])
+    slope = symdnn.jit(symdnn.grad(lambda *given: symdnn.vmap(f)(*given).sum()))
+    np.testing.assert_allclose(slope(x, low, high), [s for _, s in each])
+    shared = symdnn.vmap(symdnn.grad(lambda x, n: f(x, 1, n).sum()), in_axes=(0, None))
+    want = [by_hand(v, 1, 4)[1] for v in x]
+    np.testing.assert_allclose(symdnn.jit(shared)(x, np.int64(4)), want)
+
+
 def test_the_dtype_of_a_carried_number_follows_the_arrays(rng):
     x = rng.normal(size=3).astype("float32")
     for zero in (0.0, np.float32(0)):
