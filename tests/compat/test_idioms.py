@@ -90,7 +90,8 @@ def test_connection_patterns_decide_what_is_disconnected(theano, T):
         first.sum(), b, disconnected_inputs="ignore", return_disconnected="Disconnected"
     )
     assert isinstance(marker.type, theano.gradient.DisconnectedType)
-    np.testing.assert_array_equal(theano.function([a], T.grad(first.sum(), a))([1.0, 1.0]), [2, 2])
+    slope = theano.function([a, b], T.grad(first.sum(), a), on_unused_input="ignore")
+    np.testing.assert_array_equal(slope([1.0, 1.0], [1.0]), [2, 2])
 
 
 def test_descriptors_made_of_two_shapes(theano, T):
@@ -121,7 +122,8 @@ def test_shapes_and_ops_of_pooling_by_name(theano, T, border):
     value = RNG.standard_normal((2, 3, 7, 8))
     old = DownsampleFactorMax((3, 2), ignore_border=border, st=(2, 1))(x)
     new = Pool(ignore_border=border, mode="max")(x, (3, 2), (2, 1), (0, 0))
-    assert isinstance(new.owner.op, Pool) and isinstance(old.owner.op, DownsampleFactorMax)
+    assert isinstance(new.owner.op, Pool)
+    assert isinstance(old.owner.op, DownsampleFactorMax)
     made, same = theano.function([x], [old, new])(value)
     np.testing.assert_array_equal(made, same)
     for shape in (
@@ -135,7 +137,8 @@ def test_shapes_and_ops_of_pooling_by_name(theano, T, border):
 def test_names_that_programs_compare_and_call(theano, T):
     scalar = theano.tensor.sharedvar.ScalarSharedVariable
     assert isinstance(theano.shared(2.0), scalar)
-    assert not isinstance(theano.shared([2.0]), scalar) and not isinstance(T.scalar(), scalar)
+    assert not isinstance(theano.shared([2.0]), scalar)
+    assert not isinstance(T.scalar(), scalar)
     s = T.scalar("s")
     checked = theano.tensor.opt.assert_(s, T.gt(s, 0))
     with pytest.raises(AssertionError):

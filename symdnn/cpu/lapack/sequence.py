@@ -116,6 +116,10 @@ class Sequenced:
         """A 0 on the diagonal of a matrix of ``n`` rows is a fault."""
         self._step("diagonal", [place], n, (n + 1) * self.dtype.itemsize)
 
+    def void(self, place: int, count: int) -> None:
+        """After a fault of a matrix, NaN for its result of so many elements."""
+        self._step("void", [place], count)
+
     def _step(self, kind: str, places: Sequence[int], *words: int) -> None:
         self._steps.append(Step(kind, tuple(places), self._name))
         self._words += words
@@ -150,7 +154,8 @@ class SequenceLaunch(ContiguousLaunch):
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute every result."""
         if not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
-            return self._slow(inputs, outputs)  # type: ignore[no-any-return]
+            self._slow(inputs, outputs)
+            return
         words = self._words
         for i, a in enumerate((*inputs[: self._reads], *outputs), self._first):
             words[i] = id(a)

@@ -17,7 +17,8 @@ __all__ = ["FAULT", "FIRST_ARRAY", "WORDS_OF_STEP", "Step", "sequence_ir"]
 #: Index of the word that is set where a matrix has no result, and of the first array object.
 FAULT, FIRST_ARRAY = 4, 5
 #: How many words of its own a step has, by its kind.
-WORDS_OF_STEP = {"call": 1, "copy": 1, "add": 1, "turn": 2, "info": 0, "nan": 0, "diagonal": 2}
+WORDS_OF_STEP = {"call": 1, "copy": 1, "add": 1, "turn": 2, "info": 0, "nan": 0, "diagonal": 2,
+                 "void": 1}  # fmt: skip
 
 
 class Step(NamedTuple):
@@ -29,7 +30,8 @@ class Step(NamedTuple):
     - ``turn`` the matrix at the second place into its transpose at the first (rows, columns);
     - ``info``: the place is a status of LAPACK's, and not 0 is a fault;
     - ``nan``: a NaN there is a fault;
-    - ``diagonal``: a 0 among these numbers is a fault (how many, bytes from one to the next).
+    - ``diagonal``: a 0 among these numbers is a fault (how many, bytes from one to the next);
+    - ``void``: after a fault the place gets NaNs (how many), and the fault is forgotten.
     """
 
     kind: str
@@ -81,9 +83,7 @@ def _call(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
 
 def _copy(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     to, source = places
-    s.put(
-        f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, i64 %own{k}_0, i1 false)"
-    )
+    s.put(f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, i64 %own{k}_0, i1 false)")
 
 
 def _add(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
@@ -119,6 +119,7 @@ def _turn(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
 def _fault(s: FunctionBuilder, condition: str, name: str) -> None:
     s.put(f"%fault_{name} = getelementptr i64, ptr %w, i64 {FAULT}")
     s.when(f"fault{name}", condition, lambda: s.put(f"store i64 1, ptr %fault_{name}"))
+    s.block = f"fault{name}_done"
 
 
 def _info(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
@@ -141,7 +142,25 @@ def _diagonal(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None
     _fault(s, any_, str(k))
 
 
+def _void(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
+    size = 8 if step.dtype == "double" else 4
+
+    def one(i: str, _: list[str]) -> list[str]:
+        place = s.bytes_at(places[0], s.new(f"mul i64 {i}, {size}"))
+        s.put(f"store {step.dtype} 0x7FF8000000000000, ptr {place}")
+        return []
+
+    def fill() -> None:
+        s.block = f"void{k}_yes"
+        s.counted(f"element{k}", 0, f"%own{k}_0", one)
+        s.put(f"store i64 0, ptr %fault_{k}")
+
+    s.put(f"%fault_{k} = getelementptr i64, ptr %w, i64 {FAULT}")
+    s.when(f"void{k}", s.new(f"icmp ne i64 {s.new(f'load i64, ptr %fault_{k}')}, 0"), fill)
+    s.block = f"void{k}_done"
+
+
 _WRITERS = {
     "call": _call, "copy": _copy, "add": _add, "turn": _turn, "info": _info, "nan": _nan,
-    "diagonal": _diagonal,
+    "diagonal": _diagonal, "void": _void,
 }  # fmt: skip

@@ -30,8 +30,6 @@ def small_launch(call: Call[Any], tasks: int, slow: Any) -> SequenceLaunch | Non
     n = max(max(t.shape[-2:]) for t in operands if t.ndim > 1)
     if make is None or tasks > 1 or n > _MAX_ROWS or dtype not in ("float32", "float64"):
         return None
-    if getattr(call.op, "on_error", "raise") != "raise":
-        return None
     if any(t.ndim > 1 and t.dtype != dtype for t in operands if t.dtype != "int32"):
         return None
     return make(call, slow)
@@ -39,6 +37,13 @@ def small_launch(call: Call[Any], tasks: int, slow: Any) -> SequenceLaunch | Non
 
 def _start(call: Call[Any], lead: tuple[int, ...]) -> Sequenced:
     return Sequenced(call.outputs[0].dtype, prod(lead), len(call.inputs) + len(call.outputs))
+
+
+def _ended(s: Sequenced, call: Call[Any], x: int, count: int, slow: Any) -> SequenceLaunch:
+    """The launch whose faults raise, or where the op says so make the result ``x`` NaN."""
+    if call.op.on_error != "raise":
+        s.void(x, count)
+    return s.launch(len(call.inputs), slow)
 
 
 def _factor(s: Sequenced, matrix: int, behind: int, last: int, n: int, lower: bool) -> int:
@@ -60,7 +65,7 @@ def _cholesky(call: Call[Cholesky], slow: Any) -> SequenceLaunch | None:
     behind, last = s.array(1, n * n, 1 if lower else n), s.array(1, n * n, n * n - 1)
     s.copy(to, source, n * n)
     _factor(s, to, behind, last, n, lower)
-    return s.launch(1, slow)
+    return _ended(s, call, to, n * n, slow)
 
 
 def _triangle(
@@ -92,7 +97,7 @@ def _solve(call: Call[Solve], slow: Any) -> SequenceLaunch | None:
         s.copy(x, source, n * columns)
         how = "T" if op.transposed else "N"
         _triangle(s, matrix, x, n, columns, op.reads_lower, how, op.unit_diagonal)
-        return s.launch(2, slow)
+        return _ended(s, call, x, n * columns, slow)
     if one and prod(lead) > 1:
         return None  # it would be factored for each right side
     part = s.elements(n * n)
@@ -149,7 +154,7 @@ def _lu_solve(call: Call[LUSolve], slow: Any) -> SequenceLaunch | None:
            at=[factors, exchanged, right, info])  # fmt: skip
     if columns > 1:
         s.turn(x, right, columns, n)
-    return s.launch(3, slow)
+    return _ended(s, call, x, n * columns, slow)
 
 
 def _inverse(call: Call[MatrixInverse], slow: Any) -> SequenceLaunch | None:
@@ -162,7 +167,7 @@ def _inverse(call: Call[MatrixInverse], slow: Any) -> SequenceLaunch | None:
     s.info(info)
     s.call("getri", n, None, n, None, None, length, None, at=[to, pivots, work, info])
     s.info(info)
-    return s.launch(1, slow)
+    return _ended(s, call, to, n * n, slow)
 
 
 def _qr(call: Call[QR], slow: Any) -> SequenceLaunch | None:

@@ -20,8 +20,9 @@ from symdnn.tensor.nnet.abstract_conv import (
 __all__ = [
     "AbstractConv", "AbstractConv_gradInputs", "AbstractConv_gradWeights", "BaseAbstractConv",
     "Corr3dMM", "CorrMM", "CorrMM_gradInputs", "CorrMM_gradWeights", "DownsampleFactorMax",
-    "Pool", "assert_conv_shape", "border_mode_to_pad", "conv3D", "conv3d", "convGrad3D", "convTransp3D",
-    "frac_bilinear_upsampling", "max_pool_2d", "max_pool_2d_same_size", "max_pool_3d", "pool_2d",
+    "Pool", "assert_conv_shape", "border_mode_to_pad", "conv3D", "conv3d", "convGrad3D",
+    "convTransp3D", "frac_bilinear_upsampling", "max_pool_2d", "max_pool_2d_same_size",
+    "max_pool_3d", "pool_2d",
     "pool_3d",
 ]  # fmt: skip
 
@@ -58,7 +59,10 @@ def _pool_shape(
     """
     ws = tuple(ds if ws is None else ws)
     stride, pad = st if stride is None else stride, padding if pad is None else pad
-    stride, pad = tuple(ws if stride is None else stride), tuple((0,) * ndim if pad is None else pad)
+    stride, pad = (
+        tuple(ws if stride is None else stride),
+        tuple((0,) * ndim if pad is None else pad),
+    )
     lead = len(imgshape) - ndim
     pooled = zip(imgshape[lead:], ws, stride, pad, strict=True)
     return [*imgshape[:lead], *(pool_size(n, w, s, p, ignore_border) for n, w, s, p in pooled)]
@@ -67,7 +71,7 @@ def _pool_shape(
 def _pool_op(
     ignore_border: bool = False, mode: str = "max", ndim: int = 2, openmp: Any = None
 ) -> Callable[..., Variable]:
-    """Theano's op of ``pool_2d`` and ``pool_3d``: a function of images, ``ws``, ``stride``, ``pad``."""
+    """Theano's op of ``pool_2d`` and ``pool_3d``: a function of ``(images, ws, stride, pad)``."""
     pool = pool_2d if ndim == 2 else pool_3d
     return lambda x, ws, stride=None, pad=None: pool(
         x, ws, ignore_border, stride, (0,) * ndim if pad is None else pad, mode
