@@ -70,9 +70,19 @@ def _reaches(outputs: Iterable[Variable], v: Variable, constants: Iterable[Varia
     outs = set(outputs)
     reached = {v}
     for node in nodes_between(outs, [v], constants):
-        if any(u in reached and _carries(node.op, i, node) for i, u in enumerate(node.inputs)):
-            reached.update(node.outputs)
+        for i, u in enumerate(node.inputs):
+            if u in reached and _carries(node.op, i, node):
+                reached.update(_connected_outputs(node, i))
     return not reached.isdisjoint(outs)
+
+
+def _connected_outputs(node: Apply, i: int) -> Sequence[Variable]:
+    """The outputs that depend on input ``i``: all, unless the op has Theano's
+    ``connection_pattern``."""
+    pattern = getattr(node.op, "connection_pattern", None)
+    if pattern is None:
+        return node.outputs
+    return [o for o, connected in zip(node.outputs, pattern(node)[i]) if connected]
 
 
 def _carries(op: Op, i: int, node: Apply) -> bool:

@@ -120,7 +120,7 @@ class NotLowered(SymdnnError, RuntimeError):
     """An op has no kernel on the target, and ``assert_lowered`` (or a mode) forbids that."""
 
 
-class NanDetected(SymdnnError, ValueError):
+class NanDetected(SymdnnError, AssertionError, ValueError):
     """``NanGuardMode`` met a NaN, an infinity or a very large value."""
 
 

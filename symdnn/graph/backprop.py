@@ -9,12 +9,23 @@ from symdnn.errors import NonDifferentiable
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import toposort
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, Type
 from symdnn.graph.values.branch_gradients import Branches
 from symdnn.graph.values.test_values_flag import only_outside
 from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["backprop", "forward_sweep", "nodes_between", "zeros_for"]
+__all__ = ["Undefined", "backprop", "forward_sweep", "nodes_between", "zeros_for"]
+
+
+class Undefined(Variable):
+    """What a vjp returns for an input whose gradient does not exist, and ``why``.
+
+    A sweep that needs the gradient raises :class:`NonDifferentiable`; others leave it alone.
+    """
+
+    def __init__(self, type: Type, why: str) -> None:
+        super().__init__(type)
+        self.why = why
 
 
 def backprop(
@@ -55,7 +66,9 @@ def _backprop_node(
     if all(c is None for c in cotangents):
         return
     for v, g in zip(node.inputs, _vjp(node, cotangents), strict=True):
-        if g is not None:
+        if isinstance(g, Undefined):
+            total.setdefault(v, []).append(g)
+        elif g is not None:
             total.setdefault(v, []).append(branches.masked(node, v, g))
 
 
@@ -75,6 +88,8 @@ def _vjp(node: Apply, cotangents: Sequence[Variable | None]) -> Sequence[Variabl
 def _checked(node: Apply, v: Variable, g: Variable | None) -> Variable | None:
     if g is None or not isinstance(v.type, TensorType) or not v.type.is_differentiable:
         return None
+    if isinstance(g, Undefined):
+        return g
     if g.type.ndim != v.type.ndim:
         raise AssertionError(f"{node.op}.vjp: gradient of type {g.type} for an input {v.type}")
     if g.type.dtype != v.type.dtype:
@@ -87,6 +102,9 @@ def _checked(node: Apply, v: Variable, g: Variable | None) -> Variable | None:
 def _sum(v: Variable, terms: Sequence[Variable]) -> Variable | None:
     if not terms:
         return None
+    for term in terms:
+        if isinstance(term, Undefined):
+            raise NonDifferentiable(term.why)
     total = terms[0]
     if len(terms) > 1:
         node = v.owner
@@ -147,6 +165,9 @@ def _jvp_by_vjp(node: Apply, tangents: Sequence[Variable | None]) -> list[Variab
     if all(d is None for d in dummies):
         return [None] * len(dummies)
     grads = _vjp(node, dummies)
+    for g, t in zip(grads, tangents):
+        if isinstance(g, Undefined) and t is not None:
+            raise NonDifferentiable(g.why)
     pairs = {g: t for g, t in zip(grads, tangents) if g is not None and t is not None}
     if not pairs:
         return [None] * len(dummies)

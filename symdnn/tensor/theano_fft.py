@@ -2,4 +2,6 @@
 
 from symdnn.ops.fourier.theano_fft import irfft, rfft
 
-__all__ = ["irfft", "rfft"]
+__all__ = ["cuirfft", "curfft", "irfft", "rfft"]
+
+curfft, cuirfft = rfft, irfft  # as theano.gpuarray.fft has them

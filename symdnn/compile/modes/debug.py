@@ -35,8 +35,8 @@ class DebugMode(Mode):
     same graph each time. At each call: every rewrite's result is evaluated by the references on
     the call's inputs and compared with the replaced value; every kernel is compared with its op's
     reference (``check_py_code``), also on inputs of other strides (``require_matching_strides``,
-    flag ``DebugMode.check_strides``) and into memory full of garbage (flag
-    ``DebugMode.check_preallocated_output``); no kernel may change an input that its op does not
+    flag ``DebugMode.check_strides``) and into memory full of garbage (``check_preallocated_output``
+    and the flag of its name); no kernel may change an input that its op does not
     declare in ``may_overwrite``, nor return undeclared views; values must be finite
     (``check_isfinite``, flag ``DebugMode.check_finite``). On a GPU, kernels get no other strides
     than the plan gives them.
@@ -48,6 +48,9 @@ class DebugMode(Mode):
     check_py_code: bool | None = None
     check_isfinite: bool | None = None
     require_matching_strides: bool | None = None
+    check_preallocated_output: str | bool | None = None
+    #: Theano's name, accepted: there is no C code.
+    check_c_code: bool | None = None
 
     def audit(self, fgraph: FunctionGraph, target: Target) -> Audit | None:
         flag = config.DebugMode.patience
@@ -76,7 +79,8 @@ class _Debugger(Watch):
         self.by_reference = _given(mode.check_py_code, "check_py")
         self.finite = _given(mode.check_isfinite, "check_finite")
         self.strides = _given(mode.require_matching_strides, "check_strides")
-        self.garbage = bool(config.get("DebugMode.check_preallocated_output"))
+        given = mode.check_preallocated_output
+        self.garbage = _given(given if given is None else bool(given), "check_preallocated_output")
         self.before: list[Any] = []
         self.wanted: tuple[Any, ...] | None = None
         #: The values of ``wanted`` for inputs that are rounded at random.

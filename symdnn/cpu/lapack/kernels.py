@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.lapack.library import Calls, Each, Scratch, Shared, blas_threads, prefix
+from symdnn.cpu.lapack.small import small_launch
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
@@ -102,7 +103,9 @@ class LapackKernel(Kernel[OpT]):
                 if whole is not out:
                     np.copyto(out, whole)
 
-        return launch
+        shape = max((t.shape for t in call.inputs), key=len)
+        stack = Stack(call.outputs[0].dtype, prod(shape[:-2]), max(shape[-2:]))
+        return small_launch(call, stack.tasks, launch) or launch
 
     def launcher(self, call: Call[OpT]) -> Any:
         """A function of inputs and contiguous outputs."""

@@ -61,9 +61,10 @@ class GpuDnnConvDesc:
     """The settings of a convolution, for ops that users apply: ``GpuDnnConvDesc(...)(kern.shape)``.
 
     ``border_mode`` as in ``dnn_conv``; ``conv_mode`` is ``'conv'`` (filters are mirrored) or
-    ``'cross'``; ``precision`` is the accumulator's dtype. Calling it with the filters' shape, as
-    Theano's programs do, returns it unchanged. Raises :class:`~symdnn.errors.OptionError` for
-    settings that do not fit.
+    ``'cross'``; ``precision`` is the accumulator's dtype. Calling it with the filters' shape (to
+    0.8: the images' and the filters'), as Theano's programs do, returns it unchanged.
+
+    Raises :class:`~symdnn.errors.OptionError` for settings that do not fit.
     """
 
     border_mode: Any
@@ -91,7 +92,7 @@ class GpuDnnConvDesc:
         """A pair of ints, ``'half'`` or ``'full'`` for each dimension."""
         return border_padding(self.border_mode, len(self.subsample))
 
-    def __call__(self, kern_shape: Any = None) -> GpuDnnConvDesc:
+    def __call__(self, *shapes: Any) -> GpuDnnConvDesc:
         return self
 
 

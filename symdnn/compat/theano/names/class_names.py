@@ -89,6 +89,7 @@ LogSoftmax          nn.softmax.LogSoftmax
 MakeVector          core.make_vector.MakeVector
 MaxAndArgmax        array.reduce.Max array.argreduce.ArgMax
 Nonzero             array.getitem.Nonzero
+Pool                nn.pool.Pool
 Prod                array.reduce.Prod
 Rebroadcast         core.shape.SpecifyType
 RepeatOp            array.join.RepeatIndex

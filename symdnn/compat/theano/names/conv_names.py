@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from symdnn import tensor as T
-from symdnn.compat.theano.names.class_names import NAMES
+from symdnn.compat.theano.names.class_names import NAMES, OpName
+from symdnn.graph.op import Op
 from symdnn.graph.typing import BorderMode, TensorLike
 from symdnn.graph.variable import Variable
-from symdnn.ops.nn.pool import max_pool_2d_same_size, pool_2d, pool_3d
+from symdnn.ops.nn.pool import max_pool_2d_same_size, pool_2d, pool_3d, pool_size
 from symdnn.tensor.nnet.abstract_conv import (
     bilinear_upsampling,
     conv3d_grad_wrt_inputs,
@@ -19,8 +20,9 @@ from symdnn.tensor.nnet.abstract_conv import (
 __all__ = [
     "AbstractConv", "AbstractConv_gradInputs", "AbstractConv_gradWeights", "BaseAbstractConv",
     "Corr3dMM", "CorrMM", "CorrMM_gradInputs", "CorrMM_gradWeights", "DownsampleFactorMax",
-    "assert_conv_shape", "border_mode_to_pad", "conv3D", "conv3d", "convGrad3D", "convTransp3D",
-    "frac_bilinear_upsampling", "max_pool_2d", "max_pool_2d_same_size", "max_pool_3d", "pool_2d",
+    "Pool", "assert_conv_shape", "border_mode_to_pad", "conv3D", "conv3d", "convGrad3D",
+    "convTransp3D", "frac_bilinear_upsampling", "max_pool_2d", "max_pool_2d_same_size",
+    "max_pool_3d", "pool_2d",
     "pool_3d",
 ]  # fmt: skip
 
@@ -47,15 +49,51 @@ def max_pool_3d(input: TensorLike, ds: Any, ignore_border: bool | None = None) -
     return pool_3d(input, ws=ds, ignore_border=ignore_border)
 
 
-def DownsampleFactorMax(
-    ds: Any,
-    ignore_border: bool = False,
-    st: Any = None,
-    padding: BorderMode = (0, 0),
-    mode: str = "max",
-) -> Any:
-    """Theano's old op of ``pool_2d``: a function of the images."""
+def _pool_shape(
+    imgshape: Any, ws: Any = None, ignore_border: bool = False, stride: Any = None,
+    pad: Any = None, ndim: int = 2, ds: Any = None, st: Any = None, padding: Any = None,
+) -> list[Any]:  # fmt: skip
+    """``Pool.out_shape``: the shape of pooled images of ``imgshape``, ints or variables.
+
+    ``ds``, ``st`` and ``padding`` are old names of ``ws``, ``stride`` and ``pad``.
+    """
+    ws = tuple(ds if ws is None else ws)
+    stride, pad = st if stride is None else stride, padding if pad is None else pad
+    stride, pad = (
+        tuple(ws if stride is None else stride),
+        tuple((0,) * ndim if pad is None else pad),
+    )
+    lead = len(imgshape) - ndim
+    pooled = zip(imgshape[lead:], ws, stride, pad, strict=True)
+    return [*imgshape[:lead], *(pool_size(n, w, s, p, ignore_border) for n, w, s, p in pooled)]
+
+
+def _pool_op(
+    ignore_border: bool = False, mode: str = "max", ndim: int = 2, openmp: Any = None
+) -> Callable[..., Variable]:
+    """Theano's op of ``pool_2d`` and ``pool_3d``: a function of ``(images, ws, stride, pad)``."""
+    pool = pool_2d if ndim == 2 else pool_3d
+    return lambda x, ws, stride=None, pad=None: pool(
+        x, ws, ignore_border, stride, (0,) * ndim if pad is None else pad, mode
+    )
+
+
+def _downsample(
+    ds: Any, ignore_border: bool = False, st: Any = None, padding: BorderMode = (0, 0),
+    mode: str = "max", openmp: Any = None,
+) -> Callable[..., Variable]:  # fmt: skip
+    """Theano's op of ``pool_2d`` to 0.8: a function of the images."""
     return lambda x: max_pool_2d(x, ds, ignore_border, st, padding, mode)
+
+
+def _pool_name(name: str, maker: Callable[..., Any]) -> Any:
+    body = {"targets": NAMES["Pool"].targets, "maker": staticmethod(maker), "abstract": True}
+    body["out_shape"] = staticmethod(_pool_shape)
+    return OpName(name, (Op,), {**body, "__doc__": maker.__doc__})
+
+
+Pool = _pool_name("Pool", _pool_op)
+DownsampleFactorMax = _pool_name("DownsampleFactorMax", _downsample)
 
 
 def frac_bilinear_upsampling(input: TensorLike, frac_ratio: Any) -> Variable:

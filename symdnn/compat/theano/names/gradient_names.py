@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.autodiff import Rop as _rop
+from symdnn.autodiff import grad as _grad
 from symdnn.autodiff import verify_grad as _verify_grad
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
@@ -34,11 +35,29 @@ from symdnn.tensor import as_tensor_variable
 __all__ = [
     "ConsiderConstant", "DisconnectedGrad", "DisconnectedType", "GradClip", "GradScale",
     "InconsistencyError", "NullType", "Raise", "Rop", "UndefinedGrad", "ViewOp", "ZeroGrad",
-    "disconnected_type", "format_as", "grad_not_implemented", "grad_undefined", "null_type",
+    "disconnected_type", "format_as", "grad", "grad_not_implemented", "grad_undefined", "null_type",
     "numeric_grad", "verify_grad",
 ]  # fmt: skip
 
 InconsistencyError = GraphError
+
+
+def grad(
+    cost: Any, wrt: Any, consider_constant: Any = None, disconnected_inputs: str = "raise",
+    add_names: bool = True, known_grads: Any = None, return_disconnected: str = "zero",
+    null_gradients: str = "raise",
+) -> Any:  # fmt: skip
+    """:func:`symdnn.grad`; with ``return_disconnected="Disconnected"`` a gradient that does not
+    exist is a variable of :class:`DisconnectedType`, as in Theano."""
+    found = _grad(
+        cost, wrt, consider_constant, disconnected_inputs, add_names, known_grads,
+        return_disconnected, null_gradients,
+    )  # fmt: skip
+    if return_disconnected.lower() != "disconnected":
+        return found
+    if not isinstance(found, list | tuple):
+        return DisconnectedType()() if found is None else found
+    return type(found)(DisconnectedType()() if g is None else g for g in found)
 
 
 def verify_grad(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from symdnn.graph.variable import Shared, Variable
+from symdnn.graph.variable import Shared
 from symdnn.ops.random import random_stream
 from symdnn.ops.random.random_stream import RandomStream
+from symdnn.ops.random.rng_philox import fold_seed, stream_key
 
 __all__ = [
     "CURAND_RandomStreams", "GPUA_MRG_RandomStreams", "MRG_RandomStream", "MRG_RandomStreams",
@@ -18,44 +21,93 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _TheanosWords(RandomStream):
-    """Arguments that Theano's streams take under old names."""
-
-    def binomial(self, size: Any = None, n: Any = 1, p: Any = 0.5, *args: Any, **words: Any) -> Any:
-        """As :meth:`RandomStream.binomial`; ``prob`` is the old name of ``p``."""
-        return super().binomial(size, n, words.pop("prob", p), *args, **words)
-
-    def __getitem__(self, item: Variable) -> Any:
-        """The state of a random variable, as an array: what ``rng[variable].set_state`` changes."""
-        return _Generator(item.tag.rng)
-
-    def __setitem__(self, item: Variable, value: Any) -> None:
-        item.tag.rng.set_value(value.get_state() if isinstance(value, _Generator) else value)
-
-
 class _Generator:
-    """The state of one random variable."""
+    """The state of one random variable, with the methods of NumPy's ``RandomState`` that programs
+    call; ``write`` keeps a new state."""
 
-    def __init__(self, state: Shared) -> None:
-        self._state = state
+    def __init__(self, state: Any, write: Callable[[Any], None] | None = None) -> None:
+        self._state, self._write = state, write
 
     def get_state(self) -> Any:
         """The state's numbers."""
-        return self._state.get_value()
+        return self._state.copy()
 
     def set_state(self, state: Any) -> None:
         """Set the state."""
-        self._state.set_value(state)
+        self._state = np.array(state)
+        if self._write is not None:
+            self._write(self._state)
 
     def seed(self, seed: int) -> None:
         """Start from another seed."""
-        from symdnn.ops.random.rng_philox import fold_seed, stream_key
+        self.set_state(np.array([stream_key(fold_seed([int(seed)]), 0), 0], np.uint64))
 
-        self._state.set_value(np.array([stream_key(fold_seed([int(seed)]), 0), 0], np.uint64))
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self._state, dtype)
+
+
+class RandomStateSharedVariable(Shared):
+    """The state of a random variable, whose value programs take for a ``RandomState``."""
+
+    def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
+        """An object with ``get_state``, ``set_state`` and ``seed``; with ``borrow`` these change
+        the variable."""
+        found = np.array(super().get_value())
+        return _Generator(found, super().set_value if borrow else None)
+
+    def set_value(self, new_value: Any, borrow: bool = False) -> None:
+        """Set the state, to what :meth:`get_value` gave."""
+        super().set_value(np.asarray(new_value), borrow)
+
+
+class _TheanosWords(RandomStream):
+    """Arguments that Theano's streams take under old names, and ``rng`` and ``update`` of what they
+    return: the state, and the pair of it and its next value."""
+
+    def __getitem__(self, item: Any) -> Any:
+        """The state of a random variable: what ``rng[variable].set_state`` changes."""
+        state = item.tag.rng
+        return _Generator(np.asarray(state.get_value()), state.set_value)
+
+    def __setitem__(self, item: Any, value: Any) -> None:
+        item.tag.rng.set_value(np.asarray(value))
+
+
+def _sampler(name: str) -> Any:
+    """The method ``name`` of a stream, whose result has ``rng`` and ``update``."""
+    method = getattr(RandomStream, name)
+
+    @functools.wraps(method)
+    def sample(self: _TheanosWords, *args: Any, **words: Any) -> Any:
+        if "prob" in words:  # the old name of p
+            words["p"] = words.pop("prob")
+        made = len(self.state_updates)
+        values = getattr(super(_TheanosWords, self), name)(*args, **words)
+        if len(self.state_updates) > made:
+            state, new = self.state_updates[made]
+            values.rng = values.tag.rng = state
+            values.update = values.tag.update = state, new
+        return values
+
+    return sample
+
+
+for _name in (
+    "uniform", "normal", "truncated_normal", "binomial", "poisson", "random_integers",
+    "permutation", "multinomial", "choice", "shuffle_row_elements", "exponential", "laplace",
+    "cauchy", "logistic", "gumbel", "gamma", "chisquare", "standard_t", "beta", "dirichlet",
+    "von_mises", "geometric", "negative_binomial", "categorical", "multivariate_normal",
+):  # fmt: skip
+    setattr(_TheanosWords, _name, _sampler(_name))
 
 
 class RandomStreams(_TheanosWords, random_stream.RandomStreams):
     """``theano.tensor.shared_randomstreams.RandomStreams``; the numbers are symdnn's own."""
+
+    def new_state(self) -> Shared:
+        """The state of the next random variable."""
+        state = super().new_state()
+        return RandomStateSharedVariable(state.type, state.storage, state.name)
 
 
 class MRG_RandomStreams(_TheanosWords, random_stream.MRG_RandomStreams):
@@ -82,7 +134,6 @@ MRG_RandomStream = MRG_RandomStreams  # Theano-PyMC's name
 
 RandomStreamsBase = RandomStream
 GPUA_MRG_RandomStreams = CURAND_RandomStreams = MRG_RandomStreams
-RandomStateSharedVariable = Shared
 random_state_type = None
 
 

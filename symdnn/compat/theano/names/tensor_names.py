@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from symdnn import tensor as T
-from symdnn.autodiff import grad
 from symdnn.compat.theano.names import compile_names as compile
 from symdnn.compat.theano.names import gof_names as gof
 from symdnn.compat.theano.names import scalar_names as scal
-from symdnn.compat.theano.names.gradient_names import Rop, numeric_grad, verify_grad
+from symdnn.compat.theano.names.gradient_names import Rop, grad, numeric_grad, verify_grad
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
     Generic,
+    ScalarSharedVariable,
     SharedVariable,
     TensorConstant,
     TensorSharedVariable,
@@ -35,7 +35,8 @@ from symdnn.ops.core.gradient_control import consider_constant
 
 __all__ = [
     "Apply", "AsTensorError", "Constant", "DisconnectedType", "EmptyConstantError", "Generic",
-    "MethodNotDefined", "NoneConst", "NotScalarConstantError", "Op", "Rop", "ShapeError",
+    "MethodNotDefined", "NoneConst", "NotScalarConstantError", "Op", "Rop", "ScalarSharedVariable",
+    "ShapeError",
     "SharedVariable", "Tensor", "TensorConstant", "TensorSharedVariable", "TensorType",
     "TensorVariable", "Type", "Variable", "advanced_inc_subtensor", "advanced_inc_subtensor1",
     "advanced_set_subtensor", "advanced_set_subtensor1", "advanced_subtensor",

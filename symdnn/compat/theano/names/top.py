@@ -19,7 +19,7 @@ from symdnn.compat.theano.names.compile_names import (
     predefined_optimizers,
     shared,
 )
-from symdnn.compat.theano.names.gradient_names import Rop
+from symdnn.compat.theano.names.gradient_names import Rop, grad
 from symdnn.compat.theano.names.scan_names import scan, scan_checkpoints
 from symdnn.compat.theano.names.types import FunctionGraph, Generic, generic
 from symdnn.compat.theano.names.user_ops import Op, as_op
@@ -38,7 +38,7 @@ __all__ = [
     "FunctionGraph", "FunctionMaker", "Generic", "In", "NotScalarConstantError", "Op",
     "OrderedUpdates", "Param", "ProfileStats", "Rop", "Type", "Variable", "__version__", "_asarray",
     "as_op", "change_flags", "clone", "config", "dot", "function", "function_dump", "generic",
-    "get_scalar_constant_value", "pprint", "predefined_linkers", "predefined_modes",
+    "get_scalar_constant_value", "grad", "pprint", "predefined_linkers", "predefined_modes",
     "predefined_optimizers", "safe_asarray", "scan", "scan_checkpoints", "shared", "sparse_grad",
 ]  # fmt: skip
 

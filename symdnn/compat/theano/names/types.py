@@ -12,9 +12,9 @@ from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = [
-    "DisconnectedType", "FunctionGraph", "Generic", "NullType", "SharedObject", "SharedVariable",
-    "TensorConstant", "TensorSharedVariable", "TensorVariable", "disconnected_type", "generic",
-    "grad_not_implemented", "grad_undefined", "null_type",
+    "DisconnectedType", "FunctionGraph", "Generic", "NullType", "ScalarSharedVariable",
+    "SharedObject", "SharedVariable", "TensorConstant", "TensorSharedVariable", "TensorVariable",
+    "disconnected_type", "generic", "grad_not_implemented", "grad_undefined", "null_type",
 ]  # fmt: skip
 
 
@@ -174,6 +174,15 @@ class TensorSharedVariable(SharedVariable):
     def holds(v: object) -> bool:
         """Whether ``v`` is a shared variable of an array."""
         return isinstance(v, Shared)
+
+
+class ScalarSharedVariable(TensorSharedVariable):
+    """Theano's class of shared variables of numbers, those without dimensions."""
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a shared variable of a number."""
+        return isinstance(v, Shared) and isinstance(v.type, TensorType) and v.type.ndim == 0
 
 
 class FunctionGraph(_FunctionGraph, metaclass=_Any):

@@ -17,6 +17,7 @@ from symdnn.compat.theano.names.types import DisconnectedType, NullType
 from symdnn.config import config
 from symdnn.errors import NonDifferentiable
 from symdnn.graph import variable as graph
+from symdnn.graph.backprop import Undefined
 from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
@@ -211,10 +212,25 @@ class PureOp(MultiOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         missing: Sequence[Variable | None] = cotangents
         given = [self._cotangent(o, c) for o, c in zip(outputs, missing)]
+        used = [c is not None for c in missing]
+        reached = self._reached(outputs, used)
         found = self.L_op(list(inputs), list(outputs), given)
         if not isinstance(found, list | tuple) or len(found) != len(inputs):
             raise ValueError(f"{self}.grad returned {found!r}, wanted a list of {len(inputs)}")
-        return [_gradient(self, v, g) for v, g in zip(inputs, found)]
+        return [
+            _gradient(self, v, g) if connected else None
+            for v, g, connected in zip(inputs, found, reached)
+        ]
+
+    def _reached(self, outputs: Vars, used: Sequence[bool]) -> list[bool]:
+        """For each input, whether one of the ``used`` outputs depends on it, by the op's
+        ``connection_pattern``, which is ``pattern[input][output]``."""
+        node = outputs[0].owner
+        assert node is not None
+        pattern = getattr(self, "connection_pattern", None)
+        if pattern is None:
+            return [True] * len(node.inputs)
+        return [any(c and u for c, u in zip(row, used)) for row in pattern(node)]
 
     def _cotangent(self, output: Variable, given: Variable | None) -> Variable:
         """What ``grad`` gets for an output that the cost does not use: zeros, or where the op has a
@@ -354,9 +370,7 @@ def _gradient(op: SymdnnOp, v: Variable, g: Any) -> Variable | None:
     if g is None or isinstance(g.type, DisconnectedType):
         return None
     if isinstance(g.type, NullType):
-        if isinstance(v.type, TensorType) and not v.type.is_differentiable:
-            return None
-        raise NonDifferentiable(f"{op}: {g.type.why_null}")
+        return Undefined(g.type, f"{op}: {g.type.why_null}")
     return cast(Variable, g)
 
 

@@ -1,0 +1,151 @@
+"""Idioms of published programs: what they call and compare, on the paths where they found it."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+RNG = np.random.default_rng(0)
+
+
+def test_the_state_of_a_random_variable_is_seeded_and_copied(theano, T):
+    from theano.tensor.shared_randomstreams import RandomStreams
+
+    rng = RandomStreams(seed=234)
+    u, scaled = rng.uniform((2, 2)), rng.uniform((3,), low=-1.0, high=2.0)
+    f = theano.function([], [u, scaled])
+    assert scaled.update[0] is scaled.rng is rng.state_updates[1][0]
+    value = scaled.rng.get_value(borrow=True)
+    value.seed(89234)
+    scaled.rng.set_value(value, borrow=True)
+    kept = scaled.rng.get_value().get_state()
+    first = f()[1]
+    assert not np.array_equal(f()[1], first)
+    back = scaled.rng.get_value(borrow=True)
+    back.set_state(kept)
+    scaled.rng.set_value(back, borrow=True)
+    np.testing.assert_array_equal(f()[1], first)
+    other = RandomStreams(seed=1)
+    other_u = other.uniform((2, 2))
+    other_u.rng.set_value(u.rng.get_value())
+    np.testing.assert_array_equal(theano.function([], other_u)(), f()[0])
+    again = pickle.loads(pickle.dumps(f))
+    np.testing.assert_array_equal(again()[1], f()[1])
+
+
+@pytest.mark.parametrize("sampler", ["binomial", "multinomial", "normal"])
+def test_draws_have_their_state(theano, T, sampler):
+    from theano.sandbox.rng_mrg import MRG_RandomStreams
+
+    stream = MRG_RandomStreams(5)
+    words = {"multinomial": {"pvals": np.full((2, 2), 0.5)}}.get(sampler, {"size": (3,)})
+    v = getattr(stream, sampler)(**words)
+    theano.function([], v, no_default_updates=[v.rng])()
+    np.testing.assert_array_equal(v.rng.get_value(), stream._initial(0))
+
+
+def test_a_gradient_that_is_not_written_matters_only_where_it_is_wanted(theano, T):
+    class Product(theano.Op):
+        def make_node(self, a, b):
+            return theano.Apply(self, [a, b], [a.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = inputs[0] * inputs[1]
+
+        def grad(self, inputs, g):
+            return [g[0] * inputs[1], theano.gradient.grad_not_implemented(self, 1, inputs[1])]
+
+    a, b = T.vectors("a", "b")
+    cost = Product()(a, b).sum()
+    (slope,) = theano.function([a, b], [T.grad(cost, a)], on_unused_input="ignore")([1.0], [2.0])
+    assert slope == [2.0]
+    with pytest.raises(theano.gradient.NullTypeGradError, match="not implemented"):
+        T.grad(cost, b)
+    with pytest.raises(theano.gradient.NullTypeGradError, match="not implemented"):
+        T.grad(Product()(a, a * b).sum(), b)
+
+
+def test_connection_patterns_decide_what_is_disconnected(theano, T):
+    class Pair(theano.Op):
+        def make_node(self, a, b):
+            return theano.Apply(self, [a, b], [a.type(), b.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0], outputs[1][0] = inputs[0] * 2, inputs[1] * 3
+
+        def grad(self, inputs, g):
+            known = [not isinstance(c.type, theano.gradient.DisconnectedType) for c in g]
+            return [g[0] * 2 if known[0] else inputs[0] * 0, g[1] * 3 if known[1] else inputs[1]]
+
+        def connection_pattern(self, node):
+            return [[True, False], [False, True]]
+
+    a, b = T.vectors("a", "b")
+    first, _ = Pair()(a, b)
+    with pytest.raises(theano.gradient.DisconnectedInputError):
+        T.grad(first.sum(), b)
+    marker = T.grad(
+        first.sum(), b, disconnected_inputs="ignore", return_disconnected="Disconnected"
+    )
+    assert isinstance(marker.type, theano.gradient.DisconnectedType)
+    slope = theano.function([a, b], T.grad(first.sum(), a), on_unused_input="ignore")
+    np.testing.assert_array_equal(slope([1.0, 1.0], [1.0]), [2, 2])
+
+
+def test_descriptors_made_of_two_shapes(theano, T):
+    """The transposed convolution of published GANs: images' and filters' shapes, memory by hand."""
+    from theano.sandbox.cuda.basic_ops import gpu_alloc_empty, gpu_contiguous
+    from theano.sandbox.cuda.dnn import GpuDnnConvDesc, GpuDnnConvGradI
+
+    x, w = T.ftensor4s("x", "w")
+    shape = x.shape[0], w.shape[1], x.shape[2] * 2, x.shape[3] * 2
+    desc = GpuDnnConvDesc(border_mode=(2, 2), subsample=(2, 2), conv_mode="conv")(
+        gpu_alloc_empty(*shape).shape, w.shape
+    )
+    y = GpuDnnConvGradI()(gpu_contiguous(w), gpu_contiguous(x), gpu_alloc_empty(*shape), desc)
+    plain = T.nnet.abstract_conv.conv2d_grad_wrt_inputs(
+        x, w, (None, None, *shape[2:]), border_mode=(2, 2), subsample=(2, 2)
+    )
+    values = [RNG.standard_normal(s).astype("float32") for s in ((2, 3, 4, 4), (3, 2, 5, 5))]
+    got, wanted = theano.function([x, w], [y, plain])(*values)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("border", [True, False])
+def test_shapes_and_ops_of_pooling_by_name(theano, T, border):
+    from theano.tensor.signal.downsample import DownsampleFactorMax
+    from theano.tensor.signal.pool import Pool
+
+    x = T.tensor4()
+    value = RNG.standard_normal((2, 3, 7, 8))
+    old = DownsampleFactorMax((3, 2), ignore_border=border, st=(2, 1))(x)
+    new = Pool(ignore_border=border, mode="max")(x, (3, 2), (2, 1), (0, 0))
+    assert isinstance(new.owner.op, Pool)
+    assert isinstance(old.owner.op, DownsampleFactorMax)
+    made, same = theano.function([x], [old, new])(value)
+    np.testing.assert_array_equal(made, same)
+    for shape in (
+        DownsampleFactorMax.out_shape(value.shape, (3, 2), st=(2, 1), ignore_border=border),
+        Pool.out_shape(value.shape, (3, 2), border, (2, 1)),
+    ):
+        assert tuple(shape) == made.shape
+    assert Pool.out_shape((7, 8), (2, 2), ignore_border=True, pad=(1, 0)) == [4, 4]
+
+
+def test_names_that_programs_compare_and_call(theano, T):
+    scalar = theano.tensor.sharedvar.ScalarSharedVariable
+    assert isinstance(theano.shared(2.0), scalar)
+    assert not isinstance(theano.shared([2.0]), scalar)
+    assert not isinstance(T.scalar(), scalar)
+    s = T.scalar("s")
+    checked = theano.tensor.opt.assert_(s, T.gt(s, 0))
+    with pytest.raises(AssertionError):
+        checked.eval({s: -1.0})
+    guarded = theano.function([s], T.log(s), mode=theano.compile.nanguardmode.NanGuardMode(
+        nan_is_error=True, inf_is_error=True, big_is_error=True))  # fmt: skip
+    with pytest.raises(AssertionError):  # as Theano's mode raises
+        guarded(-1.0)
+    slow = theano.compile.DebugMode(check_c_code=False, check_preallocated_output=None)
+    assert theano.function([s], T.exp(s), mode=slow)(0.0) == 1
