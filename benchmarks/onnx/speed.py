@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-#: Calls that are not timed: so many seconds, in which kernels may be compiled in the background, and
-#: of small networks the thousand after which symdnn compiles their smallest kernels too.
+#: Calls that are not timed: so many seconds, in which kernels may be compiled in the background,
+#: and of small networks the thousand after which symdnn compiles their smallest kernels too.
 SETTLING, SETTLING_CALLS, MOST_SETTLING = 2.0, 1100, 10.0
 
 
