@@ -251,4 +251,29 @@ case(
     block_size=16,
 )
 
+
+def scaled(scale, zero):
+    return [np.float32(scale), np.uint8(zero)]
+
+
+IMAGES = [u8(2, 3, 6, 5), *scaled(0.1, 120)]
+ROWS = [u8(2, 3, 4), *scaled(0.05, 100)]
+case(
+    "qavg", "QLinearAveragePool", [*IMAGES, *scaled(0.07, 110)],
+    kernel_shape=[2, 3], strides=[2, 1], pads=[0, 1, 1, 1],
+)  # fmt: skip
+case("qglobal", "QLinearGlobalAveragePool", [*IMAGES, *scaled(0.02, 128)], channels_last=0)
+case("qleaky", "QLinearLeakyRelu", [*ROWS, *scaled(0.06, 90)], alpha=0.2)
+case("qsigmoid", "QLinearSigmoid", [*ROWS, *scaled(1 / 256, 0)])
+case("qsoftmax", "QLinearSoftmax", [*ROWS, *scaled(1 / 256, 0)], axis=2, opset=13)
+case("qsoftmax_old", "QLinearSoftmax", [*ROWS, *scaled(1 / 256, 0)], axis=1, opset=11)
+case("qconcat", "QLinearConcat", [*scaled(0.08, 101), *ROWS, *ROWS[:1], *scaled(0.09, 3)], axis=1)
+case(
+    "qwhere", "QLinearWhere",
+    [rng.random((2, 3, 4)) > 0.5, *ROWS, u8(3, 4), *scaled(0.09, 3), *scaled(0.08, 101)],
+)  # fmt: skip
+GEMM = [u8(3, 4), *scaled(0.1, 3), u8(5, 4), *scaled(0.05, 120), rng.integers(-900, 900, 5, "i4")]
+case("qgemm", "QGemm", [*GEMM, *scaled(0.4, 128)], transB=1, alpha=1.0)
+case("qgemm_real", "QGemm", GEMM[:6], transB=1)
+
 np.savez_compressed(sys.argv[1], **found)

@@ -26,6 +26,7 @@ __all__ = [
     "Shape",
     "Size",
     "SizeT",
+    "Unknown",
     "at_least_zero",
     "ceil_div",
     "common",
@@ -49,17 +50,48 @@ DimT = TypeVar("DimT", int, int | None, Dim)
 SizeT = TypeVar("SizeT", int, Dim)
 
 
-class Size(Variable):
-    """A symbol for an unknown size, with or without a name (``dim``).
+class Unknown(Variable):
+    """An integer of which a shape rule knows nothing; arithmetic with it makes no nodes.
 
-    Shape rules are called with such symbols to propagate names (:mod:`symdnn.graph.names.flow`).
+    Shape rules are called with such symbols to propagate names (:mod:`symdnn.graph.names.flow`),
+    for which only matters what is a named size: results of arithmetic are unknown, but for
+    ``d + 0``, ``d - 0``, ``d * 1`` and ``d // 1``.
     """
+
+    __slots__ = ()
+
+    def __init__(self, name: str = "?") -> None:
+        super().__init__(_SCALAR, name)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return Unknown()
+
+    def _sum(self, other: Any) -> Unknown:
+        return self if known(other) == 0 else Unknown()
+
+    def _multiple(self, other: Any) -> Unknown:
+        return self if known(other) == 1 else Unknown()
+
+    def _result(self, other: Any = None) -> Unknown:
+        return Unknown()
+
+    __add__ = __radd__ = __sub__ = _sum
+    __mul__ = __rmul__ = __floordiv__ = _multiple
+    __rsub__ = __rfloordiv__ = __mod__ = __rmod__ = __neg__ = __abs__ = _result
+    __lt__ = __le__ = __gt__ = __ge__ = _result
+
+
+class Size(Unknown):
+    """A symbol for an unknown size, with or without a name (``dim``)."""
 
     __slots__ = ("dim",)
 
     def __init__(self, dim: named.Dim | None = None) -> None:
-        super().__init__(TensorType("int64", ()), "?" if dim is None else str(dim))
+        super().__init__("?" if dim is None else str(dim))
         self.dim = dim
+
+
+_SCALAR = TensorType("int64", ())
 
 
 def known(d: Dim | None) -> int | None:
@@ -112,6 +144,8 @@ def dim_max(a: Dim, b: Dim) -> Dim:
     """The larger of two dimensions."""
     if a is b:
         return a
+    if isinstance(a, Unknown) or isinstance(b, Unknown):
+        return Unknown()
     if isinstance(a, Variable) or isinstance(b, Variable):
         return operator("maximum")(a, b)
     return max(a, b)
@@ -121,6 +155,8 @@ def dim_min(a: Dim, b: Dim) -> Dim:
     """The smaller of two dimensions."""
     if a is b:
         return a
+    if isinstance(a, Unknown) or isinstance(b, Unknown):
+        return Unknown()
     if isinstance(a, Variable) or isinstance(b, Variable):
         return operator("minimum")(a, b)
     return min(a, b)
@@ -128,6 +164,8 @@ def dim_min(a: Dim, b: Dim) -> Dim:
 
 def dim_where(condition: Variable | bool, a: Dim, b: Dim) -> Dim:
     """``a`` where ``condition`` (a comparison of dimensions) holds, else ``b``."""
+    if isinstance(condition, Unknown):
+        return a if a is b else Unknown()
     if isinstance(condition, Variable):
         return operator("switch")(condition, a, b)
     return a if condition else b

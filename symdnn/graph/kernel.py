@@ -121,7 +121,7 @@ class Traits:
     @property
     def replaceable(self) -> bool:
         """Whether a compiled kernel may take its place once a plan has been called often."""
-        return self.backend == "numpy"
+        return self.backend == "numpy" or self.vendor
 
 
 @dataclass(frozen=True)

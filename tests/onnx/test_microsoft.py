@@ -21,7 +21,7 @@ CASES = sorted({name.partition("/")[0] for name in DATA.files})
 #: Made of others that are tested, or with no kernel in ONNX Runtime for a CPU.
 WITHOUT_CASE = {
     "BiasSplitGelu", "BiasAdd", "TransposeMatMul", "QuantizeLinear", "DequantizeLinear",
-    "SimplifiedLayerNormalization",
+    "SimplifiedLayerNormalization", "DynamicQuantizeLSTM",
 }  # fmt: skip
 
 
@@ -67,6 +67,27 @@ def test_sums_and_halves():
     x = np.float32([[[1, 2, 30, -30], [3, 4, 0, 30]]])
     found = compile(model(text))(x, np.zeros(4, "float32"))["y"]
     np.testing.assert_allclose(found, [[[30, 0], [0, 120]]])
+
+
+@pytest.mark.parametrize("scales", [(), (2,), (2, 16)])
+def test_a_recurrent_network_of_dynamic_codes(scales, rng):
+    """That of the weights which the codes stand for, in both directions."""
+    text = """g (float[t, 3, 5] x) => (y, h, c) {{
+        y, h, c = {}<hidden_size = 4, direction = "bidirectional">({})
+    }}"""
+    weights = {n: rng.integers(0, 256, (2, k, 16)).astype("uint8") for n, k in (("w", 5), ("r", 4))}
+    scale = rng.uniform(0.002, 0.004, scales).astype("f4")
+    zero = np.full(scales, 120, "uint8")
+    bias = rng.normal(size=(2, 32)).astype("f4")
+    names = "x, w, r, b, , , , , s, z, s, z"
+    quantised = text.format("com.microsoft.DynamicQuantizeLSTM", names)
+    column = scale.reshape((2, 1, -1)) if scales else scale
+    real = {n: ((v - np.float32(120)) * column).transpose(0, 2, 1) for n, v in weights.items()}
+    x = rng.normal(size=(6, 3, 5)).astype("f4")
+    found = compile(model(quantised, **weights, b=bias, s=scale, z=zero))(x)
+    wanted = compile(model(text.format("LSTM", "x, w, r, b"), **real, b=bias))(x)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_not_known_is_refused():

@@ -31,6 +31,17 @@ def test_a_pair_is_exact():
     np.testing.assert_array_equal(f(X)["y"], exact(X))
 
 
+def test_a_scale_of_one_element_is_for_all(rng):
+    """As ONNX Runtime writes the bias of a network that it quantises: there is no axis 1."""
+    text = """g (float[n, 3] x) => (y) {
+        d = DequantizeLinear(b, s, z)
+        y = Add(x, d)
+    }"""
+    bias, x = np.int32([100, -7, 3]), rng.normal(size=(2, 3)).astype("f4")
+    f = compile(model(text, b=bias, s=np.float32([0.01]), z=np.int32([0])))
+    np.testing.assert_allclose(f(x)["y"], x + bias * np.float32(0.01), rtol=1e-6)
+
+
 def test_the_gradient_of_a_pair_is_that_of_the_identity_within_the_range():
     graph = load(model(PAIR, s=SCALE, z=ZERO))
     x = graph.variables["x"]

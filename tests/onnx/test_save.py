@@ -41,6 +41,15 @@ def ends():
     return found
 
 
+def looks_back():
+    """A step reads its third last and last value, and collects another."""
+    (found, sums), _ = symdnn.scan(
+        lambda x, a, b, t: (x + a * 0.5 - b * 0.25, t + x), X,
+        outputs_info=[{"initial": M[:3], "taps": [-3, -1]}, T.zeros(6, "float32")],
+    )  # fmt: skip
+    return [found, sums[-1]]
+
+
 def quantised():
     codes = T.nnet.quantize(X, 0.05, 3)
     scales = np.linspace(0.01, 0.02, 4).astype("float32")
@@ -175,6 +184,20 @@ EXPRESSIONS = {
     "choice": lambda: symdnn.ifelse(T.sum(X) > 0, X * 2, X - 1),
     "loop": loops,
     "loop_with_an_end": ends,
+    "loop_looking_back": looks_back,
+    "running_products": lambda: [T.cumprod(X, axis=1), T.cumprod(M, axis=0)],
+    "near_0": lambda: [T.expm1(X * 1e-5) * 1e5, T.log1p(X * 1e-5) * 1e5, T.expm1(X * 9)],
+    "searching": lambda: [
+        T.searchsorted(T.sort(V), M),
+        T.searchsorted(T.sort(V), V, side="right"),
+        *T.unique(LABELS, return_index=True, return_counts=True),
+    ],
+    "diagonals": lambda: [T.diag(V), T.diag(M[0], k=2), T.diag(V, k=-1)],
+    "shifts": lambda: [LABELS << 3, (LABELS - 4) >> 1, T.cast(LABELS, "uint8") >> 1],
+    "classes": lambda: [
+        T.nnet.categorical_crossentropy(T.softmax(M), LABELS[:4]),
+        T.extra_ops.to_one_hot(T.cast(LABELS, "int32"), 6),
+    ],
     "gradient": lambda: T.grad(T.sum(T.tanh(T.dot(X, M.T))), X),
 }
 

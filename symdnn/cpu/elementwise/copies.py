@@ -7,6 +7,7 @@ large copies are compiled and use several threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -336,7 +337,7 @@ class CopyViewKernel(Kernel[DimShuffle | Reshape | Subtensor | Copy]):
         return _CopyViewLaunch(call.op)
 
 
-class _CopyViewLaunch:
+class _CopyViewLaunch(CpuLaunch):
     """``launch(inputs, outputs)``: copies the op's view, for a reshape to a view of the result."""
 
     def __init__(self, op: DimShuffle | Reshape | Subtensor | Copy) -> None:
@@ -344,14 +345,29 @@ class _CopyViewLaunch:
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy every element."""
-        x, (out,) = np.asarray(inputs[0]), outputs
+        self._copies.copy(*self._views(inputs, outputs[0]))
+
+    def _views(self, inputs: Sequence[Array], out: Array) -> tuple[Any, Any]:
+        """What is copied, and where: views of the input and of the result, of one shape."""
+        x = np.asarray(inputs[0])
         if isinstance(self._op, Copy):
-            self._copies.copy(x, out)
-        elif isinstance(self._op, Reshape) and out.flags.c_contiguous:
-            self._copies.copy(x, out.reshape(x.shape))
-        else:
-            # Of an array without dimensions NumPy may give a scalar.
-            self._copies.copy(np.asarray(self._op.reference(*inputs)), out)
+            return x, out
+        if isinstance(self._op, Reshape) and out.flags.c_contiguous:
+            return x, out.reshape(x.shape)
+        # Of an array without dimensions NumPy may give a scalar.
+        return np.asarray(self._op.reference(*inputs)), out
+
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
+        """For operands with these strides, if the view begins where the input does."""
+        x, (out,) = inputs[0], outputs
+        if not out.size or out.dtype.name not in VALUES or isinstance(self._op, Subtensor):
+            return None
+        source, target = self._views(inputs, out)
+        if address(source) != address(x) or address(target) != address(out):
+            return None
+        copy = elementwise_launch(identity_program(out.dtype.name), target.shape)
+        found: FastCall = copy.native([source], [target])
+        return replace(found, at=(found.at[0], *[-1] * (len(inputs) - 1), found.at[1]))
 
 
 KERNELS: tuple[Row, ...] = (

@@ -149,7 +149,7 @@ class CpuPlan(BoundPlan):
 
     def _tier_up(self) -> None:
         """Compile kernels that were too small to compile at first, and bind the steps again."""
-        self.tier_up_kernels = tier_up.compiled_kernels(self.spec)
+        self.tier_up_kernels = tier_up.compiled_kernels(self.spec, self.memory.aliases)
         if self.tier_up_kernels:
             self._bind_steps()
             self.threaded = self.threaded or any(t.threaded for t in self._traits())

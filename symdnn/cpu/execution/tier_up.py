@@ -1,4 +1,4 @@
-"""Tier-up: compile kernels that were left to NumPy, once a plan has been called often.
+"""Tier-up: compile what was too little to compile for, once a plan has been called often.
 
 By then the calls have taken longer than compiling does. Compiled steps also run in groups
 (:mod:`symdnn.cpu.execution.fastcall_groups`), in which calling one takes 0.01 us instead of 1.
@@ -6,6 +6,7 @@ By then the calls have taken longer than compiling does. Compiled steps also run
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from symdnn.config import config
@@ -19,18 +20,22 @@ __all__ = ["HOT_CALLS", "compiled_kernels"]
 HOT_CALLS = 1000
 
 
-def compiled_kernels(spec: Any) -> dict[Apply, Kernel]:
-    """Compiled kernels for nodes of a plan that NumPy runs because they were too small to compile.
+#: Scratch memory of a kernel that it allocates itself, since the plan has none for it.
+_MAX_OWN_SCRATCH_BYTES = 1 << 20
 
-    Empty with ``deterministic=more``, since compiled functions round differently, and if
-    ``cpu.compile`` is not ``auto``.
+
+def compiled_kernels(spec: Any, views: Container[Apply]) -> dict[Apply, Kernel]:
+    """Compiled kernels for nodes of a plan that NumPy or a library runs since they are small.
+
+    ``views`` are the nodes that no kernel runs. Empty with ``deterministic=more``, since compiled
+    functions round differently, and if ``cpu.compile`` is not ``auto``.
     """
     if str(config.cpu.compile) != "auto" or str(config.deterministic) == "more":
         return {}
     found = {}
     with config.change_flags(**{"cpu.compile": "always"}):
         for node, choice in spec.choices.items():
-            if choice.kernel.traits.replaceable and not node.op.views:
+            if choice.kernel.traits.replaceable and node not in views:
                 kernel = _compiled_kernel(spec.call(node), choice.kernel)
                 if kernel is not None:
                     found[node] = kernel
@@ -42,10 +47,13 @@ def _compiled_kernel(call: Call, before: Kernel) -> Kernel | None:
     for kernel in kernels_for(type(call.op), "cpu"):
         if kernel is before:
             return None
-        if not kernel.traits.compiled or kernel.workspace_bytes(call):
+        if not kernel.traits.compiled:
             continue
         try:
-            if kernel.refuses(call) is None:
+            if (
+                kernel.refuses(call) is None
+                and kernel.workspace_bytes(call) <= _MAX_OWN_SCRATCH_BYTES
+            ):
                 kernel.bind(call)
                 return kernel
         except SymdnnError:

@@ -57,7 +57,7 @@ class ReferenceKernel(Kernel):
 
 def uncompiled_launch(call: Call, error: KernelCompileError) -> Launch:
     """The launch of NumPy's kernel, after LLVM failed to compile the chosen one; with a warning."""
-    numpys = [k for k in kernels_for(type(call.op), "cpu") if k.traits.replaceable]
+    numpys = [k for k in kernels_for(type(call.op), "cpu") if k.traits.backend == "numpy"]
     kernel = next(k for k in numpys if k.refuses(call) is None and not k.workspace_bytes(call))
     words = f"LLVM refused a kernel: {error.log.partition(chr(10))[0]}"
     warnings.warn(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.errors import ShapeMismatch
-from symdnn.graph.dims import Size
+from symdnn.graph.dims import Size, Unknown, is_size
 from symdnn.graph.names.dim import Dim, one_for_each
 from symdnn.graph.origin import NO_HINTS, NOWHERE, inherit, is_inherited
 from symdnn.graph.type import OpaqueType, TensorType, Type
@@ -73,8 +73,11 @@ def _shapes(op: Op, inputs: Sequence[Variable], names: Sequence[Dim]) -> Any:
         if isinstance(v, Constant):
             return int(v.data)
         name = name_of(v)
-        return v if name is None else symbol(name)
+        if name is not None:
+            return symbol(name)
+        return of_host.setdefault(v, Size() if is_size(v) else Unknown())
 
+    of_host: dict[Variable, Unknown] = {}
     host = {i: number(inputs[i]) for i in op.host_inputs}
     strict = not is_inherited()
     try:

@@ -34,7 +34,7 @@ from symdnn.nn.optimizers.clip import clip_by_norm, clip_by_value
 from symdnn.nn.optimizers.groups import Parameter, check_options, connected, flat_parameters
 from symdnn.nn.optimizers.sharded import Part, Parts
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.arithmetic import cast, minimum
 from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.elementwise.math import expm1
 from symdnn.sharding.axis import AxisLayout, keep_along
@@ -208,7 +208,8 @@ class Step:
         """``1 - rate ** t``: how far an average that began at 0 has come."""
         if rate == 0:
             return self.number(1.0)
-        return -expm1(self.t * self.number(np.log(rate)))
+        # The bound says that nothing overflows: the quotient needs no other form.
+        return -expm1(minimum(self.t * self.number(np.log(rate)), self.number(0.0)))
 
 
 @dataclass

@@ -322,15 +322,74 @@ def _dynamic_matmul(node: Node) -> Variable:
     return y + node.x(4) if node.has(4) else y
 
 
+# -- 8 bits in, 8 bits out: nodes that ONNX Runtime's quantize_static writes -----------------------
+
+
+def _real(node: Node, i: int) -> Variable:
+    """Input ``i`` of 8 bits, whose scale and zero point follow it, as floats."""
+    return dequantized(node.x(i), node.x(i + 1), node.optional(i + 2), None)
+
+
+def _rounded(node: Node, y: Variable | Value, i: int) -> Value:
+    """A result in 8 bits, by the scale that is input ``i`` and the zero point after it."""
+    inputs = [y, node.value(i), *([node.value(i + 1)] if node.has(i + 1) else [])]
+    found: Value = node.scope.call("QuantizeLinear", *inputs)[0]
+    return found
+
+
 def _qlinear_binary(op: str) -> Any:
     def build(node: Node) -> Value:
-        a, b = (dequantized(node.x(i), node.x(i + 1), node.optional(i + 2), None) for i in (0, 3))
-        y = node.scope.call(op, a, b)[0]
-        inputs = [y, node.value(6), *([node.value(7)] if node.has(7) else [])]
-        found: Value = node.scope.call("QuantizeLinear", *inputs)[0]
-        return found
+        return _rounded(node, node.scope.call(op, _real(node, 0), _real(node, 3))[0], 6)
 
     return build
+
+
+def _qlinear_unary(op: str) -> Any:
+    def build(node: Node) -> Value:
+        options = {k: v for k, v in node.attributes.items() if k not in ("channels_last", "opset")}
+        if node.attribute("channels_last", 0):
+            raise node.error("channels last")
+        return _rounded(node, node.scope.call(op, _real(node, 0), **options)[0], 3)
+
+    return build
+
+
+def _qlinear_softmax(node: Node) -> Value:
+    x = _real(node, 0)
+    axis = int(node.attribute("axis", -1)) % x.ndim
+    if int(node.attribute("opset", 13)) < 13 and axis != x.ndim - 1:
+        x = x.reshape((*(x.shape[k] for k in range(axis)), -1))  # one softmax of all axes from it
+    y = T.softmax(x, axis=axis)
+    return _rounded(node, y.reshape(tuple(node.x(0).shape)), 3)
+
+
+def _qlinear_concat(node: Node) -> Value:
+    parts = [_real(node, i) for i in range(2, len(node.inputs), 3)]
+    return _rounded(node, T.concatenate(parts, axis=int(node.attribute("axis"))), 0)
+
+
+def _qlinear_where(node: Node) -> Value:
+    chosen = node.scope.call("Where", node.value(0), _real(node, 1), _real(node, 4))[0]
+    return _rounded(node, chosen, 7)
+
+
+def _q_gemm(node: Node) -> Value:
+    """``alpha A B + C``, where C are 32-bit codes of scale ``alpha a_scale b_scale``."""
+    columns = 0 if node.attribute("transB", 0) else 1
+
+    def of_columns(v: Variable | None) -> Variable | None:
+        order = [0 if k == columns else "x" for k in range(2)]
+        return v if v is None or v.ndim == 0 or v.type.shape == (1,) else v.dimshuffle(*order)
+
+    scale = of_columns(node.x(4))
+    assert scale is not None, "an input that must be there"
+    a, b = _real(node, 0), dequantized(node.x(3), scale, of_columns(node.optional(5)), None)
+    a, b = a.T if node.attribute("transA", 0) else a, b if columns else b.T
+    alpha = number(a, node.attribute("alpha", 1.0))
+    y = alpha * T.dot(a, b)
+    if node.has(6):
+        y = y + node.x(6).astype(a.type.dtype) * (alpha * node.x(1) * node.x(4))
+    return _rounded(node, y, 7) if node.has(7) else Value(y)
 
 
 def _default(op: str) -> Any:
@@ -345,6 +404,24 @@ def _default(op: str) -> Any:
     return build
 
 
+def _dynamic_lstm(node: Node) -> Any:
+    """``LSTM`` of weights in 8 bits, as quantize_dynamic of ONNX Runtime writes it.
+
+    W and R are (directions, inputs, 4 hidden), with one scale or one for each direction or column.
+    The activations stay floats, which ONNX Runtime rounds to 8 bits.
+    """
+    x, _, _, *rest = [*node.inputs, *[None] * 12][:8]
+
+    def real(codes: int, scale: int) -> Value:
+        wide = [node.x(i).astype("float32") for i in (codes, scale, scale + 1)]
+        w, *of_column = wide
+        factor, zero = (v if v.ndim == 0 else v.reshape((v.shape[0], 1, -1)) for v in of_column)
+        return Value(((w - zero) * factor).transpose((0, 2, 1)))
+
+    inputs = [x, real(1, 8), real(2, 10), *rest]
+    return node.scope.call("LSTM", *inputs, outputs=len(node.wanted), **node.attributes)
+
+
 OPS: dict[str, Any] = {
     "Gelu": _gelu, "FastGelu": _fast_gelu, "BiasGelu": _bias_gelu, "QuickGelu": _quick_gelu,
     "BiasSplitGelu": _bias_split_gelu, "BiasAdd": _bias_add, "FusedMatMul": _fused_matmul,
@@ -355,7 +432,13 @@ OPS: dict[str, Any] = {
     "EmbedLayerNormalization": _embed_layer_norm, "Attention": _attention,
     "MultiHeadAttention": _multi_head, "GroupQueryAttention": _grouped,
     "RotaryEmbedding": _rotary, "MatMulIntegerToFloat": _matmul_integer_to_float,
-    "DynamicQuantizeMatMul": _dynamic_matmul, "QLinearAdd": _qlinear_binary("Add"),
-    "QLinearMul": _qlinear_binary("Mul"), "QuantizeLinear": _default("QuantizeLinear"),
+    "DynamicQuantizeMatMul": _dynamic_matmul, "DynamicQuantizeLSTM": _dynamic_lstm,
+    "QLinearAdd": _qlinear_binary("Add"),
+    "QLinearMul": _qlinear_binary("Mul"), "QLinearWhere": _qlinear_where, "QGemm": _q_gemm,
+    "QLinearAveragePool": _qlinear_unary("AveragePool"), "QLinearConcat": _qlinear_concat,
+    "QLinearGlobalAveragePool": _qlinear_unary("GlobalAveragePool"),
+    "QLinearLeakyRelu": _qlinear_unary("LeakyRelu"),
+    "QLinearSigmoid": _qlinear_unary("Sigmoid"), "QLinearSoftmax": _qlinear_softmax,
+    "QuantizeLinear": _default("QuantizeLinear"),
     "DequantizeLinear": _default("DequantizeLinear"),
 }  # fmt: skip

@@ -67,7 +67,9 @@ def _along(node: Node, p: Variable | None, x: Variable, axis: int, block: int) -
 
 
 def _parameters(node: Node, x: Variable) -> tuple[Variable, Variable | None]:
-    axis = node.axis(x.ndim, 1) if x.ndim and node.x(1).ndim else 0
+    # One scale is for all elements, whatever its number of dimensions and the axis.
+    several = x.ndim and node.x(1).ndim and node.x(1).type.shape != (1,)
+    axis = node.axis(x.ndim, 1) if several else 0
     block = int(node.attribute("block_size", 0))
     scale = _along(node, node.x(1), x, axis, block)
     assert scale is not None, "the scale is an input that must be there"

@@ -94,8 +94,34 @@ def _arange(w: Writer, node: Apply) -> Any:
 def _one_hot(w: Writer, node: Apply) -> Any:
     op: Any = node.op
     labels, n = node.inputs
-    values = w.constant(np.array([0, 1], op.dtype))
-    return w.add("OneHot", w.name(labels), w.as_int64(n), values, axis=-1)
+    # ONNX Runtime has the node for int64 labels and sizes, and for few dtypes of values.
+    dtype = "float32" if op.dtype.startswith("float") else "int64"
+    values = w.constant(np.array([0, 1], dtype))
+    found = w.add("OneHot", w.as_int64(labels), w.as_int64(n), values, axis=-1)
+    return found if dtype == op.dtype else w.cast(found, op.dtype)
+
+
+def _diagonal_matrix(w: Writer, node: Apply) -> Any:
+    """Element ``min(row, column)`` of the vector where ``column - row`` is ``offset``, else 0."""
+    op: Any = node.op
+    x, n, m = node.inputs
+    ends = [w.constant(v, np.int64) for v in (0, 1)]
+    rows, columns = (w.add("Range", ends[0], w.as_int64(v), ends[1]) for v in (n, m))
+    rows = w.unsqueezed(rows, [1])
+    on = w.add("Equal", w.add("Add", rows, w.constant(op.offset, np.int64)), columns)
+    places = w.add("Where", on, w.add("Min", rows, columns), ends[0])
+    zero = w.like(x, 0)
+    name = w.name(x)
+    if not x.type.shape[-1]:  # an empty vector has no element 0
+        name = w.add("Concat", name, _column_of_zeros(w, x), axis=-1)
+    return w.add("Where", on, w.add("Gather", name, places, axis=x.ndim - 1), zero)
+
+
+def _column_of_zeros(w: Writer, x: Variable) -> str:
+    lead = w.add("Slice", w.shape(w.name(x)), *(w.constant([k], np.int64) for k in (0, -1, 0)))
+    sizes = w.add("Concat", lead, w.constant([1], np.int64), axis=0)
+    found: str = w.add("Expand", w.like(x, 0), sizes)
+    return found
 
 
 def _roll(w: Writer, node: Apply) -> Any:
@@ -225,6 +251,29 @@ def _pick_label(w: Writer, node: Apply) -> Any:
     return w.squeezed(w.add("GatherElements", w.name(x), wide, axis=op.axis), [op.axis])
 
 
+def _categorical(w: Writer, node: Apply) -> Any:
+    return w.add("Neg", w.add("Log", _pick_label(w, node)))
+
+
+def _search_sorted(w: Writer, node: Apply) -> Any:
+    """How many elements are less (or not greater)."""
+    op: Any = node.op
+    x, v = map(w.name, node.inputs)
+    below = w.add("Less" if op.side == "left" else "LessOrEqual", x, w.unsqueezed(v, [-1]))
+    return w.add("ReduceSum", w.cast(below, "int64"), w.constant([-1], np.int64), keepdims=0)
+
+
+def _unique(w: Writer, node: Apply) -> Any:
+    op: Any = node.op
+    (x,), kept = node.inputs, ("float32", "float64", "int64", "int8")
+    dtype = x.type.dtype if x.type.dtype in kept else "float32" if x.type.is_float else "int64"
+    name = w.name(x) if dtype == x.type.dtype else w.cast(w.name(x), dtype)  # ONNX Runtime's
+    y, *rest = w.add("Unique", name, outputs=4, sorted=1)
+    y = y if dtype == x.type.dtype else w.cast(y, x.type.dtype)
+    asked = (op.return_index, op.return_inverse, op.return_counts)
+    return [y, *(name for name, wanted in zip(rest, asked) if wanted)]
+
+
 # -- reductions -----------------------------------------------------------------------------------
 
 
@@ -316,5 +365,7 @@ EMITTERS: dict[str, Emitter] = {
     "Max": _reduction("ReduceMax"), "Min": _reduction("ReduceMin"),
     "LogSumExp": _reduction("ReduceLogSumExp"), "AllTrue": _truth("ReduceMin"),
     "AnyTrue": _truth("ReduceMax"), "ArgMax": _arg("ArgMax"), "ArgMin": _arg("ArgMin"),
+    "AllocDiag": _diagonal_matrix, "CrossentropyCategorical1Hot": _categorical,
+    "SearchSorted": _search_sorted, "Unique": _unique,
     "CumSum": _cumulative, "TopK": _top_k, "Sort": _sorted(0), "ArgSort": _sorted(1),
 }  # fmt: skip

@@ -118,6 +118,23 @@ def _int_div(w: Writer, node: Apply) -> Any:
     return w.add("Div", w.add("Sub", x, w.add("Mod", x, y)), y)
 
 
+def _shift(direction: str) -> Emitter:
+    """ONNX shifts unsigned integers only; of others it is a product, or a quotient rounded down."""
+
+    def emit(w: Writer, node: Apply) -> Any:
+        x, n = operands(w, node)
+        dtype = node.outputs[0].type.dtype
+        if dtype.startswith("uint"):
+            return w.add("BitShift", x, n, direction=direction)
+        x, n = (v if dtype == "int64" else w.cast(v, "int64") for v in (x, n))
+        power = w.add("Pow", w.constant(2, np.int64), n)
+        found = w.add("Mul", x, power) if direction == "LEFT" else w.add(
+            "Div", w.add("Sub", x, w.add("Mod", x, power)), power)  # fmt: skip
+        return found if dtype == "int64" else w.cast(found, dtype)
+
+    return emit
+
+
 def _mod(w: Writer, node: Apply) -> Any:
     x, y = operands(w, node)
     if not node.outputs[0].type.is_float:
@@ -184,6 +201,31 @@ def _trunc(w: Writer, node: Apply) -> Any:
     return w.add("Mul", w.add("Sign", x), w.add("Floor", w.add("Abs", x)))
 
 
+def _expm1(w: Writer, node: Apply) -> Any:
+    """``2 t / (1 - t)`` with ``t = tanh(x / 2)`` near 0, where ``exp(x) - 1`` loses its digits."""
+    (x,) = operands(w, node)
+    v = node.outputs[0]
+    one, half = w.like(v, 1), w.like(v, 0.5)
+    t = w.add("Tanh", w.add("Mul", x, half))
+    near = w.add("Div", w.add("Add", t, t), w.add("Sub", one, t))
+    far = w.add("Sub", w.add("Exp", x), one)
+    return w.add("Where", w.add("Less", w.add("Abs", x), one), near, far)
+
+
+def _log1p(w: Writer, node: Apply) -> Any:
+    """``log(u) x / (u - 1)`` with the rounded ``u = 1 + x`` near 0 (Kahan), ``x`` for ``u = 1``."""
+    (x,) = operands(w, node)
+    v = node.outputs[0]
+    one = w.like(v, 1)
+    u = w.add("Add", x, one)
+    log = w.add("Log", u)
+    near = w.add("Mul", log, w.add("Div", x, w.add("Sub", u, one)))
+    small = w.add("Less", w.add("Abs", x), w.like(v, 0.5))
+    return w.add(
+        "Where", w.add("Equal", u, one), x, w.add("Where", small, near, log)
+    )  # fmt: skip
+
+
 _LN2, _LN10 = float(np.log(2)), float(np.log(10))
 
 EMITTERS: dict[str, Emitter] = {
@@ -192,7 +234,7 @@ EMITTERS: dict[str, Emitter] = {
     "IntDiv": _int_div, "Mod": _mod, "And": _logic("And", "BitwiseAnd"),
     "Or": _logic("Or", "BitwiseOr"), "Xor": _logic("Xor", "BitwiseXor"),
     "Invert": _logic("Not", "BitwiseNot"), "Sqr": _of(("Mul", "x", "x")),
-    "Expm1": _of(("Exp", "x"), ("Sub", "-", 1)), "Log1p": _of(("Add", "x", 1), ("Log", "-")),
+    "LeftShift": _shift("LEFT"), "RightShift": _shift("RIGHT"), "Expm1": _expm1, "Log1p": _log1p,
     "Exp2": _of(("Mul", "x", _LN2), ("Exp", "-")), "Log2": _of(("Log", "x"), ("Div", "-", _LN2)),
     "Log10": _of(("Log", "x"), ("Div", "-", _LN10)),
     "Erfc": _of(("Erf", "x"), ("Sub", 1, "-")), "Deg2Rad": _of(("Mul", "x", np.pi / 180)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save.writer import Writer
 
-__all__ = ["if_else", "scan"]
+__all__ = ["if_else", "running_product", "scan"]
 
 Emit = Callable[[Writer, Sequence[Variable]], None]
 
@@ -50,10 +51,8 @@ def if_else(w: Writer, node: Apply, emit: Emit) -> Any:
 
 
 def scan(w: Writer, node: Apply, emit: Emit) -> Any:
-    """A loop over steps, whose states are its last values."""
+    """A loop over steps, whose states are its last values: as many as a step looks back."""
     op: Any = node.op
-    if any(c.taps != (-1,) for c in op.states):
-        raise w.refuse(node, "a step reads more than the last value of a state")
     given = op.split(node.inputs)
     inner = op.split_inner(op.inner.inputs)
     steps = w.as_int64(given.steps)
@@ -63,10 +62,12 @@ def scan(w: Writer, node: Apply, emit: Emit) -> Any:
                 helper.make_tensor_value_info(go, code_of("bool"), ())]  # fmt: skip
     for v, outer in zip(inner.sequences, given.sequences):
         body.names[v] = body.add("Gather", w.name(outer), i, axis=0)
-    for taps in inner.initials:
-        (v,) = taps
-        body.names[v] = body.fresh("state")
-        declared.append(info(body.names[v], v))
+    earlier: list[list[str]] = []  # of each state, the oldest first
+    for c, taps in zip(op.states, inner.initials):
+        names = [body.fresh("state") for _ in range(c.depth)]
+        declared += [info(n, taps[0]) for n in names]
+        body.names |= {v: names[tap] for tap, v in zip(c.taps, taps)}
+        earlier.append(names)
     for v, outer in zip(inner.others, given.others):
         body.names[v] = w.name(outer)
     outputs = list(op.inner.outputs)
@@ -80,16 +81,45 @@ def scan(w: Writer, node: Apply, emit: Emit) -> Any:
                       else body.cast(body.name(end), "bool"))
     )  # fmt: skip
     kept = [v for v, c in zip(states, op.states) if c.history]
-    wanted = [*states, *kept, *collected]
+    wanted = [(n, v) for v, names in zip(states, earlier) for n in (*names[1:], body.name(v))]
+    wanted += [(body.name(v), v) for v in (*kept, *collected)]
     made = [helper.make_tensor_value_info(go_on, code_of("bool"), ())]
-    made += [info(body.add("Identity", body.name(v)), v) for v in wanted]
+    made += [info(body.add("Identity", n), v) for n, v in wanted]
     graph = helper.make_graph(body.nodes, "step", declared, made)
-    first = [w.add("Gather", w.name(v), w.constant(0, np.int64), axis=0) for v in given.initials]
+    first = [w.add("Gather", w.name(v), w.constant(k, np.int64), axis=0)
+             for v, c in zip(given.initials, op.states) for k in range(c.depth)]  # fmt: skip
     found = w.add("Loop", steps, w.constant(True), *first, outputs=len(wanted), body=graph)
     found = [found] if len(wanted) == 1 else found
-    last, rest = found[: len(states)], found[len(states) :]
+    ends = list(accumulate(c.depth for c in op.states))
+    last, rest = [found[k - 1] for k in ends], found[len(first) :]
     histories, rest = rest[: len(kept)], rest[len(kept) :]
     return _in_order(w, op, given.initials, last, histories, rest)
+
+
+def running_product(w: Writer, node: Apply) -> Any:
+    """A scan along the axis, which comes first, whose state is the product so far."""
+    op: Any = node.op
+    x, out = node.inputs[0], node.outputs[0]
+    name = w.name(x) if x.type.dtype == out.type.dtype else w.cast(w.name(x), out.type.dtype)
+    order = [op.axis, *(d for d in range(x.ndim) if d != op.axis)]
+    first = w.add("Transpose", name, perm=order)
+    one = w.add("Expand", w.like(out, 1), w.add("Shape", first, start=1))
+    body = Writer(w.opset, w)
+    before, element = body.fresh("product"), body.fresh("element")
+    after = body.add("Mul", before, element)
+    result = body.add("Identity", before if op.exclusive else after)
+    sizes = [out.type.shape[d] for d in order[1:]]
+    given, made = (
+        [helper.make_tensor_value_info(n, code_of(out.type.dtype), sizes) for n in names]
+        for names in ((before, element), (after, result))
+    )
+    graph = helper.make_graph(body.nodes, "step", given, made)
+    back = [1] if op.reverse else None
+    products = w.add(
+        "Scan", one, first, outputs=2, body=graph, num_scan_inputs=1, scan_input_directions=back,
+        scan_output_directions=back,
+    )[1]  # fmt: skip
+    return w.add("Transpose", products, perm=[order.index(d) for d in range(x.ndim)])
 
 
 def _in_order(

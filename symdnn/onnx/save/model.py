@@ -18,7 +18,7 @@ from symdnn.graph.traverse import clone, graph_inputs, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.onnx.model.kinds import code_of
-from symdnn.onnx.save import arrays, elementwise, loops, networks, quantized
+from symdnn.onnx.save import arrays, elementwise, loops, networks, quantized, recurrent
 from symdnn.onnx.save.writer import Writer, dtype_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ _OLDEST = 18
 #: Files of protobuf hold less than this; parameters beyond are in a file of their own.
 _MOST_BYTES = 1_800_000_000
 
-_EMITTERS = {**elementwise.EMITTERS, **arrays.EMITTERS, **networks.EMITTERS, **quantized.EMITTERS}
+_EMITTERS = {
+    **elementwise.EMITTERS, **arrays.EMITTERS, **networks.EMITTERS, **quantized.EMITTERS,
+    **recurrent.EMITTERS, "CumProd": loops.running_product,
+}  # fmt: skip
 
 
 def save(

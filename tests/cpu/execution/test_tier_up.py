@@ -127,3 +127,29 @@ def test_a_number_read_at_an_index_is_read_anew_in_each_call():
         np.testing.assert_allclose(one, np.tanh(a[i]))
         np.testing.assert_allclose(all_, np.exp(a[i]) + a)
     assert f.plans()[0].bound.step_function.native >= 1
+
+
+def layers(x):
+    """Layer norm, heads, attention that needs scratch memory, reshapes that copy."""
+    y = T.nnet.layer_norm(x)
+    heads = y.reshape((y.shape[0], y.shape[1], 2, 8)).dimshuffle(0, 2, 1, 3)
+    seen = T.nnet.scaled_dot_product_attention(heads, heads, heads, causal="top_left")
+    whole = seen.dimshuffle(0, 2, 1, 3).reshape((y.shape[0], y.shape[1], 16))
+    return [whole.sum(axis=2), T.nnet.softmax(y.T.reshape((16, -1)))]
+
+
+def test_copies_attention_and_norms_are_compiled_too(rng):
+    """Nodes that may be views but are copied, those with scratch memory, a library's small ones."""
+    x = T.tensor("float32", ("batch", "time", 16), name="x")
+    f = symdnn.function([x], layers(x), mode=CPU)
+    a = rng.normal(size=(2, 5, 16)).astype("f4")
+    first = f(a)
+    for _ in range(9):
+        for old, new in zip(first, f(a)):
+            np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5)
+    (plan,) = f.plans()
+    by = {type(n.op).__name__: k.traits.backend for n, k in plan.bound.tier_up_kernels.items()}
+    assert {"Attention", "Reshape"} <= set(by), by
+    assert set(by.values()) == {"llvm"}
+    from_python = [s for s in plan.bound.steps if not s.by_view and s.launch.native is None]
+    assert not from_python

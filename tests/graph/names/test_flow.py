@@ -284,3 +284,15 @@ def test_names_need_no_test_values(mode):
         x.tag.test_value = np.ones((2, 3, 4), "float32")
         assert names(x.reshape((-1, 3))) == ("?", 3)
         assert names((x * x).sum(2)) == ("batch", 3)
+
+
+def test_names_follow_from_sizes_without_nodes(monkeypatch):
+    """Shape rules compute with symbols: a product of unknown sizes is not written as a graph."""
+    x, n = named("batch", None, 4, "time"), T.lscalar("n")
+    applied = []
+    call = Variable.__mul__
+    monkeypatch.setattr(Variable, "__mul__", lambda a, b: applied.append(b) or call(a, b))
+    y = x.reshape((x.shape[0], -1, 2, x.shape[3]))
+    assert names(y) == ("batch", "?", 2, "time")
+    assert names(x.reshape((x.shape[0], n, n))) == ("batch", "?", "?")
+    assert not applied

@@ -118,3 +118,12 @@ def test_the_kernels_of_a_gpu_give_the_numbers_of_a_cpu(rng, name, fake_device):
         results.append([v.get_value() for v in (*params, *updates.state.values())])
     for found, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_the_correction_of_averages_is_known_not_to_overflow():
+    """Adam's ``1 - rate ** t`` is computed once, and quotients by it stay as they were written."""
+    w = symdnn.shared(np.ones((3, 2), "float32"), name="w")
+    x = T.fmatrix("x")
+    loss = (T.dot(x, w) ** 2).mean()
+    f = symdnn.function([x], loss, updates=nn.optim.adam(loss, [w], 1e-3), profile=True)
+    assert f.profile.rewrites.rewrites["quotient_of_exponentials"].fired == 0
