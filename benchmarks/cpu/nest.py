@@ -13,6 +13,7 @@ is slower.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import importlib
 import json
@@ -33,7 +34,7 @@ from benchmarks.cpu.sides import ROOT, environment
 from benchmarks.gpu.device import commit
 
 __all__ = [
-    "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "pytensor",
+    "F", "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "nn", "pytensor",
     "rows_of", "symdnn", "torch",
 ]  # fmt: skip
 
@@ -48,7 +49,7 @@ class LazyModule:
         return getattr(importlib.import_module(self._name), name)
 
 
-symdnn, T = LazyModule("symdnn"), LazyModule("symdnn.tensor")
+symdnn, T, nn = (LazyModule(f"symdnn{part}") for part in ("", ".tensor", ".nn"))
 jax, jnp = LazyModule("jax"), LazyModule("jax.numpy")
 torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
 pytensor = LazyModule("pytensor")
@@ -76,6 +77,8 @@ _TITLES = {
     "compiled": "torch.compile",
 }  # fmt: skip
 _WINDOW_S = 0.03
+#: Calls shorter than this are made so many times first: plans of NumPy's kernels are compiled then.
+_SHORT_S, _WARM_CALLS = 2e-4, 1100
 
 
 def main(argv: list[str] | None = None, module: str = "") -> int:
@@ -87,6 +90,7 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     parser.add_argument("--peers", default=sys.executable, help="interpreter that has the peers")
     parser.add_argument("--pytensor", help="interpreter that has PyTensor; without it, left out")
     parser.add_argument("--out", help="file that the table is written to")
+    parser.add_argument("--check", action="store_true", help="compare numbers instead of times")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--module", default=module, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -94,6 +98,8 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     if args.worker:
         _work(args.worker, rows, time.process_time if args.threads == 1 else time.perf_counter)
         return 0
+    if args.check:
+        return sum([_differs(row) for row in rows])
     asked = [n for n in _TITLES if n != "pytensor" or args.pytensor]
     sides = {n: _Side(n, args) for n in asked if any(getattr(row, n) for row in rows)}
     versions = ", ".join(f"{_TITLES[n]} {s.ask({})}" for n, s in sides.items() if n != "symdnn")
@@ -136,6 +142,39 @@ def _measured(nest: Nest, sides: dict[str, _Side], rounds: int) -> tuple[float, 
     best = min(medians.values()) / ours
     ratios = ", ".join(f"{_TITLES[name]} {t / ours:.2f}" for name, t in medians.items())
     return best, f"{best:6.2f}  {nest.name:48} {ours * 1e6:9.1f} us  {ratios}"
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+_WIDE = {"float16": "float64", "float32": "float64", "bfloat16": "float64"}
+
+
+def _differs(nest: Nest) -> bool:
+    """Whether our results are not a peer's on the same numbers in float64; says so, and how far."""
+    wide = tuple(lambda make=make: _widened(make()) for make in nest.arrays)
+    other = dataclasses.replace(nest, arrays=wide)
+    try:
+        ours = _as_list(_symdnn_call(nest)())
+        name = next(n for n in ("numpy", "torch", "jax") if getattr(nest, n))
+        theirs = _as_list(_CALLS[name](other)())
+    except Exception as error:
+        print(f"{nest.name}: {type(error).__name__} {str(error).strip()[:300]}", flush=True)
+        return True
+    for mine, wanted in zip(ours, theirs, strict=True):
+        found, true = _widened(np.asarray(mine)), np.asarray(wanted)
+        part = 3e-2 if str(mine.dtype) in ("float16", "bfloat16") else 2e-4
+        close = found.shape == true.shape and np.allclose(
+            found, true, part, part * (abs(true).max() if true.size else 0), equal_nan=True
+        )
+        if not close:
+            far = abs(found - true).max() if found.shape == true.shape else "shapes"
+            print(f"{nest.name}: {found.shape} {true.shape}, off by {far}", flush=True)
+            return True
+    return False
+
+
+def _widened(array: Any) -> Any:
+    return array.astype(_WIDE.get(array.dtype.name, array.dtype))
 
 
 # -- processes ------------------------------------------------------------------------------------
@@ -190,6 +229,11 @@ def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float]) -> No
 
 def _repeats(call: Callable[[], Any]) -> int:
     call(), call()
+    began = time.perf_counter()
+    call()
+    if time.perf_counter() - began < _SHORT_S:
+        for _ in range(_WARM_CALLS):
+            call()
     began = time.perf_counter()
     call()
     return max(1, int(_WINDOW_S / (time.perf_counter() - began)))

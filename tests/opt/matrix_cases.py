@@ -1,6 +1,7 @@
 """Records of the rules of linear algebra."""
 
 from symdnn.ops.array.create import Diagonal, alloc_diag, diagonal, tril, triu
+from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.reduce import sum as sum_
 from symdnn.ops.elementwise.arithmetic import Cast, abs, sqr
 from symdnn.ops.elementwise.math import log
@@ -113,6 +114,12 @@ CASES = [
              lambda a, b: sum_(Diagonal()(matmul(a, b)), axis=1), None,
              lambda a, b: sum_(Diagonal()(matmul(a, b)), axis=0), gone=(BatchedDot,),
              id="traces_of_products", checks=False),
+    RuleCase("products_of_vectors", (f64("k", 1, "n"), f64("k", "n", 1)), matmul, None,
+             lambda a, b: matmul(a, b), gone=(BatchedDot,), made=(Sum,), id="rows_by_columns",
+             miss_args=(f64("k", 2, "n"), f64("k", "n", 1)), checks=False),
+    RuleCase("products_of_vectors", (f64("k", "n", 1), f64("k", 1, "n")), matmul,
+             lambda a, b: a * b, lambda a, b: matmul(a, b),
+             miss_args=(f64("k", "n", 2), f64("k", 2, "n")), checks=False),
     # factors
     RuleCase("solve_by_cholesky", SYSTEM, lambda a, b: solve(gram(a), b, "pos", lower=True), None,
              lambda a, b: solve(a, b), made=(Cholesky,), **NEAR),

@@ -27,7 +27,7 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.array.index import IncSubtensor, Subtensor
-from symdnn.ops.array.join import Join, Split
+from symdnn.ops.array.join import Join, Roll, Split
 from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.view import Copy
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
@@ -40,11 +40,14 @@ __all__ = [
     "FillKernel",
     "KERNELS",
     "PadKernel",
+    "RollKernel",
     "ShiftKernel",
 ]
 
 #: With fewer elements NumPy's copies are as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 14
+#: Shifts of a roll whose copies are kept.
+_MAX_SHIFTS = 16
 
 
 def _refusal(types: Sequence[Any], min_work: int = _MIN_ELEMENTS_TO_COMPILE) -> str | None:
@@ -314,6 +317,33 @@ class ShiftKernel(Kernel[Shift]):
         return launch
 
 
+class RollKernel(Kernel[Roll]):
+    """``Roll``: the end of each line and what is before it, joined."""
+
+    name = "llvm.roll"
+    traits = LLVM
+
+    def refuses(self, call: Call[Roll]) -> str | None:
+        """Refuses small arrays."""
+        return _refusal(call.outputs)
+
+    def bind(self, call: Call[Roll]) -> Launch[Array]:
+        """A launch that writes every element once."""
+        before = (slice(None),) * call.op.axis
+        joins: dict[int, _JoinSplitLaunch] = {}
+
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+            x, shift = inputs
+            n = x.shape[call.op.axis]
+            k = n - int(shift) % max(n, 1)
+            if len(joins) > _MAX_SHIFTS:
+                joins.clear()
+            join = joins.setdefault(k, _JoinSplitLaunch(call.op.axis, True))
+            join([x[(*before, slice(k, None))], x[(*before, slice(k))]], outputs)
+
+        return launch
+
+
 def same_memory(a: Any, b: Any) -> bool:
     """Whether two arrays of one shape and dtype are the same elements of memory."""
     return bool(a.strides == b.strides and address(a) == address(b))
@@ -376,4 +406,5 @@ KERNELS: tuple[Row, ...] = (
     ((DimShuffle, Reshape, Subtensor, Copy), (CopyViewKernel(),)),
     ((Pad,), (PadKernel(),)),
     ((Shift,), (ShiftKernel(True), ShiftKernel(False))),
+    ((Roll,), (RollKernel(),)),
 )

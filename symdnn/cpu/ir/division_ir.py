@@ -1,14 +1,24 @@
 """Floor division and remainder as LLVM IR, with NumPy's results for all special numbers.
 
 The remainder has the divisor's sign. Integers divided by zero give 0, as in NumPy; floats are those
-of Python's ``divmod``, by C's ``fmod`` (LLVM's ``frem``).
+of Python's ``divmod``, by C's ``fmod``.
+
+Processors have no vectors of integer quotients. The quotient of integers of up to 32 bits is that
+of float64, cut to an integer, which is exact: it is 2^-32 or more from the next integer. With a
+quotient q below 2^22 (float64: 2^51) ``fmod`` is a - q b, by one fma without a rounding error;
+of a q that was rounded up it has the wrong sign, and b is added. Larger quotients are rare
+(:mod:`symdnn.cpu.ir.math_rare_ir`), and are LLVM's ``frem``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-__all__ = ["DIVISIONS", "float_division", "integer_division"]
+from symdnn.cpu.ir.math_rare_ir import rare
+
+__all__ = [
+    "DIVISIONS", "float_division", "integer_division", "remainder_declarations", "remainders",
+]  # fmt: skip
 
 #: The instructions of this module.
 DIVISIONS = frozenset({"floor_div", "mod"})
@@ -21,28 +31,84 @@ def integer_division(new: New, name: str, t: str, signed: bool, a: str, b: str) 
     none = new(f"icmp eq {t} {b}, 0")
     if not signed:
         some = new(f"select i1 {none}, {t} 1, {t} {b}")
-        word = "udiv" if name == "floor_div" else "urem"
-        return new(f"select i1 {none}, {t} 0, {t} {new(f'{word} {t} {a}, {some}')}")
+        whole = _quotient(new, t, signed, a, some)
+        if name == "mod":
+            whole = new(f"sub {t} {a}, {new(f'mul {t} {whole}, {some}')}")
+        return new(f"select i1 {none}, {t} 0, {t} {whole}")
     # A division by -1 overflows for the least integer: its quotient is -a, without a remainder.
     minus = new(f"icmp eq {t} {b}, -1")
     some = new(f"select i1 {new(f'or i1 {none}, {minus}')}, {t} 1, {t} {b}")
-    rest = new(f"srem {t} {a}, {some}")
+    whole = _quotient(new, t, signed, a, some)
+    rest = new(f"sub {t} {a}, {new(f'mul {t} {whole}, {some}')}")
     left = new(f"icmp ne {t} {rest}, 0")
     apart = new(f"icmp slt {t} {new(f'xor {t} {rest}, {b}')}, 0")
     wrong = new(f"and i1 {left}, {apart}")
     if name == "mod":
         return new(f"select i1 {wrong}, {t} {new(f'add {t} {rest}, {b}')}, {t} {rest}")
-    whole = new(f"sdiv {t} {a}, {some}")
     whole = new(f"select i1 {wrong}, {t} {new(f'sub {t} {whole}, 1')}, {t} {whole}")
     whole = new(f"select i1 {minus}, {t} {new(f'sub {t} 0, {a}')}, {t} {whole}")
     return new(f"select i1 {none}, {t} 0, {t} {whole}")
+
+
+def _quotient(new: New, t: str, signed: bool, a: str, b: str) -> str:
+    """``a / b`` towards zero; of a constant LLVM makes a product."""
+    if t == "i64" or not b.startswith("%"):
+        return new(f"{'sdiv' if signed else 'udiv'} {t} {a}, {b}")
+    kind = "si" if signed else "ui"
+    x, y = (new(f"{kind}tofp {t} {v} to double") for v in (a, b))
+    # Of 32 bits without a sign the quotient by way of 64 bits is a vector without AVX-512, too.
+    wide = "i32" if signed or t != "i32" else "i64"
+    whole = new(f"fptosi double {new(f'fdiv double {x}, {y}')} to {wide}")
+    return whole if t == wide else new(f"trunc {wide} {whole} to {t}")
+
+
+#: Quotients below are exact integers, and half one more.
+_MOST = {"float": 2.0**22, "double": 2.0**51}
+
+
+def remainder_declarations(t: str) -> set[str]:
+    """Declarations that the IR of ``rem float`` or ``rem double`` needs."""
+    f = {"float": "f32", "double": "f64"}[t]
+    counts = {"fma": 3, "fabs": 1, "trunc": 1, "copysign": 2}
+    return {f"declare {t} @llvm.{w}.{f}({', '.join([t] * n)})" for w, n in counts.items()}
+
+
+def remainders(names: Iterable[str]) -> list[str]:
+    """Functions ``rem_float`` and ``rem_double``: C's ``fmod``; of names ``rem float``."""
+    lines: list[str] = []
+    for t in sorted(n.removeprefix("rem ") for n in names if n.startswith("rem ")):
+        f = {"float": "f32", "double": "f64"}[t]
+        lines += [
+            f"define internal {t} @rem_{t}({t} %a, {t} %b) alwaysinline {{",
+            f"%ratio = fdiv {t} %a, %b",
+            f"%q = call {t} @llvm.trunc.{f}({t} %ratio)",
+            f"%minus = fneg {t} %q",
+            f"%r = call {t} @llvm.fma.{f}({t} %minus, {t} %b, {t} %a)",
+            f"%above = fcmp ogt {t} %r, 0.0",
+            f"%below = fcmp olt {t} %r, 0.0",
+            f"%positive = fcmp ogt {t} %a, 0.0",
+            "%wrong = select i1 %positive, i1 %below, i1 %above",
+            f"%size = call {t} @llvm.fabs.{f}({t} %b)",
+            f"%like = call {t} @llvm.copysign.{f}({t} %size, {t} %a)",
+            f"%more = fadd {t} %r, %like",
+            f"%rest = select i1 %wrong, {t} %more, {t} %r",
+            f"%signed = call {t} @llvm.copysign.{f}({t} %rest, {t} %a)",
+            f"%whole = call {t} @llvm.fabs.{f}({t} %q)",
+            f"%near = fcmp olt {t} %whole, {_MOST[t]:.1f}",
+            f"%close = select i1 %near, {t} %signed, {t} 0x7FF8000000000000",
+            f"%y = call {t} @rem_{t}_rare({t} %a, {t} %b, {t} %close)",
+            f"ret {t} %y",
+            "}",
+            *rare(f"rem_{t}_rare", t, f"frem {t} %x0, %x1", 2),
+        ]
+    return lines
 
 
 def float_division(
     new: New, intrinsic: Callable[..., str], name: str, t: str, a: str, b: str
 ) -> str:
     """``floor_div`` or ``mod`` of floats of type ``t``; ``intrinsic(name, t, arguments)``."""
-    rest = new(f"frem {t} {a}, {b}")
+    rest = new(f"call {t} @rem_{t}({t} {a}, {t} {b})")
     left = new(f"fcmp une {t} {rest}, 0.0")
     below = new(f"fcmp olt {t} {b}, 0.0"), new(f"fcmp olt {t} {rest}, 0.0")
     wrong = new(f"and i1 {left}, {new(f'xor i1 {below[0]}, {below[1]}')}")

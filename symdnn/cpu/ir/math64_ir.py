@@ -1,11 +1,13 @@
 """Common float64 functions as LLVM IR without branches or tables, which LLVM vectorises.
 
-Errors are below 1 ulp for exp and log, 1.5 for log1p, 2 for expm1 and 2.5 for tanh. NaN,
-infinities, zeros and denormals give the same as in C. Special functions are in
-:mod:`symdnn.cpu.ir.math_special64_ir`, the other functions of float64 are the C library's.
+Errors are below 1 ulp for exp and log, 1.5 for log1p, 2 for expm1 and 2.5 for the others, but 4 for
+tan and 3.5 for inverse functions. NaN, infinities, zeros and denormals give the same as in C, and
+so do exp2 and log2 of powers of two. Special functions are in
+:mod:`symdnn.cpu.ir.math_special64_ir`; pow and the gamma functions are the C library's.
 
 ``exp``: 2^n times the Taylor polynomial of r, where x = n ln 2 + r and abs(r) <= ln(2) / 2. The
-power is multiplied in two steps, so that large results and denormals are right.
+power is multiplied in two steps, so that large results and denormals are right. So is ``exp2``.
+``sinh`` and ``cosh``: H -+ 1 / (4 H), H = exp(abs(x)) / 2; sinh below 1 from exp(x) - 1.
 ``log``: e ln 2 + log(1 + f), where x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2). With
 s = f / (2 + f) and R the series of 2 artanh(s) / s - 2 it is f - (f^2/2 - s (f^2/2 + R)).
 """
@@ -14,18 +16,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import factorial
+from math import factorial, log
 
 from symdnn.cpu.ir.math_double_ir import (
     LN2_HIGH,
     LN2_LOW,
     ROUND,
+    full,
     horner,
     number,
     power_of_two,
     split,
 )
+from symdnn.cpu.ir.math_inverse_trig_ir import INVERSE_TRIG64
+from symdnn.cpu.ir.math_power_ir import AREAS64
 from symdnn.cpu.ir.math_special64_ir import SPECIAL64
+from symdnn.cpu.ir.math_trig_ir import TRIGONOMETRIC, trigonometric_definitions
 
 __all__ = ["IN_FULL", "full_declarations", "full_definitions"]
 
@@ -39,22 +45,132 @@ _LEAST_BITS = 4604544271217802189 - (1024 << 52)
 _INTEGER, _TWICE = 0x4330000000000000, float(2**52 + 1024)
 
 
-_FULL = {
-    "exp": [
-        "define internal double @f_exp(double %x0) alwaysinline {",
-        *split(-746.0, 710.0, _EXP),
+def _of_x0(name: str, *lines: str) -> list[str]:
+    """The function ``f_name`` of ``%x0``."""
+    head, *rest = full(name, *lines)
+    return [head.replace("%x)", "%x0)"), *rest]
+
+
+def _scaled(less: float = 0.0) -> list[str]:
+    """Lines for ``%y``, (1 + ``%q``) 2^n; of a power that is ``less`` by so much."""
+    return [
         f"%half = fmul double %n, {number(0.5)}",
         f"%k1 = fadd double %half, {number(ROUND)}",
         f"%n1 = fsub double %k1, {number(ROUND)}",
         "%n2 = fsub double %n, %n1",
-        f"%k2 = fadd double %n2, {number(ROUND)}",
+        f"%k2 = fadd double %n2, {number(ROUND - less)}",
         *power_of_two("s1", "%k1"),
         *power_of_two("s2", "%k2"),
         "%y0 = call double @llvm.fmuladd.f64(double %s1, double %q, double %s1)",
         "%y = fmul double %y0, %s2",
-        "ret double %y",
-        "}",
-    ],
+    ]
+
+
+#: exp(a) / 2 and exp(-a) / 2.
+_HALF_AND_QUARTER = [
+    "%h = call double @f_half_exp(double %a)",
+    f"%u = fdiv double {number(0.25)}, %h",
+]
+#: log(m) of the mantissa m in [1/sqrt(2), sqrt(2)).
+_OF_MANTISSA = [
+    "%rest = fsub double %square, %part",
+    "%l = fsub double %f, %rest",
+]
+#: log10(2), whose high part times an exponent is exact.
+_LOG2_HIGH, _LOG2_LOW = (
+    float.fromhex("0x1.34413509f7000p-2"),
+    float.fromhex("0x1.3fde623e2566bp-43"),
+)
+
+
+def _in_base(base: float, high: float, low: float) -> list[str]:
+    """Lines for ``%y``, the logarithm of 2^e m: those of 2 in this base are ``high + low``."""
+    return [
+        f"%tail = fmul double %e, {number(low)}",
+        f"%rest1 = call double @llvm.fmuladd.f64(double %l, double {number(1 / log(base))}, "
+        "double %tail)",
+        f"%y = call double @llvm.fmuladd.f64(double %e, double {number(high)}, double %rest1)",
+    ]
+
+
+def _logarithm(name: str, *lines: str) -> list[str]:
+    """The function ``f_name``: ``%y`` of e, f, square = f^2/2 and part = s (square + R)."""
+    return full(
+        name,
+        f"%small = fcmp olt double %x, {number(2.0**-1022)}",
+        f"%grown = fmul double %x, {number(2.0**54)}",
+        "%u = select i1 %small, double %grown, double %x",
+        "%bits = bitcast double %u to i64",
+        f"%moved = sub i64 %bits, {_LEAST_BITS}",
+        "%e0 = lshr i64 %moved, 52",
+        f"%e1 = or i64 %e0, {_INTEGER}",
+        "%e2 = bitcast i64 %e1 to double",
+        f"%e3 = fsub double %e2, {number(_TWICE)}",
+        f"%e4 = fsub double %e3, {number(54.0)}",
+        "%e = select i1 %small, double %e4, double %e3",
+        "%less = sub i64 %e0, 1024",
+        "%shift = shl i64 %less, 52",
+        "%mbits = sub i64 %bits, %shift",
+        "%m = bitcast i64 %mbits to double",
+        f"%f = fsub double %m, {number(1.0)}",
+        f"%g = fadd double %f, {number(2.0)}",
+        "%s = fdiv double %f, %g",
+        "%z = fmul double %s, %s",
+        *horner(_LOG, "%z", "p"),
+        f"%series = fmul double %p{len(_LOG) - 2}, %z",
+        f"%f_half = fmul double %f, {number(0.5)}",
+        "%square = fmul double %f_half, %f",
+        "%sum = fadd double %square, %series",
+        "%part = fmul double %s, %sum",
+        *(line.replace("%y =", "%found =") for line in lines),
+        # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
+        f"%zero = fcmp oeq double %x, {number(0.0)}",
+        f"%y1 = select i1 %zero, double {number(float('-inf'))}, double %found",
+        f"%inf = fcmp oeq double %x, {number(float('inf'))}",
+        "%y2 = select i1 %inf, double %x, double %y1",
+        f"%fine = fcmp oge double %x, {number(0.0)}",
+        f"%y = select i1 %fine, double %y2, double {number(float('nan'))}",
+    )
+
+
+_FULL = {
+    "exp": _of_x0("exp", *split(-746.0, 710.0, _EXP), *_scaled()),
+    "half_exp": _of_x0("half_exp", *split(-746.0, 711.0, _EXP), *_scaled(less=1.0)),
+    "exp2": _of_x0(
+        "exp2",
+        f"%above = fcmp ogt double %x0, {number(1025.0)}",
+        f"%x1 = select i1 %above, double {number(1025.0)}, double %x0",
+        f"%below = fcmp olt double %x1, {number(-1080.0)}",
+        f"%x = select i1 %below, double {number(-1080.0)}, double %x1",
+        f"%k = fadd double %x, {number(ROUND)}",
+        f"%n = fsub double %k, {number(ROUND)}",
+        "%rest = fsub double %x, %n",
+        f"%r = fmul double %rest, {number(log(2))}",
+        *horner(_EXP, "%r", "p"),
+        "%r2 = fmul double %r, %r",
+        f"%q = call double @llvm.fmuladd.f64(double %p{len(_EXP) - 2}, double %r2, double %r)",
+        *_scaled(),
+    ),
+    "cosh": full(
+        "cosh",
+        "%a = call double @llvm.fabs.f64(double %x)",
+        *_HALF_AND_QUARTER,
+        "%y = fadd double %h, %u",
+    ),
+    "sinh": full(
+        "sinh",
+        "%a = call double @llvm.fabs.f64(double %x)",
+        *_HALF_AND_QUARTER,
+        "%far = fsub double %h, %u",
+        "%e = call double @f_expm1_within(double %a)",
+        f"%e1 = fadd double %e, {number(1.0)}",
+        "%e2 = fdiv double %e, %e1",
+        "%e3 = fadd double %e, %e2",
+        f"%near = fmul double %e3, {number(0.5)}",
+        f"%small = fcmp olt double %a, {number(1.0)}",
+        "%size = select i1 %small, double %near, double %far",
+        "%y = call double @llvm.copysign.f64(double %size, double %x)",
+    ),
     # exp(x) - 1 for abs(x) <= 700.
     "expm1_within": [
         "define internal double @f_expm1_within(double %x0) alwaysinline {",
@@ -90,48 +206,16 @@ _FULL = {
         "ret double %y",
         "}",
     ],
-    "log": [
-        "define internal double @f_log(double %x) alwaysinline {",
-        f"%small = fcmp olt double %x, {number(2.0**-1022)}",
-        f"%grown = fmul double %x, {number(2.0**54)}",
-        "%u = select i1 %small, double %grown, double %x",
-        "%bits = bitcast double %u to i64",
-        f"%moved = sub i64 %bits, {_LEAST_BITS}",
-        "%e0 = lshr i64 %moved, 52",
-        f"%e1 = or i64 %e0, {_INTEGER}",
-        "%e2 = bitcast i64 %e1 to double",
-        f"%e3 = fsub double %e2, {number(_TWICE)}",
-        f"%e4 = fsub double %e3, {number(54.0)}",
-        "%e = select i1 %small, double %e4, double %e3",
-        "%less = sub i64 %e0, 1024",
-        "%shift = shl i64 %less, 52",
-        "%mbits = sub i64 %bits, %shift",
-        "%m = bitcast i64 %mbits to double",
-        f"%f = fsub double %m, {number(1.0)}",
-        f"%g = fadd double %f, {number(2.0)}",
-        "%s = fdiv double %f, %g",
-        "%z = fmul double %s, %s",
-        *horner(_LOG, "%z", "p"),
-        f"%series = fmul double %p{len(_LOG) - 2}, %z",
-        f"%f_half = fmul double %f, {number(0.5)}",
-        "%square = fmul double %f_half, %f",
-        "%sum = fadd double %square, %series",
-        "%part = fmul double %s, %sum",
+    "log": _logarithm(
+        "log",
         f"%low = call double @llvm.fmuladd.f64(double %e, double {number(LN2_LOW)}, double %part)",
         "%rest0 = fsub double %square, %low",
         "%rest = fsub double %rest0, %f",
         f"%high = fmul double %e, {number(LN2_HIGH)}",
         "%y = fsub double %high, %rest",
-        # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
-        f"%zero = fcmp oeq double %x, {number(0.0)}",
-        f"%y1 = select i1 %zero, double {number(float('-inf'))}, double %y",
-        f"%inf = fcmp oeq double %x, {number(float('inf'))}",
-        "%y2 = select i1 %inf, double %x, double %y1",
-        f"%fine = fcmp oge double %x, {number(0.0)}",
-        f"%y3 = select i1 %fine, double %y2, double {number(float('nan'))}",
-        "ret double %y3",
-        "}",
-    ],
+    ),
+    "log2": _logarithm("log2", *_OF_MANTISSA, *_in_base(2.0, 1.0, 0.0)),
+    "log10": _logarithm("log10", *_OF_MANTISSA, *_in_base(10.0, _LOG2_HIGH, _LOG2_LOW)),
     # log(1 + x), corrected by the rounding error of 1 + x.
     "log1p": [
         "define internal double @f_log1p(double %x) alwaysinline {",
@@ -154,11 +238,17 @@ _FULL = {
         "ret double %y",
         "}",
     ],
+    **{name: trigonometric_definitions([name], double=True) for name in TRIGONOMETRIC},
+    **AREAS64,
+    **INVERSE_TRIG64,
     **SPECIAL64,
 }  # fmt: skip
 
 #: Instructions of scalar programs that have code of float64 here.
-IN_FULL = frozenset({"exp", "expm1", "tanh", "log", "log1p", "erf", "erfc", "digamma", "trigamma"})
+IN_FULL = frozenset({
+    "exp", "exp2", "expm1", "tanh", "log", "log1p", "log2", "log10", "erf", "erfc", "digamma",
+    "trigamma", "sinh", "cosh", *TRIGONOMETRIC, *AREAS64, *INVERSE_TRIG64,
+}) - {"atan_of"}  # fmt: skip
 
 
 def full_definitions(names: Iterable[str]) -> list[str]:
@@ -166,7 +256,7 @@ def full_definitions(names: Iterable[str]) -> list[str]:
     wanted: set[str] = set()
 
     def collect(name: str) -> None:
-        if name not in wanted:
+        if name not in wanted and name in _FULL:
             wanted.add(name)
             for other in re.findall(r"call double @f_(\w+)\(", "\n".join(_FULL[name])):
                 collect(other)
@@ -184,4 +274,6 @@ def full_declarations() -> set[str]:
         "declare double @llvm.fabs.f64(double)",
         "declare double @llvm.fma.f64(double, double, double)",
         "declare double @llvm.rint.f64(double)",
+        "declare double @llvm.sqrt.f64(double)",
+        *(f"declare double @{name}(double) readnone" for name in TRIGONOMETRIC),
     }

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from math import factorial, log
 
 __all__ = [
-    "HELPERS", "LN2_HIGH", "LN2_LOW", "ROUND", "horner", "number", "power_of_two", "split",
+    "HELPERS", "LN2_HIGH", "LN2_LOW", "ROUND", "full", "horner", "number", "power_of_two", "split",
     "wrapped",
 ]  # fmt: skip
 
@@ -168,5 +168,16 @@ def wrapped(name: str, *lines: str, arguments: int = 1, inline: bool = True) -> 
         *lines,
         "%rounded = fptrunc double %y to float",
         "ret float %rounded",
+        "}",
+    ]
+
+
+def full(name: str, *lines: str, arguments: int = 1) -> list[str]:
+    """The float64 function ``f_name`` of such lines, whose helpers are those of full precision."""
+    parameters = ", ".join(f"double {x}" for x in ("%x", "%x2")[:arguments])
+    return [
+        f"define internal double @f_{name}({parameters}) alwaysinline {{",
+        *(line.replace("@d_", "@f_") for line in lines),
+        "ret double %y",
         "}",
     ]

@@ -1,4 +1,4 @@
-"""Inverse trigonometric functions of float32, and sin, cos and tan of large arguments, as LLVM IR.
+"""Inverse trigonometric functions, and sin, cos and tan of large float32, as LLVM IR.
 
 They are computed in float64 without branches or tables. :mod:`symdnn.cpu.ir.math_trig_ir` has sin,
 cos and tan of other arguments.
@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from math import factorial, pi
 
-from symdnn.cpu.ir.math_double_ir import ROUND, horner, number, wrapped
+from symdnn.cpu.ir.math_double_ir import ROUND, full, horner, number, wrapped
 
-__all__ = ["INVERSE_TRIG", "TRIG_HELPERS", "COS", "SIN", "TWO_OVER_PI_BITS"]
+__all__ = ["INVERSE_TRIG", "INVERSE_TRIG64", "TRIG_HELPERS", "COS", "SIN", "TWO_OVER_PI_BITS"]
 
 #: 2/pi times 2^288, in full.
 TWO_OVER_PI_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A
@@ -67,7 +67,8 @@ def _nearest(out: str, x: str) -> list[str]:
 #: (sin(r) / r - 1) / r^2 and (cos(r) - 1) / r^2 in r^2, highest degree first.
 SIN = [(-1) ** k / factorial(2 * k + 1) for k in range(6, 0, -1)]
 COS = [(-1) ** k / factorial(2 * k) for k in range(6, 0, -1)]
-#: (arctan(t) / t - 1) / t^2 in t^2 for abs(t) <= tan(pi/8): a Chebyshev interpolant.
+#: (arctan(t) / t - 1) / t^2 in t^2 for abs(t) <= tan(pi/8): Chebyshev interpolants, the second of
+#: which is right to 2^-57.
 _ATAN = [
     float.fromhex(c)
     for c in (
@@ -76,7 +77,59 @@ _ATAN = [
         "0x1.99999988ce687p-3", "-0x1.55555555527aep-2",
     )
 ]  # fmt: skip
+_ATAN64 = [
+    float.fromhex(c)
+    for c in (
+        "-0x1.3a31b1c0fd3b7p-6", "0x1.4162c02b1dda3p-5", "-0x1.a0999c632b6edp-5",
+        "0x1.dfe6497e96323p-5", "-0x1.10fa77b1a6d57p-4", "0x1.3b1263064f6b9p-4",
+        "-0x1.745d0b28a7e37p-4", "0x1.c71c71853d7fap-4", "-0x1.2492492436201p-3",
+        "0x1.999999999934cp-3", "-0x1.5555555555555p-2",
+    )
+]  # fmt: skip
 _TAN_EIGHTH = 2**0.5 - 1
+#: What is added to the float64 nearest to pi, as a part of it.
+_PI_REST = float.fromhex("0x1.1a62633145c07p-53") / pi
+
+
+def _arctangent(name: str, terms: list[float]) -> list[str]:
+    """The function arctan(u / v) for u, v >= 0; 0 / 0 is 0 and inf / inf pi/4."""
+    return [
+        f"define internal double @{name}(double %u0, double %v0) alwaysinline {{",
+        f"%u_inf = fcmp oeq double %u0, {number(float('inf'))}",
+        f"%v_inf = fcmp oeq double %v0, {number(float('inf'))}",
+        "%both = and i1 %u_inf, %v_inf",
+        f"%u = select i1 %both, double {number(1.0)}, double %u0",
+        f"%v1 = select i1 %both, double {number(1.0)}, double %v0",
+        f"%none = fcmp oeq double %u, {number(0.0)}",
+        f"%v_zero = fcmp oeq double %v1, {number(0.0)}",
+        "%nothing = and i1 %none, %v_zero",
+        f"%v = select i1 %nothing, double {number(1.0)}, double %v1",
+        f"%v_low = fmul double %v, {number(_TAN_EIGHTH)}",
+        f"%v_high = fmul double %v, {number(1 / _TAN_EIGHTH)}",
+        "%middle = fcmp ogt double %u, %v_low",
+        "%high = fcmp ogt double %u, %v_high",
+        "%less = fsub double %u, %v",
+        "%sum = fadd double %u, %v",
+        "%minus = fneg double %v",
+        "%top0 = select i1 %middle, double %less, double %u",
+        "%top = select i1 %high, double %minus, double %top0",
+        "%under0 = select i1 %middle, double %sum, double %v",
+        "%under = select i1 %high, double %u, double %under0",
+        f"%base0 = select i1 %middle, double {number(pi / 4)}, double {number(0.0)}",
+        f"%base = select i1 %high, double {number(pi / 2)}, double %base0",
+        "%t = fdiv double %top, %under",
+        "%z = fmul double %t, %t",
+        *horner(terms, "%z", "p"),
+        "%tz = fmul double %t, %z",
+        f"%near = call double @llvm.fmuladd.f64(double %tz, double %p{len(terms) - 2}, double %t)",
+        # What the float64 of pi/4 lacks.
+        f"%whole = call double @llvm.fmuladd.f64(double %base, double {number(_PI_REST)}, "
+        "double %near)",
+        "%y = fadd double %base, %whole",
+        "ret double %y",
+        "}",
+    ]
+
 
 TRIG_HELPERS = {
     # (sin(r), cos(r), q), where x = q pi/2 + r; only the lowest two bits of q matter.
@@ -130,46 +183,69 @@ TRIG_HELPERS = {
         "ret double %y",
         "}",
     ],
-    # arctan(u / v) for u, v >= 0; 0 / 0 is 0 and inf / inf pi/4.
-    "d_atan": [
-        "define internal double @d_atan(double %u0, double %v0) alwaysinline {",
-        f"%u_inf = fcmp oeq double %u0, {number(float('inf'))}",
-        f"%v_inf = fcmp oeq double %v0, {number(float('inf'))}",
-        "%both = and i1 %u_inf, %v_inf",
-        f"%u = select i1 %both, double {number(1.0)}, double %u0",
-        f"%v1 = select i1 %both, double {number(1.0)}, double %v0",
-        f"%none = fcmp oeq double %u, {number(0.0)}",
-        f"%v_zero = fcmp oeq double %v1, {number(0.0)}",
-        "%nothing = and i1 %none, %v_zero",
-        f"%v = select i1 %nothing, double {number(1.0)}, double %v1",
-        f"%v_low = fmul double %v, {number(_TAN_EIGHTH)}",
-        f"%v_high = fmul double %v, {number(1 / _TAN_EIGHTH)}",
-        "%middle = fcmp ogt double %u, %v_low",
-        "%high = fcmp ogt double %u, %v_high",
-        "%less = fsub double %u, %v",
-        "%sum = fadd double %u, %v",
-        "%minus = fneg double %v",
-        "%top0 = select i1 %middle, double %less, double %u",
-        "%top = select i1 %high, double %minus, double %top0",
-        "%under0 = select i1 %middle, double %sum, double %v",
-        "%under = select i1 %high, double %u, double %under0",
-        f"%base0 = select i1 %middle, double {number(pi / 4)}, double {number(0.0)}",
-        f"%base = select i1 %high, double {number(pi / 2)}, double %base0",
-        "%t = fdiv double %top, %under",
-        "%z = fmul double %t, %t",
-        *horner(_ATAN, "%z", "p"),
-        "%tz = fmul double %t, %z",
-        f"%near = call double @llvm.fmuladd.f64(double %tz, double %p{len(_ATAN) - 2}, double %t)",
-        "%y = fadd double %base, %near",
-        "ret double %y",
-        "}",
-    ],
+    "d_atan_of": _arctangent("d_atan_of", _ATAN),
 }
 _COPY_SIGN = "%y = call double @llvm.copysign.f64(double %size, double %x)"
-_ONE_MINUS_AND_PLUS_X = [
-    f"%less = fsub double {number(1.0)}, %x",
-    f"%more = fadd double {number(1.0)}, %x",
+#: ``%root``, sqrt(1 - x^2), NaN where abs(x) > 1.
+_ROOT = [
+    "%minus_x = fneg double %x",
+    f"%product = call double @llvm.fma.f64(double %minus_x, double %x, double {number(1.0)})",
+    "%root = call double @llvm.sqrt.f64(double %product)",
 ]
+
+#: ``%size``, the angle ``%right``, or pi less it where the adjacent side ``%x`` is negative.
+_LEFT_WHERE_NEGATIVE = [
+    f"%left = fsub double {number(pi)}, %right",
+    "%bits = bitcast double %x to i64",
+    "%negative = icmp slt i64 %bits, 0",
+    "%size = select i1 %negative, double %left, double %right",
+]
+_INVERSE = {
+    "atan": [
+        "%a = call double @llvm.fabs.f64(double %x)",
+        f"%size = call double @d_atan_of(double %a, double {number(1.0)})",
+        _COPY_SIGN,
+    ],
+    # The tangent is x / sqrt(1 - x^2), of acos its inverse.
+    "asin": [
+        "%a = call double @llvm.fabs.f64(double %x)",
+        *_ROOT,
+        "%size = call double @d_atan_of(double %a, double %root)",
+        _COPY_SIGN,
+    ],
+    "acos": [
+        "%a = call double @llvm.fabs.f64(double %x)",
+        *_ROOT,
+        "%right = call double @d_atan_of(double %root, double %a)",
+        *_LEFT_WHERE_NEGATIVE,
+        "%y = fadd double %size, 0.0",
+    ],
+}
+
+
+def _signed_angle(large: float = 0.0) -> list[str]:
+    """The lines of atan2; operands above ``large``, unless it is 0, are made smaller."""
+    lines = [
+        "%a = call double @llvm.fabs.f64(double %x)",
+        "%b = call double @llvm.fabs.f64(double %x2)",
+    ]
+    if large:
+        one, less = number(1.0), number(2.0**-100)
+        lines += [
+            f"%a_large = fcmp ogt double %a, {number(large)}",
+            f"%b_large = fcmp ogt double %b, {number(large)}",
+            "%large = or i1 %a_large, %b_large",
+            f"%factor = select i1 %large, double {less}, double {one}",
+        ]
+    u, v = ("%u", "%v") if large else ("%a", "%b")
+    return [
+        *lines,
+        *(f"{n} = fmul double {x}, %factor" for n, x in ((u, "%a"), (v, "%b")) if large),
+        f"%right = call double @d_atan_of(double {u}, double {v})",
+        *(line.replace("%x ", "%x2 ") for line in _LEFT_WHERE_NEGATIVE),
+        _COPY_SIGN,
+    ]
+
 
 INVERSE_TRIG = {
     "sin_whole": wrapped(
@@ -196,41 +272,12 @@ INVERSE_TRIG = {
         "%y = select i1 %none, double %x, double %d",
         inline=False,
     ),
-    "atan": wrapped(
-        "atan",
-        "%a = call double @llvm.fabs.f64(double %x)",
-        f"%size = call double @d_atan(double %a, double {number(1.0)})",
-        _COPY_SIGN,
-    ),
-    # The tangent is x / sqrt(1 - x^2); the root is NaN where abs(x) > 1.
-    "asin": wrapped(
-        "asin",
-        "%a = call double @llvm.fabs.f64(double %x)",
-        *_ONE_MINUS_AND_PLUS_X,
-        "%product = fmul double %less, %more",
-        "%root = call double @llvm.sqrt.f64(double %product)",
-        "%size = call double @d_atan(double %a, double %root)",
-        _COPY_SIGN,
-    ),
-    # The tangent of half the angle is sqrt((1 - x) / (1 + x)).
-    "acos": wrapped(
-        "acos",
-        *_ONE_MINUS_AND_PLUS_X,
-        "%s0 = call double @llvm.sqrt.f64(double %less)",
-        "%s1 = call double @llvm.sqrt.f64(double %more)",
-        "%half = call double @d_atan(double %s0, double %s1)",
-        "%y = fadd double %half, %half",
-    ),
-    "atan2": wrapped(
-        "atan2",
-        "%a = call double @llvm.fabs.f64(double %x)",
-        "%b = call double @llvm.fabs.f64(double %x2)",
-        "%right = call double @d_atan(double %a, double %b)",
-        f"%left = fsub double {number(pi)}, %right",
-        "%bits = bitcast double %x2 to i64",
-        "%negative = icmp slt i64 %bits, 0",
-        "%size = select i1 %negative, double %left, double %right",
-        _COPY_SIGN,
-        arguments=2,
-    ),
+    **{name: wrapped(name, *lines) for name, lines in _INVERSE.items()},
+    "atan2": wrapped("atan2", *_signed_angle(), arguments=2),
+}
+#: The same of float64. Of two large numbers the sum must not be infinite.
+INVERSE_TRIG64 = {
+    "atan_of": _arctangent("f_atan_of", _ATAN64),
+    **{name: full(name, *lines) for name, lines in _INVERSE.items()},
+    "atan2": full("atan2", *_signed_angle(2.0**1000), arguments=2),
 }

@@ -12,11 +12,13 @@ import re
 from collections.abc import Iterable
 from math import log
 
+from symdnn.cpu.ir.division_ir import remainders
 from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_definitions
 from symdnn.cpu.ir.math64_ir import full_definitions
 from symdnn.cpu.ir.math_double_ir import HELPERS, number, wrapped
 from symdnn.cpu.ir.math_inverse_trig_ir import INVERSE_TRIG, TRIG_HELPERS
 from symdnn.cpu.ir.math_power_ir import POWER
+from symdnn.cpu.ir.math_rare_ir import kept_variants
 from symdnn.cpu.ir.math_trig_ir import ALL_ARGUMENTS, TRIGONOMETRIC
 from symdnn.cpu.ir.narrow_ir import narrow_definitions
 
@@ -79,6 +81,7 @@ _DECLARED = [
     "declare double @llvm.fmuladd.f64(double, double, double)",
     "declare double @llvm.copysign.f64(double, double)",
     "declare double @llvm.fabs.f64(double)",
+    "declare double @llvm.fma.f64(double, double, double)",
     "declare double @llvm.sqrt.f64(double)",
     "declare double @llvm.floor.f64(double)",
 ]
@@ -91,7 +94,7 @@ def definitions(names: Iterable[str]) -> list[str]:
     """
     named = set(names)
     lines, wanted = single_definitions(named & IN_SINGLE), sorted(named & set(_ALL))
-    lines += narrow_definitions(named)
+    lines += [*narrow_definitions(named), *remainders(named)]
     lines += full_definitions(n.removeprefix(FULL) for n in named if n.startswith(FULL))
     wanted += [ALL_ARGUMENTS[name] for name in TRIGONOMETRIC if name in named]
     pieces: set[str] = set()
@@ -101,7 +104,7 @@ def definitions(names: Iterable[str]) -> list[str]:
         lines += _HELPERS[piece]
     for name in wanted:
         lines += _ALL[name]
-    return lines
+    return kept_variants(lines)
 
 
 def declarations(names: Iterable[str]) -> set[str]:

@@ -1,16 +1,61 @@
-"""pow, asinh, acosh and atanh of float32 as LLVM IR without branches, computed in float64.
+"""pow of float32, asinh, acosh and atanh as LLVM IR without branches, computed in float64.
 
 ``pow``: exp(y log abs(x)), with the sign of x where y is odd. 0, 1, infinities and NaN give the
-same as in C.
+same as in C. The inverse hyperbolic functions are log(1 + t); of a large x, log(x) + log(2).
 """
 
 from __future__ import annotations
 
-from symdnn.cpu.ir.math_double_ir import number, wrapped
+from math import log
 
-__all__ = ["POWER"]
+from symdnn.cpu.ir.math_double_ir import full, number, wrapped
+
+__all__ = ["AREAS64", "POWER"]
 
 _COPY_SIGN = "%y = call double @llvm.copysign.f64(double %size, double %x)"
+
+#: ``%size``, log(1 + ``%near``), or of a large ``%a``, whose square may be infinite, log(2 a).
+_LOG_OF_LARGE = [
+    "%far = fcmp ogt double %a, 1.0e10",
+    f"%a_less = fsub double %a, {number(1.0)}",
+    "%t = select i1 %far, double %a_less, double %near",
+    "%l = call double @d_log1p(double %t)",
+    f"%two = select i1 %far, double {number(log(2))}, double 0.0",
+    "%size = fadd double %l, %two",
+]
+_AREAS = {
+    "asinh": [
+        "%a = call double @llvm.fabs.f64(double %x)",
+        "%z = fmul double %x, %x",
+        f"%more = fadd double %z, {number(1.0)}",
+        "%root = call double @llvm.sqrt.f64(double %more)",
+        f"%under = fadd double %root, {number(1.0)}",
+        "%q = fdiv double %z, %under",
+        "%near = fadd double %a, %q",
+        *_LOG_OF_LARGE,
+        _COPY_SIGN,
+    ],
+    "acosh": [
+        f"%less = fsub double %x, {number(1.0)}",
+        f"%plus = fadd double %x, {number(1.0)}",
+        "%z = fmul double %less, %plus",
+        "%root = call double @llvm.sqrt.f64(double %z)",
+        "%near = fadd double %less, %root",
+        "%a = fadd double %x, 0.0",
+        *_LOG_OF_LARGE,
+        f"%fine = fcmp oge double %x, {number(1.0)}",
+        f"%y = select i1 %fine, double %size, double {number(float('nan'))}",
+    ],
+    "atanh": [
+        "%a = call double @llvm.fabs.f64(double %x)",
+        f"%less = fsub double {number(1.0)}, %a",
+        "%twice = fadd double %a, %a",
+        "%q = fdiv double %twice, %less",
+        "%l = call double @d_log1p(double %q)",
+        f"%size = fmul double %l, {number(0.5)}",
+        _COPY_SIGN,
+    ],
+}
 
 POWER = {
     "pow": wrapped(
@@ -46,39 +91,7 @@ POWER = {
         f"%y = select i1 %one1, double {number(1.0)}, double %y0",
         arguments=2,
     ),
-    "asinh": wrapped(
-        "asinh",
-        "%a = call double @llvm.fabs.f64(double %x)",
-        "%z = fmul double %x, %x",
-        f"%more = fadd double %z, {number(1.0)}",
-        "%root = call double @llvm.sqrt.f64(double %more)",
-        f"%under = fadd double %root, {number(1.0)}",
-        "%far = fcmp ogt double %a, 1.0e10",  # also where the quotient would be inf / inf
-        "%q0 = fdiv double %z, %under",
-        "%q = select i1 %far, double %a, double %q0",
-        "%t = fadd double %a, %q",
-        "%size = call double @d_log1p(double %t)",
-        _COPY_SIGN,
-    ),
-    "acosh": wrapped(
-        "acosh",
-        f"%less = fsub double %x, {number(1.0)}",
-        f"%more = fadd double %x, {number(1.0)}",
-        "%z = fmul double %less, %more",
-        "%root = call double @llvm.sqrt.f64(double %z)",
-        "%t = fadd double %less, %root",
-        "%l = call double @d_log1p(double %t)",
-        f"%fine = fcmp oge double %x, {number(1.0)}",
-        f"%y = select i1 %fine, double %l, double {number(float('nan'))}",
-    ),
-    "atanh": wrapped(
-        "atanh",
-        "%a = call double @llvm.fabs.f64(double %x)",
-        f"%less = fsub double {number(1.0)}, %a",
-        "%twice = fadd double %a, %a",
-        "%q = fdiv double %twice, %less",
-        "%l = call double @d_log1p(double %q)",
-        f"%size = fmul double %l, {number(0.5)}",
-        _COPY_SIGN,
-    ),
+    **{name: wrapped(name, *lines) for name, lines in _AREAS.items()},
 }
+#: The same of float64, but for pow.
+AREAS64 = {name: full(name, *lines) for name, lines in _AREAS.items()}

@@ -13,7 +13,12 @@ import struct
 from collections.abc import Callable, Sequence
 from math import pi, sqrt
 
-from symdnn.cpu.ir.division_ir import DIVISIONS, float_division, integer_division
+from symdnn.cpu.ir.division_ir import (
+    DIVISIONS,
+    float_division,
+    integer_division,
+    remainder_declarations,
+)
 from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_declarations
 from symdnn.cpu.ir.math64_ir import IN_FULL, full_declarations
 from symdnn.cpu.ir.math_ir import FULL, IN_DOUBLE, declarations
@@ -189,7 +194,8 @@ class Printer:
         if _is_float(target):
             return self._new(f"{'fpext' if b == 'double' else 'fptrunc'} {a} {x} to {b}")
         # A number out of range is poison in LLVM; freeze makes it some value, as in NumPy.
-        wide = "i64" if _bits(b) < 64 else b
+        # Processors have vectors for signed results, of AVX2 only for those of 32 bits.
+        wide = "i32" if _bits(b) < 32 or target == "int32" else "i64"
         word = "fptoui" if target == "uint64" else "fptosi"
         n = self._new(f"{word} {a} {x} to {wide}")
         n = self._new(f"freeze {wide} {n}")
@@ -217,6 +223,8 @@ class Printer:
             return self._new(f"fdiv {t} {args[0]}, {args[1]}")
         if name in DIVISIONS:
             if real:
+                self.helpers.add(f"rem {t}")
+                self.declared |= remainder_declarations(t)
                 return float_division(self._new, self._intrinsic, name, t, *args)
             return integer_division(self._new, name, t, _signed(dtype), *args)
         if name == "neg":
@@ -327,7 +335,8 @@ class Printer:
         if name in IN_FULL:
             self.helpers.add(FULL + name)
             self.declared |= full_declarations()
-            return self._new(f"call double @f_{name}(double {args[0]})")
+            given = ", ".join(f"double {a}" for a in args)
+            return self._new(f"call double @f_{name}({given})")
         self.declared.add(
             f"declare double @{_LIBM[name]}({', '.join(['double'] * len(args))}) readnone"
         )

@@ -143,8 +143,23 @@ def trace_of_product(node: Apply[Sum], context: Context) -> Variable | None:
     return replace(node.op, axes=(last, last + 1))(x * transposed(y))
 
 
+@on(BatchedDot)
+def products_of_vectors(node: Apply[BatchedDot], context: Context) -> Variable | None:
+    """Stacks of ``column @ row`` are products, and of ``row @ column`` their sums.
+
+    In 16 bits a product would be rounded before it is added, so sums of those stay.
+    """
+    x, y = node.inputs
+    if x.type.shape[2] == y.type.shape[1] == 1:
+        return x * y
+    dtype = node.outputs[0].type.dtype
+    if x.type.shape[1] == y.type.shape[2] == 1 and dtype in ("float32", "float64"):
+        return Sum((2,), True, dtype, dtype)(x * transposed(y))
+    return None
+
+
 RULES = (
     inverse_of_transposed, inverse_of_inverse, det_of_transposed, solve_of_transposed,
     det_of_triangle, slogdet_of_triangle, solve_of_triangle, solve_of_symmetric, eig_of_symmetric,
-    trace_of_product,
+    trace_of_product, products_of_vectors,
 )  # fmt: skip
