@@ -51,7 +51,7 @@ class Op:
     private_draws: ClassVar[bool] = False
     #: Whether no element of a real floating result is below 0 (NaN is possible).
     nonnegative: ClassVar[bool] = False
-    #: Which integer operands must not be negative, so that the result is not: "all", "any", or none.
+    #: Which integer operands ("all", "any", none) must be at least 0 for the result to be so.
     keeps_sizes: ClassVar[str] = ""
     #: The version of what its fields mean in files; see :meth:`upgraded`.
     saved_version: ClassVar[int] = 1
