@@ -47,13 +47,11 @@ class Op:
     is_comparison: ClassVar[bool] = False
     #: Whether constant folding may compute it; not for random draws and lazy choices.
     folds: ClassVar[bool] = True
-    #: Whether its results are not there when it has run, but behind another op that waits for them.
-    in_flight: ClassVar[bool] = False
     #: Whether its kernels draw random numbers, which differ from those of the reference.
     private_draws: ClassVar[bool] = False
     #: Whether no element of a real floating result is below 0 (NaN is possible).
     nonnegative: ClassVar[bool] = False
-    #: Which integer operands must not be negative for a result that is not: "all", "any", or none.
+    #: Which integer operands ("all", "any", none) must be at least 0 for the result to be so.
     keeps_sizes: ClassVar[str] = ""
     #: The version of what its fields mean in files; see :meth:`upgraded`.
     saved_version: ClassVar[int] = 1
