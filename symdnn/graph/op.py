@@ -47,6 +47,8 @@ class Op:
     is_comparison: ClassVar[bool] = False
     #: Whether constant folding may compute it; not for random draws and lazy choices.
     folds: ClassVar[bool] = True
+    #: Whether its results are not there when it has run, but behind another op that waits for them.
+    in_flight: ClassVar[bool] = False
     #: Whether its kernels draw random numbers, which differ from those of the reference.
     private_draws: ClassVar[bool] = False
     #: Whether no element of a real floating result is below 0 (NaN is possible).
