@@ -94,11 +94,13 @@ def _check_owner(array: RawArray, ctx: Context, what: str) -> None:
     owner = driver.cuPointerGetAttribute(attribute.CU_POINTER_ATTRIBUTE_CONTEXT, array.ptr)
     if int(owner[0]) != 0:
         raise InputError(f"{what}: {array.ptr:#x} is no memory of a CUDA device ({owner[0]!r})")
+    if int(owner[1]) == ctx._handle:
+        return
     # Memory of a driver's pool, or of a mapped range, has a device but no context.
-    if int(owner[1]) not in (0, ctx._handle):
+    if int(owner[1]) != 0:
         raise InputError(f"{what}: the array is in another context. {_OTHER_CONTEXT}")
     ordinal = attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    _, index = driver.cuPointerGetAttribute(ordinal, array.ptr)
-    if int(index) != ctx.index:
+    status, index = driver.cuPointerGetAttribute(ordinal, array.ptr)
+    if int(status) == 0 and int(index) != ctx.index:
         found = Place("cuda", int(index))
         raise InputError(f"{what}: the array is on {found}, the function on {ctx.place}")

@@ -1,6 +1,7 @@
 """Arrays of other libraries: what they say of themselves, and who takes them. Needs no GPU."""
 
 import ctypes
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from symdnn import In, Mode, Out
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.gpu import gpuarray_shared_constructor
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.interop import from_dlpack, from_interface
+from symdnn.gpu.device.interop import device_array, from_dlpack, from_interface
 from symdnn.graph.place import Place
 from symdnn.graph.values import interop
 from symdnn.graph.values.interop import is_on_device
@@ -363,3 +364,30 @@ def test_the_constructor_of_shared_variables_wants_an_array():
         gpuarray_shared_constructor([1.0, 2.0])
     row = gpuarray_shared_constructor(np.zeros((1, 2)), broadcastable=(True, False))
     assert row.type.shape == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("owner", "ordinal", "refusal"),
+    [
+        ((0, 7), (0, 1), None),
+        ((0, 7), (1, 0), None),  # the driver does not say: the context is enough
+        ((0, 0), (0, 1), None),
+        ((0, 0), (1, 0), None),
+        ((0, 0), (0, 0), "the array is on cuda0, the function on cuda1"),
+        ((0, 8), (0, 1), "the array is in another context"),
+        ((1, 0), (0, 1), "is no memory of a CUDA device"),
+    ],
+)
+def test_memory_that_kernels_of_a_context_can_read(owner, ordinal, refusal, monkeypatch):
+    """``owner`` and ``ordinal``: (status, value) of the driver's attributes of an address."""
+    driver = pytest.importorskip("cuda.bindings.driver")
+    wanted = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_CONTEXT
+    answer = {True: owner, False: ordinal}
+    monkeypatch.setattr(driver, "cuPointerGetAttribute", lambda a, _: answer[a == wanted])
+    here = SimpleNamespace(_handle=7, index=1, place=Place("cuda", 1), stream=0, wait_for=print)
+    given = OnDevice((3,), "<f4")
+    if refusal is None:
+        assert device_array(given, here, "x").shape == (3,)
+    else:
+        with pytest.raises(InputError, match=refusal):
+            device_array(given, here, "x")
