@@ -191,6 +191,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 def quotient(total: Sequence[Dim], parts: Sequence[Dim]) -> Dim:
     """The product of ``total`` divided by that of ``parts``; common factors cancel."""
+    total, parts = ([f for d in dims for f in _factors(d)] for dims in (total, parts))
     above, below = ([d for d in dims if known(d) is None] for dims in (total, parts))
     for d in below.copy():
         if d in above:
@@ -200,6 +201,13 @@ def quotient(total: Sequence[Dim], parts: Sequence[Dim]) -> Dim:
     if below or n == 0 or m % n:
         return product(total) // product(parts)
     return reduce(lambda a, b: a * b, above if m == n and above else [m // n, *above])
+
+
+def _factors(d: Dim) -> list[Dim]:
+    """``d``, or what it was multiplied from."""
+    if not isinstance(d, Variable) or d.owner is None or not d.owner.op.multiplies:
+        return [d]
+    return [f for v in d.owner.inputs for f in _factors(v)]
 
 
 def common(dims: Sequence[Dim | None]) -> Dim | None:

@@ -55,6 +55,8 @@ class Op:
     nonnegative: ClassVar[bool] = False
     #: Which integer operands ("all", "any", none) must be at least 0 for the result to be so.
     keeps_sizes: ClassVar[str] = ""
+    #: Whether the result is the product of its operands.
+    multiplies: ClassVar[bool] = False
     #: The version of what its fields mean in files; see :meth:`upgraded`.
     saved_version: ClassVar[int] = 1
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 from symdnn.graph.origin import NO_HINTS, inherit
@@ -99,7 +101,11 @@ class ShapeResolver:
 
         A size that is itself a leaf stays so: its array may not be known here.
         """
-        if v.owner is None or v in self._leaves or not isinstance(v.owner.op, ShapeI):
+        if v.owner is None or v in self._leaves:
+            return _number(v)
+        if v.owner.op.multiplies:
+            return reduce(mul, [self._host(factor) for factor in v.owner.inputs])
+        if not isinstance(v.owner.op, ShapeI):
             return _number(v)
         return self._known(v.owner.inputs[0])[v.owner.op.axis]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
-from symdnn.onnx.model.values import Value
+from symdnn.onnx.model.values import Value, array_of_objects
 
 __all__ = ["of_sizes"]
 
@@ -86,9 +86,7 @@ def _of_entries(entries: list[Any], shape: tuple[int, ...], kind: str) -> Any:
     """An array of entries: of the kind's dtype if all are numbers."""
     if not any(isinstance(e, Variable) for e in entries):
         return np.array(entries, dtype=kind).reshape(shape)
-    found = np.empty(len(entries), dtype=object)
-    found[:] = entries
-    return found.reshape(shape)
+    return array_of_objects(entries).reshape(shape)
 
 
 def _scalar(entry: Any, kind: str) -> Value:

@@ -14,7 +14,9 @@ from symdnn.graph.variable import Constant, Shared, Variable, constant
 from symdnn.onnx.model.kinds import carried, carrier, is_narrow
 from symdnn.tensor import stack
 
-__all__ = ["Optional", "Sequence", "Unsettled", "Value", "depends_on", "known_array"]
+__all__ = [
+    "Optional", "Sequence", "Unsettled", "Value", "array_of_objects", "depends_on", "known_array",
+]  # fmt: skip
 
 
 class Unsettled(Exception):
@@ -160,3 +162,11 @@ def depends_on(v: Variable) -> tuple[set[Variable], bool]:
             host = node.op.host_inputs
             waiting += [(i, value or k in host) for k, i in enumerate(node.inputs)]
     return found, sizes
+
+
+def array_of_objects(entries: list[Any]) -> Any:
+    """A vector of variables and numbers as they are: NumPy would ask a variable for its value."""
+    found = np.empty(len(entries), dtype=object)
+    for i, entry in enumerate(entries):
+        found[i] = entry
+    return found

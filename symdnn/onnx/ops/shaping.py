@@ -12,7 +12,7 @@ from symdnn.graph.dims import ceil_div, product
 from symdnn.graph.variable import Constant, Variable
 from symdnn.onnx.model.kinds import carrier
 from symdnn.onnx.model.node import Node
-from symdnn.onnx.model.values import Value
+from symdnn.onnx.model.values import Value, array_of_objects
 from symdnn.ops.core.shape import dims_of
 
 __all__ = ["OPS", "entries", "plain_dims"]
@@ -30,9 +30,7 @@ def entries(sizes: list[Any]) -> Value:
     """An integer vector of sizes: known if all are numbers."""
     if not any(isinstance(d, Variable) for d in sizes):
         return Value.of(np.array(sizes, dtype=np.int64))
-    found = np.empty(len(sizes), dtype=object)
-    found[:] = sizes
-    return Value(None, "int64", found)
+    return Value(None, "int64", array_of_objects(sizes))
 
 
 def _dims(value: Value) -> list[Any]:

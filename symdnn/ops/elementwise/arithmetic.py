@@ -77,6 +77,7 @@ class Mul(Elemwise):
 
     function = np.multiply
     keeps_sizes: ClassVar[str] = "all"
+    multiplies: ClassVar[bool] = True
     commutative: ClassVar[bool] = True
     arity: ClassVar[int] = 2
 

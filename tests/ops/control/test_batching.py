@@ -144,6 +144,7 @@ def loops(found):
 A_STATE = "a state of the generator for each lane"
 A_SIZE = "sizes or bounds for each lane"
 THE_DATA = "the data decides how many"
+HALVES = "halves of collectives are made behind batches"
 LOOPS = {
     "ARange": A_SIZE,
     "AdvancedSubtensor": A_SIZE,
@@ -151,7 +152,9 @@ LOOPS = {
     "Attention": A_STATE,
     "Dropout": A_STATE,
     "IncSubtensor": A_SIZE,
-    "MoveWait": "halves of collectives are made behind batches",
+    "MoveWait": HALVES,
+    "StreamStart": HALVES,
+    "StreamWait": HALVES,
     "NonMaxSuppression": THE_DATA,
     "Nonzero": THE_DATA,
     "OneHot": A_SIZE,
