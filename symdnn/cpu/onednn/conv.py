@@ -122,8 +122,8 @@ _NUMBERS = {
 }  # fmt: skip
 
 #: A relu that leaves NaN as it is, where oneDNN's own gives 0: ``x * clip(x * largest, 0, 1)``,
-#: then -0 is made 0. It makes NaN of minus infinity, too. A convolution of 3 channels takes 3 to 7 %
-#: longer with it, larger ones as long.
+#: then -0 is made 0. It makes NaN of minus infinity, too. A convolution of 3 channels takes 3 to
+#: 7 % longer with it, larger ones as long.
 _RELU = (("eltwise", "hardswish", float(np.finfo("float32").max), 0.0),
          ("eltwise", "linear", 1.0, 0.0))  # fmt: skip
 
