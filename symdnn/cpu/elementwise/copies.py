@@ -336,10 +336,11 @@ class RollKernel(Kernel[Roll]):
             x, shift = inputs
             n = x.shape[call.op.axis]
             k = n - int(shift) % max(n, 1)
-            if len(joins) > _MAX_SHIFTS:
-                joins.clear()
-            join = joins.setdefault(k, _JoinSplitLaunch(call.op.axis, True))
-            join([x[(*before, slice(k, None))], x[(*before, slice(k))]], outputs)
+            if k not in joins:
+                if len(joins) > _MAX_SHIFTS:
+                    joins.clear()
+                joins[k] = _JoinSplitLaunch(call.op.axis, True)
+            joins[k]([x[(*before, slice(k, None))], x[(*before, slice(k))]], outputs)
 
         return launch
 
