@@ -19,6 +19,7 @@ from symdnn.errors import CudaUnavailable
 from symdnn.gpu.binding.libcuda import Device, driver
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.driver_api import (
+    NON_BLOCKING,
     CudaError,
     bindings,
     checked,
@@ -42,7 +43,6 @@ __all__ = [
 #: Shared memory that every kernel may use; for more the driver must be told before the launch.
 _DEFAULT_SHARED_BYTES = 48 * 1024
 
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 #: Seconds that cancelled work gets to end.
 _CANCEL_S = 5.0
 
@@ -136,7 +136,7 @@ class Context:
         variables behind it write nothing: the error word is set until all that was enqueued is done
         (for some seconds at most)."""
         driver, words = self._driver, 4
-        other = checked(driver.cuStreamCreate(_NON_BLOCKING))
+        other = checked(driver.cuStreamCreate(NON_BLOCKING))
         checked(driver.cuMemsetD32Async(self.error_word, CANCELLED, 1, other))
         checked(driver.cuStreamSynchronize(other))
         end()

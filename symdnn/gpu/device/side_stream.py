@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from symdnn.gpu.device.driver_api import bindings, checked
+from symdnn.gpu.device.driver_api import NON_BLOCKING, bindings, checked
 
 __all__ = ["SideStream"]
 
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 class SideStream:
@@ -23,7 +22,7 @@ class SideStream:
     def __init__(self, first: int) -> None:
         self._driver: Any = bindings()
         _, highest = checked_pair(self._driver.cuCtxGetStreamPriorityRange())
-        made = self._driver.cuStreamCreateWithPriority(_NON_BLOCKING, highest)
+        made = self._driver.cuStreamCreateWithPriority(NON_BLOCKING, highest)
         self.first, self.stream = first, int(checked(made))
         self._free: list[Any] = []
         #: By the key of :meth:`leave`: the event behind its work, and what that reads.
