@@ -53,9 +53,6 @@ def run(python, folder, code):
 
 
 def check(python, folder):
-    run(python, folder, "import symdnn")  # Python compiles the modules once
-    times = [tuple(map(float, run(python, folder, MEASURE).stdout.split())) for _ in range(3)]
-    assert any(both < IMPORT_S * max(1, numpy / NUMPY_S) for numpy, both in times), times
     done = run(python, folder, TRAIN)
     assert done.stdout == "True\n"
     assert done.stderr == ""
@@ -63,6 +60,14 @@ def check(python, folder):
 
 def test_here_without_a_compiler(tmp_path):
     check(sys.executable, tmp_path)
+
+
+@pytest.mark.slow
+def test_an_import_takes_less_than_a_second(tmp_path):
+    run(sys.executable, tmp_path, "import symdnn")  # Python compiles the modules once
+    measured = [run(sys.executable, tmp_path, MEASURE).stdout.split() for _ in range(5)]
+    times = [tuple(map(float, line)) for line in measured]
+    assert any(both < IMPORT_S * max(1, numpy / NUMPY_S) for numpy, both in times), times
 
 
 @pytest.mark.slow

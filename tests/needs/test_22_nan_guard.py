@@ -164,6 +164,7 @@ def test_a_device_checks_a_small_step_at_its_end():
 
 
 @pytest.mark.cpu
+@pytest.mark.slow
 def test_it_costs_less_than_half_of_a_step(rng):
     """The processor's time of one thread, which other programs change little."""
     given = batch(rng, 16, 16)
