@@ -23,8 +23,9 @@ _BUCKETS, _MAX_DISTANCE = 32, 128
 # -- T5 -------------------------------------------------------------------------------------------
 
 
-def _linear(inputs: int, outputs: int) -> nn.Linear:
-    return nn.Linear(inputs, outputs, bias=False, weight_init=nn.init.normal(inputs**-0.5))
+def _linear(inputs: int, outputs: int, scale: float = 1.0) -> nn.Linear:
+    drawn = nn.init.normal(scale * inputs**-0.5)
+    return nn.Linear(inputs, outputs, bias=False, weight_init=drawn)
 
 
 def buckets(length: int, both_sides: bool) -> np.ndarray:
@@ -42,11 +43,15 @@ def buckets(length: int, both_sides: bool) -> np.ndarray:
 
 
 class _Attention(nn.Module):
+    """Scores are not divided by anything, so that queries are drawn the smaller (Raffel 2020)."""
+
     def __init__(self, width: int, heads: int, with_bias: bool) -> None:
         self.heads = heads
-        self.q, self.k, self.v, self.o = (_linear(width, width) for _ in range(4))
+        self.q = _linear(width, width, (width // heads) ** -0.5)
+        self.k, self.v, self.o = (_linear(width, width) for _ in range(3))
         if with_bias:
-            self.relative_attention_bias = nn.Embedding(_BUCKETS, heads)
+            drawn = nn.init.normal(width**-0.5)
+            self.relative_attention_bias = nn.Embedding(_BUCKETS, heads, weight_init=drawn)
 
     def bias(self, length: int, both_sides: bool) -> Any:
         table = self.relative_attention_bias(T.constant(buckets(length, both_sides)))
