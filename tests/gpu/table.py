@@ -40,10 +40,11 @@ def concrete(op: Any, inputs: list[Any], static: list[Any] | None = None) -> Cal
 
 
 @cache
-def tries() -> list[Try]:
-    """Each node of each case, equal ones once."""
+def tries(*families: str) -> list[Try]:
+    """Each node of each case of these families of ops, or of all; equal ones once."""
     found: dict[Any, Try] = {}
-    for case in op_table.load():
+    by_name = op_table.families()
+    for case in (c for name in families or by_name for c in by_name[name]):
         for key, one in _of_case(case):
             found.setdefault(key, one)
     return list(found.values())

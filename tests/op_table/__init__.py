@@ -34,19 +34,22 @@ def load() -> list[OpCase]:
     return [c for cases in families().values() for c in cases]
 
 
-def of_each(cases: Sequence[OpCase]) -> Callable[[Callable[[OpCase], None]], Callable[..., None]]:
+def of_each(
+    cases: Sequence[OpCase], every: int = 1
+) -> Callable[[Callable[[OpCase], None]], Callable[..., None]]:
     """Make of a test of one case a test for each family of ops, which names all that are wrong.
 
-    For tests that take a few milliseconds a case, as pytest does for a test. A case may
-    skip itself.
+    For tests that take a few milliseconds a case, as pytest does for a test. A case may skip
+    itself. Of tests that take longer, one case in ``every`` is run, and the others by ``slow``.
     """
     wanted = {c.id for c in cases}
     of = {name: [c for c in found if c.id in wanted] for name, found in families().items()}
 
     def made(test: Callable[[OpCase], None]) -> Callable[..., None]:
-        def of_family(family: str) -> None:
+        def of_family(family: str, rest: bool) -> None:
             wrong, skipped = [], []
-            for case in of[family]:
+            chosen = [c for i, c in enumerate(of[family]) if (i % every != 0) == rest]
+            for case in chosen:
                 try:
                     test(case)
                 except pytest.skip.Exception as why:
@@ -54,13 +57,16 @@ def of_each(cases: Sequence[OpCase]) -> Callable[[Callable[[OpCase], None]], Cal
                 except Exception:
                     wrong.append(f"{case.id}\n{traceback.format_exc()}")
             assert not wrong, "\n".join([f"{len(wrong)} wrong:", *wrong])
-            if len(skipped) == len(of[family]):
+            if skipped and len(skipped) == len(chosen):
                 pytest.skip(skipped[0])
 
         of_family.__name__, of_family.__doc__ = test.__name__, test.__doc__
         of_family.__module__, of_family.__qualname__ = test.__module__, test.__qualname__
-        return pytest.mark.parametrize("family", [name for name, found in of.items() if found])(
-            of_family
-        )
+        params = [pytest.param(name, False, id=name) for name, found in of.items() if found]
+        params += [
+            pytest.param(name, True, id=f"{name}-rest", marks=pytest.mark.slow)
+            for name, found in of.items() if len(found) > 1 and every > 1
+        ]  # fmt: skip
+        return pytest.mark.parametrize(("family", "rest"), params)(of_family)
 
     return made

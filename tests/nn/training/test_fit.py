@@ -119,7 +119,12 @@ def trained(path, kind, **options):
 
 @pytest.mark.parametrize(
     ("kind", "after"),
-    [("adam", None), ("adam", 1), ("adam", 10), ("accumulate", 7), ("scaled", 7)],
+    [
+        ("adam", None),
+        ("scaled", 7),
+        *(pytest.param(*c, marks=pytest.mark.slow) for c in (("adam", 1), ("adam", 10))),
+        pytest.param("accumulate", 7, marks=pytest.mark.slow),
+    ],
 )
 def test_a_training_goes_on_bit_for_bit(tmp_path, kind, after):
     nn.init.seed(1)
