@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from types import SimpleNamespace
+from weakref import WeakValueDictionary
 
 import pytest
 
@@ -106,6 +107,7 @@ def fake_frontend(monkeypatch):
     monkeypatch.setattr(frontend, "compiled", lambda: module)
     monkeypatch.setattr(graph, "new_graph", lambda *args: Graph())
     monkeypatch.setattr(graph, "_recent", {})
+    monkeypatch.setattr(graph, "_launches", WeakValueDictionary())
     monkeypatch.setattr(Graph, "engines", ())
     monkeypatch.setattr(Graph, "made", [])
     return Graph

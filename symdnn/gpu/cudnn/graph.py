@@ -13,6 +13,7 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from symdnn.errors import CudnnArgumentError, CudnnError
 from symdnn.gpu.binding import frontend
@@ -47,6 +48,10 @@ ALL_PLANS = 1 << 20
 #: Plannings that are cached, with their built plans. The lock of a device's context guards them.
 _MAX_PLANNINGS = 2
 _recent: dict[tuple[GraphForm, int], Planning] = {}
+#: Launches that are in use, since equal layers of a network can share one.
+_launches: WeakValueDictionary[tuple[GraphForm, GraphPlan, int], GraphLaunch] = (
+    WeakValueDictionary()
+)
 
 
 class GraphForm(ABC):
@@ -219,11 +224,19 @@ def _planning(form: GraphForm, handle: int) -> Planning:
 
 
 def launch(form: GraphForm, plan: GraphPlan, handle: int) -> GraphLaunch:
-    """A plan ready to run. Raises :class:`CudnnError` if this cuDNN can't build it again."""
+    """A plan ready to run. Raises :class:`CudnnError` if this cuDNN can't build it again.
+
+    Building a plan takes cuDNN up to some 0.3 s, so that one that is in use is returned again.
+    """
     frontend.compiled()
-    listed = _recent.get((form, int(handle)))
-    found = listed.find(plan) if listed else None
-    return GraphLaunch(form, found or rebuild(lambda: new_graph(form, int(handle)), plan))
+    key = (form, plan, int(handle))
+    ready = _launches.get(key)
+    if ready is None:
+        listed = _recent.get((form, int(handle)))
+        found = listed.find(plan) if listed else None
+        built = found or rebuild(lambda: new_graph(form, int(handle)), plan)
+        ready = _launches[key] = GraphLaunch(form, built)
+    return ready
 
 
 class GraphLaunch:

@@ -205,6 +205,19 @@ def forget(fake):
     graph._recent.clear()
 
 
+def test_equal_layers_share_what_is_built_while_one_uses_it(fake_frontend):  # noqa: F811
+    fake_frontend.engines = (Engine(1), Engine(2))
+    found, _ = plans(signature(), HANDLE)
+    forget(fake_frontend)
+    first, second = (launch(signature(), found[0], HANDLE) for _ in range(2))
+    assert second is first
+    assert launch(signature(), found[1], HANDLE) is not first
+    assert len(fake_frontend.made) == 2
+    del first, second
+    launch(signature(), found[0], HANDLE)
+    assert len(fake_frontend.made) == 3
+
+
 def test_a_record_is_built_by_its_engine_and_knobs(fake_frontend):  # noqa: F811
     fake_frontend.engines = tuple(Engine(2, knobs=((Knob.STAGES, i),)) for i in range(4))
     found, _ = plans(signature(), HANDLE)
