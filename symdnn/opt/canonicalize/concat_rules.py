@@ -13,6 +13,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor, subtensor
 from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.slices import FULL, is_slice
+from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.shape import alloc
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.opt.canonicalize.indexing_rules import entries_of
@@ -169,12 +170,26 @@ def join_of_increments(node: Apply, context: Context) -> Variable | None:
     parts = _in_order(parts, v.type.shape[axis])
     if not parts:
         return None
+    if _goes_on(node, parts[-1], context):
+        return None
     values = [p.value for p in parts]
     if isinstance(parts[-1].stop, int) and v.type.shape[axis] is None:
         dims = [*context.shapes.dims(v)]
         dims[axis] = at_least_zero(dims[axis] - parts[-1].stop)  # most often nothing
         values.append(alloc(np.zeros((), v.type.numpy), *dims))
     return join(axis, *values)
+
+
+def _goes_on(node: Apply, last: _Part, context: Context) -> bool:
+    """Whether the only reader of the result sets the slice behind the last part."""
+    readers = context.fgraph.clients.get(node.outputs[0], {})
+    if len(readers) != 1:
+        return False
+    ((reader, place),) = readers
+    if reader is None or place != 0 or not isinstance(reader.op, IncSubtensor):
+        return False
+    part = _part_of(reader, context)
+    return part is not None and (part.axis, part.start) == (last.axis, last.stop)
 
 
 class _Part(NamedTuple):
@@ -191,8 +206,10 @@ def _part_of(node: Apply, context: Context) -> _Part | None:
     x, y, *bounds = node.inputs
     entries = entries_of(node)
     axes = [d for d, e in enumerate(entries) if e != FULL]
-    if len(axes) != 1 or not context.shapes.same_shape(fields_of(node).getter()(x, *bounds), y):
+    y_or_none = _of_shape(y, fields_of(node).getter()(x, *bounds), context)
+    if len(axes) != 1 or y_or_none is None:
         return None
+    y = y_or_none
     (axis,) = axes
     entry = entries[axis]
     if isinstance(entry, int):
@@ -202,6 +219,23 @@ def _part_of(node: Apply, context: Context) -> _Part | None:
     return (
         None if step not in (None, 1) else _Part(axis, 0 if start is None else start, stop, y, True)
     )
+
+
+def _of_shape(y: Variable, place: Variable, context: Context) -> Variable | None:
+    """``y`` with the shape of where it is written, which is checked if unknown; None: it is spread.
+
+    Sizes within a loop are most often unknown.
+    """
+    same, dims = context.shapes.same, context.shapes.dims
+    if y.type.ndim != place.type.ndim:
+        return None
+    equal = [same(a, b) for a, b in zip(dims(y), dims(place), strict=True)]
+    if all(equal):
+        return y
+    known = zip(y.type.shape, place.type.shape, equal, strict=True)
+    if any(own == 1 and size != 1 and not e for own, size, e in known):
+        return None
+    return specify_shape(y, [None if e else d for d, e in zip(dims(place), equal, strict=True)])
 
 
 def _in_order(parts: Sequence[_Part], size: int | None) -> list[_Part]:

@@ -1,0 +1,45 @@
+"""Rules of joins that no pair of expressions shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn
+from symdnn.errors import ShapeMismatch
+from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.array.join import Join
+
+
+def put_side_by_side(*parts):
+    """Zeros like the first, of which the others are set, four columns each but the last."""
+    x, *values = parts
+    y = x.zeros_like()
+    for k, value in enumerate(values):
+        stop = None if k == len(values) - 1 else 4 * (k + 1)
+        y = symdnn.tensor.inc_subtensor(y[:, 4 * k : stop], value)
+    return y
+
+
+def test_increments_of_unknown_sizes_are_joined_and_checked(rng):
+    """As in the gradient of a loop whose step takes slices."""
+    parts = [symdnn.tensor.matrix(n) for n in "xabc"]
+    f = symdnn.function(parts, put_side_by_side(*parts))
+    made = {type(n.op) for n in f.stages.fgraph.toposort()}
+    assert Join in made
+    assert IncSubtensor not in made
+    x, *values = (rng.normal(size=(3, n)).astype("float32") for n in (10, 4, 4, 2))
+    np.testing.assert_array_equal(f(x, *values), np.concatenate(values, 1))
+    for wrong in ([values[0], values[2], values[1]], [values[0], values[1], values[1][:2, :2]]):
+        with pytest.raises(ShapeMismatch):
+            f(x, *wrong)
+
+
+def test_increments_that_are_spread_are_not_joined(rng):
+    x, a = symdnn.tensor.matrix("x"), symdnn.tensor.matrix("a")
+    row = symdnn.tensor.row("row")
+    f = symdnn.function([x, a, row], put_side_by_side(x, a, row))
+    assert Join not in {type(n.op) for n in f.stages.fgraph.toposort()}
+    x, a, row = (rng.normal(size=s).astype("float32") for s in ((3, 9), (3, 4), (1, 5)))
+    wanted = np.concatenate([a, np.repeat(row, 3, 0)], 1)
+    np.testing.assert_array_equal(f(x, a, row), wanted)
