@@ -26,9 +26,10 @@ from symdnn.ops.steps.whole_loop import WholeLoop, collected_entries
 
 __all__ = ["CpuWholeLoop"]
 
-#: Work of a step, in additions of vectors, above which its kernels should run one by one: they
-#: divide work between threads, and calling them takes little of the time.
-_MOST_WORK = 1 << 16
+#: Work, in additions of vectors, in the time that it takes to call the kernels of a step.
+_WORK_OF_CALLS = 1 << 16
+#: Work of a step above which its products should be those of libraries.
+_MOST_WORK = 1 << 20
 #: Work between two looks for Ctrl-C.
 _WORK_AT_ONCE = 1 << 24
 #: Steps of a loop of unknown length for which memory is allocated at first.
@@ -40,6 +41,12 @@ _compile, _deterministic = config.reader("cpu.compile"), config.reader("determin
 def _problem() -> bool:
     """Whether nothing can be compiled here."""
     return bool(jit.problem() or threads.problem())
+
+
+def _most_work(count: int) -> float:
+    """Work of a step above which kernels called one by one are faster: they divide it."""
+    saved = 1 - 1 / count
+    return min(_MOST_WORK, _WORK_OF_CALLS / saved) if saved else _MOST_WORK
 
 
 class CpuWholeLoop(WholeLoop):
@@ -68,7 +75,7 @@ class _Function:
             if missing := refusal(p):
                 raise NotLowered(missing)
         work = max(1, work_of((*program.loop.body, *program.loop.after)))
-        if work > _MOST_WORK:
+        if work > _most_work(threads.allowed()):
             raise NotLowered("its steps are large")
         self.op, self.roles = op, code.roles
         self._values = code.values

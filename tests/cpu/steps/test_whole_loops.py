@@ -209,9 +209,9 @@ def test_flags_that_forbid_it(flags, ran):
 
 
 def test_large_steps_and_effects_are_left_to_kernels(ran):
-    with config.change_flags(**{"cpu.compile": "always"}):
+    with config.change_flags(**{"cpu.compile": "always", "openmp.threads": 4}):
         f = symdnn.jit(lambda x: control.fori_loop(0, 9, lambda i, v: T.sin(v), x))
-        np.testing.assert_allclose(f(np.ones(30_000)), f(np.ones(1))[0])
+        np.testing.assert_allclose(f(np.ones(100_000)), f(np.ones(1))[0])
     assert ran["refused fori_loop: its steps are large"] == 1
     assert ran["fori_loop"] == 1
 
@@ -261,3 +261,10 @@ def test_a_guard_sees_each_step(ran):
         with pytest.raises(symdnn.errors.NanDetected):
             f(2.0)
     assert not ran
+
+
+def test_large_steps_of_one_thread_are_compiled(ran):
+    with config.change_flags(**{"cpu.compile": "always", "openmp.threads": 1}):
+        f = symdnn.jit(lambda x: control.fori_loop(0, 9, lambda i, v: T.sin(v), x))
+        np.testing.assert_allclose(f(np.ones(100_000)), f(np.ones(1))[0])
+    assert ran["fori_loop"] == 2
