@@ -20,9 +20,7 @@ from symdnn.ops.elementwise.arithmetic import (
     abs,
     add,
     cast,
-    ceil_intdiv,
     clip,
-    divmod,
     int_div,
     inv,
     largest,
@@ -102,6 +100,8 @@ from symdnn.ops.elementwise.math import (
 )
 from symdnn.ops.elementwise.rounding import (
     ceil,
+    ceil_intdiv,
+    divmod,
     floor,
     iround,
     round,

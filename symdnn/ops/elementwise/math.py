@@ -14,57 +14,17 @@ from symdnn.graph.operators import operator
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.gradient_control import disconnected_grad
+from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.elementwise.arithmetic import inv, maximum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import eq, isinf, switch
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 
 __all__ = [
-    "ArcCos",
-    "ArcCosh",
-    "ArcSin",
-    "ArcSinh",
-    "ArcTan",
-    "ArcTan2",
-    "ArcTanh",
-    "Cos",
-    "Cosh",
-    "Deg2Rad",
-    "Exp",
-    "Exp2",
-    "Expm1",
-    "Log",
-    "Log1p",
-    "Log2",
-    "Log10",
-    "LogAddExp",
-    "Rad2Deg",
-    "Sin",
-    "Sinh",
-    "Tan",
-    "Tanh",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "cos",
-    "cosh",
-    "deg2rad",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logaddexp",
-    "rad2deg",
-    "sin",
-    "sinh",
-    "tan",
-    "tanh",
+    "ArcCos", "ArcCosh", "ArcSin", "ArcSinh", "ArcTan", "ArcTan2", "ArcTanh", "Cos", "Cosh",
+    "Deg2Rad", "Exp", "Exp2", "Expm1", "Log", "Log1p", "Log2", "Log10", "LogAddExp", "Rad2Deg",
+    "Sin", "Sinh", "Tan", "Tanh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+    "arctanh", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10",
+    "logaddexp", "rad2deg", "sin", "sinh", "tan", "tanh",
 ]  # fmt: skip
 
 
@@ -74,6 +34,7 @@ class Exp(FloatElemwise):
 
     nonnegative: ClassVar[bool] = True
     function = np.exp
+    formula = "exp"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return y
@@ -84,6 +45,7 @@ class Exp2(FloatElemwise):
     """``2 ** x``."""
 
     function = np.exp2
+    formula = "exp2"
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
@@ -95,6 +57,7 @@ class Expm1(FloatElemwise):
     """``e ** x - 1``, exact near 0."""
 
     function = np.expm1
+    formula = "expm1"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return y + 1
@@ -105,6 +68,7 @@ class Log(FloatElemwise):
     """Natural logarithm."""
 
     function = np.log
+    formula = "log"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x)
@@ -115,6 +79,7 @@ class Log2(FloatElemwise):
     """Logarithm to base 2."""
 
     function = np.log2
+    formula = "log2"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x * like(ln(2), y))
@@ -125,6 +90,7 @@ class Log10(FloatElemwise):
     """Logarithm to base 10."""
 
     function = np.log10
+    formula = "log10"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x * like(ln(10), y))
@@ -144,6 +110,7 @@ class Log1p(FloatElemwise):
     """``log(1 + x)``, exact near 0."""
 
     function = np.log1p
+    formula = "log1p"
 
     def reference(self, *inputs: Array) -> Array:
         (x,) = inputs
@@ -158,6 +125,7 @@ class Sin(FloatElemwise):
     """Sine."""
 
     function = np.sin
+    formula = "sin"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return cos(x)
@@ -168,6 +136,7 @@ class Cos(FloatElemwise):
     """Cosine."""
 
     function = np.cos
+    formula = "cos"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return -sin(x)
@@ -178,6 +147,7 @@ class Tan(FloatElemwise):
     """Tangent."""
 
     function = np.tan
+    formula = "tan"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 + sqr(y)
@@ -188,6 +158,7 @@ class ArcSin(FloatElemwise):
     """Inverse sine, in ``[-pi/2, pi/2]``."""
 
     function = np.arcsin
+    formula = "asin"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(sqrt(1 - sqr(x)))
@@ -198,6 +169,7 @@ class ArcCos(FloatElemwise):
     """Inverse cosine, in ``[0, pi]``."""
 
     function = np.arccos
+    formula = "acos"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return -inv(sqrt(1 - sqr(x)))
@@ -208,6 +180,7 @@ class ArcTan(FloatElemwise):
     """Inverse tangent, in ``[-pi/2, pi/2]``."""
 
     function = np.arctan
+    formula = "atan"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(1 + sqr(x))
@@ -218,6 +191,7 @@ class Sinh(FloatElemwise):
     """Hyperbolic sine."""
 
     function = np.sinh
+    formula = "sinh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return cosh(x)
@@ -228,6 +202,7 @@ class Cosh(FloatElemwise):
     """Hyperbolic cosine."""
 
     function = np.cosh
+    formula = "cosh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return sinh(x)
@@ -238,6 +213,7 @@ class Tanh(FloatElemwise):
     """Hyperbolic tangent."""
 
     function = np.tanh
+    formula = "tanh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 - sqr(y)
@@ -248,6 +224,7 @@ class ArcSinh(FloatElemwise):
     """Inverse hyperbolic sine."""
 
     function = np.arcsinh
+    formula = "asinh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(sqrt(1 + sqr(x)))
@@ -258,6 +235,7 @@ class ArcCosh(FloatElemwise):
     """Inverse hyperbolic cosine, of ``x >= 1``."""
 
     function = np.arccosh
+    formula = "acosh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(sqrt(x - 1) * sqrt(x + 1))
@@ -268,6 +246,7 @@ class ArcTanh(FloatElemwise):
     """Inverse hyperbolic tangent, of ``-1 < x < 1``."""
 
     function = np.arctanh
+    formula = "atanh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(1 - sqr(x))
@@ -280,6 +259,10 @@ class Deg2Rad(FloatElemwise):
     function = np.deg2rad
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        return x * (pi / 180)
+
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(pi / 180, y)
 
@@ -291,6 +274,10 @@ class Rad2Deg(FloatElemwise):
     function = np.rad2deg
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        return x * (180 / pi)
+
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(180 / pi, y)
 
@@ -300,6 +287,7 @@ class ArcTan2(FloatElemwise):
     """The angle of the point ``(y, x)``: the operands are ``y, x``, the result in ``[-pi, pi]``."""
 
     function = np.arctan2
+    formula = "atan2"
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -320,6 +308,12 @@ class LogAddExp(FloatElemwise):
     arity: ClassVar[int] = 2
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"
+
+    @staticmethod
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        top = x.call("max", y) + (-(x - y).call("abs")).call("exp").call("log1p")
+        # Of two equal infinities the difference is NaN.
+        return x.call("eq", y).where(x + ln(2), top)
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
