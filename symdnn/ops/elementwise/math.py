@@ -20,11 +20,11 @@ from symdnn.ops.elementwise.comparison import eq, isinf, switch
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 
 __all__ = [
-    "ArcCos", "ArcCosh", "ArcSin", "ArcSinh", "ArcTan", "ArcTan2", "ArcTanh", "Cos", "Cosh",
+    "ArcCos", "ArcCosh", "ArcSin", "ArcSinh", "ArcTan", "ArcTan2", "ArcTanh", "Cbrt", "Cos", "Cosh",
     "Deg2Rad", "Exp", "Exp2", "Expm1", "Log", "Log1p", "Log2", "Log10", "LogAddExp", "Rad2Deg",
     "Sin", "Sinh", "Tan", "Tanh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
-    "arctanh", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10",
-    "logaddexp", "rad2deg", "sin", "sinh", "tan", "tanh",
+    "arctanh", "cbrt", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "log", "log1p", "log2",
+    "log10", "logaddexp", "rad2deg", "sin", "sinh", "tan", "tanh",
 ]  # fmt: skip
 
 
@@ -118,6 +118,25 @@ class Log1p(FloatElemwise):
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x + 1)
+
+
+@dataclass(frozen=True)
+class Cbrt(FloatElemwise):
+    """The real cube root, with the sign of ``x``; its slope at 0 is infinite."""
+
+    function = np.cbrt
+    kinds: ClassVar[str] = "bif"
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        size = x.call("abs")
+        near = (size.call("log") * (1 / 3)).call("exp")
+        exact = near - (near - size / (near * near)) / 3  # Newton's step: twice the digits
+        outside = size.call("eq", 0).call("or", size.call("isinf"))
+        return outside.where(x, exact.call("copysign", x))
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        return like(1 / 3, y) / sqr(y)
 
 
 @dataclass(frozen=True)
@@ -356,6 +375,11 @@ def log10(x: TensorLike) -> Variable:
 def log1p(x: Any) -> Variable:
     """``log(1 + x)``, exact near 0."""
     return apply_elemwise(Log1p(), x)
+
+
+def cbrt(x: TensorLike) -> Variable:
+    """The real cube root, with the sign of ``x``."""
+    return apply_elemwise(Cbrt(), x)
 
 
 def sin(x: TensorLike) -> Variable:
