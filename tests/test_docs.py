@@ -77,6 +77,24 @@ def test_readme_names_all_extras():
     assert [e for e in settings["options.extras_require"] if f"`{e}`" not in text] == []
 
 
+def test_the_extra_docs_has_what_modules_import():
+    """Pages of modules are made by importing these, and Sphinx stops where a package is missing."""
+    found = set()
+    for path in (ROOT / "symdnn").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(str(node.module).partition(".")[0])
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    extra = settings["options.extras_require"]["docs"]
+    needed = {"google": "onnx"}  # protobuf, which comes with it
+    for name in found - set(sys.stdlib_module_names) - {"symdnn"}:
+        name = needed.get(name, name)
+        assert name in settings["options"]["install_requires"] or f"symdnn[{name}]" in extra, name
+
+
 def test_readme_example_runs_as_a_file(tmp_path):
     """As a user has it: saved to a file, run by a fresh interpreter."""
     _, text = next(blocks_of(ROOT / "README.md", "python"))
