@@ -423,7 +423,7 @@ def abs(x: Any) -> Variable:
     return apply_elemwise(Abs(), x)
 
 
-def sgn(x: TensorLike) -> Variable:
+def sgn(x: Any) -> Variable:
     """The sign: -1, 0 or 1, in the dtype of ``x``."""
     return apply_elemwise(Sgn(), x)
 

@@ -136,7 +136,7 @@ class Cbrt(FloatElemwise):
         return outside.where(x, exact.call("copysign", x))
 
     def slope(self, x: Variable, y: Variable) -> Variable:
-        return like(1 / 3, y) / sqr(y)
+        return like(1 / 3, y) * sqr(inv(y))  # infinite at 0, and so is its own slope
 
 
 @dataclass(frozen=True)
@@ -387,7 +387,7 @@ def sin(x: TensorLike) -> Variable:
     return apply_elemwise(Sin(), x)
 
 
-def cos(x: TensorLike) -> Variable:
+def cos(x: Any) -> Variable:
     """Cosine."""
     return apply_elemwise(Cos(), x)
 
@@ -417,7 +417,7 @@ def sinh(x: TensorLike) -> Variable:
     return apply_elemwise(Sinh(), x)
 
 
-def cosh(x: TensorLike) -> Variable:
+def cosh(x: Any) -> Variable:
     """Hyperbolic cosine."""
     return apply_elemwise(Cosh(), x)
 
