@@ -2,16 +2,19 @@
 
 import ast
 import doctest
+import pkgutil
 import re
 import subprocess
 import sys
 from configparser import ConfigParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import symdnn
 from symdnn.compile.execute.targets import load_kernels
+from symdnn.flags import FLAGS
 from symdnn.graph import kernel
 from symdnn.graph.target import Target
 
@@ -72,6 +75,24 @@ def test_readme_names_all_extras():
     settings.read(ROOT / "setup.cfg", encoding="utf-8")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [e for e in settings["options.extras_require"] if f"`{e}`" not in text] == []
+
+
+def test_the_extra_docs_has_what_modules_import():
+    """Pages of modules are made by importing these, and Sphinx stops where a package is missing."""
+    found = set()
+    for path in (ROOT / "symdnn").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(str(node.module).partition(".")[0])
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    extra = settings["options.extras_require"]["docs"]
+    needed = {"google": "onnx"}  # protobuf, which comes with it
+    for name in found - set(sys.stdlib_module_names) - {"symdnn"}:
+        name = needed.get(name, name)
+        assert name in settings["options"]["install_requires"] or f"symdnn[{name}]" in extra, name
 
 
 def test_readme_example_runs_as_a_file(tmp_path):
@@ -181,7 +202,86 @@ def subcommands():
     from symdnn.cli import _parser
 
     (choices,) = [a.choices for a in _parser()._actions if a.choices]
-    return set(choices)
+    return choices
+
+
+@by_page
+def test_options_exist(page):
+    """Those of ``symdnn X`` and of programs that are run by ``python -m X``."""
+    for _, text in blocks_of(page, "sh"):
+        for line in text.replace("\\\n", " ").splitlines():
+            words = line.split()
+            program = next((i for i, w in enumerate(words) if w.endswith("symdnn")), None)
+            if program is not None and words[program + 1 :]:
+                own = words[program + 1 :]
+                known = options_in(f"symdnn.{own[0]}_cli") | options_in(f"symdnn.{own[0]}")
+                known |= set(subcommands()[own[0]]._option_string_actions)
+                if "--" in own or any(w.endswith(".py") for w in own):
+                    continue  # the rest goes to a user's program
+            elif "-m" in words and (known := options_in(words[words.index("-m") + 1])):
+                own = words
+            else:
+                continue
+            own = [w.partition("=")[0] for w in own if w.startswith("--")]
+            assert [w for w in own if w not in known] == [], line
+
+
+def options_in(module):
+    """Options that a module of the tree, or those of a package, name; none for others."""
+    path = ROOT / module.replace(".", "/")
+    files = [path.with_suffix(".py"), *sorted(path.glob("*.py"))]
+    text = "".join(p.read_text(encoding="utf-8") for p in files if p.exists())
+    return set(re.findall(r"\"(--?[\w-]+)\"", text))
+
+
+#: What pages mention since it is not there.
+ABSENT = {
+    "symdnn.dnn", "symdnn.tensor.printing.Print", "symdnn.tensor.xlogy",
+    "symdnn.tensor.elemwise.Sum", "numpy.float", "numpy.asscalar", "numpy.product",
+}  # fmt: skip
+SHORT = {"T": "symdnn.tensor", "nn": "symdnn.nn", "np": "numpy"}
+FILES = ("md", "py", "pyi", "npz", "svg", "torch", "readthedocs")
+
+
+@by_page
+def test_names_in_prose_exist(page):
+    """``symdnn.x``, ``T.x``, ``nn.x`` and ``np.x`` of a page's text; its programs run above."""
+    for name in names_in(page, r"(?<![\w./@])((?:symdnn|T|nn|np)(?:\.[A-Za-z_]\w*)+)"):
+        first, _, rest = name.partition(".")
+        whole = f"{SHORT.get(first, first)}.{rest}"
+        if whole not in ABSENT and whole.rpartition(".")[2] not in FILES:
+            assert pkgutil.resolve_name(whole) is not None, whole
+
+
+@by_page
+def test_flags_exist(page):
+    """Flags with a dot, and all that an example sets by ``SYMDNN_FLAGS``."""
+    flags = set(FLAGS)
+    groups = "|".join(sorted({f.partition(".")[0] for f in flags if "." in f} - {"warn"}))
+    for name in names_in(page, rf"(?<![\w./])((?:{groups})(?:\.[a-z_]\w*)+)(?==)"):
+        assert name in flags, f"{page.name} names the flag {name}"
+    text = page.read_text(encoding="utf-8")
+    for found in re.findall(r"SYMDNN_FLAGS=[\"']?([^\s\"'`]+)", text):
+        for part in found.split(","):
+            assert part.partition("=")[0] in flags, f"{page.name}: SYMDNN_FLAGS={found}"
+
+
+@by_page
+def test_kernels_named_exist(page):
+    for kind in ("cpu", "cuda"):
+        load_kernels(Target(kind))
+    known = {k.name for kernels in kernel._table.values() for k in kernels}
+    for name in names_in(page, r"(?<![\w./@])((?:llvm|numpy|onednn)\.[a-z_]+)(?![\w.(])"):
+        other = name in FLAGS or name == "llvm.maximum" or hasattr(np, name[6:])
+        assert name in known or other, f"{page.name} names {name}"
+
+
+def names_in(page, pattern):
+    """What matches in the inline code of a page, outside of its blocks."""
+    text = page.read_text(encoding="utf-8")
+    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    for span in re.findall(r"`([^`\n]+)`", prose):
+        yield from re.findall(pattern, span)
 
 
 @by_page

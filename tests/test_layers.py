@@ -55,7 +55,9 @@ ROOMS = {
         {"attention", "quantized"},
         {"lowered"}, {"nest"}, {"numpy_names", "steps", "vendor"},
     ],
-    "libraries": [{"cublaslt", "cudnn", "cufft", "onednn"}, {"table"}, {"words"}],
+    "libraries": [
+        {p.parent.name for p in (ROOT / "libraries").glob("*/__init__.py")}, {"table"}, {"words"},
+    ],
     "opt": [
         {"canonicalize", "engine", "lower", "scan"}, {"fuse", "layout", "precision"}, {"epilogue"},
         {"phases"}, {"optimise"},

@@ -52,6 +52,13 @@ class Elemwise(Op):
 
     #: Computes the result from arrays; a real ``np.ufunc`` lets kernels pass ``out=``.
     function: ClassVar[Any] = None
+    #: What it computes of one element: the name of an instruction of scalar programs, or a formula
+    #: of :class:`~symdnn.ops.core.scalar.Scalar`. Kernels and fusion are made of it; None: NumPy.
+    formula: ClassVar[Any] = None
+    #: Whether operands of the formula, then a method, keep dtypes other than :meth:`work_dtype`.
+    mixes_dtypes: ClassVar[bool] = False
+    #: Whether it jumps: of 16-bit operands it then reads the rounded numbers.
+    decides: ClassVar[bool] = False
     #: Whether the operands may be exchanged.
     commutative: ClassVar[bool] = False
     #: Whether it is a choice between its second and its third operand.
@@ -66,6 +73,11 @@ class Elemwise(Op):
     advice: ClassVar[str] = ""
     #: The index of the first operand whose dtype matters for the result's.
     first: ClassVar[int] = 0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if vars(cls).keys() & {"function", "reference"} and "formula" not in vars(cls):
+            cls.formula = None  # the base's is of another function
 
     @property
     def scalar_op(self) -> Elemwise:
@@ -98,6 +110,12 @@ class Elemwise(Op):
     def out_dtype(self, *dtypes: str) -> str:
         """The result's dtype from the operands' (NumPy's promotion)."""
         return promote(*dtypes)
+
+    def work_dtype(self, *dtypes: str) -> str:
+        """The dtype in which kernels compute, from the operands'; not one of 16 bits."""
+        wide = ["float32" if is_narrow_float(d) else d for d in dtypes]
+        common = promote(*wide)
+        return "int8" if common == "bool" and self.out_dtype(*dtypes) == "int8" else common
 
     def takes(self, dtype: str) -> bool:
         """Whether an operand may have this dtype."""
@@ -280,6 +298,10 @@ class FloatElemwise(Elemwise):
 
     def out_dtype(self, *dtypes: str) -> str:
         return float_of(*dtypes)
+
+    def work_dtype(self, *dtypes: str) -> str:
+        out = self.out_dtype(*dtypes)
+        return "float32" if is_narrow_float(out) else out
 
     def reference(self, *inputs: Array) -> Array:
         out = TensorType(self.out_dtype(*(a.dtype.name for a in inputs)))

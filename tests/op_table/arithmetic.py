@@ -6,6 +6,7 @@ from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise import comparison as C
 from symdnn.ops.elementwise.complexes import complex as cplx
 from symdnn.ops.elementwise.complexes import imag, real
+from symdnn.ops.elementwise.rounding import ceil_intdiv, divmod
 from tests.op_table.record import OpCase, away_from, distinct, integers, normal, uniform
 
 
@@ -108,9 +109,9 @@ CASES = [
     OpCase("cast_bfloat16", (A.Cast,), lambda x: A.cast(x, "bfloat16").astype("float32"), (F32,),
            lambda x: x, grad=False, rtol=1e-2),
     OpCase("cast_complex", (A.Cast,), lambda x: A.abs(A.cast(x, "complex128") * 1j), (Y,), np.abs),
-    OpCase("ceil_intdiv", (A.IntDiv,), A.ceil_intdiv, (integers(0, 20, 2, 3), I32),
+    OpCase("ceil_intdiv", (A.IntDiv,), ceil_intdiv, (integers(0, 20, 2, 3), I32),
            lambda a, b: -(-a // b)),
-    OpCase("divmod", (A.IntDiv, A.Mod), A.divmod, (integers(0, 20, 2, 3), I32), np.divmod),
+    OpCase("divmod", (A.IntDiv, A.Mod), divmod, (integers(0, 20, 2, 3), I32), np.divmod),
     OpCase("switch", (C.Switch,), C.switch, (BOOL, X, normal(3)), np.where),
     OpCase("switch_int_condition", (C.Switch,), C.where, (integers(0, 2, 3), X, normal(1, 3)),
            lambda c, x, y: np.where(c != 0, x, y)),

@@ -4,9 +4,15 @@ import numpy as np
 
 from symdnn.ops.elementwise import math as M
 from tests.op_table.arithmetic import parts, parts_numpy
-from tests.op_table.record import OpCase, integers, normal, uniform
+from tests.op_table.record import OpCase, away_from, integers, normal, uniform
 
 X, POSITIVE, INSIDE = normal(2, 3), uniform(0.5, 3, 2, 3), uniform(-0.8, 0.8, 2, 3)
+
+
+def _cbrt(x):
+    with np.errstate(divide="ignore"):
+        return np.copysign(np.exp(np.log(np.abs(x.astype("float64"))) / 3), x)
+
 
 # id, op, builder, operand, independent formula, whether it takes complex operands
 UNARY = [
@@ -17,6 +23,7 @@ UNARY = [
     ("log2", M.Log2, M.log2, POSITIVE, lambda x: np.log(x) / np.log(2), True),
     ("log10", M.Log10, M.log10, POSITIVE, lambda x: np.log(x) / np.log(10), True),
     ("log1p", M.Log1p, M.log1p, POSITIVE, lambda x: np.log(1 + x), True),
+    ("cbrt", M.Cbrt, M.cbrt, away_from((0.0,), 2, 3), _cbrt, False),
     ("sin", M.Sin, M.sin, X, lambda x: (np.exp(1j * x) - np.exp(-1j * x)) / 2j, True),
     ("cos", M.Cos, M.cos, X, lambda x: (np.exp(1j * x) + np.exp(-1j * x)) / 2, True),
     ("tan", M.Tan, M.tan, INSIDE, lambda x: np.sin(x) / np.cos(x), True),
@@ -32,6 +39,13 @@ UNARY = [
     ("deg2rad", M.Deg2Rad, M.deg2rad, X, lambda x: x * np.pi / 180, False),
     ("rad2deg", M.Rad2Deg, M.rad2deg, X, lambda x: x * 180 / np.pi, False),
 ]
+
+
+def _of_all_sizes(rng):
+    """float32 of all exponents, with 0, infinities and NaN."""
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-44, 3.4e38]
+    numbers = rng.choice([-1, 1], 40) * 2 ** rng.uniform(-126, 127, 40)
+    return np.array([*special, *numbers], "float32")
 
 
 def single(draw):
@@ -56,6 +70,7 @@ CASES = [
     OpCase("exp_int8", (M.Exp,), M.exp, (INTS,), lambda x: np.exp(x.astype("float32"))),
     OpCase("log_float16", (M.Log,), M.log, (uniform(1, 2, 3, dtype="float16"),), np.log,
            grad=False, rtol=2e-3),
+    OpCase("cbrt_far", (M.Cbrt,), M.cbrt, (_of_all_sizes,), _cbrt, grad=False, rtol=3e-7),
     OpCase("exp_empty", (M.Exp,), M.exp, (normal(0, 2),), np.exp, grad=False),
     OpCase("arctan2", (M.ArcTan2,), M.arctan2, (X, normal(3)), lambda y, x: np.angle(x + 1j * y)),
     OpCase("logaddexp", (M.LogAddExp,), M.logaddexp, (X, normal(3)),

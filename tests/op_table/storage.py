@@ -3,7 +3,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from symdnn.ops.array.boxes import NonMaxSuppression, non_max_suppression
+from symdnn.ops.array.boxes import KeptBoxes, NonMaxSuppression, nms, non_max_suppression
 from symdnn.ops.elementwise.storage import BitCast, Narrow, bitcast, narrow
 from tests.op_table.record import OpCase, integers, normal, uniform
 
@@ -24,9 +24,18 @@ def powers(x):
     return np.exp2(np.ceil(np.log2(x))).astype("float32")
 
 
-def boxes(rng):
-    corner = rng.uniform(0, 4, (2, 7, 2))
-    return np.concatenate([corner, corner + rng.uniform(1, 3, (2, 7, 2))], axis=-1)
+def boxes(rng, *shape):
+    corner = rng.uniform(0, 4, (*(shape or (2, 7)), 2))
+    return np.concatenate([corner, corner + rng.uniform(1, 3, corner.shape)], axis=-1)
+
+
+def stays(boxes, overlap):
+    """Whether each of the boxes of each example stays, the first one first."""
+    falling = -np.arange(boxes.shape[1], dtype="float64")
+    found = np.zeros(boxes.shape[:2], bool)
+    for n, _, b in kept(boxes, np.stack([[falling]] * len(boxes)), len(falling), overlap, -np.inf):
+        found[n, b] = True
+    return found
 
 
 def kept(boxes, scores, most, overlap, least):
@@ -78,4 +87,13 @@ CASES = [
         lambda b, s: non_max_suppression(b, s, 4, 0.2, 0.1),
         (boxes, uniform(0, 1, 2, 3, 7)), lambda b, s: kept(b, s, 4, 0.2, 0.1), grad=False,
     ),
+    OpCase("kept_boxes", (KeptBoxes,), lambda b: KeptBoxes(0.2)(b), (boxes,),
+           lambda b: stays(b, 0.2), grad=False),
+    OpCase("kept_boxes_float32", (KeptBoxes,), lambda b: KeptBoxes(0.3)(b[:, ::-1]),
+           (lambda rng: boxes(rng, 3, 50).astype("float32"),), lambda b: stays(b[:, ::-1], 0.3)),
+    OpCase("kept_boxes_none", (KeptBoxes,), lambda b: KeptBoxes(0.3)(b), (normal(2, 0, 4),),
+           lambda b: np.zeros((2, 0), bool), grad=False),
+    OpCase("nms", (KeptBoxes,), lambda b, s: nms(b, s, 0.2),
+           (lambda rng: boxes(rng, 1, 30)[0], uniform(0, 1, 30)),
+           lambda b, s: kept(b[None], s[None, None], 30, 0.2, 0)[:, 2], grad=False),
 ]  # fmt: skip

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from symdnn.compile.plan.specialise import Oracle, TableOracle
 from symdnn.config import config
 from symdnn.detect import container_asks_for_gpus, gpu_seems_there
-from symdnn.graph.kernel import load_by
+from symdnn.graph.kernel import enter, load_by
 from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.target import Target
@@ -96,8 +96,18 @@ def _detect() -> Any:
 def load_kernels(target: Target) -> None:
     """Register the kernels of a target, without use of the device."""
     importlib.import_module("symdnn.cpu.execution.runtime")
+    _load_library_kernels("cpu")
     if target.kind == "cuda":
         importlib.import_module("symdnn.gpu.registry").load()
+        _load_library_kernels("cuda")
+
+
+@cache
+def _load_library_kernels(kind: str) -> None:
+    """Enter the kernels that stand in the rooms of libraries."""
+    for library in LIBRARIES:
+        if library.backend.kind == kind and library.kernels:
+            enter(kind, importlib.import_module(library.kernels).KERNELS)
 
 
 load_by(lambda kind: load_kernels(Target(kind)))

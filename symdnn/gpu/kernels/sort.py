@@ -1,4 +1,4 @@
-"""Sorting, ranking, top-k and binary search."""
+"""Sorting, ranking, top-k, binary search, and which of sorted boxes stay."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from symdnn.gpu.kernels.scan import count_type, lines_of
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
+from symdnn.ops.array.boxes import KeptBoxes
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 from symdnn.ops.core.dtype import is_narrow_float
 
@@ -40,6 +41,8 @@ _ACCESS_BYTES, _MAX_ACCESS_ELEMENTS, _BEST_ELEMENTS, _CHUNK_TILES, _TARGET_BLOCK
     2,
     528,
 )
+#: Boxes: threads of a block; most blocks, each of which goes through several examples.
+_BOX_THREADS, _MAX_BOX_BLOCKS = 512, 1 << 16
 
 
 def key_dtype(dtype: str) -> str:
@@ -260,7 +263,32 @@ class SearchKernel(CudaKernel):
         return [KernelLaunch(source, "search", grid, (_THREADS,), parameters)]
 
 
+class KeptBoxesKernel(CudaKernel[KeptBoxes]):
+    """A block for each example, which takes one box after the other."""
+
+    name = "cuda.kept_boxes"
+    dtypes = frozenset(["bool", "float16", "bfloat16", "float32", "float64"])
+    contiguous_inputs = True
+
+    def launches(
+        self, call: Call[KeptBoxes], inputs: Sequence[View], outputs: Sequence[View]
+    ) -> list[KernelLaunch]:
+        """One launch; none without boxes."""
+        x, y = *inputs, *outputs
+        if y.size == 0:
+            return []
+        boxes = y.shape[-1]
+        examples = y.size // boxes
+        work = "float32" if is_narrow_float(x.dtype) else x.dtype
+        macros = {"X": CTYPES[x.dtype], "T": CTYPES[work], "THREADS": _BOX_THREADS}
+        source = specialised("scalar.cuh", "boxes.cu", **macros)
+        grid = (min(examples, _MAX_BOX_BLOCKS),)
+        parameters = (x.pointer, y.pointer, examples, boxes, call.op.overlap)
+        return [KernelLaunch(source, "kept_boxes", grid, (_BOX_THREADS,), parameters)]
+
+
 KERNELS: tuple[Row, ...] = (
     ((Sort, ArgSort, TopK), (SortKernel(),)),
     ((SearchSorted,), (SearchKernel(),)),
+    ((KeptBoxes,), (KeptBoxesKernel(),)),
 )

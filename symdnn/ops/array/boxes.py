@@ -9,13 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.dims import Shape, same_dim
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.array.getitem import nonzero
+from symdnn.ops.array.sort import argsort
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import on_lanes
 
-__all__ = ["NonMaxSuppression", "non_max_suppression"]
+__all__ = ["KeptBoxes", "NonMaxSuppression", "nms", "non_max_suppression"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,52 @@ class NonMaxSuppression(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None] * len(inputs)
+
+
+@dataclass(frozen=True)
+class KeptBoxes(Op):
+    """Whether each of boxes in falling order stays, if those that overlap an earlier one go.
+
+    Boxes are (..., B, 4): two opposite corners each. The result is bool, of shape (..., B). An
+    overlap is intersection over union, in the dtype of the boxes (16-bit floats in float32); NaN
+    is none. A box that went drops no other.
+    """
+
+    overlap: float = 0.5
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        (boxes,) = inputs
+        if not boxes.is_float or boxes.ndim < 2 or boxes.shape[-1] not in (4, None):
+            raise TypeMismatch(self, "float boxes (..., B, 4)", list(inputs))
+        return TensorType("bool", boxes.shape[:-1])
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        same_dim(self, [shapes[0][-1], 4], "four numbers for each box", shapes)
+        return [tuple(shapes[0][:-1])]
+
+    def reference(self, *inputs: Array) -> Array:
+        (boxes,) = inputs
+        boxes = boxes.astype(np.float32) if is_narrow_float(boxes.dtype.name) else boxes
+        corners = _corners(boxes, False)
+        low, high = corners[..., :2], corners[..., 2:]
+        area = (high[..., 0] - low[..., 0]) * (high[..., 1] - low[..., 1])
+        kept = np.ones(boxes.shape[:-1], np.bool_)
+        for k in range(boxes.shape[-2] - 1):
+            this, rest = np.s_[..., k : k + 1], np.s_[..., k + 1 :]
+            each, others = np.s_[..., k : k + 1, :], np.s_[..., k + 1 :, :]
+            sides = np.minimum(high[each], high[others]) - np.maximum(low[each], low[others])
+            common = np.maximum(sides[..., 0], 0) * np.maximum(sides[..., 1], 0)
+            limit = boxes.dtype.type(self.overlap) * (area[this] + area[rest] - common)
+            kept[rest] &= ~(kept[this] & (common > limit))
+        return kept
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(self, inputs, axes)
 
 
 def _corners(boxes: Array, centred: bool) -> Array:
@@ -113,3 +163,23 @@ def non_max_suppression(
     least: Any = -np.inf if score_threshold is None else score_threshold
     limits = [as_variable(v) for v in (max_output, iou_threshold, least)]
     return NonMaxSuppression(centred)(as_variable(boxes), as_variable(scores), *limits)
+
+
+def nms(boxes: TensorLike, scores: TensorLike, iou_threshold: float) -> Variable:
+    """Indices of the boxes that are kept, best first, as int64. (``torchvision.ops.nms``)
+
+    ``boxes`` are (B, 4), two opposite corners each, ``scores`` (B,). Boxes are taken by falling
+    score. One whose intersection over union with a taken one is above ``iou_threshold`` (a number)
+    is dropped. It has no gradient. Raises :class:`~symdnn.errors.TypeMismatch` for other types.
+
+    >>> boxes = [[0.0, 0, 1, 1], [0, 0, 1, 0.9], [0, 2, 1, 3]]
+    >>> nms(np.array(boxes), np.array([0.5, 0.9, 0.7]), 0.5).eval()
+    array([1, 2])
+    """
+    given, rank = as_variable(boxes), as_variable(scores)
+    if given.type.ndim != 2 or rank.type.ndim != 1 or not rank.type.is_float:
+        wanted = "float boxes (B, 4) and float scores (B,)"
+        raise TypeMismatch("nms", wanted, [given.type, rank.type])
+    order = argsort(-rank, kind="stable")
+    kept = KeptBoxes(float(iou_threshold))(given[order])
+    return order[nonzero(kept)[0]]

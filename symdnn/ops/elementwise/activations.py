@@ -11,11 +11,11 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.typing import Array, Scalar, TensorLike
+from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.python_numbers import settled
-from symdnn.ops.core.scalar import gelu_of, gelu_slope_of
+from symdnn.ops.core.scalar import Scalar, gelu_of, gelu_slope_of
 from symdnn.ops.elementwise.arithmetic import abs, cast, clip, minimum, mul, sgn, sqr
 from symdnn.ops.elementwise.comparison import gt, lt, switch
 from symdnn.ops.elementwise.math import exp, tanh
@@ -43,11 +43,16 @@ class Sigmoid(FloatElemwise):
     function = _sigmoid
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        e = (-x.call("abs")).call("exp")
+        return (x < 0).where(e, x.like(1)) / (1 + e)
+
     def slope(self, x: Variable, y: Variable) -> Variable:
         return y * sigmoid(-x)  # sigmoid(-x) is 1 - y, exact even if y was rounded to 1
 
 
-def _softplus(x: Array) -> Array | Scalar:
+def _softplus(x: Array) -> Any:
     return np.logaddexp(x, np.zeros((), x.dtype))
 
 
@@ -58,6 +63,10 @@ class Softplus(FloatElemwise):
     nonnegative: ClassVar[bool] = True
     function = _softplus
     kinds: ClassVar[str] = "bif"
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        return x.call("max", 0) + (-x.call("abs")).call("exp").call("log1p")
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return sigmoid(x)
@@ -73,12 +82,18 @@ class Step(FloatElemwise):
 
     function = _step
     kinds: ClassVar[str] = "bif"
+    decides: ClassVar[bool] = True
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        rest = x.call("isnan").where(x, x.like(0.5))
+        return (x > 0).where(1, (x < 0).where(0, rest))
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
 
 
-def _relu(x: Array) -> Array | Scalar:
+def _relu(x: Array) -> Any:
     return np.maximum(x, np.zeros((), x.dtype))
 
 
@@ -103,6 +118,10 @@ class Relu(Elemwise):
     function = _relu
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        return x.call("max", 0)
+
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         # The result is kept for the gradient anyway; the input need not be.
         return [cotangent * _slope_of_relu(inputs[0], output)]
@@ -123,6 +142,10 @@ class LeakyRelu(Elemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar, alpha: Scalar) -> Scalar:
+        return (x > 0).where(x, alpha * x)
+
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, alpha = inputs
         step = _slope_of_relu(x, x)
@@ -141,6 +164,10 @@ class Elu(FloatElemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar, alpha: Scalar) -> Scalar:
+        return (x > 0).where(x, alpha * x.call("min", 0).call("expm1"))
+
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, alpha = as_computed(inputs, output)
         decay = exp(minimum(x, 0))
@@ -157,6 +184,7 @@ class Gelu(FloatElemwise):
     """
 
     function = gelu_of
+    formula = "gelu"
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
@@ -168,6 +196,7 @@ class GeluSlope(FloatElemwise):
     """The derivative of :class:`Gelu`: the probability below ``x`` plus ``x`` times the density."""
 
     function = gelu_slope_of
+    formula = "gelu_slope"
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
@@ -189,6 +218,11 @@ class GeluTanh(FloatElemwise):
 
     function = _gelu_tanh
     kinds: ClassVar[str] = "bif"
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        inner = _GELU_SCALE * (x + _GELU_CUBE * x * x * x)
+        return 0.5 * x * (1 + inner.call("tanh"))
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         scale, cube, half = like(_GELU_SCALE, y), like(_GELU_CUBE, y), like(0.5, y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.values.value import constant_array
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import number_of, promote
+from symdnn.ops.core.scalar import STORED, Scalar
 from symdnn.ops.elementwise.comparison import eq, ge, gt, le, lt, switch
 from symdnn.ops.elemwise import (
     Elemwise,
@@ -31,8 +32,8 @@ from symdnn.ops.elemwise import (
 
 __all__ = [
     "Abs", "Add", "Cast", "Clip", "IntDiv", "Inv", "Maximum", "Minimum", "Mod", "Mul",
-    "Neg", "Pow", "Sgn", "Sqr", "Sqrt", "Sub", "TrueDiv", "abs", "add", "cast", "ceil_intdiv",
-    "clip", "divmod", "int_div", "inv", "largest", "maximum", "minimum", "mod", "mul",
+    "Neg", "Pow", "Sgn", "Sqr", "Sqrt", "Sub", "TrueDiv", "abs", "add", "cast", "clip",
+    "int_div", "inv", "largest", "maximum", "minimum", "mod", "mul",
     "neg", "pow", "sgn", "smallest", "sqr", "sqrt", "sub", "true_div",
 ]  # fmt: skip
 
@@ -42,6 +43,7 @@ class Add(Elemwise):
     """``x + y``; for bools it is their or."""
 
     function = np.add
+    formula = "add"
     keeps_sizes: ClassVar[str] = "all"
     adds: ClassVar[bool] = True
     commutative: ClassVar[bool] = True
@@ -56,6 +58,7 @@ class Sub(Elemwise):
     """``x - y``."""
 
     function = np.subtract
+    formula = "sub"
     arity: ClassVar[int] = 2
 
     def out_dtype(self, *dtypes: str) -> str:
@@ -76,6 +79,7 @@ class Mul(Elemwise):
     """``x * y``; for bools it is their and."""
 
     function = np.multiply
+    formula = "mul"
     keeps_sizes: ClassVar[str] = "all"
     multiplies: ClassVar[bool] = True
     commutative: ClassVar[bool] = True
@@ -91,6 +95,7 @@ class TrueDiv(FloatElemwise):
     """``x / y``; ints are divided as ``floatX``."""
 
     function = np.true_divide
+    formula = "div"
     arity: ClassVar[int] = 2
 
     def operand_dtype(self, *dtypes: str) -> str | None:
@@ -108,9 +113,11 @@ class IntDiv(Elemwise):
     """``x // y``: the quotient rounded down. Its gradient is 0."""
 
     function = np.floor_divide
+    formula = "floor_div"
     keeps_sizes: ClassVar[str] = "all"
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
+    decides: ClassVar[bool] = True
 
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
@@ -125,9 +132,11 @@ class Mod(Elemwise):
     """``x % y`` with the sign of ``y``, as in Python."""
 
     function = np.mod
+    formula = "mod"
     keeps_sizes: ClassVar[str] = "all"
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
+    decides: ClassVar[bool] = True
 
     def out_dtype(self, *dtypes: str) -> str:
         return number_of(*dtypes)
@@ -142,6 +151,7 @@ class Pow(Elemwise):
     """``x ** y``. The gradient with respect to ``y`` is 0 where ``x`` is 0."""
 
     function = np.power
+    formula = "pow"
     arity: ClassVar[int] = 2
 
     def out_dtype(self, *dtypes: str) -> str:
@@ -181,6 +191,7 @@ class Neg(Elemwise):
     """``-x``."""
 
     function = np.negative
+    formula = "neg"
     kinds: ClassVar[str] = "ifc"
     advice: ClassVar[str] = "For a bool use invert (~x), or cast it to an integer dtype"
 
@@ -194,6 +205,7 @@ class Abs(Elemwise):
 
     nonnegative: ClassVar[bool] = True
     function = np.abs
+    formula = "abs"
 
     def out_dtype(self, *dtypes: str) -> str:
         (dtype,) = dtypes
@@ -212,6 +224,15 @@ class Sgn(Elemwise):
 
     function = np.sign
     kinds: ClassVar[str] = "if"
+    decides: ClassVar[bool] = True
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        if TensorType(x.dtype).is_float:
+            tested = (x < 0).where(-1, x)
+            return (x > 0).where(1, x.call("eq", 0).where(0, tested))
+        positive = (x > 0).where(1, x.like(0))
+        return positive if x.dtype.startswith("u") else (x < 0).where(-1, positive)
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
@@ -223,6 +244,7 @@ class Sqr(Elemwise):
 
     nonnegative: ClassVar[bool] = True
     function = np.square
+    formula = staticmethod(lambda x: x * x)
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return 2 * x
@@ -234,6 +256,7 @@ class Sqrt(FloatElemwise):
 
     nonnegative: ClassVar[bool] = True
     function = np.sqrt
+    formula = "sqrt"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(0.5, y) / y
@@ -244,6 +267,7 @@ class Inv(FloatElemwise):
     """``1 / x``."""
 
     function = np.reciprocal
+    formula = staticmethod(lambda x: 1 / x)
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return -sqr(y)
@@ -274,6 +298,7 @@ class Maximum(Extreme):
     """The larger of two; NaN where either is. At a tie the gradient goes to the first."""
 
     function = np.maximum
+    formula = "max"
     keeps_sizes: ClassVar[str] = "any"
     _is_first = staticmethod(ge)
 
@@ -283,6 +308,7 @@ class Minimum(Extreme):
     """The smaller of two; NaN where either is. At a tie the gradient goes to the first."""
 
     function = np.minimum
+    formula = "min"
     keeps_sizes: ClassVar[str] = "all"
     _is_first = staticmethod(le)
 
@@ -293,15 +319,15 @@ def _clip(x: Array, low: Array, high: Array) -> Array:
 
 @dataclass(frozen=True)
 class Clip(Elemwise):
-    """``x`` limited to ``[low, high]``; gradients pass at the edges.
-
-    The lower bound is tested first, as in Theano: if ``low > high``, the result is ``low`` below
-    ``low`` and ``high`` elsewhere.
-    """
+    """``x`` limited to ``[low, high]``, ``low`` first; gradients pass at the edges."""
 
     function = _clip
     arity: ClassVar[int] = 3
     kinds: ClassVar[str] = "bif"
+
+    @staticmethod
+    def formula(x: Scalar, low: Scalar, high: Scalar) -> Scalar:
+        return (x < low).where(low, (x > high).where(high, x))
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, low, high = inputs
@@ -316,7 +342,11 @@ class Clip(Elemwise):
 class Cast(Elemwise):
     """The same values in another dtype; from a complex to a real dtype the real part."""
 
+    mixes_dtypes: ClassVar[bool] = True
     dtype: str
+
+    def formula(self, x: Scalar) -> Scalar:
+        return x.cast(self.dtype, "" if TensorType(self.dtype).is_float else STORED)
 
     def out_dtype(self, *dtypes: str) -> str:
         return self.dtype
@@ -373,20 +403,9 @@ def int_div(x: Any, y: TensorLike) -> Variable:
     return apply_elemwise(IntDiv(), x, y)
 
 
-def ceil_intdiv(a: TensorLike, b: TensorLike) -> Variable:
-    """The quotient of two ints, rounded up."""
-    x, y = as_variable(a), as_variable(b)
-    return int_div(x, y) + cast(operator("neq")(mod(x, y), 0), "int8")
-
-
 def mod(x: Any, y: TensorLike) -> Variable:
     """``x % y`` with the sign of ``y``, as in Python."""
     return apply_elemwise(Mod(), x, y)
-
-
-def divmod(x: TensorLike, y: TensorLike) -> tuple[Variable, Variable]:
-    """``(x // y, x % y)``."""
-    return int_div(x, y), mod(x, y)
 
 
 def pow(x: TensorLike, y: TensorLike) -> Variable:
@@ -404,7 +423,7 @@ def abs(x: Any) -> Variable:
     return apply_elemwise(Abs(), x)
 
 
-def sgn(x: TensorLike) -> Variable:
+def sgn(x: Any) -> Variable:
     """The sign: -1, 0 or 1, in the dtype of ``x``."""
     return apply_elemwise(Sgn(), x)
 
@@ -447,10 +466,7 @@ def smallest(*args: TensorLike) -> Variable:
 def _folded(pick: Any, args: tuple[TensorLike, ...]) -> Variable:
     if not args:
         raise ArgumentError("largest, smallest: wanted at least one operand, got none")
-    result = as_variable(args[0])
-    for other in args[1:]:
-        result = pick(result, other)
-    return result
+    return reduce(pick, args[1:], as_variable(args[0]))
 
 
 def clip(x: Any, min: Any, max: Any) -> Variable:
@@ -475,19 +491,9 @@ def cast(x: TensorLike, dtype: DtypeLike) -> Variable:
 
 
 OPERATORS = {
-    "add": add,
-    "sub": sub,
-    "mul": mul,
-    "true_div": true_div,
-    "int_div": int_div,
-    "mod": mod,
-    "pow": pow,
-    "neg": neg,
-    "abs": abs,
-    "sqr": sqr,
-    "sqrt": sqrt,
-    "maximum": maximum,
-    "minimum": minimum,
-    "clip": clip,
-    "cast": cast,
-}
+    f.__name__: f
+    for f in (
+        add, sub, mul, true_div, int_div, mod, pow, neg, abs, sqr, sqrt, maximum, minimum, clip,
+        cast,
+    )
+}  # fmt: skip

@@ -21,6 +21,7 @@ class Jv(OfOrder):
     """The Bessel function of the first kind, of order ``n``."""
 
     function = scipy_function("jv")
+    formula = "jv"
 
     def point_slope(self, *operands: Variable) -> Variable:
         n, x, y = operands
@@ -32,6 +33,7 @@ class Iv(OfOrder):
     """The modified Bessel function of the first kind, of order ``n``."""
 
     function = scipy_function("iv")
+    formula = "iv"
 
     def point_slope(self, *operands: Variable) -> Variable:
         n, x, y = operands
@@ -63,6 +65,7 @@ class I0e(SpecialFunction):
     """``exp(-|x|)`` times the modified Bessel function of order 0 (SciPy's name)."""
 
     function = scipy_function("i0e")
+    formula = "i0e"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return _slope(0, x, y, i1e(x) - sgn(x) * y)
@@ -73,6 +76,7 @@ class I1e(SpecialFunction):
     """``exp(-|x|)`` times the modified Bessel function of order 1 (SciPy's name)."""
 
     function = scipy_function("i1e")
+    formula = "i1e"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         zero = eq(x, 0)

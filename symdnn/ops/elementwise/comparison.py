@@ -16,6 +16,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.python_numbers import settled
+from symdnn.ops.core.scalar import STORED, Scalar
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
 
 __all__ = [
@@ -34,6 +35,17 @@ class Compare(Elemwise):
     is_comparison: ClassVar[bool] = True
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
+    mixes_dtypes: ClassVar[bool] = True
+
+    def _compared(self, name: str, x: Scalar, y: Scalar) -> Scalar:
+        """A comparison that is exact also between int64 and uint64."""
+        signed = [s for s in (x, y) if s.dtype.startswith("int")]
+        if len(signed) == 1 and "uint64" in (x.dtype, y.dtype):
+            below = {"lt": signed[0] is x, "le": signed[0] is x, "eq": False, "ne": True}[name]
+            exact = x.cast("uint64").call(name, y.cast("uint64"))
+            return (signed[0] < 0).where(below, exact)
+        work = self.work_dtype(x.dtype, y.dtype)
+        return x.cast(work, STORED).call(name, y.cast(work, STORED))
 
     def out_dtype(self, *dtypes: str) -> str:
         return "bool"
@@ -48,12 +60,18 @@ class Lt(Compare):
 
     function = np.less
 
+    def formula(self, x: Scalar, y: Scalar) -> Scalar:
+        return self._compared("lt", x, y)
+
 
 @dataclass(frozen=True)
 class Le(Compare):
     """``x <= y``."""
 
     function = np.less_equal
+
+    def formula(self, x: Scalar, y: Scalar) -> Scalar:
+        return self._compared("le", x, y)
 
 
 @dataclass(frozen=True)
@@ -62,12 +80,18 @@ class Gt(Compare):
 
     function = np.greater
 
+    def formula(self, x: Scalar, y: Scalar) -> Scalar:
+        return self._compared("lt", y, x)
+
 
 @dataclass(frozen=True)
 class Ge(Compare):
     """``x >= y``."""
 
     function = np.greater_equal
+
+    def formula(self, x: Scalar, y: Scalar) -> Scalar:
+        return self._compared("le", y, x)
 
 
 @dataclass(frozen=True)
@@ -78,6 +102,9 @@ class Eq(Compare):
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bifc"
 
+    def formula(self, x: Scalar, y: Scalar) -> Scalar:
+        return self._compared("eq", x, y)
+
 
 @dataclass(frozen=True)
 class Neq(Compare):
@@ -87,6 +114,9 @@ class Neq(Compare):
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bifc"
 
+    def formula(self, x: Scalar, y: Scalar) -> Scalar:
+        return self._compared("ne", x, y)
+
 
 @dataclass(frozen=True)
 class FloatTest(Compare):
@@ -95,6 +125,8 @@ class FloatTest(Compare):
     abstract: ClassVar[bool] = True
     arity: ClassVar[int] = 1
     kinds: ClassVar[str] = "bifc"
+    mixes_dtypes: ClassVar[bool] = False
+    decides: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -102,6 +134,7 @@ class IsNan(FloatTest):
     """Whether an element is NaN."""
 
     function = np.isnan
+    formula = "isnan"
 
 
 @dataclass(frozen=True)
@@ -109,6 +142,7 @@ class IsInf(FloatTest):
     """Whether an element is plus or minus infinity."""
 
     function = np.isinf
+    formula = "isinf"
 
 
 @dataclass(frozen=True)
@@ -116,6 +150,7 @@ class IsFinite(FloatTest):
     """Whether an element is neither NaN nor infinite."""
 
     function = np.isfinite
+    formula = "isfinite"
 
 
 @dataclass(frozen=True)
@@ -144,6 +179,7 @@ class And(Bitwise):
     """``x & y``."""
 
     function = np.bitwise_and
+    formula = "and"
     commutative: ClassVar[bool] = True
 
 
@@ -152,6 +188,7 @@ class Or(Bitwise):
     """``x | y``."""
 
     function = np.bitwise_or
+    formula = "or"
     commutative: ClassVar[bool] = True
 
 
@@ -160,6 +197,7 @@ class Xor(Bitwise):
     """``x ^ y``."""
 
     function = np.bitwise_xor
+    formula = "xor"
     commutative: ClassVar[bool] = True
 
 
@@ -168,6 +206,7 @@ class Invert(Bitwise):
     """``~x``: every bit inverted, or the logical not of a bool."""
 
     function = np.invert
+    formula = "not"
     arity: ClassVar[int] = 1
 
 
@@ -176,6 +215,7 @@ class LeftShift(Bitwise):
     """``x << y``."""
 
     function = np.left_shift
+    formula = "shl"
     kinds: ClassVar[str] = "i"
 
 
@@ -184,6 +224,7 @@ class RightShift(Bitwise):
     """``x >> y``; the sign is kept."""
 
     function = np.right_shift
+    formula = "shr"
     kinds: ClassVar[str] = "i"
 
 
@@ -199,6 +240,11 @@ class Switch(Elemwise):
     chooses: ClassVar[bool] = True
     arity: ClassVar[int] = 3
     first: ClassVar[int] = 1
+    mixes_dtypes: ClassVar[bool] = True
+
+    def formula(self, condition: Scalar, yes: Scalar, no: Scalar) -> Scalar:
+        work = self.work_dtype(yes.dtype, no.dtype)
+        return condition.cast("bool", STORED).where(yes.cast(work), no.cast(work))
 
     def out_dtype(self, *dtypes: str) -> str:
         return super().out_dtype(*dtypes[1:])

@@ -48,6 +48,7 @@ class GammaInc(OfOrder):
     """The regularised lower incomplete gamma function of ``k`` and ``x``."""
 
     function = scipy_function("gammainc")
+    formula = "gammainc"
     sign: ClassVar[int] = 1
 
     def point_slope(self, *operands: Variable) -> Variable:
@@ -67,6 +68,7 @@ class GammaIncC(GammaInc):
     """The regularised upper incomplete gamma function of ``k`` and ``x``."""
 
     function = scipy_function("gammaincc")
+    formula = "gammaincc"
     sign: ClassVar[int] = -1
 
 
@@ -79,6 +81,7 @@ class GammaDrawSlope(OfOrder):
     """
 
     function = gamma_draw_slope_of
+    formula = "gamma_draw_slope"
 
     def point_slope(self, *operands: Variable) -> Variable:
         k, log_x, y = operands
@@ -93,6 +96,7 @@ class GammaIncInv(OfOrder):
     """The ``x`` for which ``gammainc(k, x)`` is ``p``."""
 
     function = scipy_function("gammaincinv")
+    formula = "gammaincinv"
     sign: ClassVar[int] = 1
 
     def point_slope(self, *operands: Variable) -> Variable:
@@ -109,6 +113,7 @@ class GammaIncCInv(GammaIncInv):
     """The ``x`` for which ``gammaincc(k, x)`` is ``p``."""
 
     function = scipy_function("gammainccinv")
+    formula = "gammainccinv"
     sign: ClassVar[int] = -1
 
 
@@ -120,6 +125,7 @@ class BetaLn(SpecialFunction):
     """``log |B(a, b)|`` of the beta function ``gamma(a) gamma(b) / gamma(a + b)``."""
 
     function = betaln_of
+    formula = "betaln"
     arity: ClassVar[int] = 2
     commutative: ClassVar[bool] = True
 
@@ -139,6 +145,7 @@ class BetaInc(OfOrder):
     """The regularised incomplete beta function of ``a``, ``b`` and ``x``."""
 
     function = scipy_function("betainc")
+    formula = "betainc"
     arity: ClassVar[int] = 3
     sign: ClassVar[int] = 1
 
@@ -155,6 +162,7 @@ class BetaIncC(BetaInc):
     """``1 - betainc(a, b, x)``, exact where that is small."""
 
     function = scipy_function("betaincc")
+    formula = "betaincc"
     sign: ClassVar[int] = -1
 
 
@@ -180,6 +188,7 @@ class BetaIncSlopeA(BetaIncSlope):
     """The derivative of ``betainc(a, b, x)`` in ``a``."""
 
     function = partial(beta_inc_slope_of, 0)
+    formula = "betainc_slope_a"
     which: ClassVar[int] = 0
 
 
@@ -188,6 +197,7 @@ class BetaIncSlopeB(BetaIncSlope):
     """The derivative of ``betainc(a, b, x)`` in ``b``."""
 
     function = partial(beta_inc_slope_of, 1)
+    formula = "betainc_slope_b"
     which: ClassVar[int] = 1
 
 
@@ -199,6 +209,7 @@ class BetaIncInv(OfOrder):
     """The ``x`` for which ``betainc(a, b, x)`` is ``p``."""
 
     function = scipy_function("betaincinv")
+    formula = "betaincinv"
     arity: ClassVar[int] = 3
     sign: ClassVar[int] = 1
 
@@ -216,6 +227,7 @@ class BetaIncCInv(BetaIncInv):
     """The ``x`` for which ``betaincc(a, b, x)`` is ``p``."""
 
     function = scipy_function("betainccinv")
+    formula = "betainccinv"
     sign: ClassVar[int] = -1
 
 
@@ -227,6 +239,7 @@ class OwensT(SpecialFunction):
     """The probability of ``X > h`` and ``0 < Y < a X`` for two standard normal variables."""
 
     function = scipy_function("owens_t")
+    formula = "owens_t"
     arity: ClassVar[int] = 2
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
@@ -248,6 +261,7 @@ class VonMisesDrawSlope(OfOrder):
     """
 
     function = von_mises_draw_slope_of
+    formula = "von_mises_draw_slope"
 
     def point_slope(self, *operands: Variable) -> Variable:
         k, x, y = operands

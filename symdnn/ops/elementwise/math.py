@@ -14,57 +14,17 @@ from symdnn.graph.operators import operator
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.gradient_control import disconnected_grad
+from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.elementwise.arithmetic import inv, maximum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import eq, isinf, switch
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 
 __all__ = [
-    "ArcCos",
-    "ArcCosh",
-    "ArcSin",
-    "ArcSinh",
-    "ArcTan",
-    "ArcTan2",
-    "ArcTanh",
-    "Cos",
-    "Cosh",
-    "Deg2Rad",
-    "Exp",
-    "Exp2",
-    "Expm1",
-    "Log",
-    "Log1p",
-    "Log2",
-    "Log10",
-    "LogAddExp",
-    "Rad2Deg",
-    "Sin",
-    "Sinh",
-    "Tan",
-    "Tanh",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "cos",
-    "cosh",
-    "deg2rad",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logaddexp",
-    "rad2deg",
-    "sin",
-    "sinh",
-    "tan",
-    "tanh",
+    "ArcCos", "ArcCosh", "ArcSin", "ArcSinh", "ArcTan", "ArcTan2", "ArcTanh", "Cbrt", "Cos", "Cosh",
+    "Deg2Rad", "Exp", "Exp2", "Expm1", "Log", "Log1p", "Log2", "Log10", "LogAddExp", "Rad2Deg",
+    "Sin", "Sinh", "Tan", "Tanh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+    "arctanh", "cbrt", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "log", "log1p", "log2",
+    "log10", "logaddexp", "rad2deg", "sin", "sinh", "tan", "tanh",
 ]  # fmt: skip
 
 
@@ -74,6 +34,7 @@ class Exp(FloatElemwise):
 
     nonnegative: ClassVar[bool] = True
     function = np.exp
+    formula = "exp"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return y
@@ -84,6 +45,7 @@ class Exp2(FloatElemwise):
     """``2 ** x``."""
 
     function = np.exp2
+    formula = "exp2"
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
@@ -95,6 +57,7 @@ class Expm1(FloatElemwise):
     """``e ** x - 1``, exact near 0."""
 
     function = np.expm1
+    formula = "expm1"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return y + 1
@@ -105,6 +68,7 @@ class Log(FloatElemwise):
     """Natural logarithm."""
 
     function = np.log
+    formula = "log"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x)
@@ -115,6 +79,7 @@ class Log2(FloatElemwise):
     """Logarithm to base 2."""
 
     function = np.log2
+    formula = "log2"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x * like(ln(2), y))
@@ -125,6 +90,7 @@ class Log10(FloatElemwise):
     """Logarithm to base 10."""
 
     function = np.log10
+    formula = "log10"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(x * like(ln(10), y))
@@ -144,6 +110,7 @@ class Log1p(FloatElemwise):
     """``log(1 + x)``, exact near 0."""
 
     function = np.log1p
+    formula = "log1p"
 
     def reference(self, *inputs: Array) -> Array:
         (x,) = inputs
@@ -154,10 +121,30 @@ class Log1p(FloatElemwise):
 
 
 @dataclass(frozen=True)
+class Cbrt(FloatElemwise):
+    """The real cube root, with the sign of ``x``; its slope at 0 is infinite."""
+
+    function = np.cbrt
+    kinds: ClassVar[str] = "bif"
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        size = x.call("abs")
+        near = (size.call("log") * (1 / 3)).call("exp")
+        exact = near - (near - size / (near * near)) / 3  # Newton's step: twice the digits
+        outside = size.call("eq", 0).call("or", size.call("isinf"))
+        return outside.where(x, exact.call("copysign", x))
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        return like(1 / 3, y) * sqr(inv(y))  # infinite at 0, and so is its own slope
+
+
+@dataclass(frozen=True)
 class Sin(FloatElemwise):
     """Sine."""
 
     function = np.sin
+    formula = "sin"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return cos(x)
@@ -168,6 +155,7 @@ class Cos(FloatElemwise):
     """Cosine."""
 
     function = np.cos
+    formula = "cos"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return -sin(x)
@@ -178,6 +166,7 @@ class Tan(FloatElemwise):
     """Tangent."""
 
     function = np.tan
+    formula = "tan"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 + sqr(y)
@@ -188,6 +177,7 @@ class ArcSin(FloatElemwise):
     """Inverse sine, in ``[-pi/2, pi/2]``."""
 
     function = np.arcsin
+    formula = "asin"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(sqrt(1 - sqr(x)))
@@ -198,6 +188,7 @@ class ArcCos(FloatElemwise):
     """Inverse cosine, in ``[0, pi]``."""
 
     function = np.arccos
+    formula = "acos"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return -inv(sqrt(1 - sqr(x)))
@@ -208,6 +199,7 @@ class ArcTan(FloatElemwise):
     """Inverse tangent, in ``[-pi/2, pi/2]``."""
 
     function = np.arctan
+    formula = "atan"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(1 + sqr(x))
@@ -218,6 +210,7 @@ class Sinh(FloatElemwise):
     """Hyperbolic sine."""
 
     function = np.sinh
+    formula = "sinh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return cosh(x)
@@ -228,6 +221,7 @@ class Cosh(FloatElemwise):
     """Hyperbolic cosine."""
 
     function = np.cosh
+    formula = "cosh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return sinh(x)
@@ -238,6 +232,7 @@ class Tanh(FloatElemwise):
     """Hyperbolic tangent."""
 
     function = np.tanh
+    formula = "tanh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 - sqr(y)
@@ -248,6 +243,7 @@ class ArcSinh(FloatElemwise):
     """Inverse hyperbolic sine."""
 
     function = np.arcsinh
+    formula = "asinh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(sqrt(1 + sqr(x)))
@@ -258,6 +254,7 @@ class ArcCosh(FloatElemwise):
     """Inverse hyperbolic cosine, of ``x >= 1``."""
 
     function = np.arccosh
+    formula = "acosh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(sqrt(x - 1) * sqrt(x + 1))
@@ -268,6 +265,7 @@ class ArcTanh(FloatElemwise):
     """Inverse hyperbolic tangent, of ``-1 < x < 1``."""
 
     function = np.arctanh
+    formula = "atanh"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return inv(1 - sqr(x))
@@ -280,6 +278,10 @@ class Deg2Rad(FloatElemwise):
     function = np.deg2rad
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        return x * (pi / 180)
+
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(pi / 180, y)
 
@@ -291,6 +293,10 @@ class Rad2Deg(FloatElemwise):
     function = np.rad2deg
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        return x * (180 / pi)
+
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(180 / pi, y)
 
@@ -300,6 +306,7 @@ class ArcTan2(FloatElemwise):
     """The angle of the point ``(y, x)``: the operands are ``y, x``, the result in ``[-pi, pi]``."""
 
     function = np.arctan2
+    formula = "atan2"
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
@@ -320,6 +327,12 @@ class LogAddExp(FloatElemwise):
     arity: ClassVar[int] = 2
     commutative: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"
+
+    @staticmethod
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        top = x.call("max", y) + (-(x - y).call("abs")).call("exp").call("log1p")
+        # Of two equal infinities the difference is NaN.
+        return x.call("eq", y).where(x + ln(2), top)
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
@@ -364,12 +377,17 @@ def log1p(x: Any) -> Variable:
     return apply_elemwise(Log1p(), x)
 
 
+def cbrt(x: TensorLike) -> Variable:
+    """The real cube root, with the sign of ``x``."""
+    return apply_elemwise(Cbrt(), x)
+
+
 def sin(x: TensorLike) -> Variable:
     """Sine."""
     return apply_elemwise(Sin(), x)
 
 
-def cos(x: TensorLike) -> Variable:
+def cos(x: Any) -> Variable:
     """Cosine."""
     return apply_elemwise(Cos(), x)
 
@@ -399,7 +417,7 @@ def sinh(x: TensorLike) -> Variable:
     return apply_elemwise(Sinh(), x)
 
 
-def cosh(x: TensorLike) -> Variable:
+def cosh(x: Any) -> Variable:
     """Hyperbolic cosine."""
     return apply_elemwise(Cosh(), x)
 

@@ -21,6 +21,7 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.gradient_control import straight_through
+from symdnn.ops.core.scalar import RESULT, STORED, Scalar
 from symdnn.ops.core.shape import DimShuffle, dims_of, dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum, mul
 from symdnn.ops.elemwise import Elemwise, broadcast_static, pad_left
@@ -64,6 +65,7 @@ class _OfCodes(Elemwise):
     abstract: ClassVar[bool] = True
     arity: ClassVar[int] = 3
     kinds: ClassVar[str] = ""  # operands differ in kind, so `_fault` tells
+    mixes_dtypes: ClassVar[bool] = True
     kind: str = "int8"
 
     def operand_dtype(self, *dtypes: str) -> str | None:
@@ -96,6 +98,15 @@ class Quantize(_OfCodes):
     ``QuantizeLinear``.) It has no gradient; that of the pair with :class:`Dequantize` is made by
     :func:`dequantize`.
     """
+
+    def formula(self, x: Scalar, scale: Scalar, zero: Scalar) -> Scalar:
+        y = x.cast("float32", STORED) / scale.cast("float32", STORED)
+        if self.kind in FLOAT8:
+            return _float8_bits(y, self.kind)
+        low, high = limits_of(self.kind)
+        y = y.call("rint") + zero.cast("float32")
+        y = (y > low).where((y < high).where(y, high), low)
+        return y.cast("int32").cast(self.out_dtype())
 
     def out_dtype(self, *dtypes: str) -> str:
         return code_dtype(self.kind)
@@ -134,6 +145,13 @@ class Dequantize(_OfCodes):
     folds: ClassVar[bool] = False
     dtype: str = "float32"
 
+    def formula(self, x: Scalar, scale: Scalar, zero: Scalar) -> Scalar:
+        if self.kind in FLOAT8:
+            wide = _of_float8_bits(x.cast("int32"), self.kind).cast(self.computed)
+        else:
+            wide = (x.cast("int32") - zero.cast("int32")).cast(self.computed)
+        return (wide * scale.cast(self.computed, STORED)).cast(self.dtype, RESULT)
+
     def out_dtype(self, *dtypes: str) -> str:
         return self.dtype
 
@@ -164,6 +182,36 @@ class Dequantize(_OfCodes):
         x, scale, zero = inputs
         number = Dequantize(self.kind, scale.type.dtype)(x, scale.ones_like(), zero)
         return [None, cast(cotangent, scale.type.dtype) * number, None]
+
+
+def _float8_bits(y: Scalar, kind: str) -> Scalar:
+    """The bits of the nearest float8; halves to even."""
+    mantissa, bias = FLOAT8[kind]
+    most, dropped = limits_of(kind)[1], 23 - mantissa
+    size = y.call("abs")
+    size = (size < most).where(size, most)
+    bits = size.bits("int32")
+    odd = bits.call("shr", dropped).call("and", 1)
+    normal = (bits + ((1 << dropped - 1) - 1) + odd).call("shr", dropped) - (127 - bias << mantissa)
+    small = (size * 2.0 ** (bias - 1 + mantissa)).call("rint").cast("int32")
+    found = (size < 2.0 ** (1 - bias)).where(small, normal)
+    sign = y.bits("int32").call("shr", 24).call("and", 0x80)
+    nan = {"float8_e4m3fn": 0x7F, "float8_e5m2": 0x7E}[kind]
+    return y.call("isnan").where(nan, found).call("or", sign).cast("uint8")
+
+
+def _of_float8_bits(code: Scalar, kind: str) -> Scalar:
+    mantissa, bias = FLOAT8[kind]
+    size = code.call("and", 0x7F)
+    small = size.cast("float32") * 2.0 ** (1 - bias - mantissa)
+    normal = (size.call("shl", 23 - mantissa) + (127 - bias << 23)).bits("float32")
+    wide = (size < 1 << mantissa).where(small, normal)
+    if kind == "float8_e4m3fn":
+        wide = size.call("eq", 0x7F).where(np.nan, wide)
+    else:
+        beyond = size.call("eq", 0x7C).where(np.inf, wide)
+        wide = (size > 0x7C).where(np.nan, beyond)
+    return (code > 0x7F).where(-wide, wide)
 
 
 # -- builders -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Rounding. Ints and bools are returned as they are; the gradient is 0."""
+"""Rounding, where ints and bools stay as they are and the gradient is 0; rounded quotients."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.core.scalar import Scalar
+from symdnn.ops.elementwise.arithmetic import cast, int_div, mod
+from symdnn.ops.elementwise.comparison import neq
 from symdnn.ops.elemwise import Elemwise
 
 __all__ = [
-    "Ceil", "Floor", "RoundHalfAwayFromZero", "RoundHalfToEven", "Trunc", "ceil", "floor", "iround",
-    "round", "round_half_away_from_zero", "round_half_to_even", "trunc",
+    "Ceil", "Floor", "RoundHalfAwayFromZero", "RoundHalfToEven", "Trunc", "ceil", "ceil_intdiv",
+    "divmod", "floor", "iround", "round", "round_half_away_from_zero", "round_half_to_even",
+    "trunc",
 ]  # fmt: skip
 
 
@@ -26,6 +29,7 @@ class Rounding(Elemwise):
 
     abstract: ClassVar[bool] = True
     kinds: ClassVar[str] = "f"
+    decides: ClassVar[bool] = True
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [cotangent.zeros_like()]
@@ -36,6 +40,7 @@ class Floor(Rounding):
     """Down, to the next smaller whole number."""
 
     function = np.floor
+    formula = "floor"
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Ceil(Rounding):
     """Up, to the next larger whole number."""
 
     function = np.ceil
+    formula = "ceil"
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class Trunc(Rounding):
     """Towards 0."""
 
     function = np.trunc
+    formula = "trunc"
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class RoundHalfToEven(Rounding):
     """To the nearest; halves to the even one (2.5 to 2)."""
 
     function = np.rint
+    formula = "rint"
 
 
 def _half_away(x: Array) -> Any:
@@ -70,6 +78,12 @@ class RoundHalfAwayFromZero(Rounding):
     """To the nearest; halves away from 0 (2.5 to 3)."""
 
     function = _half_away
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        whole = x.call("trunc")
+        up = (x - whole).call("abs") < 0.5
+        return whole + up.where(0, x.like(1)).call("copysign", x)
 
 
 def _rounded(op: Rounding, x: TensorLike) -> Variable:
@@ -121,6 +135,17 @@ def round(a: TensorLike, mode: str | None = None) -> Variable:
 def iround(a: TensorLike, mode: str | None = None) -> Variable:
     """:func:`round`, as int64."""
     return cast(round(a, mode), "int64")
+
+
+def ceil_intdiv(a: TensorLike, b: TensorLike) -> Variable:
+    """The quotient of two ints, rounded up."""
+    x, y = as_variable(a), as_variable(b)
+    return int_div(x, y) + cast(neq(mod(x, y), 0), "int8")
+
+
+def divmod(x: TensorLike, y: TensorLike) -> tuple[Variable, Variable]:
+    """``(x // y, x % y)``."""
+    return int_div(x, y), mod(x, y)
 
 
 OPERATORS = {"floor": floor, "ceil": ceil, "trunc": trunc, "round": round}

@@ -15,13 +15,17 @@ from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import float_of
+from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr
 from symdnn.ops.elementwise.comparison import eq, isnan, lt, switch
 from symdnn.ops.elementwise.math import exp, log, log1p
 from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
 from symdnn.ops.elementwise.special_values import (
+    erfcx_slope_formula,
     erfcx_slope_of,
+    log_erfc_formula,
     log_erfc_of,
+    log_half_erfc_formula,
     log_half_erfc_of,
     scipy_function,
 )
@@ -41,6 +45,7 @@ class Erf(SpecialFunction):
     """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x."""
 
     function = scipy_function("erf")
+    formula = "erf"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(2 / sqrt(pi), y) * exp(-sqr(x))
@@ -51,6 +56,7 @@ class Erfc(SpecialFunction):
     """``1 - erf(x)``, exact where that is small."""
 
     function = scipy_function("erfc")
+    formula = "erfc"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(-2 / sqrt(pi), y) * exp(-sqr(x))
@@ -61,6 +67,7 @@ class Erfcx(SpecialFunction):
     """``exp(x^2) erfc(x)``, which neither under- nor overflows for large x."""
 
     function = scipy_function("erfcx")
+    formula = "erfcx"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return apply_elemwise(ErfcxSlope(), x)
@@ -71,6 +78,7 @@ class ErfcxSlope(SpecialFunction):
     """The derivative of :class:`Erfcx`, to full precision also for large x."""
 
     function = erfcx_slope_of
+    formula = erfcx_slope_formula
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return 2 * (erfcx(x) + x * y)
@@ -81,6 +89,7 @@ class LogErfc(SpecialFunction):
     """``log(erfc(x))``, exact also where ``erfc(x)`` is rounded to 0."""
 
     function = log_erfc_of
+    formula = log_erfc_formula
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         # Below the cut erfc is 2, and erfcx and its derivatives would overflow.
@@ -94,6 +103,7 @@ class ErfInv(SpecialFunction):
     """The inverse of ``erf``, on (-1, 1)."""
 
     function = scipy_function("erfinv")
+    formula = "erfinv"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(sqrt(pi) / 2, y) * exp(sqr(y))
@@ -104,6 +114,7 @@ class ErfcInv(SpecialFunction):
     """The inverse of ``erfc``, on (0, 2)."""
 
     function = scipy_function("erfcinv")
+    formula = "erfcinv"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(-sqrt(pi) / 2, y) * exp(sqr(y))
@@ -114,6 +125,7 @@ class Ndtri(SpecialFunction):
     """The inverse of ``ndtr``, on (0, 1)."""
 
     function = scipy_function("ndtri")
+    formula = "ndtri"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(sqrt(2 * pi), y) * exp(like(0.5, y) * sqr(y))
@@ -125,6 +137,12 @@ class Logit(SpecialFunction):
 
     function = scipy_function("logit")
 
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        twice = 2 * x - 1  # exact near 1/2
+        far = x.call("log") - (-x).call("log1p")
+        return (twice.call("abs") < 0.5).where(2 * twice.call("atanh"), far)
+
     def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 / x + 1 / (1 - x)
 
@@ -134,6 +152,7 @@ class Gamma(SpecialFunction):
     """The gamma function."""
 
     function = scipy_function("gamma")
+    formula = "tgamma"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return y * psi(x)
@@ -144,6 +163,7 @@ class GammaLn(SpecialFunction):
     """``log |gamma(x)|``."""
 
     function = scipy_function("gammaln")
+    formula = "lgamma"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return psi(x)
@@ -154,6 +174,7 @@ class Psi(SpecialFunction):
     """The digamma function: the slope of ``gammaln``."""
 
     function = scipy_function("psi")
+    formula = "digamma"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return tri_gamma(x)
@@ -198,6 +219,7 @@ class TriGamma(SpecialFunction):
     """The trigamma function: the slope of ``psi``."""
 
     function = _trigamma
+    formula = "trigamma"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return polygamma(2, x)
@@ -208,6 +230,7 @@ class PolyGamma(OfOrder):
     """The ``n``-th derivative of ``psi`` at ``x``; ``n`` is a whole number, and has no gradient."""
 
     function = _polygamma
+    formula = "polygamma"
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [None, super().scalar_vjp(inputs, output, cotangent)[1]]
@@ -222,6 +245,7 @@ class Zeta(OfOrder):
     """Hurwitz' zeta function: the sum of ``(q + k)^-s`` over ``k = 0, 1, ...``, for ``s > 1``."""
 
     function = scipy_function("zeta")
+    formula = "zeta"
 
     def point_slope(self, *operands: Variable) -> Variable:
         s, q, _ = operands
@@ -242,6 +266,10 @@ class XLogX(FloatElemwise):
     function = _xlogx
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        return XLogY.formula(x, x)
+
     def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 + log(x)
 
@@ -258,6 +286,11 @@ class XLogY(FloatElemwise):
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
 
+    @staticmethod
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        zero = x.call("eq", 0)
+        return zero.where(0, x * zero.where(1, y).call("log"))
+
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
         zero = eq(x, 0)
@@ -272,6 +305,11 @@ class XLog1pY(SpecialFunction):
     function: ClassVar[Any] = scipy_function("xlog1py")
     arity: ClassVar[int] = 2
 
+    @staticmethod
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        product = x * x.call("eq", 0).where(1, y).call("log1p")
+        return y.call("isnan").where(y, product)
+
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         x, y = as_computed(inputs, output)
         zero = eq(x, 0) & ~isnan(y)
@@ -284,6 +322,7 @@ class LogHalfErfc(SpecialFunction):
     """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
 
     function = log_half_erfc_of
+    formula = log_half_erfc_formula
 
     slope = LogErfc.slope
 

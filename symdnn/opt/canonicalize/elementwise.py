@@ -15,11 +15,12 @@ from symdnn.ops.elementwise.arithmetic import (
     clip,
     maximum,
     minimum,
+    sgn,
     sqr,
     sqrt,
 )
 from symdnn.ops.elementwise.comparison import Switch, invert, switch
-from symdnn.ops.elementwise.math import exp, expm1, log, log1p
+from symdnn.ops.elementwise.math import cos, cosh, exp, expm1, log, log1p
 from symdnn.rewriting.facts import (
     floating,
     is_constant,
@@ -152,6 +153,11 @@ INVERSES = [
     rule("sqr_of_abs", sqr(abs(x)), sqr(x), when=x_is_real),
     rule("sqr_of_neg", sqr(-x), sqr(x)),
     rule("abs_of_neg", abs(-x), abs(x), when=signed),
+    rule("abs_by_sign", x * sgn(x), abs(x), when=signed),
+    rule("max_with_neg", maximum(x, -x), abs(x), when=signed),
+    rule("min_with_neg", minimum(x, -x), -abs(x), when=signed),
+    rule("cos_of_neg", cos(-x), cos(x), when=floating),
+    rule("cosh_of_neg", cosh(-x), cosh(x), when=floating),
 ]
 
 RULES = [cast_to_own_dtype, cast_of_cast, *EXTREMES, *CHOICES, *INVERSES]

@@ -18,7 +18,6 @@ from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, static_dim
 from symdnn.ops.elementwise.arithmetic import Cast
-from symdnn.ops.elementwise.scalar_meaning import DECIDES
 from symdnn.ops.elemwise import Elemwise
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -54,7 +53,7 @@ def _exact(node: Apply) -> float | None:
         return None
     if isinstance(op, DimShuffle | Reshape):
         return given[0].exact
-    if not isinstance(op, Elemwise) or isinstance(op, (Cast, *DECIDES)):
+    if not isinstance(op, Elemwise) or isinstance(op, Cast) or op.decides:
         return None
     if any(v.type.is_complex or v.data.size != 1 for v in given):
         return None

@@ -133,13 +133,15 @@ class Library:
 
     ``detected_by`` names the module whose ``facts()`` are keywords of :class:`Target`: the
     library's version, or ``notes`` that say why it is absent. It is empty for a library that the
-    detection of the device finds.
+    detection of the device finds. ``kernels`` names the module whose rows ``KERNELS`` are entered
+    after the target's own. It is empty where the target's registry has them.
     """
 
     backend: Backend
     lowerings: tuple[Lowering, ...] = ()
     own_rules: tuple[Rewrite | GraphRewrite, ...] = ()
     detected_by: str = ""
+    kernels: str = ""
 
     @property
     def rules(self) -> tuple[Rewrite | GraphRewrite, ...]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING as _CHECKED
 
 from symdnn.graph.names.elsewhere import NNET as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
+from symdnn.ops.array.boxes import nms
 from symdnn.ops.nn.conv_builders import (
     causal_conv1d,
     conv1d,
@@ -41,6 +42,7 @@ __all__ = [
     "images2neibs",
     "neibs2images",
     "neighbours",
+    "nms",
     "quantize",
     "quantized",
     "rnn",
