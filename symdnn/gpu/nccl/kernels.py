@@ -71,6 +71,8 @@ class NcclKernel(Kernel[Collective]):
         def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             if comm is None:
                 _alone(op, env, inputs, outputs)
+                if goes_on and not empty and _overlaps():
+                    env.side.came(_place(outputs))
             elif not empty:
                 if _writes_nothing(op, comm.index):
                     env.zero(outputs[0].ptr, outputs[0].nbytes)

@@ -62,6 +62,9 @@ class FakeSide:
     def leave(self, key, kept=()):
         self.asked.append(("leave", key))
 
+    def came(self, key):
+        self.asked.append(("came", key))
+
     def arrive(self, key):
         self.asked.append(("arrive", key))
 
@@ -198,6 +201,16 @@ def test_a_started_collective_goes_on_until_its_wait(fake, monkeypatch):
     assert [a if isinstance(a, str) else a[0] for a in env.side.asked[3:]] == [
         "enter", "leave", "arrive",
     ]  # fmt: skip
+
+
+def test_of_one_rank_a_wait_finds_what_was_started(monkeypatch):
+    """The copies of a group of one are on the plan's stream: its wait has no event."""
+    monkeypatch.setattr(kernels, "strided_copy", lambda env, x, out: None)
+    env, y = environment(np.zeros(4, "int32")), drawn(1, shape=(3,))
+    started = StreamStart(Group((0,), "one"), AllReduce(Group((0,), "one"), "sum"))
+    NcclKernel().bind(call_of(started, [y]))(env, [raw(y)], [raw(y)])
+    ArrivalKernel().bind(call_of(StreamWait(1), [y, y]))(env, [raw(y)] * 2, [raw(y)])
+    assert env.side.asked == [("came", y.ctypes.data), ("arrive", y.ctypes.data)]
 
 
 def test_the_plans_stream_has_all_where_nothing_overlaps(fake, monkeypatch):
