@@ -117,7 +117,7 @@ def test_rank_0_whose_process_does_not_answer(monkeypatch):
         other = connect(1, "127.0.0.1", int(rank_0.stdout.readline()), KEY, 5.0)
         rank_0.send_signal(signal.SIGSTOP)
         with config.change_flags(**{"distributed.timeout": 0.1}):
-            with pytest.raises(CollectiveTimeout, match="rank 1 waited 0.2 s for an answer of rank"):
+            with pytest.raises(CollectiveTimeout, match="waited 0.2 s for an answer"):
                 other.status("")
             with pytest.raises(PeerFailed, match="does not answer"):
                 other.fail("an error")
