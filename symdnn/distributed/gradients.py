@@ -104,7 +104,8 @@ class DataParallel:
         return g if word == "gradient" else cast(g, word)
 
     def buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
-        """Indices of the gradients that are reduced together, the first made first."""
+        """Indices of the gradients that are reduced together: the first made first, but for a large
+        one that is made last."""
         sizes = [math.prod(v.storage.shape) * g.type.numpy.itemsize for g, v in zip(grads, like)]
         limit = self.bucket_bytes or int(config.distributed.bucket_bytes)
         limit = limit or bucket_bytes(self.ranks, sum(sizes))
@@ -117,7 +118,29 @@ class DataParallel:
                 buckets.append(bucket)
                 bucket, total = [], 0
             held[dtype] = [*bucket, i], total + sizes[i]
-        return [*buckets, *(bucket for bucket, _ in held.values())]
+        buckets += [bucket for bucket, _ in held.values()]
+        return _large_not_last(buckets, [sum(sizes[i] for i in b) for b in buckets], limit)
+
+
+def _large_not_last(buckets: list[list[int]], sizes: Sequence[int], limit: int) -> list[list[int]]:
+    """Buckets with those of one gradient beyond the limit before as many bytes of others.
+
+    The gradient of an embedding is made last and is large: behind it there would be nothing to
+    compute while it is reduced. It needs the cotangents of all layers, but not the gradients of
+    their weights: those of the layers behind it in this order are computed meanwhile. They keep
+    their operands for that, so it is half of all other bytes at most.
+    """
+    order = list(range(len(buckets)))
+    for k in [k for k in order if sizes[k] > limit]:
+        at = order.index(k)
+        behind = sum(sizes[j] for j in order[at + 1 :])
+        most = (sum(sizes) - sizes[k]) // 2
+        while at > 0 and behind < sizes[k] and behind + sizes[order[at - 1]] <= most:
+            at -= 1
+            behind += sizes[order[at]]
+        order.remove(k)
+        order.insert(at, k)
+    return [buckets[k] for k in order]
 
 
 def _as_made(grads: Sequence[Variable]) -> list[int]:

@@ -8,7 +8,7 @@ import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.compile.program.overlap import agreement_last, overlapped
-from symdnn.distributed.gradients import agreement
+from symdnn.distributed.gradients import _large_not_last, agreement
 from symdnn.errors import (
     DistributedError,
     InputError,
@@ -104,6 +104,38 @@ def test_two_buckets_are_on_their_way_on_a_gpu(of_three):
     place = {n: i for i, n in enumerate(nodes)}
     for n in nodes:
         assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
+
+
+def test_a_large_gradient_that_is_made_last_is_not_reduced_last(of_three):
+    """An embedding's: gradients of weights, which it does not need, are computed meanwhile."""
+    k = T.imatrix("k")
+    table = symdnn.shared(np.ones((500, 8), "float32"), name="table")
+    weights = [symdnn.shared(np.eye(8, dtype="float32"), name=f"w{i}") for i in range(80)]
+    h = table[k.flatten()]
+    for w in weights:
+        h = T.tanh(T.dot(h, w))
+    grads = symdnn.grad(h.sum(), [table, *weights])
+    means = dist.average_gradients(grads, [table, *weights], bucket_bytes=1024)
+    stages = rewritten(means, [k], "cuda:sm_90")
+    (segment,) = stages.program.segments()
+    found, nodes = names(segment.nodes), segment.nodes
+    made = {v for n, name in zip(nodes, found) if "IncSubtensor" in name for v in n.outputs}
+    (start,) = [i for i, n in enumerate(nodes) if found[i] == "StreamStart" and n.inputs[0] in made]
+    behind = [name for name in found[start:] if name in ("Dot", "GpuGemm")]
+    assert len(behind) == 40  # half of all: 40 * 256 bytes, less than the 16000 of the large one
+
+
+@pytest.mark.parametrize(("sizes", "limit", "order"), [
+    ([9, 9, 9, 9, 9, 9, 20, 1], 10, [0, 1, 2, 3, 6, 4, 5, 7]),
+    ([9, 9, 9, 9, 9, 9, 20, 1], 30, [0, 1, 2, 3, 4, 5, 6, 7]),  # it is no larger than a bucket
+    ([20, 9, 9, 9], 10, [0, 1, 2, 3]),  # it is made first
+    ([20], 10, [0]),
+    ([9, 20], 10, [0, 1]),
+    ([9, 9, 9, 9, 50, 60], 10, [0, 1, 2, 3, 4, 5]),  # each is behind the other
+])  # fmt: skip
+def test_the_order_of_buckets(sizes, limit, order):
+    buckets = [[k] for k in range(len(sizes))]
+    assert _large_not_last(buckets, sizes, limit) == [[k] for k in order]
 
 
 def test_small_gradients_share_a_bucket(of_three):
