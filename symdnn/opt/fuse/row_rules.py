@@ -9,7 +9,7 @@ their other operands do not depend on the norm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
