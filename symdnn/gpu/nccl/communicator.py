@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from symdnn.errors import DistributedError
+from symdnn.errors import CudaUnavailable, DistributedError
 from symdnn.gpu.binding import libnccl
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.context import Context, existing_context
@@ -212,6 +212,8 @@ def _last_wait(device: Context) -> None:
     try:
         with process.current().blocking("the last wait for the GPU"), device.current():
             device.synchronize()
+    except CudaUnavailable:  # a fork, which has no device
+        pass
     except DistributedError as error:
         sys.excepthook(type(error), error, error.__traceback__)
 
