@@ -10,6 +10,7 @@ ends all when one fails. The program calls ``symdnn.distributed.init()``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import secrets
 import shutil
@@ -28,8 +29,9 @@ from symdnn.errors import DistributedError
 
 __all__ = ["add_to", "run"]
 
-#: Seconds between looks at the processes, and those that they get to end by themselves.
-_LOOK, _TO_END = 0.05, 5.0
+#: Seconds between looks at the processes, and those that they get to end by themselves, and
+#: to say where they are.
+_LOOK, _TO_END, _TO_SAY = 0.05, 5.0, 1.0
 #: The status after Ctrl-C, after which nothing starts again.
 _INTERRUPTED = 130
 
@@ -100,7 +102,10 @@ def _mpiexec() -> str:
 
 
 class _Processes:
-    """Processes that this one starts, and ends when one of them fails."""
+    """Processes that this one starts, and ends when one of them fails.
+
+    Each has a process group of its own, so that what it has started ends with it.
+    """
 
     def __init__(self, command: Sequence[str], count: int, environment: dict[str, str]) -> None:
         with socket.socket() as free:
@@ -113,15 +118,16 @@ class _Processes:
         }  # fmt: skip
         self._running = [
             subprocess.Popen(
-                command, env={**common, "SYMDNN_RANK": str(r), "SYMDNN_LOCAL_RANK": str(r)}
+                command,
+                env={**common, "SYMDNN_RANK": str(r), "SYMDNN_LOCAL_RANK": str(r)},
+                process_group=0,
             )
             for r in range(count)
         ]
-        # Ctrl-C reaches them by the terminal; a signal to this process alone is passed on.
         signal.signal(signal.SIGTERM, self._pass_on)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self._end()
+        self._end(number)
         sys.exit(128 + number)
 
     def wait(self) -> int:
@@ -131,23 +137,58 @@ class _Processes:
                 states = [p.poll() for p in self._running]
                 failed = [(r, s) for r, s in enumerate(states) if s]
                 if failed:
-                    rank, status = failed[0]
-                    print(f"symdnn launch: rank {rank} ended with status {status}", file=sys.stderr)
+                    _say("; ".join(f"rank {r} {_in_words(s)}" for r, s in failed))
                     self._end()
+                    _, status = failed[0]
                     return status if status > 0 else 128 - status
                 if all(s == 0 for s in states):
                     return 0
                 time.sleep(_LOOK)
         except KeyboardInterrupt:
-            self._end()
+            self._end(signal.SIGINT)
             return _INTERRUPTED
 
-    def _end(self) -> None:
-        """Let the others end by themselves; then end them."""
-        end = time.monotonic() + _TO_END
-        while time.monotonic() < end and any(p.poll() is None for p in self._running):
+    def _end(self, first: int | None = None) -> None:
+        """Send a signal to all, if any; let them end by themselves; then end them, by SIGTERM, at
+        which they say where they are, and by SIGKILL."""
+        if first is not None:
+            self._send(first)
+        with contextlib.suppress(KeyboardInterrupt):  # once more: at once
+            for number, seconds in ((signal.SIGTERM, _TO_END), (signal.SIGKILL, _TO_SAY)):
+                self._wait(seconds)
+                if left := self._left():
+                    _say(f"{left} did not end within {seconds:g} s: {number.name}")
+                self._send(number)
+        self._send(signal.SIGKILL)
+        self._wait(_TO_END)
+        if left := self._left():  # the kernel waits for a driver
+            _say(f"{left} can't be ended")
+
+    def _left(self) -> str:
+        """The ranks that have not ended, in words."""
+        left = [f"{r} (process {p.pid})" for r, p in enumerate(self._running) if p.poll() is None]
+        return f"rank {', '.join(left)}" if left else ""
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._left():
             time.sleep(_LOOK)
+
+    def _send(self, number: int) -> None:
+        """A signal to all processes of all ranks that are there."""
         for p in self._running:
-            if p.poll() is None:
-                p.kill()
-                p.wait()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(p.pid, number)
+
+
+def _say(text: str) -> None:
+    print(f"symdnn launch: {text}", file=sys.stderr, flush=True)
+
+
+def _in_words(status: int) -> str:
+    """How a process ended.
+
+    >>> _in_words(9), _in_words(-9)
+    ('exited with 9', 'was ended by SIGKILL')
+    """
+    return f"exited with {status}" if status > 0 else f"was ended by {signal.Signals(-status).name}"

@@ -1,15 +1,17 @@
 """Data parallel training beside the same cards alone: a step's time, scaling, memory.
 
     PYTHONPATH=. symdnn launch -n 2 benchmarks/distributed/training.py OUT.jsonl
-        [--cases gpt8,resnet64,resnet256] [--seconds 80] [--small]
+        [--cases gpt8,resnet64,resnet256] [--variants FLAGS;FLAGS] [--seconds 80] [--small]
 
 Each rank first runs the program of one GPU, all at the same time and without a collective, then the
 same network with ``distributed=True``. A row has milliseconds a step of the slowest rank, for the
 program alone too, their ratio (weak scaling), and what is exposed of the communication: the
-difference. Networks are those of PyTorch's record (ResNet-50 in bf16, a GPT of 12 layers, SGD with
-momentum). The most important rows come first; no row begins after ``--seconds``, and a row that
-takes longer than ``--row-seconds`` ends the program with its stack. ``--small`` checks the program
-on small networks, on CPUs by MPI too.
+difference; the megabytes of each bucket, and how many nodes run between its start and its wait.
+Networks are those of PyTorch's record (ResNet-50 in bf16, a GPT of 12 layers, SGD with momentum).
+Further rows of a case have the flags of each of ``--variants``, such as
+``distributed.reduce_dtype=bfloat16;distributed.overlap=False``. The most important rows come first;
+no case begins after ``--seconds``, and a row that takes longer than ``--row-seconds`` ends the
+program with its stack. ``--small`` checks the program on small networks, on CPUs by MPI too.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,23 +146,37 @@ def used_gb(f: Any) -> float:
     return round((use.arena + use.live) / 1e9, 2) if use else 0.0
 
 
-def row(case: str, small: bool) -> dict[str, Any]:
-    """One row: alone, then together."""
-    import symdnn.distributed as dist
+def rows(case: str, small: bool, variants: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A row for each variant: alone, once, then together. One row of the links."""
+    from symdnn.config import config
 
+    if case == "links":
+        yield links(small)
+        return
     step, f = made(case, small, False)
     one, first_one = milliseconds(step)
     memory_one = used_gb(f)
     f.free()
     del step, f
     gc.collect()
+    alone = {"ms_alone": _shared(one), "first_alone_s": _shared(first_one), "gb_alone": memory_one}
+    for flags in variants:
+        with config.change_flags(**dict(pair.split("=") for pair in flags.split(",") if pair)):
+            yield {"flags": flags, **together(case, small, alone)}
+
+
+def together(case: str, small: bool, alone: dict[str, Any]) -> dict[str, Any]:
+    """One row, besides what the same cards do alone."""
+    import symdnn.distributed as dist
+
     step, f = made(case, small, True)
     many, first = milliseconds(step)
-    report = f.distributed_report()
+    buckets = f.distributed_report().rows
     found = {
-        "world": dist.size(), "case": case, "ms": _shared(many), "ms_alone": _shared(one),
-        "first_s": _shared(first), "first_alone_s": _shared(first_one), "gb": used_gb(f),
-        "gb_alone": memory_one, "buckets": len(report.rows), "mb": report.bytes / 1e6,
+        "world": dist.size(), "case": case, "ms": _shared(many), **alone,
+        "first_s": _shared(first), "gb": used_gb(f), "mb": sum(r.bytes for r in buckets) / 1e6,
+        "bucket_mb": [round(r.bytes / 1e6, 2) for r in buckets],
+        "meanwhile": [r.meanwhile for r in buckets],
         "graph": "; ".join(str(getattr(p.bound, "capture_state", "")) for p in f.plans()),
     }  # fmt: skip
     found["exposed_ms"] = found["ms"] - found["ms_alone"]
@@ -189,11 +205,23 @@ def links(small: bool) -> dict[str, Any]:
     return found
 
 
+def _in_time(found: Iterator[dict[str, Any]], seconds: float) -> Iterator[dict[str, Any]]:
+    """The rows; one that takes longer ends the program."""
+    one: dict[str, Any] | None = {}
+    while one is not None:
+        faulthandler.dump_traceback_later(seconds, exit=True)
+        one = next(found, None)
+        faulthandler.cancel_dump_traceback_later()
+        if one is not None:
+            yield one
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out")
     parser.add_argument("--cases", default="gpt8,resnet64,resnet256")
+    parser.add_argument("--variants", default="", help="flags of further rows, divided by ;")
     parser.add_argument("--seconds", type=float, default=80.0)
     parser.add_argument("--row-seconds", type=float, default=60.0)
     parser.add_argument("--small", action="store_true")
@@ -216,9 +244,9 @@ def main() -> None:
         if _shared(time.monotonic() - _BEGAN) > given.seconds:
             put({"case": case, "skipped": f"it would begin after {given.seconds:g} s"})
             continue
-        faulthandler.dump_traceback_later(given.row_seconds, exit=True)
-        put(links(given.small) if case == "links" else row(case, given.small))
-        faulthandler.cancel_dump_traceback_later()
+        variants = given.variants.split(";") if given.variants else []
+        for one in _in_time(rows(case, given.small, ["", *variants]), given.row_seconds):
+            put(one)
     dist.barrier()
 
 

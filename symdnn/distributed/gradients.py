@@ -104,7 +104,8 @@ class DataParallel:
         return g if word == "gradient" else cast(g, word)
 
     def buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
-        """Indices of the gradients that are reduced together, the first made first."""
+        """Indices of the gradients that are reduced together: the first made first, but for a large
+        one that is made last; less and less in the last ones."""
         sizes = [math.prod(v.storage.shape) * g.type.numpy.itemsize for g, v in zip(grads, like)]
         limit = self.bucket_bytes or int(config.distributed.bucket_bytes)
         limit = limit or bucket_bytes(self.ranks, sum(sizes))
@@ -117,7 +118,64 @@ class DataParallel:
                 buckets.append(bucket)
                 bucket, total = [], 0
             held[dtype] = [*bucket, i], total + sizes[i]
-        return [*buckets, *(bucket for bucket, _ in held.values())]
+        buckets += [bucket for bucket, _ in held.values()]
+        return _small_last(_large_not_last(buckets, sizes, limit), sizes, limit)
+
+
+def _large_not_last(
+    buckets: Sequence[list[int]], sizes: Sequence[int], limit: int
+) -> list[list[int]]:
+    """Buckets with one of a gradient beyond the limit before as many bytes of others; ``sizes`` are
+    the gradients'.
+
+    The gradient of an embedding is made last and is large: behind it there would be nothing to
+    compute while it is reduced. It needs the cotangents of all layers, but not the gradients of
+    their weights: those of the layers behind it in the new order are computed meanwhile. They keep
+    their operands for that, so it is half of all other bytes at most.
+    """
+    order, large = list(buckets), [b for b in buckets if _bytes(b, sizes) > limit]
+    others = sum(_bytes(b, sizes) for b in buckets if b not in large)
+    for first in large[::-1]:
+        at = k = order.index(first)
+        tail = order[k:]
+        wanted = sum(_bytes(b, sizes) for b in tail if b in large)
+        behind = sum(_bytes(b, sizes) for b in tail if b not in large)
+        while at > 0 and order[at - 1] not in large and behind < wanted:
+            behind += _bytes(order[at - 1], sizes)
+            if behind > others // 2:
+                break
+            at -= 1
+        order = [*order[:at], *tail, *order[at:k]]
+    return order
+
+
+def _small_last(buckets: Sequence[list[int]], sizes: Sequence[int], limit: int) -> list[list[int]]:
+    """Buckets of which the last is divided in a half and two quarters, where there are several.
+
+    Nothing is computed behind the last one. With four and more buckets of the best size a quarter
+    of one takes longer than a reduction's latency (:class:`~symdnn.distributed.link.Link`).
+    """
+    if sum(sizes) < _FEW_BUCKETS * limit:
+        return list(buckets)
+    *first, last = buckets
+    parts: list[list[int]] = [[]]
+    left = _bytes(last, sizes)
+    half = left / 2
+    for i in last:
+        if len(parts) < 3 and limit / 8 <= left <= half:
+            parts.append([])
+            half = left / 2
+        parts[-1].append(i)
+        left -= sizes[i]
+    return [*first, *parts]
+
+
+#: A last bucket is divided where there are so many.
+_FEW_BUCKETS = 4
+
+
+def _bytes(bucket: Sequence[int], sizes: Sequence[int]) -> int:
+    return sum(sizes[i] for i in bucket)
 
 
 def _as_made(grads: Sequence[Variable]) -> list[int]:

@@ -26,8 +26,13 @@ __all__ = ["DEFAULT_BUCKET_BYTES", "Link", "bucket_bytes", "link_of"]
 #: Where nothing is measured: PyTorch DDP's ``bucket_cap_mb``.
 DEFAULT_BUCKET_BYTES = 25 << 20
 _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256 << 20
-#: Elements of the float32 arrays that are reduced, calls before the clock, calls in a window.
-_SMALL, _LARGE, _WARM, _CALLS, _WINDOWS = 1 << 10, 1 << 20, 3, 5, 3
+#: Elements of the float32 arrays that are reduced: few; many by MPI; and many by NCCL, for which
+#: fewer would take no longer than few do.
+_SMALL, _LARGE, _LARGE_ON_GPUS = 1 << 10, 1 << 20, 1 << 24
+#: Reductions, one after another, in the longer of two programs: what both take besides cancels.
+_CHAIN = 5
+#: Calls before the clock, calls in a window, windows.
+_WARM, _CALLS, _WINDOWS = 3, 5, 3
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def _key(world: process.World, group: Group) -> dict[str, Any]:
     return {
         "family": "link", "engine": world.engine, "device": str(config.device),
         "host": socket.gethostname(), "ranks": list(group.ranks), "size": place.size,
-        "local_size": place.local_size,
+        "local_size": place.local_size, "by": "chains",
     }  # fmt: skip
 
 
@@ -108,17 +113,30 @@ def _on_gpus() -> bool:
 
 
 def _measured(group: Group) -> Link:
-    """By all-reduces of a small and of a large array, as programs call them."""
-    small, large = (_seconds(group, count) for count in (_SMALL, _LARGE))
-    more = 4 * (_LARGE - _SMALL)
-    return Link(small, more / max(large - small, 1e-6))
+    """By all-reduces of a small and of a large array, inside of a program."""
+    count = _LARGE_ON_GPUS if _on_gpus() else _LARGE
+    small, large = (_seconds(group, n) for n in (_SMALL, count))
+    return Link(small, 4 * (count - _SMALL) / max(large - small, 1e-6))
 
 
 def _seconds(group: Group, count: int) -> float:
-    """Seconds of a call that reduces so many float32; the median of some windows."""
+    """Seconds by which an all-reduce of so many float32 makes a program longer.
+
+    The call of a program takes longer than a small reduction on GPUs: of a single one it would be
+    all that is seen.
+    """
+    one, many = (_seconds_of_chain(group, count, length) for length in (1, _CHAIN))
+    return max(many - one, 1e-7) / (_CHAIN - 1)
+
+
+def _seconds_of_chain(group: Group, count: int, length: int) -> float:
+    """Seconds of a call with so many reductions in turn; the median of some windows."""
     x = shared(np.zeros(count, "float32"), name="link")
     calls = shared(np.float32(0), name="link.calls")
-    news = [(x, all_reduce(x, "mean", group)), (calls, calls + np.float32(1))]
+    total: Any = x
+    for _ in range(length):
+        total = all_reduce(total, "mean", group)
+    news = [(x, total), (calls, calls + np.float32(1))]
     f = function([], [], updates=news, name="distributed: measurement of the link", profile=False)
 
     def window(count: int) -> float:

@@ -13,7 +13,7 @@ from symdnn.errors import CollectiveTimeout
 from symdnn.world.group import Group
 from symdnn.world.store import Store, raise_failure
 
-__all__ = ["Communicator", "Pending", "Solo", "Watch"]
+__all__ = ["Communicator", "Pending", "Solo", "Watch", "where"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = Sequence[Array]
@@ -87,14 +87,15 @@ class Watch:
         if waited < limit:
             return
         others = [r for r in group.ranks if news["statuses"].get(str(r), "") != pending.what]
-        places = "; ".join(_place(r, news["statuses"].get(str(r), "")) for r in others)
+        places = "; ".join(where(r, news["statuses"].get(str(r), "")) for r in others)
         raise CollectiveTimeout(
             f"rank {self.rank} waited {limit:g} s in {pending.what}: {places or 'nobody knows why'}"
             ". The flag distributed.timeout has the limit"
         )
 
 
-def _place(rank: int, status: str) -> str:
+def where(rank: int, status: str) -> str:
+    """What a rank that others wait for said last."""
     return f"rank {rank} waits in {status}" if status else f"rank {rank} did not come"
 
 

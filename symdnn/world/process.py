@@ -6,23 +6,33 @@ There is one :class:`World`. Before :func:`start` it has one rank.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from symdnn.config import config
-from symdnn.errors import CollectiveMismatch, DistributedError, OptionError, PeerFailed
+from symdnn.errors import (
+    CollectiveMismatch,
+    CollectiveTimeout,
+    DistributedError,
+    OptionError,
+    PeerFailed,
+)
 from symdnn.world import mpi
-from symdnn.world.communicator import Communicator, Solo, Watch
+from symdnn.world.communicator import Communicator, Solo, Watch, where
 from symdnn.world.group import Group
 from symdnn.world.launcher import Launched, launched_by
 from symdnn.world.store import Store, connect, serve
+from symdnn.world.watchdog import Watchdog
 
 __all__ = ["ALONE", "World", "current", "end", "start"]
 
@@ -36,7 +46,10 @@ class World:
 
     def __init__(self, place: Launched = ALONE, store: Store | None = None, engine: str = "none"):
         self.place, self.store, self.engine = place, store, engine
-        self.watch = Watch(place.rank, store, lambda: float(config.distributed.timeout))
+        self.watch = Watch(place.rank, store, _limit)
+        self.watchdog = Watchdog(self._ended)
+        #: Why no collective can run any more; empty while they can.
+        self.broken = ""
         self._communicators: dict[Group, Communicator] = {}
         self._agreed: dict[Group, int] = {}
         self._gathers: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -120,8 +133,35 @@ class World:
             return
         try:
             self.store.fail(f"{type(error).__name__}: {error}")
-        except PeerFailed:  # rank 0 has ended
+        except DistributedError:  # rank 0 has ended, or does not answer
             pass
+
+    def check(self) -> None:
+        """Raise :class:`~symdnn.errors.PeerFailed` if no collective can run any more."""
+        if self.broken:
+            raise PeerFailed(self.broken)
+
+    @contextmanager
+    def blocking(self, what: str) -> Iterator[None]:
+        """A call that may block inside of a library until other ranks come: it ends the process
+        some seconds after the time limit, and with it all ranks."""
+        if self.store is None:
+            yield
+            return
+        with self.watchdog.during(what, _limit() + _SECONDS_TO_RAISE):
+            yield
+
+    def _ended(self, why: str) -> None:
+        """Say why the watchdog ends this process, and where the other ranks are."""
+        rank, store = self.place.rank, self.store
+        error = CollectiveTimeout(f"rank {rank}: {why}")
+        sys.stderr.write(f"symdnn: rank {rank} of {self.place.size} failed\n")
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        if store is not None:
+            statuses = store.status("")["statuses"]
+            others = (r for r in self.group.ranks if r != rank)
+            sys.stderr.write("; ".join(where(r, statuses.get(str(r), "")) for r in others) + "\n")
+            self.fail(error)
 
 
 def _difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
@@ -130,6 +170,10 @@ def _difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
         if a != b:
             return f"number {i + 1} is {a} here and {b} there"
     return f"{len(mine)} here and {len(theirs)} there"
+
+
+def _limit() -> float:
+    return float(config.distributed.timeout)
 
 
 _current = World()
@@ -152,6 +196,8 @@ def start(given: Launched | None = None, environment: Any = None) -> World:
     place = given or launched_by(environment) or ALONE
     if place.size != 1:
         _end_all_on_errors(place)
+    if place.by == "symdnn launch":  # which ends ranks that hang so: where they are
+        faulthandler.register(signal.SIGTERM, file=2, all_threads=True, chain=True)
     if place.by_mpi:
         place, store = _joined_by_mpi(place)
         engine = "mpi"
@@ -230,7 +276,8 @@ def _end_all_on_errors(place: Launched) -> None:
         world = _current
         sys.stderr.write(f"symdnn: rank {place.rank} of {world.place.size} failed\n")
         (traceback.print_exception if before is sys.__excepthook__ else before)(kind, error, trace)
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
         world.fail(error)
         if place.by_mpi:
             time.sleep(_SECONDS_FOR_OTHERS)  # in which others raise, with this error's text
@@ -242,6 +289,8 @@ def _end_all_on_errors(place: Launched) -> None:
 
 
 _SECONDS_FOR_OTHERS = 1.0
+#: Seconds after the time limit in which a wait raises, before the watchdog ends the process.
+_SECONDS_TO_RAISE = 8.0
 
 
 def check_rank(rank: int, size: int, what: str) -> int:

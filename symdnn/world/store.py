@@ -14,12 +14,16 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from symdnn.config import config
 from symdnn.errors import CollectiveTimeout, PeerFailed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection, Listener
 
 __all__ = ["Hub", "Store", "connect"]
+
+#: Seconds that rank 0 has at least for an answer: a compiler may keep Python from running.
+_LEAST_ANSWER_S = 10.0
 
 
 class Hub:
@@ -172,7 +176,7 @@ class Store:
         """End without failure."""
         try:
             self._ask({"do": "leave"})
-        except PeerFailed:  # rank 0 has ended before
+        except (PeerFailed, CollectiveTimeout):  # rank 0 has ended before
             pass
         with self._lock:
             if self._line is not None:
@@ -187,13 +191,23 @@ class Store:
         if self._hub is not None:
             return self._hub.answer(self.rank, request)
         assert self._line is not None, "a store has a hub or a line to it"
+        limit = request.get("wait", 0.0) + max(_LEAST_ANSWER_S, float(config.distributed.timeout))
         try:
             with self._lock:
                 self._line.send_bytes(json.dumps(request).encode())
+                if not self._line.poll(limit):
+                    self._line.close()  # the answer to another request could come first
+                    raise CollectiveTimeout(
+                        f"rank {self.rank} waited {limit:g} s for an answer of rank 0, whose "
+                        "process is there and runs no Python. The flag distributed.timeout has "
+                        "the limit"
+                    )
                 found: dict[str, Any] = json.loads(self._line.recv_bytes())
                 return found
+        except CollectiveTimeout:
+            raise
         except (EOFError, OSError) as error:
-            raise PeerFailed("rank 0 failed: its process ended") from error
+            raise PeerFailed("rank 0 failed: its process ended, or does not answer") from error
 
 
 def raise_failure(news: dict[str, Any], members: Sequence[int], waiting_in: str) -> None:

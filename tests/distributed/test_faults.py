@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,9 +15,7 @@ PROGRAM = harness.ROOT / "tests" / "distributed" / "faulty_program.py"
 
 
 def faulty(fault, count=2, limit=3):
-    start = time.monotonic()
     done = harness.run(count, PROGRAM, fault, limit=limit, timeout=60)
-    assert time.monotonic() - start < 40
     assert done.returncode != 0, done.stdout
     assert "DONE" not in done.stdout
     assert "UNCHANGED=False" not in done.stdout

@@ -8,7 +8,7 @@ import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.compile.program.overlap import agreement_last, overlapped
-from symdnn.distributed.gradients import agreement
+from symdnn.distributed.gradients import _large_not_last, _small_last, agreement
 from symdnn.errors import (
     DistributedError,
     InputError,
@@ -21,6 +21,7 @@ from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, AllSucceeded
 from symdnn.ops.collective.reductions import AllReduce
 from symdnn.ops.control.batching import Operand, batch_graph
+from symdnn.ops.nn.normalization import layer_norm
 from symdnn.world import process
 from symdnn.world.communicator import Communicator
 from symdnn.world.group import Group
@@ -104,6 +105,83 @@ def test_two_buckets_are_on_their_way_on_a_gpu(of_three):
     place = {n: i for i, n in enumerate(nodes)}
     for n in nodes:
         assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
+
+
+def test_a_large_gradient_that_is_made_last_is_not_reduced_last(of_three):
+    """An embedding's: gradients of weights, which it does not need, are computed meanwhile."""
+    k = T.imatrix("k")
+    table = symdnn.shared(np.ones((500, 8), "float32"), name="table")
+    weights = [symdnn.shared(np.eye(8, dtype="float32"), name=f"w{i}") for i in range(80)]
+    h = table[k.flatten()]
+    for w in weights:
+        h = T.tanh(T.dot(h, w))
+    grads = symdnn.grad(h.sum(), [table, *weights])
+    means = dist.average_gradients(grads, [table, *weights], bucket_bytes=1024)
+    stages = rewritten(means, [k], "cuda:sm_90")
+    (segment,) = stages.program.segments()
+    found, nodes = names(segment.nodes), segment.nodes
+    made = {v for n, name in zip(nodes, found) if "IncSubtensor" in name for v in n.outputs}
+    (start,) = [i for i, n in enumerate(nodes) if found[i] == "StreamStart" and n.inputs[0] in made]
+    behind = [name for name in found[start:] if name in ("Dot", "GpuGemm")]
+    assert len(behind) == 40  # half of all: 40 * 256 bytes, less than the 16000 of the large one
+
+
+def test_a_norm_takes_its_neighbours_in_beside_collectives(of_three):
+    """As in a program of one GPU; but not over a collective that must come before."""
+    x, y, z = T.matrices("xyz")
+    scale, shift = (symdnn.shared(np.full(64, k, "float32")) for k in (1, 0))
+    norm = layer_norm(x + y, scale, shift)
+    first = dist.all_reduce(norm.sum(axis=0), group=GROUP)
+    second = dist.all_reduce(z * 3, group=GROUP)
+
+    def order(*outs):
+        used = [x, y] if outs[0] is exp else [x, y, z]
+        (segment,) = rewritten(list(outs), used, "cuda:sm_90").program.segments()
+        found = [n for n in segment.nodes if type(n.op).__name__ in ("FusedRows", "StreamStart")]
+        return names(found), str(found[0].op), found
+
+    exp = T.exp(norm)
+    found, text, _ = order(exp, first)
+    assert found == ["FusedRows", "StreamStart"]
+    assert "exp" in text
+    assert "a + b" in text
+    # The sum with the second, were it taken in, would put the first behind it.
+    found, text, nodes = order(norm * second, first)
+    assert found == ["FusedRows", "StreamStart", "StreamStart"]
+    assert [n.inputs[0].type.ndim for n in nodes[1:]] == [1, 2]
+    alone = dist.all_reduce(z * 3, group=GROUP)
+    found, _, _ = order(layer_norm(x + y, scale, shift) * alone)
+    assert found == ["StreamStart", "FusedRows"]  # nothing forbids it here
+
+
+@pytest.mark.parametrize(("sizes", "limit", "order"), [
+    ([9, 9, 9, 9, 9, 9, 20, 1], 10, [0, 1, 2, 3, 6, 7, 4, 5]),
+    ([9, 9, 9, 9, 9, 9, 20, 1], 30, [0, 1, 2, 3, 4, 5, 6, 7]),  # it is no larger than a bucket
+    ([20, 9, 9, 9], 10, [0, 1, 2, 3]),  # it is made first
+    ([20, 9, 9, 9, 9, 30], 10, [0, 1, 2, 5, 3, 4]),
+    ([20], 10, [0]),
+    ([9, 20], 10, [0, 1]),
+    ([9, 9, 9, 9, 50, 60], 10, [0, 1, 4, 5, 2, 3]),
+])  # fmt: skip
+def test_the_order_of_buckets(sizes, limit, order):
+    buckets = [[k] for k in range(len(sizes))]
+    assert _large_not_last(buckets, sizes, limit) == [[k] for k in order]
+
+
+@pytest.mark.parametrize(("last", "parts"), [
+    ([8, 8, 8, 8], [[8, 8], [8], [8]]),
+    ([30, 6, 1, 1], [[30], [6, 1, 1]]),
+    ([40, 1, 1, 1], [[40, 1, 1, 1]]),  # too few bytes are left
+    ([1, 1, 1, 40], [[1, 1, 1, 40]]),
+    ([3], [[3]]),
+    ([4] * 8, [[4] * 4, [4] * 2, [4] * 2]),
+])  # fmt: skip
+def test_the_last_bucket_is_divided(last, parts):
+    sizes = [50, 50, 50, *last]
+    buckets = [[0], [1], [2], list(range(3, len(sizes)))]
+    found = _small_last(buckets, sizes, 40)[3:]
+    assert [[sizes[i] for i in b] for b in found] == parts
+    assert _small_last(buckets, sizes, 50) == buckets  # there are few
 
 
 def test_small_gradients_share_a_bucket(of_three):

@@ -17,6 +17,7 @@ from symdnn.world.launcher import Launched
 from tests.distributed import harness
 
 GROUP = Group((0, 1), "world")
+MEASURED = link._measured
 
 
 class Told(process.World):
@@ -64,6 +65,23 @@ def test_the_first_rank_measures_once_and_keeps_the_record(monkeypatch, measured
         size = bucket_bytes(GROUP, 10**8)
         assert size == bucket_bytes(GROUP, 10**8) == int(math.sqrt(10**8 * 1e-3 * 1e9))
     assert len(measured) == 1
+
+
+@pytest.mark.parametrize("on_gpus", [False, True])
+def test_what_a_program_takes_besides_cancels(monkeypatch, on_gpus):
+    """On a GPU its call takes longer than a small reduction, and hides it."""
+    latency, bandwidth, call = 20e-6, 280e9, 150e-6
+
+    def seconds(group, count, length):
+        return max(call, length * (latency + 4 * count / bandwidth)) + call
+
+    monkeypatch.setattr(link, "_seconds_of_chain", seconds)
+    monkeypatch.setattr(link, "_on_gpus", lambda: on_gpus)
+    monkeypatch.setattr(link, "_CHAIN", 33)
+    found = MEASURED(GROUP)
+    assert found.latency == pytest.approx(latency, rel=0.25)
+    assert not on_gpus or found.bandwidth == pytest.approx(bandwidth, rel=0.1)
+    assert 40e6 < found.bucket_bytes(500_000_000) < 70e6
 
 
 def test_other_ranks_take_the_firsts_record_or_measurement(monkeypatch, measured):

@@ -27,6 +27,19 @@ from tests.gpu.emulator import AVAILABLE, aligned, library
 __all__ = ["FakeRuntime", "fake_device"]
 
 
+class FakeSide:
+    """The second stream: its work runs at once; each arrival must be of work that has begun."""
+
+    def __init__(self) -> None:
+        self.keys: set[int] = set()
+
+    def came(self, key: int) -> None:
+        self.keys.add(key)
+
+    def arrive(self, key: int) -> None:
+        self.keys.remove(key)
+
+
 class FakeContext:
     """Records what is enqueued during a capture; runs it otherwise."""
 
@@ -40,6 +53,7 @@ class FakeContext:
         self.begun: list[str] = []
         self.asked: list[str] = []
         self.refuse_capture = ""
+        self.side = FakeSide()
         self.lock = threading.RLock()
 
     def current(self) -> Any:

@@ -1,5 +1,6 @@
 """The store: gathers, failures, time limits; between threads, over real connections."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -7,7 +8,9 @@ import time
 
 import pytest
 
+from symdnn.config import config
 from symdnn.errors import CollectiveTimeout, PeerFailed
+from symdnn.world import store as store_module
 from symdnn.world.store import connect, serve
 
 KEY = b"a secret"
@@ -104,6 +107,22 @@ def test_rank_0_whose_process_ends():
         with pytest.raises(PeerFailed, match="rank 0 failed: its process ended"):
             other.status("")
         other.leave()
+
+
+def test_rank_0_whose_process_does_not_answer(monkeypatch):
+    code = "import time; from symdnn.world.store import serve; store, port = serve(2, b'a secret')"
+    command = [sys.executable, "-c", f"{code}; print(port, flush=True); time.sleep(60)"]
+    monkeypatch.setattr(store_module, "_LEAST_ANSWER_S", 0.2)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as rank_0:
+        other = connect(1, "127.0.0.1", int(rank_0.stdout.readline()), KEY, 5.0)
+        rank_0.send_signal(signal.SIGSTOP)
+        with config.change_flags(**{"distributed.timeout": 0.1}):
+            with pytest.raises(CollectiveTimeout, match="waited 0.2 s for an answer"):
+                other.status("")
+            with pytest.raises(PeerFailed, match="does not answer"):
+                other.fail("an error")
+            other.leave()
+        rank_0.kill()
 
 
 def test_strangers_are_not_let_in():

@@ -156,6 +156,8 @@ class Function:
         """Run the function. Shared variables change only if all of it succeeds."""
         args: Sequence[Any] = given
         try:
+            if self._collective:
+                process.current().check()
             if self._forms is not None:
                 args, kwargs = self._forms.flat(args, kwargs)
             if self._attempt is not None and not kwargs:

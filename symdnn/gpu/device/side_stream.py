@@ -26,7 +26,8 @@ class SideStream:
         self.first, self.stream = first, int(checked(made))
         self._free: list[Any] = []
         #: By the key of :meth:`leave`: the event behind its work, and what that reads.
-        self._left: dict[int, tuple[Any, Sequence[Any]]] = {}
+        #: No event: the work is on the first stream.
+        self._left: dict[int, tuple[Any | None, Sequence[Any]]] = {}
 
     def enter(self) -> int:
         """Let later work here wait for all work of the first stream so far; the stream."""
@@ -40,15 +41,24 @@ class SideStream:
         """Mark the end of work for which :meth:`arrive` waits; ``kept`` lives until then."""
         event = self._event()
         checked(self._driver.cuEventRecord(event, self.stream))
-        if key in self._left:  # of a call that failed before it came there
-            self._free.append(self._left[key][0])
+        self._put(key, event, kept)
+
+    def came(self, key: int) -> None:
+        """Work for which :meth:`arrive` need not wait: it was enqueued on the first stream."""
+        self._put(key, None, ())
+
+    def _put(self, key: int, event: Any | None, kept: Sequence[Any]) -> None:
+        before, _ = self._left.get(key, (None, ()))  # of a call that failed before it came there
+        if before is not None:
+            self._free.append(before)
         self._left[key] = event, kept
 
     def arrive(self, key: int) -> None:
         """Let later work of the first stream wait for the work before ``leave(key)``."""
         event, _ = self._left.pop(key)
-        checked(self._driver.cuStreamWaitEvent(self.first, event, 0))
-        self._free.append(event)
+        if event is not None:
+            checked(self._driver.cuStreamWaitEvent(self.first, event, 0))
+            self._free.append(event)
 
     def _event(self) -> Any:
         return self._free.pop() if self._free else checked(self._driver.cuEventCreate(_NO_TIMING))

@@ -6,21 +6,24 @@ one order, that of the graph. The unique id goes over the store of :mod:`symdnn.
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from symdnn.errors import DistributedError
+from symdnn.errors import CudaUnavailable, DistributedError
 from symdnn.gpu.binding import libnccl
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.context import existing_context
+from symdnn.gpu.device.context import Context, existing_context
 from symdnn.world import process
 from symdnn.world.communicator import Pending
 from symdnn.world.group import Group
 
-__all__ = ["NcclCommunicator", "communicator", "drop_all", "problem"]
+__all__ = ["NcclCommunicator", "communicator", "drop_all", "note", "problem"]
 
 _DTYPES = {
     "int8": 0, "uint8": 1, "bool": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
@@ -141,6 +144,20 @@ class NcclCommunicator:
 
 
 _communicators: dict[Group, NcclCommunicator] = {}
+#: The collectives of plans, in the order in which these were bound: what a wait may be for.
+_bound: dict[str, None] = {}
+_MOST_NAMED = 3
+
+
+def note(collective: str) -> None:
+    """A collective that plans have, in words, for the errors of waits."""
+    _bound[collective] = None
+
+
+def _wait_in_words() -> str:
+    names = list(_bound)
+    more = f" or {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"a wait for the GPU ({' or '.join(names[:_MOST_NAMED])}{more})"
 
 
 def communicator(group: Group) -> NcclCommunicator:
@@ -164,28 +181,53 @@ def _new(group: Group) -> NcclCommunicator:
     index = group.index(world.place.rank, "NCCL")
     own = bytes(nccl.get_unique_id()).hex() if index == 0 else ""
     first = bytearray.fromhex(world.gather("NCCL's unique id", own, group)[0])
-    handle = nccl.comm_init_rank_scalable(group.size, index, 1, first, 0)
+    with world.blocking(f"ncclCommInitRank of {group}"):
+        handle = nccl.comm_init_rank_scalable(group.size, index, 1, first, 0)
     device = existing_context()
-    if device is not None and world.store is not None:
+    if device is not None and world.store is not None and device.poll is None:
         device.poll = _wait_with_others
+        atexit.register(_last_wait, device)
     return NcclCommunicator(group, index, handle)
 
 
 def _wait_with_others(done: Callable[[], bool]) -> None:
     """Wait for the device. Where another rank has failed, or did not come within the time limit,
     end what is under way, which could wait for it for ever, change no variable, and raise."""
-    world, device = process.current(), existing_context()
+    if done():
+        return
+    world, device, what = process.current(), existing_context(), _wait_in_words()
+    with world.blocking(what):
+        try:
+            world.watch.wait(Pending(done, what=what), world.group, _SPINNING_S, alone=True)
+        except DistributedError as error:
+            world.broken = f"collectives were aborted after {type(error).__name__}: {error}"
+            if device is not None:
+                device.cancel(lambda: drop_all(failed=True))
+            raise
+
+
+def _last_wait(device: Context) -> None:
+    """At the end of the process: its memory is freed by calls that wait for the device in the
+    driver. An error ends the process as one that nobody catches."""
     try:
-        pending = Pending(done, what="a wait for the GPU")
-        world.watch.wait(pending, world.group, _SPINNING_S, alone=True)
-    except DistributedError:
-        if device is not None:
-            device.cancel(lambda: drop_all(failed=True))
-        raise
+        with process.current().blocking("the last wait for the GPU"), device.current():
+            device.synchronize()
+    except CudaUnavailable:  # a fork, which has no device
+        pass
+    except DistributedError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
 def drop_all(failed: bool = False) -> None:
-    """Destroy all communicators, after the plans that use them; abort them after a failure."""
+    """Destroy all communicators, after the plans that use them; abort them after a failure.
+
+    NCCL aborts what runs at once, and then does not return before all captured graphs with its
+    kernels are gone (``ncclCommAbort``), which exist as long as their functions do. So nobody waits
+    for that.
+    """
     while _communicators:
         _, found = _communicators.popitem()
-        found.abort() if failed else found.destroy()
+        if failed:
+            threading.Thread(target=found.abort, daemon=True, name="ncclCommAbort").start()
+        else:
+            found.destroy()

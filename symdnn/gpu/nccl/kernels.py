@@ -10,7 +10,7 @@ from symdnn.config import config
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.copy import strided_copy
-from symdnn.gpu.nccl.communicator import NcclCommunicator, communicator, takes
+from symdnn.gpu.nccl.communicator import NcclCommunicator, communicator, note, takes
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.ops.collective.base import Collective, Reducing
 from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
@@ -28,6 +28,7 @@ from symdnn.ops.collective.reductions import (
     Reduce,
     ReduceScatter,
 )
+from symdnn.world import process
 
 __all__ = ["KERNELS", "NcclKernel"]
 
@@ -66,16 +67,22 @@ class NcclKernel(Kernel[Collective]):
         run = _RUNS[type(op)](op)
         by_nccl = op.group.size > 1 or str(config.distributed.single_rank) == "nccl"
         comm = communicator(op.group) if by_nccl else None
+        words = f"{op.text(call.inputs)} of {op.group}"
+        if op.group.size > 1:
+            note(words)
         empty = not any(prod(t.shape) for t in (*call.inputs, *call.outputs))
 
         def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             if comm is None:
                 _alone(op, env, inputs, outputs)
+                if goes_on and not empty and _overlaps():
+                    env.side.came(_place(outputs))
             elif not empty:
                 if _writes_nothing(op, comm.index):
                     env.zero(outputs[0].ptr, outputs[0].nbytes)
                 stream = env.side.enter() if _overlaps() else env.stream
-                run(comm, env, stream, inputs, outputs)
+                with process.current().blocking(words):
+                    run(comm, env, stream, inputs, outputs)
                 if stream != env.stream:
                     place = _place(outputs)
                     env.side.leave(place, inputs)

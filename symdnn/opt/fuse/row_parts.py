@@ -184,7 +184,8 @@ class RowParts:
         self, user: Apply, program: ScalarProgram, late: Sequence[Variable], between: RowNodes
     ) -> RowParts:
         """With ``program`` behind the results, and further operands ``late``."""
-        whole = list(dict.fromkeys([*self.late, *late, *between.padded.values()]))
+        more = dict.fromkeys([*late, *between.padded.values()])
+        whole = [*self.late, *(v for v in more if v not in self.late)]
         dtypes = [v.type.dtype for v in whole[len(self.late) :]]
         wider = _wider(self.op, lambda p: _with_inputs(p, len(p.inputs), dtypes))
         grown = replace(self, op=wider, late=whole)

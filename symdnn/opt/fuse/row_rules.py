@@ -9,12 +9,13 @@ their other operands do not depend on the norm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
 from symdnn.config import config
 from symdnn.graph.origin import inherit
+from symdnn.graph.traverse import in_written_order
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import ScalarProgram
@@ -49,8 +50,6 @@ def fuse_rows(context: Context) -> None:
     if context.target.kind != "cuda":
         return
     order = context.fgraph.toposort()
-    if effects_among(order):
-        return
     graph: _Graph | None = None
     for node in order:
         if not (_is_norm_of_rows(node) or _is_softmax_of_rows(node) or _reduces_rows(node)):
@@ -110,13 +109,20 @@ def _known_size(dims: Iterable[int | None]) -> int | None:
 
 
 class _Graph:
-    """What is known of a graph: places, branches, and which node depends on which."""
+    """What is known of a graph: places, branches, and which node depends on which.
 
-    def __init__(self, context: Context, order: Sequence[Apply]) -> None:
+    A node with an ordered effect depends on the effect before it, too.
+    """
+
+    def __init__(self, context: Context, order: list[Apply]) -> None:
         self.context, self.fgraph = context, context.fgraph
         self.places = Places(context.fgraph, context.target, inner=context.inner)
         self.paths = branch_paths(context.fgraph, order)
-        self.numbers = {node: i for i, node in enumerate(order)}
+        effects = effects_among(order)
+        written = in_written_order(order, effects)
+        self.numbers = {node: i for i, node in enumerate(written)}
+        chain = [node for node in written if node in effects]
+        self._before = dict(zip(chain[1:], chain))
 
     def is_ours(self, node: Apply) -> bool:
         """Whether a node runs on the target, without a hint for a library."""
@@ -141,7 +147,7 @@ class _Graph:
             if n is None or n in seen or self.numbers.get(n, first) < first:
                 continue
             seen.add(n)
-            stack += [w.owner for w in n.inputs]
+            stack += [*(w.owner for w in n.inputs), self._before.get(n)]
         return False
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
-from symdnn.opt.fuse.branches import effects_among
 from symdnn.opt.fuse.groups import fusable_program, reduction_in
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import all_ones
@@ -27,7 +26,7 @@ def views_before_elementwise(context: Context) -> None:
     """``f(x).T * y -> f(x.T) * y``, where nothing else reads ``f(x)``."""
     order = context.fgraph.toposort()
     pending = [node for node in order if isinstance(node.op, DimShuffle)]
-    if not pending or effects_among(order):
+    if not pending:
         return
     places = Places(context.fgraph, context.target, inner=context.inner)
     ours = {n for n in order if places(n) == context.target.place} - places.read_on_host

@@ -8,6 +8,7 @@ on the root alone.
 from __future__ import annotations
 
 import ctypes
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,9 @@ class FakeNccl:
     version: int = 22809
 
     def __post_init__(self) -> None:
+        #: An abort has begun; and what it waits for.
+        self.ending, self.held = threading.Event(), threading.Event()
+        self.held.set()
         self.launches = [[] for _ in range(self.size)]
 
     def get_version(self) -> int:
@@ -53,6 +57,8 @@ class FakeNccl:
 
     def comm_abort(self, comm: Any) -> None:
         self.ended = ("aborted", comm)
+        self.ending.set()
+        self.held.wait()
 
     def group_start(self) -> None:
         if not self.depth:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.errors import DistributedError
+from symdnn.errors import DistributedError, PeerFailed
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.nccl import communicator as nccl
 from symdnn.gpu.nccl import kernels
@@ -61,6 +63,9 @@ class FakeSide:
 
     def leave(self, key, kept=()):
         self.asked.append(("leave", key))
+
+    def came(self, key):
+        self.asked.append(("came", key))
 
     def arrive(self, key):
         self.asked.append(("arrive", key))
@@ -200,6 +205,16 @@ def test_a_started_collective_goes_on_until_its_wait(fake, monkeypatch):
     ]  # fmt: skip
 
 
+def test_of_one_rank_a_wait_finds_what_was_started(monkeypatch):
+    """The copies of a group of one are on the plan's stream: its wait has no event."""
+    monkeypatch.setattr(kernels, "strided_copy", lambda env, x, out: None)
+    env, y = environment(np.zeros(4, "int32")), drawn(1, shape=(3,))
+    started = StreamStart(Group((0,), "one"), AllReduce(Group((0,), "one"), "sum"))
+    NcclKernel().bind(call_of(started, [y]))(env, [raw(y)], [raw(y)])
+    ArrivalKernel().bind(call_of(StreamWait(1), [y, y]))(env, [raw(y)] * 2, [raw(y)])
+    assert env.side.asked == [("came", y.ctypes.data), ("arrive", y.ctypes.data)]
+
+
 def test_the_plans_stream_has_all_where_nothing_overlaps(fake, monkeypatch):
     monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 0, "comm")})
     env, y = environment(np.zeros(4, "int32")), drawn(1, shape=(3,))
@@ -234,7 +249,11 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
         return [bytes(range(128)).hex(), "", ""]
 
     device = SimpleNamespace(poll=None)
-    world = SimpleNamespace(place=SimpleNamespace(rank=1), gather=gather, store="its store")
+    world = SimpleNamespace(
+        place=SimpleNamespace(rank=1), gather=gather, store="its store",
+        blocking=lambda what: contextlib.nullcontext(),
+    )  # fmt: skip
+    monkeypatch.setattr(nccl.atexit, "register", lambda *given: None)
     monkeypatch.setattr(process, "current", lambda: world)
     monkeypatch.setattr(nccl, "existing_context", lambda: device)
     for name in nccl._SETTINGS:
@@ -246,6 +265,12 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
     assert device.poll is nccl._wait_with_others
     assert {os.environ[name] for name in nccl._SETTINGS} == {"0"}
     nccl.drop_all(failed=True)
+    abort_begins(fake)
+
+
+def abort_begins(fake):
+    """Wait for the thread that aborts."""
+    assert fake.ending.wait(60)
     assert fake.ended == ("aborted", "comm")
 
 
@@ -259,14 +284,21 @@ def test_a_wait_for_the_device_ends_with_the_other_ranks(fake, monkeypatch, fail
     monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 1, "comm")})
     device = SimpleNamespace(cancel=lambda end: end())
     monkeypatch.setattr(nccl, "existing_context", lambda: device)
+    monkeypatch.setattr(nccl, "_bound", {})
+    NcclKernel().bind(call_of(AllReduce(GROUP, "sum"), [drawn(1)]))
+    monkeypatch.setattr(fake, "held", threading.Event())  # as while graphs with NCCL's kernels are
     answers = iter([False, True])
     nccl._wait_with_others(lambda: next(answers))
     assert nccl._communicators
     said = pytest.raises(DistributedError, match="no" if failed else "rank 2 did not come")
-    with config.change_flags(**{"distributed.timeout": 0.1}), said:
+    with config.change_flags(**{"distributed.timeout": 0.1}), said as raised:
         nccl._wait_with_others(lambda: False)
-    assert fake.ended == ("aborted", "comm")
+    assert failed or "AllReduce(op=sum, float32 [6, 5]) of world(3)" in str(raised.value)
+    abort_begins(fake)
     assert not nccl._communicators
+    fake.held.set()
+    with pytest.raises(PeerFailed, match="collectives were aborted"):
+        process.current().check()
 
 
 def test_an_old_nccl_or_none_is_named(fake, monkeypatch):

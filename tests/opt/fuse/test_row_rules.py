@@ -88,6 +88,13 @@ def test_a_residual_sum_and_its_norm_are_one_node(dtype):
     assert ops(graph) == ["FusedRows"]
 
 
+def test_one_variable_scales_and_shifts():
+    x, y = tensors("float32", "float32")
+    gamma, _ = scale_and_shift("float32")
+    norm = T.exp(layer_norm(x + y, gamma, gamma) - y)
+    assert ops(fused([x, y, gamma], [norm], 2e-5)) == ["FusedRows"]
+
+
 def test_a_float32_residual_stream_of_bfloat16_products():
     x, y = tensors("float32", "bfloat16")
     given = scale_and_shift("float32")
