@@ -146,6 +146,21 @@ def test_slopes_where_branches_meet(name):
     np.testing.assert_allclose(found, np.stack([first, second], 1), rtol=1e-12, atol=1e-15)
 
 
+def test_numbers_beside_float64_keep_their_digits():
+    x = T.dvector()
+    found = function(
+        [x],
+        [
+            T.linspace(x[0], 0.1, 3), T.choose([0, 1], [x, 0.1]),
+            symdnn.scan(lambda v, c: c + v, x, 0.1)[0], T.linspace(0, 1, 3, dtype="float32"),
+        ],
+    )([0.3, 0.7])  # fmt: skip
+    wanted = [np.linspace(0.3, 0.1, 3), [0.3, 0.1], [0.3 + 0.1, 0.3 + 0.1 + 0.7], [0, 0.5, 1]]
+    for got, want in zip(found, wanted):
+        np.testing.assert_allclose(got, want, rtol=1e-15)
+    assert [v.dtype for v in found] == ["float64"] * 3 + ["float32"]
+
+
 def test_hypot_with_infinity_is_infinity():
     x, y = T.dvectors(2)
     data = [np.array(v) for v in ([np.inf, np.nan, np.nan, 0], [np.nan, -np.inf, 1, -0.0])]
