@@ -101,6 +101,8 @@ DISCRETE = {
     "isposinf": lambda m, x: m.isposinf(x / (m.round(x) * 0)),
     "isneginf": lambda m, x: m.isneginf(x / (m.round(x) * 0)),
     "digitize": lambda m, x: m.digitize(x, np.array([-1.0, 0, 0.5])),
+    "digitize_falling": lambda m, x: m.digitize(m.round(x), np.array([2.0, 1, 0, -1])),
+    "digitize_falling_right": lambda m, x: m.digitize(m.round(x), np.array([1.0, 0]), right=True),
     "argwhere": lambda m, x: m.argwhere(x > 0.5),
     "nan_to_num_all": lambda m, x: m.nan_to_num(x / (m.round(x) * 0)),
 }  # fmt: skip
@@ -116,6 +118,53 @@ def test_same_answers_as_numpy(name, rng):
         got = function([x], DISCRETE[name](T, x), mode=mode)(data)
         np.testing.assert_array_equal(got, want)
         assert got.dtype == want.dtype
+
+
+#: name: (function, points, its first and second derivative there).
+SLOPES = {
+    "hypot_equal": (lambda x: T.hypot(x, 3.0), [3, -3], [0.5**0.5, -(0.5**0.5)],
+                    [0.5**1.5 / 3] * 2),
+    "hypot_opposite": (lambda x: T.hypot(x, 2 - x), [1], [0], [2**0.5]),
+    "hypot_zero": (lambda x: T.hypot(x, 5.0), [0], [0], [0.2]),
+    "hypot_both_zero": (lambda x: T.hypot(x, x), [0], [0], [0]),
+    "hypot_large": (lambda x: T.hypot(x, np.float64(1e300)), [1e300], [0.5**0.5], [0]),
+    "sinc": (T.sinc, [0, 1e-20, 1e-8, 1],
+             [0, -np.pi**2 * 1e-20 / 3, -np.pi**2 * 1e-8 / 3, -1],
+             [-np.pi**2 / 3] * 3 + [2]),
+    "std_of_equal": (lambda x: T.std(T.stack([x, x])), [2], [0], [0]),
+    "nanstd_of_equal": (lambda x: T.nanstd(T.stack([x, x])), [2], [0], [0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_slopes_where_branches_meet(name):
+    of, points, first, second = SLOPES[name]
+    x = T.dscalar()
+    slope = grad(of(x), x)
+    f = function([x], [slope, grad(slope, x, disconnected_inputs="ignore")])
+    found = np.array([f(p) for p in points])
+    np.testing.assert_allclose(found, np.stack([first, second], 1), rtol=1e-12, atol=1e-15)
+
+
+def test_numbers_beside_float64_keep_their_digits():
+    x = T.dvector()
+    found = function(
+        [x],
+        [
+            T.linspace(x[0], 0.1, 3), T.choose([0, 1], [x, 0.1]),
+            symdnn.scan(lambda v, c: c + v, x, 0.1)[0], T.linspace(0, 1, 3, dtype="float32"),
+        ],
+    )([0.3, 0.7])  # fmt: skip
+    wanted = [np.linspace(0.3, 0.1, 3), [0.3, 0.1], [0.3 + 0.1, 0.3 + 0.1 + 0.7], [0, 0.5, 1]]
+    for got, want in zip(found, wanted):
+        np.testing.assert_allclose(got, want, rtol=1e-15)
+    assert [v.dtype for v in found] == ["float64"] * 3 + ["float32"]
+
+
+def test_hypot_with_infinity_is_infinity():
+    x, y = T.dvectors(2)
+    data = [np.array(v) for v in ([np.inf, np.nan, np.nan, 0], [np.nan, -np.inf, 1, -0.0])]
+    np.testing.assert_array_equal(function([x, y], T.hypot(x, y))(*data), np.hypot(*data))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint8", "float32"])

@@ -261,22 +261,28 @@ class GroupNorm(_Affine):
 class InstanceNorm(_Affine):
     """Normalisation of each plane of each example of (N, nFeature, positions...).
 
+    With ``positions``, their number of axes, an input of one dimension less is a single example.
     (Ulyanov et al. 2016; PyTorch's InstanceNorm1d to 3d, which are ``affine=False`` unless told.)
     """
 
     def __init__(
-        self, nFeature: int, eps: float = 1e-5, affine: bool = False, *, dtype: str | None = None
-    ) -> None:
+        self, nFeature: int, eps: float = 1e-5, affine: bool = False, *,
+        positions: int | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
         positive("InstanceNorm: nFeature", nFeature)
-        self.nFeature, self.eps = int(nFeature), float(eps)
+        self.nFeature, self.eps, self.positions = int(nFeature), float(eps), positions
         self._make((self.nFeature,), affine, dtype)
 
     def forward(self, x: Variable) -> Variable:
-        wanted = f"a float tensor (batch, {self.nFeature}, positions...)"
-        tensor_input(self, x, wanted, 3, 4, 5)
-        if x.type.shape[1] not in (None, self.nFeature):
-            raise TypeMismatch("InstanceNorm", wanted, x.type)
-        return instance_norm(x, self.weight, self.bias, self.eps)
+        wanted = f"(batch, {self.nFeature}, positions...)"
+        if self.positions is not None:
+            batch, restore = as_batch(self, x, self.positions + 2, wanted)
+        else:
+            tensor_input(self, x, f"a float tensor {wanted}", 3, 4, 5)
+            batch, restore = x, lambda y: y
+        if batch.type.shape[1] not in (None, self.nFeature):
+            raise TypeMismatch("InstanceNorm", f"a float tensor {wanted}", x.type)
+        return restore(instance_norm(batch, self.weight, self.bias, self.eps))
 
     def describe(self) -> str:
         return f"({self.nFeature})"
@@ -309,3 +315,18 @@ class SpatialCrossMapLRN(Module):
 
 
 LRN = SpatialCrossMapLRN
+
+
+class LocalResponseNorm(SpatialCrossMapLRN):
+    """PyTorch's: across the channels of (N, C, positions...), a batch of any number of axes.
+
+    A window of even ``size`` reaches one channel further back than forward; that of
+    :class:`SpatialCrossMapLRN`, as cuDNN's, one further forward.
+    """
+
+    def forward(self, x: Variable) -> Variable:
+        tensor_input(self, x, "a float tensor (batch, channels, positions...)", 3, 4, 5)
+        batch = x if x.type.ndim == 4 else x.flatten(3).dimshuffle(0, 1, 2, "x")
+        turned = slice(None, None, -1 if self.size % 2 == 0 else None)
+        found = super().forward(batch[:, turned])[:, turned]
+        return found if x.type.ndim == 4 else found.reshape(x.shape)

@@ -14,6 +14,7 @@ from symdnn.nn import init
 from symdnn.nn.modules.arguments import positive, sizes, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.moments import mean
+from symdnn.ops.array.norms import norm
 from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.activations import elu, gelu, relu, sigmoid, silu
@@ -336,8 +337,7 @@ class PairwiseDistance(Module):
         d = absolute(a - b + constant(self.eps, dtype=a.type.dtype))
         if self.p == 2:
             return sqrt(sqr(d).sum(axis=-1, keepdims=self.keepdim))
-        total = (d**self.p).sum(axis=-1, keepdims=self.keepdim)
-        return total ** (1 / self.p)
+        return norm(d, self.p, axis=-1, keepdims=self.keepdim)
 
 
 class RMSNorm(Module):

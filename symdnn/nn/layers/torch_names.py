@@ -48,6 +48,7 @@ Layer = TypeVar("Layer", bound=Module)
 Hardshrink, Hardsigmoid, Hardswish = HardShrink, HardSigmoid, HardSwish
 Hardtanh, Softshrink, Softsign = HardTanh, SoftShrink, SoftSign
 Dropout2d, Dropout3d = SpatialDropout, VolumetricDropout
+LocalResponseNorm = norm.LocalResponseNorm
 
 
 # -- convolutions --------------------------------------------------------------------------------
@@ -319,26 +320,39 @@ def BatchNorm3d(
     )  # fmt: skip
 
 
+def _instance_norm(
+    positions: int, features: int, eps: float, affine: bool, kept: bool
+) -> norm.InstanceNorm:
+    if kept:
+        raise InputError("InstanceNorm: track_running_stats is not there")
+    return norm.InstanceNorm(features, eps, affine, positions=positions)
+
+
+@checked
+def InstanceNorm1d(
+    num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+    track_running_stats: bool = False,
+) -> norm.InstanceNorm:  # fmt: skip
+    """:class:`InstanceNorm`, without running statistics (``momentum`` serves those alone)."""
+    return _instance_norm(1, num_features, eps, affine, track_running_stats)
+
+
 @checked
 def InstanceNorm2d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
     track_running_stats: bool = False,
 ) -> norm.InstanceNorm:  # fmt: skip
-    """:class:`InstanceNorm`, without running statistics (``momentum`` serves those alone)."""
-    if track_running_stats:
-        raise InputError("InstanceNorm: track_running_stats is not there")
-    return norm.InstanceNorm(num_features, eps, affine)
-
-
-InstanceNorm1d = InstanceNorm3d = InstanceNorm2d
+    """:func:`InstanceNorm1d` of images."""
+    return _instance_norm(2, num_features, eps, affine, track_running_stats)
 
 
 @checked
-def LocalResponseNorm(
-    size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-) -> norm.SpatialCrossMapLRN:
-    """:class:`SpatialCrossMapLRN`."""
-    return norm.SpatialCrossMapLRN(size, alpha, beta, k)
+def InstanceNorm3d(
+    num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+    track_running_stats: bool = False,
+) -> norm.InstanceNorm:  # fmt: skip
+    """:func:`InstanceNorm1d` of volumes."""
+    return _instance_norm(3, num_features, eps, affine, track_running_stats)
 
 
 @checked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -171,12 +171,21 @@ def linspace(
     endpoint: bool = True,
     dtype: DtypeLike | None = None,
 ) -> Variable:
-    """``num`` (a number) evenly spaced values from ``start`` to ``stop``, ``floatX`` by default."""
+    """``num`` (a number) evenly spaced values from ``start`` to ``stop``.
+
+    The dtype is that of the float arrays among these two, ``floatX`` if there is none.
+    """
+    floats = [v.type.dtype for v in (start, stop) if _is_float(v)]
+    out = TensorType(dtype or (upcast(*floats) if floats else config.floatX)).dtype
     a, b = (as_variable(v, dtype=_of_number(v)) for v in (start, stop))
     parts = num - 1 if endpoint else num
     unit = constant(np.arange(num, dtype=np.float64) / max(parts, 1))
     values = a + unit * (b - a)
-    return operator("cast")(values, TensorType(dtype or config.floatX).dtype)
+    return operator("cast")(values, out)
+
+
+def _is_float(v: TensorLike) -> TypeGuard[Variable]:
+    return isinstance(v, Variable) and v.number_kind is None and v.type.is_float
 
 
 def _of_number(value: TensorLike) -> str | None:

@@ -6,10 +6,11 @@ from symdnn.graph.dims import product
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.ops.array.norms import root
 from symdnn.ops.array.reduce import normal_axes, sum
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.elementwise.arithmetic import abs, cast, sqr, sqrt
+from symdnn.ops.elementwise.arithmetic import abs, cast, sqr
 
 __all__ = ["mean", "std", "var"]
 
@@ -90,8 +91,8 @@ def std(
     keepdims: bool = False,
     corrected: bool = False,
 ) -> Variable:
-    """Standard deviation over ``axis``: the root of :func:`var`."""
-    return sqrt(var(input, axis, ddof, keepdims, corrected))
+    """Standard deviation over ``axis``: the root of :func:`var`, with gradient 0 at 0."""
+    return root(var(input, axis, ddof, keepdims, corrected))
 
 
 OPERATORS = {"mean": mean, "var": var, "std": std}

@@ -13,7 +13,7 @@ from symdnn.ops.elementwise.arithmetic import abs, cast, pow, sqr, sqrt
 from symdnn.ops.elementwise.comparison import eq, neq, switch
 from symdnn.ops.elemwise import like
 
-__all__ = ["norm"]
+__all__ = ["norm", "root"]
 
 
 def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = False) -> Variable:
@@ -26,7 +26,7 @@ def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = Fals
     if v.type.is_discrete:
         v = cast(v, float_of(v.type.dtype))
     if L == 2:
-        return _root(sum(sqr(v if not v.type.is_complex else abs(v)), axis, keepdims=keepdims))
+        return root(sum(sqr(v if not v.type.is_complex else abs(v)), axis, keepdims=keepdims))
     modulus = abs(v)
     if isinf(L):
         return max(modulus, axis, keepdims) if L > 0 else min(modulus, axis, keepdims)
@@ -38,8 +38,10 @@ def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = Fals
     return pow(total, like(1 / L, modulus))
 
 
-def _root(squares: Variable) -> Variable:
-    # The slope of sqrt at 0 is infinite: there the root of 1 is taken and not used.
+def root(squares: Variable) -> Variable:
+    """The square root of a sum of squares; its gradient at 0, where that of ``sqrt`` is infinite,
+    is 0: none of the squared values can be lowered."""
+    # At 0 the root of 1 is taken and not used.
     zero = eq(squares, 0)
     return switch(zero, like(0, squares), sqrt(switch(zero, like(1, squares), squares)))
 

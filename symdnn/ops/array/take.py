@@ -21,6 +21,7 @@ from symdnn.ops.array.getitem import getitem, inc_subtensor, nonzero, set_subten
 from symdnn.ops.array.join import join, stack
 from symdnn.ops.array.view import flatten, shape_padleft
 from symdnn.ops.core.lanes import on_lanes
+from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.core.shape import as_dim, dimshuffle, shape_i, static_dim
 
 __all__ = ["OneHot"]
@@ -103,7 +104,7 @@ def choose(a: TensorLike, choices: TensorLike, mode: str = "raise") -> Variable:
     """
     i = as_variable(a)
     if isinstance(choices, list | tuple):
-        vs = [as_variable(c) for c in choices]
+        vs = alike([as_variable(c) for c in choices])
         ndim = max(v.type.ndim for v in vs)
         table = stack(_same_shape([shape_padleft(v, ndim - v.type.ndim) for v in vs]))
     else:

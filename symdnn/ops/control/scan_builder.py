@@ -18,6 +18,7 @@ from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.control.scan_parts import Built, Parts, State
 from symdnn.ops.control.statistics import note_order, statistics_updates
+from symdnn.ops.core.python_numbers import kind_of_number
 from symdnn.ops.core.shape import as_dim, shape_i
 
 __all__ = [
@@ -329,9 +330,16 @@ def state_of(number: int, given: TensorLike, taps: tuple[int, ...]) -> State:
     flexible = isinstance(given, int | float) and not isinstance(given, bool)
     if isinstance(given, Variable) and given.number_kind is not None:
         flexible = True
-        for v in inside:
-            v.number_kind = given.number_kind
-    return State(taps, inside, initial, initial, True, label, flexible)
+        for v in inside:  # a constant of ``floatX`` is one of numbers, not of Python's arithmetic
+            v.number_kind = kind_of_number(v.type.dtype)
+    begins = initial_number(given)
+    return State(taps, inside, initial, initial, True, label, flexible, begins)
+
+
+def initial_number(given: TensorLike) -> float | complex | None:
+    """The Python number that a state begins with; None for arrays and unknown values."""
+    number = given.number if isinstance(given, Constant) else given
+    return number if isinstance(number, int | float | complex) else None
 
 
 def _add_default_updates(step: StepResult, blockers: Sequence[Variable]) -> None:

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from symdnn.errors import StateMismatch
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import clone_graph, leaves
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Variable, constant
 from symdnn.ops.control.scan import Carry, Scan
 from symdnn.ops.core.shape import as_dim, static_dim
 
@@ -36,6 +38,8 @@ class State:
     history: bool = True
     label: str = "a state"
     flexible: bool = False
+    #: The Python number that it begins with, if it does.
+    number: float | complex | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class Parts:
                 replace.update(zip(s.inside, new))
                 s.inside = new
                 if s.initial.type.dtype != t.dtype:
-                    s.initial = operator("cast")(s.initial, t.dtype)
+                    s.initial = _begun(s, t)
             self.substitute(replace)
 
     def substitute(self, replace: Mapping[Variable, Variable]) -> None:
@@ -142,6 +146,14 @@ class Parts:
             s.next = memo[s.next]
         self.collected = [memo[v] for v in self.collected]
         self.condition = None if self.condition is None else memo[self.condition]
+
+
+def _begun(s: State, t: TensorType) -> Variable:
+    """The initial value in another dtype; a Python number with all its digits."""
+    if s.number is not None:
+        return constant(np.asarray([s.number]).astype(t.numpy))
+    found: Variable = operator("cast")(s.initial, t.dtype)
+    return found
 
 
 def _wider(s: State) -> TensorType | None:

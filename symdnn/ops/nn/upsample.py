@@ -195,13 +195,15 @@ def _resampled(
     x: Variable, axis: int, size: Dim, ratio: float | None, mode: str, corners: bool
 ) -> Variable:
     n = dims_of(x)[axis]
-    at = _positions(n, size, ratio, mode, corners)
+    # The nearest element is that of float32 positions for all dtypes, as PyTorch has them.
+    wide = x.type.dtype == "float64" and "nearest" not in mode
+    at = _positions(n, size, ratio, mode, corners, "float64" if wide else "float32")
     first = operator("floor")(at)
     share = operator("cast")(at - first, x.type.dtype) if len(_TAPS[mode]) > 1 else None
     pattern = ["x"] * axis + [0] + ["x"] * (x.type.ndim - axis - 1)
     total: Any = None
     for tap in _TAPS[mode]:
-        index = operator("cast")(operator("clip")(first + np.float32(tap), 0, n - 1), "int64")
+        index = operator("cast")(operator("clip")(first + tap, 0, n - 1), "int64")
         part = operator("take")(x, index, axis)
         if share is not None:
             part = part * _weight(mode, tap, share).dimshuffle(*pattern)
@@ -209,20 +211,23 @@ def _resampled(
     return total  # type: ignore[no-any-return]
 
 
-def _positions(n: Dim, size: Dim, ratio: float | None, mode: str, corners: bool) -> Variable:
-    """Where the results are in the input, float32 (size,)."""
-    i = operator("cast")(operator("arange")(size, dtype="int64"), "float32")
-    old, new = (operator("cast")(as_variable(d), "float32") for d in (n, size))
+def _positions(
+    n: Dim, size: Dim, ratio: float | None, mode: str, corners: bool, dtype: str
+) -> Variable:
+    """Where the results are in the input, (size,) of ``dtype``."""
+    i = operator("cast")(operator("arange")(size, dtype="int64"), dtype)
+    old, new = (operator("cast")(as_variable(d), dtype) for d in (n, size))
+    zero, half, one = (np.asarray(v, dtype) for v in (0, 0.5, 1))
     if corners:
-        return i * ((old - 1) / operator("maximum")(new - 1, np.float32(1)))
-    step = old / new if ratio is None else as_variable(np.float32(ratio))
+        return i * ((old - one) / operator("maximum")(new - one, one))
+    step = old / new if ratio is None else as_variable(np.asarray(ratio, dtype))
     if mode == "nearest":
         return i * step
-    middle = (i + np.float32(0.5)) * step
+    middle = (i + half) * step
     if mode == "nearest-exact":
         return middle
-    middle = middle - np.float32(0.5)
-    return operator("maximum")(middle, np.float32(0)) if mode == "linear" else middle
+    middle = middle - half
+    return operator("maximum")(middle, zero) if mode == "linear" else middle
 
 
 def _weight(mode: str, tap: int, t: Variable) -> Any:

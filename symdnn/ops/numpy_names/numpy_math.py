@@ -18,6 +18,7 @@ from symdnn.ops.array.sort import searchsorted
 from symdnn.ops.array.take import take
 from symdnn.ops.array.view import flatten, moveaxis
 from symdnn.ops.core.dtype import float_of, upcast
+from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import alloc, shape_i
 from symdnn.ops.elementwise.arithmetic import abs as absolute
@@ -82,20 +83,35 @@ def lerp(start: TensorLike, end: TensorLike, weight: TensorLike) -> Variable:
 
 
 def hypot(x: TensorLike, y: TensorLike) -> Variable:
-    """``sqrt(x^2 + y^2)``, without overflow of the squares."""
-    a, b = map(absolute, _two_floating(x, y))
-    big, small = maximum(a, b), minimum(a, b)
-    plain = eq(big, 0) | isinf(big)
-    ratio = small / switch(plain, like(1, big), big)
-    return switch(plain, big, big * sqrt(1 + sqr(ratio)))
+    """``sqrt(x^2 + y^2)``, without overflow of the squares; inf beside NaN is inf, as in C.
+
+    The gradient at (0, 0) is 0.
+    """
+    a, b = _two_floating(x, y)
+    infinite, big = isinf(a) | isinf(b), maximum(absolute(a), absolute(b))
+    plain = infinite | eq(big, 0)
+    # The result does not depend on the scale: no gradient goes through the larger of the two.
+    scale = disconnected_grad(switch(plain, like(1, big), big))
+    parts = [sqr(switch(plain, like(1, big), v / scale)) for v in (a, b)]
+    edge = switch(infinite, like(np.inf, big), like(0, big))
+    return switch(plain, edge, scale * sqrt(parts[0] + parts[1]))
+
+
+#: ``sin(z) / z`` below ``_SINC_NEAR`` is ``1 - z^2 / 6 (1 - z^2 / 20 (...))``: its slopes of all
+#: orders keep their digits, where those of the quotient cancel.
+_SINC_NEAR, _SINC_DIVISORS = 0.5, tuple(2.0 * k * (2 * k + 1) for k in range(8, 0, -1))
 
 
 def sinc(x: TensorLike) -> Variable:
     """``sin(pi x) / (pi x)``, 1 at 0."""
     v = _floating(x)
     at = v * like(np.pi, v)
-    zero = eq(at, 0)
-    return switch(zero, like(1, at), sin(at) / switch(zero, like(1, at), at))
+    near = absolute(at) < _SINC_NEAR
+    square = sqr(switch(near, at, like(0, at)))
+    series: Variable = like(1, at)
+    for divisor in _SINC_DIVISORS:
+        series = 1 - square / divisor * series
+    return switch(near, series, sin(at) / switch(near, like(1, at), at))
 
 
 def heaviside(x: TensorLike, at_zero: Any) -> Variable:

@@ -16,6 +16,7 @@ from symdnn.ops.array.create import linspace, zeros
 from symdnn.ops.array.getitem import inc_subtensor
 from symdnn.ops.array.join import concatenate
 from symdnn.ops.array.moments import mean
+from symdnn.ops.array.norms import root
 from symdnn.ops.array.reduce import all as all_true
 from symdnn.ops.array.reduce import max as largest_of
 from symdnn.ops.array.reduce import min as smallest_of
@@ -25,7 +26,7 @@ from symdnn.ops.array.sort import searchsorted, sort
 from symdnn.ops.array.take import take
 from symdnn.ops.array.view import flatten, moveaxis
 from symdnn.ops.core.shape import alloc, dims_of
-from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum, sqrt
+from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum
 from symdnn.ops.elementwise.comparison import eq, invert, isnan, neq, switch
 from symdnn.ops.elementwise.rounding import floor
 from symdnn.ops.elemwise import like
@@ -92,7 +93,7 @@ def nanvar(a: TensorLike, axis: AxisLike = None, ddof: int = 0, keepdims: bool =
 
 def nanstd(a: TensorLike, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
     """The standard deviation over ``axis`` without NaNs."""
-    return sqrt(nanvar(a, axis, ddof, keepdims))
+    return root(nanvar(a, axis, ddof, keepdims))
 
 
 def _nan_extreme(a: TensorLike, axis: AxisLike, keepdims: bool, of: Any, fill: float) -> Variable:
@@ -221,8 +222,17 @@ def median(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Vari
 
 
 def digitize(x: TensorLike, bins: TensorLike, right: bool = False) -> Variable:
-    """The index (from 0) of the interval between the increasing ``bins`` that has each element."""
-    return searchsorted(bins, x, side="left" if right else "right")
+    """The index (from 0) of the interval between the sorted ``bins`` that has each element.
+
+    ``bins`` may fall, too: then interval 0 is above the first of them, as in NumPy.
+    """
+    edges = as_variable(bins)
+    if edges.type.ndim != 1:
+        raise NdimMismatch("digitize", "bins of 1 dimension", edges.type)
+    falling = (edges[1:] < edges[:-1]).any()
+    rising = switch(falling, edges[::-1], edges)
+    at = searchsorted(rising, x, side="left" if right else "right")
+    return switch(falling, edges.shape[0] - at, at)
 
 
 def histogram(

@@ -14,6 +14,28 @@ def draw(*shape):
     return new_rng().normal(1.5, 2, size=shape).astype("float32")
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("positions", [(4,), (2, 3), (2, 2, 3)])
+def test_pytorchs_response_norm_is_across_the_second_axis(size, positions):
+    value = draw(3, 6, *positions)
+    x = T.TensorType("float32", (None,) * value.ndim)()
+    found = symdnn.function([x], nn.LocalResponseNorm(size, 0.3, 0.6, 1.5)(x))(value)
+    padded = np.pad(value**2, [(0, 0), (size // 2, (size - 1) // 2), *[(0, 0)] * len(positions)])
+    squares = sum(padded[:, i : i + 6] for i in range(size)) / size
+    np.testing.assert_allclose(found, value / (1.5 + 0.3 * squares) ** 0.6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("positions", [(5,), (4, 5), (2, 4, 5)])
+def test_instance_norm_of_a_single_example(positions):
+    layer = getattr(nn, f"InstanceNorm{len(positions)}d")(3)
+    value = draw(3, *positions)
+    xs = [T.TensorType("float32", (None,) * (value.ndim + n))() for n in range(2)]
+    found, batch = symdnn.function(xs, [layer(x) for x in xs])(value, value[None])
+    np.testing.assert_array_equal(found, batch[0])
+    axes = tuple(range(1, value.ndim))
+    np.testing.assert_allclose(found.mean(axes), 0, atol=1e-5)
+
+
 def test_running_statistics_move_by_the_momentum():
     layer, x = nn.SpatialBatchNormalization(3, momentum=0.25), T.ftensor4("x")
     y = layer(x)

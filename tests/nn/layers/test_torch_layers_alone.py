@@ -91,3 +91,11 @@ def test_what_does_not_fit():
     ):  # fmt: skip
         with pytest.raises(SymdnnError):
             call()
+
+
+@pytest.mark.parametrize("p", [1, 3, math.inf])
+def test_distances_by_the_norm_of_any_order(p, rng):
+    a, b = rng.normal(size=(2, 4, 5))
+    x, y = T.dmatrices(2)
+    found = symdnn.function([x, y], nn.PairwiseDistance(p, eps=0)(x, y))(a, b)
+    np.testing.assert_allclose(found, np.linalg.norm(a - b, p, axis=1))

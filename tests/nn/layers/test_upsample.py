@@ -26,6 +26,16 @@ def test_linear_is_numpys_interp(options, corners, rng):
     np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
 
 
+@pytest.mark.parametrize("corners", [False, True])
+def test_positions_have_the_digits_of_the_input(corners, rng):
+    x = rng.normal(size=(1, 1, 7))
+    v = T.dtensor3()
+    layer = nn.Upsample(19, mode="linear", align_corners=corners)
+    at = np.arange(19) * 6 / 18 if corners else (np.arange(19) + 0.5) * 7 / 19 - 0.5
+    found = symdnn.function([v], layer(v))(x)[0, 0]
+    np.testing.assert_allclose(found, np.interp(at, np.arange(7), x[0, 0]), rtol=1e-13, atol=1e-14)
+
+
 def test_corners_are_kept_and_planes_are_exact():
     rows, columns = np.meshgrid(np.arange(4.0), np.arange(5.0), indexing="ij")
     x = (2 * rows - columns)[None, None].astype("float32")

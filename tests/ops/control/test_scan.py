@@ -323,9 +323,10 @@ def test_results_own_their_memory():
 
 def test_python_numbers_take_the_dtype_of_the_result():
     x = VECTOR("x")
-    sums, _ = scan(lambda v, s: s + v, x, 0)
-    assert sums.type.dtype == "float64"
-    np.testing.assert_allclose(function([x], sums)(np.ones(3)), [1, 2, 3])
+    for first in (0, 0.0, as_variable(0), as_variable(0.0)):
+        sums, _ = scan(lambda v, s: 1 * s + v, x, first)
+        assert sums.type.dtype == "float64"
+        np.testing.assert_allclose(function([x], sums)(np.ones(3)), [1, 2, 3])
 
 
 def test_static_sizes_that_the_step_forgets():
