@@ -51,11 +51,12 @@ class CompiledGraph:
     def __call__(self, *args: Any, **inputs: Any) -> dict[str, Any]:
         """The outputs by name: arrays, lists of them for sequences, None for what is absent.
 
-        Inputs are given in order or by name. Raises :class:`~symdnn.errors.ModelError` for inputs
+        Inputs are given in order or by name, those for which the file has values by name only.
+        Raises :class:`~symdnn.errors.ModelError` for inputs
         that do not fit, and for a node that can't be run.
         """
         given = _named(self.graph, args, inputs)
-        arrays = {n: _prepared(self.graph.inputs[n], v) for n, v in given.items()}
+        arrays = {n: _prepared(self._port(n), v) for n, v in given.items()}
         try:
             return self._call(arrays)
         except SymdnnError as error:
@@ -63,6 +64,9 @@ class CompiledGraph:
                 raise
             # Names of sizes that the file gives wrongly, or a size that turns out to be 1.
             return self._less_open(arrays, error)
+
+    def _port(self, name: str) -> Port:
+        return self.graph.inputs.get(name) or self.graph.defaults[name]
 
     def _less_open(self, arrays: Mapping[str, Any], error: SymdnnError) -> dict[str, Any]:
         """The call without names of sizes, then with the sizes themselves."""
@@ -120,7 +124,7 @@ class CompiledGraph:
         roots: dict[Variable, str] = {}
         values: dict[str, Any] = {}
         for name, array in arrays.items():
-            port = self.graph.inputs[name]
+            port = self._port(name)
             values[name] = self._value(port, array, variables, roots)
         results = self.graph.build(values, roots)
         flat: list[Variable] = []
@@ -211,12 +215,13 @@ def _named(graph: Graph, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> di
     if len(args) > len(names):
         raise ModelError(f"{len(args)} inputs were given; there are {names}")
     given = dict(zip(names, args)) | dict(inputs)
-    if unknown := set(given) - set(names):
+    if unknown := set(given) - set(names) - set(graph.defaults):
         raise ModelError(f"no inputs {sorted(unknown)}; there are {names}")
     missing = [n for n in names if n not in given and graph.inputs[n].form != "optional"]
     if missing:
         raise ModelError(f"the inputs {missing} are missing; there are {names}")
-    return {n: given.get(n) for n in names}
+    chosen = [n for n in graph.defaults if n in given]
+    return {n: given.get(n) for n in (*names, *chosen)}
 
 
 def _prepared(port: Port, value: Any) -> Any:
