@@ -322,3 +322,21 @@ def test_nodes_in_any_order(rng):
         for c, wanted in ((True, -np.tanh(r)), (False, -np.exp(r))):
             np.testing.assert_allclose(f(x, np.array(c))["y"], wanted, rtol=1e-5)
     assert made.SerializeToString() == given  # the caller's model is left as it was
+
+
+def test_calls_of_the_same_shapes_and_of_others(rng):
+    """A repeated call goes straight to its function; other arrays find theirs."""
+    f = compile(model("g (float[n, m] x, float[k, m] y) => (z) { z = Add(x, y) }"))
+    for n, k in ((3, 3), (3, 3), (3, 1), (3, 1), (2, 2), (3, 3), (3, 3)):
+        x, y = (rng.normal(size=(i, 4)).astype("float32") for i in (n, k))
+        np.testing.assert_array_equal(f(x=x, y=y)["z"], x + y)
+    assert len(f.functions) == 2
+    np.testing.assert_allclose(f(x=x, y=y.tolist())["z"], x + y, rtol=1e-6)
+    with pytest.raises(ModelError, match="missing"):
+        f(x=x)
+    with pytest.raises(ModelError, match="wanted float32"):
+        f(x=x, y=y.astype(int))
+    narrow = compile(model("g (int4[n] x) => (y) { y = Cast<to = 1>(x) }"))
+    for value in ([1, -2], [3, 7]):
+        codes = np.array(value, "int8")
+        np.testing.assert_array_equal(narrow(x=codes)["y"], value)
