@@ -12,6 +12,7 @@ from symdnn.cpu.elementwise import boxes, copies, elementwise, gather, random_dr
 from symdnn.cpu.fourier import pocketfft
 from symdnn.cpu.gemm import gemm
 from symdnn.cpu.lapack import kernels as lapack
+from symdnn.cpu.lapack import spectra
 from symdnn.cpu.nest import kernels as nest
 from symdnn.cpu.nest import line_kernels, norms
 from symdnn.cpu.onednn import kernels as onednn
@@ -53,6 +54,7 @@ KERNELS: tuple[Row, ...] = (
     *pocketfft.KERNELS,
     *sparse.KERNELS,
     *lapack.KERNELS,
+    *spectra.KERNELS,
     *collective.KERNELS,
     # NumPy's, for calls that are too small to be worth compiling.
     *reference.KERNELS,

@@ -77,7 +77,10 @@ class Graph:
             value = self._world.adapted(sparse_array(tensor, folder))
             self._values[tensor.values.name] = value
         self._make_parameters()
-        ports = [_port(v, self._world) for v in proto.input if v.name not in self._values]
+        ports = [_port(v, self._world) for v in proto.input]
+        #: Inputs whose values the file gives; a call may give others.
+        self.defaults = {p.name: p for p in ports if p.name in self._values}
+        ports = [p for p in ports if p.name not in self._values]
         free = _batch_names(ports) if batch is not None else set()
         self.inputs = {p.name: _with_batch(p, batch, free) for p in ports}
         self.outputs = [str(o.name) for o in proto.output]
@@ -134,9 +137,10 @@ class Graph:
         needed that is not known before a call.
         """
         given = dict(zip(self.inputs, args)) | inputs
-        values = {k: v if isinstance(v, Value) else Value(as_variable(v), self.inputs[k].kind)
-                  for k, v in given.items() if k in self.inputs}  # fmt: skip
-        if unknown := set(given) - set(self.inputs):
+        ports = self.defaults | self.inputs
+        values = {k: v if isinstance(v, Value) else Value(as_variable(v), ports[k].kind)
+                  for k, v in given.items() if k in ports}  # fmt: skip
+        if unknown := set(given) - set(ports):
             raise ModelError(f"no inputs {sorted(unknown)}; there are {list(self.inputs)}")
         try:
             found = self.build(values, {})

@@ -184,6 +184,26 @@ def test_identities_with_another_gradient(theano, T):
     assert not any(isinstance(n.op, Clip) for n in f.maker.fgraph.toposort())
 
 
+def test_a_composite_scalar_op(theano, T):
+    scalar = theano.scalar
+    x, y = scalar.float64("x"), scalar.float64("y")
+    op = scalar.Composite([x, y], [scalar.add(scalar.mul(x, y), scalar.exp(x)), x - y * 2, y])
+    a, b = T.dmatrix("a"), T.dvector("b")
+    outs = T.Elemwise(op)(a, b)
+    slope = theano.grad(outs[0].sum(), b)
+    values = np.linspace(-1, 1, 6).reshape(2, 3), np.arange(3.0)
+    found = theano.function([a, b], [*outs, slope])(*values)
+    v, w = values
+    for got, right in zip(found, [v * w + np.exp(v), v - w * 2, w, v.sum(0)], strict=True):
+        np.testing.assert_allclose(got, right)
+    single = scalar.Composite([x], [scalar.sqr(x)])
+    np.testing.assert_allclose(theano.function([a], single(a))(v), v**2)
+    with pytest.raises(TypeError, match="Dot is no scalar op"):
+        scalar.Composite([x], [T.dot(b, b) * x])
+    with pytest.raises(TypeError, match="wanted 2 operands, got 1"):
+        op(a)
+
+
 def test_scalar_ops_of_the_program(theano, T):
     class Cube(theano.scalar.UnaryScalarOp):
         def impl(self, x):

@@ -267,3 +267,76 @@ def test_one_node_runs_alone():
     (y,) = run_node(helper.make_node("Add", ["a", "b"], ["c"]), [np.ones(3), np.ones(3)])
     np.testing.assert_array_equal(y, 2 * np.ones(3))
     assert supports_device("CPU")
+
+
+def test_values_of_the_file_are_defaults_of_inputs(rng):
+    arrays = mlp(rng)
+    text = MLP.replace(" x) =>", " x, float[4, 5] w, int64[1] axis) =>")
+    text = text.replace("a = Relu(h)", "r = ReduceMax(h, axis)\n    a = Sub(h, r)")
+    f = compile(model(text, **arrays, axis=np.array([0])))
+    assert list(f.graph.inputs) == ["x"]
+    assert list(f.graph.defaults) == ["w", "axis"]
+    x, other = (rng.normal(size=s).astype("float32") for s in ((7, 4), (4, 5)))
+    for given in ({}, {"w": other}, {"axis": np.array([1])}, {}):
+        h = x @ given.get("w", arrays["w"]) + arrays["b"]
+        wanted = (h - h.max(int(given.get("axis", [0])[0]), keepdims=True)) @ arrays["v"]
+        np.testing.assert_allclose(f(x=x, **given)["y"], wanted, rtol=1e-4, atol=1e-5)
+    y = f.graph(x=T.fmatrix("x"), w=T.fmatrix("w"))["y"]
+    assert y.ndim == 2
+    with pytest.raises(ModelError, match="no inputs"):
+        f(x=x, v=arrays["v"])
+
+
+def test_a_layer_norm_without_a_shift(rng):
+    f = compile(model("g (float[n, 4] x) => (y) { y = LayerNormalization(x, w) }",
+                      w=np.arange(4, dtype="float32")))  # fmt: skip
+    x = rng.normal(size=(3, 4)).astype("float32")
+    centred = x - x.mean(1, keepdims=True)
+    wanted = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * np.arange(4)
+    np.testing.assert_allclose(f(x)["y"], wanted, rtol=1e-4, atol=1e-5)
+    ops = [type(a.op).__name__ for a in f.functions[0].fgraph.apply_nodes]
+    assert len([name for name in ops if "Norm" in name]) == 1
+
+
+def test_nodes_in_any_order(rng):
+    inner = """y = If(c) <then_branch = g1 () => (t) { s = Tanh(r) t = Neg(s) },
+                          else_branch = g2 () => (e) { e = Neg(late) }>"""
+    text = f"""g (float[n, 4] x, bool c) => (y) {{
+        r = Relu(x)
+        late = Exp(r)
+        {inner}
+    }}"""
+    made = model(text)
+    inside = made.graph.node[2].attribute[0].g.node
+    for nodes in (made.graph.node, inside):
+        nodes.sort(key=lambda n: n.op_type, reverse=True)  # Tanh, Neg; Relu, If, Exp
+        turned = list(nodes)[::-1]
+        del nodes[:]
+        nodes.extend(turned)
+    assert [n.op_type for n in made.graph.node] == ["Exp", "If", "Relu"]
+    given = made.SerializeToString()
+    x = rng.normal(size=(2, 4)).astype("float32")
+    r = np.maximum(x, 0)
+    for source in (made, given):
+        f = compile(source)
+        for c, wanted in ((True, -np.tanh(r)), (False, -np.exp(r))):
+            np.testing.assert_allclose(f(x, np.array(c))["y"], wanted, rtol=1e-5)
+    assert made.SerializeToString() == given  # the caller's model is left as it was
+
+
+def test_calls_of_the_same_shapes_and_of_others(rng):
+    """A repeated call goes straight to its function; other arrays find theirs."""
+    f = compile(model("g (float[n, m] x, float[k, m] y) => (z) { z = Add(x, y) }"))
+    for n, k in ((3, 3), (3, 3), (3, 1), (3, 1), (2, 2), (3, 3), (3, 3)):
+        x, y = (rng.normal(size=(i, 4)).astype("float32") for i in (n, k))
+        np.testing.assert_array_equal(f(x=x, y=y)["z"], x + y)
+    assert len(f.functions) == 2
+    np.testing.assert_allclose(f(x=x, y=y.tolist())["z"], x + y, rtol=1e-6)
+    with pytest.raises(ModelError, match="missing"):
+        f(x=x)
+    with pytest.raises(ModelError, match="wanted float32"):
+        f(x=x, y=y.astype(int))
+    narrow = compile(model("g (int4[n] x) => (y) { y = Cast<to = 1>(x) }"))
+    for value in ([1, -2], [3, 7]):
+        codes = np.array(value, "int8")
+        np.testing.assert_array_equal(narrow(x=codes)["y"], value)

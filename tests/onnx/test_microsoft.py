@@ -96,3 +96,14 @@ def test_what_is_not_known_is_refused():
     }"""
     with pytest.raises(ModelError, match="packed queries"):
         compile(model(text))(np.ones((1, 2, 2, 3, 4), "float32"))
+
+
+def test_a_product_of_matrices_whose_first_axis_is_the_rows():
+    rng = np.random.default_rng(1)
+    a, b = (rng.normal(size=s).astype("float32") for s in ((5, 2, 3, 4), (6, 2, 3, 4)))
+    text = """g (float[5, 2, 3, 4] a, float[6, 2, 3, 4] b) => (y) {
+        y = com.microsoft.FusedMatMul
+            <transBatchA = 1, transBatchB = 1, transB = 1, alpha = 0.5>(a, b)
+    }"""
+    wanted = 0.5 * np.einsum("ixyk,jxyk->xyij", a, b)
+    np.testing.assert_allclose(compile(model(text))(a, b)["y"], wanted, rtol=1e-4, atol=1e-5)

@@ -283,3 +283,20 @@ def test_what_has_no_counterpart_is_named(tmp_path):
     with pytest.raises(ModelError, match="wants inputs"):
         save(nn.ReLU(), tmp_path / "m.onnx")
     assert not (tmp_path / "m.onnx").exists()
+
+
+def test_what_only_a_branch_needs_is_in_the_branch(tmp_path, rng):
+    """The last of no rows is an error, which the choice keeps away."""
+    last = T.exp(X[-1])
+    y = symdnn.ifelse(X.shape[0] > 0, last, T.zeros(6, "float32")) + T.sum(X)
+    path = tmp_path / "m.onnx"
+    save({"y": y}, path)
+    outside = {n.op_type for n in onnx.load(path).graph.node}
+    assert "If" in outside
+    assert "Exp" not in outside
+    for n in (0, 3):
+        x = rng.normal(size=(n, 6)).astype("float32")
+        wanted = (np.exp(x[-1]) if n else np.zeros(6)) + x.sum()
+        found = [*compile(path)(x).values(), *ReferenceEvaluator(str(path)).run(None, {"x": x})]
+        for v in found:
+            np.testing.assert_allclose(v, wanted, rtol=1e-5)

@@ -70,3 +70,16 @@ def test_a_module_is_written_and_one_that_draws_is_refused(rng, tmp_path):
     wanted = symdnn.function([X], net.evaluate()(X))(x)
     (found,) = compile(tmp_path / "m.onnx")(x).values()
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["lstm", "rnn_tanh"])
+def test_features_follow_from_the_number_of_parameters(mode, rng, tmp_path):
+    op = RNNForward(mode, HIDDEN, 2, "linear", "bidirectional")
+    weights = rng.normal(size=int(op.layout.size(5))).astype("f4")
+    w = symdnn.shared(weights, name="w", shape=weights.shape)
+    x = T.tensor("float32", ("time", "batch", None), name="x")
+    y = op(w, x, *[np.zeros((4, 3, HIDDEN), "f4")] * (1 + op.has_cell))[0]
+    save({"y": y}, tmp_path / "m.onnx")
+    value = rng.normal(size=(4, 3, 5)).astype("float32")
+    (found,) = compile(tmp_path / "m.onnx")(value).values()
+    np.testing.assert_allclose(found, symdnn.function([x], y)(value), rtol=1e-4, atol=1e-5)

@@ -103,9 +103,12 @@ class LapackKernel(Kernel[OpT]):
                 if whole is not out:
                     np.copyto(out, whole)
 
+        return small_launch(call, self.tasks(call), launch) or launch
+
+    def tasks(self, call: Call[OpT]) -> int:
+        """Between how many threads a call is divided."""
         shape = max((t.shape for t in call.inputs), key=len)
-        stack = Stack(call.outputs[0].dtype, prod(shape[:-2]), max(shape[-2:]))
-        return small_launch(call, stack.tasks, launch) or launch
+        return Stack(call.outputs[0].dtype, prod(shape[:-2]), max(shape[-2:])).tasks
 
     def launcher(self, call: Call[OpT]) -> Any:
         """A function of inputs and contiguous outputs."""

@@ -76,8 +76,14 @@ class Sequenced:
 
     # -- steps ----------------------------------------------------------------------------------
 
-    def call(self, name: str, *arguments: int | str | float | None, at: Sequence[int]) -> None:
-        """Call the routine of this name, without its first letter.
+    def call(
+        self,
+        name: str,
+        *arguments: int | str | float | None,
+        at: Sequence[int],
+        sound: bool = False,
+    ) -> None:
+        """Call the routine of this name, without its first letter; if ``sound``, not after a fault.
 
         Arguments are letters, sizes, factors (floats), or None for the next of the places ``at``.
         """
@@ -89,7 +95,7 @@ class Sequenced:
             shared = Shared(a, self.dtype.name if isinstance(a, float) else "int32")
             places.append(self._own(shared.made()))
         assert not left, "a place of the call was not used"
-        self._step("call", places, routine(self.letter + name))
+        self._step("try" if sound else "call", places, routine(self.letter + name))
 
     def copy(self, to: int, source: int, count: int) -> None:
         """Copy so many elements."""
@@ -116,9 +122,24 @@ class Sequenced:
         """A 0 on the diagonal of a matrix of ``n`` rows is a fault."""
         self._step("diagonal", [place], n, (n + 1) * self.dtype.itemsize)
 
-    def void(self, place: int, count: int) -> None:
-        """After a fault of a matrix, NaN for its result of so many elements."""
-        self._step("void", [place], count)
+    def finite(self, place: int, rows: int, columns: int, triangle: str = "") -> None:
+        """A number that is not finite is a fault, in the triangle ``L`` or ``U`` or anywhere."""
+        number = ("", "L", "U").index(triangle)
+        self._steps.append(Step("finite", (place,), self._name, number))
+        self._words += [rows, columns]
+
+    def determinant(self, factors: Sequence[int], results: Sequence[int], n: int) -> None:
+        """The determinant, or its sign and the logarithm of its size.
+
+        ``factors`` are what ``getrf`` gave: LU factors, pivots, and the status.
+        """
+        self._step("determinant", [*factors, *results], n)
+
+    def void(self, *results: tuple[int, int]) -> None:
+        """After a fault of a matrix, NaN for its results: places and their numbers of elements."""
+        for i, (place, count) in enumerate(results, 1):
+            self._steps.append(Step("void", (place,), self._name, int(i < len(results))))
+            self._words.append(count)
 
     def _step(self, kind: str, places: Sequence[int], *words: int) -> None:
         self._steps.append(Step(kind, tuple(places), self._name))

@@ -11,27 +11,34 @@ from typing import NamedTuple
 
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.math64_ir import full_declarations
+from symdnn.cpu.ir.math_ir import FULL, definitions
 
 __all__ = ["FAULT", "FIRST_ARRAY", "WORDS_OF_STEP", "Step", "sequence_ir"]
 
 #: Index of the word that is set where a matrix has no result, and of the first array object.
 FAULT, FIRST_ARRAY = 4, 5
 #: How many words of its own a step has, by its kind.
-WORDS_OF_STEP = {"call": 1, "copy": 1, "add": 1, "turn": 2, "info": 0, "nan": 0, "diagonal": 2,
-                 "void": 1}  # fmt: skip
+WORDS_OF_STEP = {"call": 1, "try": 1, "copy": 1, "add": 1, "turn": 2, "info": 0, "nan": 0,
+                 "diagonal": 2, "finite": 2, "determinant": 1, "void": 1}  # fmt: skip
 
 
 class Step(NamedTuple):
     """One step on places. By its kind, with its words:
 
-    - ``call`` a routine (its address) with these places;
+    - ``call`` a routine (its address) with these places; ``try`` it if there was no fault;
     - ``copy`` to the first place from the second (bytes);
     - ``add`` :attr:`number` to int32 numbers of the second place, into the first (how many);
     - ``turn`` the matrix at the second place into its transpose at the first (rows, columns);
     - ``info``: the place is a status of LAPACK's, and not 0 is a fault;
     - ``nan``: a NaN there is a fault;
     - ``diagonal``: a 0 among these numbers is a fault (how many, bytes from one to the next);
-    - ``void``: after a fault the place gets NaNs (how many), and the fault is forgotten.
+    - ``finite``: a number that is not finite is a fault (rows, columns), anywhere, or for the
+      :attr:`number` 1 or 2 in the lower or the upper triangle;
+    - ``determinant`` by LU factors, their pivots and status (rows), into one place, or into two its
+      sign and the logarithm of its size;
+    - ``void``: after a fault the place gets NaNs (how many), and for the :attr:`number` 0 the fault
+      is forgotten.
     """
 
     kind: str
@@ -60,7 +67,7 @@ def sequence_ir(arrays: int, owners: tuple[int, ...], steps: tuple[Step, ...]) -
         at += 2
     for k, step in enumerate(steps):
         for j in range(WORDS_OF_STEP[step.kind]):
-            entry += word(f"%own{k}_{j}", at, "ptr" if step.kind == "call" else "i64")
+            entry += word(f"%own{k}_{j}", at, "ptr" if step.kind in _ROUTINES else "i64")
             at += 1
     s.tasks(entry, "task")
 
@@ -73,12 +80,20 @@ def sequence_ir(arrays: int, owners: tuple[int, ...], steps: tuple[Step, ...]) -
         return []
 
     s.counted("matrix", 0, "%count", matrix)
-    copies = "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"
-    return "\n".join([*THREADS, *s.lines, *next_task("task"), copies, *METADATA]) + "\n"
+    others = ["declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"]
+    if any(step.kind == "determinant" for step in steps):
+        others += [*sorted(full_declarations()), *definitions({FULL + "log"})]
+    return "\n".join([*THREADS, *s.lines, *next_task("task"), *others, *METADATA]) + "\n"
 
 
 def _call(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     s.put(f"call void %own{k}_0({', '.join(f'ptr {p}' for p in places)})")
+
+
+def _try(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
+    s.put(f"%fault_{k} = getelementptr i64, ptr %w, i64 {FAULT}")
+    sound = s.new(f"icmp eq i64 {s.new(f'load i64, ptr %fault_{k}')}, 0")
+    s.when(f"try{k}", sound, lambda: _call(s, k, step, places))
 
 
 def _copy(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
@@ -142,6 +157,87 @@ def _diagonal(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None
     _fault(s, any_, str(k))
 
 
+def _finite(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
+    """The sum of all numbers times 0, which is NaN if one is not finite."""
+    t, size = step.dtype, 8 if step.dtype == "double" else 4
+
+    def row(i: str, sums: list[str]) -> list[str]:
+        first = s.new(f"mul i64 {i}, %own{k}_1")
+        low, high = i if step.number == 2 else 0, f"%own{k}_1"
+        if step.number == 1:
+            high = s.new(f"add i64 {i}, 1")
+
+        def one(j: str, sums: list[str]) -> list[str]:
+            index = s.new(f"mul i64 {s.new(f'add i64 {first}, {j}')}, {size}")
+            x = s.new(f"load {t}, ptr {s.bytes_at(places[0], index)}")
+            return [s.new(f"fadd {t} {sums[0]}, {s.new(f'fmul {t} {x}, 0.0')}")]
+
+        return s.counted(f"finite_column{k}", low, high, one, sums, t)
+
+    (total,) = s.counted(f"finite_row{k}", 0, f"%own{k}_0", row, ["0.0"], t)
+    _fault(s, s.new(f"fcmp uno {t} {total}, {total}"), str(k))
+
+
+_ONE = 1 << 52  # one in the exponent of a float64
+_LOG_2 = "0x3FE62E42FEFA39EF"
+
+
+def _determinant(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
+    """The product of the diagonal, as a number from 0.5 to below 1 and a power of 2."""
+    factors, pivots, info, *results = places
+
+    def one(i: str, carried: list[str]) -> list[str]:
+        product, power = carried
+        apart = s.new(f"mul i64 {s.new(f'add i64 %own{k}_0, 1')}, 8")
+        at = s.new(f"mul i64 {i}, {apart}")
+        x = s.new(f"load double, ptr {s.bytes_at(factors, at)}")
+        pivot = s.new(f"load i32, ptr {s.bytes_at(pivots, s.new(f'mul i64 {i}, 4'))}")
+        following = s.new(f"add i64 {i}, 1")
+        exchanged = s.new(f"icmp ne i64 {s.new(f'sext i32 {pivot} to i64')}, {following}")
+        turned = s.new(f"select i1 {exchanged}, double {s.new(f'fneg double {x}')}, double {x}")
+        bits = s.new(f"bitcast double {s.new(f'fmul double {product}, {turned}')} to i64")
+        exponent = s.new(f"and i64 {s.new(f'lshr i64 {bits}, 52')}, 2047")
+        normal = s.new(f"icmp ult i64 {s.new(f'sub i64 {exponent}, 1')}, 2046")
+        by = s.new(f"select i1 {normal}, i64 {s.new(f'sub i64 {exponent}, 1022')}, i64 0")
+        rest = s.new(f"sub i64 {bits}, {s.new(f'shl i64 {by}, 52')}")
+        return [s.new(f"bitcast i64 {rest} to double"), s.new(f"add i64 {power}, {by}")]
+
+    product, power = s.counted(
+        f"factor{k}", 0, f"%own{k}_0", one, ["1.0", "0"], ["double", "i64"]
+    )  # fmt: skip
+    singular = s.new(f"icmp sgt i32 {s.new(f'load i32, ptr {info}')}, 0")  # factors may be NaN
+    product = s.new(f"select i1 {singular}, double 0.0, double {product}")
+    if len(results) == 1:
+        _scaled(s, product, power, results[0])
+        return
+    below = s.new(f"fcmp olt double {product}, 0.0")
+    size = s.new(f"select i1 {below}, double {s.new(f'fneg double {product}')}, double {product}")
+    none = s.new(f"fcmp oeq double {product}, 0.0")
+    signed = s.new(f"select i1 {below}, double -1.0, double 1.0")
+    s.put(
+        f"store double {s.new(f'select i1 {none}, double 0.0, double {signed}')}, ptr {results[0]}"
+    )
+    low = s.new(f"fcmp olt double {size}, 0.75")  # so that the logarithm of about 1 is exact
+    size = s.new(f"select i1 {low}, double {s.new(f'fadd double {size}, {size}')}, double {size}")
+    power = s.new(f"sub i64 {power}, {s.new(f'zext i1 {low} to i64')}")
+    log = s.new(f"call double @f_log(double {size})")
+    shift = s.new(f"fmul double {s.new(f'sitofp i64 {power} to double')}, {_LOG_2}")
+    s.put(f"store double {s.new(f'fadd double {shift}, {log}')}, ptr {results[1]}")
+
+
+def _scaled(s: FunctionBuilder, product: str, power: str, to: str) -> None:
+    """Store ``product * 2 ** power``, by three factors that are normal numbers."""
+    most = s.new(f"select i1 {s.new(f'icmp sgt i64 {power}, 3000')}, i64 3000, i64 {power}")
+    power = s.new(f"select i1 {s.new(f'icmp slt i64 {most}, -3000')}, i64 -3000, i64 {most}")
+    first = s.new(f"sdiv i64 {power}, 3")
+    rest = s.new(f"sub i64 {power}, {first}")
+    second = s.new(f"sdiv i64 {rest}, 2")
+    for part in (first, second, s.new(f"sub i64 {rest}, {second}")):
+        bits = s.new(f"mul i64 {s.new(f'add i64 {part}, 1023')}, {_ONE}")
+        product = s.new(f"fmul double {product}, {s.new(f'bitcast i64 {bits} to double')}")
+    s.put(f"store double {product}, ptr {to}")
+
+
 def _void(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     size = 8 if step.dtype == "double" else 4
 
@@ -153,14 +249,17 @@ def _void(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     def fill() -> None:
         s.block = f"void{k}_yes"
         s.counted(f"element{k}", 0, f"%own{k}_0", one)
-        s.put(f"store i64 0, ptr %fault_{k}")
+        if not step.number:
+            s.put(f"store i64 0, ptr %fault_{k}")
 
     s.put(f"%fault_{k} = getelementptr i64, ptr %w, i64 {FAULT}")
     s.when(f"void{k}", s.new(f"icmp ne i64 {s.new(f'load i64, ptr %fault_{k}')}, 0"), fill)
     s.block = f"void{k}_done"
 
 
+_ROUTINES = ("call", "try")
 _WRITERS = {
-    "call": _call, "copy": _copy, "add": _add, "turn": _turn, "info": _info, "nan": _nan,
-    "diagonal": _diagonal, "void": _void,
+    "call": _call, "try": _try, "copy": _copy, "add": _add, "turn": _turn, "info": _info,
+    "nan": _nan, "diagonal": _diagonal, "finite": _finite, "determinant": _determinant,
+    "void": _void,
 }  # fmt: skip

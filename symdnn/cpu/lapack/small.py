@@ -9,14 +9,32 @@ from typing import Any
 from symdnn.cpu.lapack.sequence import Sequenced, SequenceLaunch
 from symdnn.graph.kernel import Call
 from symdnn.ops.matrix.cholesky import Cholesky
+from symdnn.ops.matrix.determinant import Det, SLogDet
+from symdnn.ops.matrix.eigen import Eigh, Eigvalsh
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
+from symdnn.ops.matrix.svd import SVD
 
-__all__ = ["small_launch"]
+__all__ = ["fits", "small_launch"]
 
 #: Matrices of up to so many rows cost less than their launch from Python.
 _MAX_ROWS = 64
+
+
+def fits(call: Call[Any], tasks: int) -> bool:
+    """Whether :func:`small_launch` is for a call: small real matrices, which one thread computes.
+
+    Determinants are of float64: NumPy computes those of float32 in float64 too.
+    """
+    operands = (*call.inputs, *call.outputs)
+    dtype = call.outputs[0].dtype
+    n = max(max(t.shape[-2:]) for t in operands if t.ndim > 1)
+    if tasks > 1 or n > _MAX_ROWS or dtype not in ("float32", "float64"):
+        return False
+    if isinstance(call.op, Det | SLogDet) and dtype == "float32":
+        return False
+    return all(t.ndim < 2 or t.dtype == dtype for t in operands if t.dtype != "int32")
 
 
 def small_launch(call: Call[Any], tasks: int, slow: Any) -> SequenceLaunch | None:
@@ -24,25 +42,21 @@ def small_launch(call: Call[Any], tasks: int, slow: Any) -> SequenceLaunch | Non
 
     ``slow`` is the kernel's own launch, for arrays of other strides and for faults.
     """
-    operands = (*call.inputs, *call.outputs)
-    dtype = call.outputs[0].dtype
     make = _MAKERS.get(type(call.op))
-    n = max(max(t.shape[-2:]) for t in operands if t.ndim > 1)
-    if make is None or tasks > 1 or n > _MAX_ROWS or dtype not in ("float32", "float64"):
-        return None
-    if any(t.ndim > 1 and t.dtype != dtype for t in operands if t.dtype != "int32"):
-        return None
-    return make(call, slow)
+    return make(call, slow) if make is not None and fits(call, tasks) else None
 
 
 def _start(call: Call[Any], lead: tuple[int, ...]) -> Sequenced:
     return Sequenced(call.outputs[0].dtype, prod(lead), len(call.inputs) + len(call.outputs))
 
 
-def _ended(s: Sequenced, call: Call[Any], x: int, count: int, slow: Any) -> SequenceLaunch:
-    """The launch whose faults raise, or where the op says so make the result ``x`` NaN."""
+def _ended(
+    s: Sequenced, call: Call[Any], x: int, count: int, slow: Any, *more: tuple[int, int]
+) -> SequenceLaunch:
+    """The launch whose faults raise, or where the op says so make the result ``x`` NaN (and
+    ``more``)."""
     if call.op.on_error != "raise":
-        s.void(x, count)
+        s.void((x, count), *more)
     return s.launch(len(call.inputs), slow)
 
 
@@ -189,7 +203,66 @@ def _qr(call: Call[QR], slow: Any) -> SequenceLaunch | None:
     return s.launch(1, slow)
 
 
+def _eigen(call: Call[Eigh | Eigvalsh], slow: Any) -> SequenceLaunch:
+    n, vectors = call.inputs[0].shape[-1], isinstance(call.op, Eigh)
+    s = _start(call, call.inputs[0].shape[:-2])
+    source, values, matrix = s.array(0, n * n), s.array(1, n), s.elements(n * n)
+    length = (1 + 6 * n + 2 * n * n if vectors else 2 * n + 1) + 32 * n
+    work, whole = s.elements(length), s.memory(4 * (3 + 5 * n))
+    info = s.memory(4)
+    triangle = call.op.UPLO
+    s.finite(source, n, n, triangle)
+    s.copy(matrix, source, n * n)
+    s.call("syevd", "V" if vectors else "N", "U" if triangle == "L" else "L", n, None, n, None,
+           None, length, None, 3 + 5 * n, None, at=[matrix, values, work, whole, info],
+           sound=True)  # fmt: skip
+    s.info(info)
+    if not vectors:
+        return _ended(s, call, values, n, slow)
+    made = s.array(2, n * n)
+    s.turn(made, matrix, n, n)
+    return _ended(s, call, values, n, slow, (made, n * n))
+
+
+def _svd(call: Call[SVD], slow: Any) -> SequenceLaunch:
+    """LAPACK sees ``a.T``, whose vectors are those of ``a`` exchanged."""
+    op, (m, n) = call.op, call.inputs[0].shape[-2:]
+    k, most = min(m, n), max(m, n)
+    s = _start(call, call.inputs[0].shape[:-2])
+    source, matrix, info = s.array(0, m * n), s.elements(m * n), s.memory(4)
+    length = (4 * k * k + 7 * k if op.compute_uv else 10 * k) + 64 * most
+    columns, rows = (m, n) if op.full_matrices and op.compute_uv else (k, k)  # of u and vh
+    if op.compute_uv:
+        u, values, vh = s.array(1, m * columns), s.array(2, k), s.array(3, rows * n)
+    else:
+        values = s.array(1, k)
+        u = vh = s.elements(1)
+    s.finite(source, m, n)
+    s.copy(matrix, source, m * n)
+    job = "N" if not op.compute_uv else "A" if op.full_matrices else "S"
+    s.call("gesdd", job, n, m, None, n, None, None, n, None, columns, None, length, None, None,
+           at=[matrix, values, vh, u, s.elements(length), s.memory(32 * k), info],
+           sound=True)  # fmt: skip
+    s.info(info)
+    if not op.compute_uv:
+        return _ended(s, call, values, k, slow)
+    return _ended(s, call, values, k, slow, (u, m * columns), (vh, rows * n))
+
+
+def _determinant(call: Call[Det | SLogDet], slow: Any) -> SequenceLaunch:
+    n = call.inputs[0].shape[-1]
+    s = _start(call, call.inputs[0].shape[:-2])
+    source, matrix = s.array(0, n * n), s.elements(n * n)
+    pivots, info = s.memory(4 * n), s.memory(4)
+    s.copy(matrix, source, n * n)
+    s.call("getrf", n, n, None, n, None, None, at=[matrix, pivots, info])
+    results = [s.array(1 + i, 1) for i in range(len(call.outputs))]
+    s.determinant([matrix, pivots, info], results, n)
+    return s.launch(1, slow)
+
+
 _MAKERS: dict[type, Callable[[Call[Any], Any], SequenceLaunch | None]] = {
     Cholesky: _cholesky, Solve: _solve, LUFactor: _lu_factor, LUSolve: _lu_solve,
-    MatrixInverse: _inverse, QR: _qr,
+    MatrixInverse: _inverse, QR: _qr, Eigh: _eigen, Eigvalsh: _eigen, SVD: _svd,
+    Det: _determinant, SLogDet: _determinant,
 }  # fmt: skip

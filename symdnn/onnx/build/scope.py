@@ -17,6 +17,7 @@ from symdnn.onnx.build.sizes import of_sizes
 from symdnn.onnx.build.table import builder_of
 from symdnn.onnx.model.kinds import carrier, is_narrow, numpy_kind
 from symdnn.onnx.model.node import Node
+from symdnn.onnx.model.order import used_by
 from symdnn.onnx.model.tensors import array_of, attribute_value
 from symdnn.onnx.model.values import Sequence as Tensors
 from symdnn.onnx.model.values import Unsettled, Value
@@ -285,14 +286,3 @@ def needed(nodes: Sequence[Any], names: Iterable[str]) -> list[Any]:
             kept.append(proto)
             wanted.update(used_by(proto))
     return kept[::-1]
-
-
-def used_by(proto: Any) -> set[str]:
-    """Names that a node reads, in the graphs among its attributes too."""
-    found = {n for n in proto.input if n}
-    for a in proto.attribute:
-        for graph in [a.g] * a.HasField("g") + list(a.graphs):
-            found.update(o.name for o in graph.output)
-            for inner in graph.node:
-                found |= used_by(inner)
-    return found

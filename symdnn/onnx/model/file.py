@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx import defs
 
 from symdnn.errors import ModelError
+from symdnn.onnx.model.order import graphs_of, is_ordered, put_in_order
 
 __all__ = ["checked", "read"]
 
@@ -26,6 +26,10 @@ def read(source: Any) -> tuple[Any, str | None]:
     """
     folder = None
     if isinstance(source, onnx.ModelProto):
+        if not is_ordered(source):
+            given, source = source, onnx.ModelProto()
+            source.CopyFrom(given)
+            put_in_order(source)
         return checked(source), None
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -41,6 +45,7 @@ def read(source: Any) -> tuple[Any, str | None]:
         model.ParseFromString(content)
     except (DecodeError, RecursionError, ValueError) as error:
         raise ModelError(f"this is no ONNX model, or it is cut off: {error}") from error
+    put_in_order(model)
     return checked(model), folder
 
 
@@ -88,24 +93,15 @@ def _check_order(nodes: Any, known: set[str], where: str, depth: int) -> set[str
         what = f"node {node.name or next(iter(node.output), '')!r} ({node.op_type}) of {where}"
         for name in node.input:
             if name and name not in known:
-                raise ModelError(
-                    f"{what} reads {name!r}, which nothing before it makes (a cycle or disorder)"
-                )
-        for a in node.attribute:
-            for graph in _graphs(a):
-                _check_graph(graph, known, depth + 1)
+                raise ModelError(f"{what} reads {name!r}, which no node makes, or only in a cycle")
+        for graph in graphs_of(node):
+            _check_graph(graph, known, depth + 1)
         for name in node.output:
             if name and name in made:
                 raise ModelError(f"{what} makes {name!r}, which another node makes too")
             made.add(name)
             known.add(name)
     return known
-
-
-def _graphs(attribute: Any) -> Iterator[Any]:
-    if attribute.HasField("g"):
-        yield attribute.g
-    yield from attribute.graphs
 
 
 def _check_recursion(functions: dict[tuple[str, str, str], Any]) -> None:
@@ -137,7 +133,6 @@ def _calls(function: Any, functions: Any) -> list[tuple[str, str, str]]:
         key = (node.domain, node.op_type, getattr(node, "overload", ""))
         if key in functions:
             found.append(key)
-        for a in node.attribute:
-            for graph in _graphs(a):
-                nodes += graph.node
+        for graph in graphs_of(node):
+            nodes += graph.node
     return found

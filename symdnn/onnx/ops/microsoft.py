@@ -60,8 +60,8 @@ def _fused_matmul(node: Node) -> Variable:
     a, b = node.x(), node.x(1)
     for i, v in enumerate((a, b)):
         letter = "AB"[i]
-        if node.attribute(f"transBatch{letter}", 0):
-            raise node.error(f"transBatch{letter} is not known")
+        if node.attribute(f"transBatch{letter}", 0) and v.ndim > 2:  # rows are the first axis
+            v = v.transpose((*range(1, v.ndim - 1), 0, v.ndim - 1))
         if node.attribute(f"trans{letter}", 0) and v.ndim > 1:
             v = T.swapaxes(v, -1, -2)
         a, b = (v, b) if i == 0 else (a, v)

@@ -80,7 +80,8 @@ def layer_norm(
     axes = tuple(range(axis, x.ndim))
     fits = all(p is None or p.type.shape == x.type.shape[axis:] for p in (scale, shift))
     same = all(p is None or p.type.dtype == x.type.dtype for p in (scale, shift))
-    if fits and same:
+    if fits and same and (scale is not None or shift is None):
+        shift = T.zeros_like(scale) if scale is not None and shift is None else shift
         return T.nnet.layer_norm(x, scale, shift, axes=axes, epsilon=epsilon)
     y = T.nnet.layer_norm(x, None, None, axes=axes, epsilon=epsilon)
     y = y if scale is None else y * scale

@@ -176,10 +176,30 @@ def _named(values: Sequence[Variable], keys: Sequence[Any]) -> dict[str, Variabl
 
 
 def emit(w: Writer, outputs: Sequence[Variable]) -> None:
-    """Write all nodes that ``outputs`` need and that are not written yet."""
-    for node in toposort(list(outputs), blockers=_written(w)):
-        if node.outputs[0] not in w.names:
+    """Write all nodes that ``outputs`` need and that are not written yet.
+
+    What only a branch of a choice needs is written in this branch.
+    """
+    written = _written(w)
+    always = _always(outputs, written)
+    for node in toposort(list(outputs), blockers=written):
+        if node in always and node.outputs[0] not in w.names:
             _emit_node(w, node)
+
+
+def _always(outputs: Sequence[Variable], written: Sequence[Variable]) -> set[Apply]:
+    """The nodes that ``outputs`` need whatever the conditions of choices are."""
+    found: set[Apply] = set()
+    seen, waiting = set(written), list(outputs)
+    while waiting:
+        v = waiting.pop()
+        node = v.owner
+        if v in seen or node is None:
+            continue
+        seen.add(v)
+        found.add(node)
+        waiting += node.inputs[:1] if type(node.op).__name__ == "IfElse" else node.inputs
+    return found
 
 
 def _written(w: Writer) -> list[Variable]:

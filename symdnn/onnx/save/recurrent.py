@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.graph.variable import Apply
+from symdnn.graph.variable import Apply, Variable
 from symdnn.onnx.save.writer import Writer
+from symdnn.ops.nn.rnn_params import RNNShape
 
 __all__ = ["EMITTERS"]
 
@@ -27,7 +28,7 @@ def _network(w: Writer, node: Apply) -> Any:
     if op.random:
         raise w.refuse(node, "its dropout draws; save the network as it is evaluated")
     given = op.take(node.inputs)
-    features = given["x"].type.shape[2]
+    features = _features(op.layout, given["x"], node.inputs[0])
     if features is None:
         raise w.refuse(node, "the number of features of its input is not known")
     kind, attributes, order = _NODES[op.rnn_mode]
@@ -39,7 +40,7 @@ def _network(w: Writer, node: Apply) -> Any:
     states = [w.name(given[n]) for n in ("hx", *["cx"] * op.has_cell)]
     y, last = w.name(given["x"]), []
     for layer in range(op.num_layers):
-        parameters = _parameters(w, node, order, layer, int(features))
+        parameters = _parameters(w, node, order, layer, features)
         at = layer * count
         first = [w.sliced(s, [at], [at + count], [0], [1]) for s in states]
         y, *ends = w.add(
@@ -50,6 +51,15 @@ def _network(w: Writer, node: Apply) -> Any:
         last.append(ends)
     joined = [e[0] if len(e) == 1 else w.add("Concat", *e, axis=0) for e in zip(*last)]
     return [y, *joined]
+
+
+def _features(layout: RNNShape, x: Variable, parameters: Variable) -> int | None:
+    """Features of the input: as its type says, or those for which there are so many parameters."""
+    known, count = x.type.shape[2], parameters.type.shape[0]
+    if known is not None or count is None or layout.input_mode == "skip":
+        return known
+    none, each = layout.size(0), layout.size(1) - layout.size(0)
+    return (count - none) // each
 
 
 def _parameters(w: Writer, node: Apply, order: list[int], layer: int, features: int) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -89,12 +91,82 @@ def test_an_indefinite_matrix_has_a_solution_by_another_way():
         np.testing.assert_allclose(f(m, v), np.linalg.solve(m, v))
 
 
-def test_a_solution_is_one_call_without_python():
+@pytest.mark.parametrize(
+    ("lead", "m", "n"), [((), 1, 1), ((3,), 7, 4), ((2, 2), 4, 7), ((), 40, 40), ((5,), 3, 3)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_spectra_and_determinants(dtype, lead, m, n):
+    value = RNG.standard_normal((*lead, m, n)).astype(dtype)
+    a = T.TensorType(dtype, (None,) * value.ndim)("a")
+    tolerance = 1e-10 if dtype == "float64" else 3e-4
+    near = partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance)
+    made = [*L.svd(a, full_matrices=False), *L.svd(a), L.svdvals(a)]
+    u, s, vh, wide, _, high, values = symdnn.function([a], made)(value)
+    near((u * s[..., None, :]) @ vh, value)
+    near(values, np.linalg.svd(value, compute_uv=False))
+    for vectors, size in ((wide, m), (high, n)):
+        near(vectors @ vectors.swapaxes(-1, -2), np.broadcast_to(np.eye(size), vectors.shape))
+    if m != n:
+        return
+    made = [*L.eigh(a), *L.eigh(a, UPLO="U"), L.eigvalsh(a), L.det(a), *L.slogdet(a)]
+    w, v, w_upper, v_upper, alone, det, sign, log = symdnn.function([a], made)(value)
+    lower, upper = np.tril(value), np.triu(value)
+    for part, own, vectors in ((lower, w, v), (upper, w_upper, v_upper)):
+        whole = part + part.swapaxes(-1, -2) - value * np.eye(n)
+        near(whole @ vectors, vectors * own[..., None, :])
+    near(alone, w)
+    near(det, np.linalg.det(value))
+    near([sign, log], np.stack(np.linalg.slogdet(value)))
+
+
+def test_determinants_beyond_the_numbers_of_a_float64():
+    a = T.dmatrix("a")
+    f = symdnn.function([a], [L.det(a), *L.slogdet(a)])
+    cases = [
+        [1e200, 1e200, 1e-200, 1e-200], [1e200, 1e200], [-1e-200, 1e-200], [1e-155, 1e-155],
+        [0.0, 1.0], [1 + 1e-9, 1.0], [3e-308, 0.9], [1.7e308, 0.9],
+    ]  # fmt: skip
+    for diagonal in cases:
+        m = np.ascontiguousarray(np.diag(diagonal)[::-1])  # by an exchange of rows
+        with np.errstate(all="ignore"):
+            det, (sign, log) = np.linalg.det(m), np.linalg.slogdet(m)
+        found = f(m)
+        np.testing.assert_allclose(found[:2], [det, sign], rtol=1e-12)
+        np.testing.assert_allclose(found[2], log, rtol=1e-14, atol=1e-15)
+    assert np.isnan(f(np.full((2, 2), np.nan))).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_spectra_of_what_is_not_finite(check):
+    a = T.dtensor3("a")
+    fine = np.stack([np.eye(3), np.diag([3.0, 1.0, 2.0]), 2 * np.eye(3)])
+    wrong, beside = fine.copy(), fine.copy()
+    wrong[1, 2, 0], beside[1, 0, 2] = np.inf, np.nan
+    for made in (L.eigh(a, check=check), L.svd(a, check=check), [L.eigvalsh(a, check=check)]):
+        f = symdnn.function([a], list(made))
+        for _ in range(2):
+            if check:
+                with pytest.raises(np.linalg.LinAlgError, match="matrix 1 of the stack"):
+                    f(wrong)
+            else:
+                for found in f(wrong):
+                    assert np.isnan(found).reshape(3, -1).all(1).tolist() == [False, True, False]
+            assert all(np.isfinite(found).all() for found in f(fine))
+    for found in symdnn.function([a], list(L.eigh(a, check=check)))(beside):
+        assert np.isfinite(found).all()  # the other triangle is not read
+
+
+SPECTRA = (L.eigh, L.eigvalsh, L.svd, L.svdvals, L.det, L.slogdet)
+
+
+@pytest.mark.parametrize("make", [L.solve, *SPECTRA])
+def test_a_result_is_calls_without_python(make):
     a, b = T.dmatrices("a", "b")
-    f = symdnn.function([a, b], L.solve(a, b))
+    made = make(a, b) if make is L.solve else make(a)
+    outs = [made] if isinstance(made, T.TensorVariable) else list(made)
+    f = symdnn.function([a, b], outs, on_unused_input="ignore")
     m, v = RNG.standard_normal((4, 4)), RNG.standard_normal((4, 2))
     f(m, v)
     f(m, v)
     (plan,) = f.plans()
-    native = [s.launch.native is not None for s in plan.bound.steps]
-    assert native == [True, True]
+    assert all(s.launch.native is not None for s in plan.bound.steps)

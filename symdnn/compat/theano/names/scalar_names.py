@@ -17,6 +17,7 @@ from symdnn.compat.theano.names.user_ops import Apply, Op
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host
 from symdnn.graph.op import Op as SymdnnOp
+from symdnn.graph.traverse import toposort
 from symdnn.graph.type import DTYPES, TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -198,10 +199,33 @@ class BinaryScalarOp(ScalarOp):
 
 
 class Composite:
-    """Theano's op of a fused expression."""
+    """Theano's scalar op of an expression: ``Composite([x, y], [x * y + x])`` of scalar variables.
 
-    def __init__(self, *args: object, **words: Any) -> None:
-        raise TypeError(f"scalar.Composite is not offered; {COMPOSITE}")
+    Called with tensors it is the expression of these, as ``Elemwise(Composite(...))`` is: fusing
+    elementwise ops is the compiler's work. Raises ``TypeError`` for a part that is no scalar op.
+    """
+
+    def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None:
+        self.inputs, self.outputs = list(inputs), list(outputs)
+        self.nin, self.nout = len(self.inputs), len(self.outputs)
+        self._nodes = toposort(self.outputs, blockers=self.inputs)
+        for node in self._nodes:
+            if not isinstance(node.op, Elemwise | ScalarOp):
+                raise TypeError(f"Composite: {node.op} is no scalar op; {COMPOSITE}")
+
+    def __call__(self, *operands: TensorLike) -> Any:
+        """The outputs, of these operands: one, or a list of several."""
+        if len(operands) != self.nin:
+            raise TypeError(f"Composite: wanted {self.nin} operands, got {len(operands)}")
+        made = dict(zip(self.inputs, map(as_variable, operands)))
+        for node in self._nodes:
+            given = [made.get(v, v) for v in node.inputs]
+            op: Any = node.op
+            found = apply_elemwise(op, *given) if isinstance(op, Elemwise) else op(*given)
+            results = found if isinstance(found, list | tuple) else [found]
+            made.update(zip(node.outputs, results))
+        found = [made.get(v, v) for v in self.outputs]
+        return found[0] if self.nout == 1 else found
 
 
 def elementwise(scalar_op: Any) -> Callable[..., Any]:
