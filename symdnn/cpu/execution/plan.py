@@ -159,7 +159,7 @@ class CpuPlan(BoundPlan):
 
     def _workspace(self, node: Apply) -> int | None:
         buffer = self.memory.workspaces.get(node)
-        if buffer is None:
+        if buffer is None or node in self.tier_up_kernels:  # which allocate their own
             return None
         self.workspaces.append((len(self.index) + len(self.workspaces), buffer))
         return self.workspaces[-1][0]
