@@ -54,14 +54,19 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor]):
 
     def bind(self, call: Call[AdvancedIncSubtensor]) -> Launch[Array]:
         """A launch for any strides."""
-        return _ScatterLaunch(call.op)
+        x, _, *arrays = call.inputs
+        get = call.op.getter()
+        kept = [n for d, n in enumerate(x.shape) if d not in get.arrays]
+        at = get.arrays[0] if get.side_by_side else 0
+        common = np.broadcast_shapes(*(a.shape for a in arrays))
+        return _ScatterLaunch(call.op, (*kept[:at], *common, *kept[at:]))
 
 
 class _ScatterLaunch:
     """``launch(inputs, outputs)``; an index out of range is an error, before any write."""
 
-    def __init__(self, op: AdvancedIncSubtensor) -> None:
-        self._get = op.getter()
+    def __init__(self, op: AdvancedIncSubtensor, shape: tuple[int, ...]) -> None:
+        self._get, self._shape, self._some = op.getter(), shape, prod(shape) > 0
         self._check, self._change = (
             StridedLaunch(partial(_change_block, self._get, what))
             for what in ("check", "set" if op.set_instead_of_inc else "add")
@@ -71,15 +76,12 @@ class _ScatterLaunch:
         """Look at the indices, copy ``x`` unless the result shares its memory, then change it."""
         x, y, *arrays = inputs
         (out,) = outputs
-        kept = [n for d, n in enumerate(x.shape) if d not in self._get.arrays]
-        at = self._get.arrays[0] if self._get.side_by_side else 0
-        common = np.broadcast_shapes(*(a.shape for a in arrays))
-        values = np.broadcast_to(y, (*kept[:at], *common, *kept[at:]))
-        if not values.size or self._check.reports([x, *arrays, values]):
+        values = y if y.shape == self._shape else np.broadcast_to(y, self._shape)
+        if not self._some or self._check.reports([x, *arrays, values]):
             self._get.numpy_index(x.shape, arrays)
         if not same_memory(x, out):
             np.copyto(out, x)
-        if values.size:
+        if self._some:
             self._change([out, *arrays, values], [])
 
 
