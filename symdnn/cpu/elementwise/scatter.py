@@ -16,6 +16,7 @@ from symdnn.cpu.elementwise.copies import same_memory
 from symdnn.cpu.elementwise.gather import indexed_block, whole_or_array
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -62,7 +63,7 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor]):
         return _ScatterLaunch(call.op, (*kept[:at], *common, *kept[at:]))
 
 
-class _ScatterLaunch:
+class _ScatterLaunch(CpuLaunch):
     """``launch(inputs, outputs)``; an index out of range is an error, before any write."""
 
     def __init__(self, op: AdvancedIncSubtensor, shape: tuple[int, ...]) -> None:
@@ -76,13 +77,23 @@ class _ScatterLaunch:
         """Look at the indices, copy ``x`` unless the result shares its memory, then change it."""
         x, y, *arrays = inputs
         (out,) = outputs
-        values = y if y.shape == self._shape else np.broadcast_to(y, self._shape)
+        values = self._values(y)
         if not self._some or self._check.reports([x, *arrays, values]):
             self._get.numpy_index(x.shape, arrays)
         if not same_memory(x, out):
             np.copyto(out, x)
         if self._some:
             self._change([out, *arrays, values], [])
+
+    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Queue the compilation of the code for operands with these strides."""
+        x, y, *arrays = inputs
+        if self._some:
+            self._check.prepare([x, *arrays, self._values(y)], [])
+            self._change.prepare([*outputs, *arrays, self._values(y)], [])
+
+    def _values(self, y: Array) -> Array:
+        return y if y.shape == self._shape else np.broadcast_to(y, self._shape)
 
 
 class InPlaceKernel(Kernel[AdvancedIncSubtensor]):
