@@ -19,7 +19,8 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,14 +33,14 @@ from symdnn.disk.identity import library_digest, sources_digest
 from symdnn.disk.object_file import host_machine
 from symdnn.disk.object_file import problem as object_problem
 from symdnn.disk.store import Store
-from symdnn.errors import KernelCompileError
+from symdnn.errors import KernelCompileError, SymdnnError
 from symdnn.graph.runtime import COMPILE_CLOCK
 from symdnn.world.turns import made_once
 
 __all__ = [
-    "FACTS", "OBJECTS", "SKIP_PASSES", "Code", "compile_for_process", "compile_function",
-    "compile_generated", "has", "identity", "installed", "note_process_wide", "problem",
-    "processor_digest", "vector_width",
+    "FACTS", "OBJECTS", "SKIP_PASSES", "Code", "NotCompiled", "compile_for_process",
+    "compile_function", "compile_generated", "has", "identity", "installed", "note_process_wide",
+    "only_cached", "problem", "processor_digest", "ready", "vector_width",
 ]  # fmt: skip
 
 #: Caches of object code, and of LLVM's name and features of a processor.
@@ -216,6 +217,11 @@ class Code:
         (self.function if call is None else call)(*arguments)
 
     @property
+    def waits(self) -> bool:
+        """Whether it has to be compiled yet."""
+        return self._call is None
+
+    @property
     def function(self) -> Any:
         """The ctypes function; compiled and loaded now if it is not yet."""
         with _lock:
@@ -309,6 +315,34 @@ _functions: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary
 _recent: deque[Code] = deque(maxlen=16)
 
 
+class NotCompiled(SymdnnError):
+    """There is no object code in the cache; see :func:`only_cached`."""
+
+
+_this_thread = threading.local()
+
+
+@contextmanager
+def only_cached() -> Iterator[None]:
+    """A context of this thread in which nothing is compiled: raises :class:`NotCompiled`."""
+    before, _this_thread.only_cached = _only_cached(), True
+    try:
+        yield
+    finally:
+        _this_thread.only_cached = before
+
+
+def _only_cached() -> bool:
+    return bool(getattr(_this_thread, "only_cached", False))
+
+
+def ready(code: Code) -> Code:
+    """The code; in :func:`only_cached` that must have been loaded."""
+    if _only_cached() and code.waits:
+        raise NotCompiled("the code is not compiled yet")
+    return code
+
+
 def compile_function(text: str, name: str, *types: Any, folder: Path | None = None) -> Code:
     """Compile a module of LLVM IR; returns its function ``name`` with these ctypes parameters.
 
@@ -373,12 +407,14 @@ def _code(
     """The function with this key: in use, loaded from the cache, or queued for compilation."""
     known = _functions.get(key)
     if known is not None and not overlay.is_noting():
-        return known
+        return ready(known)
     # LLVM's own loader has one namespace for all modules, so each function gets a unique name.
     unique = f"{name}_{key[:24]}"
     code = Code(unique, types, key, folder)
     found = OBJECTS.get(key, folder, code.problem_of)
     if found is None or not _loads(code, found):
+        if _only_cached():
+            raise NotCompiled(f"no code of {name} is cached")
         code.enqueue(text_of().replace(f"@{name}(", f"@{unique}("))
     _functions[key] = code
     _recent.append(code)

@@ -16,6 +16,7 @@ from symdnn.cpu.elementwise.copies import same_memory
 from symdnn.cpu.elementwise.gather import indexed_block, whole_or_array
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -54,14 +55,19 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor]):
 
     def bind(self, call: Call[AdvancedIncSubtensor]) -> Launch[Array]:
         """A launch for any strides."""
-        return _ScatterLaunch(call.op)
+        x, _, *arrays = call.inputs
+        get = call.op.getter()
+        kept = [n for d, n in enumerate(x.shape) if d not in get.arrays]
+        at = get.arrays[0] if get.side_by_side else 0
+        common = np.broadcast_shapes(*(a.shape for a in arrays))
+        return _ScatterLaunch(call.op, (*kept[:at], *common, *kept[at:]))
 
 
-class _ScatterLaunch:
+class _ScatterLaunch(CpuLaunch):
     """``launch(inputs, outputs)``; an index out of range is an error, before any write."""
 
-    def __init__(self, op: AdvancedIncSubtensor) -> None:
-        self._get = op.getter()
+    def __init__(self, op: AdvancedIncSubtensor, shape: tuple[int, ...]) -> None:
+        self._get, self._shape, self._some = op.getter(), shape, prod(shape) > 0
         self._check, self._change = (
             StridedLaunch(partial(_change_block, self._get, what))
             for what in ("check", "set" if op.set_instead_of_inc else "add")
@@ -71,16 +77,23 @@ class _ScatterLaunch:
         """Look at the indices, copy ``x`` unless the result shares its memory, then change it."""
         x, y, *arrays = inputs
         (out,) = outputs
-        kept = [n for d, n in enumerate(x.shape) if d not in self._get.arrays]
-        at = self._get.arrays[0] if self._get.side_by_side else 0
-        common = np.broadcast_shapes(*(a.shape for a in arrays))
-        values = np.broadcast_to(y, (*kept[:at], *common, *kept[at:]))
-        if not values.size or self._check.reports([x, *arrays, values]):
+        values = self._values(y)
+        if not self._some or self._check.reports([x, *arrays, values]):
             self._get.numpy_index(x.shape, arrays)
         if not same_memory(x, out):
             np.copyto(out, x)
-        if values.size:
+        if self._some:
             self._change([out, *arrays, values], [])
+
+    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Queue the compilation of the code for operands with these strides."""
+        x, y, *arrays = inputs
+        if self._some:
+            self._check.prepare([x, *arrays, self._values(y)], [])
+            self._change.prepare([*outputs, *arrays, self._values(y)], [])
+
+    def _values(self, y: Array) -> Array:
+        return y if y.shape == self._shape else np.broadcast_to(y, self._shape)
 
 
 class InPlaceKernel(Kernel[AdvancedIncSubtensor]):

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
+from symdnn.cpu.compiler import jit
 from symdnn.cpu.execution import tier_up
 from symdnn.cpu.execution.arena import Arenas
 from symdnn.cpu.execution.fastcall_groups import FastCallGroups
 from symdnn.cpu.execution.guard import with_checks
 from symdnn.cpu.execution.output_buffers import OutputBuffers, PersistentOutputBuffers
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, StepFunction
-from symdnn.cpu.execution.tier_up import HOT_CALLS
+from symdnn.cpu.execution.tier_up import HOT_CALLS, WARM_CALLS
 from symdnn.cpu.execution.view_ops import view_of
 from symdnn.cpu.launch.launch import CpuLaunch, as_launch
 from symdnn.cpu.reference.kernels import uncompiled_launch
@@ -150,8 +151,12 @@ class CpuPlan(BoundPlan):
     def _tier_up(self) -> None:
         """Compile kernels that were too small to compile at first, and bind the steps again."""
         self.tier_up_kernels = tier_up.compiled_kernels(self.spec, self.memory.aliases)
+        if self.calls < HOT_CALLS:  # these may go back to kernels that want their workspaces
+            for node in self.memory.workspaces:
+                self.tier_up_kernels.pop(node, None)
         if self.tier_up_kernels:
             self._bind_steps()
+            self.scratch = None  # other steps have workspaces now
             self.threaded = self.threaded or any(t.threaded for t in self._traits())
             self.parallel = self.threaded or not self.closed
             self.threads = thread_pools.set_threads()
@@ -159,7 +164,7 @@ class CpuPlan(BoundPlan):
 
     def _workspace(self, node: Apply) -> int | None:
         buffer = self.memory.workspaces.get(node)
-        if buffer is None:
+        if buffer is None or node in self.tier_up_kernels:  # which allocate their own
             return None
         self.workspaces.append((len(self.index) + len(self.workspaces), buffer))
         return self.workspaces[-1][0]
@@ -192,7 +197,10 @@ class CpuPlan(BoundPlan):
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """Run every step; outputs are fresh arrays."""
         self.calls += 1
-        if self.calls == HOT_CALLS:
+        if self.calls == WARM_CALLS:
+            with jit.only_cached():
+                self._tier_up()
+        elif self.calls == HOT_CALLS:
             self._tier_up()
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
@@ -382,6 +390,9 @@ class CpuPlan(BoundPlan):
         known = list(values)
         for step in self.steps:
             inputs, outputs = [known[i] for i in step.inputs], [known[o] for o in step.outputs]
+            if self.calls < HOT_CALLS and step.node in self.tier_up_kernels:
+                self._keep_if_cached(step, inputs, outputs)
+                continue
             if any(a is None for a in (*inputs, *([] if step.by_view else outputs))):
                 continue
             with contextlib.suppress(Exception):  # the step itself raises the error
@@ -389,6 +400,15 @@ class CpuPlan(BoundPlan):
                     known[step.outputs[0]] = step.launch(*inputs)[0]
                 elif not step.by_view and step.launch.prepare is not None:
                     step.launch.prepare(inputs, outputs)
+
+    def _keep_if_cached(self, step: PlanStep, inputs: Any, outputs: Any) -> None:
+        """Bind a step to the kernel that it had, unless all code of its new one is cached."""
+        with contextlib.suppress(Exception), jit.only_cached():
+            if step.launch.prepare is not None and all(a is not None for a in (*inputs, *outputs)):
+                step.launch.prepare(inputs, outputs)
+                return
+        del self.tier_up_kernels[step.node]
+        step.launch = self._launch(step.node)
 
     def _launch_or_fall_back(
         self, step: PlanStep, inputs: Any, outputs: Any, values: Sequence[Any]

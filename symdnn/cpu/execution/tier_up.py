@@ -14,10 +14,13 @@ from symdnn.errors import SymdnnError
 from symdnn.graph.kernel import Call, Kernel, kernels_for
 from symdnn.graph.variable import Apply
 
-__all__ = ["HOT_CALLS", "compiled_kernels"]
+__all__ = ["HOT_CALLS", "WARM_CALLS", "compiled_kernels"]
 
 #: Calls of a plan after which its small kernels are compiled.
 HOT_CALLS = 1000
+#: Calls of a plan after which those kernels take their place whose code is in the cache: loading it
+#: takes some 10 ms, while compiling takes 100 to 500.
+WARM_CALLS = 100
 
 
 #: Scratch memory of a kernel that it allocates itself, since the plan has none for it.
@@ -28,7 +31,8 @@ def compiled_kernels(spec: Any, views: Container[Apply]) -> dict[Apply, Kernel]:
     """Compiled kernels for nodes of a plan that NumPy or a library runs since they are small.
 
     ``views`` are the nodes that no kernel runs. Empty with ``deterministic=more``, since compiled
-    functions round differently, and if ``cpu.compile`` is not ``auto``.
+    functions round differently, and if ``cpu.compile`` is not ``auto``. In
+    :func:`~symdnn.cpu.compiler.jit.only_cached` kernels whose code is missing are left out.
     """
     if str(config.cpu.compile) != "auto" or str(config.deterministic) == "more":
         return {}

@@ -22,12 +22,14 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, OpT
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Prod, Reduce, Sum
+from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest.nest import Fold, Nest
 from symdnn.ops.nest.of_ops import (
     CUMULATIVE,
     Cumulative,
     number_dtype,
+    product_fold,
     reduction_fold,
     reduction_nest,
     scan_fold,
@@ -80,6 +82,10 @@ class _NestKernel(Kernel[OpT]):
         """The fold of a call over so many elements; None where there is no code."""
         raise NotImplementedError
 
+    def sizes(self, call: Call[OpT]) -> tuple[int, ...]:
+        """The sizes of the nest's axes."""
+        return np.broadcast_shapes(*(t.shape for t in call.inputs))
+
     def refuses(self, call: Call[OpT]) -> str | None:
         """Needs code for the dtypes and the program, and enough elements."""
         types = (*call.inputs, *call.outputs)
@@ -95,7 +101,7 @@ class _NestKernel(Kernel[OpT]):
         each = _cost(fold)
 
         def work() -> int:
-            return prod(np.broadcast_shapes(*(t.shape for t in call.inputs))) * each
+            return prod(self.sizes(call)) * each
 
         return missing or compile_refusal(types, work, _MIN_ADDITIONS_TO_COMPILE)
 
@@ -175,6 +181,47 @@ def _scan_block(
     return block_of(scan_nest(op, fold, sizes, _operands(inputs), _operands(outputs)))
 
 
+class NestProductKernel(_NestKernel[Dot | BatchedDot]):
+    """Products with a vector, and of matrices of integers: sums over the axis that both have."""
+
+    def refuses(self, call: Call[Dot | BatchedDot]) -> str | None:
+        """Needs a vector, or integers: BLAS and oneDNN have none of these."""
+        x, y = call.inputs
+        if x.ndim == y.ndim > 1 and not x.is_integer:
+            return "libraries multiply matrices of floats"
+        return super().refuses(call)
+
+    def fold(self, call: Call[Dot | BatchedDot], elements: int) -> Fold | None:
+        """The fold: integers wrap in their dtype, floats are added as sums are."""
+        return product_fold(call.inputs[0].dtype)
+
+    def sizes(self, call: Call[Dot | BatchedDot]) -> tuple[int, ...]:
+        """Those of x, then those of y that x does not have."""
+        x, y = (tuple(t.shape) for t in call.inputs)
+        if isinstance(call.op, Dot):
+            return (*x, *y[1:])
+        return (call.outputs[0].shape[0], *x[1:], y[2])
+
+    def bind(self, call: Call[Dot | BatchedDot]) -> Launch[Array]:
+        """A launch for any strides."""
+        fold = self.fold(call, 1)
+        assert fold is not None
+        beside = call.inputs[1].ndim - 1 if isinstance(call.op, Dot) else 1
+        along = call.inputs[0].ndim - 1
+        return StridedLaunch(partial(_product_block, fold, self.sizes(call), along, beside))
+
+
+def _product_block(
+    fold: Fold, sizes: tuple[int, ...], along: int, beside: int, inputs: Sequence[Array],
+    outputs: Sequence[Array],
+) -> StridedBlock:  # fmt: skip
+    x, y = inputs
+    x = x[(..., *[None] * beside)]  # it lacks the columns, and y the rows
+    if y.ndim == 3:
+        y = y[:, None]
+    return reduction_block(fold, sizes, (along,), [x, y], outputs)
+
+
 class NumpyFusedReduceKernel(Kernel[FusedReduce]):
     """``FusedReduce`` by NumPy, for arrays that are too small to compile for."""
 
@@ -190,4 +237,5 @@ KERNELS: tuple[Row, ...] = (
     ((Sum, Prod, Extreme, AnyTrue, AllTrue, ArgMax, ArgMin), (NestReduceKernel(),)),
     ((FusedReduce,), (NestReduceKernel(), NumpyFusedReduceKernel())),
     (CUMULATIVE, (NestScanKernel(),)),
+    ((Dot, BatchedDot), (NestProductKernel(),)),
 )

@@ -1,4 +1,4 @@
-"""Pooling in NCHW and its gradients by compiled loops, over one or two dimensions."""
+"""Pooling in NCHW and its gradients by compiled loops, over one to three dimensions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MIN_WINDOW_ELEMENTS_TO_COMPILE = 1 << 12
 #: Elements in windows for which waking up another thread pays. With twice as many, in NHWC, two
 #: threads were as fast as one (3.5 us) on two cores with AVX-512.
 _WINDOW_ELEMENTS_PER_THREAD = 1 << 15
-#: Larger windows are left to NumPy, which pools one dimension at a time.
-_MAX_WINDOW_ELEMENTS = 36
+#: Wider windows are left to NumPy, which pools one dimension at a time.
+_MAX_WINDOW_COLUMNS = 36
 
 _KINDS: dict[type, str] = {
     MaxPoolGrad: "max_grad", AveragePoolGrad: "sum_grad", MaxPoolGradGrad: "gather",
@@ -37,7 +37,7 @@ class PoolKernel(Kernel):
     traits = LLVM
 
     def refuses(self, call: Call, of: object = None) -> str | None:
-        """Needs float32 or float64, one or two pooled dimensions, and small windows.
+        """Needs float32 or float64, one to three pooled dimensions, and windows of few columns.
 
         ``of`` is the neutral op if the call's op is a vendor's.
         """
@@ -45,10 +45,8 @@ class PoolKernel(Kernel):
         types = call.inputs
         if types[0].dtype not in ("float32", "float64"):
             return "it computes in float32 and float64"
-        if op.ndim > 2 or prod(op.ws) > _MAX_WINDOW_ELEMENTS:
-            return (
-                f"its windows are of 1 or 2 dimensions and at most {_MAX_WINDOW_ELEMENTS} elements"
-            )
+        if op.ndim > 3 or op.ws[-1] > _MAX_WINDOW_COLUMNS:
+            return f"its windows are of 1 to 3 dimensions and at most {_MAX_WINDOW_COLUMNS} columns"
         tensors = [t for t in (*types, *call.outputs) if isinstance(t, TensorType)]
         return compile_refusal(
             tensors, lambda: self.work(call, op), _MIN_WINDOW_ELEMENTS_TO_COMPILE
@@ -65,7 +63,8 @@ class PoolKernel(Kernel):
     def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code is for these sizes."""
         plan, planes = planned(call)
-        rows, width = plan.size if plan.backward else plan.out
+        *outer, width = plan.size if plan.backward else plan.out
+        rows = prod(outer)
         overlap = prod(plan.ws) // (prod(plan.stride) if plan.backward else 1)
         work = planes * rows * width * max(1, overlap)
         return pool_launch(threads.kernel(pool_ir, plan), plan, planes * rows, work)

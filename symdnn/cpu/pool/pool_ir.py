@@ -1,8 +1,9 @@
-"""Pooling of planes (NCHW) and its gradients as LLVM IR.
+"""Pooling of planes (NCHW) or volumes and its gradients as LLVM IR.
 
 Sizes are constants of the code, so that LLVM vectorises rows as short as 12 columns. Forward, each
-output gathers its window. Backward, each element gathers from all windows that contain it. So no
-memory is written twice, and every tie gets the whole gradient.
+output gathers its window. Backward, each element gathers from all windows that contain it. So every
+tie gets the whole gradient. Of large windows a row is taken after the other, and results are joined
+in memory; else a window is taken whole, and no memory is written twice.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task
@@ -26,18 +29,18 @@ class PoolPlan:
     * ``gather``: (x, y, v) to the sum of ``v`` where ``x`` is its window's maximum ``y``;
     * ``max_grad``: (x, y, dy) to dx; ``sum_grad``: (dy) to dx.
 
-    Pairs are (rows, columns): ``size`` of x, ``out`` of y, windows ``ws``, ``stride``, ``pad``. For
-    means, ``weights`` are the factors of each row and column of windows.
+    Tuples are (rows, columns) or (layers, rows, columns): ``size`` of x, ``out`` of y, windows
+    ``ws``, ``stride``, ``pad``. For means, ``weights`` are the factors of windows along each.
     """
 
     kind: str
     dtype: str
-    size: tuple[int, int]
-    out: tuple[int, int]
-    ws: tuple[int, int]
-    stride: tuple[int, int]
-    pad: tuple[int, int]
-    weights: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    size: tuple[int, ...]
+    out: tuple[int, ...]
+    ws: tuple[int, ...]
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    weights: tuple[tuple[float, ...], ...] | None = None
 
     @property
     def backward(self) -> bool:
@@ -48,6 +51,23 @@ class PoolPlan:
     def reads(self) -> int:
         """The number of operands."""
         return {"max": 1, "sum": 1, "gather": 3, "max_grad": 3, "sum_grad": 1}[self.kind]
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Of how many rows, along each dimension but the last, a result is gathered."""
+        if not self.backward:
+            return self.ws[:-1]
+        return tuple(-(-w // s) for w, s in zip(self.ws[:-1], self.stride[:-1]))
+
+    @property
+    def looped(self) -> bool:
+        """Whether the code has one of these rows, in a loop: all would be too much code."""
+        return prod(self.taps) * self.ws[-1] > _MAX_TAPS
+
+
+#: Elements of a window that the code takes one by one.
+_MAX_TAPS = 36
+_DIMENSIONS = "zyx"
 
 
 def pool_ir(plan: PoolPlan) -> str:
@@ -63,7 +83,7 @@ def pool_ir(plan: PoolPlan) -> str:
 def weight_tables(plan: PoolPlan) -> list[str]:
     """Constants for the factors of rows (``@weights_y``) and columns (``@weights_x``), if any."""
     t, lines = VALUES[plan.dtype], []
-    for name, weights in zip("yx", plan.weights or ()):
+    for name, weights in zip(_DIMENSIONS[-len(plan.ws) :], plan.weights or ()):
         values = ", ".join(f"{t} {_number(w, plan.dtype)}" for w in weights)
         lines.append(f"@weights_{name} = internal constant [{len(weights)} x {t}] [{values}]")
     return lines
@@ -86,6 +106,8 @@ class _PoolSource(FunctionBuilder):
 
     def __init__(self, plan: PoolPlan) -> None:
         super().__init__()
+        self.joined = False
+        self.taken: list[tuple[str, ...]] = []
         self.plan, self.t = plan, VALUES[plan.dtype]
         self.bits = "i32" if self.t == "float" else "i64"
         self.zero = literal("0x0p0", plan.dtype)
@@ -93,7 +115,8 @@ class _PoolSource(FunctionBuilder):
     def text(self) -> list[str]:
         """The lines of the function."""
         p = self.plan
-        (rows, columns) = p.size if p.backward else p.out
+        *outer, columns = p.size if p.backward else p.out
+        rows = prod(outer)
         names = ["x", "y", "v"][: p.reads] + ["out"]
         self.tasks(line for i, n in enumerate(names) for line in data_of(f"%{n}", 3 + i))
         self.lines += [
@@ -102,18 +125,36 @@ class _PoolSource(FunctionBuilder):
             f"%out_at = mul i64 %r, {columns}",
             f"%out_row = getelementptr {self.t}, ptr %out, i64 %out_at",
         ]
-        self.rows()
-        low, high = self.inside()
-        self._loop("left", "task", 0, low, self.border, scalar=True)
-        self._loop("middle", "left_done", low, high, self.interior, scalar=False)
-        self._loop("right", "middle_done", high, self.steps(), self.border, scalar=True)
+        self.place(self.split("%row", outer))
+        self.joined = p.looped
+        if not p.looped:
+            self.taken = [self.tap([str(t) for t in taps]) for taps in product(*map(range, p.taps))]
+            self._columns()
+        else:
+            first = "0xFFF0000000000000" if p.kind == "max" else self.zero
+            self._loop("begin", 0, columns, lambda i: self.write(i, first))
+
+            def one(k: str, _: list[str]) -> list[str]:
+                self.taken = [self.tap(self.split(k, p.taps))]
+                self._columns()
+                return []
+
+            self.counted("tap", 0, str(prod(p.taps)), one)
+            if p.weights and not p.backward:
+                self._loop("end", 0, columns, lambda i: self.write(i, self.weighted(i)))
         self.lines += next_task("task")
         return self.lines
 
+    def _columns(self) -> None:
+        low, high = self.inside()
+        self._loop("left", 0, low, self.border, scalar=True)
+        self._loop("middle", low, high, self.interior)
+        self._loop("right", high, self.steps(), self.border, scalar=True)
+
     def _loop(
-        self, name: str, before: str, start: int, end: int, body: Callable[[str], None],
-        scalar: bool,
-    ) -> None:  # fmt: skip
+        self, name: str, start: int, end: int, body: Callable[[str], None], scalar: bool = False
+    ) -> None:
+        before = self.block
         self.lines.append(f"br label %{name if start < end else f'{name}_done'}")
         if start < end:
             self.lines += [
@@ -127,7 +168,7 @@ class _PoolSource(FunctionBuilder):
                 f"br i1 %more_{name}, label %{name}, label %{name}_done, "
                 f"!llvm.loop !{3 if scalar else 1}",
             ]
-        self.lines.append(f"{name}_done:")
+        self.label(f"{name}_done")
 
     # -- arithmetic on indices and values ------------------------------------------------------
 
@@ -139,6 +180,28 @@ class _PoolSource(FunctionBuilder):
         high = self.new(f"icmp slt i64 {above}, {size - 1}")
         return self.new(f"select i1 {high}, i64 {above}, i64 {size - 1}"), valid
 
+    def split(self, index: str, counts: Sequence[int]) -> list[str]:
+        """The indices along dimensions of these sizes, of an index over all."""
+        found: list[str] = []
+        for n in reversed(counts[1:]):
+            found.insert(0, self.new(f"urem i64 {index}, {n}"))
+            index = self.new(f"udiv i64 {index}, {n}")
+        return [index, *found]
+
+    def flat(self, indices: Sequence[str], sizes: Sequence[int]) -> str:
+        """The index over all, of indices along dimensions of these sizes."""
+        whole, *rest = indices
+        for i, n in zip(rest, sizes[1:]):
+            whole = self.new(f"add i64 {self.affine(whole, n)}, {i}")
+        return whole
+
+    def both(self, conditions: Sequence[str]) -> str:
+        """Whether all hold."""
+        whole, *rest = conditions
+        for c in rest:
+            whole = self.new(f"and i1 {whole}, {c}")
+        return whole
+
     def at(self, base: str, i: str) -> str:
         """Load element ``i`` of a row."""
         pointer = self.new(f"getelementptr {self.t}, ptr {base}, i64 {i}")
@@ -146,15 +209,23 @@ class _PoolSource(FunctionBuilder):
 
     def row_of(self, base: str, row: str, sizes: Sequence[int]) -> str:
         """The address of a row in this task's plane of an operand."""
-        plane = self.new(f"mul i64 %plane, {sizes[0]}")
+        plane = self.new(f"mul i64 %plane, {prod(sizes[:-1])}")
         index = self.new(f"add i64 {plane}, {row}")
-        offset = self.new(f"mul i64 {index}, {sizes[1]}")
+        offset = self.new(f"mul i64 {index}, {sizes[-1]}")
         return self.new(f"getelementptr {self.t}, ptr {base}, i64 {offset}")
 
     def weight(self, axis: str, i: str) -> str:
         """Load the factor of a row (``y``) or column (``x``) of windows."""
         pointer = self.new(f"getelementptr {self.t}, ptr @weights_{axis}, i64 {i}")
         return self.new(f"load {self.t}, ptr {pointer}")
+
+    def row_weight(self, rows: Sequence[str]) -> str:
+        """The factor of the windows at these indices along all dimensions but the last."""
+        names = _DIMENSIONS[-len(self.plan.ws) : -1]
+        found, *rest = [self.weight(n, i) for n, i in zip(names, rows, strict=True)]
+        for w in rest:
+            found = self.new(f"fmul {self.t} {found}, {w}")
+        return found
 
     def write(self, i: str, value: str) -> None:
         """Store one result."""
@@ -169,8 +240,16 @@ class _PoolSource(FunctionBuilder):
 
     # -- what differs ----------------------------------------------------------------------------
 
-    def rows(self) -> None:
-        """Append the addresses of the rows that the row of the result needs."""
+    def place(self, rows: Sequence[str]) -> None:
+        """Note where the row of the result is."""
+        raise NotImplementedError
+
+    def tap(self, taps: Sequence[str]) -> tuple[str, ...]:
+        """The addresses of a row that the row of the result needs, and whether it exists."""
+        raise NotImplementedError
+
+    def weighted(self, i: str) -> str:
+        """The mean of a sum in memory."""
         raise NotImplementedError
 
     def inside(self) -> tuple[int, int]:
@@ -191,29 +270,31 @@ class _PoolSource(FunctionBuilder):
 
 
 class _Forward(_PoolSource):
-    def rows(self) -> None:
+    def place(self, rows: Sequence[str]) -> None:
         p = self.plan
-        first = self.affine("%row", p.stride[0], -p.pad[0])
-        self.taps: list[tuple[str, str, str]] = []  # rows of x and of v, whether they exist
-        for k in range(p.ws[0]):
-            row, valid = self.clamped(self.affine(first, 1, k), p.size[0])
-            x = self.row_of("%x", row, p.size)
-            v = self.row_of("%v", row, p.size) if p.kind == "gather" else ""
-            self.taps.append((x, v, valid))
+        self.first = [self.affine(r, s, -pad) for r, s, pad in zip(rows, p.stride, p.pad)]
         if p.kind == "gather":
             self.y_row = self.row_of("%y", "%row", p.out)
         if p.weights:
-            self.row_weight = self.weight("y", "%row")
+            self.factor = self.row_weight(rows)
+
+    def tap(self, taps: Sequence[str]) -> tuple[str, ...]:
+        p = self.plan
+        moved = [self.new(f"add nsw i64 {f}, {t}") for f, t in zip(self.first, taps)]
+        places = [self.clamped(i, n) for i, n in zip(moved, p.size)]
+        row = self.flat([i for i, _ in places], p.size)
+        v = self.row_of("%v", row, p.size) if p.kind == "gather" else ""
+        return self.row_of("%x", row, p.size), v, self.both([valid for _, valid in places])
 
     def inside(self) -> tuple[int, int]:
         p = self.plan
-        low = -(-p.pad[1] // p.stride[1])
-        high = (p.size[1] - p.ws[1] + p.pad[1]) // p.stride[1] + 1
-        low = min(low, p.out[1])
-        return low, max(low, min(high, p.out[1]))
+        low = -(-p.pad[-1] // p.stride[-1])
+        high = (p.size[-1] - p.ws[-1] + p.pad[-1]) // p.stride[-1] + 1
+        low = min(low, p.out[-1])
+        return low, max(low, min(high, p.out[-1]))
 
     def steps(self) -> int:
-        return self.plan.out[1]
+        return self.plan.out[-1]
 
     def interior(self, i: str) -> None:
         self._window(i, checked=False)
@@ -222,15 +303,15 @@ class _Forward(_PoolSource):
         self._window(i, checked=True)
 
     def _window(self, i: str, checked: bool) -> None:
-        p, total = self.plan, ""
+        p, total = self.plan, self.at("%out_row", i) if self.joined else ""
         y = self.at(self.y_row, i) if p.kind == "gather" else ""
-        first = self.affine(i, p.stride[1], -p.pad[1])
-        for k in range(p.ws[1]):
+        first = self.affine(i, p.stride[-1], -p.pad[-1])
+        for k in range(p.ws[-1]):
             column, inside = self.affine(first, 1, k), []
             if checked:
-                column, valid = self.clamped(column, p.size[1])
+                column, valid = self.clamped(column, p.size[-1])
                 inside = [valid]
-            for x_row, v_row, row_valid in self.taps:
+            for x_row, v_row, row_valid in self.taken:
                 value = self.at(x_row, column)
                 if p.kind == "gather":
                     same = self.new(f"fcmp oeq {self.t} {value}, {y}")
@@ -238,16 +319,25 @@ class _Forward(_PoolSource):
                 if p.kind != "max":  # a clamped element repeats another: the maximum is the same
                     value = self.chosen([*inside, *self._needed(row_valid)], value)
                 total = self._join(total, value)
-        if p.weights:
-            total = self.new(f"fmul {self.t} {total}, {self.row_weight}")
-            total = self.new(f"fmul {self.t} {total}, {self.weight('x', i)}")
+        if p.weights and not self.joined:
+            total = self._mean(i, total)
         self.write(i, total)
+
+    def weighted(self, i: str) -> str:
+        return self._mean(i, self.at("%out_row", i))
+
+    def _mean(self, i: str, total: str) -> str:
+        total = self.new(f"fmul {self.t} {total}, {self.factor}")
+        return self.new(f"fmul {self.t} {total}, {self.weight('x', i)}")
 
     def _needed(self, valid: str) -> list[str]:
         """The check of a row; none if all windows are within the plane."""
         p = self.plan
-        beyond = (p.out[0] - 1) * p.stride[0] + p.ws[0] - p.pad[0] > p.size[0]
-        return [valid] if p.pad[0] or beyond else []
+        beyond = [
+            pad or (m - 1) * s + w > n
+            for n, m, w, s, pad in zip(p.size[:-1], p.out, p.ws, p.stride, p.pad)
+        ]
+        return [valid] if any(beyond) else []
 
     def _join(self, total: str, value: str) -> str:
         if not total:
@@ -261,53 +351,56 @@ class _Forward(_PoolSource):
 class _Backward(_PoolSource):
     """A step is a group of ``stride`` columns, the first of which is the start of a window."""
 
-    def rows(self) -> None:
+    def place(self, rows: Sequence[str]) -> None:
         p = self.plan
         if p.kind == "max_grad":
             self.x_row = self.row_of("%x", "%row", p.size)
-        moved = self.affine("%row", 1, p.pad[0])
-        last = self.new(f"udiv i64 {moved}, {p.stride[0]}")
-        phase = self.new(f"urem i64 {moved}, {p.stride[0]}")
-        self.windows: list[tuple[str, str, str, str]] = []  # rows of y and dy, exist, weight
-        for t in range(-(-p.ws[0] // p.stride[0])):
-            row, valid = self.clamped(self.affine(last, 1, -t), p.out[0])
-            tap = self.affine(phase, 1, t * p.stride[0])
-            held = self.new(f"icmp slt i64 {tap}, {p.ws[0]}")
-            both = self.new(f"and i1 {valid}, {held}")
-            y = self.row_of("%y", row, p.out) if p.kind == "max_grad" else ""
-            dy = self.row_of("%v" if p.kind == "max_grad" else "%x", row, p.out)
-            weight = self.weight("y", row) if p.weights else ""
-            self.windows.append((y, dy, both, weight))
+        moved = [self.affine(r, 1, pad) for r, pad in zip(rows, p.pad)]
+        self.last = [self.new(f"udiv i64 {m}, {s}") for m, s in zip(moved, p.stride)]
+        self.phase = [self.new(f"urem i64 {m}, {s}") for m, s in zip(moved, p.stride)]
+
+    def tap(self, taps: Sequence[str]) -> tuple[str, ...]:
+        p, places, held = self.plan, [], []
+        for t, last, phase, d in zip(taps, self.last, self.phase, range(len(taps))):
+            places.append(self.clamped(self.new(f"sub nsw i64 {last}, {t}"), p.out[d]))
+            tap = self.new(f"add nsw i64 {phase}, {self.new(f'mul i64 {t}, {p.stride[d]}')}")
+            held += [places[-1][1], self.new(f"icmp slt i64 {tap}, {p.ws[d]}")]
+        indices = [i for i, _ in places]
+        row = self.flat(indices, p.out)
+        y = self.row_of("%y", row, p.out) if p.kind == "max_grad" else ""
+        dy = self.row_of("%v" if p.kind == "max_grad" else "%x", row, p.out)
+        weight = self.row_weight(indices) if p.weights else ""
+        return y, dy, self.both(held), weight
 
     @property
     def overlap(self) -> int:
         """How many windows, along a row, can contain an element."""
-        return -(-self.plan.ws[1] // self.plan.stride[1])
+        return -(-self.plan.ws[-1] // self.plan.stride[-1])
 
     def inside(self) -> tuple[int, int]:
         p = self.plan
-        s = p.stride[1]
-        low = max(-(-p.pad[1] // s), self.overlap - 1)
-        high = min((p.size[1] - s + p.pad[1]) // s + 1, p.out[1])
+        s = p.stride[-1]
+        low = max(-(-p.pad[-1] // s), self.overlap - 1)
+        high = min((p.size[-1] - s + p.pad[-1]) // s + 1, p.out[-1])
         low = min(low, self.steps())
         return low, max(low, high)
 
     def steps(self) -> int:
         p = self.plan
-        return (p.size[1] - 1 + p.pad[1]) // p.stride[1] + 1
+        return (p.size[-1] - 1 + p.pad[-1]) // p.stride[-1] + 1
 
     def interior(self, i: str) -> None:
         p = self.plan
-        first = self.affine(i, p.stride[1], -p.pad[1])
-        for phase in range(p.stride[1]):
+        first = self.affine(i, p.stride[-1], -p.pad[-1])
+        for phase in range(p.stride[-1]):
             column = self.affine(first, 1, phase)
             self.write(column, self._gathered(i, phase, column, checked=False))
 
     def border(self, i: str) -> None:
         p = self.plan
-        first = self.affine(i, p.stride[1], -p.pad[1])
-        for phase in range(p.stride[1]):
-            column, exists = self.clamped(self.affine(first, 1, phase), p.size[1])
+        first = self.affine(i, p.stride[-1], -p.pad[-1])
+        for phase in range(p.stride[-1]):
+            column, exists = self.clamped(self.affine(first, 1, phase), p.size[-1])
             value = self._gathered(i, phase, column, checked=True)
             # A column that does not exist is clamped: its old value is stored again.
             pointer = self.new(f"getelementptr {self.t}, ptr %out_row, i64 {column}")
@@ -317,17 +410,17 @@ class _Backward(_PoolSource):
 
     def _gathered(self, i: str, phase: int, column: str, checked: bool) -> str:
         """The sum over the windows that contain a column."""
-        p, total = self.plan, ""
+        p, total = self.plan, self.at("%out_row", column) if self.joined else ""
         x = self.at(self.x_row, column) if p.kind == "max_grad" else ""
         for t in range(self.overlap):
-            if phase + t * p.stride[1] >= p.ws[1]:
+            if phase + t * p.stride[-1] >= p.ws[-1]:
                 continue
             window, inside = self.affine(i, 1, -t), []
             if checked:
-                window, valid = self.clamped(window, p.out[1])
+                window, valid = self.clamped(window, p.out[-1])
                 inside = [valid]
             weight = self.weight("x", window) if p.weights else ""
-            for y_row, dy_row, row_valid, row_weight in self.windows:
+            for y_row, dy_row, row_valid, row_weight in self.taken:
                 value = self.at(dy_row, window)
                 if p.weights:
                     value = self.new(f"fmul {self.t} {value}, {row_weight}")

@@ -22,6 +22,9 @@ from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 
 __all__ = ["PoolNhwcKernel", "KERNELS"]
 
+#: Larger windows are left to oneDNN and NumPy.
+_MAX_WINDOW_ELEMENTS = 36
+
 
 class PoolNhwcKernel(Kernel[OneDnnPool | OneDnnPoolGrad]):
     """Maximum, sum and mean of windows of (N, rows, columns, C) and their gradients."""
@@ -35,6 +38,8 @@ class PoolNhwcKernel(Kernel[OneDnnPool | OneDnnPoolGrad]):
         types = call.inputs
         if op.layout == "NCHW" or op.op.ndim != 2 or types[0].ndim != 4:
             return "it is for two sizes of images with channels last"
+        if prod(op.op.ws) > _MAX_WINDOW_ELEMENTS:
+            return f"its windows are of at most {_MAX_WINDOW_ELEMENTS} elements"
         return PoolKernel().refuses(call, op.op)
 
     def bind(self, call: Call[OneDnnPool | OneDnnPoolGrad]) -> Launch[Array]:

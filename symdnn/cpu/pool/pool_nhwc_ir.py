@@ -39,7 +39,8 @@ def pool_nhwc_ir(plan: PoolPlan, channels: int) -> str:
 def step_counts(plan: PoolPlan) -> tuple[int, int]:
     """The numbers of steps along the rows and the columns of a sample."""
     if not plan.backward:
-        return plan.out
+        rows, columns = plan.out
+        return rows, columns
     rows, columns = ((n - 1 + p) // s + 1 for n, p, s in zip(plan.size, plan.pad, plan.stride))
     return rows, columns
 
@@ -205,7 +206,7 @@ class _NhwcPoolSource(FunctionBuilder):
         pixel = self.new(f"add nsw i64 {row.offset}, {column.offset}")
         return pixel if channel == "0" else self.new(f"add nsw i64 {pixel}, {channel}")
 
-    def sample(self, base: str, size: tuple[int, int]) -> str:
+    def sample(self, base: str, size: tuple[int, ...]) -> str:
         """The address of this task's sample of an operand."""
         at = self.new(f"mul i64 %image, {size[0] * size[1] * self.channels}")
         return self.new(f"getelementptr {self.t}, ptr {base}, i64 {at}")

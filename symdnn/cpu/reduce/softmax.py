@@ -12,6 +12,7 @@ from typing import Any
 
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS
+from symdnn.cpu.nest.kernels import NestReduceKernel
 from symdnn.cpu.nest.row_stages import RowLaunch, RowOperand
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
@@ -197,4 +198,5 @@ class InnerAxisKernel(_RowsKernel):
 KERNELS: tuple[Row, ...] = (
     ((*_ALONG_ANY, SoftmaxCrossentropy, SoftmaxCrossentropyGrad), (LastAxisKernel(),)),
     (_ALONG_ANY, (InnerAxisKernel(),)),
+    ((LogSumExp,), (NestReduceKernel(),)),  # over several axes, in one pass
 )

@@ -108,7 +108,7 @@ def kernel(generate: Callable[..., str], *arguments: Any) -> Any:
         openmp()  # its symbols must be loaded before the code is linked
         found = jit.compile_generated(generate, arguments, "kernel", ctypes.c_void_p)
         _kernels[generate, arguments] = found
-    return found
+    return jit.ready(found)
 
 
 def threads(work: int, per_thread: int) -> int:

@@ -220,10 +220,15 @@ def log_sum_exp(element: str, work: str, out: str, number: str = "int64") -> Mon
     """``log(sum(exp(x)))`` in one pass: the largest so far, and the sum relative to it."""
 
     def merged(b: Builder, top: Scalar, sum_: Scalar, x: Scalar, more: Scalar) -> list[Scalar]:
-        most = b.call("max", top, x)
-        base = b.select(b.call("isfinite", most), most, 0)  # inf - inf would be NaN
-        kept = b.call("exp", top - base) * sum_
-        return [most, kept + b.call("exp", x - base) * more]
+        most, least = b.call("max", top, x), b.call("min", top, x)
+        finite = b.call("isfinite", most)
+        base = b.select(finite, most, 0)  # inf - inf would be NaN
+        # Of the two factors exp(top - base) and exp(x - base) one is exp(0), but for infinities.
+        low = b.call("exp", least - base)
+        high = b.select(finite, 1, b.select(b.call("eq", most, b.const(-np.inf, work)), 0, most))
+        later = b.call("lt", top, x)
+        first, second = b.select(later, low, high), b.select(later, high, low)
+        return [most, first * sum_ + second * more]
 
     s = Builder([work, work, element, number])
     x = s.cast(s.input(2), work)

@@ -27,7 +27,7 @@ from symdnn.ops.array.reduce import (
     Sum,
 )
 from symdnn.ops.core.dtype import accumulator, is_narrow_float
-from symdnn.ops.core.scalar import ScalarProgram, identity_program
+from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest.monoid import (
     Monoid,
@@ -40,8 +40,8 @@ from symdnn.ops.nest.monoid import (
 )
 from symdnn.ops.nest.nest import Access, Fold, Nest
 
-__all__ = ["CUMULATIVE", "Cumulative", "number_dtype", "reduction_fold", "reduction_nest",
-           "scan_fold", "scan_nest"]  # fmt: skip
+__all__ = ["CUMULATIVE", "Cumulative", "number_dtype", "product_fold", "reduction_fold",
+           "reduction_nest", "scan_fold", "scan_nest"]  # fmt: skip
 
 #: The ops of :func:`scan_fold`.
 CUMULATIVE = (CumSum, CumProd, CumMax, CumMin, LinearRecurrence)
@@ -98,6 +98,17 @@ def _monoid(r: Reduce, dtype: str, number: str, exact: bool) -> Monoid | None:
         through = "" if is_narrow_float(r.acc_dtype) else r.acc_dtype
         return total(kind, dtype, _added_in(r.acc_dtype, exact), out, through, number)
     return None
+
+
+@lru_cache(maxsize=64)
+def product_fold(dtype: str) -> Fold | None:
+    """The fold of sums of products of two operands, as BLAS adds them; of 16 bits in float32."""
+    kind, work = TensorType(dtype), _work(dtype)
+    if kind.is_complex or dtype == "bool":
+        return None
+    b = Builder([dtype, dtype])
+    program = b.program([b.call("mul", b.cast(b.input(0), work), b.cast(b.input(1), work))])
+    return Fold(program, (total("add", work, work, dtype),))
 
 
 @lru_cache(maxsize=256)

@@ -6,6 +6,8 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
@@ -153,3 +155,36 @@ def test_copies_attention_and_norms_are_compiled_too(rng):
     assert set(by.values()) == {"llvm"}
     from_python = [s for s in plan.bound.steps if not s.by_view and s.launch.native is None]
     assert not from_python
+
+
+def test_a_compiled_kernel_does_not_get_the_memory_of_the_library_s_before_it():
+    x, g, b = T.fmatrix("x"), T.fvector("g"), T.fvector("b")
+    y = (T.nnet.layer_norm(x, g, b) ** 2).sum()
+    f = symdnn.function([x, g, b], symdnn.grad(y, [x, g, b]), mode=CPU)
+    rng = new_rng()
+    given = [rng.normal(size=s).astype("float32") for s in ((10, 10), (10,), (10,))]
+    first = f(*given)
+    for _ in range(9):
+        for old, new in zip(first, f(*given), strict=True):
+            np.testing.assert_allclose(new, old, rtol=1e-3, atol=1e-4)
+
+
+def test_what_is_cached_is_compiled_code_earlier(monkeypatch):
+    monkeypatch.setattr("symdnn.cpu.execution.plan.HOT_CALLS", 8)
+    monkeypatch.setattr("symdnn.cpu.execution.plan.WARM_CALLS", 3)
+    x = T.fmatrix("x")
+    a = new_rng().normal(size=(3, 5)).astype("float32")
+
+    def after(calls):
+        """A new function of code that no other test has, and whether it is compiled then."""
+        y = T.exp(x * np.float32(1.25) - np.float32(0.3)).sum(axis=1) + T.sin(x.max())
+        f = symdnn.function([x], y, mode=CPU)
+        found = [f(a) for _ in range(calls)]
+        np.testing.assert_allclose(found[-1], found[0], rtol=1e-5)
+        return "strided_launch" in kernels(f)
+
+    with jit.only_cached(), pytest.raises(jit.NotCompiled):
+        threads.kernel(lambda: "", "no such code")
+    assert after(9)
+    assert after(4)  # the code is loaded
+    assert not after(2)

@@ -69,6 +69,21 @@ def test_images(rng, ws, stride, pad, dtype, mode):
         check(shape, (ws, stride, pad, mode, True), rng, dtype)
 
 
+#: Shape, windows, stride, pad, whether borders are left out.
+LARGE = [
+    ((2, 24, 25), (7, 7), (7, 7), (0, 0), True), ((2, 24, 27), (7, 6), (2, 3), (3, 2), True),
+    ((2, 20, 21), (9, 7), (4, 1), (0, 0), False), ((2, 5, 9, 10, 11), (3, 3, 3), (2, 2, 2),
+    (0, 0, 0), True), ((8, 9, 20), (3, 4, 3), (1, 1, 1), (1, 2, 1), True),
+    ((3, 7, 8, 9), (2, 3, 2), (2, 2, 3), (0, 0, 0), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_large_windows_and_volumes(rng, mode):
+    for shape, ws, stride, pad, whole in LARGE:
+        check(shape, (ws, stride, pad, mode, whole), rng)
+
+
 def test_operands_may_lie_in_any_way(rng):
 
     def turned(a):
@@ -81,11 +96,12 @@ def test_operands_may_lie_in_any_way(rng):
 def test_a_nan_in_a_window_gives_nan_and_gets_no_gradient():
     x = new_rng().normal(size=(2, 3, 16, 40)).astype("float32")
     x[0, 1, 5, 7] = x[1, 2, 15, 39] = x[0, 0, 0, 0] = np.nan
-    op = ((3, 3), (2, 2), (1, 1), "max", True)
-    y, wanted = apply(Pool(*op), x)
-    np.testing.assert_array_equal(y, wanted)
-    assert np.isnan(y).any()
-    np.testing.assert_array_equal(*apply(MaxPoolGrad(*op), x, y, np.ones_like(y)))
+    for windows in (3, 8):
+        op = ((windows, windows), (2, 2), (1, 1), "max", True)
+        y, wanted = apply(Pool(*op), x)
+        np.testing.assert_array_equal(y, wanted)
+        assert np.isnan(y).any()
+        np.testing.assert_array_equal(*apply(MaxPoolGrad(*op), x, y, np.ones_like(y)))
 
 
 def test_bits_do_not_depend_on_threads(rng):
@@ -108,7 +124,8 @@ def test_what_it_does_not_compute_is_refused_with_the_reason():
         return PoolKernel().refuses(Call(op, (given,), (op.infer(given),), NO_HINTS))
 
     assert "float32 and float64" in refusal("float16", (2, 8, 8), (2, 2))
-    assert "1 or 2 dimensions" in refusal("float32", (2, 8, 8, 8), (2, 2, 2))
+    assert "1 to 3 dimensions" in refusal("float32", (2, 8, 8, 8, 8), (2, 2, 2, 2))
+    assert "36 columns" in refusal("float32", (2, 8, 80), (2, 40))
     assert "no elements" in refusal("float32", (0, 8, 8), (2, 2))
 
 
