@@ -10,6 +10,8 @@ import pytest
 import symdnn
 import symdnn.nn as nn
 import symdnn.tensor as T
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
@@ -19,6 +21,7 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.lowered.fused_rows import FusedRows
 from symdnn.opt.fuse import column_sums, fuse, row_rules
 from symdnn.rewriting.rewrite import Context
+from tests.gpu.table import concrete
 from tests.opt.fuse.test_row_rules import emulated, ops
 from tests.seeded import new_rng
 
@@ -101,6 +104,19 @@ def test_rows_of_other_sizes(shape):
     dx = of_activation(dy, x)
     total = cast(dx, "float32").sum(axis=tuple(range(len(shape) - 1)))
     assert ops(fused([dy, x], [dx, total], 1e-4, shape)) == ["FusedRows"]
+
+
+@pytest.mark.parametrize(("dtype", "length"), [("bfloat16", 96), ("float32", 4096)])
+def test_the_text_compiles(dtype, length, tmp_path):
+    dy, x = arrays(dtype, dtype, shape=(None, length))
+    dx = of_activation(dy, x)
+    graph = FunctionGraph([dy, x], [dx, cast(dx, "float32").sum(axis=0)])
+    for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, column_sums.fuse_column_sums):
+        rule.function(Context(graph, GPU))
+    (node,) = (n for n in graph.toposort() if isinstance(n.op, FusedRows))
+    call = concrete(node.op, [np.zeros((5000, length), v.type.numpy) for v in node.inputs])
+    for text in dict.fromkeys(FusedRowsKernel().sources(call)):
+        assert compile_cubin(text, (9, 0), (), tmp_path)
 
 
 def near_misses() -> dict[str, Any]:
