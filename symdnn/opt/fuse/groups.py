@@ -191,9 +191,13 @@ class Groups:
         users = [user for user, _ in self.fgraph.users(v)]
         ops = [op for user in users if user is not None and (op := reduction_in(user))]
         same = len({(op.axes, op.keepdims) for op in ops}) == 1 and len(ops) <= MAX_REDUCTIONS
-        if not same or len(ops) < len(users) or ops[0].axes == tuple(range(len(ops[0].axes))):
+        if not same or len(ops) < len(users):
             return False
         pattern = v.type.broadcastable
+        long = [a for a, one in enumerate(pattern) if not one]
+        summed = [a for a in long if a in ops[0].axes]
+        if summed == long[: len(summed)] or v.type.ndim - 1 in ops[0].axes:
+            return False  # by columns; or over rows, which kernels of rows take in
         full = [w for w in self.operands_of_node(node) if w.type.broadcastable == pattern]
         nbytes = sum(w.type.numpy.itemsize for w in dict.fromkeys(full))
         return nbytes <= 2 * v.type.numpy.itemsize and all(
