@@ -25,7 +25,16 @@ from symdnn.opt.canonicalize import (
     shape_rules,
 )
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
-from symdnn.opt.fuse import fuse, group_norm, loss_rules, norm_rules, row_rules, transfer, views
+from symdnn.opt.fuse import (
+    column_sums,
+    fuse,
+    group_norm,
+    loss_rules,
+    norm_rules,
+    row_rules,
+    transfer,
+    views,
+)
 from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import (
     checked_updates,
@@ -101,6 +110,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *views.RULES,
     *fuse.RULES,
     *row_rules.RULES,
+    *column_sums.RULES,
     *transfer.RULES,
 )
 

@@ -45,6 +45,8 @@ _WORDS, _MAX_WORDS = 32, 32
 _COLUMN_WORDS, _COLUMN_BLOCK, _COLUMN_BLOCKS = 64, 256, 264
 #: Threads of a row whose sums over rows are in registers.
 _MAX_COLUMN_THREADS = 512
+#: As many registers as sums alone and what they read may take, for twice as many blocks.
+_SUMS_ALONE_WORDS = 32
 #: Threads that fill a device: with fewer rows, more threads share one.
 _FILLING_THREADS = 132 * 512
 #: Rows that are too long for registers are cut into chunks by other kernels if there are fewer.
@@ -137,14 +139,15 @@ def _share(op: FusedRows, rows: int, vectors: int, width: int) -> _Share:
     """The division of the work."""
     held = width * _registers(op.before.output_dtypes)
     sums = 0 if op.sums is None else width * _registers(op.sums.output_dtypes)
-    lanes = _lanes(
-        rows, vectors, max(1, _COLUMN_WORDS // (held + sums) if sums else _WORDS // held)
-    )
+    words = _COLUMN_WORDS if op.stages else _SUMS_ALONE_WORDS
+    lanes = _lanes(rows, vectors, max(1, words // (held + sums) if sums else _WORDS // held))
     if sums and lanes <= _MAX_COLUMN_THREADS:
-        block = max(lanes, _COLUMN_BLOCK)
+        block, per = max(lanes, _COLUMN_BLOCK), -(-vectors // lanes)
+        # Nothing waits for a row's sums, but loads are hidden by other threads alone.
+        many = 2 if not op.stages and per * (held + sums) <= _SUMS_ALONE_WORDS else 1
         return _Share(
-            lanes, -(-vectors // lanes), block, _column_blocks(rows, lanes, block),
-            65536 // (128 * block),
+            lanes, per, block, _column_blocks(rows, lanes, block, many),
+            65536 * many // (128 * block),
         )  # fmt: skip
     per = -(-vectors // lanes)
     per = per if per * held <= _MAX_WORDS else 0
@@ -191,9 +194,9 @@ def _vector_bytes(given: Sequence[RowOperand], width: int) -> int:
     return 16 * sum(-(-n // 16) for n in sizes)
 
 
-def _column_blocks(rows: int, lanes: int, block: int) -> int:
+def _column_blocks(rows: int, lanes: int, block: int, many: int = 1) -> int:
     """Blocks that add sums over rows: all of them run at once."""
-    most = max(_COLUMN_BLOCKS * _COLUMN_BLOCK // block, _COLUMN_BLOCKS // 2)
+    most = many * max(_COLUMN_BLOCKS * _COLUMN_BLOCK // block, _COLUMN_BLOCKS // 2)
     return max(1, min(-(-rows * lanes // block), most))
 
 
@@ -345,7 +348,7 @@ def _row_places(op: FusedRows, shape: Sequence[int]) -> list[int]:
     rows, elements = _sizes(op, shape)
     arrays = sum(len(s.terms.outputs) + len(s.rows.outputs) for s in op.stages)
     nbytes = -(-numpy_dtype(op.work).itemsize * rows // 16) * 16
-    most = max(len(s.terms.outputs) for s in op.stages)
+    most = max((len(s.terms.outputs) for s in op.stages), default=0)
     columns = 0 if op.sums is None else scratch_bytes(elements, rows, len(op.sums.outputs))
     first = -(-max(scratch_bytes(rows, elements, most), columns) // 16) * 16
     return [first + i * nbytes for i in range(arrays + 1)]
@@ -366,7 +369,7 @@ def column_bytes(op: FusedRows, shape: Sequence[int]) -> int:
     if op.sums is None:
         return 0
     elements, columns = prod(shape[a] for a in op.axes), len(op.sums.outputs)
-    blocks = _COLUMN_BLOCKS
+    blocks = _COLUMN_BLOCKS if op.stages else 2 * _COLUMN_BLOCKS
     own = numpy_dtype(op.work).itemsize * blocks * elements * columns
     return _after_reduction(blocks, elements, columns) + own
 

@@ -77,7 +77,9 @@ class FusedRows(MultiOp):
     @property
     def work(self) -> str:
         """The dtype of sums and row values."""
-        return self.stages[0].rows.output_dtypes[0]
+        first = self.stages[0].rows if self.stages else self.sums
+        assert first is not None, "rows without stages have sums"
+        return first.output_dtypes[0]
 
     @property
     def early(self) -> int:
@@ -111,8 +113,9 @@ class FusedRows(MultiOp):
 
     def _check_programs(self) -> None:
         """Raise :class:`TypeMismatch` unless each program takes what those before it give."""
-        if not self.stages or not self.stages[0].rows.outputs:
-            raise TypeMismatch(self, "a stage with row values", str(self.stages))
+        first = self.stages[0].rows if self.stages else self.sums
+        if first is None or not first.outputs:
+            raise TypeMismatch(self, "a stage with row values, or sums", str(self.stages))
         work = self.work
         known = self.before.output_dtypes
         late = self.after.inputs[len(known) + self.row_values :]
@@ -179,6 +182,8 @@ class FusedRows(MultiOp):
         folds = "; ".join(
             f"{', '.join(s.kinds) or 'sums'} of {s.terms} -> {s.rows}" for s in self.stages
         )
+        if self.sums is not None and not self.stages:
+            folds = f"columns of {self.sums}"
         return f"FusedRows{{over {self.axes} of {self.before}; {folds}; {self.after}}}"
 
 

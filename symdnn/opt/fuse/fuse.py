@@ -23,6 +23,7 @@ from symdnn.opt.fuse.groups import (
     Member,
     fusable_program,
     reduction_in,
+    widened,
 )
 from symdnn.opt.fuse.recompute import recomputed_values
 from symdnn.opt.fuse.transfer import Places
@@ -92,29 +93,45 @@ def fuse_reductions(context: Context) -> None:
                 _fuse_into_readers(context, node, program)
 
 
+#: A reduction, its neutral op, and the number of the result that it reads.
+_Reader = tuple[Apply, Reduce, int]
+
+
 def _fuse_into_readers(context: Context, node: Apply, program: ScalarProgram) -> None:
-    """Fuse ``node`` with its readers, if all of them are reductions over the same axes."""
-    found: list[tuple[Apply, Reduce, int]] = []
+    """Fuse ``node`` with its readers, if all of them are reductions: over the same axes, or of a
+    cast from 16 bits, which each kernel does on reading."""
+    found: list[_Reader] = []
     for i, v in enumerate(node.outputs):
         for user, _ in context.fgraph.users(v):
             op = None if user is None else reduction_in(user)
             if op is None or user is None:
                 return
             found.append((user, op, i))
-    same = len({(op.axes, op.keepdims) for _, op, _ in found}) == 1
-    if not same or len(found) > MAX_REDUCTIONS or not node.inputs:
+    kinds = dict.fromkeys((op.axes, op.keepdims) for _, op, _ in found)
+    parts = [[r for r in found if (r[1].axes, r[1].keepdims) == kind] for kind in kinds]
+    if (len(parts) > 1 and widened(node.outputs[0]) is None) or not node.inputs:
         return
+    fused = [_with_readers(program, part) for part in parts]
+    kind = context.target.kind
+    if not all(
+        len(part) <= MAX_REDUCTIONS and context.capabilities.fuses(both, kind)
+        for part, both in zip(parts, fused, strict=True)
+    ):
+        return
+    for part, both in zip(parts, fused, strict=True):
+        first = part[0][0]
+        with inherit(joined_origin([node, first]), first.hints):
+            made = both(*node.inputs)
+            pairs = [(user.outputs[0], new) for (user, _, _), new in zip(part, made, strict=True)]
+            context.replace(pairs, "fuse_reductions")
+
+
+def _with_readers(program: ScalarProgram, readers: Sequence[_Reader]) -> FusedReduce:
+    """Reductions of the results of a program."""
     chosen = Builder(program.inputs)
     results = chosen.inline(program, [chosen.input(i) for i in range(len(program.inputs))])
-    reduced = chosen.program([_unrounded(results[i], op) for _, op, i in found])
-    first = found[0][0]
-    fused = FusedReduce(reduced, tuple(op for _, op, _ in found))
-    if not context.capabilities.fuses(fused, context.target.kind):
-        return
-    with inherit(joined_origin([node, first]), first.hints):
-        made = fused(*node.inputs)
-        pairs = [(user.outputs[0], new) for (user, _, _), new in zip(found, made, strict=True)]
-        context.replace(pairs, "fuse_reductions")
+    reduced = chosen.program([_unrounded(results[i], op) for _, op, i in readers])
+    return FusedReduce(reduced, tuple(op for _, op, _ in readers))
 
 
 def _unrounded(x: Scalar, op: Reduce) -> Scalar:

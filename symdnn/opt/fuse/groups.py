@@ -158,6 +158,7 @@ class Groups:
         on one level.
         """
         parent = {node: node for node in self.members}
+        alone = {node for node in self.members if self._is_summed_apart(node)}
 
         def root(node: Apply) -> Apply:
             while parent[node] is not node:
@@ -167,6 +168,8 @@ class Groups:
 
         readers: dict[Any, Apply] = {}
         for node, member in self.members.items():
+            if node in alone:
+                continue
             here = (self.levels[node], member.kind)
             for v in node.inputs:
                 maker = v.owner
@@ -175,6 +178,49 @@ class Groups:
                 elif not isinstance(v, Constant) and v.type.broadcastable == member.kind[0]:
                     parent[root(readers.setdefault((v, here), node))] = root(node)
         return {node: root(node) for node in self.members}
+
+    def _is_summed_apart(self, node: Apply) -> bool:
+        """Whether only reductions read a node's result, and would rather compute it themselves.
+
+        That is, of operands that are in memory anyway, of fewer bytes than the result is written
+        and read with. Sums by columns are added where their operand is computed (``column_sums``).
+        """
+        (v,) = node.outputs if len(node.outputs) == 1 else (None,)
+        if v is None or self.context.target.kind != "cuda":
+            return False
+        users = [user for user, _ in self.fgraph.users(v)]
+        ops = [op for user in users if user is not None and (op := reduction_in(user))]
+        same = len({(op.axes, op.keepdims) for op in ops}) == 1 and len(ops) <= MAX_REDUCTIONS
+        if not same or len(ops) < len(users):
+            return False
+        pattern = v.type.broadcastable
+        long = [a for a, one in enumerate(pattern) if not one]
+        summed = [a for a in long if a in ops[0].axes]
+        if summed == long[: len(summed)] or v.type.ndim - 1 in ops[0].axes:
+            return False  # by columns; or over rows, which kernels of rows take in
+        full = [w for w in self.operands_of_node(node) if w.type.broadcastable == pattern]
+        nbytes = sum(w.type.numpy.itemsize for w in dict.fromkeys(full))
+        return nbytes <= 2 * v.type.numpy.itemsize and all(
+            self._is_in_memory(w, node) for w in full
+        )
+
+    def _is_in_memory(self, v: Variable, reader: Apply) -> bool:
+        """Whether a value is stored whatever group ``reader`` is in, or computed again."""
+        if v.owner is None or v.owner not in self.members or self.fgraph.is_output(v):
+            return True
+        here = (self.levels[v.owner], self._kind(v.owner))
+        pending, elsewhere = list(self.fgraph.users(v)), here != (
+            self.levels[reader], self._kind(reader),
+        )  # fmt: skip
+        while pending and not elsewhere:
+            user, _ = pending.pop()
+            if user is not None and self.widens(user, v):
+                pending += self.fgraph.users(user.outputs[0])
+            elif user not in self.members:
+                elsewhere = user is None or reduction_in(user) is None
+            else:
+                elsewhere = here != (self.levels[user], self._kind(user))
+        return elsewhere
 
     def _join_readers(self) -> None:
         """Nodes whose results only one later group reads join it, so that nothing is stored.
@@ -279,13 +325,19 @@ class Groups:
         """Whether all readers are reductions whose kernel will widen the narrow value itself."""
         found = [None if r is None else reduction_in(r) for r in readers]
         ops = [op for op in found if op is not None]
-        one = len({(op.axes, op.keepdims) for op in ops}) == 1
-        if len(ops) < len(found) or not one or len(ops) > MAX_REDUCTIONS:
+        if len(ops) < len(found):
             return False
         chosen = Builder([v.owner.inputs[0].type.dtype])  # type: ignore[union-attr]
         wide = chosen.cast(chosen.input(0), v.type.dtype)
-        fused = FusedReduce(chosen.program([wide] * len(ops)), tuple(ops))
-        return self.context.capabilities.fuses(fused, self.context.target.kind)
+        parts: dict[Any, list[Reduce]] = {}
+        for op in ops:
+            parts.setdefault((op.axes, op.keepdims), []).append(op)
+        kind, fuses = self.context.target.kind, self.context.capabilities.fuses
+        return all(
+            len(part) <= MAX_REDUCTIONS
+            and fuses(FusedReduce(chosen.program([wide] * len(part)), tuple(part)), kind)
+            for part in parts.values()
+        )
 
 
 def widened(v: Variable) -> Variable | None:

@@ -22,7 +22,7 @@ from symdnn.ops.lowered.norm_formulas import formula, grad_program, grad_terms, 
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
 from symdnn.ops.nn.channels_last import last_order
-from symdnn.opt.fuse.groups import fusable_program, number_in
+from symdnn.opt.fuse.groups import fusable_program, number_in, widened
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "CotangentSource", "split_batch_norm"]
@@ -128,6 +128,7 @@ class CotangentSource:
         self.x, self.dy, *_ = node.inputs
         self.pattern = self.x.type.broadcastable
         self.programs: dict[Apply, ScalarProgram] = {}
+        self.shared: set[Apply] = set()  # those that others compute, too
         self.inputs = [self.x, self.dy]
         self._extend()
 
@@ -139,7 +140,7 @@ class CotangentSource:
         self._grow(within_limits=False)
         found = self._leaves()
         if not self._fits(found):
-            self.programs = {}
+            self.programs, self.shared = {}, set()
             self._grow(within_limits=True)
             found = self._leaves()
         self.inputs = found
@@ -148,14 +149,24 @@ class CotangentSource:
         pending = [self.dy]
         while pending and len(self.programs) < _MAX_INSTRUCTIONS:
             v = pending.pop()
+            if v.owner in self.shared and self._read_only_here(v):  # by nodes added since
+                self.shared.discard(v.owner)
+                pending += [w for w in v.owner.inputs if self._is_full_size(w)]
+                continue
             program = self._program(v)
-            if program is None or not (self._read_only_here(v) or self._follows_from_x(v)):
+            if program is None:
+                continue
+            own = self._read_only_here(v) or self._follows_from_x(v)
+            if not own and widened(v) is None:
                 continue
             self.programs[v.owner] = program  # type: ignore[index]
             if within_limits and not self._fits(self._leaves()):
                 del self.programs[v.owner]  # type: ignore[arg-type]
                 continue
-            pending += [w for w in v.owner.inputs if self._is_full_size(w)]  # type: ignore[union-attr]
+            if own:
+                pending += [w for w in v.owner.inputs if self._is_full_size(w)]  # type: ignore[union-attr]
+            else:  # others cast it on reading, too
+                self.shared.add(v.owner)  # type: ignore[arg-type]
 
     def _program(self, v: Variable) -> ScalarProgram | None:
         if v.owner is None or v is self.x or v.owner in self.programs or not self._is_full_size(v):
@@ -169,7 +180,7 @@ class CotangentSource:
     def _read_only_here(self, v: Variable) -> bool:
         """Whether only the gradient and nodes added so far read the node of ``v``."""
         users = {u for out in v.owner.outputs for u, _ in self.fgraph.users(out)}  # type: ignore[union-attr]
-        return all(u is self.node or u in self.programs for u in users)
+        return all(u is self.node or (u in self.programs and u not in self.shared) for u in users)
 
     def _follows_from_x(self, v: Variable) -> bool:
         """Whether ``v`` is computed only from x, which is read anyway, and small arrays."""

@@ -28,7 +28,8 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 from symdnn.opt.fuse.groups import number_in
 
 __all__ = [
-    "Fold", "RowNodes", "RowParts", "fold_of", "of_fold", "of_norm", "of_softmax", "softmax_of",
+    "Fold", "RowNodes", "RowParts", "fold_of", "of_elementwise", "of_fold", "of_norm",
+    "of_softmax", "softmax_of",
 ]  # fmt: skip
 
 
@@ -345,6 +346,27 @@ def of_fold(node: Apply, fold: Fold, full: Callable[[Variable], bool]) -> RowPar
     return RowParts(op, early, late, [], {v: i for i, v in enumerate(early)}, {}).with_fold(
         node, fold
     )
+
+
+def of_elementwise(
+    node: Apply, program: ScalarProgram, axes: tuple[int, ...], early: Sequence[Variable]
+) -> RowParts:
+    """The parts of an elementwise node, still without sums over all axes but ``axes``.
+
+    The inputs ``early`` are read for values.
+    """
+    late = [w for w in dict.fromkeys(node.inputs) if w not in early and number_in(w) is None]
+    reads = Builder([v.type.dtype for v in early])
+    before = reads.program([reads.input(i) for i in range(len(early))])
+    whole = [*early, *late]
+    builder = Builder([v.type.dtype for v in whole])
+    given = [
+        builder.input(whole.index(w)) if number_in(w) is None else constant(builder, w)
+        for w in node.inputs
+    ]
+    op = FusedRows(axes, before, (), builder.program(builder.inline(program, given)))
+    held = {v: i for i, v in enumerate(early)}
+    return RowParts(op, list(early), late, list(node.outputs), held, {})
 
 
 # -- programs -------------------------------------------------------------------------------------

@@ -2,17 +2,20 @@
 
 Canonical form has a permutation behind the op. There it parts two groups: the first would store its
 result, and the second read that with other strides. Before the op the permutation is a view of what
-is in memory anyway, and the two are one group.
+is in memory anyway, and the two are one group. Reductions of permuted arrays, as the phase
+``layout`` leaves them, reduce the array itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.lowered.lowered import Lowered
 from symdnn.opt.fuse.groups import fusable_program, reduction_in
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import all_ones
@@ -88,4 +91,40 @@ def _permuted(v: Variable, pattern: Sequence[Any]) -> Variable:
     return dimshuffle(v, pattern)
 
 
-RULES = (views_before_elementwise,)
+@graph_rewrite("fuse", tags=("fusion",), name="reductions_before_views")
+def reductions_before_views(context: Context) -> None:
+    """A reduction of a dimshuffle becomes one of the operand, next to what computes that."""
+    places: Places | None = None
+    for node in context.fgraph.toposort():
+        op: Any = reduction_in(node)
+        v = node.inputs[0] if node.inputs else None
+        view = None if v is None else v.owner
+        if op is None or op.keepdims or not op.any_order or view is None:
+            continue
+        if len(node.inputs) > 1 or not isinstance(view.op, DimShuffle):
+            continue
+        places = places or Places(context.fgraph, context.target, inner=context.inner)
+        found = _of_operand(node, view) if places(node) == context.target.place else None
+        if found is not None:
+            context.replace([(node.outputs[0], found)], "reductions_before_views")
+
+
+def _of_operand(node: Apply, view: Apply) -> Variable | None:
+    """A reduction of a dimshuffle as one of the latter's operand; None if none of it is reduced."""
+    op: Any = node.op
+    (x,), pattern = view.inputs, view.op.pattern  # type: ignore[attr-defined]
+    axes: Any = op.reduced_axes if isinstance(op, Lowered) else op.axes
+    left = [d for a, d in enumerate(pattern) if a not in axes]
+    gone = [d for d in range(x.type.ndim) if d not in left]
+    if not gone:
+        return None
+    with inherit(node.origin, node.hints):
+        over = tuple(gone)
+        y = (op.over(over) if isinstance(op, Lowered) else replace(op, axes=over))(x)
+        kept = [d for d in range(x.type.ndim) if d not in gone]
+        order = ["x" if d == "x" else kept.index(d) for d in left]
+        found: Variable = y if order == [*range(y.type.ndim)] else dimshuffle(y, order)
+    return found if found.type == node.outputs[0].type else None
+
+
+RULES = (views_before_elementwise, reductions_before_views)

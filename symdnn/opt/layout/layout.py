@@ -49,6 +49,8 @@ __all__ = ["RULES", "choose_layout", "layout_text"]
 _STRIDED_READ_COST = 0.4
 #: The cost of a reorder that is a view: far below that of any copy.
 _VIEW_COST_BYTES = 1e-3
+#: Stands in a network for what makes or reads a value of the program's own (N, sizes, C).
+_CHANNELS_LAST = "channels last"
 
 
 @graph_rewrite("layout", tags=("cudnn", "onednn", "channels_last"), name="choose_layout")
@@ -177,12 +179,14 @@ def _min_cut(context: Context, order: Sequence[Apply], fixed: set[Apply]) -> set
         elif not may_have_nhwc(node):
             network.fix(node, at_source=False)
     network.fix(None, at_source=False)  # None stands for the graph's inputs and outputs
+    network.fix(_CHANNELS_LAST, at_source=True)
     for v in context.fgraph.variables:
         if not is_image(v.type) or isinstance(v, Constant):
             continue
-        if not _is_free(v, last_order):
+        seen_last = _is_free(v, last_order)
+        if not seen_last or (on_gpu and not _is_free(v, range)):
             cost = sizes.elements(v) * numpy_dtype(v.type.dtype).itemsize
-            _add_value(network, context.fgraph, v, cost, strided_reads=on_gpu)
+            _add_value(network, context.fgraph, v, cost, on_gpu, seen_last)
         elif not on_gpu and v.owner is not None and may_have_nhwc(v.owner):
             _add_value(network, context.fgraph, v, _VIEW_COST_BYTES, strided_reads=False)
     return {n for n in network.at_source(largest=not on_gpu) if isinstance(n, Apply)}
@@ -214,12 +218,20 @@ def _has_nchw_neighbours(fgraph: FunctionGraph, node: Apply, nhwc: set[Apply]) -
 
 
 def _add_value(
-    network: FlowNetwork, fgraph: FunctionGraph, v: Variable, cost: float, strided_reads: bool
-) -> None:
-    readers: list[Apply | None] = []
-    maker = None if is_filter(v, v.owner) else v.owner
+    network: FlowNetwork, fgraph: FunctionGraph, v: Variable, cost: float, strided_reads: bool,
+    seen_last: bool = False,
+) -> None:  # fmt: skip
+    """Add the cost of a value that is read in the other layout.
+
+    ``seen_last`` values are views of (N, sizes, C), which the program computes itself.
+    """
+    readers: list[object] = []
+    maker: object = None if is_filter(v, v.owner) else v.owner
+    maker = _CHANNELS_LAST if seen_last else maker
     for reader, _ in fgraph.users(v):
         if _is_view(reader):
+            if strided_reads and not seen_last and _is_read_last(fgraph, v, reader):
+                network.pair(maker, _CHANNELS_LAST, _STRIDED_READ_COST * cost)
             continue
         if is_filter(v, reader):
             reader = None
@@ -229,6 +241,14 @@ def _add_value(
             readers.append(reader)
     if readers:
         network.value(v, maker, readers, cost)
+
+
+def _is_read_last(fgraph: FunctionGraph, v: Variable, reader: Apply | None) -> bool:
+    """Whether a view of ``v`` as (N, sizes, C) is computed with, by nodes of no layout."""
+    if reader is None or reader.op != DimShuffle(last_order(v.type.ndim)):
+        return False
+    users = fgraph.users(reader.outputs[0])
+    return any(n is not None and not _is_view(n) for n, _ in users)
 
 
 def _is_view(node: Apply | None) -> bool:

@@ -138,6 +138,7 @@ class _MixedPrecision:
             which = narrow_inputs(node, self.narrow.__contains__)
             if which is None:
                 self._in_float32(node)
+                self._round_what_is_read_rounded(node)
             else:
                 self._in_16_bits(node, which)
 
@@ -243,8 +244,7 @@ class _MixedPrecision:
         self._in_float32(node)
         (out,) = node.outputs
         if not self._stays_narrow(node):
-            if is_float32(out) and self._is_read_rounded(out):
-                self._round_result(out)
+            self._round_what_is_read_rounded(node)
             return
         if stays_in_register(node, self.fgraph.users(out)):
             self.narrow.add(out)
@@ -258,6 +258,14 @@ class _MixedPrecision:
         self.narrow.add(out)
         self._narrow_of[out] = self.narrowed(out)
         self._wide_of.pop(out, None)
+
+    def _round_what_is_read_rounded(self, node: Apply) -> None:
+        """Results that are copied for tensor cores in any case, unless they are views."""
+        if isinstance(node.op, DimShuffle | Reshape):
+            return
+        for out in node.outputs:
+            if is_float32(out) and self._is_read_rounded(out):
+                self._round_result(out)
 
     def _is_read_rounded(self, v: Variable) -> bool:
         """Whether tensor cores will round ``v``, and beside them only sums read it.

@@ -19,6 +19,7 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType
 from symdnn.ops.elementwise.arithmetic import Mul
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.opt.fuse import fuse, groups
@@ -391,13 +392,37 @@ def test_two_reductions_over_the_same_axes_widen_it_together():
     assert ops(graph) == ["FusedElemwise", "FusedReduce"]
 
 
-def test_reductions_over_other_axes_read_what_is_widened_once():
+def test_reductions_over_other_axes_widen_it_each():
     graph = fused(*narrow_gradient([(0, 2, 3), (1,)]))
+    assert ops(graph) == ["FusedElemwise", "FusedReduce", "FusedReduce"]
     (made,) = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
-    assert sorted(v.type.dtype for v in made.outputs) == ["float16", "float32"]
+    assert [v.type.dtype for v in made.outputs] == ["float16"]
 
 
 def test_a_wide_result_is_stored_though_a_reduction_reads_it():
     inputs, (g, total) = narrow_gradient([(0, 1)])
     graph = fused(inputs, [g, total, g.astype("float32") + 0])
     assert [v.type.dtype for v in graph.outputs] == ["float16", "float32", "float32"]
+
+
+def test_sums_read_narrow_operands_rather_than_a_wide_product():
+    """A gradient in 16 bits is scaled, and summed over positions for the gradient of the scale."""
+    dy, h = (TensorType("bfloat16", (None, None, None, 8))(n) for n in ("dy", "h"))
+    gate = TensorType("float32", (None, 1, 1, 8))("gate")
+    wide = dy.astype("float32")
+    outputs = [(wide * gate).astype("bfloat16"), (wide * h.astype("float32")).sum(axis=(1, 2))]
+    graph = fused([dy, h, gate], outputs)
+    assert sorted(ops(graph)) == ["FusedElemwise", "FusedReduce"]
+    (made,) = (n for n in graph.toposort() if isinstance(n.op, FusedElemwise))
+    (total,) = (n for n in graph.toposort() if isinstance(n.op, FusedReduce))
+    assert [v.type.dtype for v in made.outputs] == ["bfloat16"]
+    assert set(total.inputs) == set(graph.inputs[:2])
+
+
+def test_sums_of_what_costs_more_to_read_again_read_it_once():
+    """A product of three float32 arrays is written and read with fewer bytes than it is read."""
+    a, b, c = (TensorType("float32", (None, None, 8))(n) for n in "abc")
+    product = a * b * c
+    graph = fused([a, b, c], [a * 2 + b * c, product.sum(axis=1)])
+    made = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
+    assert [len(n.outputs) for n in made] == [2]

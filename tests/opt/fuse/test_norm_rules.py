@@ -151,3 +151,18 @@ def test_the_rule_is_among_the_phases():
     mode = symdnn.Mode(target="cuda:sm_90")
     f = symdnn.function([x, gamma, beta], y, mode=mode)
     assert "BatchMoments" in [type(n.op).__name__ for n in f.stages.fgraph.toposort()]
+
+
+def test_a_cotangent_in_16_bits_is_read_so_though_others_widen_it():
+    """The gradient of a residual connection behind a norm: others read the float32 value, too."""
+    x, dy, gamma, beta = variables("bfloat16")
+    y = T.nnet.bn.batch_normalization_train(x, gamma, beta, axes("NCHW"), 1e-3)[0]
+    wide = dy.astype("float32")
+    scale = TensorType("float32", (None, 3, 1, 1))("scale")
+    (dx,) = symdnn.grad(None, [x], known_grads={y: (wide * scale).astype("bfloat16")})
+    other = (wide * x.astype("float32")).sum(axis=(2, 3))
+    graph = split([x, dy, gamma, beta, scale], [dx, other], 3e-2)
+    (sums,) = (n for n in graph.toposort() if isinstance(n.op, BatchSums))
+    read = {v.name for v in sums.inputs}
+    assert {"x", "dy"} <= read
+    assert all(v.type.dtype == "bfloat16" or 1 in v.type.shape for v in sums.inputs)

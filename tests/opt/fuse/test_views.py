@@ -13,9 +13,11 @@ from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType
+from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elemwise import Elemwise
-from symdnn.opt.fuse.views import views_before_elementwise
+from symdnn.opt.fuse.views import reductions_before_views, views_before_elementwise
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
 
@@ -82,3 +84,47 @@ def test_a_gradient_through_turned_operands_is_one_kernel_on_each_side():
     )
     kernels = [n for n in f.fgraph.toposort() if "Fused" in str(n.op)]
     assert len(kernels) <= 2
+
+
+def reduced_in_place(outputs: list[Any], shape: tuple[Any, ...]) -> FunctionGraph:
+    """The graph after :func:`reductions_before_views`, its values compared with those before."""
+    z = TensorType("float32", shape)("z")
+    made = [output(T.tanh(z)) for output in outputs]
+    graph = FunctionGraph([z], made)
+    reductions_before_views.function(Context(graph, Target.parse("cuda:sm_90")))
+    check_graph(graph)
+    array = new_rng().standard_normal([n or 4 for n in shape]).astype("float32")
+    for wanted, got in zip(
+        evaluate(made, {z: array}), evaluate(graph.outputs, {graph.inputs[0]: array})
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    return graph
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        lambda h: h.dimshuffle(0, 3, 2).sum(axis=(0, 2)),
+        lambda h: h.dimshuffle(3, 0, 2).sum(axis=1),
+        lambda h: h.dimshuffle(2, "x", 0, 3).max(axis=0),
+        lambda h: h.dimshuffle(3, 2, "x", 0).sum(axis=(1, 2)),
+    ],
+)
+def test_a_reduction_of_a_view_reduces_what_is_in_memory(output):
+    graph = reduced_in_place([output], (None, 1, None, None))
+    (node,) = (n for n in graph.toposort() if isinstance(n.op, Reduce))
+    assert node.inputs[0].owner.op == T.tanh(x).owner.op
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        lambda h: h.dimshuffle(3, 0, 2).sum(axis=1, keepdims=True),
+        lambda h: h.dimshuffle(3, 0, 2).argmax(axis=1),
+        lambda h: h.dimshuffle(0, 1, 2, 3, "x").sum(axis=4),
+    ],
+)
+def test_other_reductions_of_views_stay(output):
+    graph = reduced_in_place([output], (None, 1, None, None))
+    assert any(isinstance(n.inputs[0].owner and n.inputs[0].owner.op, DimShuffle)
+               for n in graph.toposort() if isinstance(n.op, Reduce))  # fmt: skip

@@ -20,9 +20,11 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.shape import DimShuffle, Reshape
+from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder, first_order, last_order
 from symdnn.ops.nn.conv import Conv
+from symdnn.ops.nn.normalization import layer_norm
 from symdnn.ops.vendor import gpudnn as G
 from symdnn.opt.layout.layout_cut import FlowNetwork
 from symdnn.opt.layout.layout_follow import may_have_nhwc
@@ -296,6 +298,27 @@ def test_images_that_come_with_channels_last_cost_nothing() -> None:
     assert not reorders(fgraph)
     kinds = [type(n.op) for n in fgraph.toposort() if isinstance(n.op, DimShuffle)]
     assert len(kinds) <= 1  # of the kernel
+
+
+@pytest.mark.parametrize(("channels_last", "wanted"), [(True, "NHWC"), (False, "NCHW")])
+def test_a_depthwise_convolution_has_the_order_of_what_is_around_it(
+    channels_last: bool, wanted: str
+) -> None:
+    """A block of layer norm and products over channels behind it keeps (N, sizes, C)."""
+    x = images_of(2, 8, 6, 6, dtype="bfloat16")
+    stem, each = images_of(8, 8, 1, 1, dtype="bfloat16"), images_of(8, 1, 3, 3, dtype="bfloat16")
+    weight, ones = (TensorType("bfloat16", (8,) * n)("w") for n in (2, 1))
+    h = T.nnet.conv2d(x, stem) if channels_last else x
+    for _ in range(2):
+        y = T.nnet.conv2d(h, each, border_mode="half", num_groups=8)
+        if channels_last:
+            y = layer_norm(y.dimshuffle(*LAST), ones, ones, axes=(3,))
+            h = h + T.dot(y, weight).dimshuffle(*FIRST)
+        else:
+            h = h + T.tanh(y)
+    fgraph = rewritten([x, stem, each, weight, ones], [h])
+    found = [n.op for n in fgraph.toposort() if getattr(neutral_of(n.op), "groups", 1) == 8]
+    assert [op.layout for op in found] == [wanted] * 2
 
 
 def test_a_kernels_cast_changes_the_order_too() -> None:

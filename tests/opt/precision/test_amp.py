@@ -551,3 +551,21 @@ def test_what_comes_in_16_bits_is_read_as_it_is() -> None:
     entered = node.inputs[0].owner
     assert entered is not None
     assert entered.inputs[0] is fgraph.inputs[0]
+
+
+def test_what_products_and_sums_read_is_stored_in_16_bits_whatever_makes_it() -> None:
+    """The gradient of a softmax, which a product and the sum for a bias read."""
+    x, w, b, t = f32(6, 8), f32(8, 16, name="w"), f32(16, name="b"), f32(6, 16, name="t")
+    loss = -(t * T.nnet.logsoftmax(T.dot(x, w) + b, axis=1)).sum()
+    vs, outs = [x, w, b, t], list(T.grad(loss, [x, b]))
+    arrays = [np.random.default_rng(4).uniform(-1, 1, v.type.shape).astype("float32") for v in vs]
+    with amp("bf16"):
+        fgraph = rewritten(vs, outs, selection=PLAIN)
+    agree(fgraph, vs, outs, arrays, CLOSE["bf16"])
+    wide = [
+        n for n in fgraph.toposort()
+        for v in n.outputs
+        if v.type.ndim == 2 and v.type.dtype == "float32" and v.type.shape == (6, 16)
+        and len(fgraph.users(v)) > 1 and any(isinstance(u.op, Dot) for u in fgraph.user_nodes(v))
+    ]  # fmt: skip
+    assert not wide
