@@ -16,7 +16,7 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.core.shape import DimShuffle
-from symdnn.opt.fuse.branches import branch_paths, effects_among
+from symdnn.opt.fuse.branches import branch_paths
 from symdnn.opt.fuse.fuse import joined_origin
 from symdnn.opt.fuse.groups import FUSABLE_BACKENDS, fusable_program, number_in
 from symdnn.opt.fuse.row_parts import Fold, RowParts, fold_of, of_elementwise
@@ -33,7 +33,10 @@ _MOST_EARLY, _MOST_INPUTS, _MOST_RESULTS, _MOST_SUMS = 4, 16, 6, 3
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_column_sums")
 def fuse_column_sums(context: Context) -> None:
-    """An elementwise node and sums of its results by columns become one node."""
+    """An elementwise node and sums of its results by columns become one node.
+
+    Sums that read nothing else can be taken wherever the node stands, also before an effect.
+    """
     if context.target.kind != "cuda":
         return
     order = context.fgraph.toposort()
@@ -42,7 +45,7 @@ def fuse_column_sums(context: Context) -> None:
     ours = [n for n in order if places(n) == context.target.place]
     found = {n: fold_of(n) for n in ours if n.hints.backend in FUSABLE_BACKENDS}
     folds = {n: fold for n, fold in found.items() if fold is not None and fold.adds}
-    if not folds or effects_among(order):
+    if not folds:
         return
     for node in ours:
         program = fusable_program(node) if node in context.fgraph.nodes else None
