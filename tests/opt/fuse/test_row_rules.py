@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import symdnn
 import symdnn.nn as nn
 import symdnn.tensor as T
+from symdnn.distributed import DataParallel
 from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
@@ -20,6 +22,7 @@ from symdnn.ops.lowered.fused_rows import FusedRows
 from symdnn.ops.nn.normalization import group_norm, layer_norm
 from symdnn.opt.fuse import fuse, row_rules
 from symdnn.rewriting.rewrite import Context
+from symdnn.world.group import Group
 from tests.gpu import emulator
 from tests.gpu.table import concrete
 
@@ -308,3 +311,26 @@ def test_a_scale_that_depends_on_the_sum_over_rows_keeps_it_apart():
     (x,) = tensors("float32")
     y = x * 2
     fused([x], [rms(y, y.sum(axis=(0, 1)))], 1e-4)
+
+
+def test_programs_of_several_processes_are_fused_as_others():
+    """Collectives are ordered effects, behind which nothing is joined less."""
+
+    def kinds(several: bool) -> Counter[str]:
+        nn.init.seed(0)
+        x, t = TensorType("float32", (64, 96))("x"), T.ivector("t")
+        layers = [nn.Linear(96, 96), nn.LayerNorm(96), nn.GELU()] * 2
+        net = nn.Sequential(*layers, nn.Linear(96, 8))
+        loss = nn.CrossEntropyCriterion()(net(x), t)
+        parameters = net.parameters()
+        grads = symdnn.grad(loss, parameters)
+        if several:
+            both = DataParallel(group=Group((0, 1), "both"), bucket_bytes=20_000)
+            grads = both.averaged(grads, parameters)
+        updates = [(p, p - 0.1 * g) for p, g in zip(parameters, grads, strict=True)]
+        f = symdnn.function([x, t], loss, updates=updates, mode=symdnn.Mode(target="cuda:sm_90"))
+        found = Counter(type(n.op).__name__ for r in f.stages.program.regions for n in r.nodes)
+        return Counter({k: n for k, n in found.items() if k.startswith("Fused")})
+
+    assert kinds(True) == kinds(False)
+    assert kinds(True)["FusedRows"] > 2
