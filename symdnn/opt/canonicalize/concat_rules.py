@@ -14,7 +14,7 @@ from symdnn.ops.array.index import IncSubtensor, Subtensor, subtensor
 from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.array.view import specify_shape
-from symdnn.ops.core.shape import alloc
+from symdnn.ops.core.shape import alloc, reshape
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.opt.canonicalize.indexing_rules import entries_of
 from symdnn.rewriting.facts import is_zero, made_by, node_of
@@ -180,6 +180,56 @@ def join_of_increments(node: Apply, context: Context) -> Variable | None:
     return join(axis, *values)
 
 
+@node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_join_increments"))
+def interleaved_increments(node: Apply, context: Context) -> Variable | None:
+    """Zeros of which ``x[::n]``, ``x[1::n]`` and so on are set, all of them, are these stacked.
+
+    So the gradient of even and odd entries (rotary embeddings) is written once.
+    """
+    step = _step_of(node)
+    if step < 2:
+        return None
+    parts: dict[int, Variable] = {}
+    v: Variable = node.outputs[0]
+    axis, _ = _place_of(node_of(v))
+    while made_by(v, IncSubtensor):
+        put = node_of(v)
+        own_axis, start = _place_of(put)
+        x, y, *bounds = put.inputs
+        value = _of_shape(y, fields_of(put).getter()(x, *bounds), context)
+        if _step_of(put) != step or own_axis != axis or start in parts or value is None:
+            return None
+        parts[start] = value
+        if put is not node and not context.only_user(v):
+            return None
+        v = x
+    size = v.type.shape[axis]
+    if not is_zero(v) or size is None or size % step or sorted(parts) != list(range(step)):
+        return None
+    rank = v.type.ndim
+    pattern = [*range(axis + 1), "x", *range(axis + 1, rank)]
+    stacked = join(axis + 1, *(parts[k].dimshuffle(*pattern) for k in range(step)))
+    return reshape(stacked, context.shapes.dims(v), rank)
+
+
+def _step_of(node: Apply) -> int:
+    """The step of a slice to the end along one axis, where all others are whole; else 0."""
+    entries = [e for e in entries_of(node) if e != FULL]
+    if len(entries) != 1 or not is_slice(entries[0]):
+        return 0
+    start, stop, step = entries[0]
+    known = isinstance(start, int | None) and isinstance(step, int)
+    return step if known and stop is None and (start or 0) >= 0 else 0
+
+
+def _place_of(node: Apply) -> tuple[int, int]:
+    """The first axis that is not whole, and where its slice begins."""
+    for axis, e in enumerate(entries_of(node)):
+        if e != FULL:
+            return axis, (e[0] or 0) if is_slice(e) and isinstance(e[0], int | None) else -1
+    return -1, -1
+
+
 def _goes_on(node: Apply, last: _Part, context: Context) -> bool:
     """Whether the only reader of the result sets the slice behind the last part."""
     readers = context.fgraph.clients.get(node.outputs[0], {})
@@ -265,6 +315,7 @@ def _in_order(parts: Sequence[_Part], size: int | None) -> list[_Part]:
 
 RULES = [
     join_of_increments,
+    interleaved_increments,
     join_of_one,
     join_without_empty,
     join_of_join,
