@@ -312,7 +312,8 @@ def driver_api() -> DriverApi:
     except CudaUnavailable:
         raise
     except Exception as error:  # of the driver, or of the search for its library
+        said = str(error).rstrip(".")
         raise CudaUnavailable(
-            f"the CUDA driver does not start: {error}. `symdnn doctor` says what is there; "
+            f"the CUDA driver does not start: {said}. `symdnn doctor` says what is there; "
             "a function for a GPU that is absent can be looked at (symdnn.dprint), not called"
         ) from error
