@@ -106,9 +106,11 @@ def _run_function(args: argparse.Namespace) -> int:
     )  # fmt: skip
     if args.csv:
         write_atomically(args.csv, found.csv().encode())
-    if args.picture:
+    if args.picture and found.layers:
         found.save_picture(args.picture)
     print(found.json() if args.json else found)
+    if args.json and not found.layers:
+        print(found, file=sys.stderr)
     return 0 if found.layers else 1
 
 

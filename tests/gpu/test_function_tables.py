@@ -22,15 +22,19 @@ pytestmark = pytest.mark.usefixtures("card", "clock")
 SHAPES = {"x": (2, 3, 9, 9)}
 
 
-def step():
+def step(target="cuda:sm_90"):
     """Training of two convolutions, the second of which has a bias and a relu behind it."""
     net = nn.Sequential(
         nn.SpatialConvolution(3, 4, 3, 3), nn.ReLU(), nn.SpatialConvolution(4, 4, 3, 3), nn.ReLU()
     )
     x = T.tensor4("x")
     loss = net(x).sum()
-    mode = symdnn.Mode(target="cuda:sm_90")
+    mode = symdnn.Mode(target=target)
     return symdnn.function([x], loss, updates=nn.optim.sgd(loss, net, 0.1), mode=mode)
+
+
+def on_cpu():
+    return step("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +100,19 @@ def test_the_command(capsys, tmp_path):
     assert main(["algos"]) == 2
     assert "wanted --input and --filter, --function" in capsys.readouterr().err
     assert main(["algos", "--function", "json:decoder"]) == 2
+
+
+def test_the_command_without_a_convolution_of_cudnn_says_so(capsys, tmp_path):
+    """Also where a picture or JSON was asked for; a function for the CPU is the usual case."""
+    command = ["algos", "--function", f"{__name__}:on_cpu", "--shape", "x=2,3,9,9"]
+    path = tmp_path / "a.png"
+    assert main([*command, "--json", "--picture", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == []
+    assert "there is no convolution of cuDNN's in this function" in err
+    assert not path.exists()
+    assert main([*command[:-1], "x=2,3"]) == 2
+    assert "the input x: wanted shape" in capsys.readouterr().err
 
 
 def test_tune_runs_a_script_with_measured_choices(capsys, tmp_path):

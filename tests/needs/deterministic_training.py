@@ -1,6 +1,7 @@
 """Trains a net with the layers whose kernels may sum in any order; prints what came out.
 
-Convolution, pooling, batch normalisation, a recurrent network, attention as an expression, dropout.
+Convolution, pooling, batch normalisation, a recurrent network, dropout, attention by its op and as
+an expression.
 Printed are a hash of the losses, the gradients and the parameters, the losses, and the algorithms
 of the libraries.
 """
@@ -26,14 +27,17 @@ def main() -> None:
     )  # fmt: skip
     lstm, last = nn.LSTM(16, 12, 1), nn.Linear(12, 10)
     attends = [symdnn.shared(np.zeros((12, 12), "float32"), f"attend{i}") for i in range(3)]
-    parameters = [*front.parameters(), *lstm.parameters(), *attends, *last.parameters()]
+    heads = nn.MultiheadAttention(12, 2)
+    modules = (front, lstm, heads, last)
+    parameters = [*(p for m in modules for p in m.parameters()), *attends]
     for p in parameters:
         shape = p.get_value().shape
         p.set_value((rng.standard_normal(shape) * 0.1 + (len(shape) == 1)).astype("float32"))
 
     x, labels = T.tensor4("x"), T.ivector("labels")
     steps = front(x).flatten(3).dimshuffle(2, 0, 1)  # (pixels, batch, channels)
-    h = nn.Dropout(0.2, seed=3)(lstm(steps)).dimshuffle(1, 0, 2)
+    hidden = nn.Dropout(0.2, seed=3)(lstm(steps))
+    h = heads(hidden, hidden, hidden, need_weights=False)[0].dimshuffle(1, 0, 2)
     query, key, value = (T.dot(h, w) for w in attends)
     weights = T.nnet.softmax(T.batched_dot(query, key.dimshuffle(0, 2, 1)), axis=2)
     scores = last(T.batched_dot(weights, value).mean(axis=1))

@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 
 import symdnn
+import symdnn.gpu.execution.runtime as runtimes
 import symdnn.tensor as T
 from symdnn import NanGuardMode, nn
 from symdnn.config import config
 from symdnn.errors import NanDetected
+from symdnn.graph.values.guard import FaultCheck
 from symdnn.ops.lowered.fused import FusedElemwise
+from tests.gpu.reference_device import TARGET, ReferenceRuntime
 
 RATE = np.float32(0.01)
 
@@ -161,6 +164,24 @@ def test_a_device_checks_a_small_step_at_its_end():
     assert all(b.last >= len(nodes) - 1 for b in checked if b.kind == "arena")
     large = f.stages.specialise({"x": (512, 3, 64, 64), "t": (512,)})[-1].memory
     assert 10 < len(large.check_after) < len(nodes)  # many, of some 32 MB each
+
+
+def test_a_captured_small_step_has_one_launch_more_for_its_checks(monkeypatch, rng):
+    """Neither a view of a checked value, nor the last node, makes a check earlier."""
+    monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
+    x, t = T.ftensor4("x"), T.ivector("t")
+    layers = nn.models.lenet5()
+    loss = nn.CrossEntropyCriterion()(layers(x), t)
+    updates = nn.optim.sgd(loss, layers, 1e-3, momentum=0.9)
+    f = symdnn.function([x, t], loss, updates=updates, mode=NanGuardMode(target=TARGET))
+    given = rng.standard_normal((4, 1, 32, 32)).astype("f"), np.arange(4, dtype="i")
+    for _ in range(3):
+        assert np.isfinite(f(*given))
+    (plan,) = f.plans()
+    assert "captured" in plan.bound.capture_state
+    checks = [s for s in plan.bound.steps.middle if isinstance(s.node.op, FaultCheck)]
+    assert len(checks) == 1
+    assert checks == plan.bound.steps.middle[-1:]
 
 
 @pytest.mark.cpu

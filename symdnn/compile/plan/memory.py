@@ -139,7 +139,8 @@ def _keep_until_checked(spec: Specialised, last_use: dict[Variable, int]) -> set
         nbytes += sum(byte_count(v, spec.shapes.get(v) or ()) for v in checked)
         if nbytes > _MOST_WAITING_BYTES or step == len(spec.segment.nodes) - 1:
             found.add(node)
-            last_use.update({v: max(last_use.get(v, step), step) for v in waiting})
+            # One step longer, so that the node before the check writes nothing in their place.
+            last_use.update({v: max(last_use.get(v, step), step + 1) for v in waiting})
             waiting, nbytes = [], 0
     return found
 

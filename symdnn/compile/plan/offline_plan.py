@@ -16,6 +16,7 @@ from symdnn.compile.program.program import If, Loop, Program, Segment
 from symdnn.errors import DataDependentShape, InputError, NotEvaluable
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.kernel import FOREIGN, Call, Kernel, Launch, Traits, kernels_for
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = ["DescribedKernel", "DescribedOracle", "SegmentPlan", "specialise_program"]
@@ -96,10 +97,14 @@ def specialise_program(
     """Plans of all segments of ``program``, also of both branches of an ``ifelse``.
 
     Bodies of loops are left out. Raises :class:`~symdnn.errors.DataDependentShape` if the shapes of
-    a segment depend on data, and :class:`~symdnn.errors.InputError` for an unknown input.
+    a segment depend on data, :class:`~symdnn.errors.InputError` for an unknown input, and
+    :class:`~symdnn.errors.DimensionMismatch` for a shape that its type does not take.
     """
     named = _by_variable(inputs, shapes)
     known = {v: tuple(int(n) for n in s) for v, s in named.items()}
+    for v, shape in known.items():
+        if isinstance(v.type, TensorType):
+            v.type.check_value_shape(shape, f"specialise: the input {v}")
     values: dict[Variable, Any] = {
         v: np.asarray(n, v.type.numpy) for v, n in _by_variable(inputs, host_values or {}).items()
     }

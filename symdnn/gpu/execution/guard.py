@@ -55,8 +55,9 @@ class _Waiting:
             self.checks.append(_Check(v, self.operands.env(node=number)))
 
     def would_lose(self, nodes: Sequence[Apply]) -> bool:
-        """Whether these nodes write memory of a waiting value."""
+        """Whether these nodes write memory of a waiting value; views write nothing."""
         memory = self.operands.memory
+        nodes = [n for n in nodes if n not in memory.aliases]
         written = [memory.views[v].buffer for n in nodes for v in n.outputs]
         written += [memory.workspaces[n] for n in nodes if n in memory.workspaces]
         kept = [memory.views[c.variable].buffer for c in self.checks]

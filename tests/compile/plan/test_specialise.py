@@ -8,7 +8,13 @@ import symdnn.tensor as T
 from symdnn.compile.plan.memory import plan_memory
 from symdnn.compile.plan.offline_plan import DescribedKernel, DescribedOracle
 from symdnn.compile.plan.specialise import TableOracle, specialise
-from symdnn.errors import DataDependentShape, InputError, NotEvaluable, ShapeMismatch
+from symdnn.errors import (
+    DataDependentShape,
+    DimensionMismatch,
+    InputError,
+    NotEvaluable,
+    ShapeMismatch,
+)
 from symdnn.graph.kernel import Call, Traits
 from symdnn.graph.origin import Hints
 
@@ -118,6 +124,8 @@ def test_wrong_shapes_and_names(described):
         described.stages.specialise({"x": (4, 3, 32, 32)})
     with pytest.raises(ShapeMismatch):
         described.stages.specialise({"x": (4, 3, 32, 31), "t": (4,)})
+    with pytest.raises(DimensionMismatch, match=r"the input x: wanted shape .*, got \(4, 3\)"):
+        described.stages.specialise({"x": (4, 3), "t": (4,)})
 
 
 def test_host_values_feed_shapes():
