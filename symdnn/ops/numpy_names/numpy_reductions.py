@@ -231,9 +231,9 @@ def quantile(
     last = ordered.type.ndim - 1
     size = cast(ordered.shape[last], "int64")
     ordered, final = _never_empty(ordered), maximum(size - 1, 0)
-    below, rest = _position(at, size, method)
+    below, part = _position(at, size, method)
     lower, upper = (minimum(maximum(i, 0), final) for i in (below, below + 1))
-    share = cast(rest, v.type.dtype)
+    share = cast(part, v.type.dtype)
     low, high = take(ordered, lower, axis=last), take(ordered, upper, axis=last)
     share = share.dimshuffle(["x"] * last + list(range(at.type.ndim)))
     found = switch(eq(low, high), low, low + (high - low) * share)
