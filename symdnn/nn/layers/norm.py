@@ -60,7 +60,7 @@ class _Affine(Module):
         """``bias``, or zeros where there is a scale alone."""
         if self.weight is None or self.bias is not None:
             return self.bias
-        return np.zeros(self.weight.type.shape, self.weight.type.dtype)  # type: ignore[arg-type]
+        return np.zeros(self.weight.type.shape, self.weight.type.dtype)
 
     def convert_dtype(self, dtype: str) -> str:
         """Parameters and statistics never have 16 bits."""

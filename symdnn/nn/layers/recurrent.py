@@ -362,7 +362,7 @@ class LSTM(Recurrent):
     """
 
     rnn_mode = "lstm"
-    by_position = _BY_POSITION
+    by_position: ClassVar[tuple[int, str] | None] = _BY_POSITION
 
 
 class GRU(Recurrent):
@@ -373,7 +373,7 @@ class GRU(Recurrent):
     """
 
     rnn_mode = "gru"
-    by_position = _BY_POSITION
+    by_position: ClassVar[tuple[int, str] | None] = _BY_POSITION
 
 
 class BRNNReLU(RNNReLU):
