@@ -365,24 +365,29 @@ class TensorMethods:
 
     def sum(
         self, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False,
-        acc_dtype: DtypeLike | None = None,
+        acc_dtype: DtypeLike | None = None, *, initial: TensorLike | None = None,
+        where: TensorLike | None = None,
     ) -> Variable:  # fmt: skip
         """Sum over ``axis`` (all when None)."""
-        return _apply("sum", self, axis, dtype, keepdims, acc_dtype)
+        return _apply("sum", self, axis, dtype, keepdims, acc_dtype, initial=initial, where=where)
 
     def prod(
         self, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False,
-        acc_dtype: DtypeLike | None = None,
+        acc_dtype: DtypeLike | None = None, *, initial: TensorLike | None = None,
+        where: TensorLike | None = None,
     ) -> Variable:  # fmt: skip
         """Product over ``axis``."""
-        return _apply("prod", self, axis, dtype, keepdims, acc_dtype)
+        return _apply("prod", self, axis, dtype, keepdims, acc_dtype, initial=initial, where=where)
 
     def mean(
         self, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False,
-        acc_dtype: DtypeLike | None = None,
+        acc_dtype: DtypeLike | None = None, *,
+        where: TensorLike | None = None,
     ) -> Variable:  # fmt: skip
         """Mean over ``axis``."""
-        return _apply("mean", self, axis, dtype, keepdims=keepdims, acc_dtype=acc_dtype)
+        return _apply(
+            "mean", self, axis, dtype, keepdims=keepdims, acc_dtype=acc_dtype, where=where
+        )
 
     def var(
         self, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
@@ -396,13 +401,19 @@ class TensorMethods:
         """Standard deviation over ``axis``."""
         return _apply("std", self, axis, ddof, keepdims, corrected)
 
-    def max(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+    def max(
+        self, axis: AxisLike = None, keepdims: bool = False, *, initial: TensorLike | None = None,
+        where: TensorLike | None = None,
+    ) -> Variable:  # fmt: skip
         """Largest element over ``axis``."""
-        return _apply("max", self, axis, keepdims)
+        return _apply("max", self, axis, keepdims, initial=initial, where=where)
 
-    def min(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+    def min(
+        self, axis: AxisLike = None, keepdims: bool = False, *, initial: TensorLike | None = None,
+        where: TensorLike | None = None,
+    ) -> Variable:  # fmt: skip
         """Smallest element over ``axis``."""
-        return _apply("min", self, axis, keepdims)
+        return _apply("min", self, axis, keepdims, initial=initial, where=where)
 
     def argmax(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """Index of the largest element over ``axis``."""
@@ -412,17 +423,21 @@ class TensorMethods:
         """Index of the smallest element over ``axis``."""
         return _apply("argmin", self, axis, keepdims)
 
-    def ptp(self, axis: AxisLike = None) -> Variable:
+    def ptp(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """Largest minus smallest element over ``axis``."""
-        return _apply("ptp", self, axis)
+        return _apply("ptp", self, axis, keepdims)
 
-    def all(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+    def all(
+        self, axis: AxisLike = None, keepdims: bool = False, *, where: TensorLike | None = None,
+    ) -> Variable:  # fmt: skip
         """Whether all elements over ``axis`` are true."""
-        return _apply("all", self, axis, keepdims)
+        return _apply("all", self, axis, keepdims, where=where)
 
-    def any(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+    def any(
+        self, axis: AxisLike = None, keepdims: bool = False, *, where: TensorLike | None = None,
+    ) -> Variable:  # fmt: skip
         """Whether any element over ``axis`` is true."""
-        return _apply("any", self, axis, keepdims)
+        return _apply("any", self, axis, keepdims, where=where)
 
     def norm(self, L: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """The L-norm over ``axis``."""

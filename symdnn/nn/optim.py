@@ -27,6 +27,8 @@ Every optimiser takes besides its own options:
     infinite one is left out.
 ``accumulate``
     how many calls make a step, by the mean of their gradients; in the others no parameter changes.
+``maximize``
+    True: a step up, along the gradient. ``weight_decay`` still draws to 0.
 ``disconnected_inputs``
     what a parameter does that the loss does not depend on: ``"warn"`` (one
     :class:`~symdnn.errors.UnusedParameter` that names all of them), ``"ignore"`` or ``"raise"``. It
@@ -42,15 +44,24 @@ from typing import TYPE_CHECKING as _CHECKED
 
 from symdnn.graph.names.elsewhere import OPTIM as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
-from symdnn.nn.optimizers.adam import adam, adamax, adamw, lamb, nadam
+from symdnn.nn.optimizers.adam import adam, adamax, adamw, lamb, nadam, radam
 from symdnn.nn.optimizers.average import Average, ema
 from symdnn.nn.optimizers.base import Updates
 from symdnn.nn.optimizers.groups import matrices_only
-from symdnn.nn.optimizers.sgd import adadelta, adagrad, momentum, nesterov, rmsprop, sgd
+from symdnn.nn.optimizers.sgd import (
+    adadelta,
+    adagrad,
+    asgd,
+    momentum,
+    nesterov,
+    rmsprop,
+    rprop,
+    sgd,
+)
 
 __all__ = [
-    "Average", "Updates", "adadelta", "adagrad", "adam", "adamax", "adamw", "ema", "lamb",
-    "matrices_only", "momentum", "nadam", "nesterov", "rmsprop", "sgd",
+    "Average", "Updates", "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "ema",
+    "lamb", "matrices_only", "momentum", "nadam", "nesterov", "radam", "rmsprop", "rprop", "sgd",
 ]  # fmt: skip
 
 if not _CHECKED:  # a checker of types would believe that every name exists

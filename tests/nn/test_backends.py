@@ -31,8 +31,8 @@ def network(backend):
     return with_backend(
         backend, *features(), nn.SpatialFullConvolution(8, 4, 2, 2), nn.GroupNorm(2, 4),
         nn.SpatialSoftMax(True), nn.SpatialLogSoftMax(), nn.SpatialAdaptiveAveragePooling(3, 1),
-        nn.View(4, 3), nn.LSTM(3, 5, 1, True), nn.LayerNorm(5), nn.Flatten(), nn.Linear(20, 10),
-        nn.BatchNormalization(10), nn.LogSoftMax(), Mean(),
+        nn.View(4, 3), nn.LSTM(3, 5, 1, batchFirst=True), nn.LayerNorm(5), nn.Flatten(),
+        nn.Linear(20, 10), nn.BatchNormalization(10), nn.LogSoftMax(), Mean(),
     )  # fmt: skip
 
 
@@ -40,8 +40,8 @@ def calm_network(backend):
     """Without normalisation of what hardly varies, which would enlarge differences of rounding."""
     return with_backend(
         backend, *features(), nn.SpatialFullConvolution(8, 4, 2, 2), nn.SpatialSoftMax(),
-        nn.View(16, 4), nn.LSTM(4, 5, 1, True), nn.Flatten(), nn.Linear(80, 10), nn.LogSoftMax(),
-        Mean(),
+        nn.View(16, 4), nn.LSTM(4, 5, 1, batchFirst=True), nn.Flatten(), nn.Linear(80, 10),
+        nn.LogSoftMax(), Mean(),
     )  # fmt: skip
 
 

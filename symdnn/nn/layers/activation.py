@@ -16,6 +16,7 @@ from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import positive, tensor_input
 from symdnn.nn.modules.module import Module
+from symdnn.nn.modules.torch_keywords import torch_keywords
 from symdnn.ops.elementwise import activations, arithmetic
 from symdnn.ops.elementwise import math as functions
 from symdnn.ops.elementwise.comparison import gt, switch
@@ -201,6 +202,7 @@ class ELU(_Pointwise):
         return f"({self.alpha:g})"
 
 
+@torch_keywords(negative_slope="negval")
 class LeakyReLU(_Pointwise):
     """``x`` above 0, ``negval * x`` below."""
 
@@ -215,23 +217,26 @@ class LeakyReLU(_Pointwise):
         return f"({self.negval:g})"
 
 
+@torch_keywords(num_parameters="nOutputPlane", init="initial")
 class PReLU(_Pointwise):
     """A leaky ReLU of learnt slope: one, or one for each of ``nOutputPlane`` planes (axis 1).
 
-    ``weight`` (1,) or (nOutputPlane,) starts at 0.25 (He et al. 2015).
+    ``weight`` (1,) or (nOutputPlane,) starts at ``initial`` (He et al. 2015).
     """
 
     weight: Shared
 
-    def __init__(self, nOutputPlane: int = 0, *, dtype: str | None = None) -> None:
+    def __init__(
+        self, nOutputPlane: int = 0, initial: float = 0.25, *, dtype: str | None = None
+    ) -> None:
         super().__init__()
         positive("PReLU: nOutputPlane", nOutputPlane, least=0)
         self.nOutputPlane = int(nOutputPlane)
-        self.parameter("weight", (max(1, self.nOutputPlane),), init.constant(0.25), dtype)
+        self.parameter("weight", (max(1, self.nOutputPlane),), init.constant(initial), dtype)
 
     def value(self, x: Variable) -> Variable:
         pattern: list[Any] = ["x"] * x.type.ndim
-        if self.nOutputPlane:
+        if self.nOutputPlane > 1:
             if x.type.ndim < 2:
                 raise TypeMismatch("PReLU", "a float tensor (batch, planes, ...)", x.type)
             pattern[1] = 0
@@ -267,18 +272,25 @@ class Swish(_Pointwise):
 
 
 class SoftPlus(_Pointwise):
-    """``log(1 + exp(beta x)) / beta`` without overflow (Torch7's name; also ``Softplus``)."""
+    """``log(1 + exp(beta x)) / beta`` without overflow (Torch7's name; also ``Softplus``).
 
-    def __init__(self, beta: float = 1.0) -> None:
+    Where ``beta x`` is above ``threshold`` it is ``x``. None, the default, is nowhere: 20, that of
+    Torch7 and PyTorch, is another value by ``2.1e-9 / beta`` at most.
+    """
+
+    def __init__(self, beta: float = 1.0, threshold: float | None = None) -> None:
         super().__init__()
         if not beta > 0:
             raise InputError(f"SoftPlus: wanted beta above 0, got {beta!r}")
-        self.beta = float(beta)
+        self.beta, self.threshold = float(beta), threshold
 
     def value(self, x: Variable) -> Variable:
-        if self.beta == 1:
-            return activations.softplus(x)
-        return activations.softplus(x * like(self.beta, x)) / like(self.beta, x)
+        scaled = x if self.beta == 1 else x * like(self.beta, x)
+        curve = activations.softplus(scaled)
+        curve = curve if self.beta == 1 else curve / like(self.beta, x)
+        if self.threshold is None:
+            return curve
+        return switch(gt(scaled, like(self.threshold, x)), x, curve)
 
 
 Softplus = SoftPlus
@@ -302,6 +314,7 @@ class _Between(_Pointwise):
         return f"({self.min_value:g}, {self.max_value:g})"
 
 
+@torch_keywords(min_val="min_value", max_val="max_value")
 class HardTanh(_Between):
     """``x`` limited to -1 .. 1, or to ``min_value`` .. ``max_value``."""
 
@@ -315,18 +328,19 @@ class Clamp(_Between):
     """``x`` limited to ``min_value`` .. ``max_value``."""
 
 
+@torch_keywords(threshold="th", value="v")
 class Threshold(_Pointwise):
     """``x`` where it is above ``th``, else ``v``."""
 
     def __init__(self, th: float = 1e-6, v: float = 0.0, inplace: bool = False) -> None:
         super().__init__(inplace)
-        self.threshold, self.instead = float(th), float(v)
+        self.th, self.v = float(th), float(v)
 
     def value(self, x: Variable) -> Variable:
-        return switch(gt(x, like(self.threshold, x)), x, like(self.instead, x))
+        return switch(gt(x, like(self.th, x)), x, like(self.v, x))
 
     def describe(self) -> str:
-        return f"({self.threshold:g}, {self.instead:g})"
+        return f"({self.th:g}, {self.v:g})"
 
 
 class _Shrink(_Pointwise):

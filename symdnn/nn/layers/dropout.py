@@ -9,12 +9,14 @@ from symdnn.graph.variable import Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import tensor_input
 from symdnn.nn.modules.module import Module
+from symdnn.nn.modules.torch_keywords import torch_keywords
 from symdnn.ops.nn.dropout import dropout
 from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = ["Dropout", "SpatialDropout", "VolumetricDropout"]
 
 
+@torch_keywords()
 class Dropout(Module):
     """In training each element is 0 with probability ``p``, the others are divided by ``1 - p``.
 
@@ -27,6 +29,9 @@ class Dropout(Module):
     nn.Dropout(0.500000)
     """
 
+    by_position: ClassVar[tuple[int, str]] = (
+        1, "is v1 in Torch7 and inplace in PyTorch; write v1= or inplace=",
+    )  # fmt: skip
     wanted: ClassVar[str] = "a float tensor"
     ndims: ClassVar[tuple[int, ...]] = ()
 

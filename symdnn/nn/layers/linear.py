@@ -14,6 +14,7 @@ from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import positive, tensor_input
 from symdnn.nn.modules.module import Module
+from symdnn.nn.modules.torch_keywords import torch_keywords
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.linalg.dot import dot
@@ -21,6 +22,7 @@ from symdnn.ops.linalg.dot import dot
 __all__ = ["Bilinear", "Linear", "LookupTable"]
 
 
+@torch_keywords(in_features="inputSize", out_features="outputSize")
 class Linear(Module):
     """``y = x weight^T + bias``: (..., inputSize) to (..., outputSize).
 
@@ -61,6 +63,7 @@ class Linear(Module):
         return f"({self.inputSize} -> {self.outputSize}){without}"
 
 
+@torch_keywords(in1_features="inputSize1", in2_features="inputSize2", out_features="outputSize")
 class Bilinear(Module):
     """``y[k] = x1 weight[k] x2 + bias[k]`` of a table of two: (N, in1) and (N, in2) to (N, out).
 
@@ -76,7 +79,9 @@ class Bilinear(Module):
         bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
     ) -> None:  # fmt: skip
         positive("Bilinear: sizes", inputSize1, inputSize2, outputSize)
-        shape = (int(outputSize), int(inputSize1), int(inputSize2))
+        self.inputSize1, self.inputSize2 = int(inputSize1), int(inputSize2)
+        self.outputSize = int(outputSize)
+        shape = (self.outputSize, self.inputSize1, self.inputSize2)
         around = init.uniform(1 / sqrt(inputSize1))
         self.parameter("weight", shape, weight_init or around, dtype)
         self.bias = None
@@ -103,6 +108,7 @@ class Bilinear(Module):
         return f"({first}x{second} -> {out})"
 
 
+@torch_keywords(num_embeddings="nIndex", embedding_dim="nOutput", padding_idx="paddingValue")
 class LookupTable(Module):
     """Rows of ``weight`` (nIndex, nOutput) for integers: (...) to (..., nOutput).
 

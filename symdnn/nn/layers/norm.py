@@ -15,6 +15,7 @@ from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import Restore, as_batch, positive, tensor_input
 from symdnn.nn.modules.module import Module
+from symdnn.nn.modules.torch_keywords import torch_keywords
 from symdnn.ops.collective.functions import group_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn.batchnorm import parameter_dtype
@@ -55,11 +56,18 @@ class _Affine(Module):
             self.parameter("bias", shape, init.zeros, name)
         return name
 
+    def _shift(self) -> Any:
+        """``bias``, or zeros where there is a scale alone."""
+        if self.weight is None or self.bias is not None:
+            return self.bias
+        return np.zeros(self.weight.type.shape, self.weight.type.dtype)
+
     def convert_dtype(self, dtype: str) -> str:
         """Parameters and statistics never have 16 bits."""
         return parameter_dtype(dtype)
 
 
+@torch_keywords(num_features="nFeature")
 class BatchNormalization(_Affine):
     """Normalisation of each feature by mean and variance of the batch (Ioffe and Szegedy 2015).
 
@@ -68,7 +76,8 @@ class BatchNormalization(_Affine):
     the variance unbiased; the optimisers of :mod:`symdnn.nn.optim` carry that out, or
     :func:`symdnn.nn.state_updates`. In evaluation the running ones normalise, and gradients are
     those of that. ``momentum=None`` keeps no running statistics: the batch's always serve.
-    ``affine=False`` leaves ``weight`` and ``bias`` out. (cudnn.BatchNormalization; BatchNorm1d.)
+    ``affine=False`` leaves ``weight`` and ``bias`` out, ``bias=False`` the latter.
+    (cudnn.BatchNormalization; BatchNorm1d.)
 
     >>> SpatialBatchNormalization(64)
     nn.SpatialBatchNormalization (4D) (64)
@@ -84,7 +93,7 @@ class BatchNormalization(_Affine):
 
     def __init__(
         self, nFeature: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, *, dtype: str | None = None,
+        affine: bool = True, *, bias: bool = True, dtype: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         positive(f"{name}: nFeature", nFeature)
@@ -94,7 +103,7 @@ class BatchNormalization(_Affine):
                 f"momentum={momentum!r}"
             )
         self.nFeature, self.eps, self.momentum = int(nFeature), float(eps), momentum
-        chosen = self._make((self.nFeature,), affine, dtype)
+        chosen = self._make((self.nFeature,), affine, dtype, bias)
         if momentum is not None:
             self.buffer("running_mean", np.zeros(self.nFeature, chosen))
             self.buffer("running_var", np.ones(self.nFeature, chosen))
@@ -117,7 +126,7 @@ class BatchNormalization(_Affine):
 
     def _scale(self) -> tuple[Any, Any]:
         if self.weight is not None:
-            return self.weight, self.bias
+            return self.weight, self._shift()
         shape, dtype = (self.nFeature,), parameter_dtype(str(config.floatX))
         if self.momentum is not None:
             dtype = self.running_mean.type.dtype
@@ -186,6 +195,7 @@ def sync_batch_norm(net: Module, group: Group | None = None) -> Module:
     return net
 
 
+@torch_keywords(elementwise_affine="affine")
 class LayerNorm(_Affine):
     """Normalisation of each example over its last axes, those of ``normalized_shape``.
 
@@ -206,6 +216,7 @@ class LayerNorm(_Affine):
         if not shape:
             raise InputError("LayerNorm: normalized_shape is empty; wanted one axis or more")
         self.normalized_shape, self.eps = tuple(int(n) for n in shape), float(eps)
+        self.affine = bool(affine)
         self._make(self.normalized_shape, affine, dtype, bias)
 
     def forward(self, x: Variable) -> Variable:
@@ -216,10 +227,7 @@ class LayerNorm(_Affine):
         pairs = zip(last, self.normalized_shape, strict=False)
         if len(last) < n or any(a not in (None, b) for a, b in pairs):
             raise TypeMismatch("LayerNorm", wanted, x.type)
-        shift: Any = self.bias
-        if self.weight is not None and shift is None:
-            shift = np.zeros(self.normalized_shape, self.weight.type.dtype)
-        return layer_norm(x, self.weight, shift, tuple(range(-n, 0)), self.eps)
+        return layer_norm(x, self.weight, self._shift(), tuple(range(-n, 0)), self.eps)
 
     def describe(self) -> str:
         return f"({'x'.join(map(str, self.normalized_shape))})"
@@ -233,14 +241,14 @@ class GroupNorm(_Affine):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *,
-        channels_last: bool = False, dtype: str | None = None,
+        channels_last: bool = False, bias: bool = True, dtype: str | None = None,
     ) -> None:  # fmt: skip
         positive("GroupNorm: num_groups, num_channels", num_groups, num_channels)
         if num_channels % num_groups:
             raise InputError(f"GroupNorm: {num_groups} groups do not divide {num_channels} planes")
         self.num_groups, self.num_channels = int(num_groups), int(num_channels)
         self.eps, self.channels_last = float(eps), bool(channels_last)
-        self._make((self.num_channels,), affine, dtype)
+        self._make((self.num_channels,), affine, dtype, bias)
 
     def forward(self, x: Variable) -> Variable:
         order = ("...", self.num_channels) if self.channels_last else (self.num_channels, "...")
@@ -250,7 +258,7 @@ class GroupNorm(_Affine):
             raise TypeMismatch("GroupNorm", wanted, x.type)
         last = x.type.ndim - 1
         planes = x.dimshuffle(0, last, *range(1, last)) if self.channels_last else x
-        y = group_norm(planes, self.num_groups, self.weight, self.bias, self.eps)
+        y = group_norm(planes, self.num_groups, self.weight, self._shift(), self.eps)
         return y.dimshuffle(0, *range(2, last + 1), 1) if self.channels_last else y
 
     def describe(self) -> str:
@@ -258,6 +266,7 @@ class GroupNorm(_Affine):
         return f"({self.num_groups}, {self.num_channels}{last})"
 
 
+@torch_keywords(num_features="nFeature")
 class InstanceNorm(_Affine):
     """Normalisation of each plane of each example of (N, nFeature, positions...).
 
@@ -267,11 +276,11 @@ class InstanceNorm(_Affine):
 
     def __init__(
         self, nFeature: int, eps: float = 1e-5, affine: bool = False, *,
-        positions: int | None = None, dtype: str | None = None,
+        positions: int | None = None, bias: bool = True, dtype: str | None = None,
     ) -> None:  # fmt: skip
         positive("InstanceNorm: nFeature", nFeature)
         self.nFeature, self.eps, self.positions = int(nFeature), float(eps), positions
-        self._make((self.nFeature,), affine, dtype)
+        self._make((self.nFeature,), affine, dtype, bias)
 
     def forward(self, x: Variable) -> Variable:
         wanted = f"(batch, {self.nFeature}, positions...)"
@@ -282,7 +291,7 @@ class InstanceNorm(_Affine):
             batch, restore = x, lambda y: y
         if batch.type.shape[1] not in (None, self.nFeature):
             raise TypeMismatch("InstanceNorm", f"a float tensor {wanted}", x.type)
-        return restore(instance_norm(batch, self.weight, self.bias, self.eps))
+        return restore(instance_norm(batch, self.weight, self._shift(), self.eps))
 
     def describe(self) -> str:
         return f"({self.nFeature})"

@@ -24,6 +24,7 @@ from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
 from symdnn.nn.modules.inside import Lent
 from symdnn.nn.modules.module import Module, symbolic
+from symdnn.nn.modules.torch_keywords import torch_keywords
 from symdnn.ops.array.create import zeros
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
@@ -42,7 +43,14 @@ _INPUT_MODES = {
     "linear": "linear", "CUDNN_LINEAR_INPUT": "linear", "skip": "skip", "CUDNN_SKIP_INPUT": "skip",
 }  # fmt: skip
 
+#: Where Torch7 and PyTorch have one name for classes of different arguments.
+_BY_POSITION = (3, "is batchFirst in Torch7 and bias in PyTorch; write batch_first= or bias=")
 
+
+@torch_keywords(
+    input_size="inputDim", hidden_size="outputDim", num_layers="numberOfLayers",
+    batch_first="batchFirst",
+)  # fmt: skip
 class Recurrent(Module):
     """Base of the recurrent networks: ``numberOfLayers`` layers of ``outputDim`` units.
 
@@ -53,6 +61,10 @@ class Recurrent(Module):
     batch, outputDim), in place of zeros; each may be None. :meth:`states` returns the last states,
     too; with ``returnStates`` a call returns ``[y, hy]``, for an LSTM ``[y, hy, cy]``.
 
+    ``bidirectional=True`` of ``LSTM`` is ``BLSTM``, and so on. PyTorch's modules are called with
+    ``(x, states)`` and return ``(y, states)``; these are called as above, and return ``y``.
+    ``bias=False`` and ``proj_size`` are refused: the layout has biases.
+
     ``dropout`` is the rate between the layers in training, ``seed`` that of its masks.
     With ``inputMode="skip"`` the first layer's gates add the input without a matrix (inputDim must
     be outputDim). ``weight_init``, ``recurrent_init`` and ``bias_init`` draw each gate's matrix or
@@ -61,7 +73,8 @@ class Recurrent(Module):
     """
 
     rnn_mode: ClassVar[str] = ""
-    bidirectional: ClassVar[bool] = False
+    bidirectional: bool = False
+    by_position: ClassVar[tuple[int, str] | None] = None
 
     weight: Shared
 
@@ -73,6 +86,9 @@ class Recurrent(Module):
         batchFirst: bool = False,
         *,
         dropout: float = 0.0,
+        bidirectional: bool = False,
+        bias: bool = True,
+        proj_size: int = 0,
         inputMode: str = "linear",
         returnStates: bool = False,
         seed: int | Sequence[int] | None = None,
@@ -89,6 +105,11 @@ class Recurrent(Module):
                 raise InputError(f"{name}: {what}={n!r}; wanted an int, 1 or more")
         if inputMode not in _INPUT_MODES:
             raise InputError(f"{name}: inputMode={inputMode!r}; wanted 'linear' or 'skip'")
+        if not bias or proj_size:
+            given = "bias=False" if not bias else f"proj_size={proj_size!r}"
+            raise InputError(
+                f"{name}: {given}; wanted biases, and states of hidden_size: there are no others"
+            )
         if not 0 <= dropout <= 1:
             raise InputError(f"{name}: dropout={dropout}; wanted a probability, 0 to 1")
         self.inputDim, self.outputDim = int(inputDim), int(outputDim)
@@ -101,6 +122,7 @@ class Recurrent(Module):
             )
         if seed is not None and (np.size(seed) == 0 or np.any(np.asarray(seed) < 0)):
             raise InputError(f"{name}: seed={seed!r}; wanted an int, 0 or more")
+        self.bidirectional = bool(self.bidirectional or bidirectional)
         self.returnStates = bool(returnStates)
         self._seed = int(init.generator().integers(2**31)) if seed is None else seed
         # A value that a user sets may be shared, and is no parameter of this module.
@@ -315,6 +337,7 @@ class Recurrent(Module):
         more = [] if self.inputMode == "linear" else [self.inputMode]
         more += [f"dropout={self.dropout:g}"] if self.dropout else []
         more += ["batchFirst"] if self.batchFirst else []
+        more += ["bidirectional"] if self.bidirectional and not type(self).bidirectional else []
         sizes = f"{self.inputDim} -> {self.outputDim} x {self.numberOfLayers}"
         return f"({', '.join([sizes, *more])})"
 
@@ -339,6 +362,7 @@ class LSTM(Recurrent):
     """
 
     rnn_mode = "lstm"
+    by_position: ClassVar[tuple[int, str] | None] = _BY_POSITION
 
 
 class GRU(Recurrent):
@@ -349,6 +373,7 @@ class GRU(Recurrent):
     """
 
     rnn_mode = "gru"
+    by_position: ClassVar[tuple[int, str] | None] = _BY_POSITION
 
 
 class BRNNReLU(RNNReLU):
@@ -371,9 +396,11 @@ class BLSTM(LSTM):
     """
 
     bidirectional = True
+    by_position = None
 
 
 class BGRU(GRU):
     """:class:`GRU` in both directions: (..., 2 outputDim), forward direction first."""
 
     bidirectional = True
+    by_position = None

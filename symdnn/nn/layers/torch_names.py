@@ -15,7 +15,7 @@ import numpy as np
 from symdnn.errors import InputError
 from symdnn.graph.typing import BorderMode, PerAxis
 from symdnn.nn.layers import adaptive_pooling as adaptive
-from symdnn.nn.layers import conv, norm, pooling, shaping
+from symdnn.nn.layers import conv, norm, pooling, recurrent, shaping
 from symdnn.nn.layers.activation import (
     HardShrink,
     HardSigmoid,
@@ -38,9 +38,9 @@ __all__ = [
     "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d",
     "ConvTranspose2d", "ConvTranspose3d", "Dropout2d", "Dropout3d", "Embedding", "Hardshrink",
     "Hardsigmoid", "Hardswish", "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
-    "LocalResponseNorm", "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "ReflectionPad2d",
-    "ReplicationPad2d", "Softmax", "Softmin", "Softshrink", "Softsign", "Tanhshrink",
-    "ZeroPad2d",
+    "LocalResponseNorm", "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "RNN",
+    "ReflectionPad2d", "ReplicationPad2d", "Softmax", "Softmin", "Softshrink", "Softsign",
+    "Tanhshrink", "ZeroPad2d",
 ]  # fmt: skip
 
 Layer = TypeVar("Layer", bound=Module)
@@ -274,85 +274,112 @@ def AdaptiveMaxPool3d(output_size: PerAxis) -> adaptive.VolumetricAdaptiveMaxPoo
     return adaptive.VolumetricAdaptiveMaxPooling(output_size=output_size)
 
 
+# -- recurrent -----------------------------------------------------------------------------------
+
+
+@checked
+def RNN(
+    input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+    bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+    bidirectional: bool = False, **options: Any,
+) -> recurrent.Recurrent:  # fmt: skip
+    """:class:`RNNTanh`, or :class:`RNNReLU` by ``nonlinearity="relu"``."""
+    kinds = {"tanh": recurrent.RNNTanh, "relu": recurrent.RNNReLU}
+    if nonlinearity not in kinds:
+        raise InputError(f"RNN: nonlinearity={nonlinearity!r}; wanted 'tanh' or 'relu'")
+    return kinds[nonlinearity](
+        input_size, hidden_size, num_layers, batch_first, dropout=dropout,
+        bidirectional=bidirectional, bias=bias, **options,
+    )  # fmt: skip
+
+
 # -- normalisation, softmax, the rest ------------------------------------------------------------
 
 
 def _batch_norm(
-    kind: type[Layer], features: int, eps: float, momentum: float | None, affine: bool, kept: bool
+    kind: type[Layer],
+    features: int,
+    eps: float,
+    momentum: float | None,
+    affine: bool,
+    kept: bool,
+    bias: bool,
 ) -> Layer:
     if kept and momentum is None:
         raise InputError(f"{kind.__name__}: momentum=None, a cumulative average, is not there")
     make: Callable[..., Layer] = kind
-    return make(features, eps, momentum if kept else None, affine)
+    return make(features, eps, momentum if kept else None, affine, bias=bias)
 
 
 @checked
 def BatchNorm1d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-    track_running_stats: bool = True,
+    track_running_stats: bool = True, *, bias: bool = True,
 ) -> norm.BatchNormalization:  # fmt: skip
     """:class:`BatchNormalization`."""
     return _batch_norm(
-        norm.BatchNormalization, num_features, eps, momentum, affine, track_running_stats
-    )
+        norm.BatchNormalization, num_features, eps, momentum, affine, track_running_stats,
+        bias,
+    )  # fmt: skip
 
 
 @checked
 def BatchNorm2d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-    track_running_stats: bool = True,
+    track_running_stats: bool = True, *, bias: bool = True,
 ) -> norm.SpatialBatchNormalization:  # fmt: skip
     """:class:`SpatialBatchNormalization`."""
     return _batch_norm(
-        norm.SpatialBatchNormalization, num_features, eps, momentum, affine, track_running_stats
-    )
+        norm.SpatialBatchNormalization, num_features, eps, momentum, affine, track_running_stats,
+        bias,
+    )  # fmt: skip
 
 
 @checked
 def BatchNorm3d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-    track_running_stats: bool = True,
+    track_running_stats: bool = True, *, bias: bool = True,
 ) -> norm.VolumetricBatchNormalization:  # fmt: skip
     """:class:`VolumetricBatchNormalization`."""
     return _batch_norm(
         norm.VolumetricBatchNormalization, num_features, eps, momentum, affine,
-        track_running_stats,
+        track_running_stats, bias,
     )  # fmt: skip
 
 
 def _instance_norm(
-    positions: int, features: int, eps: float, affine: bool, kept: bool
+    positions: int, features: int, eps: float, affine: bool, kept: bool, bias: bool
 ) -> norm.InstanceNorm:
     if kept:
         raise InputError("InstanceNorm: track_running_stats is not there")
-    return norm.InstanceNorm(features, eps, affine, positions=positions)
+    return norm.InstanceNorm(features, eps, affine, positions=positions, bias=bias)
 
 
 @checked
 def InstanceNorm1d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-    track_running_stats: bool = False,
+    track_running_stats: bool = False, *, bias: bool = True,
 ) -> norm.InstanceNorm:  # fmt: skip
     """:class:`InstanceNorm`, without running statistics (``momentum`` serves those alone)."""
-    return _instance_norm(1, num_features, eps, affine, track_running_stats)
+    return _instance_norm(1, num_features, eps, affine, track_running_stats, bias)
 
 
 @checked
 def InstanceNorm2d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-    track_running_stats: bool = False,
+    track_running_stats: bool = False, *, bias: bool = True,
 ) -> norm.InstanceNorm:  # fmt: skip
     """:func:`InstanceNorm1d` of images."""
-    return _instance_norm(2, num_features, eps, affine, track_running_stats)
+    return _instance_norm(2, num_features, eps, affine, track_running_stats, bias)
 
 
 @checked
 def InstanceNorm3d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-    track_running_stats: bool = False,
+    track_running_stats: bool = False, *, bias: bool = True,
 ) -> norm.InstanceNorm:  # fmt: skip
     """:func:`InstanceNorm1d` of volumes."""
-    return _instance_norm(3, num_features, eps, affine, track_running_stats)
+    return _instance_norm(3, num_features, eps, affine, track_running_stats, bias)
 
 
 @checked

@@ -14,6 +14,7 @@ from symdnn.errors import InputError
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn.modules.module import Module
 from symdnn.nn.modules.naming import name_variables
+from symdnn.nn.modules.torch_keywords import torch_keywords
 
 __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList"]
 
@@ -50,6 +51,7 @@ class _Held(Module):
         return any(v is entry for v in self.held)
 
 
+@torch_keywords(modules="entries")
 class ModuleList(_Held):
     """A list of modules, which is part of the network that it is an attribute of.
 
@@ -110,6 +112,7 @@ class ModuleList(_Held):
         return type(self)([*self.held, *entries])
 
 
+@torch_keywords(modules="entries")
 class ModuleDict(_Held):
     """Modules by name, a part of the network that it is an attribute of.
 
@@ -195,6 +198,7 @@ class _Parameters:
         return shared(value, shape=array.get_value(borrow=True).shape)
 
 
+@torch_keywords(values="entries")
 class ParameterList(_Parameters, ModuleList):
     """A list of shared variables, trained with the network that it is an attribute of.
 
@@ -205,6 +209,7 @@ class ParameterList(_Parameters, ModuleList):
         return f"({', '.join(str(v.type) for v in self.held)})"
 
 
+@torch_keywords(parameters="entries")
 class ParameterDict(_Parameters, ModuleDict):
     """Shared variables by name, trained with the network that it is an attribute of.
 

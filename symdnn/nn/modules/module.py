@@ -24,6 +24,7 @@ from symdnn.nn.modules.checked import check_arguments, check_takes
 from symdnn.nn.modules.inside import found_in
 from symdnn.nn.modules.naming import name_part, name_variables
 from symdnn.nn.modules.state import State
+from symdnn.nn.modules.torch_keywords import own_keywords
 from symdnn.nn.modules.tree import tree
 from symdnn.ops.control.statistics import note_order, statistics_updates
 
@@ -63,7 +64,8 @@ class Module(State):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check the types of arguments, for the layers of this package."""
         if cls.__module__.startswith("symdnn.nn.") and (args or kwargs):
-            check_arguments(cls.__name__, cls.__init__, (None, *args), kwargs)
+            named = own_keywords(cls, kwargs)
+            check_arguments(cls.__name__, cls.__init__, (None, *args), named)
         return super().__new__(cls)
 
     def forward(self, *inputs: Any) -> Any:

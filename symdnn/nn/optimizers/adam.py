@@ -14,7 +14,7 @@ from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import and_, gt, switch
 from symdnn.ops.elementwise.math import exp
 
-__all__ = ["adam", "adamax", "adamw", "lamb", "nadam"]
+__all__ = ["adam", "adamax", "adamw", "lamb", "nadam", "radam"]
 
 Betas = tuple[float, float]
 
@@ -64,6 +64,11 @@ def _decoupled(s: Step) -> Any:
     return s.p - s.lr * s.number(s.decay) * s.p if s.decay else s.p
 
 
+def _decay(s: Step) -> tuple[Any, Variable]:
+    """The parameter and its gradient, one of them with ``weight_decay``."""
+    return (_decoupled(s), s.g) if s["decoupled_weight_decay"] else (s.p, s.decayed())
+
+
 def _averages(s: Step, g: Variable) -> tuple[Variable, Variable]:
     first, second = s["betas"]
     return s.average("mean", g, first), s.average("square", sqr(g), second)
@@ -105,21 +110,22 @@ def _adamax(s: Step) -> Any:
 def nadam(
     loss: Variable | None, params: Any, lr: Number = 2e-3, *, betas: Betas = (0.9, 0.999),
     eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
-    **common: Unpack[Common],
+    decoupled_weight_decay: bool = False, **common: Unpack[Common],
 ) -> Updates:  # fmt: skip
     """Adam with Nesterov's momentum (Dozat 2016), PyTorch's ``NAdam``.
 
     In step t the factor of the mean is ``beta (1 - 0.96 ** (t momentum_decay) / 2)``.
+    ``decoupled_weight_decay`` is that of :func:`adamw`.
     """
     options = {
         "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-        "momentum_decay": momentum_decay,
+        "momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay,
     }  # fmt: skip
     return build("nadam", _nadam, loss, params, options, common)
 
 
 def _nadam(s: Step) -> Any:
-    g, second = s.decayed(), s["betas"][1]
+    (p, g), second = _decay(s), s["betas"][1]
     mean, square = _averages(s, g)
     mu, following = _momentum_at(s, s.t), _momentum_at(s, s.t + s.number(1))
     # In float64: the product of thousands of factors enters as 1 - product.
@@ -129,12 +135,46 @@ def _nadam(s: Step) -> Any:
     of_gradient = s.lr * (one - mu) / (one - product)
     of_mean = s.lr * following / (one - product * following)
     below = sqrt(square) / sqrt(s.correction(second)) + s.number(s["eps"])
-    return s.p - of_gradient * g / below - of_mean * mean / below
+    return p - of_gradient * g / below - of_mean * mean / below
 
 
 def _momentum_at(s: Step, t: Variable) -> Any:
     fading = exp(t * s.number(s["momentum_decay"] * np.log(0.96)))
     return s.number(s["betas"][0]) * (s.number(1) - s.number(0.5) * fading)
+
+
+@checked
+def radam(
+    loss: Variable | None, params: Any, lr: Number = 1e-3, *, betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8, weight_decay: float = 0.0, decoupled_weight_decay: bool = False,
+    **common: Unpack[Common],
+) -> Updates:  # fmt: skip
+    """Adam whose first steps are those of momentum (Liu et al. 2020), PyTorch's ``RAdam``.
+
+    With ``r = 2 / (1 - beta) - 1`` and ``r_t = r - 2 t beta^t / (1 - beta^t)`` of the squares'
+    beta, the length of Adam's average, the step is Adam's times
+    ``sqrt((r_t - 4) (r_t - 2) r / ((r - 4) (r - 2) r_t))`` where ``r_t`` is above 5, else
+    ``lr m``. ``decoupled_weight_decay`` is that of :func:`adamw`.
+    """
+    options = {
+        "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+        "decoupled_weight_decay": decoupled_weight_decay,
+    }  # fmt: skip
+    return build("radam", _radam, loss, params, options, common)
+
+
+def _radam(s: Step) -> Any:
+    (p, g), (first, second) = _decay(s), s["betas"]
+    mean, square = _averages(s, g)
+    t, whole = cast(s.t, "float64"), 2 / (1 - second) - 1
+    # In float64: lengths are differences of thousands that are near each other.
+    faded = exp(t * np.log(second)) if second else t * 0.0
+    length = whole - 2 * t * faded / (1 - faded)
+    known = maximum(length, 5.0)
+    part = (known - 4) * (known - 2) * whole / ((whole - 4) * (whole - 2) * known)
+    rate = s.number(sqrt(part * (1 - faded))) / (sqrt(square) + s.number(s["eps"]))
+    factor = switch(gt(length, 5.0), rate, s.number(1))
+    return p - s.lr / s.correction(first) * mean * factor
 
 
 @checked

@@ -109,6 +109,7 @@ class Common(TypedDict, total=False):
     clip_value: float
     loss_scale: LossScale
     accumulate: int
+    maximize: bool
     name: str
     disconnected_inputs: str
     distributed: bool | DataParallel
@@ -245,6 +246,7 @@ def build(
         raise InputError(f"{run.name}: samples= of distributed= weighs a loss; wanted one")
     grads_of = parallel.weighted(loss) if parallel and loss is not None else loss
     found, raw = connected(run.name, named, _gradients(run.name, grads_of, named, common), common)
+    raw = [-g for g in raw] if common.get("maximize") else raw
     statistics = state_updates(loss) if loss is not None else []
     parts: Parts | None = None
     if parallel is not None:
@@ -290,6 +292,7 @@ def _check(name: str, options: Mapping[str, Any], common: Common) -> None:
         "lr_scale": ("a dict of factors, or a function", lambda v: isinstance(v, Mapping)),
         "decays": ("a function (name, parameter) -> bool", lambda v: False),
         "clip_norm": KINDS["Number"], "clip_value": KINDS["float"], "name": KINDS["str"],
+        "maximize": KINDS["bool"],
         "loss_scale": ("a symdnn.LossScale", lambda v: isinstance(v, LossScale)),
         "grads": ("a list of gradients", lambda v: isinstance(v, list | tuple)),
     }  # fmt: skip

@@ -169,6 +169,7 @@ def _check_own(what: str, own: Mapping[str, Any], options: Mapping[str, Any]) ->
 #: Options that are no numbers, and the kind that they are.
 _KINDS = {
     "lr": "Number", "betas": "Betas", "nesterov": "bool", "amsgrad": "bool", "centered": "bool",
+    "decoupled_weight_decay": "bool", "etas": "Betas", "step_sizes": "Betas",
 }  # fmt: skip
 
 

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
+from symdnn.errors import InputError
 from symdnn.graph.variable import Variable
 from symdnn.nn.modules.checked import checked
 from symdnn.nn.optimizers.base import Common, Number, Step, Updates, build
-from symdnn.ops.elementwise.arithmetic import maximum, sqr, sqrt
+from symdnn.ops.elementwise.arithmetic import clip, maximum, sgn, sqr, sqrt
+from symdnn.ops.elementwise.comparison import gt, lt, switch
 
-__all__ = ["adadelta", "adagrad", "momentum", "nesterov", "rmsprop", "sgd"]
+__all__ = [
+    "adadelta", "adagrad", "asgd", "momentum", "nesterov", "rmsprop", "rprop", "sgd",
+]  # fmt: skip
+
+
+Pair = tuple[float, float]
 
 
 @checked
 def sgd(
     loss: Variable | None, params: Any, lr: Number = 0.01, *, momentum: float = 0.0,
-    nesterov: bool = False, weight_decay: float = 0.0, **common: Unpack[Common],
+    dampening: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0,
+    **common: Unpack[Common],
 ) -> Updates:  # fmt: skip
     """``p - lr g``; with ``momentum`` ``p - lr v`` where ``v = momentum v + g``.
 
-    ``nesterov`` (Sutskever et al. 2013) takes ``g + momentum v`` in its place. PyTorch's ``SGD``.
+    ``nesterov`` (Sutskever et al. 2013) takes ``g + momentum v`` in its place. With ``dampening``
+    ``v = momentum v + (1 - dampening) g`` after the first step. PyTorch's ``SGD``.
     """
+    if nesterov and (dampening or not momentum > 0):
+        raise InputError("sgd: nesterov=True; wanted momentum above 0 and no dampening")
     options = {
-        "lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay,
+        "lr": lr, "momentum": momentum, "dampening": dampening, "nesterov": nesterov,
+        "weight_decay": weight_decay,
     }  # fmt: skip
     return build("sgd", _sgd, loss, params, options, common)
 
@@ -32,6 +44,8 @@ def _sgd(s: Step) -> Any:
     if s["momentum"]:
         velocity = s.state("velocity")
         factor = s.number(s["momentum"])
+        if s["dampening"]:
+            g = switch(gt(s.t, s.number(1)), s.number(1 - s["dampening"]), s.number(1)) * g
         new = s.set(velocity, factor * velocity + g)
         g = g + factor * new if s["nesterov"] else new
     return s.p - s.lr * g
@@ -132,3 +146,56 @@ def _adadelta(s: Step) -> Any:
     change = sqrt(s.state("change_average") + eps) / sqrt(square + eps) * g
     s.average("change_average", sqr(change), s["rho"])
     return s.p - s.lr * change
+
+
+@checked
+def rprop(
+    loss: Variable | None, params: Any, lr: Number = 0.01, *, etas: Pair = (0.5, 1.2),
+    step_sizes: Pair = (1e-6, 50.0), **common: Unpack[Common],
+) -> Updates:  # fmt: skip
+    """Riedmiller and Braun 1993: steps by the signs of the gradients alone. PyTorch's ``Rprop``.
+
+    Each element's step begins at ``lr``, is multiplied by the second of ``etas`` where the sign is
+    that of the step before, by the first where it has changed (and is left out then), and is kept
+    within ``step_sizes``. For gradients of all data, not of batches.
+    """
+    options = {"lr": lr, "etas": etas, "step_sizes": step_sizes}
+    return build("rprop", _rprop, loss, params, options, common)
+
+
+def _rprop(s: Step) -> Any:
+    (down, up), (least, most) = s["etas"], s["step_sizes"]
+    before, size, zero = s.state("gradient"), s.state("step_size"), s.number(0)
+    agreement = sgn(s.g) * sgn(before)
+    turned = lt(agreement, zero)
+    factor = switch(turned, s.number(down), switch(gt(agreement, zero), s.number(up), s.number(1)))
+    begun = switch(gt(s.t, s.number(1)), size, s.lr)
+    new = s.set(size, clip(begun * factor, s.number(least), s.number(most)))
+    g = s.set(before, switch(turned, zero, s.g))
+    return s.p - sgn(g) * new
+
+
+@checked
+def asgd(
+    loss: Variable | None, params: Any, lr: Number = 0.01, *, lambd: float = 1e-4,
+    alpha: float = 0.75, t0: float = 1e6, weight_decay: float = 0.0, **common: Unpack[Common],
+) -> Updates:  # fmt: skip
+    """Polyak and Juditsky 1992: ``p (1 - lambd r) - r g`` with a falling rate, and the average.
+
+    In step t, from 1, ``r = lr / (1 + lambd lr (t - 1)) ** alpha``. The state ``average`` of each
+    parameter is its value until step ``t0``, and the mean since then. PyTorch's ``ASGD``.
+    """
+    options = {
+        "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
+    }  # fmt: skip
+    return build("asgd", _asgd, loss, params, options, common)
+
+
+def _asgd(s: Step) -> Any:
+    one, done = s.number(1), s.t - s.number(1)
+    rate = s.lr / (one + s.number(s["lambd"]) * s.lr * done) ** s.number(s["alpha"])
+    new = s.p * (one - s.number(s["lambd"]) * rate) - rate * s.decayed()
+    share = one / maximum(one, done - s.number(s["t0"]))
+    average = s.state("average")
+    s.set(average, (one - share) * average + share * new)
+    return new

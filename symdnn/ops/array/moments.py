@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from symdnn.graph.dims import product
+from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.norms import root
-from symdnn.ops.array.reduce import normal_axes, sum
+from symdnn.ops.array.reduce import masked, normal_axes, sum
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs, cast, sqr
@@ -22,12 +23,14 @@ def mean(
     op: bool = False,
     keepdims: bool = False,
     acc_dtype: DtypeLike | None = None,
+    *,
+    where: TensorLike | None = None,
 ) -> Variable:
     """Mean over ``axis``: of ints and bools float64, else in the dtype of ``input``.
 
     float16 is summed and divided in float32 and stored as float16. ``dtype`` is the result's,
     ``acc_dtype`` the accumulator's; ``op`` is accepted for compatibility with Theano. Without
-    elements it is NaN.
+    elements it is NaN. Those where ``where`` (bools that broadcast) is False are left out.
     """
     v = as_variable(input)
     axes = normal_axes(axis, v.type.ndim, "mean")
@@ -38,7 +41,10 @@ def mean(
     # float16 overflows early, and a mean of ints is no int until the end.
     work = "float32" if is_narrow_float(out) else out
     work = "float64" if TensorType(work).is_discrete else work
-    total = sum(v, axes, dtype=work, keepdims=keepdims, acc_dtype=acc_dtype)
+    total = sum(v, axes, dtype=work, keepdims=keepdims, acc_dtype=acc_dtype, where=where)
+    if where is not None:
+        chosen = masked("mean", operator("ones_like")(v, "bool"), where, False)
+        return cast(total / cast(sum(chosen, axes, keepdims=keepdims), work), out)
     return cast(total / _count(v, axes, work), out)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import AxisError, ShapeMismatch, TypeMismatch
+from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import DimT, Shape, known
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
@@ -23,7 +23,7 @@ from symdnn.ops.elemwise import conjugate, kind_of, like
 
 __all__ = [
     "AllTrue", "AnyTrue", "LogSumExp", "Max", "Min", "Prod", "Reduce", "Sum", "all", "any",
-    "logsumexp", "max", "min", "normal_axes", "prod", "ptp", "sum",
+    "logsumexp", "masked", "max", "min", "normal_axes", "prod", "ptp", "sum",
 ]  # fmt: skip
 
 
@@ -316,22 +316,47 @@ def _dtypes(x: Variable, dtype: DtypeLike, acc_dtype: DtypeLike, op: str) -> tup
     return wanted or out, acc
 
 
+def masked(op: str, v: Variable, where: TensorLike | None, fill: Any) -> Variable:
+    """``v`` with ``fill`` where the bool tensor ``where``, which broadcasts to it, is False."""
+    if where is None:
+        return v
+    mask = as_variable(where)
+    t = mask.type
+    if not isinstance(t, TensorType) or t.dtype != "bool" or t.ndim > v.type.ndim:
+        raise TypeMismatch(op, "where= of bools that broadcasts to the input", mask.type)
+    return switch(mask, v, like(fill, v))
+
+
+def _begun(name: str, found: Variable, initial: TensorLike | None, dtype: str) -> Variable:
+    """A reduction's result with ``initial``, one element more."""
+    if initial is None:
+        return found
+    first = initial if isinstance(initial, Variable) else like(initial, found)
+    made: Variable = operator("cast")(operator(name)(found, first), dtype)
+    return made
+
+
 def sum(
     input: TensorLike,
     axis: AxisLike = None,
     dtype: Any = None,
     keepdims: bool = False,
     acc_dtype: Any = None,
+    *,
+    initial: TensorLike | None = None,
+    where: TensorLike | None = None,
 ) -> Variable:
     """Sum over ``axis`` (an int, several, or None: all).
 
     By default ints are summed as int64 (unsigned: uint64), float16 and bfloat16 in float32;
     ``acc_dtype`` and ``dtype`` choose the accumulator's and the result's dtype.
+
+    Elements where ``where`` (bools that broadcast) is False are left out; ``initial`` is one more.
     """
-    v = as_variable(input)
+    v = masked("sum", as_variable(input), where, 0)
     out, acc = _dtypes(v, dtype, acc_dtype, "sum")
     axes = normal_axes(axis, v.type.ndim, "sum")
-    return Sum(axes, keepdims, out, acc)(v)
+    return _begun("add", Sum(axes, keepdims, out, acc)(v), initial, out)
 
 
 def prod(
@@ -341,46 +366,97 @@ def prod(
     keepdims: bool = False,
     acc_dtype: Any = None,
     no_zeros_in_input: bool = False,
+    *,
+    initial: TensorLike | None = None,
+    where: TensorLike | None = None,
 ) -> Variable:
-    """Product over ``axis``; dtypes as in :func:`sum`.
+    """Product over ``axis``; dtypes, ``initial`` and ``where`` as in :func:`sum`.
 
     ``no_zeros_in_input`` makes the gradient cheaper and wrong where an element is 0.
     """
-    v = as_variable(input)
+    v = masked("prod", as_variable(input), where, 1)
     out, acc = _dtypes(v, dtype, acc_dtype, "prod")
     axes = normal_axes(axis, v.type.ndim, "prod")
-    return Prod(axes, keepdims, out, acc, no_zeros_in_input)(v)
+    found = Prod(axes, keepdims, out, acc, no_zeros_in_input)(v)
+    return _begun("mul", found, initial, out)
 
 
-def max(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+def _limited(
+    op: str, v: Variable, initial: TensorLike | None, where: TensorLike | None
+) -> Variable:
+    if where is None:
+        return v
+    if initial is None or isinstance(initial, Variable):
+        raise OptionError(f"{op}: initial={initial!r}; wanted a number beside where=")
+    return masked(op, v, where, initial)
+
+
+def max(
+    x: TensorLike,
+    axis: AxisLike = None,
+    keepdims: bool = False,
+    *,
+    initial: TensorLike | None = None,
+    where: TensorLike | None = None,
+) -> Variable:
     """The largest element over ``axis``, or NaN if there is one. Every tie gets the gradient.
+
+    Elements where ``where`` is False are left out; the number ``initial``, one more, is wanted
+    with it.
 
     Raises :class:`~symdnn.errors.ShapeMismatch` for an axis of size 0.
     """
-    v = as_variable(x)
-    return Max(normal_axes(axis, v.type.ndim, "max"), keepdims)(v)
+    v = _limited("max", as_variable(x), initial, where)
+    found = Max(normal_axes(axis, v.type.ndim, "max"), keepdims)(v)
+    return _begun("maximum", found, initial, v.type.dtype)
 
 
-def min(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+def min(
+    x: TensorLike,
+    axis: AxisLike = None,
+    keepdims: bool = False,
+    *,
+    initial: TensorLike | None = None,
+    where: TensorLike | None = None,
+) -> Variable:
     """The smallest element over ``axis``; otherwise as :func:`max`."""
-    v = as_variable(x)
-    return Min(normal_axes(axis, v.type.ndim, "min"), keepdims)(v)
+    v = _limited("min", as_variable(x), initial, where)
+    found = Min(normal_axes(axis, v.type.ndim, "min"), keepdims)(v)
+    return _begun("minimum", found, initial, v.type.dtype)
 
 
-def ptp(a: TensorLike, axis: AxisLike = None) -> Variable:
+def ptp(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The largest minus the smallest element over ``axis``."""
-    return max(a, axis) - min(a, axis)
+    return max(a, axis, keepdims) - min(a, axis, keepdims)
 
 
-def all(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """Whether all elements over ``axis`` are true (not zero), as bool."""
-    v = as_variable(x)
+def all(
+    x: TensorLike,
+    axis: AxisLike = None,
+    keepdims: bool = False,
+    *,
+    where: TensorLike | None = None,
+) -> Variable:
+    """Whether all elements over ``axis`` are true (not zero), as bool.
+
+    Elements where ``where`` is False are left out.
+    """
+    v = masked("all", as_variable(x), where, True)
     return AllTrue(normal_axes(axis, v.type.ndim, "all"), keepdims)(v)
 
 
-def any(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """Whether any element over ``axis`` is true (not zero), as bool."""
-    v = as_variable(x)
+def any(
+    x: TensorLike,
+    axis: AxisLike = None,
+    keepdims: bool = False,
+    *,
+    where: TensorLike | None = None,
+) -> Variable:
+    """Whether any element over ``axis`` is true (not zero), as bool.
+
+    Elements where ``where`` is False are left out.
+    """
+    v = masked("any", as_variable(x), where, False)
     return AnyTrue(normal_axes(axis, v.type.ndim, "any"), keepdims)(v)
 
 

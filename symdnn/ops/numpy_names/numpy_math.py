@@ -24,7 +24,7 @@ from symdnn.ops.core.shape import alloc, shape_i
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, clip, inv, maximum, minimum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import and_, eq, invert, isinf, isnan, neq, or_, switch, xor
-from symdnn.ops.elementwise.math import sin
+from symdnn.ops.elementwise.math import exp2, log1p, sin
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot, tensordot
 from symdnn.ops.nn import softmax as along
@@ -33,8 +33,8 @@ from symdnn.ops.nn.conv_builders import conv1d
 __all__ = [
     "convolve", "copysign", "correlate", "cross", "fabs", "float_power", "fmax", "fmin", "fmod",
     "heaviside", "hypot", "inner", "interp", "isneginf", "isposinf", "lerp", "log_softmax",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "nan_to_num", "rsqrt",
-    "signbit", "sinc", "softmax", "trapezoid", "vdot",
+    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "nan_to_num",
+    "positive", "rsqrt", "signbit", "sinc", "softmax", "trapezoid", "vdot",
 ]  # fmt: skip
 
 
@@ -112,6 +112,20 @@ def sinc(x: TensorLike) -> Variable:
     for divisor in _SINC_DIVISORS:
         series = 1 - square / divisor * series
     return switch(near, series, sin(at) / switch(near, like(1, at), at))
+
+
+def positive(x: TensorLike) -> Variable:
+    """``x`` itself."""
+    return as_variable(x)
+
+
+def logaddexp2(x: TensorLike, y: TensorLike) -> Variable:
+    """``log2(2**x + 2**y)`` without overflow."""
+    a, b = _two_floating(x, y)
+    equal = eq(a, b)  # infinities among them, whose difference is nothing
+    apart = absolute(switch(equal, like(1, a), a - b))
+    more = log1p(exp2(-apart)) * like(1 / np.log(2), a)
+    return switch(equal, a / like(2, a) + b / like(2, b) + like(1, a), maximum(a, b) + more)
 
 
 def heaviside(x: TensorLike, at_zero: Any) -> Variable:

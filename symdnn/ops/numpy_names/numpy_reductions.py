@@ -28,7 +28,7 @@ from symdnn.ops.array.view import flatten, moveaxis
 from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum
 from symdnn.ops.elementwise.comparison import eq, invert, isnan, neq, switch
-from symdnn.ops.elementwise.rounding import floor
+from symdnn.ops.elementwise.rounding import floor, round_half_to_even
 from symdnn.ops.elemwise import like
 
 __all__ = [
@@ -115,14 +115,14 @@ def nanmin(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Vari
     return _nan_extreme(a, axis, keepdims, smallest_of, np.inf)
 
 
-def nanargmax(a: TensorLike, axis: AxisLike = None) -> Variable:
+def nanargmax(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The index of the largest element over ``axis`` that is not NaN."""
-    return argmax(_filled(as_variable(a), -np.inf), axis)
+    return argmax(_filled(as_variable(a), -np.inf), axis, keepdims)
 
 
-def nanargmin(a: TensorLike, axis: AxisLike = None) -> Variable:
+def nanargmin(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The index of the smallest element over ``axis`` that is not NaN."""
-    return argmin(_filled(as_variable(a), np.inf), axis)
+    return argmin(_filled(as_variable(a), np.inf), axis, keepdims)
 
 
 def count_nonzero(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
@@ -170,8 +170,52 @@ def _never_empty(ordered: Variable) -> Variable:
     return concatenate([ordered, edge], axis=-1)
 
 
-def quantile(a: TensorLike, q: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-    """Quantiles over ``axis``, interpolated between the two nearest elements (NumPy's "linear").
+#: Hyndman and Fan 1996: the alpha and beta of methods that interpolate.
+_PLOTTING = {
+    "interpolated_inverted_cdf": (0, 1), "hazen": (0.5, 0.5), "weibull": (0, 0),
+    "median_unbiased": (1 / 3, 1 / 3), "normal_unbiased": (3 / 8, 3 / 8),
+}  # fmt: skip
+_METHODS = (
+    "linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf", "averaged_inverted_cdf",
+    *_PLOTTING,
+)  # fmt: skip
+
+
+def _position(at: Variable, size: Variable, method: str) -> tuple[Variable, Variable]:
+    """The index below each quantile of ``size`` sorted elements, and the share of the next one."""
+    final = maximum(size - 1, 0)
+    if method in _PLOTTING:
+        alpha, beta = _PLOTTING[method]
+        given = clip(size * at + (alpha + at * (1 - alpha - beta)) - 1, 0, final)
+    elif method in ("inverted_cdf", "averaged_inverted_cdf"):
+        given = size * at - 1
+    else:
+        given = at * final
+    lower = floor(given)
+    rest = given - lower
+    between = eq(rest, 0)
+    if method == "lower":
+        rest = rest * 0
+    elif method == "higher":
+        rest = switch(between, 0.0, 1.0)
+    elif method == "midpoint":
+        rest = switch(between, 0.0, 0.5)
+    elif method == "nearest":
+        rest = round_half_to_even(given) - lower
+    elif method in ("inverted_cdf", "averaged_inverted_cdf"):
+        rest = switch(between, 0.0 if method == "inverted_cdf" else 0.5, 1.0)
+    return cast(lower, "int64"), rest
+
+
+def quantile(
+    a: TensorLike,
+    q: Any,
+    axis: AxisLike = None,
+    keepdims: bool = False,
+    *,
+    method: str = "linear",
+) -> Variable:
+    """Quantiles over ``axis``, by NumPy's ``method``: "linear" is between the nearest elements.
 
     ``q``, a number or an array of them in [0, 1], symbolic or not, gives the leading dimensions of
     the result. It is NaN if an element is NaN, and without elements. Differentiable in ``a``.
@@ -179,16 +223,17 @@ def quantile(a: TensorLike, q: Any, axis: AxisLike = None, keepdims: bool = Fals
     >>> quantile(np.array([1.0, 2, 4, 8]), [0, 0.5, 0.75]).eval().tolist()
     [1.0, 3.0, 5.0]
     """
+    if method not in _METHODS:
+        raise OptionError(f"quantile: method={method!r}; wanted one of {', '.join(_METHODS)}")
     v, at = _real(a), _double(q)
     axes = normal_axes(axis, v.type.ndim, "quantile")
     ordered = sort(_last(v, axes), axis=-1)
     last = ordered.type.ndim - 1
     size = cast(ordered.shape[last], "int64")
     ordered, final = _never_empty(ordered), maximum(size - 1, 0)
-    position = at * final
-    lower = minimum(cast(floor(position), "int64"), final)
-    upper = minimum(lower + 1, final)
-    share = cast(position - lower, v.type.dtype)
+    below, part = _position(at, size, method)
+    lower, upper = (minimum(maximum(i, 0), final) for i in (below, below + 1))
+    share = cast(part, v.type.dtype)
     low, high = take(ordered, lower, axis=last), take(ordered, upper, axis=last)
     share = share.dimshuffle(["x"] * last + list(range(at.type.ndim)))
     found = switch(eq(low, high), low, low + (high - low) * share)
@@ -207,10 +252,15 @@ def quantile(a: TensorLike, q: Any, axis: AxisLike = None, keepdims: bool = Fals
 
 
 def percentile(
-    a: TensorLike, q: TensorLike, axis: AxisLike = None, keepdims: bool = False
+    a: TensorLike,
+    q: TensorLike,
+    axis: AxisLike = None,
+    keepdims: bool = False,
+    *,
+    method: str = "linear",
 ) -> Variable:
     """:func:`quantile` of ``q / 100``."""
-    return quantile(a, _double(q) / 100, axis, keepdims)
+    return quantile(a, _double(q) / 100, axis, keepdims, method=method)
 
 
 def median(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
