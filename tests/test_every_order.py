@@ -64,6 +64,7 @@ NOT_OF_THE_VALUE = {
     "disconnected_grad": "its gradient is none",
     "zero_grad": "its gradient is zero",
     "grad_clip": "it is about the gradient: forward mode refuses it",
+    "cbrt_far": "at infinity there are no differences",
 }
 
 
