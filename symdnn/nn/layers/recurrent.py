@@ -43,9 +43,6 @@ _INPUT_MODES = {
     "linear": "linear", "CUDNN_LINEAR_INPUT": "linear", "skip": "skip", "CUDNN_SKIP_INPUT": "skip",
 }  # fmt: skip
 
-#: Where Torch7 and PyTorch have one name for classes of different arguments.
-_BY_POSITION = (3, "is batchFirst in Torch7 and bias in PyTorch; write batch_first= or bias=")
-
 
 @torch_keywords(
     input_size="inputDim", hidden_size="outputDim", num_layers="numberOfLayers",
@@ -74,7 +71,6 @@ class Recurrent(Module):
 
     rnn_mode: ClassVar[str] = ""
     bidirectional: bool = False
-    by_position: ClassVar[tuple[int, str] | None] = None
 
     weight: Shared
 
@@ -362,7 +358,6 @@ class LSTM(Recurrent):
     """
 
     rnn_mode = "lstm"
-    by_position: ClassVar[tuple[int, str] | None] = _BY_POSITION
 
 
 class GRU(Recurrent):
@@ -373,7 +368,6 @@ class GRU(Recurrent):
     """
 
     rnn_mode = "gru"
-    by_position: ClassVar[tuple[int, str] | None] = _BY_POSITION
 
 
 class BRNNReLU(RNNReLU):
@@ -396,11 +390,9 @@ class BLSTM(LSTM):
     """
 
     bidirectional = True
-    by_position = None
 
 
 class BGRU(GRU):
     """:class:`GRU` in both directions: (..., 2 outputDim), forward direction first."""
 
     bidirectional = True
-    by_position = None

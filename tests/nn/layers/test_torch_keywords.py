@@ -74,8 +74,6 @@ def test_attributes_have_pytorch_names_in_subclasses_too():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: nn.LSTM(5, 4, 2, True), "write batch_first= or bias="),
-        (lambda: nn.GRU(5, 4, 2, False, True), "write batch_first= or bias="),
         (lambda: nn.Dropout(0.5, True), "write v1= or inplace="),
         (lambda: nn.Dropout2d(0.5, True), "write v1= or inplace="),
         (lambda: nn.LSTM(5, 4, bias=False), "bias=False; wanted biases"),
