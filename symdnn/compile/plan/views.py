@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -141,7 +142,7 @@ def byte_count(v: Variable, shape: Sequence[int]) -> int:
     """Bytes of a contiguous tensor of this shape."""
     if isinstance(v.type, OpaqueType):
         return 0
-    return int(np.prod(shape, dtype=np.int64)) * v.type.numpy.itemsize
+    return int(prod(shape)) * v.type.numpy.itemsize
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
