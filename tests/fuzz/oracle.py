@@ -51,9 +51,12 @@ def _log_ndtr(x: Any) -> Any:
 
 
 def _betaln(a: Any, b: Any) -> Any:
-    """SciPy's, which loses digits of large operands: NaN for those, which are not compared."""
-    large = np.maximum(np.abs(a), np.abs(b)) > 100
-    return np.where(large, np.nan, sp.betaln(a, b))
+    """SciPy's, but NaN, which is not compared, where it loses digits of large operands, and at
+    poles, where it has limits for some pairs of integers and ours is infinite."""
+    unfit = np.maximum(np.abs(a), np.abs(b)) > 100
+    for v in (np.asarray(a), np.asarray(b)):
+        unfit = unfit | ((v <= 0) & (v == np.floor(v)))
+    return np.where(unfit, np.nan, sp.betaln(a, b))
 
 
 def _polygamma(n: Any, x: Any) -> Any:

@@ -312,7 +312,11 @@ def chi2sf(x: TensorLike, k: TensorLike) -> Variable:
 
 
 def betaln(a: TensorLike, b: TensorLike) -> Variable:
-    """The logarithm of the beta function's absolute value (SciPy's name)."""
+    """The logarithm of the beta function's absolute value (SciPy's name).
+
+    It is infinite where ``a`` or ``b`` is 0 or a negative integer, for which SciPy has the limit
+    with some integers as the other operand.
+    """
     return apply_elemwise(BetaLn(), a, b)
 
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from symdnn.compile.execute.targets import load_kernels
 from symdnn.cpu.nest.kernels import NestProductKernel, NestReduceKernel
 from symdnn.graph.kernel import kernels_for
+from symdnn.graph.target import Target
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.linalg.products import BatchedDot, Dot
@@ -76,6 +78,7 @@ def test_logsumexp_over_several_axes(axes):
     x[:, 3], x[2, 4], x[5, 5, 5] = -np.inf, np.inf, np.nan
     x[:, :, 7] = -np.inf
     op = LogSumExp(axes, True)
+    load_kernels(Target("cpu"))
     call = call_of(op, (x,), *op.output_types([type_of(x)]))
     assert next(k for k in kernels_for(LogSumExp, "cpu") if k.refuses(call) is None).traits.compiled
     (found,) = launched(NestReduceKernel(), call, (x,))
