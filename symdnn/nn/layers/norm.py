@@ -30,7 +30,7 @@ from symdnn.ops.nn.normalization import (
 from symdnn.world.group import Group
 
 __all__ = [
-    "BatchNormalization", "GroupNorm", "InstanceNorm", "LRN", "LayerNorm",
+    "BatchNormalization", "GroupNorm", "InstanceNorm", "LRN", "LayerNorm", "LocalResponseNorm",
     "SpatialBatchNormalization", "SpatialCrossMapLRN", "VolumetricBatchNormalization",
     "sync_batch_norm",
 ]  # fmt: skip

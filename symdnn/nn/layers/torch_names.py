@@ -38,7 +38,7 @@ __all__ = [
     "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d",
     "ConvTranspose2d", "ConvTranspose3d", "Dropout2d", "Dropout3d", "Embedding", "Hardshrink",
     "Hardsigmoid", "Hardswish", "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
-    "LocalResponseNorm", "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "RNN",
+    "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "RNN",
     "ReflectionPad2d", "ReplicationPad2d", "Softmax", "Softmin", "Softshrink", "Softsign",
     "Tanhshrink", "ZeroPad2d",
 ]  # fmt: skip
@@ -48,7 +48,6 @@ Layer = TypeVar("Layer", bound=Module)
 Hardshrink, Hardsigmoid, Hardswish = HardShrink, HardSigmoid, HardSwish
 Hardtanh, Softshrink, Softsign = HardTanh, SoftShrink, SoftSign
 Dropout2d, Dropout3d = SpatialDropout, VolumetricDropout
-LocalResponseNorm = norm.LocalResponseNorm
 
 
 # -- convolutions --------------------------------------------------------------------------------
