@@ -151,14 +151,14 @@ def _inside(e: Any, start: int, size: int) -> Any:
 def join_of_increments(node: Apply, context: Context) -> Variable | None:
     """Zeros of which slices along one axis are set, all of them, are the joined slices.
 
-    So the gradient of ``x[:, :n]`` and ``x[:, n:]``, or of ``x[0]``, ``x[1]`` and ``x[2]``, is
-    written once.
+    So the gradient of ``x[:, :n]`` and ``x[:, n:]``, of ``x[0]``, ``x[1]`` and ``x[2]``, or of
+    ``x[::2]`` and ``x[1::2]``, is written once.
     """
     parts: list[_Part] = []
     v: Variable = node.outputs[0]
     while made_by(v, IncSubtensor):
         part = _part_of(node_of(v), context)
-        if part is None or (parts and part.axis != parts[0].axis):
+        if part is None or (parts and (part.axis, part.step) != (parts[0].axis, parts[0].step)):
             return None
         parts.append(part)
         v = node_of(v).inputs[0]
@@ -166,11 +166,11 @@ def join_of_increments(node: Apply, context: Context) -> Variable | None:
             return None
     if not is_zero(v) or len(parts) < 2:
         return None
+    if parts[0].step != 1:
+        return _interleaved(parts, v, context)
     axis = parts[0].axis
     parts = _in_order(parts, v.type.shape[axis])
-    if not parts:
-        return None
-    if _goes_on(node, parts[-1], context):
+    if not parts or _goes_on(node, parts[-1], context):
         return None
     values = [p.value for p in parts]
     if isinstance(parts[-1].stop, int) and v.type.shape[axis] is None:
@@ -180,54 +180,16 @@ def join_of_increments(node: Apply, context: Context) -> Variable | None:
     return join(axis, *values)
 
 
-@node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_join_increments"))
-def interleaved_increments(node: Apply, context: Context) -> Variable | None:
-    """Zeros of which ``x[::n]``, ``x[1::n]`` and so on are set, all of them, are these stacked.
-
-    So the gradient of even and odd entries (rotary embeddings) is written once.
-    """
-    step = _step_of(node)
-    if step < 2:
+def _interleaved(parts: Sequence[_Part], v: Variable, context: Context) -> Variable | None:
+    """The parts ``x[k::n]`` of ``v`` for each k, stacked along an axis behind theirs."""
+    axis, step, rank = parts[0].axis, parts[0].step, v.type.ndim
+    size, values = v.type.shape[axis], {p.start: p.value for p in parts if p.stop is None}
+    whole = len(parts) == step and all(k in values for k in range(step))
+    if not whole or size is None or size % step:
         return None
-    parts: dict[int, Variable] = {}
-    v: Variable = node.outputs[0]
-    axis, _ = _place_of(node_of(v))
-    while made_by(v, IncSubtensor):
-        put = node_of(v)
-        own_axis, start = _place_of(put)
-        x, y, *bounds = put.inputs
-        value = _of_shape(y, fields_of(put).getter()(x, *bounds), context)
-        if _step_of(put) != step or own_axis != axis or start in parts or value is None:
-            return None
-        parts[start] = value
-        if put is not node and not context.only_user(v):
-            return None
-        v = x
-    size = v.type.shape[axis]
-    if not is_zero(v) or size is None or size % step or sorted(parts) != list(range(step)):
-        return None
-    rank = v.type.ndim
     pattern = [*range(axis + 1), "x", *range(axis + 1, rank)]
-    stacked = join(axis + 1, *(parts[k].dimshuffle(*pattern) for k in range(step)))
+    stacked = join(axis + 1, *(values[k].dimshuffle(*pattern) for k in range(step)))
     return reshape(stacked, context.shapes.dims(v), rank)
-
-
-def _step_of(node: Apply) -> int:
-    """The step of a slice to the end along one axis, where all others are whole; else 0."""
-    entries = [e for e in entries_of(node) if e != FULL]
-    if len(entries) != 1 or not is_slice(entries[0]):
-        return 0
-    start, stop, step = entries[0]
-    known = isinstance(start, int | None) and isinstance(step, int)
-    return step if known and stop is None and (start or 0) >= 0 else 0
-
-
-def _place_of(node: Apply) -> tuple[int, int]:
-    """The first axis that is not whole, and where its slice begins."""
-    for axis, e in enumerate(entries_of(node)):
-        if e != FULL:
-            return axis, (e[0] or 0) if is_slice(e) and isinstance(e[0], int | None) else -1
-    return -1, -1
 
 
 def _goes_on(node: Apply, last: _Part, context: Context) -> bool:
@@ -239,7 +201,7 @@ def _goes_on(node: Apply, last: _Part, context: Context) -> bool:
     if reader is None or place != 0 or not isinstance(reader.op, IncSubtensor):
         return False
     part = _part_of(reader, context)
-    return part is not None and (part.axis, part.start) == (last.axis, last.stop)
+    return part is not None and (part.axis, part.start, part.step) == (last.axis, last.stop, 1)
 
 
 class _Part(NamedTuple):
@@ -250,25 +212,28 @@ class _Part(NamedTuple):
     stop: Any
     value: Variable
     slice: bool
+    step: int = 1
 
 
 def _part_of(node: Apply, context: Context) -> _Part | None:
     x, y, *bounds = node.inputs
     entries = entries_of(node)
     axes = [d for d, e in enumerate(entries) if e != FULL]
-    y_or_none = _of_shape(y, fields_of(node).getter()(x, *bounds), context)
-    if len(axes) != 1 or y_or_none is None:
+    value = _of_shape(y, fields_of(node).getter()(x, *bounds), context)
+    if len(axes) != 1 or value is None:
         return None
-    y = y_or_none
     (axis,) = axes
     entry = entries[axis]
     if isinstance(entry, int):
-        pattern = [*range(axis), "x", *range(axis, y.type.ndim)]
-        return _Part(axis, entry, entry + 1, y.dimshuffle(*pattern), False)
-    start, stop, step = entry if is_slice(entry) else (None, None, 0)
-    return (
-        None if step not in (None, 1) else _Part(axis, 0 if start is None else start, stop, y, True)
-    )
+        pattern = [*range(axis), "x", *range(axis, value.type.ndim)]
+        return _Part(axis, entry, entry + 1, value.dimshuffle(*pattern), False)
+    if not is_slice(entry):
+        return None
+    start, stop, step = entry
+    step = 1 if step is None else step
+    if not isinstance(step, int) or step < 1:
+        return None
+    return _Part(axis, 0 if start is None else start, stop, value, True, step)
 
 
 def _of_shape(y: Variable, place: Variable, context: Context) -> Variable | None:
@@ -315,7 +280,6 @@ def _in_order(parts: Sequence[_Part], size: int | None) -> list[_Part]:
 
 RULES = [
     join_of_increments,
-    interleaved_increments,
     join_of_one,
     join_without_empty,
     join_of_join,
