@@ -86,13 +86,25 @@ def sequence_ir(arrays: int, owners: tuple[int, ...], steps: tuple[Step, ...]) -
     return "\n".join([*THREADS, *s.lines, *next_task("task"), *others, *METADATA]) + "\n"
 
 
+_BYTES = {"double": 8, "float": 4, "i32": 4}
+
+
+def _at(s: FunctionBuilder, place: str, index: str, dtype: str) -> str:
+    """The address of an element of an array."""
+    return s.bytes_at(place, s.new(f"mul i64 {index}, {_BYTES[dtype]}"))
+
+
+def _fault_word(s: FunctionBuilder, name: object) -> str:
+    s.put(f"%fault_{name} = getelementptr i64, ptr %w, i64 {FAULT}")
+    return f"%fault_{name}"
+
+
 def _call(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     s.put(f"call void %own{k}_0({', '.join(f'ptr {p}' for p in places)})")
 
 
 def _try(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
-    s.put(f"%fault_{k} = getelementptr i64, ptr %w, i64 {FAULT}")
-    sound = s.new(f"icmp eq i64 {s.new(f'load i64, ptr %fault_{k}')}, 0")
+    sound = s.new(f"icmp eq i64 {s.new(f'load i64, ptr {_fault_word(s, k)}')}, 0")
     s.when(f"try{k}", sound, lambda: _call(s, k, step, places))
 
 
@@ -103,7 +115,7 @@ def _copy(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
 
 def _add(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     def one(i: str, _: list[str]) -> list[str]:
-        to, source = (s.bytes_at(p, s.new(f"mul i64 {i}, 4")) for p in places)
+        to, source = (_at(s, p, i, "i32") for p in places)
         total = s.new(f"add i32 {s.new(f'load i32, ptr {source}')}, {step.number}")
         s.put(f"store i32 {total}, ptr {to}")
         return []
@@ -113,11 +125,11 @@ def _add(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
 
 def _turn(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     to, source = places
-    size, rows, columns = 8 if step.dtype == "double" else 4, f"%own{k}_0", f"%own{k}_1"
+    rows, columns = f"%own{k}_0", f"%own{k}_1"
 
     def element(row: str, column: str, of: str, per_row: str) -> str:
         index = s.new(f"add i64 {s.new(f'mul i64 {row}, {per_row}')}, {column}")
-        return s.bytes_at(of, s.new(f"mul i64 {index}, {size}"))
+        return _at(s, of, index, step.dtype)
 
     def row(i: str, _: list[str]) -> list[str]:
         def one(j: str, _: list[str]) -> list[str]:
@@ -132,8 +144,8 @@ def _turn(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
 
 
 def _fault(s: FunctionBuilder, condition: str, name: str) -> None:
-    s.put(f"%fault_{name} = getelementptr i64, ptr %w, i64 {FAULT}")
-    s.when(f"fault{name}", condition, lambda: s.put(f"store i64 1, ptr %fault_{name}"))
+    fault = _fault_word(s, name)
+    s.when(f"fault{name}", condition, lambda: s.put(f"store i64 1, ptr {fault}"))
     s.block = f"fault{name}_done"
 
 
@@ -159,7 +171,7 @@ def _diagonal(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None
 
 def _finite(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     """The sum of all numbers times 0, which is NaN if one is not finite."""
-    t, size = step.dtype, 8 if step.dtype == "double" else 4
+    t = step.dtype
 
     def row(i: str, sums: list[str]) -> list[str]:
         first = s.new(f"mul i64 {i}, %own{k}_1")
@@ -168,8 +180,8 @@ def _finite(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
             high = s.new(f"add i64 {i}, 1")
 
         def one(j: str, sums: list[str]) -> list[str]:
-            index = s.new(f"mul i64 {s.new(f'add i64 {first}, {j}')}, {size}")
-            x = s.new(f"load {t}, ptr {s.bytes_at(places[0], index)}")
+            at = _at(s, places[0], s.new(f"add i64 {first}, {j}"), t)
+            x = s.new(f"load {t}, ptr {at}")
             return [s.new(f"fadd {t} {sums[0]}, {s.new(f'fmul {t} {x}, 0.0')}")]
 
         return s.counted(f"finite_column{k}", low, high, one, sums, t)
@@ -191,7 +203,7 @@ def _determinant(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> N
         apart = s.new(f"mul i64 {s.new(f'add i64 %own{k}_0, 1')}, 8")
         at = s.new(f"mul i64 {i}, {apart}")
         x = s.new(f"load double, ptr {s.bytes_at(factors, at)}")
-        pivot = s.new(f"load i32, ptr {s.bytes_at(pivots, s.new(f'mul i64 {i}, 4'))}")
+        pivot = s.new(f"load i32, ptr {_at(s, pivots, i, 'i32')}")
         following = s.new(f"add i64 {i}, 1")
         exchanged = s.new(f"icmp ne i64 {s.new(f'sext i32 {pivot} to i64')}, {following}")
         turned = s.new(f"select i1 {exchanged}, double {s.new(f'fneg double {x}')}, double {x}")
@@ -239,10 +251,8 @@ def _scaled(s: FunctionBuilder, product: str, power: str, to: str) -> None:
 
 
 def _void(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
-    size = 8 if step.dtype == "double" else 4
-
     def one(i: str, _: list[str]) -> list[str]:
-        place = s.bytes_at(places[0], s.new(f"mul i64 {i}, {size}"))
+        place = _at(s, places[0], i, step.dtype)
         s.put(f"store {step.dtype} 0x7FF8000000000000, ptr {place}")
         return []
 
@@ -250,10 +260,10 @@ def _void(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
         s.block = f"void{k}_yes"
         s.counted(f"element{k}", 0, f"%own{k}_0", one)
         if not step.number:
-            s.put(f"store i64 0, ptr %fault_{k}")
+            s.put(f"store i64 0, ptr {fault}")
 
-    s.put(f"%fault_{k} = getelementptr i64, ptr %w, i64 {FAULT}")
-    s.when(f"void{k}", s.new(f"icmp ne i64 {s.new(f'load i64, ptr %fault_{k}')}, 0"), fill)
+    fault = _fault_word(s, k)
+    s.when(f"void{k}", s.new(f"icmp ne i64 {s.new(f'load i64, ptr {fault}')}, 0"), fill)
     s.block = f"void{k}_done"
 
 
