@@ -199,8 +199,8 @@ def _computed(loop: TileLoop, ahead: bool) -> list[str]:
                 f"{_vec(a)} {name};",
                 "#pragma unroll",
                 "for (i32 e = 0; e < V; e++)",
-                f"  if (to + e < p.columns) {name}.v[e] = "
-                f"at_{name}[k * STEP * p.{name}_row + e * p.{name}_column];",
+                f"  {name}.v[e] = to + e < p.columns ? at_{name}[k * STEP * p.{name}_row + "
+                f"e * p.{name}_column] : convert<{CTYPES[a.dtype]}>(1.0f);",
             ]
     outputs = loop.operands[len(loop.inputs) :]
     lines += [f"{_vec(a)} {name};" for name, a in outputs]

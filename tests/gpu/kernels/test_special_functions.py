@@ -19,7 +19,7 @@ from symdnn.ops.elementwise.incomplete import (
     OwensT,
     VonMisesDrawSlope,
 )
-from symdnn.ops.elementwise.special import Ndtri, PolyGamma, Psi, Zeta
+from symdnn.ops.elementwise.special import Ndtri, PolyGamma, Psi, TriGamma, Zeta
 from tests.gpu import emulator
 from tests.gpu.recorder import generated_kernels
 from tests.gpu.table import concrete
@@ -49,6 +49,17 @@ def test_incomplete_gamma_functions_of_any_size(rng, op, low):
     slope = np.exp(scipy.special.xlogy(a, x) - x - scipy.special.gammaln(a)) if low < 1e3 else 1
     noise = np.finfo(float).eps * (slope + np.sqrt(a))
     np.testing.assert_array_less(np.abs(found - wanted), 1e-13 + 64 * noise + 1e-11 * wanted)
+
+
+def test_trigamma_of_any_sign_and_size(rng):
+    """Beside poles, by reflection far from zero, by the series, and at the ends."""
+    x = np.concatenate([rng.uniform(0, 20, 100), -(10 ** rng.uniform(-3, 3, 100)), [1e-9, 1e9]])
+    x = np.append(x, np.round(x[100:150]) + 1e-6)
+    wanted = [float(mpmath.psi(1, v)) for v in x]
+    np.testing.assert_allclose(computed(TriGamma(), x), wanted, rtol=1e-13)
+    np.testing.assert_allclose(computed(PolyGamma(), np.ones_like(x), x), wanted, rtol=1e-13)
+    ends = computed(TriGamma(), np.array([0.0, -3.0, np.inf, np.nan]))
+    np.testing.assert_array_equal(ends, [np.inf, np.inf, 0, np.nan])
 
 
 def test_the_two_incomplete_gamma_functions_sum_to_one(rng):

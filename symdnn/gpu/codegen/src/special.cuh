@@ -17,6 +17,15 @@ static __device__ double digamma(double x) {
   return result + log(x) - 0.5 / x - tail;
 }
 
+// q^-s, by products for small integers s.
+static __device__ double inverse_power(double q, double s) {
+  if (!(s == floor(s) && s >= 1 && s <= 8)) return pow(q, -s);
+  const double inverse = 1 / q;
+  double power = inverse;
+  for (int k = (int)s; k > 1; k--) power *= inverse;
+  return power;
+}
+
 // Hurwitz' zeta, the sum of (q + k)^-s, by the formula of Euler and Maclaurin from q + n >= 12 + s.
 static __device__ double hurwitz(double s, double q) {
   const double bernoulli[8] = {  // B(2j) / (2j)!
@@ -28,11 +37,11 @@ static __device__ double hurwitz(double s, double q) {
   if (q < -1e6) return NAN_d;  // the sum would never end
   double sum = 0;
   for (; q < 12 + s; q += 1) {
-    const double term = pow(q, -s);
+    const double term = inverse_power(q, s);
     sum += term;
     if (q > 0 && term < 1e-18 * fabs(sum)) return sum;
   }
-  double power = pow(q, -s);
+  double power = inverse_power(q, s);
   sum += power * q / (s - 1) + 0.5 * power;
   double factor = s * power / q;
   for (int j = 0; j < 8; j++) {
@@ -48,14 +57,28 @@ static __device__ double zeta(double s, double q) {
   return q > 0 || q == floor(q) || s == floor(s) ? hurwitz(s, q) : NAN_d;
 }
 
+// The slope of digamma: the same recurrence, the derivative of its series, and of its reflection.
+static __device__ double trigamma(double x) {
+  const bool reflected = x <= 0;
+  if (reflected && x == floor(x)) return INF_d;
+  const double pole = reflected ? PI / sin(PI * (x - rint(x))) : 0;
+  if (reflected) x = 1 - x;
+  double sum = 0;
+  for (; x < 12; x += 1) sum += 1 / (x * x);
+  const double w = 1 / x, u = w * w;
+  const double tail = u * (1.0 / 6 - u * (1.0 / 30 - u * (1.0 / 42 - u * (1.0 / 30
+                    - u * (5.0 / 66 - u * (691.0 / 2730 - u * (7.0 / 6)))))));
+  sum += w * (1 + 0.5 * w + tail);
+  return reflected ? pole * pole - sum : sum;
+}
+
 static __device__ double polygamma(double n, double x) {
   if (n == 0) return digamma(x);
+  if (n == 1) return trigamma(x);
   if (n < 0 || n != floor(n)) return NAN_d;
   double size = tgamma(n + 1) * hurwitz(n + 1, x);
   return fmod(n, 2) == 0 ? -size : size;
 }
-
-static __device__ double trigamma(double x) { return polygamma(1, x); }
 
 // The regularised incomplete gamma functions: a series below a + 1, a continued fraction (the
 // method of Lentz) above; each is exact where it is small. For large a near x neither converges:

@@ -7,15 +7,15 @@ template <int V, int B> INLINE i32 tile_slot(i32 row, i32 group) {
   return row * B + (group ^ ((row / V) & (B - 1)));
 }
 
-// A vector along a line with so many elements left; WHOLE: all of them, or none.
+// A vector along a line with so many elements left; WHOLE: all of them, or none. What lies beyond
+// is 1: it is computed with the rest, and an iteration (of zeta) might never end for any bits.
 template <bool WHOLE, int V, class T>
 INLINE void tile_load(Vec<T, V>& held, const T* line, i64 left) {
-  if (WHOLE) {
-    if (left > 0) held = load<V>(line);
+  if (WHOLE && left > 0) {
+    held = load<V>(line);
   } else {
 #pragma unroll
-    for (i32 k = 0; k < V; k++)
-      if (k < left) held.v[k] = line[k];
+    for (i32 k = 0; k < V; k++) held.v[k] = !WHOLE && k < left ? line[k] : convert<T>(1.0f);
   }
 }
 
@@ -35,7 +35,7 @@ template <bool WHOLE, int V, class T>
 INLINE void tile_fetch(Vec<T, V> (&block)[V], const T* first, i64 step, i64 rows, i64 columns) {
 #pragma unroll
   for (i32 j = 0; j < V; j++)
-    if (j < columns) tile_load<WHOLE, V>(block[j], first + j * step, rows);
+    tile_load<WHOLE, V>(block[j], first + j * step, j < columns ? rows : 0);
 }
 
 template <int B, int V, class T>
