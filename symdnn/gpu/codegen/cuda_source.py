@@ -14,7 +14,10 @@ from symdnn.gpu.codegen.device_source import text_of
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import REFERENCE_ONLY, Instruction, ScalarProgram, number_of_text
 
-__all__ = ["CTYPES", "Access", "Loop", "elementwise_source", "print_problem", "scalar_function"]
+__all__ = [
+    "CTYPES", "Access", "Loop", "elementwise_source", "iterates", "print_problem",
+    "scalar_function",
+]  # fmt: skip
 
 #: The C type of each dtype that elementwise kernels compute with.
 CTYPES = {**REAL_CTYPES, "complex64": "c64", "complex128": "c128"}
@@ -36,6 +39,11 @@ def print_problem(program: ScalarProgram) -> str | None:
     if missing := program.names & REFERENCE_ONLY:
         return "CUDA has no " + ", ".join(m + _WITHOUT_CODE.get(m, "") for m in sorted(missing))
     return None
+
+
+def iterates(program: ScalarProgram) -> bool:
+    """Whether it calls functions that iterate: they take longer than its operands' bytes."""
+    return not program.names.isdisjoint(_SPECIAL | _INCOMPLETE)
 
 
 def library(*programs: ScalarProgram) -> str:

@@ -8,6 +8,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from symdnn.gpu.codegen.cuda_source import iterates
 from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import ERROR_WORD, KernelLaunch, Pointer, View, blocks_for
 from symdnn.gpu.codegen.tile_source import TileLoop, TileOperand, tile_source
@@ -69,14 +70,15 @@ def in_tiles(
     steps: Sequence[Sequence[int]],
     guarded: bool,
 ) -> KernelLaunch | None:
-    """The tiled kernel; None where a loop over vectors serves all operands.
+    """The tiled kernel; None where a loop over vectors serves all operands, or iterations take
+    longer than reads at any stride: a thread of a tile has up to 64 elements, one of a loop few.
 
     ``views`` are of inputs, then of ``outputs`` outputs, and have ``dtypes``; ``sizes`` and
     ``steps`` (in elements) are of the merged dimensions.
     """
     space = _Space(tuple(views), outputs, tuple(sizes), tuple(tuple(s) for s in steps))
     row = space.row()
-    if row is None or any(d not in CTYPES for d in dtypes):
+    if row is None or iterates(program) or any(d not in CTYPES for d in dtypes):
         return None
     turned = _that_fit(space, row)
     if not turned:

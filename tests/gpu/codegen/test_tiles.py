@@ -14,6 +14,7 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.scalar_meaning import meaning
+from symdnn.ops.elementwise.special import Psi
 from tests.gpu import emulator
 from tests.gpu.table import assert_close, concrete
 from tests.seeded import new_rng
@@ -95,6 +96,15 @@ def test_numbers_columns_and_several_outputs():
     wide = [a.astype(np.float64) for a in arrays]
     np.testing.assert_array_equal(outs[0], 2.5 * wide[0] + wide[1])
     np.testing.assert_array_equal(outs[1], (wide[2] - wide[3]).astype(np.float32))
+
+
+def test_a_function_that_iterates_is_not_tiled():
+    across, flat = (
+        View(0, "float32", (512, 512), (4, 2048)),
+        View(1, "float32", (512, 512), (2048, 4)),
+    )
+    program = meaning(Psi(), ("float32",))
+    assert [launch.name for launch in elementwise(program, [across], [flat])] == ["elementwise"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
