@@ -30,6 +30,7 @@ _MAX_FINALISTS = 6
 _HOPELESS_RATIO, _LAUNCH_OVERHEAD_MS = 1.5, 0.2
 _LONG_RUN_MS = 2.0  # a candidate whose first run takes longer is not timed again before the race
 _FINALIST_RATIO = 1.15  # slower candidates, relative to the best, are not timed again
+_SAME_COST_RATIO = 1.02  # a difference that repeating would not show again
 _IMPROVEMENT_RATIO = 0.98  # a smaller gain does not count as an improvement for ``patience``
 
 C = TypeVar("C")
@@ -160,14 +161,15 @@ def _race_finalists(bench: Bench[C], found: Sequence[Attempt[C]]) -> list[Attemp
 def best_of(found: Sequence[Attempt[Any]], by: str = "time") -> Attempt[Any] | None:
     """The best attempt by an objective (flag ``dnn.conv.objective``); None if none is usable.
 
-    Candidates have ``workspace_bytes`` if it is not ``time``.
+    Of attempts whose costs are the same to 2 % it is the one of least
+    ``workspace_bytes`` (of those with any). By ``memory`` the workspace is compared first.
     """
     usable = [a for a in found if a.usable]
     (cost,) = costs([usable], by)
     sizes = [getattr(a.candidate, "workspace_bytes", 0) for a in usable]
-    ranks = zip(sizes, cost) if by == "memory" else zip(cost, sizes)
-    ranked = [(rank, i) for i, rank in enumerate(ranks) if cost[i] < inf]
-    return usable[min(ranked)[1]] if ranked else None
+    most = inf if by == "memory" else _SAME_COST_RATIO * min(cost, default=inf)
+    ranked = [(sizes[i], c, i) for i, c in enumerate(cost) if c < inf and c <= most]
+    return usable[min(ranked)[2]] if ranked else None
 
 
 def _ms(a: Attempt[Any]) -> float:

@@ -75,6 +75,15 @@ def test_the_best_by_time_memory_energy():
     assert best_of([Attempt(small, inf, problem="wrong")]) is None
 
 
+@pytest.mark.parametrize("by", ["time", "energy", "0.5*time+0.5*energy"])
+def test_a_workspace_has_to_be_worth_more_than_noise(by):
+    small, large = Kernel(1), Kernel(9)
+    near = [Attempt(small, 1.01, 0.0, 10.1), Attempt(large, 1.0, 0.0, 10.0)]
+    assert best_of(near, by).candidate is small
+    far = [Attempt(small, 1.05, 0.0, 10.5), Attempt(large, 1.0, 0.0, 10.0)]
+    assert best_of(far, by).candidate is large
+
+
 def test_what_is_not_finite_in_both_agrees():
     a = np.array([1.0, np.nan, np.inf])
     assert difference(a, a * (1 + 1e-6)) < 1e-5
