@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.dlpack import CPU, CUDA, Described, HostExport, capsule_of
 
-__all__ = ["DeviceArray", "raw_of"]
+__all__ = ["DeviceArray", "ReadByHost", "raw_of"]
 
 #: Stream numbers of the array API standard: the legacy default stream, and "do not wait".
 _LEGACY_STREAM, _NO_WAIT = 1, -1
@@ -23,7 +24,50 @@ def raw_of(value: Any, context: object) -> RawArray | None:
     return value._array if own else None
 
 
-class DeviceArray:
+class ReadByHost:
+    """What NumPy, Python's numbers and texts read of an array on a GPU: each copies it by ``get``.
+
+    Numbers are those of arrays of one element, as in NumPy; others raise its ``TypeError``, or its
+    ``ValueError`` for the truth of several elements.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        get: Callable[..., Any]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """For NumPy, which waits for the work that writes the values."""
+        if copy is False:
+            raise ValueError("an array on a GPU becomes one of NumPy by a copy: use get()")
+        return self.get() if dtype is None else self.get().astype(dtype)
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        return self.get().item()
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
+        return self.get().tolist()
+
+    def __float__(self) -> float:
+        return float(self.get())
+
+    def __int__(self) -> int:
+        return int(self.get())
+
+    def __complex__(self) -> complex:
+        return complex(self.get())
+
+    def __bool__(self) -> bool:
+        return bool(self.get())
+
+    def __format__(self, spec: str) -> str:
+        """A number by ``spec``: ``f"{loss:.3f}"``."""
+        return format(self.get().item(), spec) if spec else str(self)
+
+
+class DeviceArray(ReadByHost):
     """An array in a GPU's memory, with :meth:`get` and the protocols of other libraries.
 
     ``shape`` is a tuple of ints, ``dtype`` a NumPy dtype (for bfloat16 that of ``ml_dtypes``),
@@ -91,12 +135,6 @@ class DeviceArray:
         raw = self._memory.download(RawArray(low, (high - low,), "uint8"))
         seen = np.ndarray(array.shape, self.dtype, raw, array.ptr - low, array.strides)
         return np.asarray(seen, order="C")
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """For NumPy: see :meth:`get`."""
-        if copy is False:
-            raise ValueError("an array on a GPU becomes one of NumPy by a copy: use get()")
-        return self.get() if dtype is None else self.get().astype(dtype)
 
     def __len__(self) -> int:
         if not self.shape:

@@ -19,7 +19,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import CudaUnavailable, OutOfDeviceMemory, SymdnnError
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.device_array import DeviceArray
+from symdnn.gpu.device.device_array import DeviceArray, ReadByHost
 from symdnn.graph.type import numpy_dtype
 
 __all__ = [
@@ -190,10 +190,8 @@ class PyCuda:
             raise self._failed(error) from error
 
     def for_users(self, array: RawArray, memory: Any) -> Any:
-        """``pycuda.gpuarray.GPUArray``."""
-        from pycuda import gpuarray
-
-        return gpuarray.GPUArray(
+        """``pycuda.gpuarray.GPUArray``, which NumPy can read too."""
+        return _readable_gpuarray()(
             array.shape, numpy_dtype(array.dtype), base=array.owner, gpudata=array.ptr,
             strides=array.strides,
         )  # fmt: skip
@@ -202,6 +200,15 @@ class PyCuda:
         if isinstance(error, self._driver.MemoryError):
             return OutOfDeviceMemory(str(error))
         return CudaError(str(error))
+
+
+@cache
+def _readable_gpuarray() -> Any:
+    """PyCUDA's class, of which NumPy else makes an array of objects, element by element."""
+    from pycuda import gpuarray
+
+    own = {"__doc__": gpuarray.GPUArray.__doc__, "__module__": gpuarray.__name__}
+    return type("GPUArray", (ReadByHost, gpuarray.GPUArray), own)
 
 
 class _PyCudaPrimary:

@@ -296,7 +296,8 @@ def rows_launches(
 def _separately(
     op: FusedRows, inputs: Sequence[View], outputs: Sequence[View]
 ) -> list[KernelLaunch]:
-    """A reduction for each stage, then an elementwise kernel: for a few rows of many elements."""
+    """A reduction for each stage, then an elementwise kernel: for a few rows of many elements, and
+    for no elements, whose sums are zeros."""
     cut = len(op.after.outputs)
     results, kept = outputs[:cut], outputs[cut : cut + len(op.kept)]
     columns, shape = outputs[cut + len(op.kept) :], _whole(inputs)
@@ -388,8 +389,8 @@ def takes_rows(op: FusedRows, views: Sequence[View]) -> bool:
 
 
 def _sizes(op: FusedRows, shape: Sequence[int]) -> tuple[int, int]:
-    elements = prod(shape[a] for a in op.axes)
-    return prod(shape) // max(elements, 1), elements
+    rows = prod(n for i, n in enumerate(shape) if i not in op.axes)
+    return rows, prod(shape[a] for a in op.axes)
 
 
 class FusedRowsKernel(CudaKernel[FusedRows]):
@@ -399,7 +400,7 @@ class FusedRowsKernel(CudaKernel[FusedRows]):
     dtypes = frozenset(CTYPES)
 
     def refuses(self, call: Call[FusedRows]) -> str | None:
-        """Programs that cannot be printed as CUDA C, and rows of no elements."""
+        """Programs that cannot be printed as CUDA C."""
         op = call.op
         programs = [op.before, op.after, *(p for s in op.stages for p in (s.terms, s.rows))]
         found = [print_problem(p) for p in (*programs, *([op.sums] if op.sums else []))]
@@ -409,7 +410,7 @@ class FusedRowsKernel(CudaKernel[FusedRows]):
         """Sums of the blocks."""
         shape = _shape_of(call)
         rows, _ = _sizes(call.op, shape)
-        few = _row_places(call.op, shape)[-1] if 0 < rows < _MIN_LONG_ROWS else 0
+        few = _row_places(call.op, shape)[-1] if rows < _MIN_LONG_ROWS or 0 in shape else 0
         return max(column_bytes(call.op, shape), few)
 
     def launches(
@@ -418,8 +419,9 @@ class FusedRowsKernel(CudaKernel[FusedRows]):
         """The kernels; none for empty results."""
         if all(v.size == 0 for v in outputs):
             return []
-        rows, elements = _sizes(call.op, _whole(inputs))
-        few = rows < _MIN_LONG_ROWS and _share(call.op, rows, elements, 1).per == 0
+        shape = _whole(inputs)
+        rows, elements = _sizes(call.op, shape)
+        few = 0 in shape or (rows < _MIN_LONG_ROWS and _share(call.op, rows, elements, 1).per == 0)
         return (_separately if few else rows_launches)(call.op, inputs, outputs)
 
 

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
+import symdnn.tensor as T
 from symdnn.gpu import DeviceArray
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.interop import device_array, from_dlpack
@@ -43,6 +44,18 @@ def test_what_it_is_and_a_copy(rt, dtype, shape):
     assert array.gpudata == array.ptr
     got[...] = 0
     np.testing.assert_array_equal(array.get(), value)
+
+
+def test_numbers_and_texts_of_it(rt):
+    one, more = array_of(rt, np.array([2.5])[0]), array_of(rt, np.array([1.0, 0.0]))
+    assert (float(one), int(one), complex(one), one.item()) == (2.5, 2, 2.5, 2.5)
+    assert (bool(one), f"{one:.2f}", more.tolist()) == (True, "2.50", [1.0, 0.0])
+    assert f"{more}" == repr(more)
+    with pytest.raises(ValueError, match="truth value"):
+        bool(more)
+    with pytest.raises(TypeError):
+        float(more)
+    np.testing.assert_array_equal(T.as_tensor_variable(more).data, [1, 0])  # a constant
 
 
 def test_any_strides(rt):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
 from symdnn.gpu.kernels.layernorm import LayerNormGradKernel, LayerNormKernel
-from symdnn.graph.type import numpy_dtype
+from symdnn.graph.kernel import Call
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.ops.lowered.fused_rows import layer_norm_grad_rows
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from tests.gpu import emulator
 from tests.gpu.table import concrete
@@ -53,6 +56,21 @@ def gradient(op, x, dy, gamma):
     arrays = [x, dy, gamma, *(dense(a.astype(gamma.dtype)) for a in (mean, invstd))]
     got, env = emulator.run(GRAD, concrete(op, arrays), arrays)
     return got, op.compute(*map(np.float64, arrays)), env.launched
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["the norm", "its rows"])
+def test_sums_over_no_rows_are_zeros(whole):
+    op, dtype = LayerNormGrad((1,), 1e-5), "float32"
+    x, dy, row = (dense(np.zeros(shape, dtype)) for shape in ((0, 7), (0, 7), (0, 1)))
+    gamma = dense(np.ones((1, 7), dtype))
+    call = concrete(op, [x, dy, gamma, row, row])
+    given = [x, dy, gamma, row, row] if whole else [x, dy, row, gamma, row]
+    if not whole:
+        types = tuple(TensorType(dtype, a.shape) for a in given)
+        call = Call(layer_norm_grad_rows(op, dtype, True), types, call.outputs, call.hints)
+    got, _ = emulator.run(GRAD if whole else FusedRowsKernel(), call, given)
+    assert [a.shape for a in got] == [(0, 7), (1, 7), (1, 7)]
+    np.testing.assert_array_equal(np.concatenate(got[1:]), 0)
 
 
 @pytest.mark.parametrize(
