@@ -220,7 +220,7 @@ class NarrowAxisKernel(_RowsKernel):
         whole, (axis,) = _whole(call), _axes(call.op)
         order = [*(d for d in range(whole.ndim) if d != axis), axis]
         last = whole.ndim - 1
-        op = call.op
+        op: Any = call.op
         along = replace(op, axes=(last,)) if isinstance(op, LogSumExp) else replace(op, axis=last)
         rows = _rows_launch(call, along, tuple(whole.shape[d] for d in order))
 
