@@ -97,6 +97,7 @@ def _statistics() -> Iterator[Nest]:
         ((20000, 5), 1),
         ((400, 250), 0),
         ((16, 25, 250), 1),
+        ((33, 1000, 3), 1),
         ((2500, 4000), 1),
     ):
         mark = f"float32 {shape_text(shape)} axis {axis}"
@@ -232,6 +233,10 @@ def _moves() -> Iterator[Nest]:
             table: list[tuple[str, _Call, _Call, _Call]] = [
                 ("flip", lambda v: v[:, ::-1], lambda v: torch.flip(v, (1,)),
                  lambda v: v[:, ::-1]),
+                ("flip both", lambda v: v[::-1, ::-1], lambda v: torch.flip(v, (0, 1)),
+                 lambda v: v[::-1, ::-1]),
+                ("middle", lambda v: v[1:-1, 1:-1], lambda v: v[1:-1, 1:-1].contiguous(),
+                 lambda v: v[1:-1, 1:-1]),
                 ("roll rows", lambda v: T.roll(v, 3, 0), lambda v: torch.roll(v, 3, 0),
                  lambda v: jnp.roll(v, 3, 0)),
                 ("tile", lambda v: T.tile(v, (2, 2)), lambda v: v.repeat(2, 2),

@@ -118,6 +118,10 @@ class Queue:
         with self._changed:
             return not self._closed
 
+    def may_work(self) -> bool:
+        """Whether the worker process may compile now, beside this one."""
+        return not self._closed and _may_use_second_processor()
+
     def wake(self, alone: bool = False) -> None:
         """Start the worker process, if there is none yet and a second processor is free.
 

@@ -222,6 +222,12 @@ class Code:
         return self._call is None
 
     @property
+    def ended(self) -> bool:
+        """Whether the compiler has nothing left to do for it; loading it may be left."""
+        job = self._job
+        return self._call is not None or (job is not None and job.ended)
+
+    @property
     def function(self) -> Any:
         """The ctypes function; compiled and loaded now if it is not yet."""
         with _lock:
@@ -323,23 +329,39 @@ _this_thread = threading.local()
 
 
 @contextmanager
-def only_cached() -> Iterator[None]:
-    """A context of this thread in which nothing is compiled: raises :class:`NotCompiled`."""
-    before, _this_thread.only_cached = _only_cached(), True
+def only_cached(missing: list[Code] | None = None) -> Iterator[None]:
+    """A context of this thread that waits for no compiler: raises :class:`NotCompiled` instead.
+
+    Functions without code are added to ``missing``, and the worker process compiles them, where
+    there can be one.
+    """
+    before = getattr(_this_thread, "missing", None)
+    _this_thread.missing = [] if missing is None else missing
+    queues, _this_thread.queues = _queues(), missing is not None
     try:
         yield
     finally:
-        _this_thread.only_cached = before
+        _this_thread.missing, _this_thread.queues = before, queues
 
 
-def _only_cached() -> bool:
-    return bool(getattr(_this_thread, "only_cached", False))
+def _queues() -> bool:
+    return bool(getattr(_this_thread, "queues", False))
+
+
+def _missing() -> list[Code] | None:
+    """The list of :func:`only_cached`; None outside of it."""
+    found: list[Code] | None = getattr(_this_thread, "missing", None)
+    return found
 
 
 def ready(code: Code) -> Code:
-    """The code; in :func:`only_cached` that must have been loaded."""
-    if _only_cached() and code.waits:
-        raise NotCompiled("the code is not compiled yet")
+    """The code; in :func:`only_cached` that must have been compiled."""
+    missing = _missing()
+    if missing is not None and code.waits:
+        if not code.ended:
+            missing.append(code)
+            raise NotCompiled("the code is not compiled yet")
+        assert code.function  # loads it
     return code
 
 
@@ -413,12 +435,15 @@ def _code(
     code = Code(unique, types, key, folder)
     found = OBJECTS.get(key, folder, code.problem_of)
     if found is None or not _loads(code, found):
-        if _only_cached():
+        early = _missing() is not None
+        if early and not (_queues() and _queue.may_work()):
             raise NotCompiled(f"no code of {name} is cached")
         code.enqueue(text_of().replace(f"@{name}(", f"@{unique}("))
+        if early:
+            _queue.wake()
     _functions[key] = code
     _recent.append(code)
-    return code
+    return ready(code)
 
 
 def forget_recent() -> None:

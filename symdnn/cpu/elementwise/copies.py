@@ -29,6 +29,7 @@ from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Roll, Split
 from symdnn.ops.array.pad import Pad
+from symdnn.ops.array.slices import symbolic_count
 from symdnn.ops.array.view import Copy
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
@@ -389,16 +390,20 @@ class _CopyViewLaunch(CpuLaunch):
         return np.asarray(self._op.reference(*inputs)), out
 
     def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
-        """For operands with these strides, if the view begins where the input does."""
+        """For operands with these strides, unless the view depends on numbers."""
         x, (out,) = inputs[0], outputs
-        if not out.size or out.dtype.name not in VALUES or isinstance(self._op, Subtensor):
+        if not out.size or out.dtype.name not in VALUES:
+            return None
+        if isinstance(self._op, Subtensor) and symbolic_count(self._op.index):
             return None
         source, target = self._views(inputs, out)
-        if address(source) != address(x) or address(target) != address(out):
+        skipped = address(source) - address(x)
+        if address(target) != address(out):
             return None
         copy = elementwise_launch(identity_program(out.dtype.name), target.shape)
         found: FastCall = copy.native([source], [target])
-        return replace(found, at=(found.at[0], *[-1] * (len(inputs) - 1), found.at[1]))
+        at = (found.at[0], *[-1] * (len(inputs) - 1), found.at[1])
+        return replace(found, at=at, skipped={0: skipped})
 
 
 KERNELS: tuple[Row, ...] = (

@@ -85,6 +85,9 @@ class CpuPlan(BoundPlan):
         self.fewer: dict[int, CpuPlan] = {}
         self.steps: list[PlanStep] = []
         self.calls = 0 if full is None else HOT_CALLS
+        #: The call at which small kernels are looked at again, and code that they wait for.
+        self.next_look = min(WARM_CALLS, HOT_CALLS)
+        self.missing: list[jit.Code] = []
         self._bind_steps()
         self.scratch: Array | None = None
         self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
@@ -148,10 +151,26 @@ class CpuPlan(BoundPlan):
         except KernelCompileError as error:
             return as_launch(uncompiled_launch(self.spec.call(node), error))
 
+    def _look(self) -> None:
+        """Tier up with what code there is; once the plan is hot, with all."""
+        if self.calls >= HOT_CALLS:
+            self._tier_up()
+            return
+        again = self.calls == WARM_CALLS
+        if self.missing and all(code.ended for code in self.missing):
+            self.missing.clear()
+            again = True
+        if again:
+            self._tier_up()
+        # Only the next run asks for all code that is missing.
+        self.next_look = min(2 * self.calls, HOT_CALLS) if self.missing or again else HOT_CALLS
+
     def _tier_up(self) -> None:
         """Compile kernels that were too small to compile at first, and bind the steps again."""
-        self.tier_up_kernels = tier_up.compiled_kernels(self.spec, self.memory.aliases)
-        if self.calls < HOT_CALLS:  # these may go back to kernels that want their workspaces
+        early = self.calls < HOT_CALLS
+        with jit.only_cached(self.missing) if early else contextlib.nullcontext():
+            self.tier_up_kernels = tier_up.compiled_kernels(self.spec, self.memory.aliases)
+        if early:  # these may go back to kernels that want their workspaces
             for node in self.memory.workspaces:
                 self.tier_up_kernels.pop(node, None)
         if self.tier_up_kernels:
@@ -193,15 +212,13 @@ class CpuPlan(BoundPlan):
 
     def become_hot(self) -> None:
         self.calls = max(self.calls, HOT_CALLS - 1)
+        self.next_look = self.calls + 1
 
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """Run every step; outputs are fresh arrays."""
         self.calls += 1
-        if self.calls == WARM_CALLS:
-            with jit.only_cached():
-                self._tier_up()
-        elif self.calls == HOT_CALLS:
-            self._tier_up()
+        if self.calls == self.next_look:
+            self._look()
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
@@ -396,14 +413,15 @@ class CpuPlan(BoundPlan):
             if any(a is None for a in (*inputs, *([] if step.by_view else outputs))):
                 continue
             with contextlib.suppress(Exception):  # the step itself raises the error
-                if step.by_view and len(inputs) == 1 and not step.node.op.unmergeable:
+                sizes = not any(isinstance(a, np.ndarray) for a in inputs[1:])
+                if step.by_view and sizes and not step.node.op.unmergeable:
                     known[step.outputs[0]] = step.launch(*inputs)[0]
                 elif not step.by_view and step.launch.prepare is not None:
                     step.launch.prepare(inputs, outputs)
 
     def _keep_if_cached(self, step: PlanStep, inputs: Any, outputs: Any) -> None:
         """Bind a step to the kernel that it had, unless all code of its new one is cached."""
-        with contextlib.suppress(Exception), jit.only_cached():
+        with contextlib.suppress(Exception), jit.only_cached(self.missing):
             if step.launch.prepare is not None and all(a is not None for a in (*inputs, *outputs)):
                 step.launch.prepare(inputs, outputs)
                 return

@@ -19,8 +19,9 @@ __all__ = ["HOT_CALLS", "WARM_CALLS", "compiled_kernels"]
 #: Calls of a plan after which its small kernels are compiled.
 HOT_CALLS = 1000
 #: Calls of a plan after which those kernels take their place whose code is in the cache: loading it
-#: takes some 10 ms, while compiling takes 100 to 500.
-WARM_CALLS = 100
+#: takes some 10 ms, while compiling takes 100 to 500. The worker process compiles the others, and
+#: the plan looks again whenever it was called twice as often.
+WARM_CALLS = 10
 
 
 #: Scratch memory of a kernel that it allocates itself, since the plan has none for it.

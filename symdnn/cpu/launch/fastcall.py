@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -39,7 +39,8 @@ class FastCall:
     ``at`` has for each of (\\*inputs, \\*outputs, workspace) the index of the word for the address
     of its array object, or -1. ``status`` is the index of the word that is not 0 after a failure;
     with 0 the function returns the status instead, with -1 it never fails. ``extra`` has further
-    pairs (index of a word, position in ``at``). ``keep`` holds objects that must stay alive.
+    pairs (index of a word, position in ``at``). ``skipped`` are bytes that the function skips at
+    the start of operands, by their position. ``keep`` holds objects that must stay alive.
     """
 
     address: int
@@ -47,6 +48,7 @@ class FastCall:
     at: tuple[int, ...]
     status: int = -1
     extra: tuple[tuple[int, int], ...] = ()
+    skipped: Mapping[int, int] = field(default_factory=dict)
     keep: Any = field(default=None, compare=False)
 
     @classmethod
@@ -152,9 +154,10 @@ class FastCallGroup:
         steps: list[int] = []
         nbytes = 0
         for native, operands in parts:
-            for at, operand in zip(native.at, operands):
+            for position, (at, operand) in enumerate(zip(native.at, operands)):
                 if at >= 0:
-                    native.words[at] = self._address(operand, pointers)
+                    skipped = native.skipped.get(position, 0)
+                    native.words[at] = self._address(operand, pointers, skipped)
                     nbytes += 0 if operand.fixed is None else operand.fixed.nbytes
             for at, position in native.extra:
                 native.words[at] = self._address(operands[position], pointers)
@@ -177,17 +180,25 @@ class FastCallGroup:
                 native.words[native.status] = 0
         return int(self.table[_TIMES_DONE_WORD])
 
-    def _address(self, operand: FastCallOperand, pointers: list[int]) -> int:
+    def _address(self, operand: FastCallOperand, pointers: list[int], skipped: int = 0) -> int:
         """The address of the operand's array object or stub; a stub adds its pointer update."""
         if operand.argument < 0:
-            return id(operand.fixed)
-        key = operand.argument, operand.offset
+            if not skipped:
+                return id(operand.fixed)
+            stub = self._stub()
+            stub[DATA_OFFSET // 8] = operand.fixed.ctypes.data + skipped
+            return int(stub.ctypes.data)
+        key = operand.argument, operand.offset + skipped
         if key not in self._stubs:
-            words = np.zeros(_STUB_WORDS, np.int64)
-            self._keep.append(words)
-            self._stubs[key] = words.ctypes.data
-            pointers += [*key, words.ctypes.data + DATA_OFFSET]
+            self._stubs[key] = int(self._stub().ctypes.data)
+            pointers += [*key, self._stubs[key] + DATA_OFFSET]
         return self._stubs[key]
+
+    def _stub(self) -> Any:
+        """Words laid out like an array object, kept as long as the group."""
+        words = np.zeros(_STUB_WORDS, np.int64)
+        self._keep.append(words)
+        return words
 
     @property
     def failed(self) -> int:

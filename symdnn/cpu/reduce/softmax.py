@@ -5,7 +5,8 @@ Sums are added in float32, or in float64 for operands of that, in the lanes of v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -35,14 +36,14 @@ from symdnn.ops.nn.softmax import (
     SoftmaxGrad,
 )
 
-__all__ = ["InnerAxisKernel", "KERNELS", "LastAxisKernel"]
+__all__ = ["InnerAxisKernel", "KERNELS", "LastAxisKernel", "NarrowAxisKernel"]
 
 #: With fewer elements NumPy is faster than compiling: rows, bands.
 _MIN_ELEMENTS_OF_ROWS, _MIN_ELEMENTS_OF_BANDS = 1 << 9, 1 << 12
 #: Dtypes of lines; all operands but labels have the same one.
 _DTYPES = frozenset({"float32", "float64", "bfloat16", "float16"})
-#: Fewer columns do not fill a vector.
-_MIN_COLUMNS = 4
+#: Fewer columns fill less than half a vector: turning them into rows takes half the time.
+_MIN_COLUMNS = 9
 
 
 # -- as stages of rows ----------------------------------------------------------------------------
@@ -145,27 +146,31 @@ class _RowsKernel(Kernel):
 
     def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code serves short rows of this length, or all long rows."""
-        whole = _whole(call)
-        shape, axis = whole.shape, _axes(call.op)[0]
-        op, names = _rows_of(call.op, whole.dtype)
-        row = tuple(1 if d == axis else n for d, n in enumerate(shape))
-        types = (*call.inputs, *call.outputs)
+        return _rows_launch(call, call.op, _whole(call).shape)
 
-        def own(name: str) -> tuple[int, ...]:
-            return shape if name in ("x0", "y0") or (name == "x1" and op.early == 2) else row
 
-        operands: list[RowOperand] = [
-            (name, t.dtype, own(name)) for name, t in zip(names.split(), types, strict=True)
-        ]
-        failed: Callable[[Any], None] | None = None
-        if "label" in names:
-            at = names.split().index("label")
+def _rows_launch(call: Call, of: Any, shape: tuple[int, ...]) -> RowLaunch:
+    """The launch of a call whose op and full shape are these."""
+    whole, axis = _whole(call), _axes(of)[0]
+    op, names = _rows_of(of, whole.dtype)
+    row = tuple(1 if d == axis else n for d, n in enumerate(shape))
+    types = (*call.inputs, *call.outputs)
 
-            def failed(inputs: Any) -> None:
-                check_labels(call.op, inputs[at], shape[-1])
+    def own(name: str) -> tuple[int, ...]:
+        return shape if name in ("x0", "y0") or (name == "x1" and op.early == 2) else row
 
-        work = _work(whole.dtype)
-        return RowLaunch(op, shape, operands, len(call.inputs), work, work, failed)
+    operands: list[RowOperand] = [
+        (name, t.dtype, own(name)) for name, t in zip(names.split(), types, strict=True)
+    ]
+    failed: Callable[[Any], None] | None = None
+    if "label" in names:
+        at = names.split().index("label")
+
+        def failed(inputs: Any) -> None:
+            check_labels(of, inputs[at], shape[-1])
+
+    work = _work(whole.dtype)
+    return RowLaunch(op, shape, operands, len(call.inputs), work, work, failed)
 
 
 class LastAxisKernel(_RowsKernel):
@@ -195,8 +200,41 @@ class InnerAxisKernel(_RowsKernel):
         return None
 
 
+class NarrowAxisKernel(_RowsKernel):
+    """Softmax ops along an axis before a few columns, which are turned into rows."""
+
+    name = "llvm.turned_rows"
+    traits = LLVM
+    least = _MIN_ELEMENTS_OF_BANDS
+
+    def refuses_axes(self, whole: Any, axes: tuple[int, ...]) -> str | None:
+        """Needs one axis before the last, and few columns behind it."""
+        if len(axes) != 1 or axes[0] == whole.ndim - 1:
+            return "it works along one axis that is not the last"
+        if not whole.is_static or prod(whole.shape[axes[0] + 1 :]) >= _MIN_COLUMNS:
+            return f"there are {_MIN_COLUMNS} columns or more"
+        return None
+
+    def bind(self, call: Call) -> Launch[Array]:
+        """The launch of rows, whose operands it copies since they are not dense."""
+        whole, (axis,) = _whole(call), _axes(call.op)
+        order = [*(d for d in range(whole.ndim) if d != axis), axis]
+        last = whole.ndim - 1
+        op: Any = call.op
+        along = replace(op, axes=(last,)) if isinstance(op, LogSumExp) else replace(op, axis=last)
+        rows = _rows_launch(call, along, tuple(whole.shape[d] for d in order))
+
+        def turned(array: Array) -> Array:
+            return array.transpose(order) if array.ndim == len(order) else array
+
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+            rows([turned(a) for a in inputs], [turned(a) for a in outputs])
+
+        return launch
+
+
 KERNELS: tuple[Row, ...] = (
     ((*_ALONG_ANY, SoftmaxCrossentropy, SoftmaxCrossentropyGrad), (LastAxisKernel(),)),
-    (_ALONG_ANY, (InnerAxisKernel(),)),
+    (_ALONG_ANY, (InnerAxisKernel(), NarrowAxisKernel())),
     ((LogSumExp,), (NestReduceKernel(),)),  # over several axes, in one pass
 )

@@ -188,3 +188,33 @@ def test_what_is_cached_is_compiled_code_earlier(monkeypatch):
     assert after(9)
     assert after(4)  # the code is loaded
     assert not after(2)
+
+
+def test_what_is_not_cached_is_compiled_by_the_worker_meanwhile(monkeypatch):
+    monkeypatch.setattr("symdnn.cpu.execution.plan.HOT_CALLS", 1 << 20)
+    monkeypatch.setattr("symdnn.cpu.execution.plan.WARM_CALLS", 2)
+    monkeypatch.setattr("symdnn.cpu.compiler.compile_queue._may_use_second_processor", lambda: True)
+    x = T.fmatrix("x")
+    a = new_rng().normal(size=(3, 5)).astype("float32")
+    odd = np.float32(new_rng().uniform())
+    f = symdnn.function([x], T.exp(x * odd - odd).sum(axis=1), mode=CPU)
+    first = f(a)
+    (plan,) = f.plans()
+    for _ in range(1 << 9):  # each look waits for the code that the one before has asked for
+        np.testing.assert_allclose(f(a), first, rtol=1e-5)
+        assert all(code._job is None or code._job.wait(60) for code in plan.bound.missing)
+    assert "strided_launch" in kernels(f)
+    assert not plan.bound.missing
+
+
+def test_plans_whose_own_kernels_wait_for_code_tier_up_too(monkeypatch):
+    monkeypatch.setattr("symdnn.cpu.execution.plan.HOT_CALLS", 8)
+    monkeypatch.setattr("symdnn.cpu.execution.plan.WARM_CALLS", 3)
+    x, y = T.fmatrix("x"), T.fvector("y")
+    f = symdnn.function([x, y], T.linalg.solve(x.T @ x + T.eye(3), x.T @ y), mode=CPU)
+    rng = new_rng()
+    given = [rng.normal(size=s).astype("float32") for s in ((7, 3), (7,))]
+    first = f(*given)
+    monkeypatch.setattr(jit.Code, "waits", property(lambda code: True))
+    for _ in range(9):
+        np.testing.assert_allclose(f(*given), first, rtol=1e-4)

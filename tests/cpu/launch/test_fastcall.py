@@ -9,12 +9,20 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.config import config
 from symdnn.cpu.launch import fastcall
 from symdnn.cpu.launch.fastcall import FastCallGroup, check
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
 BIG = 1 << 15
+
+
+@pytest.fixture
+def compiled():
+    """Kernels for small arrays are compiled too."""
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
 
 
 def plan_of(f):
@@ -206,3 +214,44 @@ def test_images_in_another_order_and_pools_run_natively(channels):
     for old, new in zip(wanted, f(b)):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-4)
     assert groups(f)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_slices_are_copied_natively_wherever_they_begin(dtype, compiled):
+    x = T.tensor(dtype, (None, None, None))
+    y = x + x
+    wanted = [
+        x[1:], x[::-1], x[:, ::-1, 1::2], x[-1], x[2, 1, 3], x[:, 4:1:-2].dimshuffle(2, 0, 1),
+        y, y[:, 1:-1], y[..., ::-1], x[3:3],
+    ]  # fmt: skip
+    f = symdnn.function([x], wanted, mode=CPU)
+    rng = new_rng()
+    for _ in range(4):
+        a = rng.integers(-9, 9, (5, 6, 7)).astype(dtype)
+        b = a + a
+        expected = [
+            a[1:], a[::-1], a[:, ::-1, 1::2], a[-1], a[2, 1, 3],
+            a[:, 4:1:-2].transpose(2, 0, 1), b, b[:, 1:-1], b[..., ::-1], a[3:3],
+        ]  # fmt: skip
+        for found, true in zip(f(a), expected, strict=True):
+            np.testing.assert_array_equal(found, true)
+            assert not np.may_share_memory(found, a)
+    (plan,) = f.plans()
+    assert plan.bound.step_function.native >= 8
+
+
+def test_a_loop_whose_step_copies_slices_is_repeated_natively(compiled):
+    xs, h = T.ftensor3("xs"), T.fmatrix("h")
+    (hs, last), _ = symdnn.scan(
+        lambda v, s: [s[::-1] * v[:, 1:4], v[:, ::-2]], sequences=[xs], outputs_info=[h, None]
+    )
+    f = symdnn.function([xs, h], [hs, last], mode=CPU)
+    rng = new_rng()
+    a, s = rng.normal(size=(9, 2, 5)).astype("float32"), rng.normal(size=(2, 3)).astype("float32")
+    for _ in range(3):
+        states, collected = f(a, s)
+        state = s
+        for t, v in enumerate(a):
+            state = state[::-1] * v[:, 1:4]
+            np.testing.assert_allclose(states[t], state, rtol=1e-6)
+            np.testing.assert_array_equal(collected[t], v[:, ::-2])

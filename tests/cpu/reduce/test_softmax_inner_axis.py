@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.cpu.reduce.softmax import InnerAxisKernel
+from symdnn.cpu.reduce.softmax import InnerAxisKernel, NarrowAxisKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType, numpy_dtype
@@ -21,7 +21,10 @@ from tests.seeded import new_rng
 
 pytestmark = compiled
 
-SHAPES = [((2, 5, 7), 1), ((9, 300), 0), ((3, 10, 16, 16), 1), ((4, 3, 513), 1), ((1, 4, 2, 2), 1)]
+SHAPES = [
+    ((2, 5, 7), 1), ((9, 300), 0), ((3, 10, 16, 16), 1), ((4, 3, 513), 1), ((1, 4, 2, 2), 1),
+    ((3, 400, 3), 1), ((5, 70, 1), 1), ((100, 2, 2, 2), 0), ((2, 3, 40, 9), 2),
+]  # fmt: skip
 
 
 def apply(op, *arrays):
@@ -29,7 +32,9 @@ def apply(op, *arrays):
     with np.errstate(all="ignore"):
         wanted = np.asarray(op.reference(*[a.astype("float64") for a in arrays]))
     call = call_of(op, arrays, TensorType(arrays[0].dtype.name, wanted.shape))
-    return *launched(InnerAxisKernel(), call, arrays), wanted
+    kernels = [k for k in (InnerAxisKernel(), NarrowAxisKernel()) if k.refuses(call) is None]
+    assert len(kernels) == 1
+    return *launched(kernels[0], call, arrays), wanted
 
 
 TOLERANCE = {"float32": 4e-6, "float64": 1e-13, "float16": 2e-2, "bfloat16": 2e-1}
@@ -84,10 +89,13 @@ def test_operands_may_lie_in_any_way_and_threads_change_no_bit():
 
 
 def test_what_it_does_not_compute_is_refused_with_the_reason():
-    def refusal(op, shape, dtype="float32"):
-        given = TensorType(dtype, shape)
-        return InnerAxisKernel().refuses(Call(op, (given,), (op.infer(given),), NO_HINTS))
+    def refusal(op, shape, kernel=InnerAxisKernel):
+        given = TensorType("float32", shape)
+        return kernel().refuses(Call(op, (given,), (op.infer(given),), NO_HINTS))
 
     assert "not the last" in refusal(Softmax(2), (2, 3, 4))
-    assert "no elements" in refusal(Softmax(1), (0, 3, 4))
-    assert "fewer than 4 columns" in refusal(Softmax(1), (2, 3, 2))
+    assert "no elements" in refusal(Softmax(1), (0, 3, 40))
+    assert "no elements" in refusal(Softmax(1), (0, 3, 4), NarrowAxisKernel)
+    assert "fewer than 9 columns" in refusal(Softmax(1), (2, 3, 2))
+    assert "not the last" in refusal(Softmax(2), (2, 3, 4), NarrowAxisKernel)
+    assert "9 columns or more" in refusal(Softmax(1), (2, 3, 9), NarrowAxisKernel)
