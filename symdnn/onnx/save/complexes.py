@@ -168,12 +168,10 @@ def _pad(w: Writer, node: Apply) -> Any:
 
 def _transformed(w: Writer, name: str, axis: int, inverse: bool, onesided: bool) -> str:
     """One ``DFT`` along an axis; that of the inverse has the factor 1 / n."""
-    given = {"inverse": int(inverse), "onesided": int(onesided)}
-    found: str = (
-        w.add("DFT", name, "", w.constant(axis, np.int64), **given)
-        if w.opset >= 20
-        else w.add("DFT", name, axis=axis, **given)
-    )
+    place = ["", w.constant(axis, np.int64)] if w.opset >= 20 else []  # an input since opset 20
+    found: str = w.add(
+        "DFT", name, *place, axis=None if place else axis, inverse=int(inverse), onesided=int(onesided),
+    )  # fmt: skip
     return found
 
 
