@@ -170,7 +170,8 @@ def _transformed(w: Writer, name: str, axis: int, inverse: bool, onesided: bool)
     """One ``DFT`` along an axis; that of the inverse has the factor 1 / n."""
     place = ["", w.constant(axis, np.int64)] if w.opset >= 20 else []  # an input since opset 20
     found: str = w.add(
-        "DFT", name, *place, axis=None if place else axis, inverse=int(inverse), onesided=int(onesided),
+        "DFT", name, *place, axis=None if place else axis, inverse=int(inverse),
+        onesided=int(onesided),
     )  # fmt: skip
     return found
 
