@@ -125,6 +125,10 @@ def test_what_is_wrong_is_named(tmp_path):
 def test_unknown_ops_and_opsets():
     refused(model("g (float[2, 4] x) => (y) { y = Sneeze(x) }"), r"'Sneeze|Sneeze.*knows no op")
     refused(model("g (float[2, 4] x) => (y) { y = local.f(x) }"), r"local.f.*knows no op")
+    blocked = model("g (float[2, 4] x) => (y) { y = Relu(x) }")
+    blocked.graph.node[0].domain = "com.microsoft.nchwc"
+    blocked.opset_import.add(domain="com.microsoft.nchwc", version=1)
+    refused(blocked, "Relu.*one processor.*ORT_ENABLE_EXTENDED")
     newer = sound()
     newer.opset_import[0].version = 9999
     refused(newer, "opset 9999")

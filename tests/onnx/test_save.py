@@ -25,6 +25,25 @@ W = symdnn.shared(np.random.default_rng(0).normal(size=(4, 3, 3, 2)).astype("flo
 QUERY = T.tensor("float32", (2, 3, 5, 4), name="q")
 
 
+OPEN = T.tensor("float32", ("k", 4, "height", "width"), name="open")
+
+
+def spectra():
+    """Complex numbers inside of a graph: transforms, arithmetic, views and parts."""
+    z, o = T.fft.rfft(X, axis=1), T.fft.rfft2(OPEN, norm="ortho")
+    shifted = T.fft.fft(T.complex(X, 2 * X), axis=1) * T.conj(z[:, :1]) - 1
+    return [
+        abs(z),
+        (z / (z + 3)).imag,
+        T.switch(abs(z) > 1, z, -z).real,
+        shifted.T[::2].reshape((-1,)).imag,
+        T.fft.ifft(shifted, axis=1, norm="ortho").real,
+        T.fft.irfft(z * z, n=6, axis=1),
+        T.fft.irfft2(o * 2, s=tuple(OPEN.shape[2:]), norm="ortho"),
+        T.grad(T.sum(abs(z) ** 2), X),
+    ]
+
+
 def step(total, x):
     return total * 0.5 + x
 
@@ -167,6 +186,14 @@ EXPRESSIONS = {
             IMAGES, W.dimshuffle(1, 0, 2, 3), input_dilation=(2, 2), output_shape=(None, 4, 19, 16)
         ),
     ],
+    "transposed_convolution_of_open_size": lambda: [
+        nn.SpatialFullConvolution(4, 2, k, k, s, s, p, p, a, a)(OPEN)
+        for k, s, p, a in ((3, 2, 1, 1), (4, 2, 1, 0), (2, 3, 0, 2), (3, 1, 1, 0))
+    ],
+    "gradient_of_an_open_image": lambda: T.grad(
+        T.sum(T.sqr(T.nnet.conv2d(OPEN, W[:, :1].repeat(4, 1), subsample=(2, 3)))), OPEN
+    ),
+    "spectra": spectra,
     "pooling": lambda: [
         T.signal.pool.pool_2d(IMAGES, (2, 3), ignore_border=True),
         T.signal.pool.pool_2d(IMAGES, (2, 2), ignore_border=False),
@@ -220,7 +247,7 @@ def test_values_stay(name, rng, tmp_path):
     made = EXPRESSIONS[name]()
     outputs = list(made) if isinstance(made, list | tuple) else [made]
     model = save(outputs, tmp_path / "m.onnx")
-    inputs = [v for v in (X, M, LABELS, V, IMAGES, QUERY)
+    inputs = [v for v in (X, M, LABELS, V, IMAGES, OPEN, QUERY)
               if v.name in {p.name for p in model.graph.input}]  # fmt: skip
     values = [data(v, rng) for v in inputs]
     wanted = symdnn.function(inputs, outputs)(*values)
@@ -278,6 +305,10 @@ def test_opsets(opset, rng):
 def test_what_has_no_counterpart_is_named(tmp_path):
     with pytest.raises(ModelError, match="Jv.*no counterpart"):
         save(T.jv(1.5, X), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="Cosh.*no counterpart for complex"):
+        save(T.cosh(T.complex(X, X)).real, tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="is complex; give its real and imaginary part"):
+        save(T.fft.rfft(X), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match="opset 3"):
         save(X, tmp_path / "m.onnx", opset=3)
     with pytest.raises(ModelError, match="wants inputs"):

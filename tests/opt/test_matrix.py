@@ -70,6 +70,7 @@ ELSEWHERE: dict[str, str] = {
     "images_seen_last": "test_layout.py: ops by cuDNN of images seen through a dimshuffle",
     "softmax_of_permuted": "test_layout.py: ops by cuDNN of images seen through a dimshuffle",
     "fold_batch_norm": "cudnn/test_lowering.py and test_onednn_graphs.py: behind a convolution",
+    "batch_norm_into_elementwise": "tests/opt/epilogue/test_fold_batch_norm.py: given statistics",
     "relu_gradient_before_pooling": "test_pool_rules.py: a whole layer's gradient",
 }
 

@@ -224,7 +224,16 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes.items()}
 
 
+#: What ONNX Runtime makes of a model for one processor, when it saves it with all optimisations.
+_OF_ONE_PROCESSOR = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+
+
 def _unknown(node: Node, schema: Schema | None) -> str:
+    if node.domain in _OF_ONE_PROCESSOR:
+        return (
+            "it is in a layout that ONNX Runtime chose for one processor; use the model from "
+            "before that, or save it with graph_optimization_level=ORT_ENABLE_EXTENDED"
+        )
     if schema is None:
         return f"symdnn knows no op of this name in the domain {node.domain or 'ai.onnx'!r}"
     return "symdnn does not run this op; docs/onnx.md lists those that it refuses, and why"

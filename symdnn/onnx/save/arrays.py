@@ -11,7 +11,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.onnx.save.writer import FAR, Writer
 from symdnn.ops.array.slices import FULL, fill_in, is_slice
 
-__all__ = ["EMITTERS"]
+__all__ = ["EMITTERS", "shuffled"]
 
 Emitter = Callable[[Writer, Apply], Any]
 
@@ -50,15 +50,21 @@ def _reshape(w: Writer, node: Apply) -> Any:
 
 def _dimshuffle(w: Writer, node: Apply) -> Any:
     op: Any = node.op
-    name, (x,) = w.name(node.inputs[0]), node.inputs
-    kept = [int(d) for d in op.pattern if d != "x"]
-    dropped = [d for d in range(x.ndim) if d not in kept]
+    (x,) = node.inputs
+    return shuffled(w, w.name(x), op.pattern, x.ndim)
+
+
+def shuffled(w: Writer, name: str, pattern: Any, ndim: int, more: int = 0) -> str:
+    """A value of ``ndim`` dimensions with these in another order; ``more`` after them stay last."""
+    kept = [int(d) for d in pattern if d != "x"]
+    dropped = [d for d in range(ndim) if d not in kept]
     if dropped:
         name = w.squeezed(name, dropped)
     order = [k - sum(d < k for d in dropped) for k in kept]
     if order != sorted(order):
-        name = w.add("Transpose", name, perm=order)
-    new = [i for i, d in enumerate(op.pattern) if d == "x"]
+        last = range(len(order), len(order) + more)
+        name = w.add("Transpose", name, perm=[*order, *last])
+    new = [i for i, d in enumerate(pattern) if d == "x"]
     return w.unsqueezed(name, new) if new else name
 
 

@@ -19,6 +19,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save import arrays, elementwise, loops, networks, quantized, recurrent
+from symdnn.onnx.save.complexes import emitter_of
 from symdnn.onnx.save.writer import Writer, dtype_of
 
 if TYPE_CHECKING:
@@ -85,11 +86,13 @@ def to_model(
     for k, v in enumerate(given):
         name = writer.fresh(v.name or f"input_{k}")
         writer.names[v] = name
+        _real(v)
         ports.append(helper.make_tensor_value_info(name, code_of(dtype_of(v)), _sizes(v, name)))
     named = dict(zip(named, _with_sizes(writer, list(named.values()))))
     emit(writer, list(named.values()))
     outputs = []
     for wanted, v in named.items():
+        _real(v)
         name = writer.fresh(wanted)
         writer.nodes.append(helper.make_node("Identity", [writer.name(v)], [name]))
         outputs.append(helper.make_tensor_value_info(name, code_of(dtype_of(v)), _sizes(v, name)))
@@ -101,6 +104,14 @@ def to_model(
         graph, opset_imports=opsets, producer_name="symdnn",
         ir_version=helper.find_min_ir_version_for(opsets),
     )  # fmt: skip
+
+
+def _real(v: Variable) -> None:
+    """Inner values are complex as pairs of parts; no op of ONNX takes a complex tensor."""
+    if v.type.is_complex:
+        raise ModelError(
+            f"onnx.save: {v} is complex; give its real and imaginary part as two real tensors"
+        )
 
 
 def _with_sizes(w: Writer, outputs: list[Variable]) -> list[Variable]:
@@ -221,6 +232,8 @@ def _emit_node(w: Writer, node: Apply) -> None:
         names = loops.if_else(w, node, emit)
     elif name == "Scan":
         names = loops.scan(w, node, emit)
+    elif (of_complex := emitter_of(node)) is not None:
+        names = of_complex(w, node)
     elif name in _EMITTERS and type(op).__module__.startswith("symdnn.ops."):
         names = _EMITTERS[name](w, node)
     else:

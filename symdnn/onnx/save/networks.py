@@ -67,24 +67,23 @@ def _conv(w: Writer, node: Apply) -> Any:
 def _conv_transpose(w: Writer, node: Apply) -> Any:
     """The gradient of a convolution in its input, which is the transposed convolution."""
     op: Any = node.op
-    weights, dy = node.inputs[:2]
+    weights, dy, *sizes = node.inputs
     given = _conv_attributes(w, node, weights)
     rank = len(op.stride)
-    extra = []
+    extra, cut = [], []
     for i in range(rank):
         n, m, k = op.static[i], dy.type.shape[2 + i], weights.type.shape[2 + i]
-        if n is None or m is None or k is None:
-            if op.stride[i] != 1:
-                raise w.refuse(node, "a transposed convolution of images of unknown size")
-            extra.append(0)
-            continue
-        reach = (k - 1) * op.dilation[i] + 1
-        extra.append(
-            n + given["pads"][i] + given["pads"][rank + i] - (m - 1) * op.stride[i] - reach
-        )
-    return w.add(
+        pads = given["pads"][i] + given["pads"][rank + i]
+        if n is not None and m is not None and k is not None:
+            extra.append(n + pads - (m - 1) * op.stride[i] - (k - 1) * op.dilation[i] - 1)
+        else:  # the most that there may be: what is too much is cut off
+            extra.append(op.stride[i] - 1)
+            cut += [i] * (op.stride[i] > 1)
+    y = w.add(
         "ConvTranspose", w.name(dy), _filters(w, node, weights), output_padding=extra, **given
     )
+    ends = [sizes[i] for i in cut]
+    return w.sliced(y, [0] * len(cut), ends, [2 + i for i in cut], [1] * len(cut)) if cut else y
 
 
 # -- pooling --------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Folds batch normalisation with given statistics into the filters of a convolution before it.
+"""Folds batch normalisation with given statistics into its neighbours.
+
+Into the filters of a convolution before it:
 
 ``scale * (conv(x, w) - mean) + beta`` is ``conv(x, scale * w) + (beta - scale * mean)``, where
 ``scale = gamma / sqrt(var + epsilon)`` has a value for each output channel. The shift is a bias,
@@ -7,7 +9,10 @@ compute the scaled filters and the bias from the parameters, whose values may ch
 Filters are scaled in the dtype of the statistics, float32 beside 16-bit activations, and rounded
 once.
 
-The tag ``fold_batch_norm`` switches it off, on a GPU also the flag ``gpu.fold_batch_norm``.
+Where no convolution is before it, as in networks that normalise first (DenseNet, ResNet v2), it is
+written out for an elementwise op behind it, on a CPU: one kernel of both reads memory once.
+
+The tag ``fold_batch_norm`` switches both off, on a GPU also the flag ``gpu.fold_batch_norm``.
 """
 
 from __future__ import annotations
@@ -20,11 +25,12 @@ from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, sqrt
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.epilogue import EpilogueOp
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.batchnorm import BatchNormInference
 from symdnn.ops.nn.conv import Conv
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES", "fold_batch_norm"]
 
@@ -69,6 +75,32 @@ def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
     return y + cast(shift, y.type.dtype)
 
 
+@node_rewrite(Elemwise, phase="epilogue", tags=("onednn", "fold_batch_norm"), admits=reads(Lowered))
+def batch_norm_into_elementwise(node: Apply, context: Context) -> Variable | None:
+    """relu(batch_norm(x)) with given statistics -> relu((x - mean) * scale + beta)."""
+    if context.target.kind != "cpu" or len(node.outputs) != 1:
+        return None
+    found = [_written_out(v, node.outputs[0], context) for v in node.inputs]
+    if found == list(node.inputs):
+        return None
+    return node.op(*found, hints=node.hints)
+
+
+def _written_out(v: Variable, out: Variable, context: Context) -> Variable:
+    """A batch normalisation with given statistics that only ``out`` reads, as elementwise ops."""
+    node = v.owner
+    if node is None or not isinstance(node.op, Lowered) or not context.only_user(v):
+        return v
+    norm = node.op.unlowered
+    if not isinstance(norm, BatchNormInference) or v.type.broadcastable != out.type.broadcastable:
+        return v
+    x, gamma, beta, mean, var = node.inputs
+    if any(p.type.dtype != "float32" for p in node.inputs):
+        return v
+    scale = gamma / sqrt(var + _number(norm.epsilon, var))
+    return (x - mean) * scale + beta
+
+
 def _number(value: float, like: Variable) -> Constant:
     return Constant(np.full((1,) * like.type.ndim, value, like.type.numpy))
 
@@ -80,4 +112,4 @@ def _scaled(w: Variable, scale: Variable) -> Variable:
     return cast(wide, w.type.dtype)
 
 
-RULES = (fold_batch_norm,)
+RULES = (fold_batch_norm, batch_norm_into_elementwise)

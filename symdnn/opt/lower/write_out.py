@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from math import prod
+from operator import add
 from typing import Any
+
+import numpy as np
 
 from symdnn.config import config
 from symdnn.graph.target import Target
-from symdnn.graph.variable import Apply, Variable
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.shape import dimshuffle
-from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.arithmetic import Cast, cast
+from symdnn.ops.elementwise.quantize import limits_of
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -43,19 +49,88 @@ def _on_tensor_cores(node: Apply, target: Target) -> bool:
     last_resort=True,
 )  # fmt: skip
 def write_out_product(node: Apply, context: Context) -> Variable | None:
-    """int32 sums of 8-bit integers that no library takes, as sums in float64, which are exact."""
+    """int32 sums of 8-bit integers that no library takes, as sums of floats, which are exact.
+
+    On a CPU they are sums in float32 of so few terms that none is beyond 2^24, added as integers;
+    else in float64.
+    """
     op: Any = node.op
     if op.out != "int32" or op.is_float8:
         return None
+    x, w = node.inputs[:2]
     given = dict(zip(op.terms, node.inputs[2:], strict=True))
-    x, w = (cast(v, "float64") for v in node.inputs[:2])
-    if "x_zero" in given:
-        x = x - cast(given["x_zero"], "float64")
-    if (zero := given.get("w_zero")) is not None:
-        first = op.is_conv and zero.type.ndim
-        wide = dimshuffle(zero, (0, *["x"] * (w.type.ndim - 1))) if first else zero
-        w = w - cast(wide, "float64")
-    return cast(op.op(x, w), "int32")
+    zeros = given.get("x_zero"), given.get("w_zero")
+    terms = _most_terms((x, w), zeros) if _adds_in_order(op, context) else 0
+    axes = (1, 1) if op.is_conv else (x.type.ndim - 1, w.type.ndim - 2)
+    parts = _parts(op, w, axes[1], terms)
+    dtype = "float32" if parts else "float64"
+    x, w = (_centred(op, i, v, z, dtype) for i, (v, z) in enumerate(zip((x, w), zeros)))
+    if len(parts) < 2:
+        return cast(op.op(x, w), "int32")
+    cuts = [[v[(slice(None),) * a + (p,)] for v, a in zip((x, w), axes)] for p in parts]
+    return reduce(add, (cast(op.op(*pair), "int32") for pair in cuts))
+
+
+def _centred(op: Any, i: int, v: Variable, zero: Variable | None, dtype: str) -> Variable:
+    """An operand less its zero point."""
+    v = cast(v, dtype)
+    if zero is None:
+        return v
+    first = i and op.is_conv and zero.type.ndim
+    wide = dimshuffle(zero, (0, *["x"] * (v.type.ndim - 1))) if first else zero
+    return v - cast(wide, dtype)
+
+
+#: Integers up to which float32 has all; products of parts that are worth their number.
+_EXACT, _MOST_PARTS = 1 << 24, 16
+
+
+def _adds_in_order(op: Any, context: Context) -> bool:
+    """Whether sums of float32 are plain ones: neither rounded nor by Winograd's algorithm."""
+    target = context.target
+    plain = target.kind == "cpu" and str(config.amp) == "off"
+    return plain and not (op.is_conv and (not target.isa or "AVX-512" in target.isa))
+
+
+def _most_terms(operands: Sequence[Variable], zeros: Sequence[Variable | None]) -> int:
+    """Terms of which each sum is exact in float32; 0 if zero points may be any integers."""
+    sizes = [_largest(v, z) for v, z in zip(operands, zeros)]
+    return _EXACT // (sizes[0] * sizes[1]) if all(sizes) else 0
+
+
+def _largest(v: Variable, zero: Variable | None) -> int:
+    """The largest absolute value of an integer of 8 bits less its zero point; 0: not known."""
+    low, high = map(int, limits_of(v.type.dtype))
+    if zero is None:
+        return max(-low, high)
+    if isinstance(zero, Constant):
+        ends = int(np.min(zero.data)), int(np.max(zero.data))
+    else:
+        made = zero.owner
+        if made is None or not isinstance(made.op, Cast):
+            return 0
+        given = made.inputs[0].type.dtype
+        if given not in ("int8", "uint8"):
+            return 0
+        low_zero, high_zero = map(int, limits_of(given))
+        ends = low_zero, high_zero
+    return max(high - ends[0], ends[1] - low, 1)
+
+
+def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
+    """Parts of the terms' axis with at most ``terms`` terms each; none where that can't be."""
+    sizes = (w.type.shape[axis], *(w.type.shape[2:] if op.is_conv else ()))
+    if axis < 0 or None in sizes or not terms:
+        return []
+    count, *kernel = (int(n) for n in sizes if n is not None)
+    step = terms // max(1, prod(kernel))
+    if not step or not count:
+        return []
+    number = -(-count // step)
+    if number > _MOST_PARTS or (number > 1 and op.is_conv and op.op.groups > 1):
+        return []
+    step = -(-count // number)
+    return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
 RULES = (write_out, write_out_product)

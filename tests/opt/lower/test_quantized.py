@@ -9,6 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.target import Target
+from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.quantized.product import integer_product
 from symdnn.tensor.nnet import conv2d, dequantize, quantize, relu
@@ -148,3 +149,51 @@ def test_weights_are_packed_once():
     assert all(np.array_equal(first[0], y) for y in first)
     w.set_value(-w.get_value())
     assert np.allclose(f(value), -first[0], atol=1e-4)
+
+
+# -- sums of integers without 8-bit instructions ---------------------------------------------------
+
+PLAIN = Target("cpu", onednn=(3, 2), isa="AVX2")
+A, B = T.tensor("uint8", (None, 1201), name="a"), T.tensor("int8", (1201, 7), name="b")
+IMAGE, KERNELS = (
+    T.tensor("uint8", (1, 80, 5, 6), name="i"),
+    T.tensor("int8", (3, 80, 3, 3), name="k"),
+)
+ZERO = T.scalar("zero", dtype="uint8")
+CONV = Conv(((1, 1),) * 2, (1, 1), (1, 1), 1, False)
+
+
+def float_types(inputs, y, target):
+    """Dtypes in which sums are computed, one for each product."""
+    order = rewritten(inputs, [y], target).toposort()
+    products = ("OneDnnMatmul", "OneDnnConv", "Dot", "Conv", "Gemv", "Dot22")
+    return [n.outputs[0].type.dtype for n in order if type(n.op).__name__ in products]
+
+
+@pytest.mark.parametrize(("zero", "parts"), [(None, (3, 2)), (131, (2, 1)), (ZERO, (3, 2))])
+@pytest.mark.parametrize("of_images", [False, True])
+def test_sums_in_float32_are_exact(of_images, zero, parts):
+    op, x, w = (CONV, IMAGE, KERNELS) if of_images else (Dot(), A, B)
+    y = integer_product(op, x, w, zero)
+    given = [ZERO] if zero is ZERO else []
+    found = float_types([x, w, *given], y, PLAIN)
+    assert found == ["float32"] * parts[of_images]  # of more terms one may be beyond 2^24
+    shape = [3 if n is None else n for n in x.type.shape]
+    codes = rng.choice([0, 1, 254, 255], size=shape).astype("uint8")
+    weights = rng.choice([-128, -127, 127], size=w.type.shape, p=[0.8, 0.1, 0.1]).astype("int8")
+    values = [codes, weights, *[np.uint8(255)] * len(given)]
+    zeros = [] if zero is None else [np.int32(255 if given else zero)]
+    wanted = y.owner.op.reference(codes, weights, *zeros)
+    np.testing.assert_array_equal(symdnn.function([x, w, *given], y)(*values), wanted)
+
+
+def test_when_sums_are_in_float64():
+    """Zero points may be any numbers, or Winograd's algorithm would not add products."""
+    any_zero = T.iscalar("any")
+    assert float_types([A, B, any_zero], integer_product(Dot(), A, B, any_zero), PLAIN) == [
+        "float64"
+    ]
+    wide = Target("cpu", onednn=(3, 2), isa="AVX-512")
+    assert float_types([IMAGE, KERNELS], integer_product(CONV, IMAGE, KERNELS), wide) == ["float64"]
+    long = T.tensor("uint8", (2, 9000), name="l"), T.tensor("int8", (9000, 2), name="m")
+    assert float_types([*long], integer_product(Dot(), *long), PLAIN) == ["float64"]
