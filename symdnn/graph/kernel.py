@@ -234,6 +234,13 @@ class Kernel(Generic[OpT]):
         """Whether :meth:`accepts` is always true."""
         return not self._defines("accepts") and self.contiguous_inputs is False
 
+    def writes(self, call: Call[OpT], index: int, array: Any) -> bool:
+        """Whether it writes a result in this layout on a GPU, between values of other kernels.
+
+        ``array`` has a shape, ``strides`` in bytes, and ``ptr``, a distance to aligned memory.
+        """
+        return self.writes_any_layout
+
     def result_axes(self, call: Call[OpT], index: int) -> Sequence[int] | None:
         """The axes of a result in the order, outermost first, in which it is best written on a
         GPU; None for C order. The plan follows where all readers read it so."""
@@ -255,6 +262,10 @@ class Kernel(Generic[OpT]):
     def bind_guarded(self, call: Call[OpT]) -> Any:
         """:meth:`bind` for new values of shared variables on a GPU."""
         raise NotImplementedError(f"kernel {self.name} writes no shared variables")
+
+    def bind_beside(self, call: Call[OpT]) -> Any:
+        """:meth:`bind` for results between others, whose padding may not be written."""
+        return self.bind(call)
 
     # -- what reports ask ---------------------------------------------------------------------
 

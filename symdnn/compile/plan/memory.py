@@ -5,10 +5,11 @@ A pure function of a segment at concrete shapes: nothing is allocated here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from symdnn.compile.plan.packing import Buffer, assign_offsets, largest_live_set
+from symdnn.compile.plan.parts import joined_views, placed_in_joins, split_views
 from symdnn.compile.plan.result_layout import Readers, result_strides
 from symdnn.compile.plan.specialise import Specialised
 from symdnn.compile.plan.views import (
@@ -25,6 +26,7 @@ from symdnn.compile.plan.views import (
 from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.join import Join, Split
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
 
@@ -46,6 +48,10 @@ class MemoryPlan:
     workspaces: dict[Apply, Buffer] = field(default_factory=dict)
     in_place: dict[Apply, dict[int, int]] = field(default_factory=dict)
     aliases: set[Apply] = field(default_factory=set)
+    #: Joins and splits -> the pieces that lie in the whole, by number; all: the node is an alias.
+    parts: dict[Apply, frozenset[int]] = field(default_factory=dict)
+    #: Values that a kernel makes between others, in the result of a join.
+    beside: set[Variable] = field(default_factory=set)
     #: Value -> the output, later made in its place, in whose memory it is made.
     early: dict[Variable, Variable] = field(default_factory=dict)
     #: New value -> the shared variable into whose storage a kernel writes it.
@@ -87,12 +93,15 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     targets = UpdateTargets(spec)
     _place_inputs(spec, plan)
     last_use, readers = _last_uses(spec), Readers(spec.segment.nodes)
+    placed = placed_in_joins(spec, readers)
     plan.check_after = _keep_until_checked(spec, last_use)
     for step, node in enumerate(spec.segment.nodes):
         if not (
             _try_alias(spec, plan, node, targets) or _try_output_view(spec, plan, node, targets)
         ):
+            _place_pieces(spec, plan, node, step, readers, placed)
             _give_memory(spec, plan, node, step, in_place, targets, readers)
+            _find_joined(spec, plan, node)
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
             plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
@@ -229,6 +238,55 @@ def _moves_nothing(spec: Specialised, node: Apply) -> bool:
     return shape is not None and long == sorted(long)
 
 
+def _place_pieces(
+    spec: Specialised,
+    plan: MemoryPlan,
+    node: Apply,
+    step: int,
+    readers: Readers,
+    placed: Mapping[Variable, View],
+) -> None:
+    """Place results that are part of the result of a join, or of what is split."""
+    if isinstance(node.op, Split):
+        views = split_views(spec, readers, node, plan.views[node.inputs[0]])
+        _note_parts(plan, node, views, len(node.outputs))
+        plan.views.update({node.outputs[i]: view for i, view in views.items()})
+    for v in node.outputs:
+        if v in placed and v not in plan.views:
+            plan.views[v] = view = placed[v]
+            plan.beside.add(v)
+            view.buffer.first = step if view.buffer.first < 0 else view.buffer.first
+            view.buffer.last = max(view.buffer.last, step)
+
+
+def _find_joined(spec: Specialised, plan: MemoryPlan, node: Apply) -> None:
+    """Note the operands of a join that lie where it would copy them."""
+    if not isinstance(node.op, Join) or spec.segment.place == HOST:
+        return
+    whole = plan.views[node.outputs[0]]
+    if whole.buffer.kind != "arena" or 0 in whole.shape:
+        return
+    pairs = zip(node.inputs, joined_views(spec, node, whole))
+    found = [i for i, (v, part) in enumerate(pairs) if _is_there(plan.views[v], part)]
+    _note_parts(plan, node, found, len(node.inputs))
+
+
+def _is_there(view: View, part: View) -> bool:
+    strides = [(a, b) for a, b, n in zip(view.strides, part.strides, part.shape) if n != 1]
+    return (
+        view.buffer is part.buffer
+        and view.offset == part.offset
+        and all(a == b for a, b in strides)
+    )
+
+
+def _note_parts(plan: MemoryPlan, node: Apply, found: Collection[int], count: int) -> None:
+    if found:
+        plan.parts[node] = frozenset(found)
+    if len(found) == count:
+        plan.aliases.add(node)
+
+
 def _give_memory(
     spec: Specialised,
     plan: MemoryPlan,
@@ -239,6 +297,8 @@ def _give_memory(
     readers: Readers,
 ) -> None:
     for i, v in enumerate(node.outputs):
+        if v in plan.views:
+            continue  # it is part of another value
         shape = spec.shapes[v]
         if shape is None or not isinstance(v.type, TensorType):
             plan.views[v] = View(Buffer(v, "made", 0, step, step), (), (), static=False)

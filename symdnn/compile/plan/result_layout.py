@@ -30,7 +30,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["Readers", "result_strides"]
+__all__ = ["Readers", "is_read_in_place", "result_strides"]
 
 #: Rows of small matrices are not padded: a GEMM that reads them takes no time.
 _LEAST_PADDED_BYTES = 1 << 20
@@ -63,7 +63,7 @@ def result_strides(
     if found is None:
         return None
     view = View(Buffer(v, "arena", extent(shape, found)), shape, found)
-    return found if _is_read_in_place(spec, readers, v, view) else None
+    return found if is_read_in_place(spec, readers, v, view) else None
 
 
 def _in_order(
@@ -134,7 +134,7 @@ def _is_read_by_gemm(spec: Specialised, readers: Readers, v: Variable) -> bool:
     )
 
 
-def _is_read_in_place(spec: Specialised, readers: Readers, v: Variable, view: View) -> bool:
+def is_read_in_place(spec: Specialised, readers: Readers, v: Variable, view: View) -> bool:
     """Whether all readers of ``v``, and of views of it, read it in this layout without a copy."""
     if v in spec.segment.outputs:
         return False
@@ -153,6 +153,6 @@ def _reads(spec: Specialised, readers: Readers, node: Apply, i: int, view: View)
             # Its kernel copies it, since a result has memory of its own.
             return spec.choices[node].kernel.reads_any_layout
         seen = derived_view(spec, node, view, shape)
-        return seen is not None and _is_read_in_place(spec, readers, node.outputs[0], seen)
+        return seen is not None and is_read_in_place(spec, readers, node.outputs[0], seen)
     kernel = spec.choices[node].kernel
     return kernel.reads_any_layout or kernel.accepts(i, view)

@@ -1,0 +1,174 @@
+"""Joins and splits on a GPU whose pieces lie in the whole, in plans for no real card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.compile.plan.views import plain_strides
+from symdnn.config import config
+
+
+def planned(inputs: Sequence[Any], outputs: Any, kind: str) -> list[tuple[Any, Any]]:
+    """The nodes of an op, with the memory plans of their segments."""
+    f = symdnn.function(list(inputs), outputs, mode=symdnn.Mode(target="cuda:sm_90"))
+    plans = f.stages.specialise({v.name: v.type.shape for v in inputs})
+    return [
+        (n, plan.memory) for plan in plans for n in plan.specialised.segment.nodes
+        if type(n.op).__name__ == kind
+    ]  # fmt: skip
+
+
+def copied(inputs: Sequence[Any], outputs: Any, kind: str = "Join") -> list[list[int]]:
+    """The pieces that each join or split copies."""
+    found = []
+    for node, memory in planned(inputs, outputs, kind):
+        pieces = node.inputs if kind == "Join" else node.outputs
+        there = memory.parts.get(node, ())
+        found.append([i for i in range(len(pieces)) if i not in there])
+        assert (node in memory.aliases) == (not found[-1])
+    return found
+
+
+def halves(shape: tuple[int, ...] = (2, 6, 32)) -> tuple[Any, Any]:
+    x, y = (T.tensor("float32", shape, name=n) for n in "xy")
+    return x, y
+
+
+def read(whole: Any) -> Any:
+    """A result of what is joined that no elementwise kernel takes part in."""
+    return T.cumsum(whole, axis=0)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_what_elementwise_kernels_make_is_made_in_the_join(axis: int) -> None:
+    x, y = halves()
+    whole = T.concatenate([T.exp(x), T.tanh(y)], axis=axis)
+    assert copied([x, y], [read(whole)]) == [[]]
+    ((node, memory),) = planned([x, y], [read(whole)], "Join")
+    views = [memory.views[v] for v in node.inputs]
+    out = memory.views[node.outputs[0]]
+    assert all(v.buffer is out.buffer and v.strides == out.strides for v in views)
+    assert [v.offset for v in views] == [0, out.strides[axis] * x.type.shape[axis]]
+    assert out.contiguous
+    assert out.buffer.nbytes == 4 * 2 * 2 * 6 * 32
+
+
+def test_arguments_constants_and_repeated_values_are_copied() -> None:
+    x, y = halves()
+    z = T.constant(np.ones((2, 6, 32), "float32"))
+    made = T.exp(x)
+    whole = T.concatenate([made, y, z, made], axis=1)
+    assert copied([x, y], [read(whole)]) == [[1, 2, 3]]
+
+
+def test_results_and_what_joins_to_one_have_memory_of_their_own() -> None:
+    x, y = halves()
+    a, b = T.exp(x), T.tanh(y)
+    assert copied([x, y], [a, read(T.concatenate([a, b]))]) == [[]]  # `a` is copied to the host
+    borrowed = [symdnn.Out(a, borrow=True), read(T.concatenate([a, b]))]
+    assert copied([x, y], borrowed) == [[0]]
+    assert copied([x, y], [symdnn.Out(T.concatenate([a, b]), borrow=True)]) == [[0, 1]]
+
+
+def test_values_behind_views_are_made_there() -> None:
+    x, y = halves((2, 4, 6, 8))
+    pieces = [T.exp(v).dimshuffle(0, 2, 1, 3).reshape((2, 6, 32)) for v in (x, y)]
+    assert copied([x, y], [read(T.concatenate(pieces, axis=2))]) == [[]]
+    flat = [T.exp(v).flatten() for v in (x, y)]
+    assert copied([x, y], [read(T.concatenate(flat))]) == [[]]
+    single = [
+        T.exp(v[:1]).dimshuffle(1, 2, 3) for v in (x, y)
+    ]  # a dimension of one element is dropped
+    assert copied([x, y], [read(T.concatenate(single, axis=2))]) == [[]]
+
+
+def test_a_view_that_the_place_does_not_allow_is_copied() -> None:
+    x, y = halves((2, 6, 32))
+    # Rows of a piece lie apart, so no reshape of it has one axis.
+    pieces = [T.cumsum(T.exp(v).reshape((12, 32)), axis=0) for v in (x, y)]
+    assert copied([x, y], [read(T.concatenate(pieces, axis=1))]) == [[0, 1]]
+
+
+def test_what_another_kernel_reads_in_c_order_is_copied() -> None:
+    x = T.tensor("float32", (2, 8, 8, 8), name="x")
+    y = T.tensor("float32", (2, 8, 8, 8), name="y")
+    w = T.tensor("float32", (8, 8, 3, 3), name="w")
+    a, b = T.exp(x), T.tanh(y)
+    whole = T.concatenate([a, b], axis=1)
+    found = copied([x, y, w], [read(whole), T.nnet.conv2d(a, w)])
+    assert found == [[0]]
+
+
+def test_a_join_of_joins_is_made_at_once() -> None:
+    x, y = halves()
+    inner = T.concatenate([T.exp(x), T.tanh(x)], axis=2)
+    whole = T.concatenate([inner, T.concatenate([T.tanh(y), y], axis=2)], axis=1)
+    assert copied([x, y], [read(whole)]) in ([[], [1], []], [[1], [], []])
+
+
+def test_the_memory_of_a_join_is_not_taken_long_before_it() -> None:
+    x, y = halves((64, 64))
+    first = T.exp(x)
+    z = y
+    for _ in range(6):
+        z = T.dot(z, y)  # each as large as a piece
+    whole = T.concatenate([first, T.tanh(z + first.sum())], axis=1)
+    assert [1] not in copied([x, y], [read(whole)])
+    ((node, memory),) = planned([x, y], [read(whole)], "Join")
+    buffers = [memory.views[v].buffer for v in (*node.inputs, *node.outputs)]
+    assert buffers[1] is buffers[2]
+
+
+def attention_of_packed(width: int, amp: str) -> tuple[Any, Any]:
+    x = T.tensor("float32", (2, 64, 128), name="x")
+    w = T.tensor("float32", (128, 3 * width), name="w")
+    packed = T.dot(x, w)
+    q, k, v = (
+        packed[..., width * i : width * (i + 1)]
+        .reshape((2, 64, 2, width // 2))
+        .dimshuffle(0, 2, 1, 3)
+        for i in range(3)
+    )
+    y = T.nnet.scaled_dot_product_attention(q, k, v, is_causal=True)
+    loss = T.sqr(y.dimshuffle(0, 2, 1, 3).reshape((2, 64, width))).sum()
+    with config.change_flags(amp=amp):
+        return [x, w], T.grad(loss, w)
+
+
+@pytest.mark.parametrize(("width", "amp", "wanted"), [(128, "bf16", []), (128, "off", [0, 1, 2])])
+def test_gradients_of_attention_are_written_side_by_side(
+    width: int, amp: str, wanted: list[int]
+) -> None:
+    with config.change_flags(amp=amp):
+        inputs, gradient = attention_of_packed(width, amp)
+        assert copied(inputs, [gradient]) == [wanted]
+
+
+def test_pieces_of_a_split_are_views_where_all_readers_take_them() -> None:
+    x, _ = halves((8, 16, 16, 8))
+    w = T.tensor("float32", (8, 8, 3, 3), name="w")
+    whole = T.cumsum(T.tanh(x), axis=0)
+    a, b = T.split(whole, (4, 4), 2, axis=3)
+    assert copied([x], [T.exp(a), T.exp(b).sum()], "Split") == [[]]
+    assert copied([x], [symdnn.Out(a, borrow=True), T.exp(b)], "Split") == [[0]]
+    c, d = T.split(whole, (6, 10), 2, axis=1)
+    conv = T.nnet.conv2d(d.dimshuffle(0, 3, 1, 2), w)  # reads a copy in its own order
+    assert copied([x, w], [T.exp(c), conv], "Split") in ([[]], [[1]])
+
+
+def test_the_strides_of_pieces_are_those_of_numpy() -> None:
+    x, _ = halves()
+    a, b = T.split(T.cumsum(x, axis=0), (10, 22), 2, axis=2)
+    ((node, memory),) = planned([x], [T.exp(a), T.exp(b)], "Split")
+    whole = np.zeros((2, 6, 32), "float32")
+    for v, part in zip(node.outputs, np.split(whole, [10], axis=2)):
+        view = memory.views[v]
+        start = part.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+        assert (view.shape, view.strides, view.offset) == (part.shape, part.strides, start)
+    assert plain_strides(node.inputs[0], whole.shape) == whole.strides
