@@ -157,10 +157,12 @@ class Kernel(Generic[OpT]):
     contiguous_inputs: bool | frozenset[int] = False
     #: Whether rows of its results may have padding between them, where its plan says so, and
     #: whether it is faster on matrices whose rows begin at multiples of 16 bytes. Whether it writes
-    #: the axes of its result in any order as well as another kernel would copy them.
+    #: the axes of its result in any order as well as another kernel would copy them; whether it is
+    #: as fast on one operand whose axes lie in any order.
     pads_rows: bool = False
     aligned_rows: bool = False
     writes_any_layout: bool = False
+    reads_any_order: bool = False
 
     def refuses(self, call: Call[OpT]) -> str | None:
         """The reason why it cannot run this call; None if it can.

@@ -1,4 +1,4 @@
-"""Joins and splits on a GPU without copies: pieces that are made, or read, inside of the whole.
+"""Joins, splits and reorders on a GPU without copies: values are made where these would put them.
 
 A value that is only joined to others is made where the join would copy it, and a piece of a split
 is a view of what is split. Both need a kernel that writes, or kernels that read, rows with other
@@ -29,20 +29,21 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.join import Join, Split
 from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
+from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["joined_views", "placed_in_joins", "split_views"]
+__all__ = ["joined_views", "placed", "reads_turned", "split_views"]
 
 
-def placed_in_joins(spec: Specialised, readers: Readers) -> dict[Variable, View]:
-    """Values of a segment that are made in results of joins, and these: value -> its memory.
+def placed(spec: Specialised, readers: Readers) -> dict[Variable, View]:
+    """The layouts of values of a segment that joins and reorders copy, and of joins' results.
 
-    A result's memory is taken from the first such value on, so this is left where much else is
-    made before the join.
+    The memory of a result is taken from the first of its pieces on, so this is left where much else
+    is made before the join.
     """
-    views: dict[Variable, View] = {}
-    nodes = spec.segment.nodes
     if spec.segment.place == HOST or spec.segment.guard is not None:
-        return views
+        return {}
+    nodes = spec.segment.nodes
+    views = _reordered(spec, readers)
     joins = [(step, n) for step, n in enumerate(nodes) if isinstance(n.op, Join)]
     made = _Made(spec) if joins else None
     for step, node in reversed(joins):
@@ -54,6 +55,53 @@ def placed_in_joins(spec: Specialised, readers: Readers) -> dict[Variable, View]
         if found:
             views |= {node.outputs[0]: whole} | found
     return views
+
+
+def _reordered(spec: Specialised, readers: Readers) -> dict[Variable, View]:
+    """Values that a reorder copies, in the layout in which it is a view of them."""
+    views: dict[Variable, View] = {}
+    for node in spec.segment.nodes:
+        if not isinstance(node.op, Reorder) or _is_kept(spec, node.outputs[0]):
+            continue
+        v, out = node.inputs[0], node.outputs[0]
+        shape, new = spec.shapes.get(v), spec.shapes[out]
+        if shape is None or new is None or 0 in shape:
+            continue
+        steps = dict(zip(node.op.order, plain_strides(out, new)))
+        buffer = Buffer(v, "arena", byte_count(v, shape), first=-1)
+        turned = View(buffer, shape, tuple(steps[d] for d in range(len(shape))))
+        root, view = _behind(spec, v, turned)
+        buffer.variable = root
+        if turned.contiguous or root in views or _is_kept(spec, root):
+            continue
+        if _may_turn(spec, readers, root, view):
+            views[root] = view
+    return views
+
+
+def _may_turn(spec: Specialised, readers: Readers, v: Variable, view: View) -> bool:
+    """Whether a value may be made with its axes in another order, at no cost for its readers."""
+    alone = v.owner is not None and len(v.owner.outputs) == 1
+    taken = alone and _may_write(spec, v, view) and is_read_in_place(spec, readers, v, view)
+    return taken and reads_turned(spec, readers, v, reorders=True)
+
+
+def reads_turned(spec: Specialised, readers: Readers, v: Variable, reorders: bool = False) -> bool:
+    """Whether readers take the axes of ``v`` in any order at no cost, where they accept them.
+
+    Libraries say what they accept. With ``reorders``, reorders may be among the readers.
+    """
+    for node, _ in readers.get(v, ()):
+        if isinstance(node.op, Reshape | DimShuffle):
+            fits = reads_turned(spec, readers, node.outputs[0], reorders)
+        else:
+            kernel = spec.choices[node].kernel
+            any_order = kernel.reads_any_order and len(node.inputs) == 1
+            fits = any_order or not kernel.reads_any_layout
+            fits = fits or (reorders and isinstance(node.op, Reorder))
+        if not fits:
+            return False
+    return True
 
 
 class _Made:

@@ -11,7 +11,7 @@ the order in which the reshape is a view.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from symdnn.compile.plan.packing import Buffer
 from symdnn.compile.plan.specialise import Specialised
@@ -49,15 +49,24 @@ class Readers(dict[Variable, list[tuple[Apply, int]]]):
 
 
 def result_strides(
-    spec: Specialised, readers: Readers, node: Apply, index: int, shape: tuple[int, ...]
+    spec: Specialised,
+    views: Mapping[Variable, View],
+    readers: Readers,
+    node: Apply,
+    index: int,
+    shape: tuple[int, ...],
 ) -> tuple[int, ...] | None:
-    """Strides in bytes of a node's result that are better than contiguous ones; None for those."""
+    """Strides in bytes of a node's result that are better than contiguous ones; None for those.
+
+    ``views`` are those of its operands.
+    """
     v = node.outputs[index]
     if spec.segment.place == HOST or spec.segment.guard is not None or 0 in shape:
         return None
     found = (
         _in_order(spec, node, index, shape)
         or _in_order_of_view(spec, readers, node, shape)
+        or _in_order_of_operand(spec, views, readers, node, index, shape)
         or _padded(spec, readers, node, index, shape)
     )
     if found is None:
@@ -99,6 +108,29 @@ def _in_order_of_view(
         ):
             return _strides_in(axes, v, shape)
     return None
+
+
+def _in_order_of_operand(
+    spec: Specialised,
+    views: Mapping[Variable, View],
+    readers: Readers,
+    node: Apply,
+    index: int,
+    shape: tuple[int, ...],
+) -> tuple[int, ...] | None:
+    """Strides in the order of the first operand of this shape, where a reader copies C order."""
+    if not spec.choices[node].kernel.writes_any_layout:
+        return None
+    v = node.outputs[index]
+    seen = next((views[x] for x in node.inputs if x in views and views[x].shape == shape), None)
+    if seen is None or any(s <= 0 and n > 1 for s, n in zip(seen.strides, shape)):
+        return None
+    axes = sorted(range(len(shape)), key=lambda d: (-seen.strides[d], d))
+    long = [d for d in axes if shape[d] > 1]
+    if long == sorted(long):
+        return None
+    plain = View(Buffer(v, "arena", byte_count(v, shape)), shape, plain_strides(v, shape))
+    return None if is_read_in_place(spec, readers, v, plain) else _strides_in(axes, v, shape)
 
 
 def _order_of(node: Apply, shape: tuple[int, ...]) -> list[int] | None:

@@ -1,4 +1,4 @@
-"""Joins and splits on a GPU whose pieces lie in the whole, in plans for no real card."""
+"""Joins, splits and reorders on a GPU that copy nothing, in plans for no real card."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compile.plan.views import plain_strides
 from symdnn.config import config
+from symdnn.ops.nn.channels_last import Reorder
 
 
 def planned(inputs: Sequence[Any], outputs: Any, kind: str) -> list[tuple[Any, Any]]:
@@ -172,3 +173,71 @@ def test_the_strides_of_pieces_are_those_of_numpy() -> None:
         start = part.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
         assert (view.shape, view.strides, view.offset) == (part.shape, part.strides, start)
     assert plain_strides(node.inputs[0], whole.shape) == whole.strides
+
+
+def reordered(inputs: Sequence[Any], outputs: Any) -> list[bool]:
+    """Whether each reorder of a plan is a view."""
+    return [n in memory.aliases for n, memory in planned(inputs, outputs, "Reorder")]
+
+
+def looking(heads: int = 2) -> tuple[list[Any], Any]:
+    """Attention among the pixels of images, between two convolutions of one pixel, in NHWC."""
+    x = T.tensor("bfloat16", (2, 64, 8, 8), name="x")
+    w = T.tensor("bfloat16", (192, 64, 1, 1), name="w")
+    b = T.tensor("bfloat16", (192,), name="b")
+    v = T.tensor("bfloat16", (64, 64, 1, 1), name="v")
+    packed = T.nnet.conv2d(x, w) + b.dimshuffle("x", 0, "x", "x")
+    packed = packed.reshape((2, 3, heads, 64 // heads, -1))
+    q, k, u = (packed[:, i].dimshuffle(0, 1, 3, 2) for i in range(3))
+    y = T.nnet.scaled_dot_product_attention(q, k, u)
+    y = T.nnet.conv2d(y.dimshuffle(0, 1, 3, 2).reshape((2, 64, 8, 8)), v)
+    loss = T.sqr(y.astype("float32")).sum()
+    return [x, w, b, v], T.grad(loss, [x, w, b, v])
+
+
+def reorder(x: Any, order: tuple[int, ...]) -> Any:
+    return Reorder(order)(x)
+
+
+def test_attention_of_images_in_nhwc_copies_nothing() -> None:
+    inputs, gradients = looking()
+    assert copied(inputs, gradients) == [[]]
+    assert sorted(reordered(inputs, gradients)) == [False, False, True, True, True]  # x, dx
+    for kind in ("GpuDnnAttention", "GpuDnnAttentionGrad"):
+        ((node, memory),) = planned(inputs, gradients, kind)
+        read = [memory.views[v] for v in node.inputs if v.type.ndim == 4]
+        assert {v.strides[3] for v in read} == {2}  # features lie side by side
+
+
+def test_what_is_only_reordered_is_made_in_the_new_order() -> None:
+    x = T.tensor("float32", (2, 8, 6, 10), name="x")
+    y = reorder(T.exp(x), (0, 2, 3, 1))
+    assert reordered([x], [read(y)]) == [True]
+    ((node, memory),) = planned([x], [read(y)], "Reorder")
+    made, seen = memory.views[node.inputs[0]], memory.views[node.outputs[0]]
+    assert made.strides == (4 * 480, 4, 4 * 80, 4 * 8)
+    assert seen.contiguous
+
+
+def test_reorders_of_arguments_and_of_what_others_read_are_copies() -> None:
+    x = T.tensor("float32", (2, 8, 6, 10), name="x")
+    assert reordered([x], [read(reorder(x, (0, 2, 3, 1)))]) == [False]
+    made = T.exp(x)
+    both = [read(reorder(made, (0, 2, 3, 1))), read(made)]
+    assert reordered([x], both) == [False]  # a scan along an axis wants its order
+    total = [read(reorder(made, (0, 2, 3, 1))), made.sum(axis=(0, 2, 3))]
+    assert reordered([x], total) in ([True], [False])
+    result = [symdnn.Out(reorder(made, (0, 2, 3, 1)), borrow=True)]
+    assert reordered([x], result) == [False]
+
+
+def test_an_elementwise_result_has_the_order_of_its_operand_where_readers_need_it() -> None:
+    x = T.tensor("bfloat16", (2, 64, 128), name="x")
+    b = T.tensor("bfloat16", (2, 128, 1), name="b")
+    added = T.cumsum(x, axis=1).dimshuffle(0, 2, 1) + b
+    y = added.reshape((2, 2, 64, 64)).dimshuffle(0, 1, 3, 2)
+    found = T.nnet.scaled_dot_product_attention(y, y, y)
+    ((node, memory),) = planned([x, b], [found], "Add")
+    assert memory.views[node.outputs[0]].strides == (2 * 64 * 128, 2, 2 * 128)
+    ((node, memory),) = planned([x, b], [T.cumsum(added, axis=2)], "Add")
+    assert memory.views[node.outputs[0]].contiguous

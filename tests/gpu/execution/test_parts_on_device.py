@@ -11,6 +11,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.graph.type import numpy_dtype
+from symdnn.ops.nn.channels_last import Reorder
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 SEED = 5
@@ -81,3 +82,43 @@ def test_dense_blocks_train_alike() -> None:
         wanted = symdnn.function([x, *ws], outs)(*values)
     for got, right in zip(found, wanted, strict=True):
         np.testing.assert_allclose(np.asarray(got), right, 2e-3, 1e-4)
+
+
+@pytest.mark.parametrize("heads", [2, 8])
+def test_attention_among_pixels_and_its_gradients(heads: int) -> None:
+    """Queries, keys and values are read, and their gradients written, in a convolution's order."""
+    x, w = T.tensor("float32", (2, 64, 8, 8), name="x"), T.tensor("float32", (192, 64, 1, 1))
+    b, v = T.tensor("float32", (192,), name="b"), T.tensor("float32", (64, 64, 1, 1), name="v")
+    packed = T.nnet.conv2d(x, w) + b.dimshuffle("x", 0, "x", "x")
+    packed = packed.reshape((2, 3, heads, 64 // heads, -1))
+    q, k, u = (packed[:, i].dimshuffle(0, 1, 3, 2) for i in range(3))
+    y = T.nnet.scaled_dot_product_attention(q, k, u)
+    y = T.nnet.conv2d(y.dimshuffle(0, 1, 3, 2).reshape((2, 64, 8, 8)), v)
+    outs = [y, *T.grad(T.sqr(y).mean(), [x, w, b, v])]
+    values = [drawn("float32", *t.type.shape) / 8 for t in (x, w, b, v)]
+    with config.change_flags(amp="bf16"):
+        f = on_device([x, w, b, v], outs)
+    with config.change_flags(device="cpu"):
+        wanted = symdnn.function([x, w, b, v], outs)(*values)
+    for _ in range(3):
+        for got, right in zip(f(*values), wanted, strict=True):
+            error = np.abs(np.asarray(got).astype("float64") - right).max()
+            assert error <= 4e-2 * np.abs(right).max(), f"seed {SEED}: {error}"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("shape", [(2, 8, 6, 10), (3, 5, 7, 9), (1, 64, 33, 1)])
+def test_values_made_in_the_order_of_a_reorder(shape: tuple[int, ...], dtype: str) -> None:
+    x, y = T.tensor(dtype, shape, name="x"), T.tensor(dtype, shape, name="y")
+    made = x * y + x
+    turned = Reorder((0, 2, 3, 1))(made)
+    f = on_device([x, y], [T.cumsum(turned, axis=1), made.sum(axis=(0, 2, 3))])
+    a, b = drawn(dtype, *shape), drawn(dtype, *shape)[::-1].copy()
+    wide = a.astype("float64") * b.astype("float64") + a.astype("float64")
+    close = 6e-2 if dtype == "bfloat16" else 1e-4
+    for _ in range(3):
+        first, second = f(a, b)
+        wanted = np.cumsum(wide.transpose(0, 2, 3, 1), axis=1)
+        np.testing.assert_allclose(np.asarray(first).astype("float64"), wanted, close, close)
+        sums = wide.sum((0, 2, 3))
+        np.testing.assert_allclose(np.asarray(second).astype("float64"), sums, close, 9 * close)
