@@ -192,7 +192,12 @@ def _before(node: Apply, view: View, shape: tuple[int, ...] | None) -> View | No
 def _may_write(spec: Specialised, v: Variable, view: View) -> bool:
     """Whether a kernel makes the value, and may make it in this layout."""
     node = v.owner
-    if node not in spec.choices or node.op.views or not isinstance(v.type, TensorType):
+    if (
+        node is None
+        or node not in spec.choices
+        or node.op.views
+        or not isinstance(v.type, TensorType)
+    ):
         return False
     if spec.shapes.get(v) is None or isinstance(node.op, GpuFromHost | HostFromGpu):
         return False
