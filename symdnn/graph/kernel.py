@@ -157,10 +157,12 @@ class Kernel(Generic[OpT]):
     contiguous_inputs: bool | frozenset[int] = False
     #: Whether rows of its results may have padding between them, where its plan says so, and
     #: whether it is faster on matrices whose rows begin at multiples of 16 bytes. Whether it writes
-    #: the axes of its result in any order as well as another kernel would copy them.
+    #: the axes of its result in any order as well as another kernel would copy them; whether it is
+    #: as fast on one operand whose axes lie in any order.
     pads_rows: bool = False
     aligned_rows: bool = False
     writes_any_layout: bool = False
+    reads_any_order: bool = False
 
     def refuses(self, call: Call[OpT]) -> str | None:
         """The reason why it cannot run this call; None if it can.
@@ -234,6 +236,13 @@ class Kernel(Generic[OpT]):
         """Whether :meth:`accepts` is always true."""
         return not self._defines("accepts") and self.contiguous_inputs is False
 
+    def writes(self, call: Call[OpT], index: int, array: Any) -> bool:
+        """Whether it writes a result in this layout on a GPU, between values of other kernels.
+
+        ``array`` has a shape, ``strides`` in bytes, and ``ptr``, a distance to aligned memory.
+        """
+        return self.writes_any_layout
+
     def result_axes(self, call: Call[OpT], index: int) -> Sequence[int] | None:
         """The axes of a result in the order, outermost first, in which it is best written on a
         GPU; None for C order. The plan follows where all readers read it so."""
@@ -255,6 +264,10 @@ class Kernel(Generic[OpT]):
     def bind_guarded(self, call: Call[OpT]) -> Any:
         """:meth:`bind` for new values of shared variables on a GPU."""
         raise NotImplementedError(f"kernel {self.name} writes no shared variables")
+
+    def bind_beside(self, call: Call[OpT]) -> Any:
+        """:meth:`bind` for results between others, whose padding may not be written."""
+        return self.bind(call)
 
     # -- what reports ask ---------------------------------------------------------------------
 

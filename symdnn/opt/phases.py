@@ -39,6 +39,7 @@ from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import (
     checked_updates,
     collectives,
+    increments,
     one_per_row,
     sparse,
     totals,
@@ -94,6 +95,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *matrix_lowering.RULES,
     *write_out.RULES,
     *checked_updates.RULES,
+    *increments.RULES,
     *one_per_row.RULES,
     *sparse.RULES,
     *collectives.RULES,

@@ -77,4 +77,4 @@ def _add_plans(facts: Facts, plans: Iterable[Plan]) -> None:
         for node, written in plan.memory.in_place.items():
             facts.in_place.setdefault(node, {}).update(written)
         for node in plan.memory.aliases:
-            facts.views[node] = node.op.views[0]
+            facts.views[node] = node.op.views.get(0, 0)

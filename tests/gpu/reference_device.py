@@ -52,6 +52,10 @@ class ByReference:
         """The same, writing nothing once the error word is set."""
         return self._launcher(call, self.kernel.bind_guarded, guarded=True)
 
+    def bind_beside(self, call: Call) -> Any:
+        """The same for results between others."""
+        return self._launcher(call, self.kernel.bind_beside, guarded=False)
+
     def _launcher(self, call: Call, bind: Any, guarded: bool) -> Any:
         real: list[Any] = []
 

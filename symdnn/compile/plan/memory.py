@@ -5,11 +5,12 @@ A pure function of a segment at concrete shapes: nothing is allocated here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from symdnn.compile.plan.packing import Buffer, assign_offsets, largest_live_set
-from symdnn.compile.plan.result_layout import Readers, result_strides
+from symdnn.compile.plan.parts import joined_views, placed, reads_turned, split_views
+from symdnn.compile.plan.result_layout import Readers, is_read_in_place, result_strides
 from symdnn.compile.plan.specialise import Specialised
 from symdnn.compile.plan.views import (
     View,
@@ -20,11 +21,11 @@ from symdnn.compile.plan.views import (
     is_known,
     must_run,
     plain_strides,
-    shape_of,
 )
 from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.join import Join, Split
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
 
@@ -46,6 +47,10 @@ class MemoryPlan:
     workspaces: dict[Apply, Buffer] = field(default_factory=dict)
     in_place: dict[Apply, dict[int, int]] = field(default_factory=dict)
     aliases: set[Apply] = field(default_factory=set)
+    #: Joins and splits -> the pieces that lie in the whole, by number; all: the node is an alias.
+    parts: dict[Apply, frozenset[int]] = field(default_factory=dict)
+    #: Values that a kernel makes between others, in the result of a join.
+    beside: set[Variable] = field(default_factory=set)
     #: Value -> the output, later made in its place, in whose memory it is made.
     early: dict[Variable, Variable] = field(default_factory=dict)
     #: New value -> the shared variable into whose storage a kernel writes it.
@@ -87,12 +92,16 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     targets = UpdateTargets(spec)
     _place_inputs(spec, plan)
     last_use, readers = _last_uses(spec), Readers(spec.segment.nodes)
+    places = placed(spec, readers)
     plan.check_after = _keep_until_checked(spec, last_use)
     for step, node in enumerate(spec.segment.nodes):
         if not (
-            _try_alias(spec, plan, node, targets) or _try_output_view(spec, plan, node, targets)
+            _try_alias(spec, plan, node, targets, readers)
+            or _try_output_view(spec, plan, node, targets)
         ):
+            _place_pieces(spec, plan, node, step, readers, places)
             _give_memory(spec, plan, node, step, in_place, targets, readers)
+            _find_joined(spec, plan, node)
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
             plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
@@ -145,12 +154,15 @@ def _keep_until_checked(spec: Specialised, last_use: dict[Variable, int]) -> set
     return found
 
 
-def _try_alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets) -> bool:
+def _try_alias(
+    spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets, readers: Readers
+) -> bool:
     """Let the output of a view op share its input's memory; False where that is impossible.
 
     On a GPU the new value of a shared variable may be a view: it is copied at the end.
     """
-    viewed = 0 if _moves_nothing(spec, node) else node.op.views.get(0)
+    reorders = isinstance(node.op, Reorder) and spec.segment.place != HOST
+    viewed = 0 if reorders else node.op.views.get(0)
     if len(node.outputs) != 1 or viewed is None:
         return False
     out, source = node.outputs[0], plan.views[node.inputs[viewed]]
@@ -166,9 +178,7 @@ def _try_alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: Update
         unknown = tuple(-1 for _ in shape)
         view: View | None = View(source.buffer, shape, unknown, static=False, placed=False)
     elif isinstance(node.op, Reorder):
-        strides = plain_strides(out, shape)
-        view = replace(source, shape=shape, strides=strides)
-        view = view if source.contiguous else None
+        view = _reorder_view(spec, readers, out, source, node.op.order)
     else:
         view = derived_view(spec, node, source, shape)
     if view is None:
@@ -178,6 +188,21 @@ def _try_alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: Update
     if old is not None:
         plan.copied[out] = old
     return True
+
+
+def _reorder_view(
+    spec: Specialised, readers: Readers, out: Variable, source: View, order: Sequence[int]
+) -> View | None:
+    """The view of a reorder's operand: a contiguous one, or one that all its readers accept."""
+    shape = spec.shapes[out] or ()
+    if any(s == -1 for s in source.strides) or 0 in shape:
+        return None
+    turned = replace(source, shape=shape, strides=tuple(source.strides[d] for d in order))
+    if turned.contiguous:
+        return replace(turned, strides=plain_strides(out, shape))
+    arena = source.buffer.kind == "arena" and spec.segment.guard is None
+    read = arena and reads_turned(spec, readers, out)
+    return turned if read and is_read_in_place(spec, readers, out, turned) else None
 
 
 def _try_output_view(
@@ -220,13 +245,53 @@ def _try_output_view(
     return True
 
 
-def _moves_nothing(spec: Specialised, node: Apply) -> bool:
-    """Whether a reorder leaves all elements in place, as for 1x1 filters."""
-    if not isinstance(node.op, Reorder) or spec.segment.place == HOST:
-        return False
-    shape = shape_of(spec, node.inputs[0])
-    long = [d for d in node.op.order if shape is None or shape[d] != 1]
-    return shape is not None and long == sorted(long)
+def _place_pieces(
+    spec: Specialised,
+    plan: MemoryPlan,
+    node: Apply,
+    step: int,
+    readers: Readers,
+    places: Mapping[Variable, View],
+) -> None:
+    """Place results where a join or reorder would copy them, or in what is split."""
+    if isinstance(node.op, Split):
+        views = split_views(spec, readers, node, plan.views[node.inputs[0]])
+        _note_parts(plan, node, views, len(node.outputs))
+        plan.views.update({node.outputs[i]: view for i, view in views.items()})
+    for v in node.outputs:
+        if v in places and v not in plan.views:
+            plan.views[v] = view = places[v]
+            plan.beside.add(v)
+            view.buffer.first = step if view.buffer.first < 0 else view.buffer.first
+            view.buffer.last = max(view.buffer.last, step)
+
+
+def _find_joined(spec: Specialised, plan: MemoryPlan, node: Apply) -> None:
+    """Note the operands of a join that lie where it would copy them."""
+    if not isinstance(node.op, Join) or spec.segment.place == HOST:
+        return
+    whole = plan.views[node.outputs[0]]
+    if whole.buffer.kind != "arena" or 0 in whole.shape:
+        return
+    pairs = zip(node.inputs, joined_views(spec, node, whole))
+    found = [i for i, (v, part) in enumerate(pairs) if _is_there(plan.views[v], part)]
+    _note_parts(plan, node, found, len(node.inputs))
+
+
+def _is_there(view: View, part: View) -> bool:
+    strides = [(a, b) for a, b, n in zip(view.strides, part.strides, part.shape) if n != 1]
+    return (
+        view.buffer is part.buffer
+        and view.offset == part.offset
+        and all(a == b for a, b in strides)
+    )
+
+
+def _note_parts(plan: MemoryPlan, node: Apply, found: Collection[int], count: int) -> None:
+    if found:
+        plan.parts[node] = frozenset(found)
+    if len(found) == count:
+        plan.aliases.add(node)
 
 
 def _give_memory(
@@ -239,6 +304,8 @@ def _give_memory(
     readers: Readers,
 ) -> None:
     for i, v in enumerate(node.outputs):
+        if v in plan.views:
+            continue  # it is part of another value
         shape = spec.shapes[v]
         if shape is None or not isinstance(v.type, TensorType):
             plan.views[v] = View(Buffer(v, "made", 0, step, step), (), (), static=False)
@@ -252,7 +319,7 @@ def _give_memory(
         if (old := targets.copied_to(v)) is not None:
             plan.copied[v] = old
         leaves = v in plan.leaving and old is None
-        better = None if leaves else result_strides(spec, readers, node, i, shape)
+        better = None if leaves else result_strides(spec, plan.views, readers, node, i, shape)
         strides = plain_strides(v, shape) if better is None else better
         taken = _overwritten(spec, plan, node, i, step, strides) if in_place else None
         if taken is not None and (not leaves or _leaves_with(spec, plan, node.inputs[taken], v)):

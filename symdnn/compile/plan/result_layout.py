@@ -11,7 +11,7 @@ the order in which the reshape is a view.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from symdnn.compile.plan.packing import Buffer
 from symdnn.compile.plan.specialise import Specialised
@@ -30,7 +30,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["Readers", "result_strides"]
+__all__ = ["Readers", "is_read_in_place", "result_strides"]
 
 #: Rows of small matrices are not padded: a GEMM that reads them takes no time.
 _LEAST_PADDED_BYTES = 1 << 20
@@ -49,21 +49,30 @@ class Readers(dict[Variable, list[tuple[Apply, int]]]):
 
 
 def result_strides(
-    spec: Specialised, readers: Readers, node: Apply, index: int, shape: tuple[int, ...]
+    spec: Specialised,
+    views: Mapping[Variable, View],
+    readers: Readers,
+    node: Apply,
+    index: int,
+    shape: tuple[int, ...],
 ) -> tuple[int, ...] | None:
-    """Strides in bytes of a node's result that are better than contiguous ones; None for those."""
+    """Strides in bytes of a node's result that are better than contiguous ones; None for those.
+
+    ``views`` are those of its operands.
+    """
     v = node.outputs[index]
     if spec.segment.place == HOST or spec.segment.guard is not None or 0 in shape:
         return None
     found = (
         _in_order(spec, node, index, shape)
         or _in_order_of_view(spec, readers, node, shape)
+        or _in_order_of_operand(spec, views, readers, node, index, shape)
         or _padded(spec, readers, node, index, shape)
     )
     if found is None:
         return None
     view = View(Buffer(v, "arena", extent(shape, found)), shape, found)
-    return found if _is_read_in_place(spec, readers, v, view) else None
+    return found if is_read_in_place(spec, readers, v, view) else None
 
 
 def _in_order(
@@ -101,6 +110,29 @@ def _in_order_of_view(
     return None
 
 
+def _in_order_of_operand(
+    spec: Specialised,
+    views: Mapping[Variable, View],
+    readers: Readers,
+    node: Apply,
+    index: int,
+    shape: tuple[int, ...],
+) -> tuple[int, ...] | None:
+    """Strides in the order of the first operand of this shape, where a reader copies C order."""
+    if not spec.choices[node].kernel.writes_any_layout:
+        return None
+    v = node.outputs[index]
+    seen = next((views[x] for x in node.inputs if x in views and views[x].shape == shape), None)
+    if seen is None or any(s <= 0 and n > 1 for s, n in zip(seen.strides, shape)):
+        return None
+    axes = sorted(range(len(shape)), key=lambda d: (-seen.strides[d], d))
+    long = [d for d in axes if shape[d] > 1]
+    if long == sorted(long):
+        return None
+    plain = View(Buffer(v, "arena", byte_count(v, shape)), shape, plain_strides(v, shape))
+    return None if is_read_in_place(spec, readers, v, plain) else _strides_in(axes, v, shape)
+
+
 def _order_of(node: Apply, shape: tuple[int, ...]) -> list[int] | None:
     """The input's axes in the order of the output of a transposition; None of another node."""
     if not isinstance(node.op, DimShuffle):
@@ -134,7 +166,7 @@ def _is_read_by_gemm(spec: Specialised, readers: Readers, v: Variable) -> bool:
     )
 
 
-def _is_read_in_place(spec: Specialised, readers: Readers, v: Variable, view: View) -> bool:
+def is_read_in_place(spec: Specialised, readers: Readers, v: Variable, view: View) -> bool:
     """Whether all readers of ``v``, and of views of it, read it in this layout without a copy."""
     if v in spec.segment.outputs:
         return False
@@ -153,6 +185,6 @@ def _reads(spec: Specialised, readers: Readers, node: Apply, i: int, view: View)
             # Its kernel copies it, since a result has memory of its own.
             return spec.choices[node].kernel.reads_any_layout
         seen = derived_view(spec, node, view, shape)
-        return seen is not None and _is_read_in_place(spec, readers, node.outputs[0], seen)
+        return seen is not None and is_read_in_place(spec, readers, node.outputs[0], seen)
     kernel = spec.choices[node].kernel
     return kernel.reads_any_layout or kernel.accepts(i, view)

@@ -34,6 +34,8 @@ __all__ = [
     "alignment_of", "blocks_for", "prefers_cudnn",
 ]  # fmt: skip
 
+#: Every result that is no part of another begins at a multiple of this.
+_RESULT_ALIGNMENT_BYTES = 64
 #: Slots of addresses other than the operands'.
 NODE, ERROR_WORD, WORKSPACE = -3, -2, -1
 
@@ -207,6 +209,11 @@ class CudaKernel(Kernel[OpT]):
     def bind(self, call: Call[OpT]) -> Any:
         """A bound kernel that caches its launches for each layout of its operands."""
         return BoundKernel(self, call)
+
+    def writes(self, call: Call[OpT], index: int, array: Any) -> bool:
+        """Whether it writes a result there: in any layout, or in one piece like all memory."""
+        whole = bool(array.contiguous) and array.ptr % _RESULT_ALIGNMENT_BYTES == 0
+        return self.writes_any_layout or whole
 
     def sources(self, call: Call[OpT], host: Sequence[int] = ()) -> list[str]:
         """The CUDA C sources for contiguous operands; ``host`` are the ints read on the host."""

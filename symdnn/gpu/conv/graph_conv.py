@@ -149,8 +149,8 @@ class ConvGraph(GraphForm):
             bias = self._tensor(graph, "bias", (1, s.w[0], *(1 for _ in s.y[2:])))
             y = virtual(graph.add("bias", input=y, bias=bias))
         if e.activation:
-            slope = {"negative_slope": e.slope} if e.activation == "leaky_relu" else {}
-            y = graph.add(ACTIVATIONS[e.activation], input=y, **slope)
+            settings = {"leaky_relu": {"negative_slope": e.slope}, "relu6": {"upper_clip": 6.0}}
+            y = graph.add(ACTIVATIONS[e.activation], input=y, **settings.get(e.activation, {}))
         return y
 
     def _operand(self, graph: GraphBuilder, role: str) -> Any:

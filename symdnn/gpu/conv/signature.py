@@ -92,8 +92,9 @@ DIRECTIONS = {
 
 #: Activation functions by symdnn's names -> the frontend's methods.
 ACTIVATIONS = {
-    "relu": "relu", "leaky_relu": "leaky_relu", "sigmoid": "sigmoid", "tanh": "tanh", "elu": "elu",
-    "softplus": "softplus", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh", "swish": "swish",
+    "relu": "relu", "relu6": "relu", "leaky_relu": "leaky_relu", "sigmoid": "sigmoid",
+    "tanh": "tanh", "elu": "elu", "softplus": "softplus", "gelu": "gelu",
+    "gelu_tanh": "gelu_approx_tanh", "swish": "swish",
 }  # fmt: skip
 
 

@@ -130,6 +130,11 @@ class AttentionKernel(CudnnKernel):
         fits = all(s > 0 and s % (_ALIGNED_ELEMENTS * step) == 0 for s in array.strides[:3])
         return array.strides[3] == step and fits and array.ptr % graph.ALIGNMENT == 0
 
+    def writes(self, call: Call, index: int, array: RawArray) -> bool:
+        """In the layouts in which it reads queries, keys, values and their gradients."""
+        of_a_mask = index == len(_BACKWARD[1])
+        return array.ndim == 4 and not of_a_mask and self.accepts(0, array)
+
     def result_axes(self, call: Call, index: int) -> Sequence[int] | None:
         """(batch, time, heads, features), so that the heads are joined without a copy."""
         of_a_mask = index == len(_BACKWARD[1])

@@ -20,7 +20,7 @@ from symdnn.gpu.execution.guard import with_checks
 from symdnn.gpu.execution.operands import Device, Operands, Step, Values
 from symdnn.gpu.execution.plan_constants import PlanConstants
 from symdnn.gpu.execution.replay import Replay
-from symdnn.gpu.kernels.copy import view_by_op
+from symdnn.gpu.kernels.copy import split_views, strided_copy, view_by_op
 from symdnn.graph.kernel import Kernel
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -106,9 +106,13 @@ class CudaPlan(BoundPlan):
             return self._alias
         if isinstance(node.op, Subtensor) and reads_at_call(node, self.spec.sizes):
             return self._part
+        if node in self.memory.parts:
+            return self._copy_pieces(node)
         kernel: Kernel = self.spec.choices[node].kernel
         if any(v in self.memory.stored for v in node.outputs):
             launch = kernel.bind_guarded(self.spec.call(node))
+        elif any(v in self.memory.beside for v in node.outputs):
+            launch = kernel.bind_beside(self.spec.call(node))
         else:
             launch = self.spec.launch(node)
         workspace = self.memory.workspaces.get(node)
@@ -126,6 +130,25 @@ class CudaPlan(BoundPlan):
             results = launch(env, inputs, outputs)
             if results is not None:
                 values.update(zip(node.outputs, results))
+
+        return run
+
+    def _copy_pieces(self, node: Apply) -> Any:
+        """A join or split that copies the pieces which do not lie in the whole already."""
+        joins = len(node.outputs) == 1
+        whole, pieces = (node.outputs[0], node.inputs) if joins else (node.inputs[0], node.outputs)
+        copied = [i for i in range(len(pieces)) if i not in self.memory.parts[node]]
+        env, operands = self.operands.env(), self.operands
+        op: Any = node.op
+
+        def run(node: Apply, values: Values) -> None:
+            arrays = [operands.operand(node, i, v, values) for i, v in enumerate(pieces)]
+            places = split_views(view_of(0, values[whole]), arrays, op.axis)
+            for i, seen in enumerate(places):
+                if i in copied:
+                    at = values[whole].ptr + seen.offset
+                    place = RawArray(at, seen.shape, seen.dtype, seen.strides, values[whole])
+                    strided_copy(env, *((arrays[i], place) if joins else (place, arrays[i])))
 
         return run
 

@@ -62,11 +62,12 @@ class PlanConstants:
         """Make a view of a plan constant."""
         if node not in self.memory.aliases or node.inputs[node.op.views.get(0, 0)] not in self.at:
             return False
-        out = node.outputs[0]
-        kept, view = self.at[node.inputs[node.op.views.get(0, 0)]], self.memory.views[out]
+        kept = self.at[node.inputs[node.op.views.get(0, 0)]]
         whole = kept.owner if isinstance(kept.owner, RawArray) else kept
-        at = whole.ptr + view.offset
-        self.at[out] = RawArray(at, view.shape, kept.dtype, view.strides, whole)
+        for out in node.outputs:
+            view = self.memory.views[out]
+            at = whole.ptr + view.offset
+            self.at[out] = RawArray(at, view.shape, kept.dtype, view.strides, whole)
         return True
 
     def _launched(self, node: Apply) -> bool:
@@ -88,7 +89,8 @@ class PlanConstants:
         """Whether a value may have memory of its own: it is small, and never overwritten."""
         buffer = self.memory.views[v].buffer
         small = buffer.nbytes <= _MAX_CONSTANT_BYTES
-        return self._in_arena(v) and self.uses[id(buffer)] == 1 and small
+        own = buffer.variable is v and self.uses[id(buffer)] == 1
+        return self._in_arena(v) and own and small
 
     def _in_arena(self, v: Variable) -> bool:
         return bool(self.memory.views[v].buffer.kind == "arena")

@@ -87,6 +87,14 @@ class MatmulKernel(Kernel):
             return operand(as_matrix(array, index)) is not None
         return array.contiguous and array.ptr % _VECTOR_ALIGNMENT_BYTES == 0
 
+    def writes(self, call: Call, index: int, array: RawArray) -> bool:
+        """Rows that begin at multiples of 16 bytes, with anything between them."""
+        if index or array.ndim not in (2, 3) or array.shape[-1] == 1:
+            return False
+        *outer, step = array.strides
+        at = (array.ptr, *outer)
+        return step == array.itemsize and all(n % _VECTOR_ALIGNMENT_BYTES == 0 for n in at)
+
     def bind(self, call: Call) -> Any:
         """A launch that caches one cuBLASLt plan for each layout of its operands."""
         return _Bound(call, [] if self.ran is None else self.ran)

@@ -37,6 +37,10 @@ class JoinKernel(CudaKernel):
 
     name = "cuda.copy"
 
+    def writes(self, call: Call, index: int, array: Any) -> bool:
+        """True: a copy writes any layout."""
+        return True
+
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:

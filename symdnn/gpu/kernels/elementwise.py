@@ -208,6 +208,10 @@ class ElementwiseKernel(CudaKernel[Elemwise | FusedElemwise]):
         """A launch that writes nothing once the error word is set."""
         return BoundKernel(_Guarded(), call)
 
+    def bind_beside(self, call: Call[Elemwise | FusedElemwise]) -> BoundKernel:
+        """A launch that writes no padding."""
+        return BoundKernel(_Beside(), call)
+
 
 class _Guarded(ElementwiseKernel):
     """The guarded kernel, for new values of shared variables."""
@@ -219,6 +223,18 @@ class _Guarded(ElementwiseKernel):
         program = self.program(call)
         assert program is not None
         return elementwise(program, inputs, outputs, guarded=True)
+
+
+class _Beside(ElementwiseKernel):
+    """The kernel for results between others."""
+
+    def launches(
+        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel over all elements, and no others."""
+        program = self.program(call)
+        assert program is not None
+        return elementwise(program, inputs, outputs)
 
 
 KERNELS: tuple[Row, ...] = (((Elemwise, FusedElemwise), (ElementwiseKernel(),)),)

@@ -323,6 +323,7 @@ class ReductionKernel(CudaKernel):
     """A reduction, or several over the same axes of a scalar program's results."""
 
     name = "cuda.reduce"
+    reads_any_order = True
     dtypes = frozenset(CTYPES)
 
     def refuses(self, call: Call) -> str | None:

@@ -10,16 +10,16 @@ from typing import ClassVar
 
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
 from symdnn.ops.elementwise.math import Tanh
-from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.activation import RELU6, Activation
 from symdnn.ops.lowered.epilogue import EpilogueRules
 from symdnn.ops.vendor.gpudnn_conv import GpuDnnConv
 
 __all__ = ["CONV_ACTIVATIONS", "GpuDnnConvBiasActivation"]
 
 #: Activation functions by the names of :mod:`symdnn.gpu` for cuDNN's graph API.
-CONV_ACTIVATIONS: dict[str, Elemwise] = {
-    "relu": Relu(), "sigmoid": Sigmoid(), "tanh": Tanh(), "softplus": Softplus(), "gelu": Gelu(),
-    "gelu_tanh": GeluTanh(),
+CONV_ACTIVATIONS: dict[str, Activation] = {
+    "relu": Relu(), "relu6": RELU6, "sigmoid": Sigmoid(), "tanh": Tanh(),
+    "softplus": Softplus(), "gelu": Gelu(), "gelu_tanh": GeluTanh(),
 }  # fmt: skip
 
 

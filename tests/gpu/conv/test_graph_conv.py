@@ -349,10 +349,12 @@ def test_only_what_an_epilogue_has():
     assert len(found["tensors"]) == 6
     leaky = made(signature(), Epilogue(activation="leaky_relu", slope=0.25))["nodes"][1]
     assert struct.unpack(">f", bytes.fromhex(leaky["relu_lower_clip_slope"])) == (0.25,)
+    clipped = made(signature(), Epilogue(activation="relu6"))["nodes"][1]
+    assert struct.unpack(">f", bytes.fromhex(clipped["relu_upper_clip"])) == (6.0,)
 
 
 def test_an_epilogue_that_does_not_exist():
-    with pytest.raises(CudnnArgumentError, match="wanted one of relu, leaky_relu, .*, got 'mish'"):
+    with pytest.raises(CudnnArgumentError, match="wanted one of relu, relu6, .*, got 'mish'"):
         Epilogue(activation="mish")
 
 

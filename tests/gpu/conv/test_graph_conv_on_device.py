@@ -229,7 +229,8 @@ def activated(name, slope, v):
 
     cube = v + 0.044715 * v**3
     table = {
-        "": lambda: v, "relu": lambda: np.maximum(v, 0), "tanh": lambda: np.tanh(v),
+        "": lambda: v, "relu": lambda: np.maximum(v, 0), "relu6": lambda: np.clip(v, 0, 6),
+        "tanh": lambda: np.tanh(v),
         "leaky_relu": lambda: np.where(v > 0, v, slope * v),
         "sigmoid": lambda: 1 / (1 + np.exp(-v)), "swish": lambda: v / (1 + np.exp(-v)),
         "elu": lambda: np.where(v > 0, v, np.expm1(np.minimum(v, 0))),

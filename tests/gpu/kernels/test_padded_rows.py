@@ -13,6 +13,7 @@ from symdnn.gpu.kernels.reduce import ReductionKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.argreduce import ArgMax
 from symdnn.ops.array.reduce import LogSumExp, Max, Sum
+from symdnn.ops.elementwise.arithmetic import Neg
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.lowered.label_loss import LabelLossGrad
 from tests.gpu import emulator
@@ -69,3 +70,19 @@ def test_the_gradient_of_a_loss_of_an_odd_number_of_words(rows: int) -> None:
     out = padded(np.zeros((rows, 1003), x.dtype), line=128)
     emulator.run(LossGradKernel(), call, arrays, [out])
     assert_close(out, call.op.compute(*arrays)[0], rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("columns", [1, 3, 16, 65])
+def test_results_between_others_leave_these_alone(columns: int, dtype: str) -> None:
+    x = np.arange(6 * columns).reshape(6, columns).astype(numpy_dtype(dtype))
+    whole = emulator.device_copy(np.full((6, 3 * columns + 5), 7, x.dtype))[1]
+    op = Neg()
+    call = concrete(op, [x])
+    launch = ElementwiseKernel().bind_beside(call).kernel
+    for first in (0, columns, 2 * columns):
+        whole[...] = 7
+        emulator.run(launch, call, [x], [whole[:, first : first + columns]])
+        wanted = np.full(whole.shape, 7, x.dtype)
+        wanted[:, first : first + columns] = op.compute(x)[0]
+        np.testing.assert_array_equal(whole, wanted)

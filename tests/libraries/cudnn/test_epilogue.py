@@ -61,6 +61,8 @@ TAKEN = {
     "bias_relu": (lambda x, w, b: T.nnet.relu(channels(b) + conv(x, w)), (X, W, B),
                   (0, True, "relu")),
     "relu": (lambda x, w: T.nnet.relu(conv(x, w)), (X, W), (0, False, "relu")),
+    "relu6": (lambda x, w, b: T.minimum(T.nnet.relu(conv(x, w) + channels(b)), 6), (X, W, B),
+              (0, True, "relu6")),
     "tanh": (lambda x, w, b: T.tanh(conv(x, w) + channels(b)), (X, W, B), (0, True, "tanh")),
     "residual": (lambda x, w, z, b: T.nnet.relu(conv(x, w) + channels(b) + z), (X, W, Z, B),
                  (1, True, "relu")),
@@ -100,6 +102,8 @@ LEFT = {
     "a bias that is subtracted": (lambda x, w, b: conv(x, w) - channels(b), (X, W, B)),
     "a bias of images": (lambda x, w, b: conv(x, w) + b, (X, W, normal(2, 1, 1, 1))),
     "other activations": (lambda x, w: T.exp(conv(x, w)), (X, W)),
+    "another bound": (lambda x, w: T.clip(conv(x, w), 0, 5), (X, W)),
+    "a lower bound": (lambda x, w: T.clip(conv(x, w), -1, 6), (X, W)),
 }  # fmt: skip
 
 
