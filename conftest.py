@@ -1,7 +1,8 @@
 """What all tests share: seeded random numbers, and a cache folder that is not the user's own.
 
 ``--seed N`` (0 by default) draws other numbers in every test that draws by ``rng`` or
-:func:`tests.seeded.new_rng`; a failure prints the seed that it was drawn with.
+:func:`tests.seeded.new_rng`; a failure prints the seed that it was drawn with. ``--turn N`` (0 by
+default) chooses the part of long tables that a run takes; the run prints it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ ONE_DEVICE = ("tests/benchmarks/", "tests/cpu/", "tests/gpu/")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="seed of all random test data")
+    parser.addoption("--one-in", type=int, default=1, help="run one test in so many, by --turn")
+    parser.addoption("--turn", type=int, default=0, help="which part of sampled tables to run")
     parser.addoption(
         "--device", help="for what tests compile that name no target: cpu (default), cuda, emulated"
     )
@@ -36,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Workers of pytest-xdist inherit the folder; ``SYMDNN_TESTS_CACHE`` names one that stays.
     """
-    seeded.start(config.getoption("--seed"))
+    seeded.start(config.option.seed, config.option.turn)
     folder = os.environ.get("SYMDNN_TESTS_CACHE")
     if folder is None:
         made = tempfile.TemporaryDirectory(prefix="symdnn-tests-", ignore_cleanup_errors=True)
@@ -69,6 +72,20 @@ def _compile_for(device: str) -> None:
         from tests.gpu.reference_device import by_reference
 
         by_reference()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of runs that are a sample themselves, ``--one-in N``, the rest is left out."""
+    taken = set(seeded.part(items, config.option.one_in))
+    if len(taken) < len(items):
+        config.hook.pytest_deselected(items=[i for i in items if i not in taken])
+        items[:] = [i for i in items if i in taken]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Also of a quiet run: how to take the same part of sampled tables again."""
+    terminalreporter.line(f"sampled tables: --turn {seeded.turn()}")
 
 
 @pytest.fixture

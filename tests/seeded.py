@@ -1,31 +1,63 @@
 """Random data of tests: other numbers in each test, the same ones in each run.
 
 A seed is made of the test's id, of how many generators the test has made, and of ``--seed N``.
+
+Of long tables a run takes a part, and ``--turn N`` another one: :func:`part`.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
+import pytest
+from _pytest.mark.structures import ParameterSet
 
-__all__ = ["description", "drew", "enter", "new_rng", "number", "seeds", "start"]
+__all__ = [
+    "description", "drew", "enter", "new_rng", "number", "part", "sampled", "seeds", "start", "turn"
+]  # fmt: skip
+
+T = TypeVar("T")
 
 
 class _State:
     seed = 0
+    turn = 0
     test = "import"
     made = 0
 
 
-def start(seed: int) -> None:
-    """Begin a run with ``--seed``."""
-    _State.seed = seed
+def start(seed: int, turn: int) -> None:
+    """Begin a run with ``--seed`` and ``--turn``."""
+    _State.seed, _State.turn = seed, turn
+
+
+def turn() -> int:
+    """Which part of sampled tables this run takes."""
+    return _State.turn
+
+
+def part(cases: Iterable[T], every: int, rest: bool = False) -> list[T]:
+    """One case in ``every``, others at each turn; with ``rest``, those that are left out."""
+    return [c for i, c in enumerate(cases, _State.turn) if (i % every != 0) == rest]
 
 
 def enter(test: str) -> None:
     """Begin the test with this id."""
     _State.test, _State.made = test, 0
+
+
+def sampled(cases: Sequence[object], every: int) -> list[ParameterSet]:
+    """Parameters of a test (a tuple is of several names); those of other turns are ``slow``."""
+    made = [
+        c if isinstance(c, ParameterSet) else pytest.param(*(c if type(c) is tuple else [c]))
+        for c in cases
+    ]
+    taken = set(part(range(len(made)), every))
+    slow = pytest.mark.slow
+    return [c if i in taken else c._replace(marks=[*c.marks, slow]) for i, c in enumerate(made)]
 
 
 def new_rng() -> np.random.Generator:

@@ -12,13 +12,14 @@ from symdnn.config import config
 from symdnn.detect import ABSENT, FOUND, Candidate
 from symdnn.errors import CudnnMixed, CudnnNotFound, GpuNotFound
 from symdnn.flags import FLAGS
+from tests.forked import forked
 
 QUIET = {**os.environ, "SYMDNNRC": "", "SYMDNN_FLAGS": ""}
 
 
 def command(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "symdnn", *args]
-    return subprocess.run(line, env=QUIET | environment, capture_output=True, text=True)
+    program = "import sys; from symdnn.cli import main; sys.exit(main(sys.argv[1:]))"
+    return forked(program, *args, env=QUIET | environment)
 
 
 # --- config ---------------------------------------------------------------------------------------
@@ -307,9 +308,7 @@ def test_cache_is_shown_checked_and_cleared(tmp_path):
         "symdnn.function([x], T.exp(x) * 2, mode=symdnn.Mode(target='cpu'))(np.ones(9, 'f'))\n"
         "store.remember({'card': 'none'}, {'ms': 1.0})\n"
     )
-    subprocess.run(
-        [sys.executable, "-c", program], env={**QUIET, "SYMDNN_FLAGS": flags}, check=True
-    )
+    assert forked(program, env={**QUIET, "SYMDNN_FLAGS": flags}).returncode == 0
 
     def told(action):
         return command("cache", *action, SYMDNN_FLAGS=flags)

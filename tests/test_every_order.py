@@ -119,7 +119,7 @@ def is_late(case: OpCase) -> bool:
     return any(o.__name__.startswith(LATE_OPS) for o in case.ops)
 
 
-@of_each(DIFFERENTIABLE)
+@of_each(DIFFERENTIABLE, every=6)
 def test_gradient_of_a_gradient_agrees_with_differences(case: OpCase) -> None:
     point = Point(case, 4)
     first = point.gradients()
@@ -129,7 +129,7 @@ def test_gradient_of_a_gradient_agrees_with_differences(case: OpCase) -> None:
         check_slopes(case, squares(first), point.vs, point.arrays, tolerance)
 
 
-@of_each([c for c in DIFFERENTIABLE if c.id not in NOT_OF_THE_VALUE])
+@of_each([c for c in DIFFERENTIABLE if c.id not in NOT_OF_THE_VALUE], every=6)
 def test_forward_mode_of_values_and_of_gradients_agrees_with_differences(case: OpCase) -> None:
     """Tangents of all outputs and of the gradients, along one direction."""
     if is_late(case):

@@ -6,17 +6,16 @@ from functools import cache
 from pathlib import Path
 
 import symdnn
+from tests.sources import SOURCES, trees
 
-SOURCES = sorted(Path(symdnn.__file__).parent.rglob("*.py"))
 MAX_ANY = 0.15
 MAX_IGNORED_LINES = 250
 #: What stands in their brackets says which numbers: ``np.ndarray[Any, np.dtype[Any]]`` is an array.
 OF_NUMPY = {"ndarray", "dtype", "number", "floating", "integer"}
 
 
-@cache
 def read(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return trees().get(path) or ast.parse(path.read_text(encoding="utf-8"))
 
 
 def hints(tree: ast.AST) -> Iterator[ast.expr]:

@@ -14,6 +14,8 @@ import pytest
 
 import symdnn
 from symdnn.cpu.compiler import jit
+from tests import sources
+from tests.sources import SOURCES
 
 ROOT = Path(symdnn.__file__).parent
 
@@ -244,12 +246,9 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-SOURCES = sorted(ROOT.rglob("*.py"))
-
-
 @cache
 def trees() -> dict[str, ast.Module]:
-    return {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+    return {module_name(path): tree for path, tree in sources.trees().items()}
 
 
 @cache

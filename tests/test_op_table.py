@@ -208,7 +208,7 @@ def test_each_element_of_a_gradient_agrees_with_finite_differences(case: OpCase)
         )
 
 
-@of_each(WITH_GRADIENT)
+@of_each(WITH_GRADIENT, every=3)
 def test_forward_mode_agrees_with_reverse_mode(case: OpCase) -> None:
     arrays = draw(case, 3)
     vs = variables(case, arrays)
@@ -265,7 +265,7 @@ SINGLE = [
 ]
 
 
-@of_each(SINGLE)
+@of_each(SINGLE, every=3)
 def test_compiled_agrees_in_single_precision(case: OpCase) -> None:
     on_this_device(case)
     arrays = [a.astype("float32") if a.dtype == np.float64 else a for a in draw(case, 7)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
+
+from tests.forked import forked
 
 HEAD = """
 import warnings
@@ -26,8 +26,6 @@ def run(program, *, head=HEAD, args=(), environment=None, fails=False):
     for name in ("SYMDNN_FLAGS", "SYMDNNRC"):
         if name in os.environ and name not in given:
             given[name] = os.environ[name]
-    found = subprocess.run(
-        [sys.executable, "-c", text, *args], capture_output=True, text=True, env=given, timeout=120
-    )
+    found = forked(text, *args, env=given, seconds=120)
     assert (found.returncode != 0) == fails, found.stderr
     return found.stderr if fails else found.stdout

@@ -64,7 +64,7 @@ def laid(arrays, rng):
     return [WAYS[rng.integers(len(WAYS))](a) if a.ndim else a for a in arrays]
 
 
-@of_each(CASES, every=3)
+@of_each(CASES, every=6)
 def test_compiled_kernels_take_operands_however_they_lie(case):
     rng, single = case_rng(case, 32), case.id in IN_SINGLE
     arrays = draw(case, 31)

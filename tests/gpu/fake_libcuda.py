@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.environment import python_path
+from tests.forked import forked
 
 __all__ = ["calls", "fake_libcuda"]
 
@@ -39,12 +39,10 @@ def calls(folder, runtime, program, tmp_path):
     env = {
         **os.environ,
         "PYTHONPATH": python_path(*path),
-        "LD_LIBRARY_PATH": str(folder),
         "SYMDNN_FLAGS": f"gpu.runtime={runtime},base_compiledir={tmp_path / 'cache'}",
         "FAKE_LIBCUDA_LOG": str(log),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=300
-    )
+    found = f"import ctypes; ctypes.CDLL({str(folder / 'libcuda.so.1')!r})\n"  # then by its name
+    done = forked(found + program, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout, log.read_text().splitlines() if log.exists() else []

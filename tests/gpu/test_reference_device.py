@@ -18,6 +18,7 @@ from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.conv import Conv
+from tests import seeded
 from tests.gpu.emulator import AVAILABLE
 from tests.gpu.reference_device import ReferenceRuntime
 
@@ -36,19 +37,20 @@ needs_compiler = pytest.mark.skipif(not AVAILABLE, reason="there is no g++ to co
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("files", "of"),
+    ("files", "of", "one_in"),
     [
         # bfloat16 is lowered as float16 is, and who measures algorithms compiles what a guess does.
-        (FILES, "not bfloat16 and not time"),
-        pytest.param(SLOW, "not more_elements_than_32_bits", marks=pytest.mark.slow),  # of 2 GiB
+        (FILES, "not bfloat16 and not time", 6),
+        pytest.param(SLOW, "not more_elements_than_32_bits", 1, marks=pytest.mark.slow),  # of 2 GiB
     ],
 )
-def test_device_tests_expect_what_is_compiled(files, of):
+def test_device_tests_expect_what_is_compiled(files, of, one_in):
     """Run in a process of their own: there, ``device=cuda`` is the device that computes so."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu"]
     environment = {**os.environ, "SYMDNN_TESTS_BY_REFERENCE": "1"}
+    words = ["--turn", seeded.turn(), "--one-in", one_in, "-k", of]
     done = subprocess.run(
-        [*command, "-k", of, *(f"tests/gpu/{f}" for f in files)],
+        [*command, *map(str, words), *(f"tests/gpu/{f}" for f in files)],
         cwd=ROOT, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:]
@@ -59,7 +61,7 @@ def test_device_tests_expect_what_is_compiled(files, of):
 @pytest.mark.parametrize(
     "which",
     [
-        ["tests/compile/modes/test_checking_modes.py", "-k", "sgd or loops"],
+        ["tests/compile/modes/test_checking_modes.py", "-k", "sgd or loops", "--one-in", "3"],
         *(
             pytest.param([f"tests/{folder}"], marks=pytest.mark.slow, id=folder)
             for folder in ("compile", "tensor", "ops", "stability")
@@ -71,7 +73,10 @@ def test_what_is_promised_of_all_devices(which):
     """Tests that name no target, compiled for that device."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "--device", "emulated", *which], cwd=ROOT, capture_output=True, text=True
+        [*command, "--device", "emulated", "--turn", str(seeded.turn()), *which],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout[-6000:]
     assert " passed" in done.stdout

@@ -2,8 +2,6 @@
 
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.ops.elementwise.math import Exp
+from tests.forked import forked
 from tests.op_table import of_each
 from tests.test_op_table import CASES, concrete_ops, draw, outputs, variables
 
@@ -135,7 +134,7 @@ register_kernel(Softmax, "cpu", last)
 register_kernel(Softmax, "cpu", first, before="llvm.rows")
 print(*(k.name for k in kernels_for(Softmax, "cpu")))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = forked(script)
     own = ["llvm.rows", "llvm.bands", "llvm.turned_rows"]
     assert done.stdout.split() == ["first", *own, "last", "numpy.reference"]
 

@@ -12,6 +12,7 @@ from symdnn.errors import InputError
 from symdnn.nn import models
 from symdnn.nn.formats.torch import torch_slots
 from tests.nn.drawn_weights import direction, drawn, images, names_hash
+from tests.seeded import sampled
 
 STORED = np.load(Path(__file__).parent / "torch_models.npz")
 CLASSES, HIDDEN, WORDS = 10, 24, 30
@@ -112,7 +113,7 @@ SLOW = [
     "efficientnet_b0",
 ]  # fmt: skip
 each = pytest.mark.parametrize(
-    "name", QUICK + [pytest.param(n, marks=pytest.mark.slow) for n in SLOW]
+    "name", sampled(QUICK, every=2) + [pytest.param(n, marks=pytest.mark.slow) for n in SLOW]
 )
 
 
@@ -200,7 +201,11 @@ SLOW_TRAINED = {
 
 
 @pytest.mark.parametrize(
-    "name", [*TRAINED, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW_TRAINED)]
+    "name",
+    [
+        *sampled(list(TRAINED), every=3),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW_TRAINED),
+    ],
 )
 def test_a_few_steps_learn_a_batch(name):
     nn.init.seed(3)
@@ -289,7 +294,7 @@ SINGLE = {
 }
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", sampled(list(SINGLE), every=3))
 def test_one_image_alone_gives_what_it_gives_in_a_batch(name):
     make, shape = SINGLE[name]
     nn.init.seed(2)

@@ -15,6 +15,7 @@ from functools import cache
 
 import pytest
 
+from tests import seeded
 from tests.op_table.record import OpCase
 
 
@@ -40,7 +41,8 @@ def of_each(
     """Make of a test of one case a test for each family of ops, which names all that are wrong.
 
     For tests that take a few milliseconds a case, as pytest does for a test. A case may skip
-    itself. Of tests that take longer, one case in ``every`` is run, and the others by ``slow``.
+    itself. Of tests that take longer, one case in ``every`` is run, others at each turn
+    (``tests.seeded.part``), and those left out by ``slow``.
     """
     wanted = {c.id for c in cases}
     of = {name: [c for c in found if c.id in wanted] for name, found in families().items()}
@@ -48,7 +50,7 @@ def of_each(
     def made(test: Callable[[OpCase], None]) -> Callable[..., None]:
         def of_family(family: str, rest: bool) -> None:
             wrong, skipped = [], []
-            chosen = [c for i, c in enumerate(of[family]) if (i % every != 0) == rest]
+            chosen = seeded.part(of[family], every, rest)
             for case in chosen:
                 try:
                     test(case)
@@ -62,10 +64,13 @@ def of_each(
 
         of_family.__name__, of_family.__doc__ = test.__name__, test.__doc__
         of_family.__module__, of_family.__qualname__ = test.__module__, test.__qualname__
-        params = [pytest.param(name, False, id=name) for name, found in of.items() if found]
+        params = [
+            pytest.param(name, False, id=name)
+            for name, found in of.items() if seeded.part(found, every)
+        ]  # fmt: skip
         params += [
             pytest.param(name, True, id=f"{name}-rest", marks=pytest.mark.slow)
-            for name, found in of.items() if len(found) > 1 and every > 1
+            for name, found in of.items() if seeded.part(found, every, rest=True)
         ]  # fmt: skip
         return pytest.mark.parametrize(("family", "rest"), params)(of_family)
 

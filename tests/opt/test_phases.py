@@ -42,14 +42,14 @@ def assert_equal_values(vs: list[Variable], outs: list[Variable], arrays: list[A
             )
 
 
-@of_each(CASES)
+@of_each(CASES, every=3)
 def test_phases_keep_values(case: OpCase) -> None:
     arrays = draw(case, 7)
     vs = variables(case, arrays)
     assert_equal_values(vs, outputs(case, vs), arrays)
 
 
-@of_each(WITH_GRADIENT)
+@of_each(WITH_GRADIENT, every=3)
 def test_phases_keep_gradients(case: OpCase) -> None:
     arrays = draw(case, 8)
     vs = variables(case, arrays)

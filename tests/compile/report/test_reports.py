@@ -1,7 +1,5 @@
 """Profiles and reports."""
 
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -12,6 +10,7 @@ import symdnn.tensor as T
 from symdnn.compile.report.profile import FunctionProfile
 from symdnn.config import config
 from symdnn.graph.runtime import COMPILE_CLOCK
+from tests.forked import forked
 
 
 def compiled(**options):
@@ -54,11 +53,8 @@ f = symdnn.function([x], T.exp(x) + 1, name="mine")
 f(np.ones(3)); f(np.ones(3))
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True, text=True, env={"SYMDNN_FLAGS": "profile=True", "PATH": ""},
-        check=True,
-    )  # fmt: skip
+    done = forked(code, env={"SYMDNN_FLAGS": "profile=True", "PATH": ""})
+    assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"
     assert "Profile of mine: 2 calls" in done.stderr
 
@@ -109,7 +105,8 @@ def test_a_profile_is_printed_when_the_process_ends_unless_it_was_shown():
         g.profile.summary()
         print("the end", flush=True)
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = forked(code)
+    assert done.returncode == 0, done.stderr
     assert done.stderr.count("Profile of f: 1 calls") == 1
     assert done.stderr.count("Profile of g") == 1
     assert "Profile of h" not in done.stderr

@@ -16,6 +16,7 @@ from symdnn.cpu.compiler.elf_check import truncation
 from symdnn.cpu.onednn import library
 from symdnn.cpu.threads import threads as omp
 from tests.cpu.harness import needs_compiler
+from tests.forked import forked
 
 needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
 
@@ -46,10 +47,8 @@ def ran(text, folder, flags="", timeout=300, **environment):
     """A program of its own with its cache in ``folder``; (kernels and other words, lines)."""
     flags = ",".join(filter(None, [f"base_compiledir={folder}", flags]))
     code = PROGRAM + textwrap.dedent(text or "print(sorted(right()))")
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "SYMDNN_FLAGS": flags, **environment},
-        capture_output=True, text=True, timeout=timeout, check=False,
-    )  # fmt: skip
+    env = {**os.environ, "SYMDNN_FLAGS": flags, **environment}
+    done = forked(code, env=env, seconds=timeout)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr.splitlines()
 

@@ -2,11 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from tests.forked import forked
 
 PROGRAM = """
 import signal, threading, time
@@ -49,9 +49,7 @@ assert not thread.is_alive()
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 def test_calls_that_are_interrupted_leave_everything_whole(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM)], capture_output=True, text=True,
-        env={**os.environ, "SYMDNN_FLAGS": f"base_compiledir={tmp_path}"}, timeout=120, check=False,
-    )  # fmt: skip
+    env = {**os.environ, "SYMDNN_FLAGS": f"base_compiledir={tmp_path}"}
+    done = forked(textwrap.dedent(PROGRAM), env=env, seconds=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "True\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-import subprocess
-import sys
 
 import pytest
 
@@ -14,6 +12,7 @@ from symdnn.cpu.compiler import elf_loader, jit
 from symdnn.disk import overlay
 from symdnn.disk.object_file import host_machine, problem, sections_of
 from tests.cpu.all_proven import AllProven
+from tests.forked import forked
 
 pytestmark = pytest.mark.skipif(bool(jit.problem()), reason="no LLVM")
 
@@ -117,8 +116,7 @@ print(placed)
 def test_no_damage_of_an_object_file_ends_the_process(tmp_path, rng):
     (tmp_path / "good").write_bytes(jit._compiler().compile(LONGER))
     seed = str(rng.integers(2**31))
-    done = subprocess.run([sys.executable, "-c", MUTATED, str(tmp_path / "good"), seed],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = forked(MUTATED, tmp_path / "good", seed)
     assert done.returncode == 0, (seed, done.returncode, done.stderr)
     assert int(done.stdout) > 100  # most bytes are instructions and constants
 
@@ -189,8 +187,7 @@ def test_a_makers_text_follows_from_what_it_is_given_alone(tmp_path):
     import textwrap
 
     environment = {**os.environ, "SYMDNN_FLAGS": f"base_compiledir={tmp_path},cpu.compile=always"}
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment,
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = forked(textwrap.dedent(program), env=environment)
     assert done.returncode == 0, done.stderr
     count, kernels = map(int, done.stdout.split())
     assert (count, kernels > 4) == (3, True)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cpu.harness import needs_compiler
 from tests.environment import environment
+from tests.forked import forked
 
 pytestmark = needs_compiler
 #: The folder of the package and its tests.
@@ -44,10 +45,7 @@ with config.change_flags({"cpu.compile": "always"}), np.errstate(all="ignore"):
 
 
 def test_bfloat16_without_an_instruction_for_it():
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment(),
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = forked(PROGRAM, cwd=ROOT, env=environment(), seconds=120)
     assert done.returncode == 0, done.stderr
 
 

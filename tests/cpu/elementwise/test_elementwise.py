@@ -2,8 +2,6 @@
 
 import ctypes
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -27,6 +25,7 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import FUNCTIONS, Builder
 from symdnn.ops.lowered.fused import FusedElemwise
 from tests.cpu.harness import call_of, compiled, launched
+from tests.forked import forked
 from tests.seeded import new_rng
 
 pytestmark = compiled
@@ -289,8 +288,7 @@ def test_another_process_runs_what_one_compiled(tmp_path):
     )
     environment = {**os.environ, "SYMDNN_FLAGS": f"base_compiledir={tmp_path},cpu.compile=always"}
     for word in ("first", "again"):
-        done = subprocess.run([sys.executable, "-c", program, word], env=environment, check=False,
-                              capture_output=True, text=True)  # fmt: skip
+        done = forked(program, word, env=environment)
         assert done.returncode == 0, done.stderr
 
 

@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ import symdnn.tensor as T
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.onednn import library
 from symdnn.cpu.threads import threads as omp
+from tests.forked import forked
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or omp.problem() or library.problem()), reason="a library is missing"
@@ -130,10 +129,7 @@ for make in (t.lenet, t.residual):
 def ran(**environment):
     """(instruction set, losses of both nets, kernels of both) in a process of its own."""
     root = str(Path(__file__).parents[3])
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(root=root)], env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = forked(PROGRAM.format(root=root), env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     isa, *lines = done.stdout.splitlines()
     losses = [np.array(line.split(), float) for line in lines[::2]]

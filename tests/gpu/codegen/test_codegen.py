@@ -46,21 +46,16 @@ def targets() -> list[tuple[int, int]]:
     return [c for c in ((8, 0), (9, 0), (10, 0)) if c in known]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("cubins")
-
-
 def test_architectures_that_the_design_names_are_known():
     assert {(8, 0), (9, 0)} <= set(targets())
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
-def test_a_sample_compiles(capability, folder):
+def test_a_sample_compiles(capability):
     checked = 0
     for one in families():
         for source in sources(one):
-            cubin = nvrtc.compile_cubin(source, capability, folder=folder)
+            cubin = nvrtc.compile_cubin(source, capability)
             assert cubin[:4] == b"\x7fELF"
             checked += 1
     assert checked >= 25
@@ -68,21 +63,21 @@ def test_a_sample_compiles(capability, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", targets(), ids=str)
-def test_the_whole_table_compiles(capability, folder):
+def test_the_whole_table_compiles(capability):
     found = dict.fromkeys(s for one in tries() for s in sources(one))
     assert len(found) > 400
     for source in found:
-        nvrtc.compile_cubin(source, capability, folder=folder)
+        nvrtc.compile_cubin(source, capability)
 
 
 @pytest.mark.parametrize("made", [reduced, scanned], ids=lambda f: f.__name__)
-def test_kernels_in_several_steps_compile(made, folder):
+def test_kernels_in_several_steps_compile(made):
     kernel, call, arrays = made()
     env = recorded(kernel, call, arrays, call.op.compute(*arrays))
     chunks = env.launches[0][1][1:]
     assert len(env.modules) > 1 or chunks[0] > 1
     for source, _ in env.modules:
-        nvrtc.compile_cubin(source, (9, 0), folder=folder)
+        nvrtc.compile_cubin(source, (9, 0))
 
 
 # -- text -----------------------------------------------------------------------------------------

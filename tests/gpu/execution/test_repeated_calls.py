@@ -28,7 +28,7 @@ def _device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
 
 
-@of_each(CASES, every=3)
+@of_each(CASES, every=9)
 def test_an_op_between_arguments(case: OpCase) -> None:
     """What is read before the op, and behind it, is this call's: memory is used again only later.
 

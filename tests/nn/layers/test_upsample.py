@@ -7,6 +7,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError, TypeMismatch
+from tests.seeded import sampled
 
 
 def applied(module, x, shape=None):
@@ -121,7 +122,7 @@ CASES = [(ndim, mode, corners) for ndim, modes in MODES.items() for mode in mode
          for corners in ((None,) if "nearest" in mode else (False, True))]  # fmt: skip
 
 
-@pytest.mark.parametrize(("ndim", "mode", "corners"), CASES)
+@pytest.mark.parametrize(("ndim", "mode", "corners"), sampled(CASES, every=3))
 @pytest.mark.parametrize(
     "options",
     [{"scale_factor": 2}, {"scale_factor": 1.7}, {"scale_factor": 0.6}, {"size": 6},

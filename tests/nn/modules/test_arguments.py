@@ -21,6 +21,7 @@ BASES = {
     "SpatialDilatedConvolution": (3, 4, 3, 3), "SpatialFullConvolution": (3, 4, 3, 3),
     "TemporalFullConvolution": (3, 4, 3), "VolumetricConvolution": (3, 4, 3, 3, 3),
     "VolumetricFullConvolution": (3, 4, 3, 3, 3), "Reshape": (4,), "View": (4,),
+    "Transformer": (4, 2, 1, 1, 4),
     "TransformerDecoder": (nn.TransformerDecoderLayer(4, 2, 4), 2),
     "TransformerEncoder": (nn.TransformerEncoderLayer(4, 2, 4), 2),
     **{f"Spatial{k}Pooling": (2, 2) for k in ("Max", "Average")},

@@ -10,6 +10,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import DisconnectedInput, InputError, UnusedParameter
+from tests.seeded import sampled
 
 OPTIMISERS = [
     nn.optim.sgd, nn.optim.momentum, nn.optim.nesterov, nn.optim.adagrad, nn.optim.rmsprop,
@@ -34,7 +35,7 @@ class Net(nn.Module):
 UNUSED = ["blocks.1.weight", "blocks.1.bias", "unused.weight", "unused.bias"]
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda o: o.__name__)
+@pytest.mark.parametrize("optimiser", sampled(OPTIMISERS, every=3), ids=lambda o: o.__name__)
 @pytest.mark.parametrize("more", [
     {}, {"loss_scale": True}, {"accumulate": 2}, {"clip_norm": 1.0}, {"weight_decay": 0.1},
 ], ids=str)  # fmt: skip

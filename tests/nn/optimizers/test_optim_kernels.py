@@ -11,6 +11,7 @@ from symdnn import nn
 from symdnn.gpu.execution.batched_updates import update_launches
 from symdnn.ops.lowered.fused import FusedElemwise
 from tests.gpu.fake_device import fake_device
+from tests.seeded import sampled
 
 __all__ = ["fake_device"]
 
@@ -49,7 +50,7 @@ def plan_of(name, mode, layers=LAYERS):
     return plan, len(updates)
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", sampled(list(CASES), every=4))
 def test_on_a_gpu_all_parameters_are_one_launch(name):
     """Weights and biases alike: the table among a kernel's parameters takes some 40 of them."""
     plan, updated = plan_of(name, CUDA)

@@ -1,8 +1,6 @@
 """Items made ahead in a thread, and brought to an (emulated) device."""
 
 import gc
-import subprocess
-import sys
 import threading
 import time
 
@@ -14,6 +12,7 @@ import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError
 from symdnn.gpu import DeviceArray
+from tests.forked import forked
 from tests.gpu.fake_device import fake_device
 
 __all__ = ["fake_device"]
@@ -99,7 +98,7 @@ def test_a_process_ends_while_a_thread_runs():
         "ahead = nn.prefetch(slow(), 2, target='cpu')\n"
         "print(next(ahead))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = forked(code, seconds=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 

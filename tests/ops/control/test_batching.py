@@ -103,7 +103,7 @@ BATCHED = [c for c in CASES if c.id != "gpudnn_dropout"]
 PAIRS = [(c, s) for c in BATCHED for s in subsets(len(c.draws))]
 
 
-@op_table.of_each(BATCHED)
+@op_table.of_each(BATCHED, every=4)
 def test_a_batch_gives_what_calls_give_one_by_one(case: OpCase) -> None:
     arrays = [draws(case, lane) for lane in range(LANES)]
     vs = variables(case, arrays[0])
@@ -217,7 +217,7 @@ def gradients(case, vs):
     return wrt, grad(cost, wrt, disconnected_inputs="ignore")
 
 
-@op_table.of_each(HAS_GRAD)
+@op_table.of_each(HAS_GRAD, every=4)
 def test_gradients_of_calls_one_by_one(case: OpCase) -> None:
     """A batch of gradients is each call's own gradient; the gradient of a batch is that, too."""
     arrays = [draws(case, lane) for lane in range(LANES)]
@@ -379,7 +379,7 @@ SAMPLE = [(c, s) for c, s in PAIRS[::9] if not c.stateful and c.id not in VENDOR
 
 @pytest.mark.parametrize(
     ("case", "chosen"),
-    SAMPLE,
+    seeded.sampled(SAMPLE, every=3),
     ids=lambda p: p.id if isinstance(p, OpCase) else "".join(map(str, p)),
 )
 def test_a_batch_compiles(case: OpCase, chosen: tuple[int, ...]) -> None:
