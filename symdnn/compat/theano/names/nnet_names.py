@@ -17,21 +17,21 @@ from symdnn.tensor.nnet import (
     crossentropy_softmax_1hot,
     crossentropy_softmax_1hot_with_bias,
     images2neibs,
-    logsoftmax,
     neibs2images,
     prepend_scalar_to_each_row,
     sigmoid,
-    softmax,
     ultra_fast_sigmoid,
 )
 
 __all__ = [
     "AbstractBatchNormInference", "AbstractBatchNormTrain", "AbstractBatchNormTrainGrad",
     "ScalarSigmoid", "ScalarSoftplus", "abstract_conv2d", "conv2d",
-    "conv2d_grad_wrt_inputs", "crossentropy_softmax_max_and_argmax_1hot",
+    "conv2d_grad_wrt_inputs", "crossentropy_categorical_1hot", "crossentropy_categorical_1hot_grad",
+    "crossentropy_softmax_1hot_with_bias_dx", "crossentropy_softmax_max_and_argmax_1hot",
     "crossentropy_softmax_max_and_argmax_1hot_with_bias", "images2neibs", "logsoftmax_op",
     "neibs2images", "prepend_0_to_each_row", "prepend_1_to_each_row", "scalar_sigmoid",
-    "scalar_softplus", "sigmoid_inplace", "softmax_graph", "softmax_op", "softmax_simplifier",
+    "scalar_softplus", "sigmoid_inplace", "softmax_grad", "softmax_graph", "softmax_op",
+    "softmax_simplifier",
     "ultra_fast_sigmoid_inplace",
 ]  # fmt: skip
 
@@ -39,8 +39,12 @@ AbstractBatchNormInference = NAMES["AbstractBatchNormInference"]
 AbstractBatchNormTrain = NAMES["AbstractBatchNormTrain"]
 AbstractBatchNormTrainGrad = NAMES["AbstractBatchNormTrainGrad"]
 
-softmax_op = softmax_graph = softmax
-logsoftmax_op = logsoftmax
+softmax_op = softmax_graph = NAMES["Softmax"]()
+logsoftmax_op = NAMES["LogSoftmax"]()
+softmax_grad = NAMES["SoftmaxGrad"]()
+crossentropy_categorical_1hot = NAMES["CrossentropyCategorical1Hot"]()
+crossentropy_categorical_1hot_grad = NAMES["CrossentropyCategorical1HotGrad"]()
+crossentropy_softmax_1hot_with_bias_dx = NAMES["CrossentropySoftmax1HotWithBiasDx"]()
 scalar_sigmoid = sigmoid_inplace = sigmoid
 scalar_softplus = T.nnet.softplus
 ultra_fast_sigmoid_inplace = ultra_fast_sigmoid
