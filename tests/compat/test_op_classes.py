@@ -125,3 +125,84 @@ def test_overrides_of_ops_from_graphs(theano, T):
     np.testing.assert_array_equal(theano.grad(out, x).eval({x: [1.0, 2], y: [0, 0.0]}), [1, 1])
     with pytest.raises(theano.gradient.DisconnectedInputError):
         theano.grad(out, y)
+
+
+def test_pools_of_one_to_three_dimensions(theano, T, rows):
+    from theano.tensor.signal.pool import AveragePoolGrad, MaxPoolGrad, Pool
+
+    v, m, x = T.dvector(), T.dmatrix(), T.dtensor3()
+    pairs = rows[:, :4].reshape(4, 2, 2)
+    of_rows = Pool(ndim=1, ignore_border=True)(m, (2,)).eval({m: rows})
+    np.testing.assert_array_equal(of_rows, pairs.max(2))
+    assert Pool(ndim=1)(v, ws=2).eval({v: rows[0]}).shape == (3,)
+    image = rows[:, :4]
+    mean = Pool(ignore_border=True, mode="average_exc_pad")(m, (2, 2)).eval({m: image})
+    np.testing.assert_allclose(mean, image.reshape(2, 2, 2, 2).mean((1, 3)))
+    cube = rows[:, :4].reshape(4, 2, 2)
+    largest = Pool(ndim=3, ignore_border=True)(x, (2, 2, 2)).eval({x: cube})
+    np.testing.assert_array_equal(largest[:, 0, 0], [cube[:2].max(), cube[2:].max()])
+    ones = T.ones((2, 2))
+    shares = AveragePoolGrad(ignore_border=True, mode="average_inc_pad")(m, ones, (2, 2))
+    np.testing.assert_array_equal(shares.eval({m: image}), np.full((4, 4), 0.25))
+    pooled = Pool(ignore_border=True)(m, (2, 2))
+    to_largest = MaxPoolGrad(ignore_border=True)(m, pooled, ones, (2, 2)).eval({m: image})
+    assert (to_largest.sum(), to_largest.max()) == (4, 1)
+    assert isinstance(T.grad(pooled.sum(), m).owner.op, MaxPoolGrad)
+    with pytest.raises(TypeError, match="at least 2"):
+        Pool()(v, (2, 2))
+
+
+def test_blocks_of_a_matrix(theano, T):
+    from theano.tensor.nnet.blocksparse import sparse_block_dot, sparse_block_outer
+
+    rng = np.random.default_rng(0)
+    weights, given, bias = (
+        rng.normal(size=(3, 4, 2, 5)),
+        rng.normal(size=(2, 2, 2)),
+        np.ones((4, 5)),
+    )
+    i, j = np.array([[0, 2], [1, 1]]), np.array([[3, 0, 1], [2, 2, 0]])
+    w, h = T.dtensor4(), T.dtensor3()
+    out = sparse_block_dot(w, h, T.constant(i), T.constant(bias), T.constant(j))
+    summed = sparse_block_outer(T.zeros_like(w), h, T.ones_like(out), i, j)
+    y, dw, by_outer = theano.function([w, h], [out, T.grad(out.sum(), w), summed])(weights, given)
+    wanted, slope = bias[j], np.zeros_like(weights)
+    for b in range(2):
+        for q in range(3):
+            for p in range(2):
+                wanted[b, q] += given[b, p] @ weights[i[b, p], j[b, q]]
+                slope[i[b, p], j[b, q]] += given[b, p][:, None]
+    np.testing.assert_allclose(y, wanted)
+    np.testing.assert_allclose(dw, slope)
+    np.testing.assert_allclose(by_outer, slope)
+
+
+def test_ops_of_sparse_matrices(theano, T, rows):
+    import scipy.sparse
+
+    s = theano.sparse
+    a = scipy.sparse.random(4, 5, 0.5, "csr", random_state=1)
+    x, m = s.matrix("csr", "x", "float64"), T.dmatrix()
+    made = [
+        (s.basic.StructuredDot()(x, m.T), a @ rows.T), (s.basic.SpSum(axis=0)(x), a.sum(0).A1),
+        (s.DenseFromSparse()(s.basic.Transpose()(x)), a.toarray().T),
+        (s.eq(x, 0.0), a.toarray() == 0),
+        (s.basic.SparseFromDense("csc")(m), rows), (s.lt(x, x), np.zeros((4, 5))),
+    ]  # fmt: skip
+    found = theano.function([x, m], [v for v, _ in made])(a, rows)
+    for (_, wanted), got in zip(made, found):
+        got = got.toarray() if hasattr(got, "toarray") else got
+        np.testing.assert_allclose(got, wanted)
+    assert found[4].format == "csc"
+    assert isinstance(x, s.SparseVariable)
+
+
+def test_draws_from_given_numbers(T):
+    from theano.sandbox.multinomial import MultinomialFromUniform
+
+    p = np.array([[0.2, 0.3, 0.5], [0.7, 0.1, 0.2]])
+    once = MultinomialFromUniform("auto")(p, np.array([0.4, 0.75]))
+    np.testing.assert_array_equal(once.eval(), [[0, 1, 0], [0, 1, 0]])
+    twice = MultinomialFromUniform("int64")(p, np.array([0.4, 0.75, 0.1, 0.1]), 2)
+    np.testing.assert_array_equal(twice.eval(), [[1, 1, 0], [1, 1, 0]])
+    assert (once.dtype, twice.dtype) == ("float64", "int64")

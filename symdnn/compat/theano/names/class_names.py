@@ -140,6 +140,7 @@ FillDiagonal
 FillDiagonalOffset
 Images2Neibs
 Mean
+MultinomialFromUniform
 PermuteRowElements
 Prepend_scalar_constant_to_each_row
 Prepend_scalar_to_each_row
@@ -252,6 +253,15 @@ def _permute_rows(x: Any, y: Any, inverse: Any = 0) -> Any:
     return T.take_along_axis(as_variable(x), T.cast(order, "int64"), axis=-1)
 
 
+def _from_uniform(pvals: Any, unis: Any, n: Any, odtype: str) -> Any:
+    """How often each class is drawn, of ``n`` times for each row, by the numbers ``unis``."""
+    p, u = as_variable(pvals), as_variable(unis)
+    below = T.cumsum(p, axis=1).dimshuffle("x", 0, 1) > u.reshape((n, -1)).dimshuffle(0, 1, "x")
+    counts = T.cast(below, "int8")
+    first = T.concatenate([counts[:, :, :1], counts[:, :, 1:] - counts[:, :, :-1]], axis=2)
+    return T.cast(first.sum(axis=0), p.dtype if odtype == "auto" else odtype)
+
+
 def _softmax_grad(dy: Any, sm: Any) -> Any:
     """The gradient of a softmax of rows, ``sm``, for that of its output."""
     product = as_variable(dy) * sm
@@ -335,6 +345,8 @@ _MAKERS: dict[str, Callable[..., Any]] = {
         x, shape, step, mode),
     "MakeVector": lambda dtype="int64": lambda *xs: T.stack([T.cast(x, dtype) for x in xs]),
     "Mean": lambda axis=None: lambda x: T.mean(x, axis=axis),
+    "MultinomialFromUniform": lambda odtype="auto": (
+        lambda p, u, n=1: _from_uniform(p, u, n, odtype)),
     "Nonzero": lambda: lambda x: list(T.nonzero(x)),
     "PermuteRowElements": lambda: _permute_rows,
     "RavelMultiIndex": lambda mode="raise", order="C": lambda *given: _named("ravel_multi_index")(
