@@ -1,5 +1,7 @@
 """Theano's classes of ops, made with its arguments and applied, against NumPy."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -81,6 +83,19 @@ def test_made_ops_compare(T):
     m = T.dmatrix()
     assert T.extra_ops.RepeatOp(axis=0).make_node(m, 2).outputs[0].ndim == 2
     assert T.Mean()(m, name="mean").name == "mean"
+    again = pickle.loads(pickle.dumps(T.Mean(axis=1)))
+    assert again == T.Mean(axis=1)
+    counts = T.elemwise.ProdWithoutZeros(axis=1)(T.constant([[2.0, 0, 3], [0, 0, 0]])).eval()
+    np.testing.assert_array_equal(counts, [6, 1])
+
+
+def test_scalar_types_as_text(theano, T):
+    assert [str(t) for t in theano.scalar.float_types] == ["float16", "float32", "float64"]
+    number = theano.scalar.get_scalar_type("float32")
+    assert number == T.fscalar().type
+    assert T.fscalar().type == number
+    assert {number: 1}[T.fscalar().type] == 1
+    assert number != T.fvector().type
 
 
 def test_star_import_brings_no_parts_of_symdnn(theano):

@@ -305,8 +305,9 @@ class Unique(MultiOp):
         return (TensorType(x.dtype, shape), *(t for wanted, t in more if wanted))
 
     def reference(self, x: Array) -> tuple[Array, ...]:
-        ask: Any = (self.return_index, self.return_inverse, self.return_counts)
-        found = np.unique(x.reshape(-1) if self.axis is None else x, *ask, axis=self.axis)
+        ask: Any = {"return_index": self.return_index, "return_inverse": self.return_inverse,
+                    "return_counts": self.return_counts, "axis": self.axis}  # fmt: skip
+        found = np.unique(x.reshape(-1) if self.axis is None else x, **ask)
         first, *rest = found if isinstance(found, tuple) else (found,)
         return (first, *(r.reshape(-1).astype(np.int64, copy=False) for r in rest))
 

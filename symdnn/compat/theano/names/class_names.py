@@ -81,8 +81,16 @@ class AppliedOp:
     def __hash__(self) -> int:
         return hash(self.kind)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        kind, args, words = self.made_by
+        return _made_again, (kind, args, dict(words))
+
     def __str__(self) -> str:
         return str(self.kind.__name__)
+
+
+def _made_again(kind: Any, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
+    return kind(*args, **words)
 
 
 def _class(path: str) -> type:
@@ -153,6 +161,7 @@ Tri
 UnravelIndex
 Pool                nn.pool.Pool
 Prod                array.reduce.Prod
+ProdWithoutZeros
 Rebroadcast         core.shape.SpecifyType
 RepeatOp            array.join.RepeatIndex
 Reshape             core.shape.Reshape
@@ -309,6 +318,8 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "Dot": lambda: T.dot, "Dot22": lambda: T.dot, "BatchedDot": lambda: T.batched_dot,
     "Alloc": lambda: T.alloc, "Shape": lambda: T.shape,
     "AllocEmpty": lambda dtype: lambda *shape: T.zeros(shape, dtype),
+    "ProdWithoutZeros": lambda axis=None, dtype=None, acc_dtype=None: lambda x: T.prod(
+        T.switch(T.eq(x, 0), 1, x), axis=axis, dtype=dtype),
     "Softmax": lambda: T.nnet.softmax, "LogSoftmax": lambda: T.nnet.logsoftmax,
     "SoftmaxWithBias": lambda: T.nnet.softmax_with_bias,
     "Rebroadcast": lambda *axes: lambda x: _rebroadcast(x, axes),

@@ -164,9 +164,10 @@ def _refuse_objects(inputs: Any, outputs: Any) -> None:
     plain = [getattr(v, "variable", v) for v in (*given, *wanted)]
     made = [v for v in plain if isinstance(v, Variable)]
     for v in graph_inputs(made):
-        if isinstance(getattr(v, "type", None), NullType):
-            raise TypeError(f"function: a gradient is not defined: {v.type.why_null}")
-        if isinstance(getattr(v, "type", None), Generic):
+        kind: Any = getattr(v, "type", None)
+        if isinstance(kind, NullType):
+            raise TypeError(f"function: a gradient is not defined: {kind.why_null}")
+        if isinstance(kind, Generic):
             raise TypeError(
                 f"function: {v} is a Python object (theano.generic), and functions compute arrays. "
                 "Let the op keep the object, as an attribute that __props__ names"
@@ -207,15 +208,16 @@ class OpFromGraph(_OpFromGraph):
         connection_pattern: Any = None, name: str | None = None, **words: Any,
     ) -> None:  # fmt: skip
         words.pop("on_unused_input", None)
-        made = [_without_types(o) for o in (lop_overrides, grad_overrides, rop_overrides)]
-        super().__init__(inputs, outputs, inline, *made, name)
+        lop, grad, rop = map(_without_types, (lop_overrides, grad_overrides, rop_overrides))
+        super().__init__(inputs, outputs, inline, lop, grad, rop, name)
         object.__setattr__(self, "_pattern", connection_pattern)
 
     def connection_pattern(self, node: Any) -> list[list[bool]]:
         """For each input and output, whether the output depends on the input."""
         given = self.__dict__.get("_pattern")
         if given is not None:
-            return given(node) if callable(given) else given  # type: ignore[no-any-return]
+            stated: list[list[bool]] = given(node) if callable(given) else given
+            return stated
         above = [set(ancestors([o])) for o in self.inner.outputs]
         return [[v in reached for reached in above] for v in self.inner.inputs]
 

@@ -81,7 +81,7 @@ def _pool_op(
     if ndim not in (1, 2, 3):
         raise NotImplementedError(f"Pool: ndim={ndim}, wanted 1, 2 or 3")
     pool = pool_3d if ndim == 3 else pool_2d
-    lead, wanted = (2 - ndim, 2) if ndim < 3 else (0, 3)  # a vector is an image of one row
+    lead = 1 if ndim == 1 else 0  # a vector is an image of one row
 
     def sizes(given: Any, each: int) -> Any:
         if isinstance(given, int | np.integer):
@@ -92,20 +92,20 @@ def _pool_op(
 
     def apply(x: TensorLike, ws: Any, stride: Any = None, pad: Any = None) -> Variable:
         v: Any = T.as_tensor_variable(x)
-        missing = wanted - (v.ndim + lead)
         if v.ndim < ndim:
             raise TypeError(f"Pool: wanted at least {ndim} dimensions, got {v.type}")
         image = v
         for _ in range(lead):
             image = image.dimshuffle(*range(image.ndim - 1), "x", image.ndim - 1)
-        if missing > 0:
-            image = T.shape_padleft(image, missing)
         steps = None if stride is None else sizes(stride, 1)
         made: Any = pool(
             image, sizes(ws, 1), ignore_border, steps, sizes(0 if pad is None else pad, 0), mode
         )
-        return made.reshape([*(made.shape[i] for i in range(made.ndim - 1 - lead)), made.shape[-1]],
-                            ndim=v.ndim) if lead else made  # fmt: skip
+        if lead:
+            kept = [made.shape[i] for i in range(made.ndim - 1 - lead)]
+            made = made.reshape([*kept, made.shape[-1]], ndim=v.ndim)
+        pooled: Variable = made
+        return pooled
 
     return apply
 
@@ -119,7 +119,8 @@ def _average_grad(
 
     def apply(x: Any, gz: Any, ws: Any, stride: Any = None, pad: Any = None) -> Variable:
         v = T.as_tensor_variable(x)
-        return grad(None, v, known_grads={pool(v, ws, stride, pad): gz})  # type: ignore[no-any-return]
+        found: Variable = grad(None, v, known_grads={pool(v, ws, stride, pad): gz})
+        return found
 
     return apply
 
