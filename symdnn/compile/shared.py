@@ -49,7 +49,7 @@ def shared(
     """
     if isinstance(value, Variable):
         raise InputError(f"shared: wanted a value, got the symbolic variable {value}")
-    if strict and not (isinstance(value, np.ndarray) or interop.is_on_device(value)):
+    if strict and not (isinstance(value, np.ndarray | np.generic) or interop.is_on_device(value)):
         raise InputError(f"shared: strict, wanted an array, got a {type(value).__name__}")
     if hasattr(value, "tocsr") and hasattr(value, "nnz"):  # of scipy.sparse
         sparse: Any = operator("sparse_shared")(value, name)

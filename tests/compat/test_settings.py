@@ -76,12 +76,15 @@ def test_flags_of_the_program(theano):
 
 def test_devices_by_theanos_words(theano):
     with flags.change_flags(device="cpu"):
-        theano.config.device = "gpu1"
+        theano.gpuarray.use("gpu1")
         assert (theano.config.device, flags.device) == ("gpu1", "cuda1")
         flags.device = "cpu"
         assert theano.config.device == "cpu"
         with pytest.raises(ConfigError, match="NVIDIA"):
-            theano.config.device = "opencl0:0"
+            theano.gpuarray.use("opencl0:0")
+        with pytest.raises(ConfigError, match="THEANO_FLAGS"):  # programs catch what Theano raises
+            theano.config.device = "gpu"
+        theano.config.device = "cpu"
 
 
 def test_a_text_of_flags():

@@ -25,7 +25,6 @@ _ADVICE = {
     r"theano\.typed_list.*|.*TypedList.*": "use a Python list of variables, or scan",
     r"theano\.sandbox\.minimal.*": "it is Theano's example of an op; see docs/user_op.md",
     r"theano\.tensor\.fourier.*|theano\.sandbox\.fourier.*": "use theano.tensor.fft",
-    r".*blocksparse.*|.*[sS]parseBlock.*": "index the blocks and use T.batched_dot",
     r".*\.(MPI|mpi_|send|recv|isend|irecv).*": "use torch.distributed or mpi4py between calls",
     r"theano\.pathparse.*|theano\.misc\.windows.*": "it was for compilers",
     r"theano\.link.*": "there is one way of running; symdnn has no other linkers",

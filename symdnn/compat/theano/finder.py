@@ -42,6 +42,8 @@ class TheanoModule(ModuleType):
             return importlib.import_module(full)
         for source in self._modules():
             found = vars(source).get(name, source)
+            if _is_imported(source, name, found):
+                continue
             keeps = found is not source
             if not keeps and hasattr(source, "__getattr__"):
                 found = getattr(source, name, source)
@@ -63,6 +65,7 @@ class TheanoModule(ModuleType):
         names = set(super().__dir__())
         for source in self._modules():
             names |= set(getattr(source, "__all__", ()) or dir(source))
+            names -= {n for n in vars(source) if _is_imported(source, n, vars(source)[n])}
         names |= {m.removeprefix(f"{self.__name__}.").partition(".")[0] for m in MODULES
                   if m.startswith(f"{self.__name__}.")}  # fmt: skip
         return sorted(n for n in names if n not in ("annotations",))
@@ -81,6 +84,15 @@ class TheanoModule(ModuleType):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return importlib.import_module, (self.__name__,)
+
+
+def _is_imported(source: ModuleType, name: str, value: object) -> bool:
+    """Whether ``name`` is a part of symdnn or of typing that ``source`` imports for itself."""
+    if name in getattr(source, "__all__", ()) or not source.__name__.startswith(_OWN[:-1]):
+        return False
+    if isinstance(value, ModuleType):
+        return value.__name__.startswith("symdnn.") and not value.__name__.startswith(_OWN)
+    return name in ("Any", "Callable", "ClassVar", "Mapping", "Sequence", "annotations")
 
 
 class _Finder(MetaPathFinder, Loader):

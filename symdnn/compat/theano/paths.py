@@ -116,7 +116,7 @@ theano.sandbox.neighbours               nnet_names T.nnet
 theano.sandbox.neighbourhoods           nnet_names T.nnet
 theano.sandbox.conv                     nnet_names T.nnet
 theano.sandbox.downsample               conv_names T.signal.pool
-theano.sandbox.blocksparse
+theano.sandbox.blocksparse              nnet_names
 theano.sandbox.fourier
 theano.sandbox.linalg                   linalg_names T.slinalg T.nlinalg T.linalg
 theano.sandbox.linalg.ops               = theano.sandbox.linalg
@@ -170,7 +170,7 @@ theano.tensor.nnet.corr3d               conv_names
 theano.tensor.nnet.bn                   nnet_names T.nnet.bn T.nnet
 theano.tensor.nnet.ctc                  T.nnet.ctc
 theano.tensor.nnet.neighbours           nnet_names T.nnet.neighbours T.nnet
-theano.tensor.nnet.blocksparse
+theano.tensor.nnet.blocksparse          nnet_names
 theano.tensor.nnet.opt
 
 theano.sparse                           symdnn.sparse sparse_names
@@ -196,6 +196,7 @@ theano.gpuarray.opt_util                gpu_names
 theano.gpuarray.extra_ops               = theano.gpuarray
 theano.gpuarray.sort                    = theano.gpuarray
 theano.gpuarray.neighbours              = theano.gpuarray
+theano.gpuarray.blocksparse             nnet_names
 theano.gpuarray.ctc                     T.nnet.ctc
 theano.gpuarray.fft                     T.theano_fft
 theano.gpuarray.linalg                  linalg_names T.slinalg T.nlinalg T.linalg
@@ -215,6 +216,7 @@ theano.sandbox.cuda.blas                = theano.gpuarray
 theano.sandbox.cuda.nnet                = theano.gpuarray
 theano.sandbox.cuda.opt                 = theano.gpuarray.opt
 theano.sandbox.cuda.neighbours          = theano.gpuarray
+theano.sandbox.cuda.blocksparse         nnet_names
 theano.sandbox.cuda.fftconv             = theano.gpuarray
 theano.sandbox.cuda.rng_curand          random_names
 theano.sandbox.cuda.cula                linalg_names T.slinalg

@@ -76,6 +76,11 @@ class _Section:
         return self._owner.read(self._prefix + name)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if self._prefix + name == "device" and value != self._owner.read("device"):
+            raise ConfigError(
+                f"theano.config.device = {value!r}: as in Theano a program cannot change it. Say "
+                f"THEANO_FLAGS=device={value}, or call theano.gpuarray.use({value!r})"
+            )
         self._owner.write(self._prefix + name, value)
 
     def __delattr__(self, name: str) -> None:

@@ -24,7 +24,8 @@ class In:
     """An input of a function with a default value, an update, or rules for conversion.
 
     ``value`` is the default: an array, which the function keeps and ``f[name]`` reads and sets,
-    or a shared variable. ``update`` is an expression that becomes the default after each call.
+    another function's ``f.container[name]``, which both then share, or a shared variable.
+    ``update`` is an expression that becomes the default after each call.
     ``name`` is the keyword (default: the variable's). ``strict`` refuses conversion,
     ``allow_downcast`` permits loss of precision. An ``implicit`` input (default: one whose value
     is a shared variable) cannot be given in a call. ``borrow``, ``mutable`` and ``autoname`` are
@@ -73,6 +74,8 @@ class In:
             if not type_.accepts(self.value.type):
                 raise TypeMismatch(f"In({self.variable})", str(type_), self.value.type)
             return self.value
+        if isinstance(self.value, Storage):
+            return Shared(type_, self.value, self.name)
         text = f"In({self.variable}): value"
         array = as_numpy(self.value, type_, text, allow_downcast=self.allow_downcast)
         return Shared(type_, Storage(array), self.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from typing import Any, Protocol
 
@@ -97,6 +98,22 @@ class Placed(Protocol):
         """The array as one that users know, without a copy."""
 
 
+class _Cell(Sequence[Any]):
+    """A list of one, the value of a storage, which may be assigned."""
+
+    def __init__(self, owner: Storage) -> None:
+        self._owner = owner
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        return [self._owner.data][index]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self._owner.data = value
+
+
 class Storage:
     """Holds one array. Addresses are stable: values of the same shape go to the same buffer.
 
@@ -120,6 +137,11 @@ class Storage:
         storage = cls(np.empty(placed.shape, numpy_dtype(placed.dtype)), borrow=True)
         storage.take(placed, borrow)
         return storage
+
+    @property
+    def storage(self) -> _Cell:
+        """The value in a list of one: Theano's name."""
+        return _Cell(self)
 
     @property
     def version(self) -> int | None:

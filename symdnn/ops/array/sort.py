@@ -282,6 +282,7 @@ def searchsorted(
 class Unique(MultiOp):
     """The different elements of ``x``, flattened and sorted; their number depends on the data.
 
+    With an ``axis`` the different slices across it, in lexical order, and the indices are of these.
     Further outputs, by the op's fields: int64 indices of their first occurrences, the indices that
     rebuild the flattened ``x``, and the counts. Called directly it returns these outputs, as
     Theano's op does.
@@ -290,19 +291,23 @@ class Unique(MultiOp):
     return_index: bool = False
     return_inverse: bool = False
     return_counts: bool = False
+    axis: int | None = None
 
     def infer(self, x: TensorType) -> tuple[Type, ...]:
         vector = TensorType("int64", (None,))
         flat: int | None = 1
-        for d in x.shape:
+        for d in x.shape if self.axis is None else (x.shape[self.axis],):
             flat = None if d is None or flat is None else flat * d
+        kept = [None if i == self.axis else d for i, d in enumerate(x.shape)]
         more = [(self.return_index, vector), (self.return_inverse, TensorType("int64", (flat,)))]
         more.append((self.return_counts, vector))
-        return (TensorType(x.dtype, (None,)), *(t for wanted, t in more if wanted))
+        shape = (None,) if self.axis is None else tuple(kept)
+        return (TensorType(x.dtype, shape), *(t for wanted, t in more if wanted))
 
     def reference(self, x: Array) -> tuple[Array, ...]:
-        ask: Any = (self.return_index, self.return_inverse, self.return_counts)
-        found = np.unique(x.reshape(-1), *ask)
+        ask: Any = {"return_index": self.return_index, "return_inverse": self.return_inverse,
+                    "return_counts": self.return_counts, "axis": self.axis}  # fmt: skip
+        found = np.unique(x.reshape(-1) if self.axis is None else x, **ask)
         first, *rest = found if isinstance(found, tuple) else (found,)
         return (first, *(r.reshape(-1).astype(np.int64, copy=False) for r in rest))
 
@@ -313,7 +318,10 @@ class Unique(MultiOp):
         x, dy = inputs[0], cotangents[0]
         if dy is None:
             return [None]
-        _, first = Unique(return_index=True)(x)
+        _, first = Unique(return_index=True, axis=self.axis)(x)
+        if self.axis is not None:
+            index = (*(slice(None),) * self.axis, first)
+            return [operator("inc_subtensor")(operator("zeros_like")(x)[index], dy)]
         zeros = operator("zeros_like")(flatten(x, 1))
         flat = operator("inc_subtensor")(zeros[first], dy)
         return [operator("reshape")(flat, operator("shape")(x))]
@@ -327,9 +335,15 @@ def unique(
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
+    axis: int | None = None,
 ) -> TensorLike:
-    """The different elements of ``x`` in ascending order; a tuple if further outputs are wanted."""
-    return Unique(return_index, return_inverse, return_counts)(as_variable(x))
+    """The different elements of ``x`` in ascending order; a tuple if further outputs are wanted.
+
+    With an ``axis``, the different slices across it: rows for 0.
+    """
+    v = as_variable(x)
+    along = None if axis is None else normal_axis("unique", axis, v.type.ndim)
+    return Unique(return_index, return_inverse, return_counts, along)(v)
 
 
 OPERATORS = {

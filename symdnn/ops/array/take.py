@@ -229,8 +229,14 @@ def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Variable:
 
 
 def fill_diagonal(a: TensorLike, val: TensorLike, offset: int = 0) -> Variable:
-    """The matrix ``a`` with ``val`` on the diagonal ``offset``."""
+    """The matrix ``a`` with ``val`` on the diagonal ``offset``.
+
+    Of an array of more dimensions, which must be of one size, the elements of equal indices.
+    """
     v = as_variable(a)
+    if v.type.ndim > 2 and offset == 0:
+        k = arange(shape_i(v, 0))
+        return set_subtensor(v[(k,) * v.type.ndim], val)
     if v.type.ndim != 2:
         raise NdimMismatch("fill_diagonal", "a matrix", v.type)
     length = shape_i(operator("diagonal")(v, offset), 0)

@@ -36,6 +36,7 @@ class OpFromGraph(InnerGraphOp):
     ``grad_overrides(inputs, cotangents)`` or ``lop_overrides(inputs, outputs, cotangents)`` replace
     the graph's own gradients, ``rop_overrides(inputs, tangents)`` its tangents. A list has one such
     function (or ``"default"``, or None: no gradient) for each input, for ``rop`` for each output.
+    In place of a function another ``OpFromGraph`` takes these variables one after the other.
     """
 
     inner: InnerGraph
@@ -118,10 +119,10 @@ class OpFromGraph(InnerGraphOp):
         lop, grad, _ = self.overrides
         if grad != "default":
             both = list(inputs), _all(outputs, cotangents)
-            found = _overridden(grad, len(inputs), lambda f: f(*both))
+            found = _overridden(grad, len(inputs), lambda f: _applied(f, both))
         elif lop != "default":
             given = (list(inputs), list(outputs), _all(outputs, cotangents))
-            found = _overridden(lop, len(inputs), lambda f: f(*given))
+            found = _overridden(lop, len(inputs), lambda f: _applied(f, given))
         else:
             return self._own_vjp(inputs, cotangents)
         if any(isinstance(g, str) for g in found):
@@ -153,7 +154,8 @@ class OpFromGraph(InnerGraphOp):
             if self.overrides[:2] != ("default", "default"):
                 return None  # the user's vjp is used
             return self._own_jvp(inputs, tangents)
-        found = _overridden(rop, len(outputs), lambda f: f(list(inputs), list(tangents)))
+        both = list(inputs), list(tangents)
+        found = _overridden(rop, len(outputs), lambda f: _applied(f, both))
         if any(isinstance(t, str) for t in found):
             own = self._own_jvp(inputs, tangents)
             found = [own[i] if isinstance(t, str) else t for i, t in enumerate(found)]
@@ -181,6 +183,13 @@ class OpFromGraph(InnerGraphOp):
 
 def _frozen(overrides: Any) -> tuple[Any, ...]:
     return tuple(tuple(o) if isinstance(o, list) else o for o in overrides)
+
+
+def _applied(override: Any, groups: Sequence[Sequence[Variable | None]]) -> Any:
+    """An override's results: a function of lists, or an op of all their variables."""
+    if isinstance(override, OpFromGraph):
+        return override(*(v for group in groups for v in group if v is not None))
+    return override(*groups)
 
 
 def _overridden(given: Any, count: int, call: Callable[[Any], Any]) -> list[Any]:

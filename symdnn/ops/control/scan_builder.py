@@ -30,8 +30,16 @@ __all__ = [
 class OrderedUpdates(OrderedDict[Any, Any]):
     """Updates of shared variables in order, for ``function(updates=...)``.
 
-    The sum of two that have different updates of a variable raises ``KeyError``.
+    The sum of two that have different updates of a variable raises ``KeyError``; a key that is no
+    shared variable, or None as a value, raises ``TypeError``.
     """
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, Shared):
+            raise TypeError(f"OrderedUpdates: wanted a shared variable as a key, got {key!r}")
+        if value is None:
+            raise TypeError(f"OrderedUpdates: the update of {key} is None")
+        super().__setitem__(key, value)
 
     def __add__(self, other: Any) -> OrderedUpdates:
         total = OrderedUpdates(self)

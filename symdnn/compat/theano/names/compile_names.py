@@ -28,11 +28,11 @@ from symdnn.compile.nanguard import NanGuardMode
 from symdnn.compile.program.mode import Mode
 from symdnn.config import config
 from symdnn.errors import DebugModeError, UnusedInputError
-from symdnn.graph.traverse import clone, graph_inputs
+from symdnn.graph.traverse import ancestors, clone, graph_inputs
 from symdnn.graph.typing import TensorLike
-from symdnn.graph.variable import Shared, Variable
+from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.array.view import SpecifyShape
-from symdnn.ops.control.from_graph import OpFromGraph
+from symdnn.ops.control.from_graph import OpFromGraph as _OpFromGraph
 from symdnn.ops.core.shape import ShapeI as Shape_i
 from symdnn.ops.core.shape import ShapeVector as Shape
 from symdnn.ops.core.shape import SpecifyType as Rebroadcast
@@ -135,11 +135,27 @@ def function(
     if isinstance(inputs, list | tuple):
         inputs = [_input(i) for i in inputs]
     _refuse_objects(inputs, outputs)
+    if not rebuild_strict and givens:
+        outputs, updates, givens = _rebuilt(outputs, updates, givens)
     return _function.function(
         inputs, outputs, _named(chosen), updates,
         givens, no_default_updates, accept_inplace, name, rebuild_strict,
         allow_input_downcast, profiled, on_unused_input,
     )  # fmt: skip
+
+
+def _rebuilt(outputs: Any, updates: Any, givens: Any) -> tuple[Any, Any, None]:
+    """Outputs and updates with ``givens`` in place, which may have other types."""
+    made = {k: as_variable(v) for k, v in dict(givens).items()}
+    pairs = list(dict(updates or {}).items())
+    wanted = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+    plain = [v for v in wanted if v is not None] + [v for _, v in pairs]
+    found = clone(plain, made, strict=False)
+    new = found[: len(found) - len(pairs)] if pairs else found
+    updated = [(k, v) for (k, _), v in zip(pairs, found[len(new) :])]
+    if outputs is None or isinstance(outputs, list | tuple):
+        return list(new) if outputs is not None else None, updated, None
+    return new[0], updated, None
 
 
 def _refuse_objects(inputs: Any, outputs: Any) -> None:
@@ -148,7 +164,10 @@ def _refuse_objects(inputs: Any, outputs: Any) -> None:
     plain = [getattr(v, "variable", v) for v in (*given, *wanted)]
     made = [v for v in plain if isinstance(v, Variable)]
     for v in graph_inputs(made):
-        if isinstance(getattr(v, "type", None), Generic):
+        kind: Any = getattr(v, "type", None)
+        if isinstance(kind, NullType):
+            raise TypeError(f"function: a gradient is not defined: {kind.why_null}")
+        if isinstance(kind, Generic):
             raise TypeError(
                 f"function: {v} is a Python object (theano.generic), and functions compute arrays. "
                 "Let the op keep the object, as an attribute that __props__ names"
@@ -177,6 +196,53 @@ def pfunc(params: Any, outputs: Any = None, *args: Any, **words: Any) -> Functio
 def orig_function(inputs: Any, outputs: Any, mode: Any = None, **words: Any) -> Function:
     """The inner form of :func:`function`."""
     return function(inputs, outputs, mode=mode, **words)
+
+
+class OpFromGraph(_OpFromGraph):
+    """:class:`symdnn.OpFromGraph` with Theano's ``connection_pattern[input][output]``: inputs that
+    it says are not connected have no gradient. ``on_unused_input`` is accepted."""
+
+    def __init__(
+        self, inputs: Any, outputs: Any, inline: bool = False, lop_overrides: Any = "default",
+        grad_overrides: Any = "default", rop_overrides: Any = "default",
+        connection_pattern: Any = None, name: str | None = None, **words: Any,
+    ) -> None:  # fmt: skip
+        words.pop("on_unused_input", None)
+        lop, grad, rop = map(_without_types, (lop_overrides, grad_overrides, rop_overrides))
+        super().__init__(inputs, outputs, inline, lop, grad, rop, name)
+        object.__setattr__(self, "_pattern", connection_pattern)
+
+    def connection_pattern(self, node: Any) -> list[list[bool]]:
+        """For each input and output, whether the output depends on the input."""
+        given = self.__dict__.get("_pattern")
+        if given is not None:
+            stated: list[list[bool]] = given(node) if callable(given) else given
+            return stated
+        above = [set(ancestors([o])) for o in self.inner.outputs]
+        return [[v in reached for reached in above] for v in self.inner.inputs]
+
+    def vjp(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        found = super().vjp(inputs, outputs, cotangents)
+        if self.__dict__.get("_pattern") is None:
+            return found
+        rows = self.connection_pattern(outputs[0].owner)
+        return [g if i >= len(rows) or any(rows[i]) else None for i, g in enumerate(found)]
+
+
+def _without_types(override: Any) -> Any:
+    """An override whose results of ``DisconnectedType`` are None."""
+    if isinstance(override, list | tuple):
+        return [_without_types(o) for o in override]
+    if not callable(override) or isinstance(override, _OpFromGraph):
+        return override
+
+    def call(*groups: Any) -> Any:
+        found = override(*groups)
+        given = found if isinstance(found, list | tuple) else [found]
+        return [None if g is not None and isinstance(getattr(g, "type", None), DisconnectedType)
+                else g for g in given]  # fmt: skip
+
+    return call
 
 
 def function_dump(filename: str, inputs: Any, outputs: Any = None, **words: Any) -> None:
@@ -208,8 +274,21 @@ def shared(
     if isinstance(value, list) and config.floatX == "float32":
         value = np.asarray(value)
     if _is_numeric(value):
-        return _shared.shared(value, name, strict, allow_downcast, **words)
+        made = _shared.shared(value, name, strict, allow_downcast, **words)
+        if allow_downcast and type(made) is Shared:
+            made.__class__ = NarrowingShared
+        return made
     return SharedObject(value, name)
+
+
+class NarrowingShared(Shared):
+    """A shared variable made with ``allow_downcast``: values that it is set to lose digits."""
+
+    __slots__ = ()
+
+    def set_value(self, new_value: Any, borrow: bool = False) -> None:
+        """Replace the value, narrowed to the variable's dtype."""
+        super().set_value(self.type.filter(new_value, allow_downcast=True), borrow)
 
 
 def _is_numeric(value: Any) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from symdnn import tensor as T
+from symdnn.autodiff import grad
 from symdnn.compat.theano.names.class_names import NAMES, OpName
 from symdnn.graph.op import Op
 from symdnn.graph.typing import BorderMode, TensorLike
@@ -18,9 +21,11 @@ from symdnn.tensor.nnet.abstract_conv import (
 )
 
 __all__ = [
-    "AbstractConv", "AbstractConv_gradInputs", "AbstractConv_gradWeights", "BaseAbstractConv",
-    "Corr3dMM", "CorrMM", "CorrMM_gradInputs", "CorrMM_gradWeights", "DownsampleFactorMax",
-    "Pool", "assert_conv_shape", "border_mode_to_pad", "conv3D", "conv3d", "convGrad3D",
+    "AbstractConv", "AbstractConv_gradInputs", "AbstractConv_gradWeights",
+    "AveragePoolGrad", "BaseAbstractConv", "Corr3dMM",
+    "CorrMM", "CorrMM_gradInputs", "CorrMM_gradWeights", "DownsampleFactorMax",
+    "MaxPoolGrad", "Pool", "assert_conv_shape", "border_mode_to_pad", "conv3D", "conv3d",
+    "convGrad3D",
     "convTransp3D", "frac_bilinear_upsampling", "max_pool_2d", "max_pool_2d_same_size",
     "max_pool_3d", "pool_2d",
     "pool_3d",
@@ -71,11 +76,60 @@ def _pool_shape(
 def _pool_op(
     ignore_border: bool = False, mode: str = "max", ndim: int = 2, openmp: Any = None
 ) -> Callable[..., Variable]:
-    """Theano's op of ``pool_2d`` and ``pool_3d``: a function of ``(images, ws, stride, pad)``."""
-    pool = pool_2d if ndim == 2 else pool_3d
-    return lambda x, ws, stride=None, pad=None: pool(
-        x, ws, ignore_border, stride, (0,) * ndim if pad is None else pad, mode
-    )
+    """Theano's op of pooling the last ``ndim`` dimensions, 1 to 3: a function of
+    ``(images, ws, stride, pad)``."""
+    if ndim not in (1, 2, 3):
+        raise NotImplementedError(f"Pool: ndim={ndim}, wanted 1, 2 or 3")
+    pool = pool_3d if ndim == 3 else pool_2d
+    lead = 1 if ndim == 1 else 0  # a vector is an image of one row
+
+    def sizes(given: Any, each: int) -> Any:
+        if isinstance(given, int | np.integer):
+            given = (int(given),) * ndim
+        elif isinstance(given, Variable):
+            given = tuple(given[i] for i in range(ndim))
+        return (each,) * lead + tuple(given)
+
+    def apply(x: TensorLike, ws: Any, stride: Any = None, pad: Any = None) -> Variable:
+        v: Any = T.as_tensor_variable(x)
+        if v.ndim < ndim:
+            raise TypeError(f"Pool: wanted at least {ndim} dimensions, got {v.type}")
+        image = v
+        for _ in range(lead):
+            image = image.dimshuffle(*range(image.ndim - 1), "x", image.ndim - 1)
+        steps = None if stride is None else sizes(stride, 1)
+        made: Any = pool(
+            image, sizes(ws, 1), ignore_border, steps, sizes(0 if pad is None else pad, 0), mode
+        )
+        if lead:
+            kept = [made.shape[i] for i in range(made.ndim - 1 - lead)]
+            made = made.reshape([*kept, made.shape[-1]], ndim=v.ndim)
+        pooled: Variable = made
+        return pooled
+
+    return apply
+
+
+def _average_grad(
+    ignore_border: bool = False, mode: str = "average_inc_pad", ndim: int = 2
+) -> Callable[..., Variable]:
+    """Theano's op of the gradient of average pooling: a function of ``(images, gradient, ws,
+    stride, pad)``."""
+    pool = _pool_op(ignore_border, mode, ndim)
+
+    def apply(x: Any, gz: Any, ws: Any, stride: Any = None, pad: Any = None) -> Variable:
+        v = T.as_tensor_variable(x)
+        found: Variable = grad(None, v, known_grads={pool(v, ws, stride, pad): gz})
+        return found
+
+    return apply
+
+
+def _max_grad(ignore_border: bool = False, ndim: int = 2, **words: Any) -> Callable[..., Variable]:
+    """Theano's op of the gradient of max-pooling: a function of ``(images, pooled, gradient, ws,
+    stride, pad)``."""
+    of_images = _average_grad(ignore_border, "max", ndim)
+    return lambda x, pooled, *given, **words: of_images(x, *given, **words)
 
 
 def _downsample(
@@ -86,14 +140,17 @@ def _downsample(
     return lambda x: max_pool_2d(x, ds, ignore_border, st, padding, mode)
 
 
-def _pool_name(name: str, maker: Callable[..., Any]) -> Any:
-    body = {"targets": NAMES["Pool"].targets, "maker": staticmethod(maker), "abstract": True}
+def _pool_name(name: str, maker: Callable[..., Any], *targets: str) -> Any:
+    of = targets or NAMES["Pool"].targets
+    body = {"targets": of, "maker": staticmethod(maker), "abstract": True}
     body["out_shape"] = staticmethod(_pool_shape)
     return OpName(name, (Op,), {**body, "__doc__": maker.__doc__})
 
 
 Pool = _pool_name("Pool", _pool_op)
 DownsampleFactorMax = _pool_name("DownsampleFactorMax", _downsample)
+MaxPoolGrad = _pool_name("MaxPoolGrad", _max_grad, "nn.pool.MaxPoolGrad")
+AveragePoolGrad = _pool_name("AveragePoolGrad", _average_grad, "nn.pool.AveragePoolGrad")
 
 
 def frac_bilinear_upsampling(input: TensorLike, frac_ratio: Any) -> Variable:

@@ -77,13 +77,13 @@ def use(
     move_shared_float32_to_gpu: bool = True, enable_cuda: bool = True, test_driver: bool = True,
     **words: Any,
 ) -> None:  # fmt: skip
-    """Compile functions for this device from now on: ``config.device = device``."""
-    config.device = device
+    """Compile functions for this device from now on."""
+    config.write("device", device)
 
 
 def unuse() -> None:
     """Compile functions for the CPU from now on."""
-    config.device = "cpu"
+    config.write("device", "cpu")
 
 
 def init_dev(dev: str, name: str | None = None, **words: Any) -> None:

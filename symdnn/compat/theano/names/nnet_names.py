@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from symdnn import tensor as T
-from symdnn.compat.theano.names.class_names import NAMES
+from symdnn.compat.theano.names.class_names import NAMES, OpName
+from symdnn.graph.op import Op
 from symdnn.graph.variable import Variable
 from symdnn.ops.elementwise.activations import Sigmoid as ScalarSigmoid
 from symdnn.ops.elementwise.activations import Softplus as ScalarSoftplus
@@ -17,21 +18,23 @@ from symdnn.tensor.nnet import (
     crossentropy_softmax_1hot,
     crossentropy_softmax_1hot_with_bias,
     images2neibs,
-    logsoftmax,
     neibs2images,
     prepend_scalar_to_each_row,
     sigmoid,
-    softmax,
     ultra_fast_sigmoid,
 )
 
 __all__ = [
     "AbstractBatchNormInference", "AbstractBatchNormTrain", "AbstractBatchNormTrainGrad",
-    "ScalarSigmoid", "ScalarSoftplus", "abstract_conv2d", "conv2d",
-    "conv2d_grad_wrt_inputs", "crossentropy_softmax_max_and_argmax_1hot",
+    "ScalarSigmoid", "ScalarSoftplus",
+    "SparseBlockGemv", "SparseBlockOuter", "abstract_conv2d", "conv2d",
+    "conv2d_grad_wrt_inputs", "crossentropy_categorical_1hot", "crossentropy_categorical_1hot_grad",
+    "crossentropy_softmax_1hot_with_bias_dx", "crossentropy_softmax_max_and_argmax_1hot",
     "crossentropy_softmax_max_and_argmax_1hot_with_bias", "images2neibs", "logsoftmax_op",
     "neibs2images", "prepend_0_to_each_row", "prepend_1_to_each_row", "scalar_sigmoid",
-    "scalar_softplus", "sigmoid_inplace", "softmax_graph", "softmax_op", "softmax_simplifier",
+    "scalar_softplus", "sigmoid_inplace", "softmax_grad", "softmax_graph", "softmax_op",
+    "softmax_simplifier", "sparse_block_dot", "sparse_block_gemv", "sparse_block_gemv_inplace",
+    "sparse_block_outer", "sparse_block_outer_inplace",
     "ultra_fast_sigmoid_inplace",
 ]  # fmt: skip
 
@@ -39,8 +42,12 @@ AbstractBatchNormInference = NAMES["AbstractBatchNormInference"]
 AbstractBatchNormTrain = NAMES["AbstractBatchNormTrain"]
 AbstractBatchNormTrainGrad = NAMES["AbstractBatchNormTrainGrad"]
 
-softmax_op = softmax_graph = softmax
-logsoftmax_op = logsoftmax
+softmax_op = softmax_graph = NAMES["Softmax"]()
+logsoftmax_op = NAMES["LogSoftmax"]()
+softmax_grad = NAMES["SoftmaxGrad"]()
+crossentropy_categorical_1hot = NAMES["CrossentropyCategorical1Hot"]()
+crossentropy_categorical_1hot_grad = NAMES["CrossentropyCategorical1HotGrad"]()
+crossentropy_softmax_1hot_with_bias_dx = NAMES["CrossentropySoftmax1HotWithBiasDx"]()
 scalar_sigmoid = sigmoid_inplace = sigmoid
 scalar_softplus = T.nnet.softplus
 ultra_fast_sigmoid_inplace = ultra_fast_sigmoid
@@ -108,3 +115,55 @@ def crossentropy_softmax_max_and_argmax_1hot(x: Any, y_idx: Any, **words: Any) -
 def softmax_simplifier(numerators: Any, denominators: Any) -> Any:
     """Theano's rewrite of ``exp(x) / exp(x).sum(1)``, which the compiler has."""
     return numerators, denominators
+
+
+def _pairs(rows: Any, columns: Any) -> tuple[Variable, Variable]:
+    """Indices (batch, rows, 1) and (batch, 1, columns)."""
+    i, j = T.as_tensor_variable(rows), T.as_tensor_variable(columns)
+    return i.dimshuffle(0, 1, "x"), j.dimshuffle(0, "x", 1)
+
+
+def sparse_block_gemv(o: Any, W: Any, h: Any, inputIdx: Any, outputIdx: Any) -> Variable:
+    """``o[b, j] + sum(dot(h[b, i], W[inputIdx[b, i], outputIdx[b, j]]) for i)``.
+
+    ``o`` is (batch, oWin, oSize), ``W`` (iBlocks, oBlocks, iSize, oSize), ``h`` (batch, iWin,
+    iSize), the indices (batch, iWin) and (batch, oWin).
+    """
+    blocks: Any = T.as_tensor_variable(W)[_pairs(inputIdx, outputIdx)]
+    left = T.as_tensor_variable(h).dimshuffle(0, 1, "x", 2, "x")
+    products: Variable = (left * blocks).sum(axis=(1, 3))
+    return T.as_tensor_variable(o) + products
+
+
+def sparse_block_outer(o: Any, x: Any, y: Any, xIdx: Any, yIdx: Any, alpha: Any = None) -> Variable:
+    """``o`` with ``alpha * outer(x[b, i], y[b, j])`` added at ``o[xIdx[b, i], yIdx[b, j]]``."""
+    left = T.as_tensor_variable(x).dimshuffle(0, 1, "x", 2, "x")
+    outer = left * T.as_tensor_variable(y).dimshuffle(0, "x", 1, "x", 2)
+    scaled = outer if alpha is None else outer * alpha
+    return T.inc_subtensor(T.as_tensor_variable(o)[_pairs(xIdx, yIdx)], scaled)
+
+
+def sparse_block_dot(W: Any, h: Any, inputIdx: Any, b: Any, outputIdx: Any) -> Variable:
+    """:func:`sparse_block_gemv` onto the blocks ``b[outputIdx]`` of a bias (oBlocks, oSize).
+
+    Without a batch (``h`` a matrix, the indices vectors) the result has a batch of one.
+    """
+    given, i, j = (T.as_tensor_variable(v) for v in (h, inputIdx, outputIdx))
+    if i.ndim != given.ndim - 1 or j.ndim != i.ndim:
+        raise TypeError(f"sparse_block_dot: h {given.type}, indices {i.type} and {j.type}")
+    if given.ndim == 2:
+        given, i, j = given.dimshuffle("x", 0, 1), i.dimshuffle("x", 0), j.dimshuffle("x", 0)
+    return sparse_block_gemv(T.as_tensor_variable(b)[j], W, given, i, j)
+
+
+def _block_op(name: str, function: Any) -> Any:
+    body = {"targets": (), "maker": staticmethod(lambda inplace=False: function), "abstract": True}
+    return OpName(name, (Op,), {**body, "__doc__": function.__doc__})
+
+
+SparseBlockGemv = _block_op("SparseBlockGemv", sparse_block_gemv)
+SparseBlockOuter = _block_op("SparseBlockOuter", sparse_block_outer)
+sparse_block_gemv_inplace, sparse_block_outer_inplace = sparse_block_gemv, sparse_block_outer
+GpuSparseBlockGemv, GpuSparseBlockOuter = SparseBlockGemv, SparseBlockOuter
+gpu_sparse_block_gemv = gpu_sparse_block_gemv_inplace = sparse_block_gemv
+gpu_sparse_block_outer = gpu_sparse_block_outer_inplace = sparse_block_outer

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.compat.theano.names.class_names import NAMES
 from symdnn.graph.variable import Shared
 from symdnn.ops.random import random_stream
 from symdnn.ops.random.random_stream import RandomStream
@@ -15,10 +16,14 @@ from symdnn.ops.random.rng_philox import fold_seed, stream_key
 
 __all__ = [
     "CURAND_RandomStreams", "GPUA_MRG_RandomStreams", "MRG_RandomStream", "MRG_RandomStreams",
+    "MultinomialFromUniform",
     "RandomStateSharedVariable", "RandomStreams", "RandomStreamsBase", "binomial",
     "guess_n_streams", "multinomial", "normal", "permutation", "poisson", "random_integers",
     "random_state_type", "uniform",
 ]  # fmt: skip
+
+
+MultinomialFromUniform = NAMES["MultinomialFromUniform"]
 
 
 class _Generator:

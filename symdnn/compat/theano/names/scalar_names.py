@@ -34,12 +34,25 @@ __all__ = [
     "upgrade_to_float", "upgrade_to_float_no_complex",
 ]  # fmt: skip
 
+
+class ScalarType(TensorType):
+    """The type of a number, a tensor of no dimensions; as text its dtype, as Theano's."""
+
+    def __str__(self) -> str:
+        return self.dtype
+
+    def __eq__(self, other: object) -> Any:
+        return isinstance(other, TensorType) and (self.dtype, ()) == (other.dtype, other.shape)
+
+    __hash__ = TensorType.__hash__
+
+
 bool, int8, int16, int32, int64 = (
-    TensorType(d) for d in ("bool", "int8", "int16", "int32", "int64")
+    ScalarType(d) for d in ("bool", "int8", "int16", "int32", "int64")
 )
-uint8, uint16, uint32, uint64 = (TensorType(d) for d in ("uint8", "uint16", "uint32", "uint64"))
-float16, float32, float64 = (TensorType(d) for d in ("float16", "float32", "float64"))
-complex64, complex128 = TensorType("complex64"), TensorType("complex128")
+uint8, uint16, uint32, uint64 = (ScalarType(d) for d in ("uint8", "uint16", "uint32", "uint64"))
+float16, float32, float64 = (ScalarType(d) for d in ("float16", "float32", "float64"))
+complex64, complex128 = ScalarType("complex64"), ScalarType("complex128")
 discrete_types = (bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 int_types, uint_types = discrete_types[1:5], discrete_types[5:]
 float_types, complex_types = (float16, float32, float64), (complex64, complex128)
@@ -52,7 +65,7 @@ COMPOSITE = "write the expression with T: elementwise ops are fused by the compi
 
 def Scalar(dtype: str) -> TensorType:
     """The type of a number: a tensor of no dimensions."""
-    return TensorType(dtype)
+    return ScalarType(dtype)
 
 
 get_scalar_type = Scalar

@@ -40,8 +40,10 @@ __all__ = [
     "SharedVariable", "Tensor", "TensorConstant", "TensorSharedVariable", "TensorType",
     "TensorVariable", "Type", "Variable", "advanced_inc_subtensor", "advanced_inc_subtensor1",
     "advanced_set_subtensor", "advanced_set_subtensor1", "advanced_subtensor",
-    "advanced_subtensor1", "as_index_variable", "bartlett", "check_equal_numpy", "compile",
-    "complex_types", "config", "consider_constant", "constant", "cov", "default", "float_types",
+    "advanced_subtensor1", "as_index_variable", "bartlett", "bincount", "check_equal_numpy",
+    "compile",
+    "complex_types", "config", "consider_constant", "constant", "cov", "cpu_contiguous",
+    "default", "float_types",
     "gammal", "gammau", "gof", "grad", "grad_not_implemented", "grad_undefined", "int_types",
     "is_flat", "isinf_", "isnan_", "join_", "makeKeepDims", "make_constant",
     "numeric_grad", "numpy_scalar", "ravel_multi_index", "register_transfer", "scal",
@@ -108,11 +110,16 @@ def bartlett(M: TensorLike) -> Variable:
     return T.switch(T.eq(n, 1), T.ones_like(k), 1 - abs(k - half) / half)
 
 
-def unravel_index(indices: Any, dims: Any, order: str = "C") -> list[Variable]:
-    """The coordinates of flat ``indices`` in an array of shape ``dims``: NumPy's, as a list."""
+def unravel_index(
+    indices: Any, dims: Any, order: str = "C", ndim: int | None = None
+) -> list[Variable]:
+    """The coordinates of flat ``indices`` in an array of shape ``dims``: NumPy's, as a list.
+
+    ``ndim`` is the length of ``dims``, where it is a vector of unknown length.
+    """
     if order not in ("C", "F"):
         raise ValueError(f"unravel_index: order={order!r}, wanted 'C' or 'F'")
-    sizes, rest, found = _sizes(dims), as_variable(indices), []
+    sizes, rest, found = _sizes(dims, ndim), as_variable(indices), []
     for n in sizes if order == "F" else reversed(sizes):
         found.append(rest % n)
         rest = rest // n
@@ -125,7 +132,8 @@ def ravel_multi_index(
     """The flat index of coordinates in an array of shape ``dims``: NumPy's."""
     if mode not in ("raise", "wrap", "clip") or order not in ("C", "F"):
         raise ValueError(f"ravel_multi_index: mode={mode!r}, order={order!r}")
-    sizes, coordinates = _sizes(dims), [as_variable(c) for c in multi_index]
+    coordinates = [as_variable(c) for c in multi_index]
+    sizes = _sizes(dims, len(coordinates))
     if mode != "raise":
         settle = (lambda c, n: c % n) if mode == "wrap" else (lambda c, n: T.clip(c, 0, n - 1))
         coordinates = [settle(c, n) for c, n in zip(coordinates, sizes)]
@@ -136,9 +144,10 @@ def ravel_multi_index(
     return as_variable(total)
 
 
-def _sizes(dims: Any) -> list[Any]:
+def _sizes(dims: Any, ndim: int | None) -> list[Any]:
     if isinstance(dims, Variable):
-        return [dims[i] for i in range(T.get_vector_length(dims))]
+        length = ndim if ndim is not None else T.get_vector_length(dims)
+        return [dims[i] for i in range(length)]
     return list(dims)
 
 
@@ -188,6 +197,35 @@ def incsubtensor(x: TensorLike, y: TensorLike, idx_list: Any, inplace: bool = Fa
 def as_index_variable(i: Any) -> Any:
     """An index as a variable; None and slices as they are."""
     return i if i is None or isinstance(i, slice) else as_variable(i)
+
+
+def bincount(
+    x: Any, weights: Any = None, minlength: Any = None, assert_nonneg: bool = False
+) -> Variable:
+    """``T.bincount``; with ``assert_nonneg`` a negative element is an ``AssertionError``."""
+    v = as_variable(x)
+    if assert_nonneg:
+        v = T.opt.Assert("Input to bincount has negative values!")(v, T.all(v >= 0))
+    return T.bincount(v, weights, minlength)
+
+
+def cpu_contiguous(x: TensorLike) -> Variable:
+    """``x`` itself: the compiler lays values out."""
+    return as_variable(x)
+
+
+def _converted(dtype: str) -> Any:
+    return lambda x: T.cast(as_variable(x), dtype)
+
+
+def _allclose(a: Any, b: Any, rtol: float | None = None, atol: float | None = None) -> bool:
+    """Whether arrays agree, by Theano's tolerances for the narrower of their dtypes."""
+    narrow = [d for d in ("float16", "float32", "complex64")
+              if d in (getattr(a, "dtype", None), getattr(b, "dtype", None))]  # fmt: skip
+    width = "16" if narrow[:1] == ["float16"] else "32" if narrow else "64"
+    limits = {"16": (5e-3, 1e-3), "32": (1e-5, 1e-5), "64": (1e-8, 1e-5)}[width]
+    return bool(np.allclose(a, b, atol=limits[0] if atol is None else atol,
+                            rtol=limits[1] if rtol is None else rtol))  # fmt: skip
 
 
 def makeKeepDims(x: Any, y: Any, axis: Any) -> Variable:
@@ -295,4 +333,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"theano.tensor.{name}")
+    if name.startswith("_convert_to_"):
+        return _converted(name.removeprefix("_convert_to_"))
     raise AttributeError(name)

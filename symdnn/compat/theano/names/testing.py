@@ -108,7 +108,7 @@ class InferShapeTester(unittest.TestCase):
         seed_rng()
 
     def _compile_and_check(
-        self, inputs: Any, outputs: Any, numeric_inputs: Any, cls: Any, **words: Any
+        self, inputs: Any, outputs: Any, numeric_inputs: Any, cls: Any, *args: Any, **words: Any
     ) -> None:
         from symdnn.compat.theano.names.compile_names import function
 

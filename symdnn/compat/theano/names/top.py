@@ -11,6 +11,7 @@ import numpy as np
 from symdnn import tensor as T
 from symdnn.compat.theano.names.compile_names import (
     FunctionMaker,
+    OpFromGraph,
     ProfileStats,
     function,
     function_dump,
@@ -36,6 +37,7 @@ from symdnn.tensor import get_scalar_constant_value
 
 __all__ = [
     "FunctionGraph", "FunctionMaker", "Generic", "In", "NotScalarConstantError", "Op",
+    "OpFromGraph",
     "OrderedUpdates", "Param", "ProfileStats", "Rop", "Type", "Variable", "__version__", "_asarray",
     "as_op", "change_flags", "clone", "config", "dot", "function", "function_dump", "generic",
     "get_scalar_constant_value", "grad", "pprint", "predefined_linkers", "predefined_modes",

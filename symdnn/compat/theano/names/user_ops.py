@@ -215,7 +215,9 @@ class PureOp(MultiOp):
         used = [c is not None for c in missing]
         reached = self._reached(outputs, used)
         found = self.L_op(list(inputs), list(outputs), given)
-        if not isinstance(found, list | tuple) or len(found) != len(inputs):
+        if not isinstance(found, list | tuple):
+            raise TypeError(f"{self}.grad returned {found!r}, wanted a list of {len(inputs)}")
+        if len(found) != len(inputs):
             raise ValueError(f"{self}.grad returned {found!r}, wanted a list of {len(inputs)}")
         return [
             _gradient(self, v, g) if connected else None
