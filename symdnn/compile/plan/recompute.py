@@ -101,7 +101,8 @@ class _Fitting:
     """What the rounds of a search found: the least bytes, and the quickest plan that fits."""
 
     def __init__(self, before: int) -> None:
-        self.least, self.best, self.fits = before, None, 0
+        self.least, self.fits = before, 0
+        self.best: Specialised | None = None
 
     def add(self, arena: int, room: float, new: Specialised) -> None:
         """A plan of a round."""
@@ -114,7 +115,7 @@ class _Fitting:
     def is_enough(self, arena: int, room: float) -> bool:
         """Whether another round has nothing to gain."""
         if arena > room:
-            return self.fits > _MOST_ROOMY
+            return self.fits > 0
         return self.fits > _MOST_ROOMY or room - arena < _ROOM * room
 
 
