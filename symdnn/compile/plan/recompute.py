@@ -75,8 +75,9 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
         return replace(spec, recomputed=Recomputed(budget, before + made, before + made, {}, 0.0))
     reruns, fitting = Reruns(spec), _Fitting(before)
     bound = room = float(budget - made)
-    for _ in range(_MOST_ROUNDS):
-        choice = search(reruns, bound)
+    for attempt in range(_MOST_ROUNDS + 1):
+        last = attempt == _MOST_ROUNDS
+        choice = search(reruns, 0.0 if last else bound)
         if choice is None:
             break
         found = Rebuilt(reruns, choice)
@@ -84,10 +85,11 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
         arena = plan_memory(new).arena_bytes
         said = Recomputed(budget, before + made, arena + made, found.counts(), found.share)
         fitting.add(arena, room, replace(new, recomputed=said))
-        if choice.found.peak > bound or fitting.is_enough(arena, room):
+        if last or choice.found.peak > bound or fitting.is_enough(arena, room):
             break
-        # Placement leaves holes, and what is in place takes less: aim at the bound by as much.
-        bound += room - arena
+        # What is in place takes less, and placement leaves holes: aim higher, or below this choice.
+        # The last round takes the least that the search finds.
+        bound = (bound if arena <= room else min(bound, choice.found.peak)) + room - arena
     if fitting.best is not None:
         return fitting.best
     raise OverBudget(
