@@ -14,7 +14,7 @@ from symdnn.graph.values.tree import flatten, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.transforms.jit import Jit
-from symdnn.transforms.traced import draws_of
+from symdnn.transforms.traced import draws_of, fitting_leaves
 
 __all__ = ["custom_gradient"]
 
@@ -74,16 +74,9 @@ class _Custom:
                 f"backward of {self.name}", f"a tuple of {count} gradients", repr(returned)
             )
         found: list[Variable | None] = []
-        for g, child in zip(returned, self.tree.children, strict=True):
-            if g is None:
-                found += [None] * child.leaves
-                continue
-            values, tree = flatten(g)
-            if tree != child:
-                raise TypeMismatch(
-                    f"backward of {self.name}", f"a gradient of the structure {child}", tree
-                )
-            found += [as_variable(v) for v in values]
+        for k, (g, child) in enumerate(zip(returned, self.tree.children, strict=True)):
+            like = self.inside[len(found) : len(found) + child.leaves]
+            found += fitting_leaves(f"backward of {self.name}", f"gradient {k}", child, like, g)
         return found
 
     def applied(self) -> Any:

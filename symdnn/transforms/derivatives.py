@@ -11,14 +11,16 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from symdnn.autodiff import grad
 from symdnn.autodiff_rows import jacobian
-from symdnn.errors import ArgumentError, NonDifferentiable
+from symdnn.errors import ArgumentError, NonDifferentiable, ShapeMismatch
 from symdnn.graph.backprop import nodes_between
 from symdnn.graph.operators import install_operators, operator
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType
-from symdnn.graph.values.tree import Tree, flatten, register_tree, unflatten
+from symdnn.graph.values.tree import Tree, flatten, paths, register_tree, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.stable.sweeps import forward_sweep
 from symdnn.transforms.arguments import as_leaf
@@ -182,7 +184,37 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: b
     >>> float(value), float(slope)
     (8.0, 12.0)
     """
+    _check_tangents("jvp", primals, tangents)
     return _compiled(f, "jvp", has_aux)(tuple(primals), tuple(tangents))
+
+
+def _check_tangents(name: str, primals: Any, tangents: Any) -> None:
+    """Refuse what is no tuple of arguments, and arrays of other shapes than their arguments."""
+    for what, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, tuple | list):
+            raise ArgumentError(
+                f"{name}: wanted {what} as the tuple of the function's arguments, such as (x,), "
+                f"got {type(given).__name__}"
+            )
+    _check_shapes(f"{name}: tangents", _shapes(tuple(primals)), tuple(tangents))
+
+
+Shapes = tuple[list[tuple[int, ...] | None], Tree]
+
+
+def _shapes(value: Any) -> Shapes:
+    """The shape of each array of a tree; those of variables are known in a call only."""
+    leaves, tree = flatten(value)
+    return [None if isinstance(v, Variable) else np.shape(v) for v in leaves], tree
+
+
+def _check_shapes(what: str, wanted: Shapes, given: Any) -> None:
+    """Refuse arrays of other sizes than those that are known. (Ranks are compared by types.)"""
+    got, tree = _shapes(given)
+    if tree == wanted[1]:
+        for a, b, where in zip(wanted[0], got, paths(tree, what), strict=True):
+            if a is not None and b is not None and len(a) == len(b) and a != b:
+                raise ShapeMismatch(where, f"the shape {a} of its value", b)
 
 
 def _jvp(f: Function, has_aux: bool) -> Function:
@@ -229,6 +261,7 @@ def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     >>> symdnn.hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),))
     (array([  6., 120.]),)
     """
+    _check_tangents("hvp", primals, tangents)
     return _compiled(f, "hvp", len(primals))(tuple(primals), tuple(tangents))
 
 
@@ -253,7 +286,9 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> Any:
     >>> float(value), [float(g) for g in pull_back(1.0)]
     (12.0, [4.0, 3.0])
     """
-    return _compiled(f, "vjp", has_aux)(*primals)
+    found = _compiled(f, "vjp", has_aux)(*primals)
+    found[1].shapes = _shapes((found[0],))
+    return found
 
 
 def _vjp(f: Function, has_aux: bool) -> Function:
@@ -288,7 +323,9 @@ def linearize(f: Function, *primals: Any) -> Any:
     >>> float(value), float(derivative(2.0))
     (1.0, 2.0)
     """
-    return _compiled(f, "linearize", False)(*primals)
+    found = _compiled(f, "linearize", False)(*primals)
+    found[1].shapes = _shapes(primals)
+    return found
 
 
 def _linearize(f: Function, _: bool) -> Function:
@@ -311,9 +348,13 @@ class Linear:
 
     def __init__(self, graph: _LinearGraph, kept: Sequence[Any]) -> None:
         self._graph, self._kept = graph, list(kept)
+        #: The shapes of the arguments, where it was made.
+        self.shapes: Shapes | None = None
 
     def __call__(self, *given: Any) -> Any:
         """The function of cotangents (one tree like the result), or of a tangent per argument."""
+        if self.shapes is not None:
+            _check_shapes(f"{self._graph.name}: its arguments", self.shapes, given)
         return self._graph.jitted(self._kept, given)
 
 

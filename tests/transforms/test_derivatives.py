@@ -9,7 +9,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.errors import ArgumentError, NonDifferentiable, TypeMismatch
+from symdnn.errors import ArgumentError, NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.ops.random.random_stream import RandomStream
 
 
@@ -292,3 +292,41 @@ def test_draws_by_the_shapes_of_a_loop_need_no_updates_to_be_passed(rng):
     f = symdnn.jit(lambda x: symdnn.scan(lambda v: drawing(v, stream), sequences=[x])[0])
     found = np.stack([f(x) / x, f(x) / x])
     assert len(np.unique(found.round(9))) == 12
+
+
+@pytest.mark.parametrize("tree", [lambda v: v, lambda v: {"a": v}], ids=["leaf", "dict"])
+def test_derivatives_of_other_shapes_are_refused(tree):
+    x, short, shape = np.arange(4.0), np.ones(3), r"shape \(4,\).*got \(3,\)"
+    double = lambda v: {"b": leaf(v) * 2}  # noqa: E731
+    with pytest.raises(ShapeMismatch, match=shape):
+        symdnn.jvp(double, (tree(x),), (tree(short),))
+    with pytest.raises(ShapeMismatch, match=shape):
+        symdnn.hvp(lambda v: (leaf(v) ** 2).sum(), (tree(x),), (tree(short),))
+    with pytest.raises(ShapeMismatch, match=shape):
+        symdnn.linearize(double, tree(x))[1](tree(short))
+    with pytest.raises(ShapeMismatch, match=shape):
+        symdnn.vjp(double, tree(x))[1]({"b": short})
+
+
+def leaf(v):
+    return v["a"] if isinstance(v, dict) else v
+
+
+@pytest.mark.parametrize("derivative", [symdnn.jvp, symdnn.hvp])
+def test_primals_are_a_tuple(derivative):
+    with pytest.raises(ArgumentError, match=r"such as \(x,\), got ndarray"):
+        derivative(lambda v: (v * 2).sum(), np.arange(4.0), np.arange(4.0))
+
+
+def test_a_gradient_of_ones_own_has_the_type_of_its_argument():
+    whole = symdnn.custom_gradient(lambda v: (v.sum(), lambda g: g))
+    with pytest.raises(TypeMismatch, match=r"backward of .*gradient 0: wanted the type float64"):
+        symdnn.grad(whole)(np.arange(4.0))
+    part = symdnn.custom_gradient(
+        lambda p: (p["a"].sum(), lambda g: ({"a": g + p["a"], "n": None},))
+    )
+    slopes = symdnn.grad(part)({"a": np.arange(3.0), "n": np.float64(2)})
+    np.testing.assert_array_equal(slopes["a"], [1, 2, 3])
+    assert slopes["n"] == 0
+    wide = symdnn.custom_gradient(lambda v: (v.sum(), lambda g: g * np.ones(4)))
+    assert symdnn.grad(wide)(np.arange(4, dtype="float32")).dtype == "float32"

@@ -69,6 +69,9 @@ def associative_scan(
     if structure != tree:
         raise TypeMismatch("associative_scan", f"a result of the structure {tree}", structure)
     results = [as_variable(v) for v in outputs]
+    for v, x in zip(results, leaves, strict=True):
+        if v.type.ndim != x.type.ndim:
+            raise TypeMismatch("associative_scan", f"a result of {x.type.ndim} dimensions", v.type)
     found = _recognised(results, a, b, leaves, axis, reverse)
     if found is None:
         found = _rounds(fn, leaves, tree, axis, reverse)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 import symdnn
 import symdnn.tensor as T
 from symdnn.compile.plan.memory_order import eager
+from symdnn.compile.plan.recompute import Rebuilt
+from symdnn.compile.plan.rerun_search import search
+from symdnn.compile.plan.reruns import Reruns, Way
 from symdnn.compile.program.program import byte_size
 from symdnn.errors import OptionError, OverBudget
 from symdnn.ops.random.random_stream import RandomStream
@@ -67,8 +72,65 @@ def test_a_training_step_is_bitwise_equal_and_keeps_to_the_bound(free, share):
 
 
 def test_cheap_values_go_before_products(free):
-    said = trained(int(free[0].memory_report().peak * 0.8))[0].memory_report().recomputed[0]
+    said = trained(int(free[0].memory_report().peak * 0.9))[0].memory_report().recomputed[0]
     assert not any("atmul" in op or "Dot" in op for op in said.nodes)
+
+
+def test_the_search_finds_the_best_of_all_choices_of_a_small_network():
+    reruns = problem(layers=2)
+    kept = [Way.KEPT] * len(reruns.units)
+    whole, costs = reruns.cost_of(kept).peak, []
+    for ways in itertools.product(Way, repeat=len(reruns.free)):
+        for u, way in zip(reruns.free, ways, strict=True):
+            kept[u] = way
+        costs.append(reruns.cost_of(kept))
+    least = min(c.peak for c in costs)
+    for bound in (0.9 * whole, (whole + least) / 2, least):
+        best = min(c.seconds for c in costs if c.peak <= bound)
+        found = search(reruns, bound).found
+        assert (found.peak <= bound, found.seconds) == (True, pytest.approx(best))
+        assert 0 < best < reruns.total
+    assert search(reruns, 0.9 * least).found.peak == least
+
+
+def test_the_cost_of_a_choice_is_that_of_the_order_made_of_it():
+    """Its live bytes, of large values, and its seconds."""
+    reruns = problem(layers=4)
+    choice = search(reruns, 0.75 * reruns.cost_of([Way.KEPT] * len(reruns.units)).peak)
+    made = Rebuilt(reruns, choice)
+    seconds = sum(reruns.seconds[made.first[n]] for n in made.again)
+    assert seconds == pytest.approx(choice.found.seconds)
+    assert live_bytes(reruns, made) == pytest.approx(choice.found.peak, rel=0.02)
+
+
+def live_bytes(reruns, made):
+    """The most bytes of an order's values from the nodes that make them to their last readers."""
+    size, root, last = {}, {}, {}
+    for i, n in enumerate(made.nodes):
+        for v in n.inputs:
+            last[root.get(v, v)] = i
+        first = made.first.get(n, n)
+        if reruns.is_view[first]:
+            source = n.inputs[first.op.views[0]]
+            root[n.outputs[0]] = root.get(source, source)
+        else:
+            size.update((v, reruns.size[old]) for v, old in zip(n.outputs, first.outputs))
+    change = np.zeros(len(made.nodes) + 1)
+    for i, n in enumerate(made.nodes):
+        for v in n.outputs:
+            if v in size and v not in reruns.leaving:
+                change[i] += size[v]
+                change[last.get(v, i) + 1] -= size[v]
+    return np.cumsum(change).max()
+
+
+def problem(layers):
+    """What may run again in a training step of a few layers."""
+    ws, x = weights()[:layers], T.fmatrix("x")
+    cost = (network(x, ws) ** 2).mean()
+    f = symdnn.function([x], [cost, *symdnn.grad(cost, ws)])
+    f(points())
+    return Reruns(eager(f.plans()[0].specialised))
 
 
 def test_a_bound_that_holds_anyway_changes_nothing(free):
@@ -109,6 +171,24 @@ def test_a_convolutional_network_with_batch_norm():
     assert g.memory_report().recomputed[0].nodes
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_views_of_what_is_computed_again_are_made_again():
+    rng = np.random.default_rng(0)
+    ws = [symdnn.shared(rng.standard_normal((64, 64)).astype("float32") / 8) for _ in range(5)]
+    x = h = T.fmatrix("x")
+    for w in ws:
+        z = T.dot(h, w)
+        h = T.concatenate([T.tanh(z[:, :32]) * z[:, 32:], T.sin(z[:, ::2])], axis=1) + h
+    cost = (h**2).mean() + z.T[0].sum()
+    outs = [cost, *symdnn.grad(cost, ws)]
+    given = rng.standard_normal((128, 64)).astype("float32")
+    free = symdnn.function([x], outs)
+    want = free(given)
+    f = symdnn.function([x], outs, memory_budget=int(free.memory_report().peak * 0.65))
+    for a, b in zip(f(given), want, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert f.memory_report().recomputed[0].nodes
 
 
 def test_each_shape_has_its_own_choice(free):

@@ -135,3 +135,9 @@ def test_a_factor_that_broadcasts_and_integers(rng):
 def test_another_structure_is_refused():
     with pytest.raises(TypeMismatch, match="structure"):
         control.associative_scan(lambda a, b: (a, b), T.dvector())
+
+
+def test_a_result_of_another_rank_is_refused():
+    x = T.dvector("x")
+    with pytest.raises(TypeMismatch, match="a result of 1 dimensions"):
+        control.associative_scan(lambda a, b: (a + b).sum(), x)
