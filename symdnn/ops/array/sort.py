@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
+from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, dim_where, known, normal_axis
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.array.take import put_along_axis, take_along_axis
-from symdnn.ops.array.view import flatten
+from symdnn.ops.array.view import flatten, moveaxis
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.lanes import on_lanes
-from symdnn.ops.core.shape import as_dim, static_dim
+from symdnn.ops.core.shape import as_dim, shape_i, static_dim
 
 __all__ = ["ArgSort", "SearchSorted", "Sort", "TopK", "Unique"]
 
@@ -104,6 +105,7 @@ def _prepared(
     return v, normal_axis(what, axis, v.type.ndim)
 
 
+@torch_words("sort", "descending", "stable")
 def sort(
     a: TensorLike, axis: int | None = -1, kind: str = "quicksort", order: Any = None
 ) -> Variable:
@@ -115,6 +117,7 @@ def sort(
     return Sort(where)(v)
 
 
+@torch_words("argsort", "descending", "stable")
 def argsort(
     a: TensorLike, axis: int | None = -1, kind: str = "quicksort", order: Any = None
 ) -> Variable:
@@ -212,6 +215,7 @@ def topk_and_argtopk(
     return values, indices
 
 
+@torch_words("topk", "k", "largest")
 def topk(
     x: TensorLike,
     kth: TensorLike,
@@ -327,9 +331,35 @@ def unique(
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
+    axis: int | None = None,
 ) -> TensorLike:
-    """The different elements of ``x`` in ascending order; a tuple if further outputs are wanted."""
-    return Unique(return_index, return_inverse, return_counts)(as_variable(x))
+    """The different elements of ``x`` in ascending order; a tuple if further outputs are wanted.
+
+    With ``axis`` the different entries along it, in the order of their elements.
+    """
+    v = as_variable(x)
+    if axis is not None:
+        return _unique_entries(v, axis, (return_index, return_inverse, return_counts))
+    return Unique(return_index, return_inverse, return_counts)(v)
+
+
+def _unique_entries(v: Variable, axis: int, ask: tuple[bool, bool, bool]) -> Any:
+    """Entries are numbered by their order, column by column: equal ones have equal numbers."""
+    where = normal_axis("unique", axis, v.type.ndim)
+    rows = operator("reshape")(moveaxis(v, where, 0), (shape_i(v, where), -1))
+    columns = rows.type.shape[1]
+    if columns is None:
+        raise NdimMismatch("unique", "known sizes of the other axes", v.type, "See T.specify_shape")
+    count = shape_i(rows, 0)
+    rank = operator("zeros_like")(operator("arange")(count), "int64")
+    for column in range(columns):
+        _, inverse = Unique(return_inverse=True)(rows[:, column])
+        joint = rank * (count + 1) + inverse
+        _, rank = Unique(return_inverse=True)(joint)
+    _, first, inverse, counts = Unique(True, True, True)(rank)
+    found = operator("take")(v, first, where)
+    more = [part for part, wanted in zip((first, inverse, counts), ask, strict=True) if wanted]
+    return (found, *more) if more else found
 
 
 OPERATORS = {
