@@ -110,7 +110,7 @@ OTHERS = {
     "indices_or_sections": 2, "chunks": 2, "q": 0.5, "arrays": [X, X], "nb_class": 3,
     "dtype": "float32", "pad_width": 1, "n": 1, "L": 2, "values": X, "ws": (2, 2), "labels": M,
     "targets": M, "reps": 2, "condition": V > 0, "ndim": 2, "newshape": (-1,), "pattern": (0, 1, 2),
-    "subscripts": "ijk", "xp": V, "fp": V,
+    "subscripts": "ijk", "xp": V, "fp": V, "func1d": T.sum, "func": T.sum, "keys": [X, X],
 }  # fmt: skip
 
 

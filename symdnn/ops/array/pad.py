@@ -160,7 +160,7 @@ def _by_side(v: Variable, pairs: Sequence[tuple[Any, Any]], mode: str, given: An
     settings = _pairs(given, v.type.ndim)
     whole = v.type.dtype
     for axis, (widths, each) in enumerate(zip(pairs, settings, strict=True)):
-        parts = []
+        parts: list[Variable | None] = []
         for side, (width, setting) in enumerate(zip(widths, each, strict=True)):
             if known_or(width) == 0:
                 parts.append(None)

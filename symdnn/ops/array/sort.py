@@ -339,7 +339,9 @@ def unique(
     """
     v = as_variable(x)
     if axis is not None:
-        return _unique_entries(v, axis, (return_index, return_inverse, return_counts))
+        ask = (return_index, return_inverse, return_counts)
+        entries: TensorLike = _unique_entries(v, axis, ask)
+        return entries
     return Unique(return_index, return_inverse, return_counts)(v)
 
 

@@ -131,7 +131,7 @@ def round(a: TensorLike, mode: str | int | None = None, *, decimals: int = 0) ->
     may stand in the place of ``mode``, as in NumPy) is the number of digits behind the point.
     """
     if isinstance(mode, int):
-        mode, decimals = None, mode
+        return round(a, decimals=mode)
     if decimals:
         v = as_variable(a)
         scale = constant(10.0 ** builtins.abs(decimals), dtype=float_of(v.type.dtype))
