@@ -255,7 +255,8 @@ def group_norm(
 def _statistics(v: Variable, weight: Any, bias: Any) -> tuple[Any, Any]:
     shape, dtype = dims_of(v)[1], v.type.dtype
     if isinstance(shape, int):
-        one, none = np.ones(shape, dtype), np.zeros(shape, dtype)
+        one: Any = np.ones(shape, dtype)
+        none: Any = np.zeros(shape, dtype)
     else:
         row = v[(0, slice(None), *[0] * (v.type.ndim - 2))] * 0
         one, none = row + like(1, row), row

@@ -179,7 +179,7 @@ class LookupTable(Module):
     def _shortened(self, rows: Variable) -> Variable:
         """Rows of at most ``max_norm``; the gradient is that of the shorter row, as PyTorch's."""
         length = norm(rows, self.norm_type, axis=-1, keepdims=True)
-        most, eps = like(self.max_norm, rows), like(1e-7, rows)
+        most, eps = like(self.max_norm or 0.0, rows), like(1e-7, rows)
         shorter = switch(length > most, rows * (most / (length + eps)), rows)
         return rows + disconnected_grad(shorter - rows)
 

@@ -165,7 +165,7 @@ def _depth(arrays: Any) -> int:
 def broadcast_arrays(*args: TensorLike) -> list[Variable]:
     """All of them in their common shape."""
     vs = [as_variable(a) for a in args]
-    shape = np.broadcast_shapes
+    shape: Any = np.broadcast_shapes
     if all(None not in v.type.shape for v in vs):
         wanted: Any = shape(*(v.type.shape for v in vs))
         return [broadcast_to(v, wanted) for v in vs]
@@ -411,7 +411,8 @@ def unique_counts(x: TensorLike) -> Any:
 def unique_inverse(x: TensorLike) -> tuple[Any, Any]:
     """The different elements, and the place among them of each element, in the shape of ``x``."""
     v = as_variable(x)
-    values, inverse = unique(v, return_inverse=True)  # type: ignore[misc]
+    found: Any = unique(v, return_inverse=True)
+    values, inverse = found
     return values, inverse.reshape(dims_of(v))
 
 

@@ -314,7 +314,7 @@ def torch_tile(x: TensorLike, *dims: Any) -> Variable:
     return tile(x, list(_several(dims)))
 
 
-METHODS = {
+METHODS: dict[str, Any] = {
     **{
         f.__name__: f
         for f in (
