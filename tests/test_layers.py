@@ -56,6 +56,7 @@ ROOMS = {
         {"collective", "control", "fourier", "matrix", "sparse"}, {"written_out"}, {"nn"},
         {"attention", "quantized"},
         {"lowered"}, {"nest"}, {"numpy_names", "steps", "vendor"},
+        {"torch_names"},
     ],
     "libraries": [
         {p.parent.name for p in (ROOT / "libraries").glob("*/__init__.py")}, {"table"}, {"words"},
@@ -85,7 +86,7 @@ ROOMS = {
     ],
     "nn": [
         {"init"}, {"modules"}, {"layers", "losses", "optimizers", "schedule"},
-        {"transformers"}, {"backend", "formats", "models", "optim"},
+        {"functional", "transformers"}, {"backend", "formats", "models", "optim"},
         {"parallel", "quantization", "training", "weights"},
     ],
 }  # fmt: skip

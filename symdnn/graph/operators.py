@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from symdnn.errors import InputError, SymbolicValueError, SymdnnError
 from symdnn.flags import nearest
 from symdnn.graph.names.elsewhere import NO_ASSIGNMENT, NO_VALUE, VARIABLE, no_attribute
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.values.numpy_functions import by_method, numpy_calls, refusal
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from symdnn.graph.pattern import Pattern
     from symdnn.graph.variable import Variable
 
-__all__ = ["TensorMethods", "install_operators", "operator"]
+__all__ = ["TensorMethods", "apply", "install_methods", "install_operators", "operator"]
 
 #: Builders whose result is no variable.
 _Others = Literal[
@@ -29,6 +31,15 @@ _Others = Literal[
 ]  # fmt: skip
 
 _table: dict[str, Callable[..., Any]] = {}
+
+
+#: Methods that have a function of ``symdnn.ops`` as their only text: PyTorch's.
+_methods: dict[str, Callable[..., Any]] = {}
+
+
+def install_methods(functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Let ``x.name(...)`` be ``functions[name](x, ...)`` where a variable has no other ``name``."""
+    _methods.update(functions)
 
 
 def install_operators(builders: Mapping[str, Callable[..., Any]]) -> None:
@@ -64,7 +75,8 @@ _REFLECTED = {"true_div": "__rtruediv__", "int_div": "__rfloordiv__"}
 _REFLECTED |= {name: f"__r{name}__" for name in ("add", "sub", "mul", "mod", "pow", "matmul")}
 
 
-def _apply(name: str, *args: Any, **options: Any) -> Variable:
+def apply(name: str, *args: Any, **options: Any) -> Variable:
+    """What the builder ``name`` makes; NotImplemented where another operand knows how."""
     if hasattr(type(args[-1]), "with_gradient"):  # a structured value has operators of its own
         return NotImplemented  # type: ignore[no-any-return]
     try:
@@ -96,7 +108,7 @@ class TensorMethods:
         # Python's operators on ndarrays call this; np.exp(x) is refused with advice, unless
         # numpy_calls has it.
         if method == "__call__" and ufunc.__name__ in _OPERATOR_OF_UFUNC:
-            return _apply(_OPERATOR_OF_UFUNC[ufunc.__name__], *inputs)
+            return apply(_OPERATOR_OF_UFUNC[ufunc.__name__], *inputs)
         if ufunc.__name__ in ("equal", "not_equal"):
             return ufunc.__name__ == "not_equal"  # == is identity
         if method == "__call__" and ufunc.__name__ in numpy_calls and len(inputs) == 1:
@@ -111,7 +123,13 @@ class TensorMethods:
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
         def __getattr__(self, name: str) -> Any:
+            method = _methods.get(name)
+            if method is not None:
+                return partial(method, self)
             raise no_attribute(self, f"{type(self).__name__!r} object", name, VARIABLE)
+
+        def __dir__(self) -> list[str]:
+            return sorted({*object.__dir__(self), *_methods})
 
         def __array__(self, *args: Any, **options: Any) -> Any:
             if numpy_calls:  # of Theano's programs: an object, as any other
@@ -129,115 +147,115 @@ class TensorMethods:
             raise SymbolicValueError(f"del x[...]: {NO_ASSIGNMENT}")
 
     def __add__(self, other: TensorLike | Pattern) -> Variable:
-        return _apply("add", self, other)
+        return apply("add", self, other)
 
     def __radd__(self, other: TensorLike | Pattern) -> Variable:
-        return _apply("add", other, self)
+        return apply("add", other, self)
 
     def __sub__(self, other: TensorLike | Pattern) -> Variable:
-        return _apply("sub", self, other)
+        return apply("sub", self, other)
 
     def __rsub__(self, other: TensorLike | Pattern) -> Variable:
-        return _apply("sub", other, self)
+        return apply("sub", other, self)
 
     def __mul__(self, other: TensorLike | Pattern) -> Variable:
-        return _apply("mul", self, other)
+        return apply("mul", self, other)
 
     def __rmul__(self, other: TensorLike | Pattern) -> Variable:
-        return _apply("mul", other, self)
+        return apply("mul", other, self)
 
     def __truediv__(self, other: TensorLike | Pattern) -> Variable:
-        return _apply("true_div", self, other)
+        return apply("true_div", self, other)
 
     def __rtruediv__(self, other: TensorLike | Pattern) -> Variable:
-        return _apply("true_div", other, self)
+        return apply("true_div", other, self)
 
     def __floordiv__(self, other: TensorLike) -> Variable:
-        return _apply("int_div", self, other)
+        return apply("int_div", self, other)
 
     def __rfloordiv__(self, other: TensorLike) -> Variable:
-        return _apply("int_div", other, self)
+        return apply("int_div", other, self)
 
     def __mod__(self, other: TensorLike) -> Variable:
-        return _apply("mod", self, other)
+        return apply("mod", self, other)
 
     def __rmod__(self, other: TensorLike) -> Variable:
-        return _apply("mod", other, self)
+        return apply("mod", other, self)
 
     def __divmod__(self, other: TensorLike) -> tuple[Variable, Variable]:
-        return _apply("int_div", self, other), _apply("mod", self, other)
+        return apply("int_div", self, other), apply("mod", self, other)
 
     def __pow__(self, other: TensorLike) -> Variable:
-        return _apply("pow", self, other)
+        return apply("pow", self, other)
 
     def __rpow__(self, other: TensorLike) -> Variable:
-        return _apply("pow", other, self)
+        return apply("pow", other, self)
 
     def __matmul__(self, other: TensorLike) -> Variable:
-        return _apply("matmul", self, other)
+        return apply("matmul", self, other)
 
     def __rmatmul__(self, other: TensorLike) -> Variable:
-        return _apply("matmul", other, self)
+        return apply("matmul", other, self)
 
     def __and__(self, other: TensorLike) -> Variable:
-        return _apply("and_", self, other)
+        return apply("and_", self, other)
 
     def __rand__(self, other: TensorLike) -> Variable:
-        return _apply("and_", other, self)
+        return apply("and_", other, self)
 
     def __or__(self, other: TensorLike) -> Variable:
-        return _apply("or_", self, other)
+        return apply("or_", self, other)
 
     def __ror__(self, other: TensorLike) -> Variable:
-        return _apply("or_", other, self)
+        return apply("or_", other, self)
 
     def __xor__(self, other: TensorLike) -> Variable:
-        return _apply("xor", self, other)
+        return apply("xor", self, other)
 
     def __rxor__(self, other: TensorLike) -> Variable:
-        return _apply("xor", other, self)
+        return apply("xor", other, self)
 
     def __lshift__(self, other: TensorLike) -> Variable:
-        return _apply("left_shift", self, other)
+        return apply("left_shift", self, other)
 
     def __rshift__(self, other: TensorLike) -> Variable:
-        return _apply("right_shift", self, other)
+        return apply("right_shift", self, other)
 
     def __invert__(self) -> Variable:
-        return _apply("invert", self)
+        return apply("invert", self)
 
     def __neg__(self) -> Variable:
-        return _apply("neg", self)
+        return apply("neg", self)
 
     def __pos__(self) -> Any:
         return self
 
     def __abs__(self) -> Variable:
-        return _apply("abs", self)
+        return apply("abs", self)
 
     def __ceil__(self) -> Variable:
-        return _apply("ceil", self)
+        return apply("ceil", self)
 
     def __floor__(self) -> Variable:
-        return _apply("floor", self)
+        return apply("floor", self)
 
     def __trunc__(self) -> Variable:
-        return _apply("trunc", self)
+        return apply("trunc", self)
 
     def __lt__(self, other: TensorLike) -> Variable:
-        return _apply("lt", self, other)
+        return apply("lt", self, other)
 
     def __le__(self, other: TensorLike) -> Variable:
-        return _apply("le", self, other)
+        return apply("le", self, other)
 
     def __gt__(self, other: TensorLike) -> Variable:
-        return _apply("gt", self, other)
+        return apply("gt", self, other)
 
     def __ge__(self, other: TensorLike) -> Variable:
-        return _apply("ge", self, other)
+        return apply("ge", self, other)
 
     def __getitem__(self, index: Any) -> Variable:
-        return _apply("getitem", self, index)
+        return apply("getitem", self, index)
 
     def __len__(self) -> int:
         raise SymbolicValueError("the length of a symbolic variable is unknown; use x.shape[0]")
@@ -245,97 +263,115 @@ class TensorMethods:
     @property
     def shape(self) -> Variable:
         """The shape as a symbolic int64 vector."""
-        return _apply("shape", self)
+        return apply("shape", self)
 
     @property
     def size(self) -> Variable:
-        """The number of elements as a symbolic int64 scalar."""
-        return _apply("size", self)
+        """The number of elements as a symbolic int64 scalar.
+
+        ``x.size()`` is the shape and ``x.size(0)`` an entry of it, as in PyTorch.
+        """
+        return apply("callable_size", self)
+
+    @property
+    def at(self) -> Any:
+        """JAX's way to a tensor with another part: ``x.at[index].set(y)``, ``.add(y)``, ..."""
+        return operator("indexed")(self)
+
+    @property
+    def mT(self) -> Variable:
+        """The last two dimensions exchanged."""
+        return apply("swapaxes", self, -1, -2)
 
     @property
     def T(self) -> Variable:
         """The transpose (all dimensions reversed)."""
-        return _apply("transpose", self)
+        return apply("transpose", self)
 
     @property
     def real(self) -> Variable:
         """The real part."""
-        return _apply("real", self)
+        return apply("real", self)
 
     @property
     def imag(self) -> Variable:
         """The imaginary part."""
-        return _apply("imag", self)
+        return apply("imag", self)
 
     def conj(self) -> Variable:
         """The complex conjugate."""
-        return _apply("conj", self)
+        return apply("conj", self)
 
     conjugate = conj
 
     def astype(self, dtype: DtypeLike) -> Variable:
         """The same values in another dtype."""
-        return _apply("cast", self, dtype)
+        return apply("cast", self, dtype)
 
     def copy(self, name: str | None = None) -> Variable:
         """A new variable with the same value."""
-        return _apply("copy", self, name)
+        return apply("copy", self, name)
 
     def dimshuffle(self, *pattern: Any) -> Variable:
         """Reorder, drop (static 1) and insert (``'x'``) dimensions."""
         if len(pattern) == 1 and isinstance(pattern[0], list | tuple):
             pattern = tuple(pattern[0])
-        return _apply("dimshuffle", self, pattern)
+        return apply("dimshuffle", self, pattern)
 
     def transpose(self, *axes: Any) -> Variable:
-        """Dimensions reordered by ``axes`` (reversed when none are given)."""
+        """Dimensions reordered by ``axes`` (reversed when none are given).
+
+        Two axes of a tensor that has more are exchanged, as in PyTorch.
+        """
         if len(axes) == 1 and isinstance(axes[0], list | tuple):
             axes = tuple(axes[0])
-        return _apply("transpose", self, axes or None)
+        return apply("transpose_of", self, axes or None)
 
     def swapaxes(self, axis1: int, axis2: int) -> Variable:
         """Two dimensions exchanged."""
-        return _apply("swapaxes", self, axis1, axis2)
+        return apply("swapaxes", self, axis1, axis2)
 
     def reshape(self, shape: ShapeLike, *rest: int | Variable, ndim: int | None = None) -> Variable:
         """The same elements in another shape; one entry may be -1."""
-        return _apply("reshape", self, (shape, *rest) if rest else shape, ndim=ndim)
+        return apply("reshape", self, (shape, *rest) if rest else shape, ndim=ndim)
 
+    @torch_words("flatten", "start_dim", "end_dim")
     def flatten(self, ndim: int = 1) -> Variable:
         """The first ``ndim - 1`` dimensions kept, the rest joined into one."""
-        return _apply("flatten", self, ndim)
+        return apply("flatten", self, ndim)
 
     def ravel(self) -> Variable:
         """All elements as a vector."""
-        return _apply("flatten", self, 1)
+        return apply("flatten", self, 1)
 
+    @torch_words()
     def squeeze(self, axis: AxisLike = None) -> Variable:
         """Static-1 dimensions dropped."""
-        return _apply("squeeze", self, axis)
+        return apply("squeeze", self, axis)
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Variable:
         """Each element repeated along ``axis``."""
-        return _apply("repeat", self, repeats, axis)
+        return apply("repeat", self, repeats, axis)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
         """The diagonal over two axes."""
-        return _apply("diagonal", self, offset, axis1, axis2)
+        return apply("diagonal", self, offset, axis1, axis2)
 
     def trace(self) -> Variable:
         """The sum of the main diagonal."""
-        return _apply("trace", self)
+        return apply("trace", self)
 
     def take(self, indices: TensorLike, axis: int | None = None, mode: str = "raise") -> Variable:
         """Elements by integer index along ``axis``."""
-        return _apply("take", self, indices, axis, mode)
+        return apply("take", self, indices, axis, mode)
 
     def compress(self, condition: TensorLike, axis: int | None = None) -> Variable:
         """The entries along ``axis`` for which ``condition`` holds."""
-        return _apply("compress", condition, self, axis)
+        return apply("compress", condition, self, axis)
 
     def searchsorted(self, v: TensorLike, side: str = "left", sorter: Any = None) -> Variable:
         """The indices at which the elements of ``v`` keep this sorted vector sorted."""
-        return _apply("searchsorted", self, v, side, sorter)
+        return apply("searchsorted", self, v, side, sorter)
 
     def nonzero(self, return_matrix: bool = False) -> Any:
         """Indices of the elements that are not zero."""
@@ -343,125 +379,29 @@ class TensorMethods:
 
     def nonzero_values(self) -> Variable:
         """The elements that are not zero, as a vector."""
-        return _apply("nonzero_values", self)
+        return apply("nonzero_values", self)
 
     def fill(self, value: TensorLike) -> Variable:
         """``value`` in the shape of this variable."""
-        return _apply("fill", self, value)
+        return apply("fill", self, value)
 
     def zeros_like(self, dtype: DtypeLike | None = None) -> Variable:
         """Zeros of this shape."""
-        return _apply("zeros_like", self, dtype)
+        return apply("zeros_like", self, dtype)
 
     def ones_like(self, dtype: DtypeLike | None = None) -> Variable:
         """Ones of this shape."""
-        return _apply("ones_like", self, dtype)
+        return apply("ones_like", self, dtype)
 
     def dot(self, other: TensorLike) -> Variable:
         """Matrix product, of any ranks."""
-        return _apply("dot", self, other)
+        return apply("dot", self, other)
 
     __dot__ = dot
 
-    def sum(
-        self, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False,
-        acc_dtype: DtypeLike | None = None, *, initial: TensorLike | None = None,
-        where: TensorLike | None = None,
-    ) -> Variable:  # fmt: skip
-        """Sum over ``axis`` (all when None)."""
-        return _apply("sum", self, axis, dtype, keepdims, acc_dtype, initial=initial, where=where)
-
-    def prod(
-        self, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False,
-        acc_dtype: DtypeLike | None = None, *, initial: TensorLike | None = None,
-        where: TensorLike | None = None,
-    ) -> Variable:  # fmt: skip
-        """Product over ``axis``."""
-        return _apply("prod", self, axis, dtype, keepdims, acc_dtype, initial=initial, where=where)
-
-    def mean(
-        self, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False,
-        acc_dtype: DtypeLike | None = None, *,
-        where: TensorLike | None = None,
-    ) -> Variable:  # fmt: skip
-        """Mean over ``axis``."""
-        return _apply(
-            "mean", self, axis, dtype, keepdims=keepdims, acc_dtype=acc_dtype, where=where
-        )
-
-    def var(
-        self, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
-    ) -> Variable:
-        """Variance over ``axis``."""
-        return _apply("var", self, axis, ddof, keepdims, corrected)
-
-    def std(
-        self, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
-    ) -> Variable:
-        """Standard deviation over ``axis``."""
-        return _apply("std", self, axis, ddof, keepdims, corrected)
-
-    def max(
-        self, axis: AxisLike = None, keepdims: bool = False, *, initial: TensorLike | None = None,
-        where: TensorLike | None = None,
-    ) -> Variable:  # fmt: skip
-        """Largest element over ``axis``."""
-        return _apply("max", self, axis, keepdims, initial=initial, where=where)
-
-    def min(
-        self, axis: AxisLike = None, keepdims: bool = False, *, initial: TensorLike | None = None,
-        where: TensorLike | None = None,
-    ) -> Variable:  # fmt: skip
-        """Smallest element over ``axis``."""
-        return _apply("min", self, axis, keepdims, initial=initial, where=where)
-
-    def argmax(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-        """Index of the largest element over ``axis``."""
-        return _apply("argmax", self, axis, keepdims)
-
-    def argmin(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-        """Index of the smallest element over ``axis``."""
-        return _apply("argmin", self, axis, keepdims)
-
-    def ptp(self, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-        """Largest minus smallest element over ``axis``."""
-        return _apply("ptp", self, axis, keepdims)
-
-    def all(
-        self, axis: AxisLike = None, keepdims: bool = False, *, where: TensorLike | None = None,
-    ) -> Variable:  # fmt: skip
-        """Whether all elements over ``axis`` are true."""
-        return _apply("all", self, axis, keepdims, where=where)
-
-    def any(
-        self, axis: AxisLike = None, keepdims: bool = False, *, where: TensorLike | None = None,
-    ) -> Variable:  # fmt: skip
-        """Whether any element over ``axis`` is true."""
-        return _apply("any", self, axis, keepdims, where=where)
-
-    def norm(self, L: Any, axis: AxisLike = None, keepdims: bool = False) -> Variable:
-        """The L-norm over ``axis``."""
-        return _apply("norm", self, L, axis, keepdims)
-
-    def cumsum(self, axis: int | None = None) -> Variable:
-        """Running sum along ``axis``."""
-        return _apply("cumsum", self, axis)
-
-    def cumprod(self, axis: int | None = None) -> Variable:
-        """Running product along ``axis``."""
-        return _apply("cumprod", self, axis)
-
-    def sort(self, axis: int = -1, kind: str = "quicksort", order: Any = None) -> Variable:
-        """Sorted along ``axis``."""
-        return _apply("sort", self, axis, kind, order)
-
-    def argsort(self, axis: int = -1, kind: str = "quicksort", order: Any = None) -> Variable:
-        """Indices that sort along ``axis``."""
-        return _apply("argsort", self, axis, kind, order)
-
     def choose(self, choices: Any, mode: str = "raise") -> Variable:
         """Elements picked from ``choices`` by this integer variable."""
-        return _apply("choose", self, choices, mode)
+        return apply("choose", self, choices, mode)
 
     def transfer(self, target: str) -> Any:
         """The variable itself, as Theano's method of that name: the compiler places values."""

@@ -11,7 +11,8 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import NdimMismatch, ShapeMismatch, SymbolicValueError
-from symdnn.graph.elementwise_methods import ElementwiseMethods
+from symdnn.graph.methods.elementwise import ElementwiseMethods
+from symdnn.graph.methods.reductions import ReductionMethods
 from symdnn.graph.operators import TensorMethods, operator
 from symdnn.graph.origin import (
     NO_HINTS,
@@ -32,7 +33,7 @@ from symdnn.graph.values.value import as_numpy, constant_array
 __all__ = ["Apply", "Constant", "Shared", "Variable", "as_variable", "constant"]
 
 
-class Variable(TensorMethods, ElementwiseMethods):
+class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
     """A symbolic value: an input, or output ``index`` of the node ``owner``.
 
     ``type`` is its static type. Variables compare by identity, so they can be keys of dicts; a
@@ -105,9 +106,10 @@ class Variable(TensorMethods, ElementwiseMethods):
     def __iter__(self) -> Iterator[Variable]:
         size = self.type.shape[0] if getattr(self.type, "ndim", 0) else None
         if size is None:
+            advice = getattr(self._tag, "unpacking", "use scan, or give it a static shape")
             raise SymbolicValueError(
                 f"cannot iterate over {self}: the length of its first dimension is unknown; "
-                "use scan, or give it a static shape"
+                f"{advice}"
             )
         return (self[i] for i in range(size))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING as _CHECKED
 
 from symdnn.graph.names.elsewhere import NN as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
-from symdnn.nn import init, models, optim, parallel, schedule, training, weights
+from symdnn.nn import functional, init, models, optim, parallel, schedule, training, weights
 from symdnn.nn.backend import convert, cudnn
 from symdnn.nn.layers import (
     activation,
@@ -20,6 +20,7 @@ from symdnn.nn.layers import (
     containers,
     conv,
     dropout,
+    embedding_bag,
     linear,
     norm,
     pooling,
@@ -31,14 +32,17 @@ from symdnn.nn.layers import (
     torch_names,
     torchvision_layers,
     upsample,
+    windows,
 )
 from symdnn.nn.layers.activation import *
 from symdnn.nn.layers.adaptive_pooling import *
 from symdnn.nn.layers.containers import *
 from symdnn.nn.layers.conv import *
 from symdnn.nn.layers.dropout import *
+from symdnn.nn.layers.embedding_bag import *
 from symdnn.nn.layers.linear import *
 from symdnn.nn.layers.norm import *
+from symdnn.nn.layers.pool_places import MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 from symdnn.nn.layers.pooling import *
 from symdnn.nn.layers.recurrent import *
 from symdnn.nn.layers.shaping import *
@@ -48,6 +52,7 @@ from symdnn.nn.layers.torch_layers import *
 from symdnn.nn.layers.torch_names import *
 from symdnn.nn.layers.torchvision_layers import *
 from symdnn.nn.layers.upsample import *
+from symdnn.nn.layers.windows import *
 from symdnn.nn.losses import (
     criterion,
     criterion_margin,
@@ -62,7 +67,7 @@ from symdnn.nn.losses.torch_losses import *
 from symdnn.nn.losses.torch_losses_margin import *
 from symdnn.nn.modules import lists
 from symdnn.nn.modules.lists import *
-from symdnn.nn.modules.module import BACKENDS, Module, random_states, state_updates
+from symdnn.nn.modules.module import BACKENDS, Module, Parameter, random_states, state_updates
 from symdnn.nn.modules.summary import Row, Summary, flops, summary
 from symdnn.nn.optimizers import clip
 from symdnn.nn.optimizers.clip import *
@@ -78,11 +83,14 @@ from symdnn.nn.transformers.rotary import *
 from symdnn.nn.weights import *
 
 __all__ = [
-    "BACKENDS", "Module", "Quantized", "Row", "Summary", "flops", "init", "quantize",
+    "BACKENDS", "Module", "Parameter", "Quantized", "Row", "Summary", "flops", "functional", "init",
+    "quantize",
     "random_states", "state_updates", "summary",
     *activation.__all__, *adaptive_pooling.__all__, *containers.__all__, *conv.__all__,
-    *dropout.__all__, *linear.__all__, *lists.__all__, *norm.__all__, *pooling.__all__,
+    *dropout.__all__, *embedding_bag.__all__, *linear.__all__, *lists.__all__, *norm.__all__,
+    *pooling.__all__,
     *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__, *upsample.__all__,
+    *windows.__all__, "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
     *torch_layers.__all__, *torchvision_layers.__all__, *torch_losses.__all__,

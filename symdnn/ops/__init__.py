@@ -3,7 +3,8 @@
 Importing this package installs the operators behind ``+``, ``.sum()``, ... once.
 """
 
-from symdnn.graph.operators import install_operators
+from symdnn.graph.names.torch_words import install_torch_functions
+from symdnn.graph.operators import install_methods, install_operators
 from symdnn.ops.array import (
     argreduce,
     create,
@@ -19,7 +20,7 @@ from symdnn.ops.array import (
     view,
 )
 from symdnn.ops.control import control
-from symdnn.ops.core import constant_value, gradient_control, make_vector, shape
+from symdnn.ops.core import called_size, constant_value, gradient_control, make_vector, shape
 from symdnn.ops.elementwise import (
     activations,
     arithmetic,
@@ -40,13 +41,16 @@ from symdnn.ops.nn import (
     softmax,
     spatial_transformer,
 )
+from symdnn.ops.numpy_names import indexed_updates
 from symdnn.ops.random import random, random_stream
 from symdnn.ops.sparse import functions as sparse
+from symdnn.ops.torch_names import torch_arrays, torch_math
 
 for _family in (
     activations,
     argreduce,
     arithmetic,
+    called_size,
     comparison,
     complexes,
     constant_value,
@@ -83,3 +87,7 @@ for _family in (
     view,
 ):
     install_operators(_family.OPERATORS)
+
+install_operators({"indexed": indexed_updates.Indexed})
+install_methods({**torch_arrays.METHODS, **torch_math.METHODS})
+install_torch_functions({**torch_arrays.FUNCTIONS, **torch_math.FUNCTIONS})

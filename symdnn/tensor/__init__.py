@@ -31,6 +31,7 @@ from symdnn.tensor.products import *
 from symdnn.tensor.reductions import *
 from symdnn.tensor.shaping import *
 from symdnn.tensor.tools import *
+from symdnn.tensor.torch_names import *
 
 if not _CHECKED:  # a checker of types would believe that every name exists
     __getattr__ = _refusing(__name__, _ADVICE)

@@ -1,7 +1,23 @@
 """Functions of NumPy and PyTorch that Theano lacks: statistics, splitting and stacking, ..."""
 
+import ml_dtypes
+import numpy as np
+
 from symdnn.ops.array.join import concatenate
-from symdnn.ops.elementwise.math import arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
+from symdnn.ops.elementwise.arithmetic import true_div
+from symdnn.ops.elementwise.comparison import invert, left_shift, right_shift
+from symdnn.ops.elementwise.math import (
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    deg2rad,
+    rad2deg,
+)
+from symdnn.ops.elementwise.rounding import round as round_elements
 from symdnn.ops.numpy_names.numpy_arrays import (
     append,
     argwhere,
@@ -59,6 +75,90 @@ from symdnn.ops.numpy_names.numpy_math import (
     trapezoid,
     vdot,
 )
+from symdnn.ops.numpy_names.numpy_more import (
+    apply_along_axis,
+    apply_over_axes,
+    array,
+    array_equal,
+    array_equiv,
+    asarray,
+    astype,
+    block,
+    broadcast_arrays,
+    delete,
+    diag_indices_from,
+    diagflat,
+    extract,
+    fromfunction,
+    geomspace,
+    histogram2d,
+    histogram_bin_edges,
+    identity,
+    indices,
+    insert,
+    intersect1d,
+    iscomplex,
+    isreal,
+    ix_,
+    logspace,
+    matvec,
+    ndim,
+    piecewise,
+    resize,
+    select,
+    setdiff1d,
+    setxor1d,
+    tril_indices_from,
+    triu_indices_from,
+    union1d,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+    vecdot,
+    vecmat,
+)
+from symdnn.ops.numpy_names.numpy_numbers import (
+    argpartition,
+    bartlett,
+    blackman,
+    cumulative_prod,
+    cumulative_sum,
+    ediff1d,
+    fix,
+    frexp,
+    gcd,
+    hamming,
+    hanning,
+    kaiser,
+    lcm,
+    ldexp,
+    lexsort,
+    modf,
+    nancumprod,
+    nancumsum,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    nextafter,
+    partition,
+    spacing,
+    unwrap,
+)
+from symdnn.ops.numpy_names.numpy_polynomials import (
+    corrcoef,
+    cov,
+    gradient,
+    poly,
+    polyadd,
+    polyder,
+    polyfit,
+    polyint,
+    polymul,
+    polysub,
+    polyval,
+    roots,
+    vander,
+)
 from symdnn.ops.numpy_names.numpy_reductions import (
     average,
     count_nonzero,
@@ -79,19 +179,43 @@ from symdnn.ops.numpy_names.numpy_reductions import (
 )
 
 concat = concatenate
+divide, around, radians, degrees = true_div, round_elements, deg2rad, rad2deg
+bitwise_invert, bitwise_left_shift, bitwise_right_shift = invert, left_shift, right_shift
+#: Numbers and dtypes, as NumPy's.
+pi, e, inf, nan, newaxis = np.pi, np.e, np.inf, np.nan, None
+bool_, int8, int16, int32, int64 = np.bool_, np.int8, np.int16, np.int32, np.int64
+uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
+float16, float32, float64 = np.float16, np.float32, np.float64
+bfloat16 = ml_dtypes.bfloat16
+complex64, complex128 = np.complex64, np.complex128
 acos, acosh, asin, asinh = arccos, arccosh, arcsin, arcsinh
 atan, atan2, atanh = arctan, arctan2, arctanh
 
 __all__ = [
-    "acos", "acosh", "append", "argwhere", "array_split", "asin", "asinh", "atan", "atan2",
-    "atanh", "average", "chunk", "column_stack", "concat", "convolve", "copysign", "correlate",
-    "count_nonzero", "cross", "diag_indices", "digitize", "dsplit", "dstack", "fabs", "fliplr",
-    "flipud", "float_power", "fmax", "fmin", "fmod", "heaviside", "histogram", "hsplit",
-    "hypot", "in1d", "inner", "interp", "isin", "isneginf", "isposinf", "lerp", "log_softmax",
-    "logaddexp2", "positive",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "matrix_transpose",
-    "median", "nan_to_num", "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod",
-    "nanstd", "nansum", "nanvar", "percentile", "permute_dims", "quantile", "ravel_multi_index",
-    "rot90", "row_stack", "rsqrt", "signbit", "sinc", "softmax", "trapezoid", "tril_indices",
-    "triu_indices", "unravel_index", "unstack", "vdot", "vsplit",
+    "acos", "acosh", "append", "apply_along_axis", "apply_over_axes", "argpartition",
+    "argwhere", "around", "array", "array_equal", "array_equiv", "array_split", "asarray",
+    "asin", "asinh", "astype", "atan", "atan2", "atanh", "average", "bartlett", "bfloat16",
+    "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "blackman", "block", "bool_",
+    "broadcast_arrays", "chunk", "column_stack", "complex128", "complex64", "concat",
+    "convolve", "copysign", "corrcoef", "correlate", "count_nonzero", "cov", "cross",
+    "cumulative_prod", "cumulative_sum", "degrees", "delete", "diag_indices",
+    "diag_indices_from", "diagflat", "digitize", "divide", "dsplit", "dstack", "e", "ediff1d",
+    "extract", "fabs", "fix", "fliplr", "flipud", "float16", "float32", "float64",
+    "float_power", "fmax", "fmin", "fmod", "frexp", "fromfunction", "gcd", "geomspace",
+    "gradient", "hamming", "hanning", "heaviside", "histogram", "histogram2d",
+    "histogram_bin_edges", "hsplit", "hypot", "identity", "in1d", "indices", "inf", "inner",
+    "insert", "int16", "int32", "int64", "int8", "interp", "intersect1d", "iscomplex", "isin",
+    "isneginf", "isposinf", "isreal", "ix_", "kaiser", "lcm", "ldexp", "lerp", "lexsort",
+    "log_softmax", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logspace", "matrix_transpose", "matvec", "median", "modf", "nan", "nan_to_num",
+    "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian",
+    "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "ndim",
+    "newaxis", "nextafter", "partition", "percentile", "permute_dims", "pi", "piecewise",
+    "poly", "polyadd", "polyder", "polyfit", "polyint", "polymul", "polysub", "polyval",
+    "positive", "quantile", "radians", "ravel_multi_index", "resize", "roots", "rot90",
+    "row_stack", "rsqrt", "select", "setdiff1d", "setxor1d", "signbit", "sinc", "softmax",
+    "spacing", "trapezoid", "tril_indices", "tril_indices_from", "triu_indices",
+    "triu_indices_from", "uint16", "uint32", "uint64", "uint8", "union1d", "unique_counts",
+    "unique_inverse", "unique_values", "unravel_index", "unstack", "unwrap", "vander", "vdot",
+    "vecdot", "vecmat", "vsplit",
 ]  # fmt: skip

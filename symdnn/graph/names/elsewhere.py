@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 __all__ = [
-    "INIT", "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN", "TENSOR",
+    "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN", "TENSOR",
     "VARIABLE", "no_attribute", "refusing",
 ]  # fmt: skip
 
@@ -35,57 +35,24 @@ _CONSTANT = "T.constant(value) does that; functions take arrays as they are"
 
 #: Of a variable: attributes of NumPy's and JAX's arrays, PyTorch's tensors, shared variables.
 VARIABLE: Advice = {
-    "view": "x.reshape((-1, n)) is another shape, x.astype(dtype) another dtype",
-    "permute": "x.dimshuffle(0, 2, 1) reorders dimensions, as x.transpose(0, 2, 1) does",
-    "unsqueeze": "x[:, None] and T.expand_dims(x, axis) insert a dimension",
-    "expand": "T.broadcast_to(x, shape) does that",
-    "expand_as": "T.broadcast_to(x, y.shape) does that",
-    "contiguous": "the compiler chooses layouts",
-    "numel": "x.size is the number of elements",
-    "dim": "x.ndim is the number of dimensions",
-    "nelement": "x.size is the number of elements",
-    "t": "x.T is the transpose",
-    "mT": "T.matrix_transpose(x) does that",
     "item": NO_VALUE,
     "numpy": NO_VALUE,
     "tolist": NO_VALUE,
     "cpu": "functions return NumPy arrays; the flag device says where they run",
     "cuda": "the flag device=cuda says where functions run",
     "to": "x.astype(dtype) is another dtype; the flag device says where functions run",
-    "detach": "symdnn.gradient.disconnected_grad(x) does that",
     "backward": "symdnn.grad(cost, x) is the gradient",
     "grad": "symdnn.grad(cost, x) is the gradient",
     "requires_grad": "symdnn.grad(cost, x) takes the variables to differentiate by",
-    "float": "x.astype('float32') does that",
-    "double": "x.astype('float64') does that",
-    "half": "x.astype('float16') does that",
-    "bfloat16": "x.astype('bfloat16') does that",
-    "long": "x.astype('int64') does that",
-    "int": "x.astype('int32') does that",
-    "bool": "x.astype('bool') does that",
-    "type_as": "x.astype(y.dtype) does that",
-    "matmul": "x @ y and T.dot(x, y) are matrix products",
-    "mm": "x @ y and T.dot(x, y) are matrix products",
-    "bmm": "T.batched_dot(x, y) does that",
-    "masked_fill": "T.switch(mask, value, x) does that",
-    "gather": "T.take_along_axis(x, index, axis) does that",
-    "index_select": "T.take(x, index, axis) does that",
     "add_": "a variable is not changed: write y = x + z",
     "mul_": "a variable is not changed: write y = x * z",
     "copy_": NO_ASSIGNMENT,
     "resize": "x.reshape(shape) does that",
     "itemset": "T.set_subtensor(x[index], value) is a new variable",
-    "chunk": "T.chunk(x, n, axis) does that",
-    "split": "T.split(x, sizes, n, axis) and T.array_split(x, n, axis) do that",
     "argwhere": "T.argwhere(x) does that",
-    "softmax": "T.softmax(x, axis) does that",
     "nbytes": "sizes are known in a call only; x.size is symbolic",
     "strides": "the compiler chooses layouts",
     "flat": "x.flatten() is a vector of the elements",
-    "at": "T.set_subtensor(x[index], y) and T.inc_subtensor(x[index], y) do that",
-    "abs": "abs(x) and T.abs(x) do that",
-    "relu": "T.relu(x) does that",
-    "addmm": "b + x @ y does that, as one GEMM",
     "data": NO_VALUE,
     "device": "the flag device says where functions run",
     "to_numpy": NO_VALUE,
@@ -97,16 +64,16 @@ VARIABLE: Advice = {
 #: Of every tensor module: names of arrays and functions.
 _ARRAYS: Advice = {
     **dict.fromkeys(("randn", "rand", "normal", "manual_seed", "PRNGKey"), _RANDOM),
-    **dict.fromkeys(("float16", "bfloat16", "float32", "float64", "int32", "int64"), _DTYPE),
     **dict.fromkeys(("no_grad", "enable_grad", "GradientTape"), _NO_TAPE),
     **dict.fromkeys(("device", "devices", "device_put", "cuda"), _DEVICE),
-    **dict.fromkeys(("array", "asarray", "from_numpy"), _CONSTANT),
     **dict.fromkeys(("Tensor", "placeholder"), _VARIABLE),
 }
 
 #: Of ``symdnn``.
 SYMDNN: Advice = {
     **_ARRAYS,
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float64", "int32", "int64"), _DTYPE),
+    **dict.fromkeys(("array", "asarray", "from_numpy"), _CONSTANT),
     "random": _RANDOM,
     "numpy": "symdnn.tensor has NumPy's functions, of variables",
     "lax": "symdnn.control has loops and conditions under the names of jax.lax",
@@ -124,18 +91,10 @@ SYMDNN: Advice = {
 #: Of ``symdnn.tensor``.
 TENSOR: Advice = {
     **_ARRAYS,
-    "cat": "T.concatenate([x, y], axis) does that",
+    "from_numpy": _CONSTANT,
     "conv2d": "T.nnet.conv2d(x, w) does that",
     "nn": "T.nnet has functions of neural networks, symdnn.nn layers",
-    "pi": "numpy.pi is a number",
-    "newaxis": "x[:, None] inserts a dimension",
     "scan": "symdnn.scan does that",
-    "bmm": "T.batched_dot(x, y) does that",
-    "mm": "x @ y and T.dot(x, y) are matrix products",
-    "unsqueeze": "T.expand_dims(x, axis) does that",
-    "permute": "T.transpose(x, (0, 2, 1)) does that",
-    "masked_fill": "T.switch(mask, value, x) does that",
-    "gather": "T.take_along_axis(x, index, axis) does that",
     "function": "symdnn.function does that",
     "shared": "symdnn.shared does that",
 }
@@ -172,14 +131,10 @@ MODULE: Advice = {
     "accGradParameters": "symdnn.grad(loss, net.parameters()) are the gradients",
     "updateParameters": "nn.optim.sgd(loss, net, lr) are the updates of symdnn.function",
     "requires_grad_": "nn.optim.adam(loss, [parameters]) changes those parameters alone",
-    "register_buffer": "symdnn.shared(value) as an attribute does that",
-    "register_parameter": "symdnn.shared(value) as an attribute does that",
 }
 
 #: Of ``symdnn.nn``.
 NN: Advice = {
-    "functional": "T.nnet of symdnn.tensor has the functions of layers",
-    "Parameter": "symdnn.shared(value), as an attribute of a module, is its parameter",
     "relu": "T.relu(x) is the function, nn.ReLU() the layer",
     "DataParallel": "symdnn.distributed.DataParallel does that",
     "Adam": "nn.optim.adam(loss, net, lr) are updates",
@@ -194,14 +149,6 @@ OPTIM: Advice = {
         for name in ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam")
     },
     "lr_scheduler": "nn.schedule has schedules of the learning rate",
-}
-
-
-#: Of ``symdnn.nn.init``.
-INIT: Advice = {
-    f"{theirs}{end}": f"weight_init=nn.init.{ours}{end.rstrip('_')} of a layer does that"
-    for theirs, ours in (("kaiming", "he"), ("xavier", "glorot"))
-    for end in ("_normal", "_normal_", "_uniform", "_uniform_")
 }
 
 

@@ -17,17 +17,19 @@ from symdnn.nn import init
 from symdnn.nn.modules.arguments import positive, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.nn.modules.torch_keywords import torch_keywords
+from symdnn.ops.core.shape import shape
 from symdnn.ops.elementwise import activations, arithmetic
 from symdnn.ops.elementwise import math as functions
 from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.ops.elemwise import like
+from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = [
     "Abs", "AddConstant", "Clamp", "ClippedReLU", "ELU", "Exp", "GELU", "HardShrink",
     "HardSigmoid", "HardSwish", "HardTanh", "LeakyReLU", "Log", "LogSigmoid", "Mish",
-    "MulConstant", "PReLU", "Power", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "SoftPlus",
-    "SoftShrink", "SoftSign", "Softplus", "Sqrt", "Square", "Swish", "Tanh", "TanhShrink",
-    "Threshold",
+    "MulConstant", "PReLU", "Power", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid",
+    "SoftPlus", "SoftShrink", "SoftSign", "Softplus", "Sqrt", "Square", "Swish", "Tanh",
+    "TanhShrink", "Threshold",
 ]  # fmt: skip
 
 
@@ -245,6 +247,35 @@ class PReLU(_Pointwise):
 
     def describe(self) -> str:
         return f"({self.nOutputPlane})" if self.nOutputPlane else ""
+
+
+class RReLU(_Pointwise):
+    """``x`` above 0, ``a x`` below, ``a`` random for each element (Xu et al. 2015).
+
+    In training ``a`` is uniform from ``lower`` to ``upper``, in evaluation their mean.
+    """
+
+    def __init__(
+        self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False, *,
+        seed: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(inplace)
+        if not lower <= upper:
+            raise InputError(f"RReLU: wanted lower <= upper, got {lower!r} and {upper!r}")
+        self.lower, self.upper = float(lower), float(upper)
+        self.seed = int(init.generator().integers(2**62)) if seed is None else int(seed)
+        self.calls = 0
+
+    def value(self, x: Variable) -> Variable:
+        if not self.training:
+            return activations.relu(x, like((self.lower + self.upper) / 2, x))
+        stream = RandomStream((self.seed, self.calls))
+        self.calls += 1
+        u = stream.uniform(shape(x), self.lower, self.upper, dtype=x.type.dtype, ndim=x.type.ndim)
+        return switch(x > 0, x, x * u)
+
+    def describe(self) -> str:
+        return f"({self.lower:g}, {self.upper:g})"
 
 
 class GELU(_Pointwise):

@@ -6,12 +6,14 @@ PyTorch. Where m divides n that is a plain pooling.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.graph.dims import Dim, ceil_div, known
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.nn.layers.pool_places import adaptive_maxima
 from symdnn.nn.layers.pooling import _INPUTS, _torch_order
 from symdnn.nn.modules.arguments import as_batch, positive, sizes, tensor_input
 from symdnn.nn.modules.module import Module
@@ -38,8 +40,15 @@ class _Adaptive(Module):
     #: (T,) H, W of the output; None keeps the input's size.
     output: tuple[int | None, ...]
 
-    def forward(self, x: Variable) -> Variable:
+    #: Whether a maximum comes with its place in the flat positions: ``[values, indices]``.
+    return_indices: bool = False
+
+    def forward(self, x: Variable) -> Variable | list[Variable]:
         batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
+        if self.return_indices:
+            found = dims_of(batch)[2:]
+            wanted = [n if m is None else m for n, m in zip(found, self.output, strict=True)]
+            return [restore(v) for v in adaptive_maxima(batch, wanted)]
         return restore(self._pooled(batch))
 
     def _pooled(self, x: Variable) -> Variable:
@@ -57,6 +66,13 @@ class _Adaptive(Module):
     def describe(self) -> str:
         shown = tuple("-" if m is None else str(m) for m in self.output)
         return f"({_torch_order(shown, 'x')})"  # type: ignore[arg-type]
+
+
+def adaptive_averages(x: Variable, output: Sequence[Any]) -> Variable:
+    """The average of each of ``output`` windows that cover the positions of (N, C, ...)."""
+    for axis, m in enumerate(output, 2):
+        x = _average_axis(x, axis, m)
+    return x
 
 
 def _even(n: Dim, m: int) -> int | None:

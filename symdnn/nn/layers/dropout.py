@@ -10,10 +10,16 @@ from symdnn.nn import init
 from symdnn.nn.modules.arguments import tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.nn.modules.torch_keywords import torch_keywords
+from symdnn.ops.core.shape import ones_like
+from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.elemwise import like
 from symdnn.ops.nn.dropout import dropout
 from symdnn.ops.random.random_stream import RandomStream
 
-__all__ = ["Dropout", "SpatialDropout", "VolumetricDropout"]
+__all__ = [
+    "AlphaDropout", "Dropout", "Dropout1d", "FeatureAlphaDropout", "SpatialDropout",
+    "VolumetricDropout",
+]  # fmt: skip
 
 
 @torch_keywords()
@@ -76,9 +82,45 @@ class SpatialDropout(Dropout):
         return tuple(range(x.type.ndim - self.positions, x.type.ndim))
 
 
+class Dropout1d(SpatialDropout):
+    """:class:`Dropout` of whole channels of (N, C, L), or of one sequence (C, L)."""
+
+    positions = 1
+    ndims = (2, 3)
+    wanted = "a float tensor (batch, channels, positions) or (channels, positions)"
+
+
 class VolumetricDropout(SpatialDropout):
     """:class:`Dropout` of whole planes of (N, planes, T, H, W), or of one volume."""
 
     positions = 3
     ndims = (4, 5)
     wanted = "a float tensor (batch, planes, time, height, width) or one dimension less"
+
+
+class AlphaDropout(Dropout):
+    """:class:`Dropout` that keeps mean and variance, for SELU (Klambauer et al. 2017).
+
+    A dropped element is SELU's limit at minus infinity, and all are scaled and shifted.
+    """
+
+    def forward(self, x: Any) -> Variable:
+        tensor_input(self, x, self.wanted, *self.ndims)
+        if not self.training or not self.p:
+            return x  # type: ignore[no-any-return]
+        stream = RandomStream((self.seed, self.calls))
+        self.calls += 1
+        one = ones_like(x)
+        kept = dropout(one, self.p, stream, scale=False, shared=self._shared_axes(x))
+        low, keep = -1.7580993408473766, 1 - self.p
+        scale = (keep * (1 + self.p * low**2)) ** -0.5 if keep else 0.0
+        y = switch(kept > 0, x, like(low, x))
+        made: Variable = y * like(scale, x) + like(-scale * low * self.p, x)
+        return made
+
+
+class FeatureAlphaDropout(AlphaDropout):
+    """:class:`AlphaDropout` of whole channels of (N, C, ...)."""
+
+    def _shared_axes(self, x: Variable) -> tuple[int, ...]:
+        return tuple(range(2, x.type.ndim))

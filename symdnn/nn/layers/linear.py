@@ -15,8 +15,13 @@ from symdnn.nn import init
 from symdnn.nn.modules.arguments import positive, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.nn.modules.torch_keywords import torch_keywords
+from symdnn.ops.array.norms import norm
+from symdnn.ops.array.take import bincount
+from symdnn.ops.array.view import flatten
 from symdnn.ops.core.gradient_control import disconnected_grad
+from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, switch
+from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot
 
 __all__ = ["Bilinear", "Linear", "LookupTable"]
@@ -113,7 +118,12 @@ class LookupTable(Module):
     """Rows of ``weight`` (nIndex, nOutput) for integers: (...) to (..., nOutput).
 
     Indices count from 0 (Torch7: from 1) and must be smaller than nIndex, which a call checks. The
-    row ``paddingValue``, if any, starts as zeros and gets no gradient. (PyTorch's Embedding.)
+    row ``paddingValue``, if any, starts as zeros and gets no gradient.
+
+    Rows whose ``norm_type``-norm is above ``max_norm`` are taken at that norm; the table itself is
+    changed by its optimiser alone (PyTorch shortens its rows in place). ``scale_grad_by_freq``
+    divides a row's gradient by how often the index is in the batch; ``sparse`` means nothing here.
+    (PyTorch's Embedding.)
 
     >>> LookupTable(1000, 64)
     nn.LookupTable(1000 -> 64)
@@ -123,9 +133,15 @@ class LookupTable(Module):
 
     def __init__(
         self, nIndex: int, nOutput: int, paddingValue: int | None = None, *,
-        weight_init: Callable[..., Any] | None = None, dtype: str | None = None,
+        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        sparse: bool = False, weight_init: Callable[..., Any] | None = None,
+        dtype: str | None = None,
     ) -> None:  # fmt: skip
         positive("LookupTable: nIndex, nOutput", nIndex, nOutput)
+        if max_norm is not None and not max_norm > 0:
+            raise InputError(f"LookupTable: max_norm={max_norm!r}; wanted more than 0")
+        self.max_norm, self.norm_type = max_norm, float(norm_type)
+        self.scale_grad_by_freq = bool(scale_grad_by_freq)
         if paddingValue is not None and not -nIndex <= paddingValue < nIndex:
             raise InputError(f"LookupTable: paddingValue={paddingValue} is no row of {nIndex}")
         self.nIndex, self.nOutput = int(nIndex), int(nOutput)
@@ -148,10 +164,40 @@ class LookupTable(Module):
         if not index.type.is_integer:
             raise TypeMismatch("LookupTable", wanted, index.type, "Cast it: x.astype('int64')")
         rows: Variable = self.weight[index]
+        if self.max_norm is not None:
+            rows = self._shortened(rows)
+        if self.scale_grad_by_freq:
+            flat = flatten(index, 1)
+            often = cast(bincount(flat, minlength=self.nIndex)[index], rows.type.dtype)
+            part = rows / often.dimshuffle(*range(index.type.ndim), "x")
+            rows = part + disconnected_grad(rows - part)
         if self.paddingValue is None:
             return rows
         padding = eq(index, self.paddingValue).dimshuffle(*range(index.type.ndim), "x")
         return switch(padding, disconnected_grad(rows), rows)
+
+    def _shortened(self, rows: Variable) -> Variable:
+        """Rows of at most ``max_norm``; the gradient is that of the shorter row, as PyTorch's."""
+        length = norm(rows, self.norm_type, axis=-1, keepdims=True)
+        most, eps = like(self.max_norm or 0.0, rows), like(1e-7, rows)
+        shorter = switch(length > most, rows * (most / (length + eps)), rows)
+        return rows + disconnected_grad(shorter - rows)
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None,
+        **options: Any,
+    ) -> LookupTable:  # fmt: skip
+        """A table with these rows, an array; ``freeze`` saves it and does not train it."""
+        values = embeddings.get_value() if isinstance(embeddings, Shared) else embeddings
+        array = np.asarray(values)
+        if array.ndim != 2:
+            raise InputError(f"from_pretrained: wanted a matrix, got the shape {array.shape}")
+        made = cls(*array.shape, padding_idx, **options)
+        made.weight.set_value(array.astype(made.weight.type.dtype))
+        if freeze:
+            made.register_buffer("weight", made.weight)
+        return made
 
     def describe(self) -> str:
         return f"({self.nIndex} -> {self.nOutput})"

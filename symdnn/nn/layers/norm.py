@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -76,6 +76,8 @@ class BatchNormalization(_Affine):
     the variance unbiased; the optimisers of :mod:`symdnn.nn.optim` carry that out, or
     :func:`symdnn.nn.state_updates`. In evaluation the running ones normalise, and gradients are
     those of that. ``momentum=None`` keeps no running statistics: the batch's always serve.
+    ``cumulative=True`` makes them the plain average of all batches so far, which
+    ``num_batches_tracked`` counts (PyTorch's ``momentum=None``).
     ``affine=False`` leaves ``weight`` and ``bias`` out, ``bias=False`` the latter.
     (cudnn.BatchNormalization; BatchNorm1d.)
 
@@ -88,15 +90,18 @@ class BatchNormalization(_Affine):
     wanted: ClassVar[str] = "(batch, features) or (batch, features, positions)"
     running_mean: Shared
     running_var: Shared
+    num_batches_tracked: Shared
     #: The ranks whose samples are one batch; None: those of this process alone.
     group: Group | None = None
 
     def __init__(
         self, nFeature: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, *, bias: bool = True, dtype: str | None = None,
+        affine: bool = True, *, bias: bool = True, cumulative: bool = False,
+        dtype: str | None = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         positive(f"{name}: nFeature", nFeature)
+        momentum = 1.0 if cumulative else momentum
         if not eps > 0 or (momentum is not None and not 0 <= momentum <= 1):
             raise InputError(
                 f"{name}: wanted eps above 0 and momentum of 0 to 1, got eps={eps!r}, "
@@ -107,6 +112,9 @@ class BatchNormalization(_Affine):
         if momentum is not None:
             self.buffer("running_mean", np.zeros(self.nFeature, chosen))
             self.buffer("running_var", np.ones(self.nFeature, chosen))
+        self.cumulative = bool(cumulative)
+        if cumulative:
+            self.buffer("num_batches_tracked", np.int64(0))
 
     def forward(self, x: Variable) -> Variable:
         batch, restore = self._batch(x)
@@ -144,7 +152,17 @@ class BatchNormalization(_Affine):
         if self.training:
             share = 1 - self.momentum
             out[0].tag.state_updates = [(v, new, share) for v, new in zip(running, out[3:])]
+            if self.cumulative:
+                out[0].tag.state_updates = self._averaged(zip(running, out[3:], strict=True))
         return out[0]
+
+    def _averaged(self, pairs: Iterable[tuple[Shared, Variable]]) -> list[tuple[Any, ...]]:
+        """Updates to the averages over one batch more; ``pairs`` have the batch's statistics."""
+        count = self.num_batches_tracked + 1
+        updates: list[tuple[Any, ...]] = [(self.num_batches_tracked, count)]
+        for v, new in pairs:
+            updates.append((v, v + (cast(new, v.type.dtype) - v) / cast(count, v.type.dtype)))
+        return updates
 
     def _by_batch_of_ranks(
         self, x: Variable, gamma: TensorLike, beta: TensorLike, group: Group
@@ -153,6 +171,9 @@ class BatchNormalization(_Affine):
         if self.training and self.momentum is not None:
             share = 1 - self.momentum
             pairs = ((self.running_mean, mean), (self.running_var, unbiased))
+            if self.cumulative:
+                out.tag.state_updates = self._averaged(pairs)
+                return out
             out.tag.state_updates = [
                 (v, share * v + self.momentum * cast(new, v.type.dtype), share) for v, new in pairs
             ]

@@ -11,12 +11,14 @@ import numpy as np
 from symdnn.errors import InputError
 from symdnn.graph.dims import ceil_div, dim_max, dim_where, known
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.nn.layers.pool_places import window_maxima
 from symdnn.nn.modules.arguments import as_batch, positive, sizes
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
+from symdnn.ops.elemwise import like
 from symdnn.ops.nn.pool import pool_nd
 
 __all__ = [
@@ -48,6 +50,11 @@ class _Windows:
         return number - dim_where(begins >= self.n + self.pad, 1, 0)
 
     @property
+    def whole(self) -> Any:
+        """How many windows are whole."""
+        return (self.n + 2 * self.pad - self.size) // self.step + 1
+
+    @property
     def behind(self) -> Any:
         """How much the last window reaches beyond the padding."""
         return dim_max((self.count - 1) * self.step + self.size - self.n - 2 * self.pad, 0)
@@ -75,6 +82,12 @@ class _Pooling(Module):
     padding: tuple[int, ...]
     ceil_mode: bool = False
     count_include_pad: bool = True
+    #: Steps between the elements of a window of a maximum; () is 1 each.
+    dilation: tuple[int, ...] = ()
+    #: Whether a maximum comes with its place in the flat positions: ``[values, indices]``.
+    return_indices: bool = False
+    #: What an average divides by; None: the number of elements.
+    divisor_override: int | None = None
 
     def _check(self) -> None:
         name = type(self).__name__
@@ -95,9 +108,37 @@ class _Pooling(Module):
         self.ceil_mode = False
         return self
 
-    def forward(self, x: Variable) -> Variable:
+    def options(
+        self, *, dilation: Any = 1, return_indices: bool = False,
+        divisor_override: int | None = None,
+    ) -> None:  # fmt: skip
+        """Set what PyTorch's pooling has beside Torch7's: see the attributes."""
+        name, n = type(self).__name__, self.ndim
+        steps = sizes(f"{name}: dilation", n, (None,) * n, dilation)
+        positive(f"{name}: dilation", *steps)
+        self.dilation = steps if any(d != 1 for d in steps) else ()
+        self.return_indices = bool(return_indices)
+        if divisor_override is not None:
+            positive(f"{name}: divisor_override", abs(divisor_override))
+            self.divisor_override = int(divisor_override)
+
+    def forward(self, x: Variable) -> Variable | list[Variable]:
         batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
+        if self.return_indices or self.dilation:
+            found = [restore(v) for v in self._maxima(batch)]
+            return found if self.return_indices else found[0]
         return restore(self._pooled(batch))
+
+    def _maxima(self, x: Variable) -> list[Variable]:
+        steps = self.dilation or (1,) * self.ndim
+        reach = [d * (k - 1) + 1 for k, d in zip(self.kernel, steps, strict=True)]
+        rows = zip(dims_of(x)[-self.ndim :], reach, self.stride, self.padding, strict=True)
+        windows = [_Windows(*row) for row in rows]
+        behind = [w.behind if self.ceil_mode else 0 for w in windows]
+        counts = [w.count if self.ceil_mode else w.whole for w in windows]
+        return window_maxima(
+            x, self.kernel, self.stride, self.padding, steps, counts, behind, self.return_indices
+        )
 
     @property
     def _mode(self) -> str:
@@ -106,27 +147,33 @@ class _Pooling(Module):
         return "average_inc_pad" if self.count_include_pad else "average_exc_pad"
 
     def _pooled(self, x: Variable) -> Variable:
+        if self.divisor_override is not None:
+            return self._windows(x, "sum") / like(self.divisor_override, x)
+        return self._windows(x, self._mode)
+
+    def _windows(self, x: Variable, mode: str) -> Variable:
         rows = zip(dims_of(x)[-self.ndim :], self.kernel, self.stride, self.padding, strict=True)
         windows = [_Windows(*row) for row in rows]
         if self.ceil_mode and any(known(w.behind) != 0 for w in windows):
-            return self._rounded_up(x, windows)
-        return self._pool(x, self.padding, self._mode, True)
+            return self._rounded_up(x, windows, mode)
+        return self._pool(x, self.padding, mode, True)
 
     def _pool(self, x: Variable, around: Sequence[int], mode: str, whole: bool) -> Variable:
         name = type(self).__name__
         return pool_nd(name, self.ndim, x, self.kernel, whole, self.stride, tuple(around), mode)
 
-    def _rounded_up(self, x: Variable, windows: Sequence[_Windows]) -> Variable:
+    def _rounded_up(self, x: Variable, windows: Sequence[_Windows], mode: str) -> Variable:
         """The op takes cut-off windows without padding only, so padding becomes a step before."""
         none = (0,) * self.ndim
         if not any(self.padding):
-            return self._pool(x, none, self._mode, False)
+            return self._pool(x, none, mode, False)
         widths = [(0, 0), (0, 0), *((w.pad, w.pad + w.behind) for w in windows)]
         fill = np.asarray(0 if self.average else -np.inf, x.type.dtype)
         wide = pad(x, widths, constant_values=fill)
         if not self.average:
             return self._pool(wide, none, "max", True)
-        return self._pool(wide, none, "sum", True) / self._elements(windows, x.type.dtype)
+        total = self._pool(wide, none, "sum", True)
+        return total if mode == "sum" else total / self._elements(windows, x.type.dtype)
 
     def _elements(self, windows: Sequence[_Windows], dtype: str) -> Variable:
         total: Any = None
@@ -200,13 +247,10 @@ class _TemporalPooling(_Pooling):
         self.ceil_mode, self.channels_first = bool(ceil_mode), channels_first
         self._check()
 
-    def forward(self, x: Variable) -> Variable:
-        wanted = _INPUTS[1]
+    def forward(self, x: Variable) -> Variable | list[Variable]:
         if self.channels_first:
-            wanted = "(batch, features, frames) or (features, frames)"
-        batch, restore = as_batch(self, x, 3, wanted)
-        if self.channels_first:
-            return restore(self._pooled(batch))
+            return super().forward(x)
+        batch, restore = as_batch(self, x, 3, _INPUTS[1])
         return restore(self._pooled(batch.dimshuffle(0, 2, 1)).dimshuffle(0, 2, 1))
 
 

@@ -58,8 +58,9 @@ class Recurrent(Module):
     batch, outputDim), in place of zeros; each may be None. :meth:`states` returns the last states,
     too; with ``returnStates`` a call returns ``[y, hy]``, for an LSTM ``[y, hy, cy]``.
 
-    ``bidirectional=True`` of ``LSTM`` is ``BLSTM``, and so on. PyTorch's modules are called with
-    ``(x, states)`` and return ``(y, states)``; these are called as above, and return ``y``.
+    ``bidirectional=True`` of ``LSTM`` is ``BLSTM``, and so on. ``return_state=True`` makes it
+    PyTorch's: a call returns ``(y, h)``, of an LSTM ``(y, (h, c))``. So does a call with states in
+    PyTorch's way, ``rnn(x, h)`` of floats or ``lstm(x, (h, c))``, whatever ``return_state`` is.
     ``bias=False`` and ``proj_size`` are refused: the layout has biases.
 
     ``dropout`` is the rate between the layers in training, ``seed`` that of its masks.
@@ -87,6 +88,7 @@ class Recurrent(Module):
         proj_size: int = 0,
         inputMode: str = "linear",
         returnStates: bool = False,
+        return_state: bool = False,
         seed: int | Sequence[int] | None = None,
         weight_init: Initial | None = None,
         recurrent_init: Initial | None = None,
@@ -119,7 +121,7 @@ class Recurrent(Module):
         if seed is not None and (np.size(seed) == 0 or np.any(np.asarray(seed) < 0)):
             raise InputError(f"{name}: seed={seed!r}; wanted an int, 0 or more")
         self.bidirectional = bool(self.bidirectional or bidirectional)
-        self.returnStates = bool(returnStates)
+        self.returnStates, self.return_state = bool(returnStates), bool(return_state)
         self._seed = int(init.generator().integers(2**31)) if seed is None else seed
         # A value that a user sets may be shared, and is no parameter of this module.
         self._lent = Lent({})
@@ -249,12 +251,34 @@ class Recurrent(Module):
     def forward(
         self,
         x: Variable,
-        lengths: Variable | None = None,
-        hx: Variable | None = None,
+        lengths: Any = None,
+        hx: Any = None,
         cx: Variable | None = None,
-    ) -> Variable | list[Variable]:
+    ) -> Any:
+        if _are_states(lengths) or isinstance(hx, list | tuple):
+            given = lengths if _are_states(lengths) else hx
+            rest = None if _are_states(lengths) else lengths
+            return self._in_pairs(self._applied(x, rest, *self._split_states(given)))
         found = self._applied(x, lengths, hx, cx)
+        if self.return_state:
+            return self._in_pairs(found)
+        found[0].tag.unpacking = _UNPACKING
         return found if self.returnStates else found[0]
+
+    def _split_states(self, given: Any) -> list[Any]:
+        """``h`` or ``(h, c)`` as ``[h, c]``."""
+        states = list(given) if isinstance(given, list | tuple) else [given]
+        wanted = 2 if self.has_cell else 1
+        if len(states) != wanted:
+            what = "states (h, c)" if wanted == 2 else "a state h"
+            raise TypeMismatch(type(self).__name__, what, given)
+        return states + [None] * (2 - wanted)
+
+    @staticmethod
+    def _in_pairs(found: Sequence[Variable]) -> tuple[Any, Any]:
+        """``[y, h]`` or ``[y, h, c]`` as PyTorch returns it."""
+        y, *states = found
+        return y, states[0] if len(states) == 1 else tuple(states)
 
     def states(
         self,
@@ -336,6 +360,19 @@ class Recurrent(Module):
         more += ["bidirectional"] if self.bidirectional and not type(self).bidirectional else []
         sizes = f"{self.inputDim} -> {self.outputDim} x {self.numberOfLayers}"
         return f"({', '.join([sizes, *more])})"
+
+
+_UNPACKING = (
+    "a recurrent layer returns the output alone; with return_state=True it is (y, h), of an LSTM "
+    "(y, (h, c))"
+)
+
+
+def _are_states(given: Any) -> bool:
+    """Whether PyTorch's states stand in the place of the lengths, which are integers."""
+    if isinstance(given, list | tuple):
+        return any(isinstance(v, Variable) and v.type.ndim > 0 for v in given)
+    return isinstance(given, Variable) and given.type.is_float
 
 
 class RNNReLU(Recurrent):

@@ -53,7 +53,7 @@ class _Pad(Module):
         tensor_input(self, x, f"a float tensor (N, C, {n} sizes) or (C, {n} sizes)", n + 2, n + 1)
         pairs = list(zip(self.padding[::2], self.padding[1::2], strict=True))[::-1]
         widths = [(0, 0)] * (x.type.ndim - n) + pairs
-        options = {"constant_values": self.value} if self.mode == "constant" else {}
+        options: dict[str, Any] = {"constant_values": self.value} if self.mode == "constant" else {}
         return pad(x, widths, mode=self.mode, **options)
 
     #: The value of the padding, if it is constant.

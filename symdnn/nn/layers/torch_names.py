@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
-
 from symdnn.errors import InputError
 from symdnn.graph.typing import BorderMode, PerAxis
 from symdnn.nn.layers import adaptive_pooling as adaptive
@@ -31,6 +29,7 @@ from symdnn.nn.layers.softmax import LogSoftMax, SoftMax, SoftMin
 from symdnn.nn.modules.arguments import sizes
 from symdnn.nn.modules.checked import checked
 from symdnn.nn.modules.module import Module
+from symdnn.nn.modules.torch_class import torch_class
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
@@ -44,6 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 Layer = TypeVar("Layer", bound=Module)
+Pool = TypeVar("Pool", bound=pooling._Pooling)
 
 Hardshrink, Hardsigmoid, Hardswish = HardShrink, HardSigmoid, HardSwish
 Hardtanh, Softshrink, Softsign = HardTanh, SoftShrink, SoftSign
@@ -69,6 +69,7 @@ def _convolution(kind: type[Layer], *arguments: Any, **options: Any) -> Layer:
     )  # fmt: skip
 
 
+@torch_class(conv.TemporalConvolution)
 @checked
 def Conv1d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
@@ -82,6 +83,7 @@ def Conv1d(
     )  # fmt: skip
 
 
+@torch_class(conv.SpatialConvolution)
 @checked
 def Conv2d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
@@ -99,6 +101,7 @@ def Conv2d(
     )  # fmt: skip
 
 
+@torch_class(conv.VolumetricConvolution)
 @checked
 def Conv3d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
@@ -112,6 +115,7 @@ def Conv3d(
     )  # fmt: skip
 
 
+@torch_class(conv.TemporalFullConvolution)
 @checked
 def ConvTranspose1d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
@@ -126,6 +130,7 @@ def ConvTranspose1d(
     )  # fmt: skip
 
 
+@torch_class(conv.SpatialFullConvolution)
 @checked
 def ConvTranspose2d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
@@ -139,6 +144,7 @@ def ConvTranspose2d(
     )  # fmt: skip
 
 
+@torch_class(conv.VolumetricFullConvolution)
 @checked
 def ConvTranspose3d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
@@ -156,21 +162,30 @@ def ConvTranspose3d(
 
 
 def _largest(
-    kind: type[Layer], window: tuple[Any, ...], dilation: PerAxis, indices: bool, ceil: bool
-) -> Layer:
-    if np.ravel(dilation).tolist() not in ([1] * n for n in range(1, 4)) or indices:
-        raise InputError(f"{kind.__name__}: dilation and return_indices are not there")
-    return _pooling(kind, window, ceil_mode=ceil)
+    kind: type[Pool], window: tuple[Any, ...], dilation: PerAxis, indices: bool, ceil: bool
+) -> Pool:
+    made = _pooling(kind, window, ceil_mode=ceil)
+    made.options(dilation=dilation, return_indices=indices)
+    return made
 
 
-def _pooling(kind: type[Layer], window: tuple[Any, ...], **options: Any) -> Layer:
+def _average(
+    kind: type[Pool], window: tuple[Any, ...], ceil: bool, padded: bool, divisor: int | None
+) -> Pool:
+    made = _pooling(kind, window, ceil_mode=ceil, count_include_pad=padded)
+    made.options(divisor_override=divisor)
+    return made
+
+
+def _pooling(kind: type[Pool], window: tuple[Any, ...], **options: Any) -> Pool:
     kernel, stride, padding = window
-    make: Callable[..., Layer] = kind
+    make: Callable[..., Pool] = kind
     if kind in (pooling.TemporalMaxPooling, pooling.TemporalAveragePooling):
         options["channels_first"] = True
     return make(kernel_size=kernel, stride=stride, padding=padding, **options)
 
 
+@torch_class(pooling.TemporalMaxPooling)
 @checked
 def MaxPool1d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
@@ -181,6 +196,7 @@ def MaxPool1d(
     return _largest(pooling.TemporalMaxPooling, window, dilation, return_indices, ceil_mode)
 
 
+@torch_class(pooling.SpatialMaxPooling)
 @checked
 def MaxPool2d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
@@ -191,6 +207,7 @@ def MaxPool2d(
     return _largest(pooling.SpatialMaxPooling, window, dilation, return_indices, ceil_mode)
 
 
+@torch_class(pooling.VolumetricMaxPooling)
 @checked
 def MaxPool3d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
@@ -201,81 +218,101 @@ def MaxPool3d(
     return _largest(pooling.VolumetricMaxPooling, window, dilation, return_indices, ceil_mode)
 
 
+@torch_class(pooling.TemporalAveragePooling)
 @checked
 def AvgPool1d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> pooling.TemporalAveragePooling:  # fmt: skip
     """:class:`TemporalAveragePooling` of (N, features, frames)."""
-    return _pooling(
-        pooling.TemporalAveragePooling, (kernel_size, stride, padding), ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )  # fmt: skip
+    window = (kernel_size, stride, padding)
+    return _average(pooling.TemporalAveragePooling, window, ceil_mode, count_include_pad, None)
 
 
+@torch_class(pooling.SpatialAveragePooling)
 @checked
 def AvgPool2d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> pooling.SpatialAveragePooling:  # fmt: skip
     """:class:`SpatialAveragePooling`."""
-    return _pooling(
-        pooling.SpatialAveragePooling, (kernel_size, stride, padding), ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )  # fmt: skip
+    window = (kernel_size, stride, padding)
+    return _average(
+        pooling.SpatialAveragePooling, window, ceil_mode, count_include_pad, divisor_override
+    )
 
 
+@torch_class(pooling.VolumetricAveragePooling)
 @checked
 def AvgPool3d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> pooling.VolumetricAveragePooling:  # fmt: skip
     """:class:`VolumetricAveragePooling`."""
-    return _pooling(
-        pooling.VolumetricAveragePooling, (kernel_size, stride, padding), ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )  # fmt: skip
+    window = (kernel_size, stride, padding)
+    return _average(
+        pooling.VolumetricAveragePooling, window, ceil_mode, count_include_pad, divisor_override
+    )
 
 
+@torch_class(adaptive.TemporalAdaptiveAveragePooling)
 @checked
 def AdaptiveAvgPool1d(output_size: int) -> adaptive.TemporalAdaptiveAveragePooling:
     """:class:`TemporalAdaptiveAveragePooling` of (N, features, frames)."""
     return adaptive.TemporalAdaptiveAveragePooling(output_size, channels_first=True)
 
 
+@torch_class(adaptive.SpatialAdaptiveAveragePooling)
 @checked
 def AdaptiveAvgPool2d(output_size: PerAxis) -> adaptive.SpatialAdaptiveAveragePooling:
     """:class:`SpatialAdaptiveAveragePooling`."""
     return adaptive.SpatialAdaptiveAveragePooling(output_size=output_size)
 
 
+@torch_class(adaptive.VolumetricAdaptiveAveragePooling)
 @checked
 def AdaptiveAvgPool3d(output_size: PerAxis) -> adaptive.VolumetricAdaptiveAveragePooling:
     """:class:`VolumetricAdaptiveAveragePooling`."""
     return adaptive.VolumetricAdaptiveAveragePooling(output_size=output_size)
 
 
+@torch_class(adaptive.TemporalAdaptiveMaxPooling)
 @checked
-def AdaptiveMaxPool1d(output_size: int) -> adaptive.TemporalAdaptiveMaxPooling:
+def AdaptiveMaxPool1d(
+    output_size: int, return_indices: bool = False
+) -> adaptive.TemporalAdaptiveMaxPooling:
     """:class:`TemporalAdaptiveMaxPooling` of (N, features, frames)."""
-    return adaptive.TemporalAdaptiveMaxPooling(output_size, channels_first=True)
+    made = adaptive.TemporalAdaptiveMaxPooling(output_size, channels_first=True)
+    made.return_indices = return_indices
+    return made
 
 
+@torch_class(adaptive.SpatialAdaptiveMaxPooling)
 @checked
-def AdaptiveMaxPool2d(output_size: PerAxis) -> adaptive.SpatialAdaptiveMaxPooling:
+def AdaptiveMaxPool2d(
+    output_size: PerAxis, return_indices: bool = False
+) -> adaptive.SpatialAdaptiveMaxPooling:
     """:class:`SpatialAdaptiveMaxPooling`."""
-    return adaptive.SpatialAdaptiveMaxPooling(output_size=output_size)
+    made = adaptive.SpatialAdaptiveMaxPooling(output_size=output_size)
+    made.return_indices = return_indices
+    return made
 
 
+@torch_class(adaptive.VolumetricAdaptiveMaxPooling)
 @checked
-def AdaptiveMaxPool3d(output_size: PerAxis) -> adaptive.VolumetricAdaptiveMaxPooling:
+def AdaptiveMaxPool3d(
+    output_size: PerAxis, return_indices: bool = False
+) -> adaptive.VolumetricAdaptiveMaxPooling:
     """:class:`VolumetricAdaptiveMaxPooling`."""
-    return adaptive.VolumetricAdaptiveMaxPooling(output_size=output_size)
+    made = adaptive.VolumetricAdaptiveMaxPooling(output_size=output_size)
+    made.return_indices = return_indices
+    return made
 
 
 # -- recurrent -----------------------------------------------------------------------------------
 
 
+@torch_class(recurrent.Recurrent)
 @checked
 def RNN(
     input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
@@ -304,12 +341,13 @@ def _batch_norm(
     kept: bool,
     bias: bool,
 ) -> Layer:
-    if kept and momentum is None:
-        raise InputError(f"{kind.__name__}: momentum=None, a cumulative average, is not there")
     make: Callable[..., Layer] = kind
+    if kept and momentum is None:
+        return make(features, eps, affine=affine, bias=bias, cumulative=True)
     return make(features, eps, momentum if kept else None, affine, bias=bias)
 
 
+@torch_class(norm.BatchNormalization)
 @checked
 def BatchNorm1d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
@@ -322,6 +360,7 @@ def BatchNorm1d(
     )  # fmt: skip
 
 
+@torch_class(norm.SpatialBatchNormalization)
 @checked
 def BatchNorm2d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
@@ -334,6 +373,7 @@ def BatchNorm2d(
     )  # fmt: skip
 
 
+@torch_class(norm.VolumetricBatchNormalization)
 @checked
 def BatchNorm3d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
@@ -354,6 +394,7 @@ def _instance_norm(
     return norm.InstanceNorm(features, eps, affine, positions=positions, bias=bias)
 
 
+@torch_class(norm.InstanceNorm)
 @checked
 def InstanceNorm1d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
@@ -363,6 +404,7 @@ def InstanceNorm1d(
     return _instance_norm(1, num_features, eps, affine, track_running_stats, bias)
 
 
+@torch_class(norm.InstanceNorm)
 @checked
 def InstanceNorm2d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
@@ -372,6 +414,7 @@ def InstanceNorm2d(
     return _instance_norm(2, num_features, eps, affine, track_running_stats, bias)
 
 
+@torch_class(norm.InstanceNorm)
 @checked
 def InstanceNorm3d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
@@ -381,26 +424,35 @@ def InstanceNorm3d(
     return _instance_norm(3, num_features, eps, affine, track_running_stats, bias)
 
 
+@torch_class(LookupTable)
 @checked
 def Embedding(
-    num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, **options: Any
-) -> LookupTable:
-    """:class:`LookupTable`."""
-    return LookupTable(num_embeddings, embedding_dim, padding_idx, **options)
+    num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
+    max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+    sparse: bool = False, **options: Any,
+) -> LookupTable:  # fmt: skip
+    """:class:`LookupTable`; ``Embedding.from_pretrained`` is that of the class."""
+    return LookupTable(
+        num_embeddings, embedding_dim, padding_idx, max_norm=max_norm, norm_type=norm_type,
+        scale_grad_by_freq=scale_grad_by_freq, sparse=sparse, **options,
+    )  # fmt: skip
 
 
+@torch_class(SoftMax)
 @checked
 def Softmax(dim: int | None = None) -> SoftMax:
     """:class:`SoftMax` along the axis ``dim``; None: over each example."""
     return SoftMax(dim=dim)
 
 
+@torch_class(LogSoftMax)
 @checked
 def LogSoftmax(dim: int | None = None) -> LogSoftMax:
     """:class:`LogSoftMax` along the axis ``dim``; None: over each example."""
     return LogSoftMax(dim=dim)
 
 
+@torch_class(SoftMin)
 @checked
 def Softmin(dim: int | None = None) -> SoftMin:
     """:class:`SoftMin` along the axis ``dim``; None: over each example."""
@@ -411,18 +463,21 @@ def _widths(what: str, padding: BorderMode, sides: int) -> tuple[int, ...]:
     return sizes(f"{what}: padding", sides, [None] * sides, padding)
 
 
+@torch_class(shaping.SpatialZeroPadding)
 @checked
 def ZeroPad2d(padding: BorderMode) -> shaping.SpatialZeroPadding:
     """:class:`SpatialZeroPadding`; an int, or (left, right, top, bottom)."""
     return shaping.SpatialZeroPadding(*_widths("ZeroPad2d", padding, 4))
 
 
+@torch_class(shaping.SpatialReflectionPadding)
 @checked
 def ReflectionPad2d(padding: BorderMode) -> shaping.SpatialReflectionPadding:
     """:class:`SpatialReflectionPadding`; an int, or (left, right, top, bottom)."""
     return shaping.SpatialReflectionPadding(*_widths("ReflectionPad2d", padding, 4))
 
 
+@torch_class(shaping.SpatialReplicationPadding)
 @checked
 def ReplicationPad2d(padding: BorderMode) -> shaping.SpatialReplicationPadding:
     """:class:`SpatialReplicationPadding`; an int, or (left, right, top, bottom)."""

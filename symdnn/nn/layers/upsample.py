@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.variable import Variable
+from symdnn.nn.layers.adaptive_pooling import adaptive_averages
 from symdnn.nn.modules.arguments import tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.core.shape import dims_of
@@ -20,7 +21,7 @@ __all__ = ["Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"]
 _MODES = {
     "nearest": ((1, 2, 3), "nearest"), "nearest-exact": ((1, 2, 3), "nearest-exact"),
     "linear": ((1,), "linear"), "bilinear": ((2,), "linear"), "trilinear": ((3,), "linear"),
-    "bicubic": ((2,), "cubic"),
+    "bicubic": ((2,), "cubic"), "area": ((1, 2, 3), "area"),
 }  # fmt: skip
 
 
@@ -28,10 +29,11 @@ class Upsample(Module):
     """(N, C, positions...) with ``size`` positions, or ``scale_factor`` times as many.
 
     Each is a number, or a tuple in the order of the axes; one of them is given. ``mode`` is
-    "nearest", "nearest-exact", "linear" (3 dimensions), "bilinear", "bicubic" (4) or "trilinear"
-    (5). ``align_corners`` of the latter four puts the first and last elements of input and output
-    above each other; otherwise (None, False) their outer edges are. Steps between positions are
-    ``1 / scale_factor``, with ``recompute_scale_factor`` the quotient of the sizes. (PyTorch's.)
+    "nearest", "nearest-exact", "area" (adaptive averages), "linear" (3 dimensions), "bilinear",
+    "bicubic" (4) or "trilinear" (5). ``align_corners`` of the latter four puts the first and last
+    elements of input and output above each other; otherwise (None, False) their outer edges are.
+    Steps between positions are ``1 / scale_factor``, with ``recompute_scale_factor`` the quotient
+    of the sizes. (PyTorch's.)
 
     Raises :class:`~symdnn.errors.InputError`, and :class:`~symdnn.errors.TypeMismatch` for an input
     of another number of dimensions.
@@ -48,7 +50,7 @@ class Upsample(Module):
             raise InputError(f"Upsample: mode={mode!r}; wanted one of {', '.join(_MODES)}")
         if (size is None) == (scale_factor is None):
             raise InputError("Upsample: wanted one of size and scale_factor")
-        if align_corners is not None and "nearest" in mode:
+        if align_corners is not None and ("nearest" in mode or mode == "area"):
             raise InputError(f"Upsample: align_corners is of linear and cubic modes, not {mode!r}")
         self.size = None if size is None else _numbers("size", size, whole=True)
         self.scale_factor = None
@@ -66,6 +68,9 @@ class Upsample(Module):
         if len(given) not in (1, len(old)):
             raise TypeMismatch(type(self).__name__, f"{len(given)} axes of positions", x.type)
         each = given * len(old) if len(given) == 1 else given
+        if kind == "area":
+            new = each if self.size is not None else [_times(n, s) for n, s in zip(old, each)]
+            return adaptive_averages(x, new)
         if self.size is not None:
             return interpolate(x, each, [None] * len(old), kind, self.align_corners)
         new = [_times(n, s) for n, s in zip(old, each, strict=True)]

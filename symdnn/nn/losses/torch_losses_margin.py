@@ -6,7 +6,7 @@ Several inputs are given one by one, ``criterion(x1, x2, target)`` as in PyTorch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from symdnn.ops.nn.ctc import ctc
 __all__ = [
     "CTCLoss", "CosineEmbeddingLoss", "HingeEmbeddingLoss", "MarginRankingLoss",
     "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "SoftMarginLoss",
-    "TripletMarginLoss",
+    "TripletMarginLoss", "TripletMarginWithDistanceLoss",
 ]  # fmt: skip
 
 
@@ -109,6 +109,23 @@ class TripletMarginLoss(Criterion):
             return sqrt(sqr(d).sum(axis=-1))
         size = absolute(d)
         return size.sum(axis=-1) if self.p == 1 else (size**self.p).sum(axis=-1) ** (1 / self.p)
+
+
+class TripletMarginWithDistanceLoss(TripletMarginLoss):
+    """:class:`TripletMarginLoss` of any distance, a function of two tensors; None: Euclid's."""
+
+    def __init__(
+        self, *, distance_function: Callable[..., Any] | None = None, margin: float = 1.0,
+        swap: bool = False, reduction: str = "mean",
+    ) -> None:  # fmt: skip
+        super().__init__(margin, swap=swap, reduction=reduction)
+        self.distance_function = distance_function
+
+    def _distance(self, a: Variable, b: Variable) -> Variable:
+        if self.distance_function is None:
+            return super()._distance(a, b)
+        found: Variable = self.distance_function(a, b)
+        return found
 
 
 class MultiMarginLoss(Criterion):

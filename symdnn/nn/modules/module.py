@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from symdnn.nn.modules.summary import Summary
 
 __all__ = [
-    "BACKENDS", "Module", "ModuleCall", "random_states", "state_updates", "symbolic", "watched",
+    "BACKENDS", "Module", "ModuleCall", "Parameter", "random_states", "state_updates", "symbolic",
+    "watched",
 ]  # fmt: skip
 
 #: Libraries of a module's ops. ``auto``: symdnn's choice; ``nn``: no vendor's library.
@@ -110,6 +112,8 @@ class Module(State):
 
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
+        if isinstance(value, Shared) and id(value) in _fixed:
+            self.__dict__.setdefault("_buffers", []).append(name)
         for path, part in found_in(self, {name: value}, self.unnamed, Module | Shared):
             name_part(self, path, part)
 
@@ -157,6 +161,30 @@ class Module(State):
         setattr(self, name, made)
         self.__dict__.setdefault("_buffers", []).append(name)
         return made
+
+    def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
+        """PyTorch's name of :meth:`buffer`; with ``persistent=False`` a constant, not saved.
+
+        ``value`` is an array, a shared variable, a constant expression, or None.
+        """
+        if value is None or not persistent:
+            setattr(self, name, value if value is None else as_variable(value))
+            return
+        if isinstance(value, Shared):
+            setattr(self, name, value)
+            self.__dict__.setdefault("_buffers", []).append(name)
+            return
+        self.buffer(name, value.eval() if isinstance(value, Variable) else value)
+
+    def register_parameter(self, name: str, value: Shared | None) -> None:
+        """PyTorch's way of an attribute ``name``: a shared variable, or None."""
+        setattr(self, name, value)
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """PyTorch's way of an attribute ``name``."""
+        setattr(self, name, module)
+
+    add_module = register_module
 
     def children(self) -> dict[str, Module]:
         """The modules directly inside, by the name under which their parameters are saved.
@@ -265,6 +293,33 @@ class Module(State):
 
     def __repr__(self) -> str:
         return tree(self)
+
+
+#: Parameters of ``requires_grad=False``, which modules keep as buffers.
+_fixed: WeakValueDictionary[int, Shared] = WeakValueDictionary()
+
+
+def Parameter(data: Any = None, requires_grad: bool = True) -> Shared:
+    """A shared variable with this value: as an attribute of a module, its parameter.
+
+    Floats of Python and of NumPy's float64 become ``floatX``. ``data`` may be an expression of
+    constants, such as ``T.zeros((2, 3))``. With ``requires_grad=False`` a module saves it, and
+    does not train it. (PyTorch's.)
+
+    >>> Parameter(np.zeros((2, 3))).type
+    float32(2, 3)
+    """
+    if isinstance(data, Shared):
+        data = data.get_value()
+    elif isinstance(data, Variable):
+        data = data.eval()
+    value = np.asarray(0.0 if data is None else data)
+    if value.dtype == np.float64:
+        value = value.astype(str(config.floatX))
+    made = shared(value, shape=value.shape)
+    if not requires_grad:
+        _fixed[id(made)] = made
+    return made
 
 
 def symbolic(module: Module, value: Any) -> Any:

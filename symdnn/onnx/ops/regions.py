@@ -11,9 +11,9 @@ from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.conv import window_of, with_bias
 from symdnn.onnx.ops.elementwise import number
-from symdnn.onnx.ops.sampling import pixels, sampled
 from symdnn.ops.array.boxes import non_max_suppression
 from symdnn.ops.core.shape import dims_of
+from symdnn.ops.written_out.points import pixels, sampled
 
 __all__ = ["OPS"]
 

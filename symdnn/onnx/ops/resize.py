@@ -10,8 +10,8 @@ from symdnn.graph.dims import product
 from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.elementwise import number
-from symdnn.onnx.ops.sampling import cubic_weight, sampled
 from symdnn.ops.core.shape import dims_of
+from symdnn.ops.written_out.points import cubic_weight, sampled
 
 __all__ = ["OPS"]
 

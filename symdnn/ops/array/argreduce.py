@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -63,6 +64,7 @@ class ArgMin(ArgExtreme):
     function = np.argmin
 
 
+@torch_words()
 def argmax(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """Index (int64) of the largest element over ``axis``: the first of several, or the first NaN.
 
@@ -73,6 +75,7 @@ def argmax(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Vari
     return ArgMax(axes, keepdims)(v)
 
 
+@torch_words()
 def argmin(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """Index (int64) of the smallest element over ``axis``; otherwise as :func:`argmax`."""
     v = as_variable(x)

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.dims import Shape, product, same_dim
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -211,30 +212,35 @@ class LinearRecurrence(AlongAxis):
         return [to_b * conjugate(Shift(self.axis, self.reverse)(s)), to_b]
 
 
+@torch_words()
 def cumsum(x: TensorLike, axis: int | None = None) -> Variable:
     """Running sum along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
     v, along = _line(x, axis, "cumsum")
     return CumSum(along)(v)
 
 
+@torch_words()
 def cumprod(x: TensorLike, axis: int | None = None) -> Variable:
     """Running product along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
     v, along = _line(x, axis, "cumprod")
     return CumProd(along)(v)
 
 
+@torch_words()
 def cummax(x: TensorLike, axis: int | None = None) -> Variable:
     """Largest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummax")
     return CumMax(along)(v)
 
 
+@torch_words()
 def cummin(x: TensorLike, axis: int | None = None) -> Variable:
     """Smallest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummin")
     return CumMin(along)(v)
 
 
+@torch_words()
 def logcumsumexp(x: TensorLike, axis: int | None = None) -> Variable:
     """``log(cumsum(exp(x)))`` along ``axis`` (None: flattened) without overflow (PyTorch's name).
 

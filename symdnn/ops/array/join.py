@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.errors import AxisError, InputError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
@@ -131,6 +132,7 @@ def _join_along(axis: Variable, vs: Sequence[Variable]) -> Variable:
     return reshape(Join(1)(*flat), out)
 
 
+@torch_words()
 def concatenate(tensor_list: Sequence[TensorLike], axis: TensorLike = 0) -> Variable:
     """The tensors of a list or tuple one after the other along ``axis``."""
     if not isinstance(tensor_list, list | tuple):
@@ -148,6 +150,7 @@ def _tensors(what: str, tensors: TensorLike | Sequence[TensorLike]) -> list[Vari
     return vs
 
 
+@torch_words()
 def stack(*arrays: Any, axis: int = 0, tensors: Sequence[Any] | None = None) -> Variable:
     """Tensors of one shape along a new dimension ``axis``: ``stack([a, b])`` or ``stack(a, b)``.
 
@@ -252,6 +255,7 @@ class Split(MultiOp):
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
+@torch_words("split")
 def split(
     x: TensorLike, splits_size: Any, n_splits: int | None = None, axis: int = 0
 ) -> list[Variable]:
@@ -431,6 +435,7 @@ class Roll(Op):
         return [found], [0]
 
 
+@torch_words()
 def roll(x: TensorLike, shift: Any, axis: AxisLike = None) -> Variable:
     """Elements shifted cyclically by ``shift`` along ``axis`` (of the flattened ``x`` when None).
 
@@ -448,6 +453,7 @@ def roll(x: TensorLike, shift: Any, axis: AxisLike = None) -> Variable:
     return v
 
 
+@torch_words()
 def flip(x: TensorLike, axis: AxisLike = None) -> Variable:
     """``x`` in reverse order along ``axis`` (an int, several, or all when None). A view."""
     v = as_variable(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from symdnn.graph.dims import product
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
@@ -16,6 +17,7 @@ from symdnn.ops.elementwise.arithmetic import abs, cast, sqr
 __all__ = ["mean", "std", "var"]
 
 
+@torch_words()
 def mean(
     input: TensorLike,
     axis: AxisLike = None,
@@ -57,6 +59,7 @@ def _count(v: Variable, axes: tuple[int, ...], dtype: str, less: int = 0) -> Var
     return cast(total, dtype)
 
 
+@torch_words("var", "unbiased", "correction")
 def var(
     input: TensorLike,
     axis: AxisLike = None,
@@ -90,6 +93,7 @@ def var(
     return cast(result, out) if is_narrow_float(out) else result
 
 
+@torch_words("std", "unbiased", "correction")
 def std(
     input: TensorLike,
     axis: AxisLike = None,

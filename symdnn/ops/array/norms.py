@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isinf
 from typing import Any
 
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import max, min, sum
@@ -16,6 +17,7 @@ from symdnn.ops.elemwise import like
 __all__ = ["norm", "root"]
 
 
+@torch_words()
 def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The L-norm over ``axis`` (None: of all elements), ``sum(|x|^L)^(1/L)``.
 

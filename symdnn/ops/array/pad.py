@@ -16,12 +16,21 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.create import arange
+from symdnn.ops.array.join import concatenate
+from symdnn.ops.array.sort import sort
+from symdnn.ops.array.view import expand_dims
 from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
 from symdnn.ops.core.shape import as_dim, shape_i, static_dim
+from symdnn.ops.elementwise.rounding import round_half_to_even
 
 __all__ = ["Pad"]
 
-_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+_MODES = (
+    "constant", "edge", "empty", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect",
+    "symmetric", "wrap",
+)  # fmt: skip
+#: Modes that pad with a statistic of the lines, and the builder of it.
+_STATISTICS = {"maximum": "max", "mean": "mean", "median": "", "minimum": "min"}
 
 
 @dataclass(frozen=True)
@@ -108,26 +117,126 @@ def _inside(x: Variable, widths: Sequence[Variable]) -> tuple[slice, ...]:
 
 
 def pad(
-    x: TensorLike, pad_width: Any, mode: str = "constant", constant_values: TensorLike = 0
-) -> Variable:
+    x: TensorLike, pad_width: Any, mode: str = "constant", constant_values: Any = 0, *,
+    end_values: Any = 0, stat_length: Any = None, reflect_type: str = "even",
+) -> Variable:  # fmt: skip
     """``x`` with ``pad_width`` elements around it, as ``numpy.pad``.
 
     ``pad_width``: a number, ``(before, after)`` for all dimensions, or one such pair for each;
     entries may be integer scalars. ``mode`` is ``"constant"`` (the scalar ``constant_values``),
-    ``"edge"``, ``"reflect"`` (without repeating the edge), ``"symmetric"`` (repeating it) or
-    ``"wrap"``. All are differentiable.
+    ``"edge"``, ``"reflect"`` (without repeating the edge), ``"symmetric"`` (repeating it),
+    ``"wrap"``, ``"linear_ramp"`` (to ``end_values``), ``"maximum"``, ``"mean"``, ``"median"``,
+    ``"minimum"`` (of the ``stat_length`` elements next to the edge, None: all), or ``"empty"``,
+    here zeros. ``constant_values``, ``end_values`` and ``stat_length`` may be given by side, as the
+    widths. ``reflect_type="odd"`` continues by twice the edge minus the mirror image. All are
+    differentiable.
     """
     v = as_variable(x)
     pairs = _pairs(pad_width, v.type.ndim)
     if mode not in _MODES:
         raise OptionError(f"pad: mode={mode!r}: wanted one of {', '.join(_MODES)}")
-    if mode == "constant":
+    if reflect_type not in ("even", "odd"):
+        raise OptionError(f"pad: reflect_type={reflect_type!r}: wanted 'even' or 'odd'")
+    if mode == "constant" and not np.all([np.ndim(constant_values) == 0]):
+        return _by_side(v, pairs, mode, constant_values)
+    if mode == "linear_ramp" or mode in _STATISTICS:
+        return _by_side(v, pairs, mode, end_values if mode == "linear_ramp" else stat_length)
+    if mode in ("reflect", "symmetric") and reflect_type == "odd":
+        return _odd(v, pairs, mode)
+    if mode in ("constant", "empty"):
         widths = [as_dim(w) for pair in pairs for w in pair]
-        value = operator("cast")(as_variable(constant_values), v.type.dtype)
+        value = operator("cast")(
+            as_variable(constant_values if mode == "constant" else 0), v.type.dtype
+        )
         return Pad(tuple(map(static_dim, widths)))(v, value, *widths)
     for axis, (low, high) in enumerate(pairs):
         if (known_or(low), known_or(high)) != (0, 0):
             v = operator("take")(v, _source(shape_i(v, axis), low, high, mode), axis)
+    return v
+
+
+def _by_side(v: Variable, pairs: Sequence[tuple[Any, Any]], mode: str, given: Any) -> Variable:
+    """Padding axis by axis with what ``mode`` makes of the line next to each side."""
+    settings = _pairs(given, v.type.ndim)
+    whole = v.type.dtype
+    for axis, (widths, each) in enumerate(zip(pairs, settings, strict=True)):
+        parts: list[Variable | None] = []
+        for side, (width, setting) in enumerate(zip(widths, each, strict=True)):
+            if known_or(width) == 0:
+                parts.append(None)
+            elif mode == "linear_ramp":
+                parts.append(_ramp(v, axis, side, width, setting))
+            elif mode == "constant":
+                value = operator("cast")(as_variable(setting), whole)
+                parts.append(_spread(v, axis, width, value))
+            else:
+                parts.append(_spread(v, axis, width, _statistic(v, axis, side, mode, setting)))
+        joined = [part for part in (parts[0], v, parts[1]) if part is not None]
+        v = concatenate(joined, axis) if len(joined) > 1 else v
+    return v
+
+
+def _edge(v: Variable, axis: int, side: int) -> Variable:
+    """The entry next to a side, with its axis."""
+    return expand_dims(v[(*(slice(None),) * axis, 0 if side == 0 else -1)], axis)
+
+
+def _line(v: Variable, axis: int, side: int, length: Any) -> Variable:
+    """The ``length`` entries next to a side."""
+    at = slice(None, length) if side == 0 else slice(-length, None)
+    return v[(*(slice(None),) * axis, at)]
+
+
+def _spread(v: Variable, axis: int, width: Any, value: Variable) -> Variable:
+    """``value``, of size 1 along ``axis`` (or a scalar), ``width`` times."""
+    dims = [width if d == axis else shape_i(v, d) for d in range(v.type.ndim)]
+    return operator("alloc")(value, *dims)
+
+
+def _statistic(v: Variable, axis: int, side: int, mode: str, length: Any) -> Variable:
+    part = v if length is None else _line(v, axis, side, length)
+    made = _middle if mode == "median" else operator(_STATISTICS[mode])
+    found = made(part, axis, keepdims=True)
+    if v.type.is_integer:
+        found = round_half_to_even(found)
+    return operator("cast")(found, v.type.dtype)
+
+
+def _middle(x: Variable, axis: int, keepdims: bool) -> Variable:
+    """The median, with its axis."""
+    ordered, n = sort(x, axis), shape_i(x, axis)
+    lead = (slice(None),) * axis
+    low, high = (n - 1) // 2, n // 2
+    pair = [expand_dims(ordered[(*lead, i)], axis) for i in (low, high)]
+    return (pair[0] + pair[1]) / 2
+
+
+def _ramp(v: Variable, axis: int, side: int, width: Any, end: Any) -> Variable:
+    edge = _edge(v, axis, side)
+    kind = v.type.dtype if v.type.is_float else "float64"
+    first = operator("cast")(as_variable(end), kind)
+    share = operator("cast")(arange(width), kind) / operator("cast")(as_variable(width), kind)
+    share = share if side == 0 else share[::-1]
+    share = share.dimshuffle(*("x" if d != axis else 0 for d in range(v.type.ndim)))
+    line = first + (operator("cast")(edge, kind) - first) * share
+    if v.type.is_integer:
+        line = operator("floor")(line)
+    return operator("cast")(line, v.type.dtype)
+
+
+def _odd(v: Variable, pairs: Sequence[tuple[Any, Any]], mode: str) -> Variable:
+    """Point reflections at both edges."""
+    for axis, (low, high) in enumerate(pairs):
+        lead = (slice(None),) * axis
+        pieces = [v]
+        start = 1 if mode == "reflect" else 0
+        if known_or(low) != 0:
+            part = v[(*lead, slice(start, low + start))][(*lead, slice(None, None, -1))]
+            pieces.insert(0, 2 * _edge(v, axis, 0) - part)
+        if known_or(high) != 0:
+            back = v[(*lead, slice(None, None, -1))]
+            pieces.append(2 * _edge(v, axis, 1) - back[(*lead, slice(start, high + start))])
+        v = concatenate(pieces, axis) if len(pieces) > 1 else v
     return v
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import DimT, Shape, known
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
@@ -336,6 +337,7 @@ def _begun(name: str, found: Variable, initial: TensorLike | None, dtype: str) -
     return made
 
 
+@torch_words()
 def sum(
     input: TensorLike,
     axis: AxisLike = None,
@@ -359,6 +361,7 @@ def sum(
     return _begun("add", Sum(axes, keepdims, out, acc)(v), initial, out)
 
 
+@torch_words()
 def prod(
     input: TensorLike,
     axis: AxisLike = None,
@@ -391,6 +394,7 @@ def _limited(
     return masked(op, v, where, initial)
 
 
+@torch_words("max")
 def max(
     x: TensorLike,
     axis: AxisLike = None,
@@ -411,6 +415,7 @@ def max(
     return _begun("maximum", found, initial, v.type.dtype)
 
 
+@torch_words("min")
 def min(
     x: TensorLike,
     axis: AxisLike = None,
@@ -430,13 +435,11 @@ def ptp(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variabl
     return max(a, axis, keepdims) - min(a, axis, keepdims)
 
 
+@torch_words()
 def all(
-    x: TensorLike,
-    axis: AxisLike = None,
-    keepdims: bool = False,
-    *,
+    x: TensorLike, axis: AxisLike = None, keepdims: bool = False, *,
     where: TensorLike | None = None,
-) -> Variable:
+) -> Variable:  # fmt: skip
     """Whether all elements over ``axis`` are true (not zero), as bool.
 
     Elements where ``where`` is False are left out.
@@ -445,13 +448,11 @@ def all(
     return AllTrue(normal_axes(axis, v.type.ndim, "all"), keepdims)(v)
 
 
+@torch_words()
 def any(
-    x: TensorLike,
-    axis: AxisLike = None,
-    keepdims: bool = False,
-    *,
+    x: TensorLike, axis: AxisLike = None, keepdims: bool = False, *,
     where: TensorLike | None = None,
-) -> Variable:
+) -> Variable:  # fmt: skip
     """Whether any element over ``axis`` is true (not zero), as bool.
 
     Elements where ``where`` is False are left out.
@@ -460,6 +461,7 @@ def any(
     return AnyTrue(normal_axes(axis, v.type.ndim, "any"), keepdims)(v)
 
 
+@torch_words()
 def logsumexp(
     x: TensorLike, axis: AxisLike = None, keepdims: bool = False, b: TensorLike | None = None
 ) -> Variable:

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, dim_where, known, normal_axis
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
@@ -104,6 +105,7 @@ def _prepared(
     return v, normal_axis(what, axis, v.type.ndim)
 
 
+@torch_words("sort", "descending", "stable")
 def sort(
     a: TensorLike, axis: int | None = -1, kind: str = "quicksort", order: Any = None
 ) -> Variable:
@@ -115,6 +117,7 @@ def sort(
     return Sort(where)(v)
 
 
+@torch_words("argsort", "descending", "stable")
 def argsort(
     a: TensorLike, axis: int | None = -1, kind: str = "quicksort", order: Any = None
 ) -> Variable:
@@ -212,6 +215,7 @@ def topk_and_argtopk(
     return values, indices
 
 
+@torch_words("topk", "k", "largest")
 def topk(
     x: TensorLike,
     kth: TensorLike,

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known, normal_axis, one_size, product
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, AxisLike, ShapeLike, TensorLike
@@ -82,6 +83,7 @@ def rollaxis(x: TensorLike, axis: int, start: int = 0) -> Variable:
 # -- dimensions of size 1 -------------------------------------------------------------------------
 
 
+@torch_words()
 def squeeze(x: TensorLike, axis: AxisLike = None) -> Variable:
     """``x`` without its static-1 dimensions, or without those of ``axis`` (an int or several).
 
@@ -97,6 +99,7 @@ def squeeze(x: TensorLike, axis: AxisLike = None) -> Variable:
     return dimshuffle(v, [i for i in range(v.type.ndim) if i not in drop])
 
 
+@torch_words()
 def expand_dims(x: TensorLike, axis: AxisLike) -> Variable:
     """``x`` with new dimensions of size 1 at the places ``axis`` (an int or several)."""
     v = as_variable(x)
@@ -307,6 +310,7 @@ def copy(x: TensorLike, name: str | None = None) -> Variable:
 # -- shapes ---------------------------------------------------------------------------------------
 
 
+@torch_words("flatten", "start_dim", "end_dim")
 def flatten(x: TensorLike, ndim: int | None = None, outdim: int | None = None) -> Variable:
     """``x`` with ``ndim`` dimensions: the first ``ndim - 1`` kept, the rest joined into one.
 
@@ -336,10 +340,18 @@ def broadcast_to(x: TensorLike, shape: ShapeLike) -> Variable:
     return alloc(x, *shape_entries(shape))
 
 
+def _transpose_of(x: Variable, axes: Sequence[int] | None) -> Variable:
+    """The method: two axes of a tensor that has more are exchanged, as in PyTorch."""
+    if axes is not None and len(axes) == 2 < x.type.ndim:
+        return swapaxes(x, *axes)
+    return transpose(x, axes)
+
+
 OPERATORS = {
     "copy": copy,
     "flatten": flatten,
     "squeeze": squeeze,
     "swapaxes": swapaxes,
     "transpose": transpose,
+    "transpose_of": _transpose_of,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +11,8 @@ import numpy as np
 from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.elementwise.arithmetic import cast, int_div, mod
 from symdnn.ops.elementwise.comparison import neq
@@ -122,11 +124,20 @@ _MODES = {
 }
 
 
-def round(a: TensorLike, mode: str | None = None) -> Variable:
+def round(a: TensorLike, mode: str | int | None = None, *, decimals: int = 0) -> Variable:
     """Rounded to the nearest whole number, in the dtype of ``a``.
 
-    ``mode`` is ``"half_to_even"`` (the default) or ``"half_away_from_zero"``.
+    ``mode`` is ``"half_to_even"`` (the default) or ``"half_away_from_zero"``. ``decimals`` (which
+    may stand in the place of ``mode``, as in NumPy) is the number of digits behind the point.
     """
+    if isinstance(mode, int):
+        return round(a, decimals=mode)
+    if decimals:
+        v = as_variable(a)
+        scale = constant(10.0 ** builtins.abs(decimals), dtype=float_of(v.type.dtype))
+        wide = v * scale if decimals > 0 else v / scale
+        whole = round(wide, mode)
+        return cast(whole / scale if decimals > 0 else whole * scale, v.type.dtype)
     if mode is not None and mode not in _MODES:
         raise TypeMismatch("round", f"mode one of {', '.join(_MODES)}", repr(mode))
     return _MODES[mode or "half_to_even"](a)

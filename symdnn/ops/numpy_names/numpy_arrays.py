@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, InputError, NdimMismatch, OptionError
 from symdnn.graph.dims import normal_axis
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -115,6 +116,7 @@ def dsplit(x: TensorLike, indices_or_sections: TensorLike) -> list[Variable]:
     return array_split(x, indices_or_sections, 2)
 
 
+@torch_words()
 def chunk(x: TensorLike, chunks: int, axis: int = 0) -> list[Variable]:
     """``x`` cut along ``axis`` into ``chunks`` parts, all but the last of one size (PyTorch's).
 

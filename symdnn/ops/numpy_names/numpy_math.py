@@ -8,6 +8,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -53,6 +54,7 @@ def _two_floating(x: TensorLike, y: TensorLike) -> tuple[Variable, Variable]:
 # -- elements --------------------------------------------------------------------------------------
 
 
+@torch_words()
 def softmax(x: TensorLike, axis: int = -1) -> Variable:
     """The softmax along ``axis``, in the shape of ``x`` (``T.nnet.softmax`` of a vector is a row).
 
@@ -63,6 +65,7 @@ def softmax(x: TensorLike, axis: int = -1) -> Variable:
     return along.softmax(v, normal_axis("softmax", axis, v.type.ndim))
 
 
+@torch_words()
 def log_softmax(x: TensorLike, axis: int = -1) -> Variable:
     """The logarithm of :func:`softmax`, exact also where that underflows."""
     v = _floating(x)

@@ -8,6 +8,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError
 from symdnn.graph.dims import product
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -58,6 +59,7 @@ def _missing(v: Variable) -> Variable:
     return operator("zeros_like")(v, "bool") if v.type.is_discrete else isnan(v)
 
 
+@torch_words()
 def nansum(
     a: TensorLike, axis: AxisLike = None, dtype: DtypeLike | None = None, keepdims: bool = False
 ) -> Variable:
@@ -76,6 +78,7 @@ def _valid(v: Variable, axis: AxisLike, keepdims: bool) -> Variable:
     return cast(sum_of(invert(_missing(v)), axis, keepdims=keepdims), v.type.dtype)
 
 
+@torch_words()
 def nanmean(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The mean over ``axis`` of the elements that are not NaN (NaN without any)."""
     v = _real(a)
@@ -125,6 +128,7 @@ def nanargmin(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> V
     return argmin(_filled(as_variable(a), np.inf), axis, keepdims)
 
 
+@torch_words()
 def count_nonzero(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The number of elements over ``axis`` that are not 0, an int64."""
     return sum_of(neq(a, 0), axis, keepdims=keepdims)
@@ -207,6 +211,7 @@ def _position(at: Variable, size: Variable, method: str) -> tuple[Variable, Vari
     return cast(lower, "int64"), rest
 
 
+@torch_words()
 def quantile(
     a: TensorLike,
     q: Any,
@@ -263,6 +268,7 @@ def percentile(
     return quantile(a, _double(q) / 100, axis, keepdims, method=method)
 
 
+@torch_words("median")
 def median(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The middle element over ``axis``, or the mean of the two middle ones."""
     return quantile(a, 0.5, axis, keepdims)

@@ -21,7 +21,6 @@ OWNERS: list[tuple[Any, Mapping[str, str]]] = [
     (T.nnet, elsewhere.NNET),
     (nn, elsewhere.NN),
     (nn.optim, elsewhere.OPTIM),
-    (nn.init, elsewhere.INIT),
     (nn.Linear(2, 3), elsewhere.MODULE),
     (T.matrix("x"), elsewhere.VARIABLE),
 ]

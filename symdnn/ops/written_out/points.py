@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
-import symdnn.tensor as T
 from symdnn.errors import OptionError
 from symdnn.graph.variable import Variable
-from symdnn.onnx.ops.elementwise import number
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.array.create import arange
+from symdnn.ops.core.shape import dims_of, zeros_like
+from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import clip, maximum, mod
+from symdnn.ops.elementwise.comparison import isnan, switch
+from symdnn.ops.elementwise.rounding import floor, round_half_to_even
+from symdnn.ops.elemwise import like
 
 __all__ = ["cubic_weight", "pixels", "sampled"]
 
@@ -25,18 +29,18 @@ def pixels(x: Variable, examples: Variable, places: Sequence[Variable]) -> Varia
 
 def cubic_weight(t: Variable, a: float) -> Variable:
     """The weight of a pixel at the distance ``t`` in cubic interpolation (Keys 1981)."""
-    d = T.abs_(t)
+    d = absolute(t)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return T.switch(d <= 1, near, T.switch(d < 2, far, number(d, 0)))
+    return switch(d <= 1, near, switch(d < 2, far, like(0, d)))
 
 
 def reflected(v: Variable, low: Any, high: Any) -> Variable:
     """Coordinates folded back at both ends of ``[low, high]``."""
     span = high - low
-    period = T.mod(v - low, 2 * span)
-    inside = span - T.abs_(period - span)
-    return inside + low if isinstance(span, Variable) or span > 0 else T.zeros_like(v)
+    period = mod(v - low, 2 * span)
+    inside = span - absolute(period - span)
+    return inside + low if isinstance(span, Variable) or span > 0 else zeros_like(v)
 
 
 def _bounds(size: Any, align: bool, dtype: Any) -> tuple[Any, Any]:
@@ -70,9 +74,9 @@ def sampled(
     if mode != "cubic":
         points = [_placed(v, n, padding, align, dtype) for v, n in zip(points, sizes)]
     if mode == "nearest":
-        bases = [T.round(v, mode="half_to_even") for v in points]
+        bases = [round_half_to_even(v) for v in points]
     else:
-        bases = [T.floor(v) for v in points]
+        bases = [floor(v) for v in points]
     total: Variable | None = None
     for place in product(taps[mode], repeat=len(sizes)):
         cells = [b + np.asarray(k, dtype) for b, k in zip(bases, place)]
@@ -80,7 +84,7 @@ def sampled(
         if mode != "nearest":
             for v, cell in zip(points, cells):
                 t = v - cell
-                w = cubic_weight(t, a) if mode == "cubic" else 1 - T.abs_(t)
+                w = cubic_weight(t, a) if mode == "cubic" else 1 - absolute(t)
                 weight = w if weight is None else weight * w
         if mode == "cubic":
             cells = [_placed(c, n, padding, align, dtype) for c, n in zip(cells, sizes)]
@@ -97,7 +101,7 @@ def _placed(v: Variable, size: Any, padding: str, align: bool, dtype: Any) -> Va
     edge = _bounds(size, True, dtype)[1]
     if padding == "reflection":
         v = reflected(v, low, high)
-    return T.clip(v, np.asarray(0, dtype), edge)
+    return clip(v, np.asarray(0, dtype), edge)
 
 
 def _weighted(
@@ -107,17 +111,17 @@ def _weighted(
     sizes = dims_of(x)[2:]
     places, inside = [], None
     for cell, n in zip(cells, sizes):
-        whole = T.switch(T.isnan(cell), number(cell, -1), T.clip(cell, -(2**30), 2**30))
+        whole = switch(isnan(cell), like(-1, cell), clip(cell, -(2**30), 2**30))
         whole = whole.astype("int64")
         if padding == "zeros":
             there = (whole >= 0) & (whole < n)
             inside = there if inside is None else inside & there
-        last = T.maximum(n - 1, 0) if isinstance(n, Variable) else max(n - 1, 0)
-        places.append(T.clip(whole, 0, last))
-    examples = T.arange(dims_of(x)[0], dtype="int64").dimshuffle(0, "x")
+        last = maximum(n - 1, 0) if isinstance(n, Variable) else max(n - 1, 0)
+        places.append(clip(whole, 0, last))
+    examples = arange(dims_of(x)[0], dtype="int64").dimshuffle(0, "x")
     found = pixels(x, examples, places)
     if weight is not None:
         found = found * weight.astype(x.type.dtype).dimshuffle(0, 1, "x")
     if inside is not None:
-        found = T.switch(inside.dimshuffle(0, 1, "x"), found, number(found, 0))
+        found = switch(inside.dimshuffle(0, 1, "x"), found, like(0, found))
     return found

@@ -1,0 +1,1 @@
+"""Methods of a variable, a family in each module."""

@@ -1,0 +1,63 @@
+"""PyTorch's keywords of a function: ``dim`` for ``axis``, ``keepdim`` for ``keepdims``.
+
+A program that has such a word is PyTorch's. Where PyTorch's function of that name returns something
+else (``max`` of a ``dim`` also the indices, ``std`` that of a sample), that one is called.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from symdnn.errors import InputError
+
+__all__ = ["install_torch_functions", "torch_words"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_WORDS = {
+    "dim": "axis", "keepdim": "keepdims", "dims": "axis", "shifts": "shift", "p": "L",
+}  # fmt: skip
+
+_functions: dict[str, Callable[..., Any]] = {}
+
+
+def install_torch_functions(functions: Mapping[str, Callable[..., Any]]) -> None:
+    """PyTorch's functions, by the name that :func:`torch_words` is given."""
+    _functions.update(functions)
+
+
+def torch_words(
+    theirs: str | None = None, *more: str
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: the function takes ``dim``, ``keepdim`` and their kin, too.
+
+    With a name, PyTorch's function ``theirs`` is called if one of these words, or of ``more``, is
+    among what was given.
+    """
+    words = frozenset((*_WORDS, *more))
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def either(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not kwargs or words.isdisjoint(kwargs):
+                return function(*args, **kwargs)
+            if theirs is not None:
+                return _functions[theirs](*args, **kwargs)  # type: ignore[no-any-return]
+            return function(*args, **_translated(function.__name__, kwargs))
+
+        return either
+
+    return decorate
+
+
+def _translated(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in kwargs.items():
+        ours = _WORDS.get(key, key)
+        if ours in made:
+            raise InputError(f"{name}: {key} and {ours} are one argument; wanted one of them")
+        made[ours] = value
+    return made

@@ -1,0 +1,12 @@
+"""The functions of PyTorch's ``torch.nn.functional``, with its names and arguments.
+
+``from symdnn.nn import functional as F``; what a function means is said at the layer of its name.
+"""
+
+from symdnn.nn.functional import images, layers, losses, products
+from symdnn.nn.functional.images import *  # noqa: F403
+from symdnn.nn.functional.layers import *  # noqa: F403
+from symdnn.nn.functional.losses import *  # noqa: F403
+from symdnn.nn.functional.products import *  # noqa: F403
+
+__all__ = [*images.__all__, *layers.__all__, *losses.__all__, *products.__all__]

@@ -1,0 +1,163 @@
+"""Pooling, padding, resizing and sampling, as functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import InputError, NdimMismatch, OptionError
+from symdnn.graph.typing import TensorLike
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.nn.functional.of_layers import function_of
+from symdnn.nn.layers import pool_places, torch_layers, torch_names, windows
+from symdnn.nn.layers import upsample as resizing
+from symdnn.ops.array.getitem import getitem
+from symdnn.ops.array.pad import pad as numpy_pad
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elemwise import like
+from symdnn.ops.linalg.dot import dot
+from symdnn.ops.written_out.points import sampled
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "affine_grid", "avg_pool1d", "avg_pool2d",
+    "avg_pool3d", "channel_shuffle", "fold", "grid_sample", "interpolate", "lp_pool1d",
+    "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d",
+    "max_unpool2d", "max_unpool3d", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold", "upsample",
+]  # fmt: skip
+
+adaptive_avg_pool1d = function_of("adaptive_avg_pool1d", torch_names.AdaptiveAvgPool1d)
+adaptive_avg_pool2d = function_of("adaptive_avg_pool2d", torch_names.AdaptiveAvgPool2d)
+adaptive_avg_pool3d = function_of("adaptive_avg_pool3d", torch_names.AdaptiveAvgPool3d)
+adaptive_max_pool1d = function_of("adaptive_max_pool1d", torch_names.AdaptiveMaxPool1d)
+adaptive_max_pool2d = function_of("adaptive_max_pool2d", torch_names.AdaptiveMaxPool2d)
+adaptive_max_pool3d = function_of("adaptive_max_pool3d", torch_names.AdaptiveMaxPool3d)
+avg_pool1d = function_of("avg_pool1d", torch_names.AvgPool1d)
+avg_pool2d = function_of("avg_pool2d", torch_names.AvgPool2d)
+avg_pool3d = function_of("avg_pool3d", torch_names.AvgPool3d)
+channel_shuffle = function_of("channel_shuffle", torch_layers.ChannelShuffle)
+lp_pool1d = function_of("lp_pool1d", windows.LPPool1d)
+lp_pool2d = function_of("lp_pool2d", windows.LPPool2d)
+lp_pool3d = function_of("lp_pool3d", windows.LPPool3d)
+pixel_shuffle = function_of("pixel_shuffle", torch_layers.PixelShuffle)
+pixel_unshuffle = function_of("pixel_unshuffle", torch_layers.PixelUnshuffle)
+unfold = function_of("unfold", windows.Unfold)
+fold = function_of("fold", windows.Fold)
+interpolate = function_of("interpolate", resizing.Upsample)
+upsample = interpolate
+
+_POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+max_pool1d = function_of("max_pool1d", torch_names.MaxPool1d, order=_POOL)
+max_pool2d = function_of("max_pool2d", torch_names.MaxPool2d, order=_POOL)
+max_pool3d = function_of("max_pool3d", torch_names.MaxPool3d, order=_POOL)
+
+
+def max_unpool1d(
+    input: TensorLike, indices: TensorLike, kernel_size: Any, stride: Any = None,
+    padding: Any = 0, output_size: Any = None,
+) -> Variable:  # fmt: skip
+    """``nn.MaxUnpool1d`` as a function."""
+    made: Variable = pool_places.MaxUnpool1d(kernel_size, stride, padding)(
+        input, indices, output_size=output_size
+    )
+    return made
+
+
+def max_unpool2d(
+    input: TensorLike, indices: TensorLike, kernel_size: Any, stride: Any = None,
+    padding: Any = 0, output_size: Any = None,
+) -> Variable:  # fmt: skip
+    """``nn.MaxUnpool2d`` as a function."""
+    made: Variable = pool_places.MaxUnpool2d(kernel_size, stride, padding)(
+        input, indices, output_size=output_size
+    )
+    return made
+
+
+def max_unpool3d(
+    input: TensorLike, indices: TensorLike, kernel_size: Any, stride: Any = None,
+    padding: Any = 0, output_size: Any = None,
+) -> Variable:  # fmt: skip
+    """``nn.MaxUnpool3d`` as a function."""
+    made: Variable = pool_places.MaxUnpool3d(kernel_size, stride, padding)(
+        input, indices, output_size=output_size
+    )
+    return made
+
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def pad(
+    input: TensorLike, pad: Any, mode: str = "constant", value: float | None = None
+) -> Variable:
+    """``x`` with elements around it: ``pad`` is (left, right[, top, bottom[, front, back]]).
+
+    The pairs begin at the last axis; negative entries crop. ``mode`` is "constant" (``value``, 0),
+    "reflect", "replicate" or "circular".
+    """
+    v, widths = as_variable(input), list(pad)
+    if mode not in _MODES:
+        raise OptionError(f"pad: mode={mode!r}: wanted one of {', '.join(_MODES)}")
+    if len(widths) % 2 or len(widths) > 2 * v.type.ndim:
+        raise InputError(f"pad: wanted pairs for at most {v.type.ndim} axes, got {widths}")
+    pairs = list(zip(widths[::2], widths[1::2], strict=True))[::-1]
+    pairs = [(0, 0)] * (v.type.ndim - len(pairs)) + pairs
+    if any(isinstance(w, int | np.integer) and w < 0 for pair in pairs for w in pair):
+        v = getitem(v, tuple(slice(max(0, -a), b if b < 0 else None) for a, b in pairs))
+        pairs = [(max(0, a), max(0, b)) for a, b in pairs]
+    if mode == "constant":
+        return numpy_pad(v, pairs, constant_values=0 if value is None else value)
+    return numpy_pad(v, pairs, mode=_MODES[mode])
+
+
+_SAMPLING = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+
+
+def affine_grid(theta: TensorLike, size: Any, align_corners: bool | None = None) -> Variable:
+    """The points (N, H, W, 2) that matrices (N, 2, 3) map those of ``size`` (N, C, H, W) to.
+
+    Also (N, D, H, W, 3) of (N, 3, 4). Coordinates are x first, from -1 to 1.
+    """
+    matrices, sizes = as_variable(theta), [int(n) for n in list(size)[2:]]
+    if matrices.type.ndim != 3 or len(sizes) not in (2, 3):
+        raise NdimMismatch("affine_grid", "matrices (N, 2, 3) or (N, 3, 4)", matrices.type)
+    axes = []
+    for n in sizes:
+        ends = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
+        axes.append(ends if align_corners else ends * (n - 1) / n if n > 1 else ends)
+    mesh = np.meshgrid(*axes, indexing="ij")[::-1]
+    points = np.stack([*mesh, np.ones(sizes)], -1).reshape(-1, len(sizes) + 1)
+    flat = dot(as_variable(points.astype(matrices.type.dtype)), matrices.dimshuffle(0, 2, 1))
+    return flat.dimshuffle(1, 0, 2).reshape((dims_of(matrices)[0], *sizes, len(sizes)))
+
+
+def grid_sample(
+    input: TensorLike, grid: TensorLike, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Variable:  # fmt: skip
+    """The images (N, C, H, W) at the points ``grid`` (N, H', W', 2), x first, from -1 to 1.
+
+    ``mode`` is "bilinear", "nearest" or "bicubic"; ``padding_mode`` "zeros", "border" or
+    "reflection". Without ``align_corners`` -1 and 1 are the outer edges of the image.
+    """
+    x, g = as_variable(input), as_variable(grid)
+    n = x.type.ndim - 2
+    if n not in (2, 3) or g.type.ndim != n + 2:
+        wanted = "images (N, C, H, W) and points (N, H', W', 2), or volumes and (..., 3)"
+        raise NdimMismatch("grid_sample", wanted, [x.type, g.type])
+    if mode not in _SAMPLING:
+        raise OptionError(f"grid_sample: mode={mode!r}: wanted one of {', '.join(_SAMPLING)}")
+    batch, *out, _ = dims_of(g)
+    points = g.reshape((batch, -1, n))
+    coordinates = []
+    for i, size in enumerate(dims_of(x)[2:]):
+        at = points[:, :, n - 1 - i]
+        d = cast(size, at.type.dtype) if isinstance(size, Variable) else like(size, at)
+        one, half = like(1, at), like(0.5, at)
+        wide = (at + one) * half
+        coordinates.append(wide * (d - one) if align_corners else ((at + one) * d - one) * half)
+    y = sampled(x, coordinates, _SAMPLING[mode], padding_mode, bool(align_corners))
+    return y.reshape((*dims_of(x)[:2], *out))

@@ -1,0 +1,127 @@
+"""Sums, means and maxima of rows of a table: PyTorch's EmbeddingBag."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.nn.layers.linear import LookupTable
+from symdnn.ops.array.argreduce import argmax
+from symdnn.ops.array.create import arange, zeros
+from symdnn.ops.array.getitem import inc_subtensor
+from symdnn.ops.array.sort import searchsorted
+from symdnn.ops.array.take import take_along_axis
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.arithmetic import cast, maximum
+from symdnn.ops.elementwise.comparison import eq, neq, switch
+from symdnn.ops.elemwise import like
+
+__all__ = ["EmbeddingBag"]
+
+_MODES = ("sum", "mean", "max")
+
+
+class EmbeddingBag(LookupTable):
+    """``bag(x)`` of integers (B, n): the sum, mean or maximum of the n rows of each bag, (B, dim).
+
+    ``bag(x, offsets)`` of a vector of integers: bag i begins at ``offsets[i]``, and the last ends
+    with ``x``, or with ``include_last_offset`` at the last offset. ``per_sample_weights``, of the
+    shape of ``x``, multiply the rows of a sum. Rows ``padding_idx`` count for nothing; an empty bag
+    is 0. ``weight`` is (num_embeddings, embedding_dim); the other arguments are those of
+    ``Embedding``. (PyTorch's.)
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+        sparse: bool = False, _weight: Any = None, include_last_offset: bool = False,
+        padding_idx: int | None = None, *, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        if mode not in _MODES:
+            raise InputError(f"EmbeddingBag: mode={mode!r}; wanted one of {', '.join(_MODES)}")
+        super().__init__(
+            num_embeddings, embedding_dim, padding_idx, max_norm=max_norm, norm_type=norm_type,
+            scale_grad_by_freq=scale_grad_by_freq, dtype=dtype,
+        )  # fmt: skip
+        if _weight is not None:
+            self.weight.set_value(_table(_weight, self.weight.type))
+        self.mode, self.include_last_offset = mode, bool(include_last_offset)
+
+    def forward(
+        self, index: Variable, offsets: Any = None, per_sample_weights: Any = None
+    ) -> Variable:
+        wanted = 2 if offsets is None else 1
+        if not isinstance(index, Variable) or index.type.ndim != wanted:
+            words = "integers (B, n)" if wanted == 2 else "a vector of integers, with offsets"
+            raise TypeMismatch("EmbeddingBag", words, getattr(index, "type", index))
+        rows = super().forward(index)
+        if per_sample_weights is not None:
+            if self.mode != "sum":
+                raise InputError(
+                    f"EmbeddingBag: per_sample_weights are for mode='sum', not {self.mode!r}"
+                )
+            weights = cast(per_sample_weights, rows.type.dtype)
+            rows = rows * weights.dimshuffle(*range(weights.type.ndim), "x")
+        counted = cast(index * 0 + 1, "bool")
+        if self.paddingValue is not None:
+            counted = neq(index, self.paddingValue)
+        if offsets is None:
+            return self._of_rows(rows, counted)
+        return self._of_vector(rows, counted, as_variable(offsets))
+
+    def _of_rows(self, rows: Variable, counted: Variable) -> Variable:
+        """Bags (B, n): rows (B, n, dim)."""
+        kept = counted.dimshuffle(0, 1, "x")
+        if self.mode == "max":
+            return _largest(switch(kept, rows, like(-np.inf, rows)))
+        total = switch(kept, rows, like(0, rows)).sum(axis=1)
+        if self.mode == "sum":
+            return total
+        number = cast(counted, rows.type.dtype).sum(axis=1, keepdims=True)
+        return total / maximum(number, like(1, number))
+
+    def _of_vector(self, rows: Variable, counted: Variable, offsets: Variable) -> Variable:
+        """Bags one behind the other: rows (n, dim)."""
+        starts = offsets[:-1] if self.include_last_offset else offsets
+        bags, dim = dims_of(starts)[0], dims_of(rows)[1]
+        place = arange(dims_of(rows)[0])
+        owner = searchsorted(starts, place, side="right") - 1
+        counted = counted & (owner >= 0)
+        if self.include_last_offset:
+            counted = counted & (place < offsets[-1])
+        owner = maximum(owner, 0)
+        kept = counted.dimshuffle(0, "x")
+        if self.mode == "max":  # each row beside each bag
+            inside = eq(owner.dimshuffle("x", 0), arange(bags).dimshuffle(0, "x")) & counted
+            beside = rows.dimshuffle("x", 0, 1)
+            each = switch(inside.dimshuffle(0, 1, "x"), beside, like(-np.inf, rows))
+            return _largest(each)
+        none = zeros((bags, dim), rows.type.dtype)
+        total = inc_subtensor(none[owner], switch(kept, rows, like(0, rows)))
+        if self.mode == "sum":
+            return total
+        one = zeros((bags,), rows.type.dtype)
+        number = inc_subtensor(one[owner], cast(counted, rows.type.dtype)).dimshuffle(0, "x")
+        return total / maximum(number, like(1, number))
+
+    def describe(self) -> str:
+        return f"({self.nIndex} -> {self.nOutput}, mode={self.mode})"
+
+
+def _table(values: Any, kind: Any) -> Any:
+    try:
+        array = np.asarray(values, kind.dtype)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.shape != kind.shape:
+        raise InputError(f"EmbeddingBag: _weight={values!r:.60}; wanted an array of {kind.shape}")
+    return array
+
+
+def _largest(x: Variable) -> Variable:
+    """The first maximum over axis 1, 0 for that of no rows."""
+    found = take_along_axis(x, argmax(x, axis=1, keepdims=True), 1)[:, 0]
+    return switch(eq(found, like(-np.inf, x)), like(0, x), found)

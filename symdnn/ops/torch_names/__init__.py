@@ -1,0 +1,1 @@
+"""Functions and methods of PyTorch's tensors, composed of ops."""

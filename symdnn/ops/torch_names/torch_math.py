@@ -1,0 +1,397 @@
+"""PyTorch's arithmetic, reductions and conversions, with its arguments.
+
+Each is a method of a variable, too: ``clamp(x, 0, 1)`` and ``x.clamp(0, 1)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from symdnn.errors import InputError, NdimMismatch
+from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.operators import operator
+from symdnn.graph.typing import AxisLike, TensorLike
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.array import create, cumulative
+from symdnn.ops.array.argreduce import argmax, argmin
+from symdnn.ops.array.join import roll
+from symdnn.ops.array.moments import std, var
+from symdnn.ops.array.reduce import logsumexp, normal_axes
+from symdnn.ops.array.reduce import max as largest
+from symdnn.ops.array.reduce import min as smallest
+from symdnn.ops.array.sort import argsort, topk_and_argtopk
+from symdnn.ops.array.take import diff, take_along_axis
+from symdnn.ops.array.view import broadcast_to
+from symdnn.ops.core.gradient_control import disconnected_grad
+from symdnn.ops.elementwise import arithmetic, comparison
+from symdnn.ops.elementwise.activations import relu, sigmoid
+from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
+from symdnn.ops.elementwise.comparison import eq, neq, switch
+from symdnn.ops.elementwise.math import log
+from symdnn.ops.elementwise.rounding import trunc
+from symdnn.ops.elementwise.special import erf, gammaln, psi
+from symdnn.ops.elemwise import like
+from symdnn.ops.linalg import dot as dot_products
+from symdnn.ops.linalg.dot import dot
+from symdnn.ops.numpy_names import numpy_math, numpy_reductions
+
+__all__ = [
+    "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "amax", "amin", "aminmax",
+    "baddbmm", "bmm", "clamp", "clamp_max", "clamp_min", "detach", "dist", "frac", "kthvalue",
+    "mm", "mv", "ne", "numel", "std_mean", "torch_max", "torch_min", "torch_sort", "torch_std",
+    "torch_topk", "torch_var", "var_mean", "xlogy",
+]  # fmt: skip
+
+
+# -- elements --------------------------------------------------------------------------------------
+
+
+def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = None) -> Variable:
+    """``x`` limited to ``min`` .. ``max``, either of which may be None."""
+    if min is None and max is None:
+        raise InputError("clamp: wanted min, max or both, got neither")
+    v = as_variable(x)
+    if min is not None and max is not None:
+        made: Variable = operator("clip")(v, min, max)
+        return made
+    return minimum(v, max) if min is None else maximum(v, min)
+
+
+def clamp_min(x: TensorLike, min: TensorLike) -> Variable:
+    """``x``, or ``min`` where that is larger."""
+    return clamp(x, min)
+
+
+def clamp_max(x: TensorLike, max: TensorLike) -> Variable:
+    """``x``, or ``max`` where that is smaller."""
+    return clamp(x, None, max)
+
+
+def frac(x: TensorLike) -> Variable:
+    """The part behind the point, with the sign of ``x``."""
+    v = as_variable(x)
+    return v - trunc(v)
+
+
+def xlogy(x: TensorLike, y: TensorLike) -> Variable:
+    """``x log(y)``, 0 where ``x`` is 0."""
+    a, b = as_variable(x), as_variable(y)
+    none = eq(a, 0)
+    return switch(none, like(0, a), a * log(switch(none, like(1, b), b)))
+
+
+def ne(x: TensorLike, y: TensorLike) -> Variable:
+    """Whether the elements differ."""
+    return neq(x, y)
+
+
+def detach(x: TensorLike) -> Variable:
+    """The same value, through which no gradient goes."""
+    return disconnected_grad(as_variable(x))
+
+
+def numel(x: TensorLike) -> Variable:
+    """The number of elements, an int64 scalar."""
+    return as_variable(x).size
+
+
+def addcmul(
+    x: TensorLike, tensor1: TensorLike, tensor2: TensorLike, *, value: TensorLike = 1
+) -> Variable:
+    """``x + value tensor1 tensor2``."""
+    return as_variable(x) + as_variable(tensor1) * value * tensor2
+
+
+def addcdiv(
+    x: TensorLike, tensor1: TensorLike, tensor2: TensorLike, *, value: TensorLike = 1
+) -> Variable:
+    """``x + value tensor1 / tensor2``."""
+    return as_variable(x) + as_variable(tensor1) * value / tensor2
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def _ranked(name: str, wanted: int, *values: TensorLike) -> list[Variable]:
+    found = [as_variable(v) for v in values]
+    for v in found:
+        if v.type.ndim != wanted:
+            raise NdimMismatch(name, f"tensors of {wanted} dimensions", v.type)
+    return found
+
+
+def mm(x: TensorLike, y: TensorLike) -> Variable:
+    """The product of two matrices."""
+    return dot(*_ranked("mm", 2, x, y))
+
+
+def bmm(x: TensorLike, y: TensorLike) -> Variable:
+    """The products of two batches of matrices, (B, n, m) and (B, m, p)."""
+    a, b = _ranked("bmm", 3, x, y)
+    return a @ b
+
+
+def mv(x: TensorLike, vector: TensorLike) -> Variable:
+    """The product of a matrix and a vector."""
+    return dot(_ranked("mv", 2, x)[0], _ranked("mv", 1, vector)[0])
+
+
+def _scaled_sum(x: TensorLike, product: Variable, beta: TensorLike, alpha: TensorLike) -> Variable:
+    def times(v: Variable, factor: TensorLike) -> Variable:
+        return v if isinstance(factor, int | float) and factor == 1 else v * factor
+
+    return times(as_variable(x), beta) + times(product, alpha)
+
+
+def addmm(
+    x: TensorLike, a: TensorLike, b: TensorLike, *, beta: TensorLike = 1, alpha: TensorLike = 1
+) -> Variable:
+    """``beta x + alpha a b`` of matrices."""
+    return _scaled_sum(x, mm(a, b), beta, alpha)
+
+
+def addmv(
+    x: TensorLike, a: TensorLike, b: TensorLike, *, beta: TensorLike = 1, alpha: TensorLike = 1
+) -> Variable:
+    """``beta x + alpha a b`` of a matrix and a vector."""
+    return _scaled_sum(x, mv(a, b), beta, alpha)
+
+
+def addr(
+    x: TensorLike, a: TensorLike, b: TensorLike, *, beta: TensorLike = 1, alpha: TensorLike = 1
+) -> Variable:
+    """``beta x + alpha a b^T`` of vectors."""
+    first, second = _ranked("addr", 1, a, b)
+    return _scaled_sum(x, first.dimshuffle(0, "x") * second, beta, alpha)
+
+
+def baddbmm(
+    x: TensorLike, a: TensorLike, b: TensorLike, *, beta: TensorLike = 1, alpha: TensorLike = 1
+) -> Variable:
+    """``beta x + alpha a b`` of batches of matrices."""
+    return _scaled_sum(x, bmm(a, b), beta, alpha)
+
+
+def addbmm(
+    x: TensorLike, a: TensorLike, b: TensorLike, *, beta: TensorLike = 1, alpha: TensorLike = 1
+) -> Variable:
+    """``beta x`` and the sum over the batch of ``alpha a b``."""
+    return _scaled_sum(x, bmm(a, b).sum(axis=0), beta, alpha)
+
+
+def dist(x: TensorLike, other: TensorLike, p: float = 2.0) -> Variable:
+    """The p-norm of the difference."""
+    found: Variable = operator("norm")(as_variable(x) - other, p)
+    return found
+
+
+# -- reductions ------------------------------------------------------------------------------------
+
+
+class Values(NamedTuple):
+    """Elements and their places along the axis, as PyTorch returns them."""
+
+    values: Variable
+    indices: Variable
+
+
+@torch_words()
+def amax(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+    """The largest element over ``axis`` (all when None)."""
+    return largest(x, axis, keepdims)
+
+
+@torch_words()
+def amin(x: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+    """The smallest element over ``axis`` (all when None)."""
+    return smallest(x, axis, keepdims)
+
+
+def aminmax(
+    x: TensorLike, *, dim: AxisLike = None, keepdim: bool = False
+) -> tuple[Variable, Variable]:
+    """:func:`amin` and :func:`amax`."""
+    return amin(x, dim, keepdim), amax(x, dim, keepdim)
+
+
+def torch_max(x: TensorLike, dim: int, keepdim: bool = False) -> Values:
+    """The largest elements over ``dim`` and their indices."""
+    return Values(largest(x, dim, keepdim), argmax(x, dim, keepdim))
+
+
+def torch_min(x: TensorLike, dim: int, keepdim: bool = False) -> Values:
+    """The smallest elements over ``dim`` and their indices."""
+    return Values(smallest(x, dim, keepdim), argmin(x, dim, keepdim))
+
+
+def torch_sort(
+    x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = False
+) -> Values:
+    """The elements in order along ``dim``, and their indices."""
+    v = as_variable(x)
+    at = argsort(-v if descending else v, dim, "stable")
+    return Values(take_along_axis(v, at, dim), at)
+
+
+def torch_argsort(
+    x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = False
+) -> Variable:
+    """The indices of :func:`torch_sort`."""
+    return torch_sort(x, dim, descending, stable).indices
+
+
+def torch_topk(
+    x: TensorLike, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Values:
+    """The ``k`` largest (or smallest) elements along ``dim`` in order, and their indices."""
+    v = as_variable(x)
+    _, at = topk_and_argtopk(v if largest else -v, k, dim)
+    found = take_along_axis(v, at, dim)
+    if not sorted:
+        return Values(found, at)
+    order = argsort(-found if largest else found, dim, "stable")
+    return Values(take_along_axis(found, order, dim), take_along_axis(at, order, dim))
+
+
+def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> Values:
+    """The ``k``-th smallest element along ``dim``, counted from 1, and its index."""
+    v = as_variable(x)
+    (axis,) = normal_axes(dim, v.type.ndim, "kthvalue")
+    found = torch_sort(v, axis)
+    at = (slice(None),) * axis + ((slice(k - 1, k) if keepdim else k - 1),)
+    return Values(found.values[at], found.indices[at])
+
+
+def _moment(
+    function: Callable[..., Variable], x: TensorLike, dim: AxisLike, correction: int,
+    keepdim: bool, unbiased: bool | None,
+) -> Variable:  # fmt: skip
+    ddof = correction if unbiased is None else int(unbiased)
+    return function(x, dim, ddof, keepdim)
+
+
+def torch_var(
+    x: TensorLike, dim: AxisLike = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: int = 1,
+) -> Variable:  # fmt: skip
+    """The variance over ``dim``, of ``n - correction``."""
+    return _moment(var, x, dim, correction, keepdim, unbiased)
+
+
+def torch_std(
+    x: TensorLike, dim: AxisLike = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: int = 1,
+) -> Variable:  # fmt: skip
+    """The root of :func:`torch_var`."""
+    return _moment(std, x, dim, correction, keepdim, unbiased)
+
+
+def var_mean(
+    x: TensorLike, dim: AxisLike = None, *, correction: int = 1, keepdim: bool = False
+) -> tuple[Variable, Variable]:
+    """Variance and mean over ``dim``."""
+    v = as_variable(x)
+    return torch_var(v, dim, keepdim=keepdim, correction=correction), v.mean(dim, keepdims=keepdim)
+
+
+def std_mean(
+    x: TensorLike, dim: AxisLike = None, *, correction: int = 1, keepdim: bool = False
+) -> tuple[Variable, Variable]:
+    """Standard deviation and mean over ``dim``."""
+    v = as_variable(x)
+    return torch_std(v, dim, keepdim=keepdim, correction=correction), v.mean(dim, keepdims=keepdim)
+
+
+def torch_median(x: TensorLike, dim: int, keepdim: bool = False) -> Values:
+    """The lower of the middle elements along ``dim``, and its index (PyTorch's median)."""
+    v = as_variable(x)
+    (axis,) = normal_axes(dim, v.type.ndim, "median")
+    size = v.type.shape[axis]
+    if size is None:
+        raise NdimMismatch("median", "an axis of known size", v.type, "See T.specify_shape")
+    return kthvalue(v, (size + 1) // 2, axis, keepdim)
+
+
+# -- methods ---------------------------------------------------------------------------------------
+
+
+def _same(x: Variable) -> Variable:
+    return x
+
+
+def _new(x: Variable, builder: str, shape: Any, value: TensorLike | None = None) -> Variable:
+    fill = {"new_zeros": 0, "new_ones": 1}.get(builder, value)
+    scalar = cast(as_variable(0 if fill is None else fill), x.type.dtype)
+    return broadcast_to(scalar, shape)
+
+
+def _new_of(builder: str, x: Variable, *shape: Any) -> Variable:
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
+    return _new(x, builder, given)
+
+
+def _to(dtype: str, x: Variable) -> Variable:
+    return cast(x, dtype)
+
+
+def _scaled(
+    function: Callable[..., Variable], x: Variable, other: TensorLike, *, alpha: TensorLike = 1
+) -> Variable:
+    plain = isinstance(alpha, int | float) and alpha == 1
+    return function(x, other if plain else as_variable(other) * alpha)
+
+
+def torch_roll(x: TensorLike, shifts: Any, dims: Any = None) -> Variable:
+    """``x`` shifted cyclically by ``shifts`` along ``dims``."""
+    return roll(x, shifts, dims)
+
+
+_DTYPES = {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16",
+    "long": "int64", "int": "int32", "short": "int16", "char": "int8", "byte": "uint8",
+    "bool": "bool",
+}  # fmt: skip
+
+METHODS: dict[str, Callable[..., Any]] = {
+    **{
+        f.__name__: f
+        for f in (
+            addbmm, addcdiv, addcmul, addmm, addmv, addr, amax, amin, aminmax, baddbmm, bmm,
+            clamp, clamp_max, clamp_min, detach, dist, frac, kthvalue, mm, mv, ne, numel, xlogy,
+            relu, numpy_math.softmax, numpy_math.log_softmax, numpy_math.nan_to_num,
+            numpy_math.rsqrt, numpy_math.logical_and, numpy_math.logical_or,
+            numpy_math.logical_not, numpy_math.lerp, numpy_reductions.quantile,
+        )
+    },
+    "topk": torch_topk, "median": torch_median, "nelement": numel,
+    "contiguous": _same, "clone": _same, "requires_grad_": _same,
+    "type_as": lambda x, other: cast(x, as_variable(other).type.dtype),
+    "dim": lambda x: x.type.ndim, "ndimension": lambda x: x.type.ndim,
+    "reciprocal": lambda x: 1 / x,
+    "new_zeros": partial(_new_of, "new_zeros"), "new_ones": partial(_new_of, "new_ones"),
+    "new_full": lambda x, size, fill_value: _new(x, "new_full", size, fill_value),
+    "where": lambda x, condition, other: switch(condition, x, other),
+    **{name: partial(_to, dtype) for name, dtype in _DTYPES.items()},
+    "abs": absolute, "absolute": absolute, "matmul": dot_products.matmul, "eq": eq,
+    "lt": comparison.lt, "le": comparison.le, "gt": comparison.gt, "ge": comparison.ge,
+    "add": partial(_scaled, arithmetic.add), "sub": partial(_scaled, arithmetic.sub),
+    "mul": arithmetic.mul, "multiply": arithmetic.mul, "div": arithmetic.true_div,
+    "pow": arithmetic.pow, "neg": arithmetic.neg, "square": arithmetic.sqr,
+    "sign": arithmetic.sgn, "sigmoid": sigmoid, "erf": erf, "maximum": maximum,
+    "minimum": minimum, "isnan": comparison.isnan, "isinf": comparison.isinf,
+    "isfinite": comparison.isfinite, "outer": dot_products.outer, "tril": create.tril,
+    "triu": create.triu, "roll": torch_roll, "logsumexp": logsumexp, "diag": create.diag,
+    "lgamma": gammaln, "digamma": psi, "cummax": cumulative.cummax, "cummin": cumulative.cummin,
+    "logcumsumexp": cumulative.logcumsumexp, "diff": diff, "log_softmax": numpy_math.log_softmax,
+    "count_nonzero": numpy_reductions.count_nonzero,
+    "nansum": numpy_reductions.nansum, "nanmean": numpy_reductions.nanmean,
+}  # fmt: skip
+
+#: What functions and methods are where PyTorch's words are given.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "argsort": torch_argsort, "max": torch_max, "median": torch_median, "min": torch_min,
+    "sort": torch_sort, "std": torch_std, "topk": torch_topk, "var": torch_var,
+}  # fmt: skip

@@ -1,0 +1,104 @@
+"""PyTorch's methods, functions and keywords: values and gradients against PyTorch."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.errors import InputError
+from symdnn.graph.evaluate import evaluate
+
+torch = pytest.importorskip("torch")
+RNG = np.random.default_rng(0)
+VALUE, SOURCE = RNG.normal(size=(2, 3, 4, 5)).astype("float32")
+INDEX = RNG.integers(0, 3, (3, 4, 5))
+
+METHODS = {
+    "view": lambda x: x.view(3, -1), "view of a tuple": lambda x: x.view((4, 15)),
+    "permute": lambda x: x.permute(2, 0, 1),
+    "expand": lambda x: x.unsqueeze(1).expand(-1, 2, -1, -1),
+    "transpose": lambda x: x.transpose(-2, -1).contiguous().view(3, 20),
+    "flatten": lambda x: x.flatten(start_dim=1), "size": lambda x: x.view(x.size(0), x.size(-1), 4),
+    "max": lambda x: x.max(dim=1)[0], "min": lambda x: x.min(dim=1, keepdim=True).values,
+    "std": lambda x: x.std(dim=1), "var": lambda x: x.var(dim=(0, 1), unbiased=False),
+    "norm": lambda x: x.norm(dim=-1), "1-norm": lambda x: x.norm(p=1, dim=-1, keepdim=True),
+    "clamp": lambda x: x.clamp(min=0.1), "softmax": lambda x: x.softmax(dim=-1),
+    "log_softmax": lambda x: x.log_softmax(dim=1), "split": lambda x: x.split(3, dim=1)[1],
+    "chunk": lambda x: x.chunk(2, dim=1)[0], "unbind": lambda x: x.unbind(1)[2],
+    "narrow": lambda x: x.narrow(1, 1, 2), "sort": lambda x: x.sort(dim=1, descending=True)[0],
+    "topk": lambda x: x.topk(2, dim=-1)[0], "kthvalue": lambda x: x.kthvalue(2, dim=1)[0],
+    "median": lambda x: x.median(dim=1)[0], "masked_fill": lambda x: x.masked_fill(x > 0, -2.0),
+    "unfold": lambda x: x.unfold(1, 2, 1), "flip": lambda x: x.flip(1),
+    "repeat_interleave": lambda x: x.repeat_interleave(2, dim=1), "roll": lambda x: x.roll(1, 1),
+    "cumsum": lambda x: x.cumsum(dim=1), "logsumexp": lambda x: x.logsumexp(dim=1),
+    "arithmetic": lambda x: x.abs().add(1).mul(2).div(3).sub(1).pow(2).neg().square(),
+    "amax": lambda x: x.amax(dim=(0, 2)), "detach": lambda x: x * x.detach(),
+    "movedim": lambda x: x.movedim(0, 2), "mm": lambda x: x[0].mm(x[1].t()),
+    "bmm": lambda x: x.bmm(x.mT), "unflatten": lambda x: x.unflatten(1, (2, 2)),
+    "mean": lambda x: x.mean(dim=(1, 2), keepdim=True), "tile": lambda x: x.tile(2, 1, 1),
+}  # fmt: skip
+FUNCTIONS = {
+    "gather": lambda m, x, i, s: m.gather(x, 1, i),
+    "gather less": lambda m, x, i, s: x.gather(0, i[:2]),
+    "scatter_add": lambda m, x, i, s: x.scatter_add(1, i, s),
+    "index_add": lambda m, x, i, s: x.index_add(1, i[0, :, 0], s),
+    "index_select": lambda m, x, i, s: x.index_select(1, i[0, :, 0]),
+    "cat": lambda m, x, i, s: m.cat([x, s], dim=1),
+    "stack": lambda m, x, i, s: m.stack([x, s], dim=1),
+    "baddbmm": lambda m, x, i, s: m.baddbmm(m.bmm(x, x.mT), x, s.mT, beta=0.5, alpha=2),
+    "addmm": lambda m, x, i, s: m.addmm(x[0], x[1] @ s[0].t(), s[2]),
+    "addcmul": lambda m, x, i, s: m.addcmul(x, s, s, value=0.5),
+    "sum": lambda m, x, i, s: m.sum(x * s, dim=1, keepdim=True),
+    "softmax": lambda m, x, i, s: m.softmax(x, dim=0),
+}  # fmt: skip
+
+
+def same(function, arrays):
+    xs = [T.tensor(str(a.dtype), a.shape) for a in arrays]
+    ts = [torch.tensor(a) for a in arrays]
+    ts[0].requires_grad_()
+    y, z = function(T, *xs), function(torch, *ts)
+    w = np.random.default_rng(1).normal(size=tuple(z.shape)).astype("float32")
+    gradient = symdnn.grad((y * w).sum(), xs[0])
+    found = evaluate([y, gradient], dict(zip(xs, arrays, strict=True)))
+    (z * torch.tensor(w)).sum().backward()
+    for got, wanted in zip(found, (z, ts[0].grad), strict=True):
+        np.testing.assert_allclose(got, wanted.detach().numpy(), 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods(name):
+    same(lambda _, x: METHODS[name](x), [VALUE])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name):
+    same(FUNCTIONS[name], [VALUE, INDEX, SOURCE])
+
+
+def test_without_its_words_a_method_is_numpys():
+    x = T.constant(VALUE)
+    assert x.max(1).type.ndim == 2
+    np.testing.assert_allclose(x.std(1).eval(), VALUE.std(1), 1e-5)
+    np.testing.assert_allclose(x.std(dim=1).eval(), VALUE.std(1, ddof=1), 1e-5)
+    with pytest.raises(InputError, match="sum: dim and axis are one argument"):
+        x.sum(axis=1, dim=1)
+
+
+def test_sizes():
+    x, k = T.matrix("x"), T.tensor("float32", (2, 3))
+    n, m = x.size()
+    found = evaluate([x.size, x.size(0), n * m], {x: np.ones((4, 5), "float32")})
+    assert [int(f) for f in found] == [20, 4, 20]
+    assert int(k.size(-1).eval()) == 3
+
+
+def test_changed_parts_as_in_jax():
+    x = T.constant(VALUE[0])
+    wanted = VALUE[0].copy()
+    wanted[1] += 2
+    np.testing.assert_allclose(x.at[1].add(2.0).eval(), wanted)
+    wanted = VALUE[0].copy()
+    wanted[:, 2] = 7
+    np.testing.assert_allclose(x.at[:, 2].set(7.0).eval(), wanted)
+    np.testing.assert_allclose(x.at[0].max(0.0).eval()[0], np.maximum(VALUE[0, 0], 0))
