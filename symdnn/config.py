@@ -280,6 +280,7 @@ class Config(Section):
     _scopes: ContextVar[tuple[Settings, ...]]
     _before: dict[str, deque[tuple[Settings, Setting | None]]]
     _readers: dict[str, Callable[[], Any]]
+    _changes: list[int]  # how often a flag was set or brought back
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__(self, "")
@@ -287,6 +288,7 @@ class Config(Section):
         # What `set` has replaced, and where, the last at the end: `undo` brings it back.
         object.__setattr__(self, "_before", {})
         object.__setattr__(self, "_readers", {})
+        object.__setattr__(self, "_changes", [0])
         # What `change_flags` has changed here: one dict for each open block, the innermost last.
         # A context variable, so that neither other threads nor other async tasks see it.
         object.__setattr__(self, "_scopes", ContextVar[tuple[Settings, ...]]("flags", default=()))
@@ -334,6 +336,7 @@ class Config(Section):
             before = self._before.setdefault(each, deque(maxlen=_MOST_UNDONE))
             before.append((holder, holder.get(each)))
             holder[each] = setting
+        self._changes[0] += 1
 
     def undo(self, name: str) -> None:
         """Bring a flag back to what it was before :meth:`set` was called last.
@@ -361,6 +364,7 @@ class Config(Section):
             holder.pop(name, None)
         else:
             holder[name] = setting
+        self._changes[0] += 1
 
     def origin(self, name: str) -> str:
         """Where the value of the flag ``name`` came from, in words."""
@@ -386,6 +390,10 @@ class Config(Section):
         for name, value in {**(changes or {}), **flags}.items():
             settings |= self._from_code(name, value)
         return ChangeFlags(self._scopes, settings)
+
+    def state(self) -> tuple[object, ...]:
+        """A value that is equal later if flags still have their values of now."""
+        return self._changes[0], self._scopes.get()
 
     @property
     def is_changed_here(self) -> bool:

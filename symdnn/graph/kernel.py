@@ -208,6 +208,13 @@ class Kernel(Generic[OpT]):
         everything computed that does not depend on data."""
         raise NotImplementedError(f"kernel {self.name} has no bind(call)")
 
+    @property
+    def has_choices(self) -> bool:
+        """Whether it has choices of its own, which may depend on more than the call and flags:
+        on measurements, as those of libraries do."""
+        library = self.traits.vendor or self.traits.backend == "cublaslt"
+        return library or self._defines("settled") or self._defines("chosen")
+
     def _defines(self, method: str) -> bool:
         """Whether its class overrides a method of this one."""
         return getattr(type(self), method) is not getattr(Kernel, method)
@@ -292,6 +299,11 @@ class _OutsideKernel(Kernel):
 
     def _defines(self, method: str) -> bool:
         return hasattr(self._kernel, method)
+
+    @property
+    def has_choices(self) -> bool:
+        """True: nothing is known of a user's kernel."""
+        return True
 
     def refuses(self, call: Call) -> str | None:
         """The kernel's own reason. Without sizes it may fail on a None, which is no reason."""

@@ -182,7 +182,10 @@ class TensorType(TypeValues, Type):
 
     def with_shape(self, shape: Iterable[int | None]) -> TensorType:
         """The same dtype with another static shape, without names."""
-        return TensorType(self.dtype, tuple(shape))
+        sizes = tuple(shape)
+        if sizes == self.shape and self.names is None:
+            return self
+        return TensorType(self.dtype, sizes)
 
     def with_dtype(self, dtype: str) -> TensorType:
         """The same static shape, and names, with another dtype."""

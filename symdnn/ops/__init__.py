@@ -89,5 +89,6 @@ for _family in (
     install_operators(_family.OPERATORS)
 
 install_operators({"indexed": indexed_updates.Indexed})
-install_methods({**torch_arrays.METHODS, **torch_math.METHODS})
-install_torch_functions({**torch_arrays.FUNCTIONS, **torch_math.FUNCTIONS})
+for _family in (torch_arrays, torch_math):
+    install_methods(_family.METHODS)
+    install_torch_functions(_family.FUNCTIONS)

@@ -108,3 +108,31 @@ def test_chains_of_scalars_are_not_computed_for_each_element(rng):
     for _ in range(700):
         want = want * want * np.float32(0.5) + np.float32(0.25)
     np.testing.assert_allclose(f(0.3, value), np.exp(value * want), rtol=1e-5)
+
+
+def planned(length):
+    """How many calls of Python a plan of an unrolled recurrent net takes, with its gradient."""
+    x, w = T.fmatrix("x"), symdnn.shared(np.eye(4, dtype="float32"))
+    h = T.dot(x, w)
+    for _ in range(length):
+        h = T.tanh(T.dot(h, w) + x).reshape((x.shape[0], 4))
+    updates = [(w, w - np.float32(0.1) * T.grad(h.sum(), w))]
+    f = symdnn.function([x], h.sum(), updates=updates, mode=symdnn.Mode(target="cuda:sm_90"))
+    count = 0
+
+    def called(frame, event, arg):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(called)
+    try:
+        f.stages.specialise({"x": (3, 4)})
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_planning_is_linear():
+    """Kernels and memory, with a view at each step."""
+    planned(2)  # loads what is used at all
+    assert planned(64) < 5 * planned(16)

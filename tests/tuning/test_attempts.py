@@ -61,6 +61,18 @@ def test_limits():
     assert best_of([]) is None
 
 
+def test_a_search_is_as_short_as_what_it_can_save(monkeypatch):
+    """It costs about as much as so many runs of the best; a few candidates are always tried."""
+    now = iter(range(1000))  # each look at the clock is a second later
+    monkeypatch.setattr("symdnn.tuning.attempts.time.perf_counter", lambda: float(next(now)))
+    names = range(40)
+    tried = {
+        ms: len(measure(Scripted(ms=dict.fromkeys(names, ms)), names, Limits(runs=1000)))
+        for ms in (1e-3, 1.0, 20.0, 100.0)
+    }
+    assert tried == {1e-3: 9, 1.0: 9, 20.0: 20, 100.0: 40}
+
+
 class Kernel:
     def __init__(self, workspace_bytes):
         self.workspace_bytes = workspace_bytes

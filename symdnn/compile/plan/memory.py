@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from symdnn.compile.plan.packing import Buffer, assign_offsets, largest_live_set
 from symdnn.compile.plan.parts import joined_views, placed, reads_turned, split_views
-from symdnn.compile.plan.result_layout import Readers, is_read_in_place, result_strides
+from symdnn.compile.plan.result_layout import is_read_in_place, result_strides
 from symdnn.compile.plan.specialise import Specialised
 from symdnn.compile.plan.views import (
     View,
@@ -91,16 +91,14 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     plan = MemoryPlan(leaving=frozenset(spec.segment.outputs))
     targets = UpdateTargets(spec)
     _place_inputs(spec, plan)
-    last_use, readers = _last_uses(spec), Readers(spec.segment.nodes)
-    places = placed(spec, readers)
+    last_use, places = dict(spec.segment.last_uses), placed(spec)
     plan.check_after = _keep_until_checked(spec, last_use)
     for step, node in enumerate(spec.segment.nodes):
         if not (
-            _try_alias(spec, plan, node, targets, readers)
-            or _try_output_view(spec, plan, node, targets)
+            _try_alias(spec, plan, node, targets) or _try_output_view(spec, plan, node, targets)
         ):
-            _place_pieces(spec, plan, node, step, readers, places)
-            _give_memory(spec, plan, node, step, in_place, targets, readers)
+            _place_pieces(spec, plan, node, step, places)
+            _give_memory(spec, plan, node, step, in_place, targets)
             _find_joined(spec, plan, node)
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
@@ -114,24 +112,10 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
 
 
 def _place_inputs(spec: Specialised, plan: MemoryPlan) -> None:
-    read = [v for n in spec.segment.nodes for v in n.inputs]
-    made = {v for n in spec.segment.nodes for v in n.outputs}
-    for v in dict.fromkeys((*spec.segment.inputs, *read)):
-        if v in made:
-            continue
+    for v in spec.segment.entering:
         shape = tuple(v.data.shape) if isinstance(v, Constant) else spec.shapes.get(v) or ()
         buffer = Buffer(v, "outside", byte_count(v, shape))
         plan.views[v] = View(buffer, shape, plain_strides(v, shape), static=is_known(spec, v))
-
-
-def _last_uses(spec: Specialised) -> dict[Variable, int]:
-    last: dict[Variable, int] = {}
-    for step, node in enumerate(spec.segment.nodes):
-        for v in node.inputs:
-            last[v] = step
-    end = len(spec.segment.nodes)
-    last.update(dict.fromkeys(spec.segment.outputs, end))
-    return last
 
 
 def _keep_until_checked(spec: Specialised, last_use: dict[Variable, int]) -> set[Apply]:
@@ -154,9 +138,7 @@ def _keep_until_checked(spec: Specialised, last_use: dict[Variable, int]) -> set
     return found
 
 
-def _try_alias(
-    spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets, readers: Readers
-) -> bool:
+def _try_alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets) -> bool:
     """Let the output of a view op share its input's memory; False where that is impossible.
 
     On a GPU the new value of a shared variable may be a view: it is copied at the end.
@@ -178,7 +160,7 @@ def _try_alias(
         unknown = tuple(-1 for _ in shape)
         view: View | None = View(source.buffer, shape, unknown, static=False, placed=False)
     elif isinstance(node.op, Reorder):
-        view = _reorder_view(spec, readers, out, source, node.op.order)
+        view = _reorder_view(spec, out, source, node.op.order)
     else:
         view = derived_view(spec, node, source, shape)
     if view is None:
@@ -191,7 +173,7 @@ def _try_alias(
 
 
 def _reorder_view(
-    spec: Specialised, readers: Readers, out: Variable, source: View, order: Sequence[int]
+    spec: Specialised, out: Variable, source: View, order: Sequence[int]
 ) -> View | None:
     """The view of a reorder's operand: a contiguous one, or one that all its readers accept."""
     shape = spec.shapes[out] or ()
@@ -201,8 +183,8 @@ def _reorder_view(
     if turned.contiguous:
         return replace(turned, strides=plain_strides(out, shape))
     arena = source.buffer.kind == "arena" and spec.segment.guard is None
-    read = arena and reads_turned(spec, readers, out)
-    return turned if read and is_read_in_place(spec, readers, out, turned) else None
+    read = arena and reads_turned(spec, out)
+    return turned if read and is_read_in_place(spec, out, turned) else None
 
 
 def _try_output_view(
@@ -217,13 +199,13 @@ def _try_output_view(
         return False
     out, source = node.outputs[0], node.inputs[node.op.views[0]]
     seen, shape = plan.views[source], spec.shapes[out]
-    sharing = [v for v, view in plan.views.items() if view.buffer is seen.buffer]
     on_host = spec.segment.place == HOST
-    if seen.buffer.kind != "arena" or _is_transferred(seen.buffer):
-        return False
-    if on_host and (seen.buffer.variable is not source or len(sharing) > 1):
+    if out not in plan.leaving or seen.buffer.kind != "arena" or _is_transferred(seen.buffer):
         return False
     if shape is None or out in targets.old_of or must_run(node) or not bounds_known(spec, node):
+        return False
+    sharing = [v for v, view in plan.views.items() if view.buffer is seen.buffer]
+    if on_host and (seen.buffer.variable is not source or len(sharing) > 1):
         return False
     if not plan.copied.keys().isdisjoint(sharing):
         return False
@@ -250,12 +232,11 @@ def _place_pieces(
     plan: MemoryPlan,
     node: Apply,
     step: int,
-    readers: Readers,
     places: Mapping[Variable, View],
 ) -> None:
     """Place results where a join or reorder would copy them, or in what is split."""
     if isinstance(node.op, Split):
-        views = split_views(spec, readers, node, plan.views[node.inputs[0]])
+        views = split_views(spec, node, plan.views[node.inputs[0]])
         _note_parts(plan, node, views, len(node.outputs))
         plan.views.update({node.outputs[i]: view for i, view in views.items()})
     for v in node.outputs:
@@ -301,7 +282,6 @@ def _give_memory(
     step: int,
     in_place: bool,
     targets: UpdateTargets,
-    readers: Readers,
 ) -> None:
     for i, v in enumerate(node.outputs):
         if v in plan.views:
@@ -319,7 +299,7 @@ def _give_memory(
         if (old := targets.copied_to(v)) is not None:
             plan.copied[v] = old
         leaves = v in plan.leaving and old is None
-        better = None if leaves else result_strides(spec, plan.views, readers, node, i, shape)
+        better = None if leaves else result_strides(spec, plan.views, node, i, shape)
         strides = plain_strides(v, shape) if better is None else better
         taken = _overwritten(spec, plan, node, i, step, strides) if in_place else None
         if taken is not None and (not leaves or _leaves_with(spec, plan, node.inputs[taken], v)):
@@ -344,7 +324,7 @@ class UpdateTargets:
     def __init__(self, spec: Specialised) -> None:
         self.spec, nodes = spec, spec.segment.nodes
         self.old_of = dict(spec.segment.updates)
-        self.last_read = _last_reads(spec) if self.old_of else {}
+        self.last_read = spec.segment.last_reads if self.old_of else {}
         self.end = len(nodes)
         while self.end > 0 and isinstance(nodes[self.end - 1].op, HostFromGpu):
             self.end -= 1
@@ -399,19 +379,6 @@ class UpdateTargets:
             shapes.get(old),
             old.type.dtype,
         )
-
-
-def _last_reads(spec: Specialised) -> dict[Variable, int]:
-    """The last step that reads each value, or a view of it."""
-    last: dict[Variable, int] = {}
-    for step in reversed(range(len(spec.segment.nodes))):
-        node = spec.segment.nodes[step]
-        for i, v in enumerate(node.inputs):
-            views = {0: 0} if isinstance(node.op, Reorder) else node.op.views
-            seen = [o for o, source in views.items() if source == i]
-            read = max([step, *(last.get(node.outputs[o], step) for o in seen)])
-            last[v] = max(last.get(v, -1), read)
-    return last
 
 
 def _overwritten(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from symdnn.graph.variable import Variable
 __all__ = ["Buffer", "assign_offsets", "end_at", "largest_live_set", "room_at"]
 
 ALIGNMENT_BYTES = 64
+#: Fewer buffers are placed without arrays.
+_FEW_BUFFERS = 256
 
 
 @dataclass
@@ -41,11 +44,31 @@ def assign_offsets(buffers: Sequence[Buffer], then: Sequence[Buffer] = ()) -> in
     order = [b for part in (buffers, then) for b in sorted(part, key=lambda b: -b.nbytes)]
     first, last = (np.array([getattr(b, k) for b in order], np.int64) for k in ("first", "last"))
     start, end = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
+    few: list[tuple[int, int, int, int]] = []  # (start, end, first, last), the lowest first
     for i, b in enumerate(order):
-        meets = np.flatnonzero((first[:i] <= b.last) & (b.first <= last[:i]))
-        b.offset = _lowest_gap(start[meets], end[meets], b.nbytes)
+        if i < _FEW_BUFFERS:
+            b.offset = _lowest_gap_of_few(few, b)
+        else:
+            meets = np.flatnonzero((first[:i] <= b.last) & (b.first <= last[:i]))
+            b.offset = _lowest_gap(start[meets], end[meets], b.nbytes)
         start[i], end[i] = b.offset, _aligned(b.offset + b.nbytes)
+        if i + 1 < _FEW_BUFFERS:
+            insort(few, (b.offset, int(end[i]), b.first, b.last))
     return int(end.max(initial=0))
+
+
+def _lowest_gap_of_few(placed: Sequence[tuple[int, int, int, int]], b: Buffer) -> int:
+    """:func:`_lowest_gap` between those of (start, end, first, last) that are live with ``b``.
+
+    The lowest come first. No array is made, which takes longer than a few comparisons.
+    """
+    free_from = 0
+    for start, end, first, last in placed:
+        if first <= b.last and b.first <= last:
+            if start - free_from >= b.nbytes:
+                break
+            free_from = max(free_from, end)
+    return free_from
 
 
 def end_at(step: int, buffers: Sequence[Buffer], nbytes: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from symdnn.compile.plan.packing import Buffer
-from symdnn.compile.plan.result_layout import Readers, is_read_in_place
+from symdnn.compile.plan.result_layout import is_read_in_place
 from symdnn.compile.plan.specialise import Specialised
 from symdnn.compile.plan.views import (
     View,
@@ -34,7 +34,7 @@ from symdnn.ops.nn.channels_last import Reorder
 __all__ = ["joined_views", "placed", "reads_turned", "split_views"]
 
 
-def placed(spec: Specialised, readers: Readers) -> dict[Variable, View]:
+def placed(spec: Specialised) -> dict[Variable, View]:
     """The layouts of values of a segment that joins and reorders copy, and of joins' results.
 
     The memory of a result is taken from the first of its pieces on, so this is left where much else
@@ -43,21 +43,21 @@ def placed(spec: Specialised, readers: Readers) -> dict[Variable, View]:
     if spec.segment.place == HOST or spec.segment.guard is not None:
         return {}
     nodes = spec.segment.nodes
-    views = _reordered(spec, readers)
+    views = _reordered(spec)
     joins = [(step, n) for step, n in enumerate(nodes) if isinstance(n.op, Join)]
     made = _Made(spec) if joins else None
     for step, node in reversed(joins):
         whole = _whole(spec, node, views)
         if whole is None or made is None:
             continue
-        found = _roots(spec, readers, node, whole, views)
+        found = _roots(spec, node, whole, views)
         found = {v: view for v, view in found.items() if made.close(v, step, node)}
         if found:
             views |= {node.outputs[0]: whole} | found
     return views
 
 
-def _reordered(spec: Specialised, readers: Readers) -> dict[Variable, View]:
+def _reordered(spec: Specialised) -> dict[Variable, View]:
     """Values that a reorder copies, in the layout in which it is a view of them."""
     views: dict[Variable, View] = {}
     for node in spec.segment.nodes:
@@ -74,26 +74,26 @@ def _reordered(spec: Specialised, readers: Readers) -> dict[Variable, View]:
         buffer.variable = root
         if turned.contiguous or root in views or _is_kept(spec, root):
             continue
-        if _may_turn(spec, readers, root, view):
+        if _may_turn(spec, root, view):
             views[root] = view
     return views
 
 
-def _may_turn(spec: Specialised, readers: Readers, v: Variable, view: View) -> bool:
+def _may_turn(spec: Specialised, v: Variable, view: View) -> bool:
     """Whether a value may be made with its axes in another order, at no cost for its readers."""
     alone = v.owner is not None and len(v.owner.outputs) == 1
-    taken = alone and _may_write(spec, v, view) and is_read_in_place(spec, readers, v, view)
-    return taken and reads_turned(spec, readers, v, reorders=True)
+    taken = alone and _may_write(spec, v, view) and is_read_in_place(spec, v, view)
+    return taken and reads_turned(spec, v, reorders=True)
 
 
-def reads_turned(spec: Specialised, readers: Readers, v: Variable, reorders: bool = False) -> bool:
+def reads_turned(spec: Specialised, v: Variable, reorders: bool = False) -> bool:
     """Whether readers take the axes of ``v`` in any order at no cost, where they accept them.
 
     Libraries say what they accept. With ``reorders``, reorders may be among the readers.
     """
-    for node, _ in readers.get(v, ()):
+    for node, _ in spec.segment.readers.get(v, ()):
         if isinstance(node.op, Reshape | DimShuffle):
-            fits = reads_turned(spec, readers, node.outputs[0], reorders)
+            fits = reads_turned(spec, node.outputs[0], reorders)
         else:
             kernel = spec.choices[node].kernel
             any_order = kernel.reads_any_order and len(node.inputs) == 1
@@ -137,14 +137,14 @@ def _whole(spec: Specialised, node: Apply, views: Mapping[Variable, View]) -> Vi
 
 
 def _roots(
-    spec: Specialised, readers: Readers, node: Apply, whole: View, views: Mapping[Variable, View]
+    spec: Specialised, node: Apply, whole: View, views: Mapping[Variable, View]
 ) -> dict[Variable, View]:
     """The values behind a join's operands, with their parts of the result, that may be there."""
     found: dict[Variable, View] = {}
     for v, part in zip(node.inputs, joined_views(spec, node, whole)):
         root, view = _behind(spec, v, part)
         new = root not in views and root not in found and not _is_kept(spec, root)
-        if new and _may_write(spec, root, view) and is_read_in_place(spec, readers, root, view):
+        if new and _may_write(spec, root, view) and is_read_in_place(spec, root, view):
             found[root] = view
     return found
 
@@ -212,7 +212,7 @@ def _pieces(whole: View, axis: int, sizes: Sequence[int]) -> Iterator[View]:
         yield replace(whole, shape=shape, offset=whole.offset + start * whole.strides[axis])
 
 
-def split_views(spec: Specialised, readers: Readers, node: Apply, source: View) -> dict[int, View]:
+def split_views(spec: Specialised, node: Apply, source: View) -> dict[int, View]:
     """The pieces of a split that all their readers take as views of ``source``, by number."""
     shapes = [spec.shapes.get(v) for v in node.outputs]
     known = [s for s in shapes if s is not None and 0 not in s]
@@ -226,5 +226,5 @@ def split_views(spec: Specialised, readers: Readers, node: Apply, source: View) 
     return {
         i: view
         for i, (v, view) in enumerate(zip(node.outputs, pieces))
-        if not _is_kept(spec, v) and is_read_in_place(spec, readers, v, view)
+        if not _is_kept(spec, v) and is_read_in_place(spec, v, view)
     }

@@ -14,7 +14,7 @@ from symdnn.compile.plan.comparison import Compared
 from symdnn.compile.plan.gc_pause import paused
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
 from symdnn.compile.plan.recompute import ordered_for_memory
-from symdnn.compile.plan.specialise import Oracle, Specialised, specialise
+from symdnn.compile.plan.specialise import Answers, Oracle, Specialised, specialise
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
 from symdnn.graph.evaluate import evaluate_node
@@ -67,6 +67,7 @@ class PlanCache:
         self.plans: OrderedDict[Signature, Plan] = OrderedDict()
         self.hits = self.misses = 0
         self.compared = Compared()
+        self._answers = Answers()
         #: The plan of the last call.
         self.latest: Plan | None = None
         self._hits_before_latest = 0
@@ -115,7 +116,7 @@ class PlanCache:
         with paused(), visiting(may_measure=returns or self.misses == 1) as visit:
             plan = make_plan(
                 self.segment, shapes, values, self.oracle, self.runtime, key, self.versions,
-                first=self.misses == 1,
+                first=self.misses == 1, answers=self._answers,
             )  # fmt: skip
         self.compared.check(plan.specialised)
         plan = replace(plan, postponed=visit.postponed)
@@ -183,15 +184,17 @@ def make_plan(
     signature: Signature = (),
     versions: Versions | None = None,
     first: bool = False,
+    answers: Answers | None = None,
 ) -> Plan:
     """Make a plan: specialise the segment, plan its memory, bind both to the device.
 
-    The kernels of a segment's ``first`` plan begin to compile while it is made.
+    The kernels of a segment's ``first`` plan begin to compile while it is made. ``answers`` are
+    those of its last plan.
     """
     sizes = evaluate_sizes(segment, shapes)
     known = {**host_values, **sizes}
     begin = runtime.begin if first else None
-    found = specialise(segment, shapes, known, oracle, sizes, versions, begin)
+    found = specialise(segment, shapes, known, oracle, sizes, versions, begin, answers)
     specialised = chosen_together(found)
     specialised = ordered_for_memory(specialised)
     memory = plan_memory(specialised)

@@ -30,7 +30,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["Readers", "is_read_in_place", "result_strides"]
+__all__ = ["is_read_in_place", "result_strides"]
 
 #: Rows of small matrices are not padded: a GEMM that reads them takes no time.
 _LEAST_PADDED_BYTES = 1 << 20
@@ -38,20 +38,9 @@ _LEAST_PADDED_BYTES = 1 << 20
 _ALIGNMENT_BYTES, _LINE_BYTES, _LONG_ROW_BYTES = 16, 128, 4096
 
 
-class Readers(dict[Variable, list[tuple[Apply, int]]]):
-    """The nodes of a segment that read each value, with the operand's index."""
-
-    def __init__(self, nodes: Sequence[Apply]) -> None:
-        super().__init__()
-        for node in nodes:
-            for i, v in enumerate(node.inputs):
-                self.setdefault(v, []).append((node, i))
-
-
 def result_strides(
     spec: Specialised,
     views: Mapping[Variable, View],
-    readers: Readers,
     node: Apply,
     index: int,
     shape: tuple[int, ...],
@@ -65,14 +54,14 @@ def result_strides(
         return None
     found = (
         _in_order(spec, node, index, shape)
-        or _in_order_of_view(spec, readers, node, shape)
-        or _in_order_of_operand(spec, views, readers, node, index, shape)
-        or _padded(spec, readers, node, index, shape)
+        or _in_order_of_view(spec, node, shape)
+        or _in_order_of_operand(spec, views, node, index, shape)
+        or _padded(spec, node, index, shape)
     )
     if found is None:
         return None
     view = View(Buffer(v, "arena", extent(shape, found)), shape, found)
-    return found if is_read_in_place(spec, readers, v, view) else None
+    return found if is_read_in_place(spec, v, view) else None
 
 
 def _in_order(
@@ -88,19 +77,23 @@ def _strides_in(axes: Sequence[int], v: Variable, shape: tuple[int, ...]) -> tup
 
 
 def _in_order_of_view(
-    spec: Specialised, readers: Readers, node: Apply, shape: tuple[int, ...]
+    spec: Specialised, node: Apply, shape: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     """Strides with which a transposition of the only result, or a reshape of one, is no copy."""
     (v, *others), kernel = node.outputs, spec.choices[node].kernel
     if others or not kernel.writes_any_layout:
         return None
-    for turned, _ in readers.get(v, ()):
+    for turned, _ in spec.segment.readers.get(v, ()):
         axes = _order_of(turned, shape)
         if axes is None or axes == sorted(axes):
             continue
         strides = tuple(plain_strides(v, shape)[a] for a in axes)
         sizes = tuple(shape[a] for a in axes)
-        after = [n for n, _ in readers.get(turned.outputs[0], ()) if isinstance(n.op, Reshape)]
+        after = [
+            n
+            for n, _ in spec.segment.readers.get(turned.outputs[0], ())
+            if isinstance(n.op, Reshape)
+        ]
         seen = [turned.outputs[0], *(n.outputs[0] for n in after)]
         new = [spec.shapes[n.outputs[0]] for n in after]
         if any(w in spec.segment.outputs for w in seen) or any(
@@ -113,7 +106,6 @@ def _in_order_of_view(
 def _in_order_of_operand(
     spec: Specialised,
     views: Mapping[Variable, View],
-    readers: Readers,
     node: Apply,
     index: int,
     shape: tuple[int, ...],
@@ -130,7 +122,7 @@ def _in_order_of_operand(
     if long == sorted(long):
         return None
     plain = View(Buffer(v, "arena", byte_count(v, shape)), shape, plain_strides(v, shape))
-    return None if is_read_in_place(spec, readers, v, plain) else _strides_in(axes, v, shape)
+    return None if is_read_in_place(spec, v, plain) else _strides_in(axes, v, shape)
 
 
 def _order_of(node: Apply, shape: tuple[int, ...]) -> list[int] | None:
@@ -142,7 +134,7 @@ def _order_of(node: Apply, shape: tuple[int, ...]) -> list[int] | None:
 
 
 def _padded(
-    spec: Specialised, readers: Readers, node: Apply, index: int, shape: tuple[int, ...]
+    spec: Specialised, node: Apply, index: int, shape: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     """Strides with padding behind each row, for GEMMs that write or read it."""
     v, kernel = node.outputs[index], spec.choices[node].kernel
@@ -151,29 +143,29 @@ def _padded(
         return None
     if byte_count(v, shape) < _LEAST_PADDED_BYTES:
         return None
-    if not (kernel.aligned_rows or _is_read_by_gemm(spec, readers, v)):
+    if not (kernel.aligned_rows or _is_read_by_gemm(spec, v)):
         return None
     step = _LINE_BYTES if row >= _LONG_ROW_BYTES else _ALIGNMENT_BYTES
     return plain_strides(v, (*shape[:-1], -(-row // step) * step // v.type.numpy.itemsize))
 
 
-def _is_read_by_gemm(spec: Specialised, readers: Readers, v: Variable) -> bool:
+def _is_read_by_gemm(spec: Specialised, v: Variable) -> bool:
     return any(
-        _is_read_by_gemm(spec, readers, node.outputs[0])
+        _is_read_by_gemm(spec, node.outputs[0])
         if node.op.views.get(0) == i
         else spec.choices[node].kernel.aligned_rows
-        for node, i in readers.get(v, ())
+        for node, i in spec.segment.readers.get(v, ())
     )
 
 
-def is_read_in_place(spec: Specialised, readers: Readers, v: Variable, view: View) -> bool:
+def is_read_in_place(spec: Specialised, v: Variable, view: View) -> bool:
     """Whether all readers of ``v``, and of views of it, read it in this layout without a copy."""
     if v in spec.segment.outputs:
         return False
-    return all(_reads(spec, readers, node, i, view) for node, i in readers.get(v, ()))
+    return all(_reads(spec, node, i, view) for node, i in spec.segment.readers.get(v, ()))
 
 
-def _reads(spec: Specialised, readers: Readers, node: Apply, i: int, view: View) -> bool:
+def _reads(spec: Specialised, node: Apply, i: int, view: View) -> bool:
     if isinstance(node.op, HostFromGpu):
         # Results are copied to contiguous memory, before variables may be written.
         return view.contiguous or not spec.segment.updates
@@ -185,6 +177,6 @@ def _reads(spec: Specialised, readers: Readers, node: Apply, i: int, view: View)
             # Its kernel copies it, since a result has memory of its own.
             return spec.choices[node].kernel.reads_any_layout
         seen = derived_view(spec, node, view, shape)
-        return seen is not None and is_read_in_place(spec, readers, node.outputs[0], seen)
+        return seen is not None and is_read_in_place(spec, node.outputs[0], seen)
     kernel = spec.choices[node].kernel
     return kernel.reads_any_layout or kernel.accepts(i, view)

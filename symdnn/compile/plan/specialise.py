@@ -13,13 +13,15 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from symdnn.compile.program.program import Segment
+from symdnn.config import config
 from symdnn.errors import NotEvaluable
 from symdnn.graph.evaluate import Uncomputed, describe_failure
 from symdnn.graph.kernel import Call, Kernel, Launch, Versions, kernels_for, sized
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.tuning.allowance import postponed
 
-__all__ = ["Choice", "Oracle", "Specialised", "TableOracle", "specialise"]
+__all__ = ["Answers", "Choice", "Oracle", "Specialised", "TableOracle", "specialise"]
 
 Shape = tuple[int, ...]
 
@@ -33,11 +35,15 @@ class Oracle(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel chosen for a call, its workspace in bytes, and why others were refused."""
+    """The kernel chosen for a call, its workspace in bytes, and why others were refused.
+
+    It ``lasts`` if it depends on the call and on flags alone: an equal call gets the same one.
+    """
 
     kernel: Kernel
     workspace_bytes: int = 0
     refused: tuple[tuple[str, str], ...] = ()
+    lasts: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,11 +63,12 @@ class TableOracle:
         refused = _against_hints(call, kernels) if call.hints.backend is not None else []
         names = {name for name, _ in refused}
         tried: list[tuple[str, str]] = []
+        lasts = True
         for kernel in sorted(kernels, key=lambda k: k.name in names) if names else kernels:
-            found = kernel.chosen(call)
+            found, lasts = kernel.chosen(call), lasts and not kernel.has_choices
             if not isinstance(found, str):
                 said = tuple((name, why) for name, why in refused if name != kernel.name)
-                return Choice(found, found.workspace_bytes(call), (*said, *tried))
+                return Choice(found, found.workspace_bytes(call), (*said, *tried), lasts)
             tried.append((kernel.name, found))
         text = "; ".join(f"{name}: {why}" for name, why in tried) or "there is none"
         raise NotEvaluable(f"no kernel on {self.target_kind} for {call} ({text})")
@@ -81,6 +88,36 @@ def _backend_reason(call: Call, kernel: Kernel, known: Container[str]) -> str | 
     if wanted not in known or kernel.traits.backend == wanted:
         return None
     return f"the hint asks for backend {wanted}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found for a node whose inputs have these ``shapes``, and host values ``read``."""
+
+    shapes: tuple[Shape | None, ...]
+    read: Mapping[int, int]
+    results: Sequence[Shape | None]
+    call: Call
+    choice: Choice
+
+
+class Answers:
+    """The last answer for each node of a segment, of those that last.
+
+    A plan for new shapes asks nothing about nodes whose own shapes are as before, such as those of
+    parameters. It must ask again with other flags.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Apply, Answer] = {}
+        self._flags: tuple[object, ...] = ()
+
+    def known(self) -> dict[Apply, Answer]:
+        """The answers with the flags of now; new ones are put into it."""
+        flags = config.state()
+        if flags != self._flags:
+            self._known, self._flags = {}, flags
+        return self._known
 
 
 @dataclass(frozen=True)
@@ -126,26 +163,37 @@ def specialise(
     sizes: Mapping[Variable, Any] | None = None,
     versions: Versions | None = None,
     begin: Callable[[Call, Kernel], None] | None = None,
+    answers: Answers | None = None,
 ) -> Specialised:
     """Find the shapes of all values and a kernel for each node.
 
     ``shapes`` are the shapes of the segment's inputs, ``host_values`` the integers read on the
     host; ``versions`` tell whether values of the parameter cache have changed. ``begin`` is called
-    with each choice, before the next, which may take long. Raises
-    :class:`~symdnn.errors.ShapeMismatch` with the user's line.
+    with each choice, before the next, which may take long. ``answers`` are those of the segment's
+    last plan. Raises :class:`~symdnn.errors.ShapeMismatch` with the user's line.
     """
     known: dict[Variable, Shape | None] = dict(shapes)
     known.update((v, tuple(np.shape(value))) for v, value in (sizes or {}).items())
     choices: dict[Apply, Choice] = {}
     calls: dict[Apply, Call] = {}
+    asked = {} if answers is None else answers.known()
     for node in segment.nodes:
         try:
-            for v, shape in zip(node.outputs, _node_shapes(node, known, host_values)):
-                known[v] = shape
-            call = calls[node] = make_call(node, known, versions or {})
-            choices[node] = oracle.choose(call)
+            given = tuple([known.get(v) for v in node.inputs])
+            read = {i: _host_value(node.inputs[i], host_values) for i in node.op.host_inputs}
+            found = asked.get(node)
+            if found is None or found.shapes != given or found.read != read:
+                results = _node_shapes(node, known, read)
+                known.update(zip(node.outputs, results))
+                call = make_call(node, known, versions or {})
+                found = Answer(given, read, results, call, oracle.choose(call))
+                if found.choice.lasts and not postponed():
+                    asked[node] = found
+            else:
+                known.update(zip(node.outputs, found.results))
+            calls[node], choices[node] = found.call, found.choice
             if begin is not None:
-                begin(call, choices[node].kernel)
+                begin(found.call, found.choice.kernel)
         except Exception as error:
             error.add_note(describe_failure(node, [_shown(v, known) for v in node.inputs]))
             raise
@@ -175,10 +223,9 @@ def concrete_type(v: Variable, shapes: Mapping[Variable, Shape | None]) -> Type:
 
 
 def _node_shapes(
-    node: Apply, known: Mapping[Variable, Shape | None], host: Mapping[Variable, Any]
+    node: Apply, known: Mapping[Variable, Shape | None], read: Mapping[int, int]
 ) -> Sequence[Shape | None]:
     given = [_shape(v, known) for v in node.inputs]
-    read = {i: _host_value(node.inputs[i], host) for i in node.op.host_inputs}
     found = node.op.shapes([v.type for v in node.inputs], given, read)
     if found is None:
         return [cast(Shape, v.type.shape) if _static(v) else None for v in node.outputs]

@@ -15,7 +15,7 @@ from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.control.checkpoint import After
-from symdnn.ops.core.shape import Reshape
+from symdnn.ops.core.shape import DimShuffle, Reshape
 
 __all__ = [
     "View", "bounds_known", "byte_count", "derived_view", "extent", "is_known", "must_run",
@@ -116,6 +116,9 @@ def derived_view(
     if isinstance(node.op, Reshape):
         strides = reshaped(source.shape, source.strides, shape)
         return None if strides is None else replace(source, shape=shape, strides=strides)
+    if isinstance(node.op, DimShuffle):
+        turned = tuple([0 if d == "x" else source.strides[int(d)] for d in node.op.pattern])
+        return replace(source, shape=shape, strides=turned)
     # With the real buffer's strides, so that an op that reads the data reads valid memory.
     memory = np.empty(source.buffer.nbytes, np.uint8)
     dummy: Any = np.ndarray(source.shape, type_.numpy, memory, source.offset, source.strides)

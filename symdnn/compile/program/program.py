@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from symdnn.errors import OptionError
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.values.guard import ValueGuard
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = ["If", "Loop", "Program", "Region", "Segment", "byte_size", "with_budget"]
 
@@ -43,6 +46,44 @@ class Segment:
     guard: ValueGuard | None = None
     watched: tuple[Variable, ...] = ()
     memory_budget: int | None = None
+
+    # What plans of all shapes share, found once. Not to be changed.
+
+    @cached_property
+    def entering(self) -> tuple[Variable, ...]:
+        """The inputs, and all else that nodes read and no node computes."""
+        made = {v for n in self.nodes for v in n.outputs}
+        read = (v for n in self.nodes for v in n.inputs)
+        return tuple(v for v in dict.fromkeys((*self.inputs, *read)) if v not in made)
+
+    @cached_property
+    def last_uses(self) -> Mapping[Variable, int]:
+        """The last step that reads each value; one behind the last for outputs."""
+        last = {v: step for step, node in enumerate(self.nodes) for v in node.inputs}
+        last.update(dict.fromkeys(self.outputs, len(self.nodes)))
+        return last
+
+    @cached_property
+    def last_reads(self) -> Mapping[Variable, int]:
+        """The last step that reads each value, or a view of it."""
+        last: dict[Variable, int] = {}
+        for step in reversed(range(len(self.nodes))):
+            node = self.nodes[step]
+            views = {0: 0} if isinstance(node.op, Reorder) else node.op.views
+            for i, v in enumerate(node.inputs):
+                seen = [o for o, source in views.items() if source == i]
+                read = max([step, *(last.get(node.outputs[o], step) for o in seen)])
+                last[v] = max(last.get(v, -1), read)
+        return last
+
+    @cached_property
+    def readers(self) -> Mapping[Variable, Sequence[tuple[Apply, int]]]:
+        """The nodes that read each value, with the operand's index."""
+        found: dict[Variable, list[tuple[Apply, int]]] = {}
+        for node in self.nodes:
+            for i, v in enumerate(node.inputs):
+                found.setdefault(v, []).append((node, i))
+        return found
 
 
 @dataclass(frozen=True)

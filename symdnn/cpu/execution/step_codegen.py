@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType
 from typing import Any, Protocol
 
@@ -101,6 +102,12 @@ class Spans(Protocol):
         """(a function that returns None on success; what to call with its arguments otherwise)"""
 
 
+@lru_cache(maxsize=32)
+def _code_of(text: str) -> CodeType:
+    """The code of a text; plans of several shapes often have one text."""
+    return compile(text, "<plan>", "exec")
+
+
 class StepFunction:
     """Generates the function of a plan's steps; :meth:`bind` binds it to fixed arrays.
 
@@ -131,7 +138,7 @@ class StepFunction:
         text = self._text()
         scope: dict[str, Any] = {"empty": np.empty}
         # The text consists of numbers and the words below; nothing in it comes from the user.
-        exec(compile(text, "<plan>", "exec"), scope)
+        exec(_code_of(text), scope)
         self._make = scope["make"]
         self._code: CodeType | None = None
 

@@ -6,6 +6,7 @@ They are compiled once a plan has been called often (:mod:`symdnn.cpu.execution.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -46,6 +47,7 @@ class ProgramKernel(Kernel):
         return run_program(program)
 
 
+@lru_cache(maxsize=1024)
 def run_program(program: ScalarProgram) -> Launch[Array]:
     """``launch(inputs, outputs)`` of a program; a result may share the memory of an operand."""
     steps = [_step(program, s) for s in program.body]

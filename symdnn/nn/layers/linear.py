@@ -193,7 +193,8 @@ class LookupTable(Module):
         array = np.asarray(values)
         if array.ndim != 2:
             raise InputError(f"from_pretrained: wanted a matrix, got the shape {array.shape}")
-        made = cls(*array.shape, padding_idx, **options)
+        words, width = array.shape
+        made = cls(words, width, padding_idx, **options)
         made.weight.set_value(array.astype(made.weight.type.dtype))
         if freeze:
             made.register_buffer("weight", made.weight)

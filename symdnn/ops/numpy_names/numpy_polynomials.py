@@ -250,7 +250,8 @@ def cov(
         elif correction:
             count = total - correction
         made = dot(x * weights, x.T) / count
-    return made[0, 0] if as_variable(m).type.ndim < 2 and y is None else made
+    found: Variable = made[0, 0] if as_variable(m).type.ndim < 2 and y is None else made
+    return found
 
 
 def _observations(m: TensorLike, rowvar: bool) -> Variable:

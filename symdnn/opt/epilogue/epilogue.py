@@ -337,11 +337,14 @@ def fuse_epilogues(context: Context, name: str, start: Callable[[Apply], Chain |
 
     ``start(node)`` is the chain that starts at a node, or None.
     """
-    groups, changed = Groups(context), False
+    groups, changed = None, False
     for node in context.fgraph.toposort():
         # Only now: inputs of the node may have been replaced in earlier iterations.
         begun = start(node) if node in context.fgraph.nodes else None
-        chain = None if begun is None else _best(begun, groups)
+        if begun is None:
+            continue
+        groups = groups or Groups(context)  # before the first replacement, and only for one
+        chain = _best(begun, groups)
         if chain is not None:
             last = chain.value.owner
             assert last is not None, "the chain ends with a node of its epilogue"

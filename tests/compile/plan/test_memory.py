@@ -307,6 +307,20 @@ def test_an_undeclared_view_is_copied():
     assert not np.shares_memory(f(a), a)
 
 
+def test_few_and_many_buffers_get_the_same_offsets(monkeypatch):
+    """Few are placed without arrays."""
+    rng = np.random.default_rng(0)
+    for count in (2, 30, 150):
+        rows = [(int(rng.integers(50)), int(rng.integers(20)), int(rng.choice([0, 1, 64, 5000])))
+                for _ in range(count)]  # fmt: skip
+        found = []
+        for few in (0, 40, 1000):
+            monkeypatch.setattr("symdnn.compile.plan.packing._FEW_BUFFERS", few)
+            made = [Buffer(None, "arena", n, first, first + more) for first, more, n in rows]
+            found.append((assign_offsets(made[3:], made[:3]), [b.offset for b in made]))
+        assert found[0] == found[1] == found[2]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_buffers_alive_together_do_not_meet(seed):
     rng = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compile.plan.memory import plan_memory
 from symdnn.compile.plan.offline_plan import DescribedKernel, DescribedOracle
-from symdnn.compile.plan.specialise import TableOracle, specialise
+from symdnn.compile.plan.specialise import Answers, TableOracle, specialise
 from symdnn.errors import (
     DataDependentShape,
     DimensionMismatch,
@@ -157,6 +157,47 @@ def test_a_segment_by_hand_with_and_without_writing_in_place():
     size = 20 * 30 * 8
     assert plan_memory(done).arena_bytes == -(-size // 64) * 64
     assert plan_memory(done, in_place=False).arena_bytes > size
+
+
+class Counting(TableOracle):
+    """Notes the ops of the calls that it is asked about."""
+
+    asked: list[str]
+
+    def choose(self, call):
+        self.asked.append(str(call.op))
+        return super().choose(call)
+
+
+@pytest.mark.cpu
+def test_a_new_size_asks_only_about_nodes_whose_shapes_changed():
+    """Those of parameters are not asked about again, unless a flag has changed."""
+    x, w = T.dmatrix("x"), T.dmatrix("w")
+    y = T.dot(x, T.exp(w).T).sum()
+    f = symdnn.function([x, w], y, mode=symdnn.Mode(optimizer="None"))
+    (segment,) = f.stages.program.segments()
+    f(np.ones((2, 3)), np.ones((4, 3)))  # loads the CPU's kernels
+    oracle, answers = Counting("cpu"), Answers()
+    object.__setattr__(oracle, "asked", [])
+
+    def ask(rows):
+        oracle.asked.clear()
+        shapes = {v: (rows, 3) if v.name == "x" else (4, 3) for v in segment.inputs}
+        found = specialise(segment, shapes, {}, oracle, answers=answers)
+        plain = specialise(segment, shapes, {}, TableOracle("cpu"))
+        assert [c.kernel.name for c in found.choices.values()] == [
+            c.kernel.name for c in plain.choices.values()
+        ]
+        assert found.shapes == plain.shapes
+        assert dict(found.calls) == dict(plain.calls)
+        return len(oracle.asked)
+
+    every = ask(2)
+    assert every == len(segment.nodes)
+    assert 0 < ask(5) < every
+    assert ask(5) == 0  # no kernel of these has choices of its own
+    with symdnn.config.change_flags(floatX="float64"):
+        assert ask(5) == every
 
 
 @pytest.mark.parametrize(
