@@ -96,7 +96,6 @@ from symdnn.ops.numpy_names.numpy_more import (
     identity,
     indices,
     insert,
-    intersect1d,
     iscomplex,
     isreal,
     ix_,
@@ -106,14 +105,8 @@ from symdnn.ops.numpy_names.numpy_more import (
     piecewise,
     resize,
     select,
-    setdiff1d,
-    setxor1d,
     tril_indices_from,
     triu_indices_from,
-    union1d,
-    unique_counts,
-    unique_inverse,
-    unique_values,
     vecdot,
     vecmat,
 )
@@ -176,6 +169,15 @@ from symdnn.ops.numpy_names.numpy_reductions import (
     nanvar,
     percentile,
     quantile,
+)
+from symdnn.ops.numpy_names.numpy_sets import (
+    intersect1d,
+    setdiff1d,
+    setxor1d,
+    union1d,
+    unique_counts,
+    unique_inverse,
+    unique_values,
 )
 
 concat = concatenate

@@ -1,4 +1,4 @@
-"""NumPy's functions that make, choose, insert and compare arrays, and those of sets."""
+"""NumPy's functions that make, choose, insert and compare arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from symdnn.ops.array.create import arange, diag, eye, linspace
 from symdnn.ops.array.join import concatenate, stack
 from symdnn.ops.array.reduce import all as all_true
 from symdnn.ops.array.reduce import normal_axes
-from symdnn.ops.array.sort import unique
 from symdnn.ops.array.view import broadcast_to, expand_dims, flatten, moveaxis
 from symdnn.ops.core.shape import dims_of, ones_like, zeros_like
 from symdnn.ops.elementwise.arithmetic import cast
@@ -28,10 +27,8 @@ __all__ = [
     "apply_along_axis", "apply_over_axes", "array", "array_equal", "array_equiv", "asarray",
     "astype", "block", "broadcast_arrays", "delete", "diag_indices_from", "diagflat", "extract",
     "fromfunction", "geomspace", "histogram2d", "histogram_bin_edges", "identity", "indices",
-    "insert", "intersect1d", "iscomplex", "isreal", "ix_", "logspace", "matvec", "ndim",
-    "piecewise", "resize", "select", "setdiff1d", "setxor1d", "tril_indices_from",
-    "triu_indices_from", "union1d", "unique_counts", "unique_inverse", "unique_values", "vecdot",
-    "vecmat",
+    "insert", "iscomplex", "isreal", "ix_", "logspace", "matvec", "ndim", "piecewise", "resize",
+    "select", "tril_indices_from", "triu_indices_from", "vecdot", "vecmat",
 ]  # fmt: skip
 
 
@@ -393,54 +390,6 @@ def diag_indices_from(arr: TensorLike) -> tuple[Variable, ...]:
     """The indices of the diagonal of a tensor whose sides are equal."""
     v = _sides("diag_indices_from", arr, None)
     return (arange(dims_of(v)[0]),) * v.type.ndim
-
-
-# -- sets ------------------------------------------------------------------------------------------
-
-
-def unique_values(x: TensorLike) -> Any:
-    """The different elements in ascending order."""
-    return unique(x)
-
-
-def unique_counts(x: TensorLike) -> Any:
-    """The different elements, and how often each occurs."""
-    return unique(x, return_counts=True)
-
-
-def unique_inverse(x: TensorLike) -> tuple[Any, Any]:
-    """The different elements, and the place among them of each element, in the shape of ``x``."""
-    v = as_variable(x)
-    found: Any = unique(v, return_inverse=True)
-    values, inverse = found
-    return values, inverse.reshape(dims_of(v))
-
-
-def _set(x: TensorLike) -> Variable:
-    found: Any = unique(flatten(as_variable(x), 1))
-    return found  # type: ignore[no-any-return]
-
-
-def union1d(ar1: TensorLike, ar2: TensorLike) -> Variable:
-    """The elements of either, in ascending order, each once."""
-    return _set(concatenate([flatten(as_variable(a), 1) for a in (ar1, ar2)]))
-
-
-def intersect1d(ar1: TensorLike, ar2: TensorLike) -> Variable:
-    """The elements of both, in ascending order, each once."""
-    a = _set(ar1)
-    return a[in1d(a, ar2)]
-
-
-def setdiff1d(ar1: TensorLike, ar2: TensorLike) -> Variable:
-    """The elements of the first that are not in the second, in ascending order, each once."""
-    a = _set(ar1)
-    return a[in1d(a, ar2, invert=True)]
-
-
-def setxor1d(ar1: TensorLike, ar2: TensorLike) -> Variable:
-    """The elements of one alone, in ascending order, each once."""
-    return _set(concatenate([setdiff1d(ar1, ar2), setdiff1d(ar2, ar1)]))
 
 
 # -- products and counts ---------------------------------------------------------------------------
