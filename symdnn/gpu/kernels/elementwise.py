@@ -206,35 +206,26 @@ class ElementwiseKernel(CudaKernel[Elemwise | FusedElemwise]):
 
     def bind_guarded(self, call: Call[Elemwise | FusedElemwise]) -> BoundKernel:
         """A launch that writes nothing once the error word is set."""
-        return BoundKernel(_Guarded(), call)
+        return BoundKernel(_Within(self, guarded=True), call)
 
     def bind_beside(self, call: Call[Elemwise | FusedElemwise]) -> BoundKernel:
         """A launch that writes no padding."""
-        return BoundKernel(_Beside(), call)
+        return BoundKernel(_Within(self), call)
 
 
-class _Guarded(ElementwiseKernel):
-    """The guarded kernel, for new values of shared variables."""
+class _Within(CudaKernel[Elemwise | FusedElemwise]):
+    """A kernel whose results are parts of others, or ``guarded``: new values of variables."""
 
-    def launches(
-        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
-        """One guarded kernel over all elements."""
-        program = self.program(call)
-        assert program is not None
-        return elementwise(program, inputs, outputs, guarded=True)
-
-
-class _Beside(ElementwiseKernel):
-    """The kernel for results between others."""
+    def __init__(self, kernel: ElementwiseKernel, guarded: bool = False) -> None:
+        self.kernel, self.guarded, self.name = kernel, guarded, kernel.name
 
     def launches(
         self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One kernel over all elements, and no others."""
-        program = self.program(call)
+        program = self.kernel.program(call)
         assert program is not None
-        return elementwise(program, inputs, outputs)
+        return elementwise(program, inputs, outputs, self.guarded)
 
 
 KERNELS: tuple[Row, ...] = (((Elemwise, FusedElemwise), (ElementwiseKernel(),)),)

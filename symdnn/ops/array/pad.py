@@ -137,7 +137,7 @@ def pad(
         raise OptionError(f"pad: mode={mode!r}: wanted one of {', '.join(_MODES)}")
     if reflect_type not in ("even", "odd"):
         raise OptionError(f"pad: reflect_type={reflect_type!r}: wanted 'even' or 'odd'")
-    if mode == "constant" and not np.all([np.ndim(constant_values) == 0]):
+    if mode == "constant" and isinstance(constant_values, list | tuple | np.ndarray):
         return _by_side(v, pairs, mode, constant_values)
     if mode == "linear_ramp" or mode in _STATISTICS:
         return _by_side(v, pairs, mode, end_values if mode == "linear_ramp" else stat_length)

@@ -108,6 +108,18 @@ def test_strided_operands():
     check(ar.Mul(), whole[::2, ::-1], whole[:4, :1])
 
 
+@emulates
+def test_results_between_others():
+    """What is made in a join, by the kernel that writes no padding."""
+    x = draw("complex64", 4, 6)
+    call, made = concrete(cx.Real(), [x]), emulator.device_copy(np.full((4, 9), 7, "float32"))[1]
+    env, part = emulator.HostEnv(), made[:, 1:7]
+    bound = ComplexKernel().bind_beside(call)
+    bound(env, [emulator.on_device(x)], [emulator.on_device(part)])
+    np.testing.assert_array_equal(part, x.real)
+    np.testing.assert_array_equal(np.delete(made, np.s_[1:7], 1), 7)
+
+
 def test_what_has_no_text_is_refused():
     call = concrete(mt.ArcTan(), [draw("complex64", 3)])
     reasons = [k.refuses(call) for k in kernels_for(mt.ArcTan, "cuda")]
