@@ -54,6 +54,7 @@ from symdnn.nn.losses.criterion import (
 )
 from symdnn.nn.modules.modes import BENCHMARK, FASTEST, ConvolutionModes
 from symdnn.nn.modules.module import BACKENDS, Module
+from symdnn.nn.modules.torch_class import has_pytorchs_name
 
 __all__ = ["CONVERTIBLE", "Cudnn", "convert", "cudnn"]
 
@@ -255,7 +256,8 @@ def _modules() -> dict[str, type[Module]]:
     found: dict[str, type[Module]] = {}
 
     def add(kind: type[Module]) -> None:
-        if not kind.__name__.startswith("_") and kind.__module__.startswith("symdnn.nn."):
+        ours = kind.__module__.startswith("symdnn.nn.") and not has_pytorchs_name(kind)
+        if ours and not kind.__name__.startswith("_"):
             found.setdefault(kind.__name__, kind)
         for derived in kind.__subclasses__():
             add(derived)

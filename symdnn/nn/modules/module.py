@@ -306,8 +306,8 @@ def Parameter(data: Any = None, requires_grad: bool = True) -> Shared:
     constants, such as ``T.zeros((2, 3))``. With ``requires_grad=False`` a module saves it, and
     does not train it. (PyTorch's.)
 
-    >>> Parameter(np.zeros((2, 3))).type
-    float32(2, 3)
+    >>> str(Parameter(np.zeros((2, 3))).type)
+    'float32(2, 3)'
     """
     if isinstance(data, Shared):
         data = data.get_value()

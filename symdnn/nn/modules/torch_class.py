@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from symdnn.nn.modules.module import Module
 
-__all__ = ["torch_class"]
+__all__ = ["has_pytorchs_name", "torch_class"]
 
 P = ParamSpec("P")
 Layer = TypeVar("Layer", bound=Module)
@@ -31,6 +31,11 @@ class _Meta(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         make = cls.__dict__.get("_make")
         return super().__call__(*args, **kwargs) if make is None else make(*args, **kwargs)
+
+
+def has_pytorchs_name(kind: type[Module]) -> bool:
+    """Whether a class is a function's: another name of layers that have classes of their own."""
+    return "_kinds" in vars(kind)
 
 
 def torch_class(*kinds: type[Module]) -> Callable[[Callable[P, Layer]], Callable[P, Layer]]:

@@ -17,6 +17,7 @@ from symdnn.ops.array.moments import mean
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.array.view import atleast_nd, moveaxis
 from symdnn.ops.core.dtype import float_of
+from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast, clip, sqrt
 from symdnn.ops.elemwise import like
@@ -40,6 +41,11 @@ def _vector(name: str, x: TensorLike) -> Variable:
     return v
 
 
+def _vectors(name: str, *given: TensorLike) -> list[Variable]:
+    """Vectors, of which Python numbers have the others' dtype."""
+    return [_vector(name, v) for v in settled([as_variable(v) for v in given])]
+
+
 def _degree(name: str, p: Variable) -> int:
     size = p.type.shape[0]
     if size is None:
@@ -49,7 +55,8 @@ def _degree(name: str, p: Variable) -> int:
 
 def polyval(p: TensorLike, x: TensorLike) -> Variable:
     """The polynomial with coefficients ``p``, the highest power first, at ``x`` (Horner)."""
-    c, at = _vector("polyval", p), as_variable(x)
+    coefficients, at = settled([as_variable(p), as_variable(x)])
+    c = _vector("polyval", coefficients)
     total: Variable = at * 0 + c[0] * like(0, c)
     for k in range(_degree("polyval", c) + 1):
         total = total * at + c[k]
@@ -80,7 +87,7 @@ def polyint(p: TensorLike, m: int = 1, k: Any = None) -> Variable:
 
 
 def _aligned(name: str, a: TensorLike, b: TensorLike) -> tuple[Variable, Variable]:
-    x, y = _vector(name, a), _vector(name, b)
+    x, y = _vectors(name, a, b)
     n, m = _degree(name, x), _degree(name, y)
     zeros = np.zeros(abs(n - m))
     if n < m:
@@ -102,7 +109,7 @@ def polysub(a1: TensorLike, a2: TensorLike) -> Variable:
 
 def polymul(a1: TensorLike, a2: TensorLike) -> Variable:
     """The product of two polynomials."""
-    return convolve(_vector("polymul", a1), _vector("polymul", a2))
+    return convolve(*_vectors("polymul", a1, a2))
 
 
 def poly(seq_of_zeros: TensorLike) -> Variable:

@@ -9,6 +9,7 @@ from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.join import concatenate
 from symdnn.ops.array.sort import unique
 from symdnn.ops.array.view import flatten
+from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.numpy_names.numpy_arrays import in1d
 
@@ -41,23 +42,31 @@ def _set(x: TensorLike) -> Variable:
     return found  # type: ignore[no-any-return]
 
 
+def _both(*given: TensorLike) -> list[Variable]:
+    """Variables, of which Python numbers have the other's dtype."""
+    return settled([as_variable(v) for v in given])
+
+
 def union1d(ar1: TensorLike, ar2: TensorLike) -> Variable:
     """The elements of either, in ascending order, each once."""
-    return _set(concatenate([flatten(as_variable(a), 1) for a in (ar1, ar2)]))
+    return _set(concatenate([flatten(v, 1) for v in _both(ar1, ar2)]))
 
 
 def intersect1d(ar1: TensorLike, ar2: TensorLike) -> Variable:
     """The elements of both, in ascending order, each once."""
-    a = _set(ar1)
-    return a[in1d(a, ar2)]
+    a, b = _both(ar1, ar2)
+    a = _set(a)
+    return a[in1d(a, b)]
 
 
 def setdiff1d(ar1: TensorLike, ar2: TensorLike) -> Variable:
     """The elements of the first that are not in the second, in ascending order, each once."""
-    a = _set(ar1)
-    return a[in1d(a, ar2, invert=True)]
+    a, b = _both(ar1, ar2)
+    a = _set(a)
+    return a[in1d(a, b, invert=True)]
 
 
 def setxor1d(ar1: TensorLike, ar2: TensorLike) -> Variable:
     """The elements of one alone, in ascending order, each once."""
-    return _set(concatenate([setdiff1d(ar1, ar2), setdiff1d(ar2, ar1)]))
+    a, b = _both(ar1, ar2)
+    return _set(concatenate([setdiff1d(a, b), setdiff1d(b, a)]))

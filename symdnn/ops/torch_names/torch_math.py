@@ -30,10 +30,8 @@ from symdnn.ops.elementwise.activations import relu, sigmoid
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
 from symdnn.ops.elementwise.comparison import eq, neq, switch
-from symdnn.ops.elementwise.math import log
 from symdnn.ops.elementwise.rounding import trunc
-from symdnn.ops.elementwise.special import erf, gammaln, psi
-from symdnn.ops.elemwise import like
+from symdnn.ops.elementwise.special import erf, gammaln, psi, xlogy0
 from symdnn.ops.linalg import dot as dot_products
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.numpy_names import numpy_math, numpy_reductions
@@ -78,9 +76,7 @@ def frac(x: TensorLike) -> Variable:
 
 def xlogy(x: TensorLike, y: TensorLike) -> Variable:
     """``x log(y)``, 0 where ``x`` is 0."""
-    a, b = as_variable(x), as_variable(y)
-    none = eq(a, 0)
-    return switch(none, like(0, a), a * log(switch(none, like(1, b), b)))
+    return xlogy0(x, y)
 
 
 def ne(x: TensorLike, y: TensorLike) -> Variable:

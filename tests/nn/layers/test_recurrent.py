@@ -247,7 +247,7 @@ def test_bad_arguments(call, message):
         (lambda: made("GRU")(T.tensor3(), None, None, T.tensor3()), "which only an LSTM has"),
         (lambda: made("LSTM")(T.tensor3(), None, T.matrix()), r"hx of shape \(2, batch, 3\)"),
         (lambda: made("BLSTM")(T.matrix(), None, T.tensor3()), r"hx of shape \(4, 3\)"),
-        (lambda: made("LSTM")(T.tensor3(), T.vector()), "lengths an integer vector"),
+        (lambda: made("LSTM")(T.tensor3(), T.vector()), r"states \(h, c\), got"),
     ],
 )
 def test_bad_inputs(call, message):

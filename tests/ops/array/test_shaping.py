@@ -181,7 +181,7 @@ def test_specify_shape():
 def test_pad_words():
     x = T.dmatrix("x")
     with pytest.raises(ValueError, match="constant, edge"):
-        T.pad(x, 1, "mean")
+        T.pad(x, 1, "means")
     with pytest.raises(TypeMismatch, match="pair of widths"):
         T.pad(x, ((1, 1), (1, 1), (1, 1)))
     with pytest.raises(ShapeMismatch, match="not negative"):
