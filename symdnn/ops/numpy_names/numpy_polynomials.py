@@ -109,7 +109,8 @@ def polysub(a1: TensorLike, a2: TensorLike) -> Variable:
 
 def polymul(a1: TensorLike, a2: TensorLike) -> Variable:
     """The product of two polynomials."""
-    return convolve(*_vectors("polymul", a1, a2))
+    a, b = _vectors("polymul", a1, a2)
+    return convolve(a, b)
 
 
 def poly(seq_of_zeros: TensorLike) -> Variable:
