@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -129,6 +130,10 @@ class State:
         return self.astype("float16")
 
 
+#: PyTorch's names of the parameters of recurrent layers, which have one variable here.
+_OF_PYTORCH = re.compile(r"(weight|bias)_[ih]h_l\d")
+
+
 def _is_float(v: Shared) -> bool:
     return isinstance(v.type, TensorType) and v.type.is_float
 
@@ -169,7 +174,9 @@ def set_values(
         taken[name] = value.astype(old.dtype)
     if problems:
         shown = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
-        raise InputError(f"{what}: {shown}. Nothing was changed")
+        pytorchs = any(n not in named and _OF_PYTORCH.search(n) for n in values)
+        hint = ". nn.load_torch takes PyTorch's names of recurrent layers" if pytorchs else ""
+        raise InputError(f"{what}: {shown}. Nothing was changed{hint}")
     for name, value in taken.items():
         named[name].set_value(value)
 

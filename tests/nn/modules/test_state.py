@@ -125,3 +125,8 @@ def test_all_layers_of_a_trained_function_can_be_pickled_with_it():
     assert changed >= set(before) - {"0.bias"}
     again = pickle.loads(pickle.dumps(net))
     same(again.state_dict(), net.state_dict())
+
+
+def test_pytorchs_names_of_a_recurrent_layer_are_named():
+    with pytest.raises(InputError, match=r"is missing.*nn\.load_torch takes PyTorch"):
+        nn.LSTM(2, 3).load_state_dict({"weight_ih_l0": np.zeros((12, 2))})
