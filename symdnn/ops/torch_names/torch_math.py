@@ -24,6 +24,7 @@ from symdnn.ops.array.reduce import min as smallest
 from symdnn.ops.array.sort import argsort, topk_and_argtopk
 from symdnn.ops.array.take import diff, take_along_axis
 from symdnn.ops.array.view import broadcast_to
+from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.elementwise import arithmetic, comparison
 from symdnn.ops.elementwise.activations import relu, sigmoid
@@ -79,6 +80,8 @@ def frac(x: TensorLike) -> Variable:
 def xlogy(x: TensorLike, y: TensorLike) -> Variable:
     """``x log(y)``, 0 where ``x`` is 0."""
     a, b = as_variable(x), as_variable(y)
+    dtype = float_of((a * b).type.dtype)  # a logarithm of ints may be narrower
+    a, b = cast(a, dtype), cast(b, dtype)
     none = eq(a, 0)
     return switch(none, like(0, a), a * log(switch(none, like(1, b), b)))
 
