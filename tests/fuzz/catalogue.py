@@ -20,14 +20,16 @@ from symdnn.tensor import elementwise, reductions
 from tests.fuzz.drawers import DRAWERS as OLDER
 from tests.fuzz.drawers_conv import DRAWERS as CONVOLUTIONS
 from tests.fuzz.drawers_matrix import MATRICES
+from tests.fuzz.drawers_more import DRAWERS as RARER
 from tests.fuzz.drawers_numpy import DRAWERS as NUMPYS
+from tests.fuzz.drawers_torch import DRAWERS as TORCHS
 from tests.fuzz.growth import Growth, Term, check_broadcast
 from tests.fuzz.noise import Unusable
 from tests.fuzz.program import Step, cases
 from tests.fuzz.values import kind
 
 Draw = Callable[[Growth], Step]
-DRAWERS = {**OLDER, **NUMPYS, **CONVOLUTIONS}
+DRAWERS = {**OLDER, **NUMPYS, **RARER, **TORCHS, **CONVOLUTIONS}
 #: What operands of elementwise functions are called, outside of their own module too.
 OPERANDS = {"x", "y", "p", "start", "end", "weight", "at_zero"}
 

@@ -42,7 +42,7 @@ def part(k):
         y = ops[i](y) * float(rng.integers(1, 9))
     f = symdnn.function([x], [y, T.grad(y.sum(), x)])
     f(np.ones((5, 7), "float32"))
-grown(part, 60, 150)
+grown(part, 160, 100)
 """
 )
 CALLS = (

@@ -34,8 +34,18 @@ _MATH = [
     for n, f in vars(T).items()
     if getattr(f, "__module__", "") == "symdnn.ops.numpy_names.numpy_math"
 ]
-_ROUNDED = ["acos", "acosh", "average", "diff", "median", "nanmean", "nanprod", "nanstd", "nansum",
-            "nanvar", "percentile", "quantile", "trace"]  # fmt: skip
+_ROUNDED = [
+    "acos", "acosh", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "average",
+    "baddbmm", "bmm", "clamp", "clamp_max", "clamp_min", "corrcoef", "cov", "cumulative_prod",
+    "cumulative_sum", "degrees", "diff", "dist", "divide", "ediff1d", "frac", "gcd", "gradient",
+    "histogram2d", "lcm", "matvec", "median", "mm", "mv", "nancumprod", "nancumsum", "nanmean",
+    "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "percentile", "poly",
+    "polyadd", "polyder", "polyfit", "polyint", "polymul", "polysub", "polyval", "quantile",
+    "std_mean", "trace", "unwrap", "vander", "var_mean", "vecdot", "vecmat", "xlogy",
+]  # fmt: skip
+#: Rounded, but of operands that stay ints.
+_OTHERS = ["bartlett", "blackman", "geomspace", "hamming", "hanning", "histogram_bin_edges",
+           "index_add", "kaiser", "linspace", "logspace", "scatter", "scatter_add"]  # fmt: skip
 ARITHMETIC = {*elementwise.__all__, *reductions.__all__, *products.__all__, *_MATH, *_ROUNDED}
 
 
@@ -59,7 +69,7 @@ def is_rounded(path: str) -> bool:
         return name not in O.EXACT
     if path.startswith("indexing."):
         return name != "setting"
-    return (is_arithmetic(path) or name == "linspace") and name not in O.EXACT
+    return (is_arithmetic(path) or name in _OTHERS) and name not in O.EXACT
 
 
 def _name(step: Step) -> str:
@@ -79,7 +89,7 @@ def _running(rng: np.random.Generator, step: Step, found: Any, u: float) -> Any:
     """A running sum or product, each step of which was rounded."""
     e = rng.uniform(-u, u, np.shape(found))
     axis = step.kwargs.get("axis")
-    if _name(step) == "cumprod":
+    if "prod" in _name(step):
         return found * (1 + np.cumsum(e, axis))
     return found + np.cumsum(e * np.abs(found), axis)
 

@@ -18,6 +18,7 @@ import scipy.special as sp
 
 from tests.fuzz.oracle_conv import OWN as CONVOLUTIONS
 from tests.fuzz.oracle_matrix import MATRICES
+from tests.fuzz.oracle_names import NAMES
 from tests.fuzz.program import cases
 
 Function = Callable[..., Any]
@@ -435,15 +436,16 @@ OWN: dict[str, Function] = {
         x, axis=-1 if axis is None else axis), "softmax_with_bias": lambda x, b: _softmax(x + b, 1),
     "binary_crossentropy": lambda p, t: -(t * np.log(p) + (1 - t) * np.log1p(-p)),
     "sigmoid_binary_crossentropy": lambda x, t: np.logaddexp(0, x) - x * t,
-    "log_ndtr": _log_ndtr, **CONVOLUTIONS,
+    "log_ndtr": _log_ndtr, **CONVOLUTIONS, **NAMES,
     "nll_loss": _nll, "prepend_scalar_to_each_row": lambda v, m: np.insert(m, 0, v, 1),
 }  # fmt: skip
 
 #: Functions that round each of the results that they go through.
-RUNNING = frozenset(["cumsum", "cumprod", "logcumsumexp"])
+RUNNING = frozenset(["cumsum", "cumprod", "logcumsumexp", "nancumsum", "nancumprod",
+                     "cumulative_sum", "cumulative_prod"])  # fmt: skip
 
 #: Functions of deviations from a mean, which is rounded.
-SPREADS = frozenset(["var", "std", "nanvar", "nanstd"])
+SPREADS = frozenset(["var", "std", "nanvar", "nanstd", "cov"])
 
 #: Functions inside of which a sum of at least this size is rounded. Those of gamma functions are 0
 #: where terms cancel, in SciPy too.
@@ -458,7 +460,8 @@ INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid
                            "svdvals", "lstsq", "matrix_power"), 4.0)}  # fmt: skip
 
 #: Functions of matrices whose elements are rounded as the largest one is, so many times.
-OF_NORM = {"expm": 16.0}
+OF_NORM = {"expm": 16.0, "cov": 8.0, "corrcoef": 8.0, "poly": 8.0, "polyfit": 16.0, "unwrap": 8.0,
+           "geomspace": 4.0, "logspace": 4.0}  # fmt: skip
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.
 FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",
@@ -470,7 +473,8 @@ abs absolute abs_ neg negative sgn sign maximum minimum largest smallest clip sw
 cast real imag conj conjugate complex floor ceil trunc rint round iround round_half_to_even
 round_half_away_from_zero max min argmax argmin max_and_argmax relu clipped_relu eq equal
 neq not_equal lt le gt ge less less_equal greater greater_equal fabs fmax fmin copysign
-nan_to_num
+nan_to_num clamp clamp_min clamp_max frexp ldexp nextafter modf around fix
+apply_along_axis piecewise spacing
 """
 EXACT = frozenset(EXACT_NAMES.split())
 

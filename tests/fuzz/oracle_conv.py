@@ -98,7 +98,9 @@ OWN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-PRODUCTS = frozenset(["dot", "matmul", "vdot", "inner", "batched_dot", "matrix_dot", "mv"])
+PRODUCTS = frozenset(["addbmm", "addmm", "addmv", "baddbmm", "batched_dot", "bmm", "dot", "inner",
+                      "matmul", "matrix_dot", "matvec", "mm", "mv", "vdot", "vecdot",
+                      "vecmat"])  # fmt: skip
 
 
 def terms(name: str, args: Sequence[Any]) -> float:

@@ -47,7 +47,7 @@ class ProgramKernel(Kernel):
         return run_program(program)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def run_program(program: ScalarProgram) -> Launch[Array]:
     """``launch(inputs, outputs)`` of a program; a result may share the memory of an operand."""
     steps = [_step(program, s) for s in program.body]

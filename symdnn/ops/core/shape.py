@@ -59,7 +59,8 @@ class DimShuffle(Op):
         dropped = tuple(d for d in range(x.ndim) if d not in kept)
         moved = x.transpose((*kept, *dropped))
         index = tuple(None if d == "x" else slice(None) for d in self.pattern)
-        return moved[(*index, *(0 for _ in dropped))]
+        # Without the Ellipsis an element of a vector is a copy, no view.
+        return moved[(*index, *(0 for _ in dropped), ...)]
 
     def shapes(
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host

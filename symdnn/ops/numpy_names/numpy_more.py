@@ -12,14 +12,16 @@ from symdnn.graph.dims import normal_axis
 from symdnn.graph.typing import DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, diag, eye, linspace
+from symdnn.ops.array.getitem import set_subtensor
 from symdnn.ops.array.join import concatenate, stack
 from symdnn.ops.array.reduce import all as all_true
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.array.view import broadcast_to, expand_dims, flatten, moveaxis
 from symdnn.ops.core.shape import dims_of, ones_like, zeros_like
-from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import cast, pow, sgn
 from symdnn.ops.elementwise.comparison import eq, invert, switch
-from symdnn.ops.elementwise.math import exp, log
+from symdnn.ops.elementwise.math import log10
 from symdnn.ops.numpy_names.numpy_arrays import in1d, tril_indices, triu_indices
 from symdnn.ops.numpy_names.numpy_reductions import _edges, histogram
 
@@ -103,10 +105,14 @@ def _check_callable(name: str, function: object) -> None:
 
 
 def ix_(*args: TensorLike) -> tuple[Variable, ...]:
-    """Vectors as indices of the product of their places."""
+    """Vectors as indices of the product of their places; those of bools: where they are true."""
     n = len(args)
+    vs = [as_variable(a) for a in args]
     return tuple(
-        as_variable(a).dimshuffle(*["x"] * d, 0, *["x"] * (n - 1 - d)) for d, a in enumerate(args)
+        (v.nonzero()[0] if v.type.dtype == "bool" else v).dimshuffle(
+            *["x"] * d, 0, *["x"] * (n - 1 - d)
+        )
+        for d, v in enumerate(vs)
     )
 
 
@@ -114,20 +120,29 @@ def logspace(
     start: TensorLike, stop: TensorLike, num: int = 50, endpoint: bool = True, base: float = 10.0,
     dtype: DtypeLike | None = None,
 ) -> Variable:  # fmt: skip
-    """``base`` to powers that are evenly spaced from ``start`` to ``stop``."""
-    powers = linspace(start, stop, num, endpoint=endpoint)
-    made: Variable = exp(powers * np.asarray(np.log(base), powers.type.dtype))
-    return made if dtype is None else cast(made, dtype)
+    """``base`` to powers that are evenly spaced from ``start`` to ``stop``.
+
+    The dtype is that of :func:`linspace`; the powers are float64 before.
+    """
+    out = linspace(start, stop, num, endpoint, dtype).type.dtype
+    powers = linspace(start, stop, num, endpoint, "float64")
+    return cast(pow(np.asarray(base, "float64"), powers), out)
 
 
 def geomspace(
     start: TensorLike, stop: TensorLike, num: int = 50, endpoint: bool = True,
     dtype: DtypeLike | None = None,
 ) -> Variable:  # fmt: skip
-    """Numbers of one sign in a geometric series from ``start`` to ``stop``."""
-    a, b = (cast(as_variable(v), "floatX") for v in (start, stop))
-    made: Variable = a * exp(linspace(0, 1, num, endpoint=endpoint) * log(b / a))
-    return made if dtype is None else cast(made, dtype)
+    """Numbers of one sign in a geometric series from ``start`` to ``stop``, both exact.
+
+    The dtype is that of :func:`linspace`; the numbers are float64 before.
+    """
+    out = linspace(start, stop, num, endpoint, dtype).type.dtype
+    a, b = (cast(as_variable(v), "float64") for v in (start, stop))
+    made = sgn(a) * logspace(log10(absolute(a)), log10(absolute(b)), num, endpoint)
+    for at, end in [(0, a)] * (num > 0) + [(-1, b)] * (num > 1 and endpoint):
+        made = set_subtensor(made[at], end)
+    return cast(made, out)
 
 
 def block(arrays: Any) -> Variable:

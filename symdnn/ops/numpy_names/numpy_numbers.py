@@ -71,7 +71,7 @@ def lcm(x1: TensorLike, x2: TensorLike) -> Variable:
     """The least common multiple of integers; 0 where one of them is."""
     a, b = _integers("lcm", x1, x2)
     divisor = gcd(a, b)
-    return absolute(a // maximum(divisor, 1) * b)
+    return absolute(a) // switch(eq(divisor, 0), like(1, divisor), divisor) * absolute(b)
 
 
 # -- parts of floats -------------------------------------------------------------------------------
@@ -269,7 +269,10 @@ def nanquantile(
     where = normal_axes(axis, v.type.ndim, "nanquantile")
     kept = [d for d in range(v.type.ndim) if d not in where]
     lead = [dims_of(v)[d] for d in kept]
-    rows = v.dimshuffle([*kept, *where]).reshape((*lead, -1))
+    count: Any = 1
+    for d in where:  # a -1 would be any size where one of ``lead`` is 0
+        count = count * dims_of(v)[d]
+    rows = v.dimshuffle([*kept, *where]).reshape((*lead, count))
     none = isnan(rows)
     ordered = sort(switch(none, like(np.inf, rows), rows), -1)
     count = cast(~none, "int64").sum(axis=-1, keepdims=True)

@@ -188,7 +188,8 @@ def _operand(
 ) -> tuple[str, Variable, float] | None:
     """The operand ``v`` of the chain's reader as (name, variable, factor); None if unsuitable."""
     if _is_bias(v, chain.op.channel_axis(out.type.ndim), out):
-        return BIAS, _bias(_in_operand_dtype(chain, v) or cast(v, chain.factors_dtype), chain), 1.0
+        found = _in_operand_dtype(chain, v)
+        return BIAS, _bias(cast(v, chain.factors_dtype) if found is None else found, chain), 1.0
     if isinstance(v, Constant) or not same_type(v, out) or chain.reshape is not None:
         return None
     narrow = _in_operand_dtype(chain, v)

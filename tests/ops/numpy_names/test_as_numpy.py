@@ -135,6 +135,22 @@ def test_constants():
     np.testing.assert_allclose(T.hanning(7).eval(), np.hanning(7), 1e-6)
     np.testing.assert_allclose(T.logspace(0, 2, 5).eval(), np.logspace(0, 2, 5), 1e-5)
     np.testing.assert_allclose(T.geomspace(1, 100, 5).eval(), np.geomspace(1, 100, 5), 1e-5)
+    for name in ("logspace", "geomspace"):
+        mine, wanted = getattr(T, name), getattr(np, name)
+        for dtype in ("float64", "int64"):
+            args = (1, 4, 4)
+            np.testing.assert_allclose(mine(*args, dtype=dtype).eval(), wanted(*args, dtype=dtype))
+
+
+def test_ends_of_dtypes_and_shapes_are_as_numpys():
+    """Products that wrap, masks as indices, no elements: found by the fuzzer."""
+    a, b = np.meshgrid(*[np.arange(-128, 128, 7, "int8")] * 2)
+    np.testing.assert_array_equal(T.lcm(T.constant(a), T.constant(b)).eval(), np.lcm(a, b))
+    mask = np.array([True, False, True])
+    (got,) = T.ix_(T.constant(mask))
+    assert got.eval().tolist() == [0, 2]
+    x = T.TensorType("float64", (None,) * 3)("x")
+    assert T.nanmedian(x, axis=(1, 2)).eval({x: np.zeros((0, 3, 2))}).shape == (0,)
 
 
 def test_what_is_wrong_is_said():

@@ -102,3 +102,10 @@ def test_changed_parts_as_in_jax():
     wanted[:, 2] = 7
     np.testing.assert_allclose(x.at[:, 2].set(7.0).eval(), wanted)
     np.testing.assert_allclose(x.at[0].max(0.0).eval()[0], np.maximum(VALUE[0, 0], 0))
+
+
+def test_a_logarithm_of_an_int_is_as_wide_as_the_result():
+    x = np.array([0.0, 1.5])
+    got = T.xlogy(T.constant(x), 3).eval()
+    assert got.dtype == "float64"
+    np.testing.assert_allclose(got, x * np.log(3), 1e-15)

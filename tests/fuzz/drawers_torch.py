@@ -1,0 +1,153 @@
+"""Drawers of PyTorch's functions; ``oracle_names.py`` has what they mean."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.fuzz.drawers_numpy import parts
+from tests.fuzz.drawers_shape import concatenate, expand, moveaxis
+from tests.fuzz.drawers_value import rounding
+from tests.fuzz.drawing import Call, Drawer, call, factors, indices
+from tests.fuzz.growth import Growth, check_broadcast
+
+# -- arithmetic -----------------------------------------------------------------------------------
+
+
+def added(x: str, a: str, b: str) -> Drawer:
+    """``beta x + alpha a b``; letters are sizes, as in ``einsum``."""
+
+    def draw(g: Growth) -> Call:
+        sizes = {k: g.of(g.sizes) for k in x + a + b}
+        dtype = g.of(g.dtypes or ["float32", "float64"])
+        made = [g.fresh([sizes[k] for k in names], dtype) for names in (x, a, b)]
+        return call(*made, **{k: g.number() for k in ("beta", "alpha") if g.chance(0.5)})
+
+    return draw
+
+
+def three(g: Growth) -> Call:
+    t = g.term(kinds="f")
+    found = [t, g.partner(t, "f"), g.partner(t, "f")]
+    check_broadcast(found)
+    return call(*found, **({"value": g.number()} if g.chance(0.5) else {}))
+
+
+def clamped(g: Growth) -> Call:
+    t = g.term(kinds="if")
+    low, high = g.integer(-2, 1), g.integer(1, 3)
+    return call(t, *g.of([(low, high), (low,), (None, high)]))
+
+
+def bounded(g: Growth) -> Call:
+    t = g.term(kinds="if")
+    return call(t, g.integer(-2, 3) if g.chance(0.6) else g.partner(t, t.kind))
+
+
+def kth(g: Growth) -> Call:
+    t = g.term((1, 2, 3), "iuf", low=1)
+    a = g.axis(t)
+    return call(t, g.integer(1, t.shape[a]), a, g.chance(0.5))
+
+
+# -- shapes ---------------------------------------------------------------------------------------
+
+
+def swapped(g: Growth) -> Call:
+    t = g.term((1, 2, 3))
+    return call(t, g.axis(t), g.axis(t))
+
+
+def repeated(g: Growth) -> Call:
+    t = g.term((1, 2, 3))
+    a = g.axis(t)
+    if g.chance(0.4):
+        return call(t, [g.integer(0, 2) for _ in range(t.shape[a])], a)
+    return call(t, g.integer(0, 3), a if g.chance(0.8) else None)
+
+
+def unflattened(g: Growth) -> Call:
+    t = g.term((1, 2, 3))
+    a = g.axis(t)
+    sizes = factors(g, t.shape[a])
+    if g.chance(0.5) and 0 not in sizes:
+        sizes[g.integer(0, len(sizes) - 1)] = -1
+    return call(t, a, tuple(sizes))
+
+
+def unfolded(g: Growth) -> Call:
+    t = g.term((1, 2, 3), low=1)
+    a = g.axis(t)
+    return call(t, a, g.integer(1, t.shape[a]), g.integer(1, 3))
+
+
+# -- by index -------------------------------------------------------------------------------------
+
+
+def gathered(g: Growth) -> Call:
+    t = g.term((1, 2, 3), low=1)
+    a = g.integer(0, t.ndim - 1)
+    shape = [g.integer(1, n) for n in t.shape]
+    shape[a] = g.of(g.sizes)
+    return call(t, a, indices(g, t.shape[a], shape, negative=False))
+
+
+def scattered(again: bool) -> Drawer:
+    """Into different places, or into some of them ``again``."""
+
+    def draw(g: Growth) -> Call:
+        t = g.term((1, 2, 3), "iufc", low=1)
+        a = g.integer(0, t.ndim - 1)
+        if again:
+            at = indices(g, t.shape[a], t.shape, negative=False)
+        else:
+            order = np.argsort(g.rng.random(t.shape), a)
+            at = g.fresh(t.shape, "int64", order)
+        src = g.fresh(t.shape, t.dtype)
+        return call(t, a, at, src, *(["add"] if not again and g.chance(0.3) else []))
+
+    return draw
+
+
+def of_rows(source: str, again: bool = True) -> Drawer:
+    """Entries of an axis, taken, or given others: a ``scalar``, ``rows``, or nothing."""
+
+    def draw(g: Growth) -> Call:
+        t = g.term((1, 2, 3), "iufc", low=1)
+        a = g.integer(0, t.ndim - 1)
+        n = t.shape[a]
+        order = g.rng.permutation(n)[: g.integer(1, n)]
+        at = (
+            indices(g, n, (g.of(g.sizes),), negative=False)
+            if again
+            else g.fresh(order.shape, "int64", order)
+        )
+        if source == "rows":
+            shape = [at.shape[0] if d == a else m for d, m in enumerate(t.shape)]
+            return call(t, a, at, g.fresh(shape, t.dtype))
+        return call(t, a, at, *([g.integer(0, 3)] if source else []))
+
+    return draw
+
+
+def masked(value: bool) -> Drawer:
+    def draw(g: Growth) -> Call:
+        t = g.term((1, 2, 3))
+        mask = g.fresh(t.shape, "bool")
+        return call(t, mask, *([g.integer(0, 1)] if value else []))
+
+    return draw
+
+
+DRAWERS: dict[str, Drawer] = {
+    "addmm": added("np", "nm", "mp"), "addmv": added("n", "nm", "m"), "addr": added("nm", "n", "m"),
+    "baddbmm": added("bnp", "bnm", "bmp"), "addbmm": added("np", "bnm", "bmp"),
+    "mv": lambda g: (lambda args: call(*args[1:]))(added("n", "nm", "m")(g)[0]),
+    "addcmul": three, "addcdiv": three, "clamp": clamped, "clamp_min": bounded,
+    "clamp_max": bounded, "around": rounding, "kthvalue": kth, "cat": concatenate,
+    "movedim": moveaxis, "swapdims": swapped, "unsqueeze": expand, "repeat_interleave": repeated,
+    "tensor_split": parts(None, False), "unflatten": unflattened, "unfold": unfolded,
+    "gather": gathered, "scatter": scattered(False), "scatter_add": scattered(True),
+    "index_select": of_rows(""), "index_add": of_rows("rows"),
+    "index_copy": of_rows("rows", False), "index_fill": of_rows("scalar"),
+    "masked_fill": masked(True), "masked_select": masked(False),
+}  # fmt: skip
