@@ -184,36 +184,44 @@ class LastAxisKernel(_RowsKernel):
         return None if axes == (whole.ndim - 1,) else "it works along the last axis"
 
 
-class InnerAxisKernel(_RowsKernel):
+class _BeforeLastKernel(_RowsKernel):
+    """Softmax ops along one axis that is not the last."""
+
+    traits = LLVM
+    least = _MIN_ELEMENTS_OF_BANDS
+
+    def refuses_axes(self, whole: Any, axes: tuple[int, ...]) -> str | None:
+        """Needs one axis before the last, and as many columns behind it as the kernel is for."""
+        if len(axes) != 1 or axes[0] == whole.ndim - 1:
+            return "it works along one axis that is not the last"
+        columns = prod(whole.shape[axes[0] + 1 :]) if whole.is_static else None
+        return self.refuses_columns(columns)
+
+    def refuses_columns(self, columns: int | None) -> str | None:
+        """Why it does not run before so many columns; None: their number is not known."""
+        raise NotImplementedError
+
+
+class InnerAxisKernel(_BeforeLastKernel):
     """Softmax ops along an axis that is not the last, a band of columns at a time."""
 
     name = "llvm.bands"
-    traits = LLVM
-    least = _MIN_ELEMENTS_OF_BANDS
 
-    def refuses_axes(self, whole: Any, axes: tuple[int, ...]) -> str | None:
-        """Needs one axis before the last."""
-        if len(axes) != 1 or axes[0] == whole.ndim - 1:
-            return "it works along one axis that is not the last"
-        if whole.is_static and 0 < prod(whole.shape[axes[0] + 1 :]) < _MIN_COLUMNS:
-            return f"there are fewer than {_MIN_COLUMNS} columns"
-        return None
+    def refuses_columns(self, columns: int | None) -> str | None:
+        """Few columns."""
+        few = columns is not None and 0 < columns < _MIN_COLUMNS
+        return f"there are fewer than {_MIN_COLUMNS} columns" if few else None
 
 
-class NarrowAxisKernel(_RowsKernel):
+class NarrowAxisKernel(_BeforeLastKernel):
     """Softmax ops along an axis before a few columns, which are turned into rows."""
 
     name = "llvm.turned_rows"
-    traits = LLVM
-    least = _MIN_ELEMENTS_OF_BANDS
 
-    def refuses_axes(self, whole: Any, axes: tuple[int, ...]) -> str | None:
-        """Needs one axis before the last, and few columns behind it."""
-        if len(axes) != 1 or axes[0] == whole.ndim - 1:
-            return "it works along one axis that is not the last"
-        if not whole.is_static or prod(whole.shape[axes[0] + 1 :]) >= _MIN_COLUMNS:
-            return f"there are {_MIN_COLUMNS} columns or more"
-        return None
+    def refuses_columns(self, columns: int | None) -> str | None:
+        """Many columns, or an unknown number."""
+        few = columns is not None and columns < _MIN_COLUMNS
+        return None if few else f"there are {_MIN_COLUMNS} columns or more"
 
     def bind(self, call: Call) -> Launch[Array]:
         """The launch of rows, whose operands it copies since they are not dense."""
