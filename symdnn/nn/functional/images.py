@@ -54,15 +54,18 @@ max_pool2d = function_of("max_pool2d", torch_names.MaxPool2d, order=_POOL)
 max_pool3d = function_of("max_pool3d", torch_names.MaxPool3d, order=_POOL)
 
 
+def _unpooled(layer: Any, input: TensorLike, indices: TensorLike, output_size: Any) -> Variable:
+    made: Variable = layer(input, indices, output_size=output_size)
+    return made
+
+
 def max_unpool1d(
     input: TensorLike, indices: TensorLike, kernel_size: Any, stride: Any = None,
     padding: Any = 0, output_size: Any = None,
 ) -> Variable:  # fmt: skip
     """``nn.MaxUnpool1d`` as a function."""
-    made: Variable = pool_places.MaxUnpool1d(kernel_size, stride, padding)(
-        input, indices, output_size=output_size
-    )
-    return made
+    layer = pool_places.MaxUnpool1d(kernel_size, stride, padding)
+    return _unpooled(layer, input, indices, output_size)
 
 
 def max_unpool2d(
@@ -70,10 +73,8 @@ def max_unpool2d(
     padding: Any = 0, output_size: Any = None,
 ) -> Variable:  # fmt: skip
     """``nn.MaxUnpool2d`` as a function."""
-    made: Variable = pool_places.MaxUnpool2d(kernel_size, stride, padding)(
-        input, indices, output_size=output_size
-    )
-    return made
+    layer = pool_places.MaxUnpool2d(kernel_size, stride, padding)
+    return _unpooled(layer, input, indices, output_size)
 
 
 def max_unpool3d(
@@ -81,10 +82,8 @@ def max_unpool3d(
     padding: Any = 0, output_size: Any = None,
 ) -> Variable:  # fmt: skip
     """``nn.MaxUnpool3d`` as a function."""
-    made: Variable = pool_places.MaxUnpool3d(kernel_size, stride, padding)(
-        input, indices, output_size=output_size
-    )
-    return made
+    layer = pool_places.MaxUnpool3d(kernel_size, stride, padding)
+    return _unpooled(layer, input, indices, output_size)
 
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
