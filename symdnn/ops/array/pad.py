@@ -137,7 +137,10 @@ def pad(
         raise OptionError(f"pad: mode={mode!r}: wanted one of {', '.join(_MODES)}")
     if reflect_type not in ("even", "odd"):
         raise OptionError(f"pad: reflect_type={reflect_type!r}: wanted 'even' or 'odd'")
-    if mode == "constant" and isinstance(constant_values, list | tuple | np.ndarray):
+    listed = isinstance(constant_values, list | tuple)
+    if mode == "constant" and (
+        listed or (isinstance(constant_values, np.ndarray) and constant_values.ndim)
+    ):
         return _by_side(v, pairs, mode, constant_values)
     if mode == "linear_ramp" or mode in _STATISTICS:
         return _by_side(v, pairs, mode, end_values if mode == "linear_ramp" else stat_length)
