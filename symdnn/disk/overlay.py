@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["find", "give", "is_noting", "note", "noting"]
+__all__ = ["find", "give", "has", "is_noting", "note", "noting"]
 
 _given: dict[str, bytes] = {}
 _notes: list[dict[str, bytes]] = []
@@ -23,6 +23,11 @@ def give(entries: Mapping[str, bytes]) -> None:
 def find(name: str) -> bytes | None:
     """The content of an entry that was given; None if there is none."""
     return _given.get(name)
+
+
+def has(start: str) -> bool:
+    """Whether an entry was given whose name starts so."""
+    return any(name.startswith(start) for name in _given)
 
 
 def note(name: str, body: bytes) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from symdnn.tuning import store
 
-__all__ = ["FAMILY", "Blocked", "add", "entries", "error_of", "forget"]
+__all__ = ["FAMILY", "Blocked", "add", "entries", "error_of", "forget", "is_empty"]
 
 #: The family of these records in the store.
 FAMILY = "blocked"
@@ -75,6 +75,11 @@ def error_of(question: Record, algorithm: Any) -> float | None:
     known = _of_process.get(_text(key))
     record = known[1] if known else store.recall(key) if store.may_have(key) else None
     return None if record is None else float(record.get("error", _MAX_ERROR))
+
+
+def is_empty() -> bool:
+    """Whether nothing is on the list for certain: then no question needs to be written out."""
+    return not _of_process and store.is_empty()
 
 
 def entries() -> Iterator[Blocked]:

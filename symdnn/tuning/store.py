@@ -22,8 +22,8 @@ from symdnn.disk import overlay, trust
 from symdnn.disk.store import Store, base
 
 __all__ = [
-    "RECORDS", "exported", "folder", "forget", "imported", "list_again", "may_have", "name_of",
-    "recall", "records", "remember",
+    "RECORDS", "exported", "folder", "forget", "imported", "is_empty", "list_again", "may_have",
+    "name_of", "recall", "records", "remember",
 ]  # fmt: skip
 
 _FORMAT_VERSION = 1
@@ -85,6 +85,11 @@ def may_have(key: Mapping[str, Any]) -> bool:
     """Whether there may be a record of a key, by names that were listed once in this process."""
     name = name_of(key)
     return overlay.find(f"tuning/{name}.json") is not None or name in _listed(folder())
+
+
+def is_empty() -> bool:
+    """Whether there is no record of any key, by names that were listed once in this process."""
+    return not _listed(folder()) and not overlay.has("tuning/")
 
 
 @cache

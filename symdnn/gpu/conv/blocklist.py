@@ -73,6 +73,8 @@ def block(s: ConvSignature, candidate: Candidate, error: float) -> None:
 
 def why_blocked(s: ConvSignature, candidate: Candidate) -> str:
     """Why a candidate must not be used; empty if it may be."""
+    if blocked.is_empty():
+        return ""
     error = blocked.error_of(question(s), plain(candidate.key))
     if error is None or error <= limit(s):
         return ""

@@ -64,13 +64,13 @@ def result_error(
     """
     count = prod(getattr(s, DIRECTIONS[s.direction].roles[2]))
     found = inf
-    for word in _trusted(env, s, candidate):
-        error, scale, largest = _sums(env, s, arrays, word, 1)
+    for other in _trusted(env, s, candidate):
+        error, scale, largest = _sums(env, s, arrays, other, 1)
         if not isfinite(scale):
             raise Undecided("the trusted result has NaN, or values that are too large")
         found = min(found, relative_error(error, scale, largest, count, limit))
         if found > limit and isfinite(largest):
-            _, scale, _ = _sums(env, s, arrays, word, 2)
+            _, scale, _ = _sums(env, s, arrays, other, 2)
             part = limit / _CANCELLED_RATIO
             again = relative_error(error, scale, largest, count, part)
             found = min(found, _CANCELLED_RATIO * again)
@@ -135,11 +135,11 @@ def at_workspace(env: LaunchEnv, memory: RawArray) -> Any:
 
 
 def _sums(
-    env: LaunchEnv, s: ConvSignature, arrays: Arrays, word: str, take: int
+    env: LaunchEnv, s: ConvSignature, arrays: Arrays, other: Candidate, take: int
 ) -> tuple[float, float, float]:
     """(sum of squared errors, sum of squares, largest error) relative to the trusted result.
 
-    ``word`` is the trusted algorithm. ``take`` is 1 for the operands as they are, 2 for their
+    ``other`` is the trusted algorithm. ``take`` is 1 for the operands as they are, 2 for their
     absolute values.
     """
     result = DIRECTIONS[s.direction].roles[2]
@@ -153,7 +153,7 @@ def _sums(
         for role in ("x", "w", "y"):
             if role != result:
                 with_wide(env, s.layout, seen[role], wide[role], "take", TAKE=take)
-        _run_trusted(env, part, word, wide, 1.0 if start and result == "w" else 0.0)
+        _run_trusted(env, part, other, s.x[0], wide, 1.0 if start and result == "w" else 0.0)
         if result != "w" or start + count == s.x[0]:
             with_wide(env, s.layout, seen[result], wide[result], "difference", sums.ptr)
     a, b, c = (float(v) for v in env.download(sums))
@@ -216,17 +216,20 @@ def _enqueue(env: Any, source: str, name: str, count: int, args: tuple[Any, ...]
     env.launch(env.module(source, name), (blocks,), (_THREADS,), 0, args)
 
 
-def _run_trusted(env: LaunchEnv, part: ConvSignature, word: str, wide: Arrays, beta: float) -> None:
-    """Enqueue the trusted algorithm; with ``beta=1`` it adds to the result."""
-    search = Search(part, env.cudnn)
-    found = search.named(search.direction.algorithms[word])
-    if found is None:
-        raise Undecided(f"cuDNN does not take {word}, to compare with, for a part of the batch")
+def _run_trusted(
+    env: LaunchEnv, part: ConvSignature, found: Candidate, batch: int, wide: Arrays, beta: float
+) -> None:
+    """Enqueue the algorithm that was ``found`` for a batch; with ``beta=1`` it adds to the result."""
+    if part.x[0] != batch:
+        word, again = found.name, Search(part, env.cudnn).named(found.number)
+        if again is None:
+            raise Undecided(f"cuDNN does not take {word}, to compare with, for a part of the batch")
+        found = again
     memory = workspace(env, found.total_bytes(part))
     found.prepared(part, env.cudnn)(at_workspace(env, memory), wide, 1.0, beta)
 
 
-def _trusted(env: LaunchEnv, s: ConvSignature, candidate: Candidate) -> Iterator[str]:
+def _trusted(env: LaunchEnv, s: ConvSignature, candidate: Candidate) -> Iterator[Candidate]:
     """Two trusted algorithms, the second sought when it is asked for: one alone could be wrong.
 
     They are neither the candidate itself, where it works in the same way, nor on the block list.
@@ -235,12 +238,12 @@ def _trusted(env: LaunchEnv, s: ConvSignature, candidate: Candidate) -> Iterator
     wide = plain(s, s.x[0])
     same = candidate.api == "legacy" and (s.dtype, s.layout) == (wide.dtype, wide.layout)
     others = trusted(Search(wide, env.cudnn))
-    names = (c.name for c in others if not (same and c.number == candidate.number))
-    first = next(names, None)
+    usable = (c for c in others if not (same and c.number == candidate.number))
+    first = next(usable, None)
     if first is None:
         raise Undecided("cuDNN has no other algorithm to compare with")
     yield first
-    yield from islice(names, 1)
+    yield from islice(usable, 1)
 
 
 def trusted(search: Search) -> Iterator[Candidate]:

@@ -1,14 +1,16 @@
 """cuDNN's descriptors as values: a frozen dataclass describes one, and a cache creates it.
 
 A :class:`Description` is the key. :func:`descriptor` returns the descriptor for it; equal
-descriptions share one. It is destroyed with the last launch that holds it, for example when a plan
-is evicted. :func:`free_all` destroys those that are left. At the end of the process none is.
+descriptions share one. It is destroyed some time after the last launch that holds it has gone, for
+example when a plan is evicted: the last ones that were made are kept, since the choice of an
+algorithm, its launch and its check ask for the same ones in turn. :func:`free_all` destroys those that are left. At the end of the process none is.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import prod
@@ -87,6 +89,10 @@ class Descriptor:
         return str(self.description)
 
 
+#: So many descriptors are kept without a launch that holds them.
+_RECENT_COUNT = 64
+
+_recent: deque[Descriptor] = deque(maxlen=_RECENT_COUNT)
 _cache: weakref.WeakValueDictionary[Description, Descriptor] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
@@ -97,6 +103,7 @@ def descriptor(description: Description) -> Descriptor:
         found = _cache.get(description)
         if found is None:
             found = _cache[description] = Descriptor(description)
+            _recent.append(found)
         return found
 
 
@@ -106,6 +113,7 @@ def free_all() -> None:
         for found in list(_cache.values()):
             found.free()
         _cache.clear()
+        _recent.clear()
 
 
 # -- data -----------------------------------------------------------------------------------------

@@ -216,6 +216,9 @@ def test_a_dropped_descriptor_is_destroyed(monkeypatch):
     kept = descriptor(what)
     handle = int(kept.handle)
     del kept
+    for n in range(64):
+        assert not gone
+        descriptor(LRNDescription(5, 1e-4 * (n + 2), 0.75, 1.0))
     gc.collect()
     assert gone == [handle]
     assert descriptor(what) is descriptor(what)
