@@ -460,7 +460,8 @@ class Config(Section):
         if flag and name not in _PRESETS and not flag.sets and not callable(flag.default):
             return self._readers.setdefault(name, self.reader(name))()
         if name not in FLAGS and name + "." in _PREFIXES:
-            return Section(self, name + ".")
+            section = Section(self, name + ".")
+            return self._readers.setdefault(name, lambda: section)()
         return self.get(name)
 
 
