@@ -20,6 +20,7 @@ from typing import Any
 from symdnn.compile.program.program import Segment
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.place import Place
+from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.storage import Storage, writes
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -70,8 +71,24 @@ def cacheable_values(
             sizes.add(n)
         elif device_of(n) == place and _is_cacheable(n, fixed, sizes):
             fixed.add(n)
+        else:  # of parameters alone, but made in each call
+            varying.update(n.outputs)
+            read.update((v, None) for v in n.inputs if v.owner in fixed)
     found = (_behind_views(v, fixed) for v in read)
-    return list(dict.fromkeys(v for v in found if v is not None))
+    values = list(dict.fromkeys(v for v in found if v is not None))
+    return _without_those_made_anyway(values, fgraph.outputs)
+
+
+def _without_those_made_anyway(
+    values: list[Variable], outputs: Sequence[Variable]
+) -> list[Variable]:
+    """``values`` less those whose node runs in each call, for another of its results."""
+    while True:
+        order = set(toposort(outputs, set(values)))
+        kept = [v for v in values if v.owner not in order]
+        if len(kept) == len(values):
+            return values
+        values = kept
 
 
 def _is_size(node: Apply, sizes: set[Apply]) -> bool:

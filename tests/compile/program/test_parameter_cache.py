@@ -347,6 +347,49 @@ def test_writes_grow_with_every_value_and_loan():
     assert writes() == seen[-1]
 
 
+@pytest.mark.parametrize("other", ["result", "filled", "sorted", "summed"])
+def test_a_node_with_a_result_that_is_not_kept(other):
+    """One node makes two values of parameters: what an input meets, and one made in each call."""
+    s, x = symdnn.shared(floats(6), name="s"), T.fmatrix("x")
+    base = T.exp(s) + np.float32(1)
+    inverse = np.float32(1) / base
+    more = {
+        "result": lambda: inverse,
+        "filled": lambda: T.alloc(inverse.sum(), 3),
+        "sorted": lambda: T.sort(inverse),
+        "summed": lambda: T.cumsum(inverse) * x.sum(),
+    }[other]()
+    outputs = [T.dot(x, base), more, (x * base * inverse).sum(0)]
+    f = symdnn.function([x], outputs)
+    for _ in range(3):
+        a = floats(4, 6)
+        want = s.get_value().astype("float64")
+        want = np.exp(want) + 1
+        y, other_value, ones = f(a)
+        np.testing.assert_allclose(y, a @ want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(ones, a.sum(0), rtol=1e-4, atol=1e-4)
+        wanted = {
+            "result": 1 / want, "filled": np.full(3, (1 / want).sum()), "sorted": np.sort(1 / want),
+            "summed": np.cumsum(1 / want) * a.sum(),
+        }[other]  # fmt: skip
+        np.testing.assert_allclose(other_value, wanted, rtol=1e-3, atol=1e-4)
+        s.set_value(floats(6))
+
+
+def test_labels_that_are_shared_may_be_left_out():
+    """Cross-entropy's labels and weights come from one node, which reads no input."""
+    labels = symdnn.shared(np.array([1, -100, 3, 0]), name="labels")
+    w, x = symdnn.shared(floats(5, 4), name="w"), T.tensor("float32", (4, 5), name="x")
+    loss = symdnn.nn.functional.cross_entropy(T.dot(x, w), labels)
+    step = symdnn.function([x], loss, updates=symdnn.nn.optim.sgd(loss, [w], 0.1))
+    a = floats(4, 5)
+    for _ in range(3):
+        scores = a.astype("float64") @ w.get_value()
+        logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+        want = -np.mean([logs[i, k] for i, k in enumerate(labels.get_value()) if k >= 0])
+        np.testing.assert_allclose(step(a), want, rtol=1e-5)
+
+
 # -- the CPU's own layouts -------------------------------------------------------------------------
 
 
