@@ -180,6 +180,11 @@ class Op:
         return self.host_inputs
 
     @property
+    def shape_inputs(self) -> tuple[int, ...]:
+        """Inputs of which only the shape is read, when a plan is made."""
+        return ()
+
+    @property
     def views(self) -> Mapping[int, int]:
         """Output -> input of which it is a view: the same memory with another shape or strides."""
         return {}

@@ -14,7 +14,6 @@ from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, ShapeI
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Sub
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.linalg.products import MatchSizes
 from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = [
@@ -215,7 +214,8 @@ def value_inputs(node: Apply) -> Sequence[Variable]:
     """The inputs of which the node reads more than the shape."""
     if isinstance(node.op, ShapeI):
         return ()
-    return node.inputs[:1] if isinstance(node.op, MatchSizes) else node.inputs
+    by_shape = node.op.shape_inputs
+    return [v for i, v in enumerate(node.inputs) if i not in by_shape] if by_shape else node.inputs
 
 
 def is_symbolic(v: Variable) -> bool:

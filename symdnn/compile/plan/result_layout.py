@@ -11,7 +11,7 @@ the order in which the reshape is a view.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from symdnn.compile.plan.packing import Buffer
 from symdnn.compile.plan.specialise import Specialised
@@ -53,15 +53,17 @@ def result_strides(
     if spec.segment.place == HOST or spec.segment.guard is not None or 0 in shape:
         return None
     found = (
-        _in_order(spec, node, index, shape)
-        or _in_order_of_view(spec, node, shape)
-        or _in_order_of_operand(spec, views, node, index, shape)
-        or _padded(spec, node, index, shape)
+        _in_order(spec, node, index, shape),
+        _in_order_of_operand(spec, views, node, index, shape),
+        _in_order_of_view(spec, node, shape),
+        _padded(spec, node, index, shape),
     )
-    if found is None:
-        return None
-    view = View(Buffer(v, "arena", extent(shape, found)), shape, found)
-    return found if is_read_in_place(spec, v, view) else None
+    for strides in found:
+        if strides is not None:
+            view = View(Buffer(v, "arena", extent(shape, strides)), shape, strides)
+            if is_read_in_place(spec, v, view):
+                return strides
+    return None
 
 
 def _in_order(
@@ -83,17 +85,13 @@ def _in_order_of_view(
     (v, *others), kernel = node.outputs, spec.choices[node].kernel
     if others or not kernel.writes_any_layout:
         return None
-    for turned, _ in spec.segment.readers.get(v, ()):
+    for turned in _readers(spec, v):
         axes = _order_of(turned, shape)
         if axes is None or axes == sorted(axes):
             continue
         strides = tuple(plain_strides(v, shape)[a] for a in axes)
         sizes = tuple(shape[a] for a in axes)
-        after = [
-            n
-            for n, _ in spec.segment.readers.get(turned.outputs[0], ())
-            if isinstance(n.op, Reshape)
-        ]
+        after = [n for n in _readers(spec, turned.outputs[0]) if isinstance(n.op, Reshape)]
         seen = [turned.outputs[0], *(n.outputs[0] for n in after)]
         new = [spec.shapes[n.outputs[0]] for n in after]
         if any(w in spec.segment.outputs for w in seen) or any(
@@ -123,6 +121,15 @@ def _in_order_of_operand(
         return None
     plain = View(Buffer(v, "arena", byte_count(v, shape)), shape, plain_strides(v, shape))
     return None if is_read_in_place(spec, v, plain) else _strides_in(axes, v, shape)
+
+
+def _readers(spec: Specialised, v: Variable) -> Iterator[Apply]:
+    """The nodes that read a value, also behind ops that only check its shape."""
+    for node, i in spec.segment.readers.get(v, ()):
+        if node.op.shape_inputs and node.op.views.get(0) == i:
+            yield from _readers(spec, node.outputs[0])
+        else:
+            yield node
 
 
 def _order_of(node: Apply, shape: tuple[int, ...]) -> list[int] | None:

@@ -92,7 +92,7 @@ def must_run(node: Apply) -> bool:
     """Whether a view op also has an effect (it prints) or reads other data (a check)."""
     if isinstance(node.op, After):
         return False
-    seen = {node.op.views.get(0, 0), *node.op.host_inputs}
+    seen = {node.op.views.get(0, 0), *node.op.host_inputs, *node.op.shape_inputs}
     return node.op.unmergeable or any(i not in seen for i in range(len(node.inputs)))
 
 
@@ -111,7 +111,7 @@ def derived_view(
         return None
     if isinstance(type_, OpaqueType):
         return None
-    if isinstance(node.op, After):
+    if isinstance(node.op, After) or node.op.shape_inputs:
         return source
     if isinstance(node.op, Reshape):
         strides = reshaped(source.shape, source.strides, shape)

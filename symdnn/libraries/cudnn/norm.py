@@ -64,11 +64,14 @@ def refuses(node: Apply, context: Context) -> str | None:
 def _to_4d(v: Variable, mode: str) -> Variable:
     """The input, a parameter or a cotangent with cuDNN's number of dimensions.
 
-    That is (N, C, rest, 1) in the mode spatial, else (N, rest, 1, 1); ``rest`` is merged.
+    In the mode spatial that is (N, C, 1, positions), as convolutions have it, or (N, C, rest, 1),
+    else (N, rest, 1, 1); ``rest`` is merged.
     """
     ndim = v.type.ndim
     if ndim in (4, 5):
         return v
+    if ndim == 3 and mode == "spatial":
+        return v.dimshuffle(0, 1, "x", 2)
     if ndim < 4:
         return v.dimshuffle([*range(ndim), *["x"] * (4 - ndim)])
     kept = 2 if mode == "spatial" else 1
@@ -76,11 +79,13 @@ def _to_4d(v: Variable, mode: str) -> Variable:
     return reshape(v, (*dims[:kept], product(dims[kept:]), *[1] * (3 - kept)), ndim=4)
 
 
-def _from_4d(v: Variable, x: Variable, like: Variable) -> Variable:
+def _from_4d(v: Variable, x: Variable, like: Variable, mode: str) -> Variable:
     """A result of cuDNN's op in the shape of ``like``, the output of a node that normalises x."""
     ndim = x.type.ndim
     if ndim in (4, 5):
         return v
+    if ndim == 3 and mode == "spatial":
+        return v.dimshuffle(0, 1, 3)
     if ndim < 4:
         return v.dimshuffle(list(range(ndim)))
     shape = [1 if one else d for one, d in zip(like.type.broadcastable, dims_of(x), strict=True)]
@@ -98,7 +103,7 @@ def _lowering(name: str, kind: type[Op], low: type[GpuDnnBatchNormBase]) -> Lowe
             settings |= {"running_averages": True, "running_average_factor": factor}
         out = low.of(op, **settings)(*(_to_4d(v, mode) for v in (x, *rest)))
         found = [out] if isinstance(out, Variable) else list(out)
-        return [_from_4d(v, x, like) for v, like in zip(found, node.outputs, strict=True)]
+        return [_from_4d(v, x, like, mode) for v, like in zip(found, node.outputs, strict=True)]
 
     text = f"{kind.__name__} to {low.__name__}"
     return BACKEND.lowering(name, low, kind, refuses=refuses, text=text)(build)

@@ -256,6 +256,10 @@ class MatchSizes(Op):
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     @property
+    def shape_inputs(self) -> tuple[int, ...]:
+        return (1,)
+
+    @property
     def views(self) -> dict[int, int]:
         return {0: 0}
 

@@ -42,17 +42,25 @@ def views_before_elementwise(context: Context) -> None:
 
 
 def _parts_groups(node: Apply, context: Context, ours: set[Apply]) -> bool:
-    """Whether a dimshuffle is between an elementwise node that only it reads, and others."""
+    """Whether a dimshuffle is between an elementwise node that only such ones read, and others."""
     (v,), (out,) = node.inputs, node.outputs
     maker = v.owner
     if maker not in ours or maker is None or len(maker.outputs) != 1 or all_ones(out):
         return False
-    if [user for user, _ in context.fgraph.users(v)] != [node] or maker.hints.name:
+    alike = _alike(node, context)
+    if not alike or maker.hints.name:
         return False
     one = len({w.type.ndim for w in maker.inputs}) == 1
-    users = [user for user, _ in context.fgraph.users(out)]
+    users = [user for each in alike for user, _ in context.fgraph.users(each.outputs[0])]
     joins = bool(users) and all(user in ours and _joins(user, out) for user in users)
     return one and joins and fusable_program(maker) is not None
+
+
+def _alike(node: Apply, context: Context) -> list[Apply]:
+    """The dimshuffles of one pattern that read what ``node`` reads; none if anything else does."""
+    users = [user for user, _ in context.fgraph.users(node.inputs[0])]
+    same = [user for user in users if user is not None and user.op == node.op]
+    return same if len(same) == len(users) else []
 
 
 def _joins(user: Apply | None, v: Variable) -> bool:
@@ -70,14 +78,13 @@ def _turned(node: Apply, context: Context) -> list[Apply]:
     pattern = node.op.pattern  # type: ignore[attr-defined]
     with inherit(maker.origin, maker.hints):
         operands = [_permuted(v, pattern) for v in maker.inputs]
-        new = maker.op(*operands)
+        (new,) = maker.op.make_node(*operands).outputs
     if new.type != node.outputs[0].type:
         return []
-    context.replace([(node.outputs[0], new)], "views_before_elementwise")
-    views = [
-        v.owner for v in operands if v.owner is not None and isinstance(v.owner.op, DimShuffle)
-    ]
-    return [*views, new.owner]
+    pairs = [(each.outputs[0], new) for each in _alike(node, context)]
+    context.replace(pairs, "views_before_elementwise")
+    found = [user for v in maker.inputs for user, _ in context.fgraph.users(v)]  # some were there
+    return [*(u for u in found if u is not None and isinstance(u.op, DimShuffle)), new.owner]
 
 
 def _permuted(v: Variable, pattern: Sequence[Any]) -> Variable:

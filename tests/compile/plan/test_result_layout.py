@@ -185,3 +185,23 @@ def test_the_gradient_of_scores_takes_their_memory(words: int) -> None:
     view = plan.memory.views[made.outputs[0]]
     assert view.strides[0] % 16 == 0
     assert view == plan.memory.views[made.inputs[2]]
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_experts_weighted_by_a_gate_are_not_copied(static: bool) -> None:
+    """A contraction over two axes: its operand is written as the product reads it, and checked."""
+    sizes = {"x": (64, 16), "up": (4, 16, 32), "down": (4, 32, 16), "gate": (64, 4)}
+    inputs = [
+        T.tensor("float32", s if static else (None,) * len(s), name=n) for n, s in sizes.items()
+    ]
+    x, up, down, gate = inputs
+    h = T.nnet.silu(T.einsum("td,edh->eth", x, up))
+    y = T.einsum("eth,ehd,te->td", h, down, gate)
+    f = symdnn.function(inputs, y, mode=symdnn.Mode(target="cuda:sm_90"))
+    (plan,) = f.stages.specialise(sizes)
+    copied = [
+        n for n in plan.specialised.segment.nodes
+        if n.op.views and n not in plan.memory.aliases
+        and plan.specialised.shapes[n.outputs[0]] != (16, 128)  # the filters, side by side
+    ]  # fmt: skip
+    assert not copied

@@ -15,8 +15,10 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.core.scalar import Builder
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.opt.fuse.views import reductions_before_views, views_before_elementwise
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
@@ -58,6 +60,9 @@ def turn(v: Any) -> Any:
         lambda: [turn(T.exp(x) + DimShuffle(("x", 0))(b)) * y],
         lambda: [turn(T.exp(x)).sum(axis=1)],
         lambda: [DimShuffle((0, "x", 1))(T.exp(x)) * DimShuffle((0, "x", 1))(T.tanh(y))],
+        lambda: [turn(T.exp(x)) * y, turn(T.exp(x)) + b],  # several readers in one order
+        lambda: [turn(T.exp(x) * x) * y, turn(T.exp(x)) * b],
+        lambda: [turn(T.exp(x) * T.tanh(x)) * y, turn(T.tanh(x)) * turn(T.exp(x))],
     ],
 )
 def test_an_elementwise_node_computes_in_the_order_of_its_readers(outputs, target):
@@ -84,6 +89,14 @@ def test_a_gradient_through_turned_operands_is_one_kernel_on_each_side():
     )
     kernels = [n for n in f.fgraph.toposort() if "Fused" in str(n.op)]
     assert len(kernels) <= 2
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
+def test_a_fused_node_of_one_result_is_turned_too(target):
+    builder = Builder(["float32"])
+    (made,) = FusedElemwise(builder.program([builder.call("exp", builder.input(0))]))(x)
+    graph = turned([turn(made) * y], target)
+    assert all(n.inputs[0].owner is None for n in graph.toposort() if isinstance(n.op, DimShuffle))
 
 
 def reduced_in_place(outputs: list[Any], shape: tuple[Any, ...]) -> FunctionGraph:
