@@ -219,7 +219,7 @@ def _enqueue(env: Any, source: str, name: str, count: int, args: tuple[Any, ...]
 def _run_trusted(
     env: LaunchEnv, part: ConvSignature, found: Candidate, batch: int, wide: Arrays, beta: float
 ) -> None:
-    """Enqueue the algorithm that was ``found`` for a batch; with ``beta=1`` it adds to the result."""
+    """Enqueue what was ``found`` for the whole batch; with ``beta=1`` it adds to the result."""
     if part.x[0] != batch:
         word, again = found.name, Search(part, env.cudnn).named(found.number)
         if again is None:

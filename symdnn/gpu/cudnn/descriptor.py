@@ -3,7 +3,8 @@
 A :class:`Description` is the key. :func:`descriptor` returns the descriptor for it; equal
 descriptions share one. It is destroyed some time after the last launch that holds it has gone, for
 example when a plan is evicted: the last ones that were made are kept, since the choice of an
-algorithm, its launch and its check ask for the same ones in turn. :func:`free_all` destroys those that are left. At the end of the process none is.
+algorithm, its launch and its check ask for the same ones in turn. :func:`free_all` destroys those
+that are left. At the end of the process none is.
 """
 
 from __future__ import annotations
