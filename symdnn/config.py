@@ -460,8 +460,7 @@ class Config(Section):
         if flag and name not in _PRESETS and not flag.sets and not callable(flag.default):
             return self._readers.setdefault(name, self.reader(name))()
         if name not in FLAGS and name + "." in _PREFIXES:
-            section = Section(self, name + ".")
-            return self._readers.setdefault(name, lambda: section)()
+            return self._readers.setdefault(name, lambda s=Section(self, name + "."): s)()
         return self.get(name)
 
 

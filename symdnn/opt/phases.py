@@ -28,6 +28,7 @@ from symdnn.opt.epilogue import fold_batch_norm, pool_rules
 from symdnn.opt.fuse import (
     column_sums,
     fuse,
+    gathers,
     group_norm,
     loss_rules,
     norm_rules,
@@ -110,6 +111,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *group_norm.RULES,
     *loss_rules.RULES,
     *views.RULES,
+    *gathers.RULES,
     *fuse.RULES,
     *row_rules.RULES,
     *column_sums.RULES,

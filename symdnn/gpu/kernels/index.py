@@ -33,8 +33,9 @@ from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubten
 from symdnn.ops.array.slices import fill_in
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.lowered.gathered import AddGathered
 
-__all__ = ["GatherKernel", "OrderedScatterKernel", "ScatterKernel", "KERNELS"]
+__all__ = ["AddGatheredKernel", "GatherKernel", "OrderedScatterKernel", "ScatterKernel", "KERNELS"]
 
 _THREADS = 256
 _INDEX_DTYPES = {
@@ -119,18 +120,23 @@ def _indexed(
     sums: View | None = None,
     first: int = 0,
     how: _How = _CHECKED,
+    source: _Space | None = None,
 ) -> list[KernelLaunch]:
     """Kernels of index.cu over the whole space, to whose shape ``y`` broadcasts.
 
     ``add`` adds to ``sums``. Claims are at the start of the workspace; ``first`` is the index of
-    the claim for the first element of ``space.x``.
+    the claim for the first element of ``space.x``. With a ``source``, a space of the same shape,
+    what is added is selected from that, and ``y`` is its array.
     """
-    y_view = y.broadcast_to(space.shape) if y is not None else space.x
-    y_steps = y_view.steps if y is not None else (0,) * len(space.shape)
+    whole = y.broadcast_to(space.shape) if y is not None and source is None else y
+    y_view = space.x if whole is None else whole
+    y_steps = (0,) * len(space.shape) if whole is None else whole.steps
+    spaces = [space] if source is None else [space, source]
+    y_steps = y_steps if source is None else source.x_steps
     sizes, (x_step, y_step, *index) = merged(
-        space.shape, [space.x_steps, y_steps, *space.index_steps]
+        space.shape, [space.x_steps, y_steps, *(n for s in spaces for n in s.index_steps)]
     )
-    jumps, width = space.jumps, 1
+    jumps, width = tuple(n for s in spaces for n in s.jumps), 1
     if y is not None:
         moved = [y_view] if sums is not None else [space.x, y_view]
         width = _width(sizes, [x_step, y_step], index, jumps, moved)
@@ -143,7 +149,8 @@ def _indexed(
     itemsize = space.x.itemsize * (width if sums is None else 1)
     owner = 8 if count >= 2**32 - 1 or "rank" in names else 4
     source = specialised(
-        "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(jumps),
+        "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(space.jumps),
+        SOURCES=len(jumps) - len(space.jumps),
         T=_BITS_CTYPES[itemsize] if sums is None else CTYPES[space.x.dtype],
         A=_BITS_CTYPES[4] if sums is None else _sum_type(sums.dtype),
         ADDS=int(sums is not None or y is None),
@@ -155,8 +162,10 @@ def _indexed(
         space.x.pointer, y_view.pointer, sums.pointer if sums is not None else 0,
         Pointer(WORKSPACE, first // width * owner), count, Pointer(ERROR_WORD),
         Pointer(NODE) if how.checked else 0,
-        *(a.pointer for a in space.arrays), *(_INDEX_DTYPES[a.dtype] for a in space.arrays),
-        *space.limits, *jumps, *sizes, *x_step, *y_step, *(n for s in index for n in s),
+        *(a.pointer for s in spaces for a in s.arrays),
+        *(_INDEX_DTYPES[a.dtype] for s in spaces for a in s.arrays),
+        *(n for s in spaces for n in s.limits), *jumps, *sizes, *x_step, *y_step,
+        *(n for s in index for n in s),
     )  # fmt: skip
     grid = (blocks_for(count, _THREADS),)
     return [KernelLaunch(source, name, grid, (_THREADS,), parameters) for name in names]
@@ -276,6 +285,33 @@ class _GuardedScatter(ScatterKernel):
     """The guarded kernels, for new values of shared variables."""
 
     guarded = True
+
+
+class AddGatheredKernel(CudaKernel[AddGathered]):
+    """Increments by atomic additions in any order, of values that are gathered as they are added.
+
+    Only of dtypes that a GPU adds as they are, which ``opt/fuse/gathers.py`` sees to.
+    """
+
+    name = "cuda.scatter.gathered"
+
+    def workspace_bytes(self, call: Call[AddGathered]) -> int:
+        """Sums of 64-bit integers."""
+        return 8 * prod(call.outputs[0].shape)
+
+    def launches(
+        self, call: Call[AddGathered], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """A copy unless in place, then the additions."""
+        op, (out,) = call.op, outputs
+        x, y, gets, adds = op.apart(inputs)
+        before = [] if out.alias_of == x.slot else copies(x, out)
+        target, source = _space(op.add.getter(), out, adds), _space(op.get, y, gets)
+        if out.size == 0 or y.size == 0:
+            return before + _check_bounds(target if out.size == 0 else source)
+        if prod(target.shape) == 0:
+            return before
+        return before + _indexed(["add"], target, source.x, target.x, source=source)
 
 
 def _check_bounds(space: _Space) -> list[KernelLaunch]:
@@ -422,4 +458,5 @@ def _rank_bytes(rows: int) -> int:
 KERNELS: tuple[Row, ...] = (
     ((AdvancedSubtensor,), (GatherKernel(),)),
     ((AdvancedIncSubtensor,), (ScatterKernel(), OrderedScatterKernel())),
+    ((AddGathered,), (AddGatheredKernel(),)),
 )

@@ -1,7 +1,8 @@
 // Gather and scatter by index arrays. Each element of an iteration space has an offset in x, which
 // the indices determine, and one in y. T is copied, or summed in A, V neighbours at a time; OWNER is
 // the type of numbers of elements. With CHECKED 0 an index out of range is not reported, but not
-// used either. A GUARDED kernel writes nothing once the error word is set.
+// used either. A GUARDED kernel writes nothing once the error word is set. The last SOURCES index
+// arrays select elements of y: `add` reads what it adds where they say.
 
 struct Parameters {
   T* x;
@@ -11,10 +12,10 @@ struct Parameters {
   i64 count;
   i32* error_word;
   i64 node;
-  const void* index[ARRAYS];
-  i64 kind[ARRAYS], limit[ARRAYS], jump[ARRAYS];
+  const void* index[ARRAYS + SOURCES];
+  i64 kind[ARRAYS + SOURCES], limit[ARRAYS + SOURCES], jump[ARRAYS + SOURCES];
   i64 size[D], x_step[D], y_step[D];
-  i64 index_step[ARRAYS][D];
+  i64 index_step[ARRAYS + SOURCES][D];
 };
 
 INLINE i64 index_value(const void* p, i64 kind, i64 at) {
@@ -33,12 +34,12 @@ INLINE i64 index_value(const void* p, i64 kind, i64 at) {
   }
 }
 
-// The offset of the indexed element of x; false if an index is out of range, which is reported.
-INLINE bool chosen(const Parameters& p, COUNT n, i64& at) {
-  at = place(n, p.size, p.x_step);
+// Moves an offset by the index arrays from `first` on; false if one is out of range, which is
+// reported.
+INLINE bool moved(const Parameters& p, COUNT n, int first, int end, i64& at) {
   bool inside = true;
 #pragma unroll
-  for (int a = 0; a < ARRAYS; a++) {
+  for (int a = first; a < end; a++) {
     i64 k = index_value(p.index[a], p.kind[a], place(n, p.size, p.index_step[a]));
     if (k < -p.limit[a] || k >= p.limit[a]) {
       if (CHECKED) report(p.error_word, INDEX_ERROR, p.node, k, p.limit[a]);
@@ -47,6 +48,12 @@ INLINE bool chosen(const Parameters& p, COUNT n, i64& at) {
     at += (k < 0 ? k + p.limit[a] : k) * p.jump[a];
   }
   return inside;
+}
+
+// The offset of the indexed element of x; false if an index is out of range.
+INLINE bool chosen(const Parameters& p, COUNT n, i64& at) {
+  at = place(n, p.size, p.x_step);
+  return moved(p, n, 0, ARRAYS, at);
 }
 
 #define EACH(n) \
@@ -95,8 +102,10 @@ extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Pa
   if (GUARDED && *p.error_word != 0) return;
   EACH(n) {
     i64 at;
-    if (!chosen(p, n, at)) continue;
-    const Vec<T, V> y = load<V>(p.y + place(n, p.size, p.y_step) * V);
+    i64 from = place(n, p.size, p.y_step);
+    const bool inside = chosen(p, n, at);
+    if (!moved(p, n, ARRAYS, ARRAYS + SOURCES, from) || !inside) continue;
+    const Vec<T, V> y = load<V>(p.y + from * V);
     Vec<A, V> values;
 #pragma unroll
     for (int k = 0; k < V; k++) values.v[k] = convert<A>(y.v[k]);
