@@ -453,14 +453,14 @@ class Config(Section):
 
     def _read(self, name: str) -> Any:
         """A flag's value, or the group of flags of that name."""
-        read = self._readers.get(name)
-        if read is not None:
-            return read()
+        if name in self._readers:
+            return self._readers[name]()
         flag = FLAGS.get(name)
         if flag and name not in _PRESETS and not flag.sets and not callable(flag.default):
             return self._readers.setdefault(name, self.reader(name))()
         if name not in FLAGS and name + "." in _PREFIXES:
-            return self._readers.setdefault(name, lambda s=Section(self, name + "."): s)()
+            section = Section(self, name + ".")
+            return self._readers.setdefault(name, lambda: section)()
         return self.get(name)
 
 
