@@ -98,6 +98,30 @@ def test_the_gradient_of_a_bias(precision):
 
 
 @each
+def test_the_gradient_of_a_bias_beside_transposed_weights(precision):
+    def build(x, dy):
+        return T.dot(dy.T, x), dy.sum(0)
+
+    check(build, [(M, K), (M, N)], precision, GpuGemmBiasGrad)
+    check(build, [(256, 128), (256, 512)], precision, GpuGemmBiasGrad)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_in_float32_of_narrow_factors(transposed):
+    def build(x, dy):
+        wide = "float32" if x.dtype == "bfloat16" else "float64"
+        product = T.dot(dy.T, x) if transposed else T.dot(x.T, dy)
+        return product.astype(wide), dy.astype(wide).sum(0)
+
+    for shapes in ([(M, K), (M, N)], [(256, 128), (256, 512)]):
+        arrays = [normal(*s, seed=i) for i, s in enumerate(shapes)]
+        got, want, ops = run(build, arrays, "bfloat16", {})
+        assert GpuGemmBiasGrad in ops
+        for a, b in zip(got, want, strict=True):
+            assert_close(a, b, 1e-5)
+
+
+@each
 def test_a_scaled_gradient_leaves_the_sum_alone(precision):
     def build(x, dy, v):
         return v / 2 - T.dot(x.T, dy) / 4, dy.sum(0)

@@ -229,6 +229,51 @@ def test_sums_over_other_axes_stay(axis):
     assert products(fgraph) == [Dot()]
 
 
+def test_the_sum_of_a_transposed_left_factor():
+    fgraph = made(lambda x, y: (T.dot(y.T, x), y.sum(0)), (X, C))
+    assert products(fgraph) == [GpuGemmBiasGrad(left=True)]
+
+
+def layer_of_attention(transposed):
+    """Gradients of a dense layer between attention and a norm: no kernel of ours makes them."""
+
+    def build(x, w, b):
+        y = (T.dot(x, w.T if transposed else w) + b).reshape((2, 8, 3, 8)).dimshuffle(0, 2, 1, 3)
+        return T.grad((T.nnet.scaled_dot_product_attention(y, y, y) ** 2).sum(), [w, b])
+
+    w = normal(24, 24)
+    return build, (normal(2, 8, 24), w, normal(24))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sums_of_narrow_gradients_are_float32(transposed):
+    build, arrays = layer_of_attention(transposed)
+    with config.change_flags(amp="bf16"):
+        fgraph = made(build, arrays, rtol=5e-2, same=False)
+    wide = GpuGemmBiasGrad(left=transposed).ending("float32", factors="bfloat16")
+    assert products(fgraph).count(wide) == 1
+    assert {v.type.dtype for v in fgraph.outputs} == {"float32"}
+    assert not any(isinstance(n.op, GpuDnnReduction) for n in fgraph.toposort())
+
+
+def test_a_product_that_is_read_in_16_bits_stays():
+    def build(x, y):
+        y = T.dot(y, y.T)
+        return T.dot(x, y), y.astype("float32").sum(0)
+
+    half = (normal(4, 4).astype("float16"), normal(4, 4).astype("float16"))
+    assert not any(isinstance(op, GpuGemmBiasGrad) for op in products(made(build, half, rtol=1e-2)))
+
+
+def test_a_kernel_that_makes_the_factor_sums_it():
+    def build(x, y):
+        y = (T.exp(y.astype("float32"))).astype("float16")
+        return T.dot(x, y).astype("float32"), y.astype("float32").sum(0)
+
+    half = (normal(4, 4).astype("float16"), normal(4, 4).astype("float16"))
+    assert not any(isinstance(op, GpuGemmBiasGrad) for op in products(made(build, half, rtol=1e-2)))
+
+
 def test_dimensions_that_a_sum_keeps():
     fgraph = made(lambda x, y: (T.dot(x, y), y.sum(0, keepdims=True)), (X, W))
     assert products(fgraph) == [GpuGemmBiasGrad()]
