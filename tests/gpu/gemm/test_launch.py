@@ -208,8 +208,12 @@ def test_without_an_algorithm_a_kernel_follows(lt):
 @pytest.mark.parametrize("left", [False, True])
 def test_without_an_algorithm_a_sum_follows(lt, left):
     lt.without = frozenset({"bgrada", "bgradb"})
-    transposed = RawArray(0x100000 + 0x100000 * (not left), (M, K) if left else (K, N), "float32",
-                          (4, 4 * M) if left else (4, 4 * K))
+    transposed = RawArray(
+        0x100000 + 0x100000 * (not left),
+        (M, K) if left else (K, N),
+        "float32",
+        (4, 4 * M) if left else (4, 4 * K),
+    )
     for arrays in ({}, {int(not left): transposed}):
         env = launched(GpuGemmBiasGrad(left=left), (M, K), (K, N), arrays=arrays)
         assert [r["epilogue"] for r in lt.runs] == [""]
