@@ -45,12 +45,14 @@ class _Totals:
 
 
 def _totals_at(node: Apply) -> _Totals | None:
-    """The sums of a node over all dimensions but the last; None for other nodes."""
+    """The sums of a node over all dimensions but the last one, and of size 1; None for others."""
     op: Any = reduction_in(node)
     if not isinstance(op, Sum) or len(node.inputs) != 1:
         return None
     v = node.inputs[0]
-    if v.type.ndim < 2 or op.axes != tuple(range(v.type.ndim - 1)):
+    rows = range(v.type.ndim - 1)
+    long = {i for i in rows if not v.type.broadcastable[i]}
+    if not rows or not long <= set(op.axes) <= set(rows):
         return None
     narrow = widened(v)
     if narrow is None and v.type.ndim != 2:
@@ -66,44 +68,50 @@ def _is_computed_by_rows(v: Variable) -> bool:
     return v.owner is not None and fusable_program(v.owner) is not None
 
 
-def _matrices(v: Variable, context: Context) -> Iterator[Variable]:
-    """The matrices whose rows are all rows of ``v``."""
-    if v.type.ndim == 2:
-        yield v
-        return
-    maker = v.owner
+def _matrices(v: Variable, context: Context) -> Iterator[tuple[Variable, bool]]:
+    """The matrices whose rows are all rows of ``v``, then (.., True) for their transposes."""
     sources = [v]
-    if maker is not None and isinstance(maker.op, Reshape):
-        sources.append(maker.inputs[0])
+    if v.owner is not None and _keeps_order(v.owner):
+        sources.append(v.owner.inputs[0])
     around = [*sources]
     for s in sources:
-        users = context.fgraph.user_nodes(s)
-        around += [u.outputs[0] for u in users if isinstance(u.op, Reshape) and u.inputs[0] is s]
+        around += [u.outputs[0] for u in _users(s, context) if _keeps_order(u)]
     last = context.shapes.dims(v)[-1]
     for w in dict.fromkeys(around):
-        if w.type.ndim == 2 and context.shapes.same(context.shapes.dims(w)[-1], last):
-            yield w
+        if w.type.ndim < 2 or not context.shapes.same(context.shapes.dims(w)[-1], last):
+            continue
+        if w.type.ndim == 2:
+            yield w, False
+        for u in _users(w, context):
+            if isinstance(u.op, DimShuffle) and u.outputs[0].type.ndim == 2:
+                first, second = u.op.pattern
+                if first == w.type.ndim - 1 and second != "x":
+                    yield u.outputs[0], True
+
+
+def _users(v: Variable, context: Context) -> list[Apply]:
+    """The nodes that read ``v`` first."""
+    return [u for u in context.fgraph.user_nodes(v) if u.inputs[0] is v]
+
+
+def _keeps_order(node: Apply) -> bool:
+    """Whether a node is a reshape, or a dimshuffle that only adds or drops dimensions of size 1."""
+    if not isinstance(node.op, DimShuffle):
+        return isinstance(node.op, Reshape)
+    kept = [d for d in node.op.pattern if isinstance(d, int)]
+    return kept == sorted(kept)
 
 
 def _gemm_that_reads(
     totals: _Totals, context: Context, gemm_at: Callable[[Apply], Chain | None]
 ) -> tuple[Chain, bool] | None:
     """A GEMM that can sum the matrix, and whether that is its left operand; None if none can."""
-    for v in _matrices(totals.operand, context):
-        for left, w, user in _readers(v, context):
+    for v, left in _matrices(totals.operand, context):
+        for user in context.fgraph.user_nodes(v):
             chain = gemm_at(user)
-            if chain is not None and _can_sum(chain, w, int(not left), totals, context):
+            if chain is not None and _can_sum(chain, v, int(not left), totals, context):
                 return chain, left
     return None
-
-
-def _readers(v: Variable, context: Context) -> Iterator[tuple[bool, Variable, Apply]]:
-    """(whether the matrix is read transposed, as which variable, by which node)."""
-    for user in context.fgraph.user_nodes(v):
-        yield False, v, user
-        if isinstance(user.op, DimShuffle) and user.op.pattern == (1, 0):
-            w = user.outputs[0]
-            yield from ((True, w, reader) for reader in context.fgraph.user_nodes(w))
 
 
 def _can_sum(chain: Chain, v: Variable, at: int, totals: _Totals, context: Context) -> bool:
@@ -150,8 +158,8 @@ def _merge_into_gemm(
     both = GpuGemmBiasGrad(left=left, epilogue=epilogue)
     with inherit(maker.origin, maker.hints):
         product, summed = both(*chain.inputs())
-        if totals.op.keepdims:
-            summed = dimshuffle(summed, (*["x"] * len(totals.op.axes), 0))
+        ones = node.outputs[0].type.ndim - 1
+        summed = dimshuffle(summed, (*["x"] * ones, 0)) if ones else summed
         pairs = [*((v, product) for v in read), (node.outputs[0], summed)]
         context.replace(pairs, "gemm_bias_gradient")
 

@@ -324,11 +324,16 @@ def _readers_of_value(v: Variable, groups: Groups) -> list[Apply | None]:
 
 
 def _is_reshape_of_gemm(chain: Chain, user: Apply, context: Context) -> bool:
-    """Whether ``user`` reshapes the result of a GEMM and keeps the last dimension."""
-    if not chain.op.rules.through_reshape or not isinstance(user.op, Reshape) or chain.reshape:
-        return False
+    """Whether ``user`` reshapes the result of a GEMM and keeps the last dimension.
+
+    A reshape that only adds dimensions of size 1, for a batch of one, is a dimshuffle.
+    """
     v, out = user.inputs[0], user.outputs[0]
-    if v.type.ndim != 2 or out.type.ndim < 2:
+    if not chain.op.rules.through_reshape or chain.reshape or v.type.ndim != 2:
+        return False
+    if isinstance(user.op, DimShuffle):
+        return [d for d in user.op.pattern if d != "x"] == [0, 1] and user.op.pattern[-1] == 1
+    if not isinstance(user.op, Reshape) or out.type.ndim < 2:
         return False
     return context.shapes.same(context.shapes.dims(v)[-1], context.shapes.dims(out)[-1])
 
