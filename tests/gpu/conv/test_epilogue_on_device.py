@@ -60,6 +60,8 @@ def check(build, shapes, precision, op, **flags):
 
 M, K, N = 131, 77, 203
 PRODUCTS = {
+    "batch_of_one": (lambda x, w, b: T.nnet.relu(T.dot(x.reshape((1, M, K)), w) + b),
+                     [(M, K), (K, N), (N,)]),
     "bias": (lambda x, w, b: T.dot(x, w) + b, [(M, K), (K, N), (N,)]),
     "relu": (lambda x, w: T.nnet.relu(T.dot(x, w)), [(M, K), (K, N)]),
     "bias_relu": (lambda x, w, b: T.nnet.relu(T.dot(x, w) + b), [(M, K), (K, N), (N,)]),
@@ -195,6 +197,8 @@ CONVOLUTIONS = {
     "tanh": (lambda v, x, w, b: conv(T.tanh(conv(x, w) + channels(b)), v), [V, X, W, B]),
     "mirrored": (lambda v, x, w, b: conv(
         T.nnet.relu(T.nnet.conv2d(x, w, border_mode="half") + channels(b)), v), [V, X, W, B]),
+    "at_the_end": (lambda v, x, w, b, c: T.nnet.relu(
+        conv(T.nnet.relu(conv(x, w) + channels(b)), v) + channels(c)), [V, X, W, B, V[:1]]),
     "odd": (lambda v, x, w, b: conv(T.nnet.relu(conv(x, w) + channels(b)), v),
             [(5, 7, 1, 1), (3, 3, 9, 7), (7, 3, 3, 3), (7,)]),
 }  # fmt: skip
