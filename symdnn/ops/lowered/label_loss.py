@@ -84,13 +84,13 @@ class LabelLoss(LabelOp, MultiOp):
         return {1: (1,)}
 
     def reference(self, d: Array, x: Array, labels: Array) -> tuple[Array, ...]:
-        rows = self.rows(x.shape, labels.shape)
+        self.rows(x.shape, labels.shape)
         (scores,) = wide(x)
         top = scores.max(self.axis, keepdims=True)
         top = np.where(np.isfinite(top), top, 0).astype(scores.dtype, copy=False)
         total = top + np.log(np.exp(scores - top).sum(self.axis, keepdims=True))
         total = total.squeeze(self.axis)
-        each = np.broadcast_to(d, rows)
+        each = np.broadcast_to(d, labels.shape)
         (gradient,) = LabelLossGrad(self.axis, self.dtype).compute(each, total, x, labels)
         return np.asarray(total - self.pick(scores, labels)), gradient
 

@@ -249,8 +249,8 @@ def _bias(v: Variable, chain: Chain) -> Variable:
         return v
     view = chain.reshape.op
     if isinstance(view, DimShuffle):
-        inner = range(chain.reshape.inputs[0].type.ndim)
-        return dimshuffle(v, tuple(view.pattern.index(d) for d in inner))
+        before = range(chain.reshape.inputs[0].type.ndim)
+        return dimshuffle(v, tuple(view.pattern.index(d) for d in before))
     ndim, last = chain.reshape.inputs[0].type.ndim, v.type.ndim - 1
     if v.owner is not None and isinstance(v.owner.op, DimShuffle):
         inner = v.owner.inputs[0]
