@@ -111,7 +111,7 @@ def squares(found: list[Variable]) -> Variable:
 LATE_OPS = (
     "BatchMoments", "BatchSums", "FusedElemwise", "FusedReduce", "FusedRows", "GpuGemm",
     "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
-    "GpuQuantized", "LabelLossGrad", "Move", "OneDnn", "Stream", "Totals",
+    "GpuQuantized", "LabelLoss", "Move", "OneDnn", "Stream", "Totals",
 )  # fmt: skip
 
 

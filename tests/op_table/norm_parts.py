@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.ops.lowered.group_norm import GroupNorm, GroupNormGrad
-from symdnn.ops.lowered.label_loss import LabelLossGrad
+from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from symdnn.ops.lowered.norm_formulas import grad_terms
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.nn.conv import Conv
@@ -115,7 +115,20 @@ def slow_label_loss_grad(d, total, x, labels):
     return p
 
 
+def slow_label_loss(d, x, labels):
+    total = np.log(np.exp(x).sum(-1))
+    p = np.exp(x - total[:, None]) * d[:, None]
+    p[np.arange(len(x)), labels] -= d
+    return total - x[np.arange(len(x)), labels], p
+
+
 CASES = [
+    OpCase("label_loss", (LabelLoss,),
+           lambda d, x, labels: LabelLoss(1, x.type.dtype)(d, x, labels),
+           (normal(3), normal(3, 4), integers(0, 4, 3)), slow_label_loss, grad=False),
+    OpCase("label_loss_of_one_cotangent", (LabelLoss,),
+           lambda d, x, labels: LabelLoss(1, x.type.dtype)(d, x, labels),
+           (normal(1), normal(3, 4), integers(0, 4, 3)), slow_label_loss, grad=False),
     OpCase("label_loss_grad", (LabelLossGrad,),
            lambda d, total, x, labels: LabelLossGrad(1, x.type.dtype)(d, total, x, labels),
            (normal(3), normal(3), normal(3, 4), integers(0, 4, 3)), slow_label_loss_grad,

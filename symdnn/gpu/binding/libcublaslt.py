@@ -57,6 +57,7 @@ EPILOGUE = {
     "gelu": 32,
     "gelu_bias": 36,
     "bgrada": 256,
+    "bgradb": 512,
 }
 #: ``CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE``: partial sums of a split-K GEMM are added in the
 #: accumulator's type, not rounded to the result's before. No scheme adds in an order that varies.

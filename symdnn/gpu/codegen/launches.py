@@ -85,7 +85,8 @@ class View:
     @property
     def steps(self) -> tuple[int, ...]:
         """Strides in elements."""
-        return tuple(s // self.itemsize for s in self.strides)
+        size = self.itemsize
+        return tuple([s // size for s in self.strides])
 
     @property
     def contiguous(self) -> bool:

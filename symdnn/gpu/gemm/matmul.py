@@ -198,7 +198,7 @@ def _has_algorithm(plan: GemmPlan) -> bool:
 def epilogue_of(op: object) -> str:
     """The epilogue of an op, as a key of ``libcublaslt.EPILOGUE``."""
     if isinstance(op, GpuGemmBiasGrad):
-        return "bgrada"
+        return "bgradb" if op.left else "bgrada"
     if not isinstance(op, GpuGemm):
         return ""
     return "_".join(w for w in (op.activation, "bias" if op.bias else "") if w)

@@ -75,7 +75,7 @@ class Unfused:
         """The epilogue of ``alpha x y + beta c``, in place."""
         out = outputs[0]
         if isinstance(self.op, GpuGemmBiasGrad) and outputs[1].size:
-            self._sum(env, inputs[1], outputs[1])
+            self._sum(env, inputs[self.op.summed], outputs[1])
         if isinstance(self.op, GpuGemm) and (self.op.bias or self.op.activation) and out.size:
             self._epilogue.launch(env, [out, *inputs[len(inputs) - self.op.bias :]], [out])
 
@@ -111,7 +111,8 @@ class Unfused:
 
     @cached_property
     def _sums(self) -> _Step:
-        y, out = self.call.inputs[1], self.call.outputs[1]
+        assert isinstance(self.op, GpuGemmBiasGrad)
+        y, out = self.call.inputs[self.op.summed], self.call.outputs[1]
         assert isinstance(y, TensorType), "products are of tensors"
         assert isinstance(out, TensorType), "products are of tensors"
-        return _Step(Sum((0,), False, out.dtype, accumulator(out.dtype)), (y,), (out,))
+        return _Step(Sum(self.op.sums[:1], False, out.dtype, accumulator(out.dtype)), (y,), (out,))

@@ -1,8 +1,9 @@
-"""Kernels of integer labels: PickLabel, PlaceLabel, one-hot losses, one-hot vectors."""
+"""Kernels of integer labels: PickLabel, PlaceLabel, losses of labels, one-hot vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,6 +18,7 @@ from symdnn.gpu.codegen.launches import (
     View,
     blocks_for,
 )
+from symdnn.gpu.device.context import most_shared_bytes
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.rows import without_axis
 from symdnn.gpu.kernels.scan import count_type, lines_of
@@ -25,7 +27,7 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.take import OneHot
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.lowered.label_loss import LabelLossGrad
+from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from symdnn.ops.nn.crossentropy import (
     CrossentropyCategorical1Hot,
     CrossentropyCategorical1HotGrad,
@@ -170,8 +172,98 @@ def _away_from_labels(d: str, total: str, x: str, out: str) -> ScalarProgram:
     return builder.program([((scores - high).call("exp") * scale).cast(out)])
 
 
+# -- a loss and its gradient in one pass ----------------------------------------------------------
+
+#: Threads of a long row of which two are on a multiprocessor, or one; the least of a block.
+_LONG_ROW_THREADS, _MOST_THREADS, _LEAST_BLOCK = 512, 1024, 128
+#: Vectors of a thread, at least, where a row has more than a warp.
+_LEAST_VECTORS = 4
+#: Shared memory of the kernel itself.
+_MEETING_BYTES = 4 << 10
+
+
+@dataclass(frozen=True)
+class _Share:
+    """``lanes`` threads of a row, those of a ``block``, and its shared memory: 0 to read twice."""
+
+    lanes: int
+    block: int
+    resident: int
+    shared_bytes: int
+
+
+def _share(vectors: int, vector_bytes: int) -> _Share:
+    """The division of rows of so many vectors."""
+    lanes = 1
+    while lanes < 32 and lanes < vectors:
+        lanes *= 2
+    while lanes < _LONG_ROW_THREADS and lanes * _LEAST_VECTORS < vectors:
+        lanes *= 2
+    for resident in (2, 1):
+        if resident == 1 and lanes == _LONG_ROW_THREADS:
+            lanes = _MOST_THREADS
+        block = max(lanes, _LEAST_BLOCK)
+        nbytes = -(-vectors // lanes) * block * vector_bytes
+        if nbytes + _MEETING_BYTES <= most_shared_bytes() // resident:
+            return _Share(lanes, block, resident, nbytes)
+    return _Share(lanes, max(lanes, _LEAST_BLOCK), 1, 0)
+
+
+def _vector_width(x: View, y: View, axis: int) -> int:
+    """Elements of a vector of logits: 1 where rows of ``x`` and ``y`` begin apart in a vector."""
+    width = max(1, 16 // x.itemsize)
+    aligned = x.aligned_to(16) and y.aligned_to(min(16, width * y.itemsize))
+    beside = all(
+        a == b == 1 if d == axis else n == 1 or (a - b) % width == 0
+        for d, (n, a, b) in enumerate(zip(x.shape, x.steps, y.steps))
+    )
+    return width if aligned and beside else 1
+
+
+class LossKernel(CudaKernel[LabelLoss]):
+    """A row is read once, if it fits into shared memory."""
+
+    name = "cuda.label_loss"
+    pads_rows = True
+    dtypes = frozenset(CTYPES)
+
+    def launches(
+        self, call: Call[LabelLoss], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        axis, x, y = call.op.axis, inputs[1], outputs[1]
+        d, labels, loss = (without_axis(v, axis) for v in (inputs[0], inputs[2], outputs[0]))
+        if labels.size and not y.size:
+            raise ValueError("labels of no classes")
+        if not y.size:
+            return []
+        width = _vector_width(x, y, axis)
+        share = _share(-(-x.shape[axis] // width), width * x.itemsize)
+        sizes, steps = lines_of([x, d.broadcast_to(labels.shape), labels, loss, y], axis)
+        x_row, d_row, label_row, loss_row, y_row = steps
+        source = specialised(
+            "scalar.cuh", "lines.cuh", "lanes.cuh", "label_loss_rows.cu", G=CTYPES[d.dtype],
+            T=CTYPES[x.dtype], Y=CTYPES[y.dtype], W=CTYPES[loss.dtype], L=CTYPES[labels.dtype],
+            D=len(sizes), COUNT=count_type([x]), V=width, LANES=share.lanes, BLOCK=share.block,
+            RESIDENT=share.resident, STAGED=int(share.shared_bytes > 0),
+        )  # fmt: skip
+        rows = prod(sizes)
+        parameters = (
+            d.pointer, x.pointer, labels.pointer, loss.pointer, y.pointer, rows, x.shape[axis],
+            x.steps[axis], y.steps[axis], Pointer(ERROR_WORD), Pointer(NODE),
+            *sizes, *d_row, *x_row, *label_row, *loss_row, *y_row,
+        )  # fmt: skip
+        grid = (blocks_for(rows, share.block // share.lanes, 1 << 20),)
+        return [
+            KernelLaunch(
+                source, "label_loss_rows", grid, (share.block,), parameters, share.shared_bytes
+            )
+        ]
+
+
 KERNELS: tuple[Row, ...] = (
     (tuple(_KINDS), (LabelKernel(),)),
     ((LabelLossGrad,), (LossGradKernel(),)),
+    ((LabelLoss,), (LossKernel(),)),
     ((OneHot,), (OneHotKernel(),)),
 )

@@ -1,7 +1,7 @@
-"""The gradient of the softmax loss from logits and their log-sum-exp.
+"""The softmax loss from logits, and its gradient, without the log-softmax.
 
-``opt/fuse/loss_rules.py`` makes it on a GPU: the log-softmax is never stored, and logits in 16 bits
-are read as they are. It has no gradient, which is taken before.
+``opt/fuse/loss_rules.py`` makes these ops on a GPU: the log-softmax is never stored, and logits in
+16 bits are read as they are. They have no gradient, which is taken before.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host
-from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.type import TensorType, Type, numpy_dtype
 from symdnn.graph.typing import Array
+from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.nn.crossentropy import LabelOp
 from symdnn.ops.nn.softmax import wide
 
-__all__ = ["LabelLossGrad"]
+__all__ = ["LabelLoss", "LabelLossGrad"]
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,48 @@ class LabelLossGrad(LabelOp):
     ) -> Sequence[Shape] | None:
         self.rows(shapes[2], shapes[0], shapes[1], shapes[3])
         return [tuple(shapes[2])]
+
+
+@dataclass(frozen=True)
+class LabelLoss(LabelOp, MultiOp):
+    """(the softmax loss of each row, its gradient with respect to the logits) in one pass.
+
+    ``total - x[label]`` with the log-sum-exp ``total`` of the logits ``x``, and
+    :class:`LabelLossGrad` in ``dtype``. Inputs: the loss's cotangent ``d``, one value for each
+    label or of size 1 along any dimension; ``x``; the labels. Losses of logits in 16 bits are
+    float32.
+    """
+
+    dtype: str
+
+    def infer(self, d: TensorType, x: TensorType, labels: TensorType) -> tuple[Type, ...]:
+        self.check_types(x, labels)
+        if d.ndim != labels.ndim:
+            raise TypeMismatch(self, f"a cotangent of {labels.ndim} dimensions", d)
+        losses = self.row_type(x, labels)
+        work = "float32" if is_narrow_float(x.dtype) else x.dtype
+        return losses.with_dtype(work), TensorType(self.dtype, x.shape)
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {1: (1,)}
+
+    def reference(self, d: Array, x: Array, labels: Array) -> tuple[Array, ...]:
+        self.rows(x.shape, labels.shape)
+        (scores,) = wide(x)
+        top = scores.max(self.axis, keepdims=True)
+        top = np.where(np.isfinite(top), top, 0).astype(scores.dtype, copy=False)
+        total = top + np.log(np.exp(scores - top).sum(self.axis, keepdims=True))
+        total = total.squeeze(self.axis)
+        each = np.broadcast_to(d, labels.shape)
+        (gradient,) = LabelLossGrad(self.axis, self.dtype).compute(each, total, x, labels)
+        return np.asarray(total - self.pick(scores, labels)), gradient
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        d, x, labels = shapes
+        rows = self.rows(x, labels)
+        ones = types[0].broadcastable
+        self.rows(x, tuple(n if one else a for a, n, one in zip(d, rows, ones, strict=True)))
+        return [rows, tuple(x)]

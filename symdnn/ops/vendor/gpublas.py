@@ -77,37 +77,55 @@ class GpuGemm(GpuGemmBase):
     rules: ClassVar[EpilogueRules] = _EPILOGUES
 
 
+@dataclass(frozen=True)
 class GpuGemmBiasGrad(GpuGemmBase, MultiOp):
-    """``(alpha x y + beta c, y summed over its first dimension)`` by one call of cuBLASLt.
+    """``alpha x y + beta c``, and the sums of one factor over what is multiplied, by one call.
 
-    x and y are matrices. With the transposed input of a dense layer and the gradient of its result
-    these are the gradients of its weights and bias. (``CUBLASLT_EPILOGUE_BGRADA``.)
+    x and y are matrices. The sums are those of y over its first dimension, with ``left`` of x over
+    its last one. Where that factor is the gradient of a dense layer's result, and the other one its
+    input, these are the gradients of its weights and bias. With 16-bit x and y both may be float32.
+    (``CUBLASLT_EPILOGUE_BGRADA``, with ``left`` ``CUBLASLT_EPILOGUE_BGRADB``.)
     """
 
     rules: ClassVar[EpilogueRules] = EpilogueRules()
+    left: bool = field(default=False, kw_only=True)
+
+    @property
+    def summed(self) -> int:
+        """The index of the input that is summed."""
+        return int(not self.left)
+
+    @property
+    def sums(self) -> tuple[int, int]:
+        """The dimension of that input over which it is summed, and the one that stays."""
+        return (1, 0) if self.left else (0, 1)
+
+    def _words(self) -> list[str]:
+        return [*super()._words(), *["left"] * self.left]
 
     def infer(self, *inputs: TensorType) -> Any:
         total = self._result_type(inputs)
-        if total.ndim != 2 or inputs[1].ndim != 2:
+        if total.ndim != 2 or any(t.ndim != 2 for t in inputs[:2]):
             raise TypeMismatch(self, "two matrices", list(inputs[:2]))
-        return total, TensorType(total.dtype, inputs[1].shape[1:])
+        return total, TensorType(total.dtype, (inputs[self.summed].shape[self.sums[1]],))
 
     def shapes(
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         found = super().shapes(types, shapes, host)
-        return None if found is None else [found[0], tuple(shapes[1][1:])]
+        return None if found is None else [found[0], (shapes[self.summed][self.sums[1]],)]
 
     def reference(self, *inputs: Array) -> Any:
-        total, y = self._value(inputs), inputs[1]
-        work = np.float32 if is_narrow_float(y.dtype.name) else y.dtype
-        return total, np.asarray(y.sum(0, dtype=work)).astype(total.dtype, copy=False)
+        total, v = self._value(inputs), inputs[self.summed]
+        work = np.float32 if is_narrow_float(v.dtype.name) else v.dtype
+        sums = v.sum(self.sums[0], dtype=work)
+        return total, np.asarray(sums).astype(total.dtype, copy=False)
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        total, dtype = self._expanded_value(inputs), inputs[1].type.dtype
+        total, v = self._expanded_value(inputs), inputs[self.summed]
         wanted = total.type.dtype
-        accumulated = "float32" if is_narrow_float(dtype) else wanted
-        return [total, Sum((0,), False, wanted, accumulated)(inputs[1])]
+        accumulated = "float32" if is_narrow_float(v.type.dtype) else wanted
+        return [total, Sum(self.sums[:1], False, wanted, accumulated)(v)]
 
 
 @dataclass(frozen=True)

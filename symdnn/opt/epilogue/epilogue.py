@@ -27,6 +27,7 @@ from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
 from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
 from symdnn.ops.lowered.lowered import neutral_of
+from symdnn.ops.nn.channels_last import first_order
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
 from symdnn.opt.fuse.groups import Groups, number_in, widened
 from symdnn.opt.precision.amp import amp_dtype
@@ -50,8 +51,9 @@ class Chain:
     """A GEMM or convolution with the ops behind it that its epilogue replaces so far.
 
     ``value`` is the variable that the chain computes. ``op_inputs`` are the inputs of the GEMM or
-    convolution, ``operands`` the epilogue's operands by name. ``reshape`` is a reshape behind the
-    GEMM that keeps the last dimension: the GEMM of a dense layer on more than two dimensions.
+    convolution, ``operands`` the epilogue's operands by name. ``reshape`` is a view of the result
+    behind which the epilogue goes on: a reshape of a GEMM's that keeps the last dimension (a dense
+    layer on more than two dimensions), or the view as NCHW of a convolution's in NHWC.
     """
 
     op: EpilogueOp
@@ -65,6 +67,15 @@ class Chain:
     def factors_dtype(self) -> str:
         """The dtype of the operands that are multiplied."""
         return str(self.op_inputs[0].type.dtype)
+
+    @property
+    def channel_axis(self) -> int:
+        """The dimension of ``value`` along which a bias varies."""
+        view = None if self.reshape is None else self.reshape.op
+        if isinstance(view, DimShuffle):
+            assert self.reshape is not None, "it has an op"
+            return view.pattern.index(self.op.channel_axis(self.reshape.inputs[0].type.ndim))
+        return self.op.channel_axis(self.value.type.ndim)
 
     @property
     def terms(self) -> Affine | None:
@@ -187,7 +198,7 @@ def _operand(
     chain: Chain, v: Variable, out: Variable, groups: Groups
 ) -> tuple[str, Variable, float] | None:
     """The operand ``v`` of the chain's reader as (name, variable, factor); None if unsuitable."""
-    if _is_bias(v, chain.op.channel_axis(out.type.ndim), out):
+    if _is_bias(v, chain.channel_axis, out):
         found = _in_operand_dtype(chain, v)
         return BIAS, _bias(cast(v, chain.factors_dtype) if found is None else found, chain), 1.0
     if isinstance(v, Constant) or not same_type(v, out) or chain.reshape is not None:
@@ -226,16 +237,20 @@ def _with_rounded_bias(chain: Chain, context: Context) -> Chain:
     others = [v.type.dtype for name, v in operands.items() if name != BIAS]
     if dtype != chain.factors_dtype or any(d != dtype for d in others):
         return chain
-    operands[BIAS] = _bias(cast(operands[BIAS], dtype), chain)
+    operands[BIAS] = cast(operands[BIAS], dtype)
     activation = chain.op.rules.op_of(terms.activation)
     epilogue = terms.epilogue(dtype, activation, chain.factors_dtype)
     return replace(chain, epilogue=epilogue, operands=tuple(operands.items()))
 
 
 def _bias(v: Variable, chain: Chain) -> Variable:
-    """A bias with the ndim of the op's result, before the chain's reshape."""
+    """A bias with the dimensions of the op's result, before the chain's reshape."""
     if chain.reshape is None:
         return v
+    view = chain.reshape.op
+    if isinstance(view, DimShuffle):
+        before = range(chain.reshape.inputs[0].type.ndim)
+        return dimshuffle(v, tuple(view.pattern.index(d) for d in before))
     ndim, last = chain.reshape.inputs[0].type.ndim, v.type.ndim - 1
     if v.owner is not None and isinstance(v.owner.op, DimShuffle):
         inner = v.owner.inputs[0]
@@ -292,7 +307,7 @@ def _behind_reshape(chain: Chain, groups: Groups) -> Chain | None:
     if not groups.context.only_user(chain.value):
         return None
     (user,) = groups.fgraph.user_nodes(chain.value)
-    if not _is_reshape_of_gemm(chain, user, groups.context):
+    if not (_is_view_as_nchw(chain, user) or _is_reshape_of_gemm(chain, user, groups.context)):
         return None
     return replace(chain, value=user.outputs[0], reshape=user)
 
@@ -323,12 +338,24 @@ def _readers_of_value(v: Variable, groups: Groups) -> list[Apply | None]:
     return found
 
 
-def _is_reshape_of_gemm(chain: Chain, user: Apply, context: Context) -> bool:
-    """Whether ``user`` reshapes the result of a GEMM and keeps the last dimension."""
-    if not chain.op.rules.through_reshape or not isinstance(user.op, Reshape) or chain.reshape:
+def _is_view_as_nchw(chain: Chain, user: Apply) -> bool:
+    """Whether ``user`` turns the result of a convolution in NHWC to NCHW, in place."""
+    if chain.op.layout != "NHWC" or chain.reshape or not isinstance(user.op, DimShuffle):
         return False
+    return user.op.pattern == first_order(chain.value.type.ndim)
+
+
+def _is_reshape_of_gemm(chain: Chain, user: Apply, context: Context) -> bool:
+    """Whether ``user`` reshapes the result of a GEMM and keeps the last dimension.
+
+    A reshape that only adds dimensions of size 1, for a batch of one, is a dimshuffle.
+    """
     v, out = user.inputs[0], user.outputs[0]
-    if v.type.ndim != 2 or out.type.ndim < 2:
+    if not chain.op.rules.through_reshape or chain.reshape or v.type.ndim != 2:
+        return False
+    if isinstance(user.op, DimShuffle):
+        return [d for d in user.op.pattern if d != "x"] == [0, 1] and user.op.pattern[-1] == 1
+    if not isinstance(user.op, Reshape) or out.type.ndim < 2:
         return False
     return context.shapes.same(context.shapes.dims(v)[-1], context.shapes.dims(out)[-1])
 

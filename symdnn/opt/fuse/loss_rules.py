@@ -1,20 +1,27 @@
 """The softmax loss of labels without its log-softmax, which is as large as the logits.
 
-The loss is the log-sum-exp of a row less the label's logit. The gradient reads the logits again and
-writes once. A cast of 16-bit logits before, or of the gradient after it, is part of the kernels.
+The loss is the log-sum-exp of a row less the label's logit. Where the classes are the last axis,
+one kernel computes the loss and its gradient, and reads the logits once; else the gradient reads
+them again. A cast of 16-bit logits before, or of the gradient after it, is part of the kernels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from symdnn.graph.origin import inherit
+from symdnn.graph.traverse import may_need
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import Alloc
 from symdnn.ops.elementwise.arithmetic import Cast
-from symdnn.ops.lowered.label_loss import LabelLossGrad
+from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.crossentropy import PickLabel, SoftmaxCrossentropy, SoftmaxCrossentropyGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, LogSoftmaxGradOfLogits
+from symdnn.opt.fuse.branches import branch_paths
 from symdnn.opt.fuse.groups import widened
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
@@ -26,12 +33,14 @@ def loss_of_logits(context: Context) -> None:
     """Losses of labels, and their gradients, are computed from the logits on a GPU."""
     if context.target.kind != "cuda":
         return
-    for node in context.fgraph.toposort():
-        if isinstance(neutral_of(node.op), SoftmaxCrossentropy | LogSoftmax):
-            _without_log_softmax(context, node)
+    order = context.fgraph.toposort()
+    found = [n for n in order if isinstance(neutral_of(n.op), SoftmaxCrossentropy | LogSoftmax)]
+    paths = branch_paths(context.fgraph, order) if found else {}
+    for node in found:
+        _without_log_softmax(context, node, paths)
 
 
-def _without_log_softmax(context: Context, node: Apply) -> None:
+def _without_log_softmax(context: Context, node: Apply, paths: Mapping[Apply, Any]) -> None:
     logs = node.outputs[-1]
     users = context.fgraph.users(logs)
     if not all(user is not None and i == 1 and _is_gradient(user) for user, i in users):
@@ -42,6 +51,9 @@ def _without_log_softmax(context: Context, node: Apply) -> None:
         return
     with inherit(node.origin, node.hints):
         x = widened(node.inputs[0]) or node.inputs[0]
+        if len(grads) == 1 and _is_one_pass(node, grads[0], axis, paths):
+            _in_one_pass(context, node, grads[0], x)
+            return
         work = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
         total = LogSumExp((axis,))(x.astype(work))
         for grad in grads:
@@ -56,13 +68,42 @@ def _is_gradient(user: Apply) -> bool:
     return isinstance(user.op, SoftmaxCrossentropyGrad)
 
 
+def _is_one_pass(node: Apply, grad: Apply, axis: int, paths: Mapping[Apply, Any]) -> bool:
+    """Whether one kernel may compute the loss and its gradient, which does not depend on it."""
+    d, _, labels = grad.inputs
+    same = len(node.outputs) == 1 or labels is node.inputs[1]
+    beside = grad in paths and paths[grad] == paths[node] and grad.hints == node.hints
+    last = axis == node.inputs[0].type.ndim - 1
+    return same and beside and last and may_need(node, [d, labels])
+
+
+def _in_one_pass(context: Context, node: Apply, grad: Apply, x: Variable) -> None:
+    d, _, labels = grad.inputs
+    old = _narrowed(context, grad)
+    maker = d.owner
+    if maker is not None and isinstance(maker.op, Alloc):
+        value = maker.inputs[0]
+        d = value if all(value.type.broadcastable) and value.type.ndim == d.type.ndim else d
+    op = LabelLoss(grad.op.axis, old.type.dtype)  # type: ignore[attr-defined]
+    loss, new = op(d, x, labels)
+    pairs = [(old, new)]
+    if len(node.outputs) == 2:
+        pairs.append((node.outputs[0], loss.astype(node.outputs[0].type.dtype)))
+    context.replace(pairs, "loss_of_logits")
+
+
+def _narrowed(context: Context, grad: Apply) -> Variable:
+    """A gradient, or the cast to 16 bits that alone reads it."""
+    users = context.fgraph.users(grad.outputs[0])
+    if len(users) == 1 and users[0][0] is not None and _narrows(users[0][0]):
+        return users[0][0].outputs[0]
+    return grad.outputs[0]
+
+
 def _replace_gradient(context: Context, grad: Apply, x: Variable, total: Variable) -> None:
     """Replace a gradient, and the cast to 16 bits that alone reads it."""
     d, _, labels = grad.inputs
-    old = grad.outputs[0]
-    users = context.fgraph.users(old)
-    if len(users) == 1 and users[0][0] is not None and _narrows(users[0][0]):
-        old = users[0][0].outputs[0]
+    old = _narrowed(context, grad)
     with inherit(grad.origin, grad.hints):
         new = LabelLossGrad(grad.op.axis, old.type.dtype)(d, total, x, labels)  # type: ignore[attr-defined]
     context.replace([(old, new)], "loss_of_logits")

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from symdnn.errors import IndexOutOfRange
-from symdnn.gpu.kernels.labels import LossGradKernel
+from symdnn.gpu.kernels import labels as label_kernels
+from symdnn.gpu.kernels.labels import LossGradKernel, LossKernel
 from symdnn.gpu.kernels.reduce import ReductionKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.reduce import LogSumExp
-from symdnn.ops.lowered.label_loss import LabelLossGrad
+from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from tests.gpu import emulator
 from tests.gpu.table import assert_close, concrete
 from tests.seeded import new_rng
@@ -59,6 +60,88 @@ def test_a_label_that_is_no_class():
     assert env.error[2:] == [6, 6]
     with pytest.raises(IndexOutOfRange):
         call.op.compute(*arrays)
+
+
+# -- the loss and its gradient in one pass --------------------------------------------------------
+
+ROWS = {
+    "short": (300, 5), "a_warp": (37, 21), "some_warps": (7, 1000), "odd": (3, 3001),
+    "three": (3, 4, 129), "one_class": (4, 1), "long": (2, 20003),
+}  # fmt: skip
+
+
+def both(shape, dtype):
+    d, _, x, labels = drawn(shape, dtype, len(shape) - 1)
+    return [d, x, labels]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("shape", ROWS.values(), ids=ROWS)
+def test_the_loss_and_its_gradient(shape, dtype):
+    arrays = both(shape, dtype)
+    for out in {dtype, "bfloat16"}:
+        call = concrete(LabelLoss(len(shape) - 1, out), arrays)
+        got, env = emulator.run(LossKernel(), call, arrays)
+        assert env.error[0] == 0
+        for a, b in zip(got, call.op.compute(*arrays), strict=True):
+            assert_close(a, b)
+
+
+@pytest.mark.parametrize("shared", [8 << 10, 12 << 10, 96 << 10])
+def test_rows_in_shared_memory_and_rows_that_are_read_twice(shared, monkeypatch):
+    monkeypatch.setattr(label_kernels, "most_shared_bytes", lambda: shared)
+    arrays = both((5, 3003), "bfloat16")
+    call = concrete(LabelLoss(1, "bfloat16"), arrays)
+    got, _ = emulator.run(LossKernel(), call, arrays)
+    for a, b in zip(got, call.op.compute(*arrays), strict=True):
+        assert_close(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(7, 1003), (5, 6, 40)])
+def test_the_gradient_takes_the_place_of_the_logits(shape, dtype):
+    arrays = both(shape, dtype)
+    call = concrete(LabelLoss(len(shape) - 1, dtype), arrays)
+    wanted, _ = emulator.run(LossKernel(), call, arrays)
+    loss = emulator.device_copy(np.zeros(shape[:-1], "float32"))[1]
+    got, _ = emulator.run(LossKernel(), call, arrays, [loss, arrays[1]])
+    assert got[1] is arrays[1]
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_one_cotangent_for_all_rows():
+    _, x, labels = both((6, 70), "float32")
+    d = emulator.device_copy(np.full((1,), 0.25, "float32"))[1]
+    call = concrete(LabelLoss(1, "float32"), [d, x, labels])
+    got, _ = emulator.run(LossKernel(), call, [d, x, labels])
+    for a, b in zip(got, call.op.compute(d, x, labels), strict=True):
+        assert_close(a, b)
+
+
+def test_a_loss_of_a_label_that_is_no_class():
+    arrays = both((4, 6), "float32")
+    call = concrete(LabelLoss(1, "float32"), arrays)
+    arrays[2][2] = 6
+    (loss, _), env = emulator.run(LossKernel(), call, arrays)
+    assert env.error[2:] == [6, 6]
+    assert loss[2] == 0
+    with pytest.raises(IndexOutOfRange):
+        call.op.compute(*arrays)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_losses_of_infinities_and_nan(dtype):
+    d, x, labels = both((7, 300), dtype)
+    labels[:] = 9
+    x[1, 7], x[2, 7] = np.inf, -np.inf
+    x[3], x[4, 200] = -np.inf, np.nan
+    x[5, ::2] = -np.inf
+    call = concrete(LabelLoss(1, dtype), [d, x, labels])
+    got, _ = emulator.run(LossKernel(), call, [d, x, labels])
+    with np.errstate(all="ignore"):
+        for a, b in zip(got, call.op.compute(d, x, labels), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

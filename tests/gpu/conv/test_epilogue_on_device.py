@@ -60,6 +60,8 @@ def check(build, shapes, precision, op, **flags):
 
 M, K, N = 131, 77, 203
 PRODUCTS = {
+    "batch_of_one": (lambda x, w, b: T.nnet.relu(T.dot(x.reshape((1, M, K)), w) + b),
+                     [(M, K), (K, N), (N,)]),
     "bias": (lambda x, w, b: T.dot(x, w) + b, [(M, K), (K, N), (N,)]),
     "relu": (lambda x, w: T.nnet.relu(T.dot(x, w)), [(M, K), (K, N)]),
     "bias_relu": (lambda x, w, b: T.nnet.relu(T.dot(x, w) + b), [(M, K), (K, N), (N,)]),
@@ -95,6 +97,30 @@ def test_the_gradient_of_a_bias(precision):
 
     check(build, [(M, K), (M, N)], precision, GpuGemmBiasGrad)
     check(build, [(256, 128), (256, 512)], precision, GpuGemmBiasGrad)
+
+
+@each
+def test_the_gradient_of_a_bias_beside_transposed_weights(precision):
+    def build(x, dy):
+        return T.dot(dy.T, x), dy.sum(0)
+
+    check(build, [(M, K), (M, N)], precision, GpuGemmBiasGrad)
+    check(build, [(256, 128), (256, 512)], precision, GpuGemmBiasGrad)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_in_float32_of_narrow_factors(transposed):
+    def build(x, dy):
+        wide = "float32" if x.dtype == "bfloat16" else "float64"
+        product = T.dot(dy.T, x) if transposed else T.dot(x.T, dy)
+        return product.astype(wide), dy.astype(wide).sum(0)
+
+    for shapes in ([(M, K), (M, N)], [(256, 128), (256, 512)]):
+        arrays = [normal(*s, seed=i) for i, s in enumerate(shapes)]
+        got, want, ops = run(build, arrays, "bfloat16", {})
+        assert GpuGemmBiasGrad in ops
+        for a, b in zip(got, want, strict=True):
+            assert_close(a, b, 1e-5)
 
 
 @each
@@ -171,6 +197,8 @@ CONVOLUTIONS = {
     "tanh": (lambda v, x, w, b: conv(T.tanh(conv(x, w) + channels(b)), v), [V, X, W, B]),
     "mirrored": (lambda v, x, w, b: conv(
         T.nnet.relu(T.nnet.conv2d(x, w, border_mode="half") + channels(b)), v), [V, X, W, B]),
+    "at_the_end": (lambda v, x, w, b, c: T.nnet.relu(
+        conv(T.nnet.relu(conv(x, w) + channels(b)), v) + channels(c)), [V, X, W, B, V[:1]]),
     "odd": (lambda v, x, w, b: conv(T.nnet.relu(conv(x, w) + channels(b)), v),
             [(5, 7, 1, 1), (3, 3, 9, 7), (7, 3, 3, 3), (7,)]),
 }  # fmt: skip

@@ -181,6 +181,21 @@ def test_the_sum_of_the_right_factor(lt):
     assert run["bias_pointer"] == 0x400000
 
 
+def test_the_sum_of_the_left_factor(lt):
+    launched(GpuGemmBiasGrad(left=True), (M, K), (K, N))
+    (run,) = lt.runs
+    assert run["epilogue"] == "bgradb"
+    assert run["bias_pointer"] == 0x400000
+
+
+def test_sums_in_float32_of_a_narrow_factor(lt):
+    op = GpuGemmBiasGrad(left=True).ending("float32", factors="bfloat16")
+    launched(op, (M, K), (K, N), dtype="bfloat16")
+    (run,) = lt.runs
+    assert [v["made"][0] for v in run["layouts"]] == [14, 14, 0, 0]
+    assert run["made"] == [68, 0]
+
+
 def test_without_an_algorithm_a_kernel_follows(lt):
     lt.without = frozenset({"relu_bias"})
     env = launched(gemm(bias=True, activation="relu"), (M, K), (K, N), (1, N))
@@ -190,11 +205,20 @@ def test_without_an_algorithm_a_kernel_follows(lt):
     assert fields[:3] == [0x400000, 0x300000, 0x400000]
 
 
-def test_without_an_algorithm_a_sum_follows(lt):
-    lt.without = frozenset({"bgrada"})
-    env = launched(GpuGemmBiasGrad(), (M, K), (K, N))
-    assert [r["epilogue"] for r in lt.runs] == [""]
-    assert [name for _, name, _ in env.did] == ["reduce"]
+@pytest.mark.parametrize("left", [False, True])
+def test_without_an_algorithm_a_sum_follows(lt, left):
+    lt.without = frozenset({"bgrada", "bgradb"})
+    transposed = RawArray(
+        0x100000 + 0x100000 * (not left),
+        (M, K) if left else (K, N),
+        "float32",
+        (4, 4 * M) if left else (4, 4 * K),
+    )
+    for arrays in ({}, {int(not left): transposed}):
+        env = launched(GpuGemmBiasGrad(left=left), (M, K), (K, N), arrays=arrays)
+        assert [r["epilogue"] for r in lt.runs] == [""]
+        assert [name for _, name, _ in env.did] == ["reduce"]
+        lt.runs.clear()
 
 
 def test_nothing_to_multiply(lt):

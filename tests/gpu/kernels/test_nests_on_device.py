@@ -15,7 +15,7 @@ from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.sort import ArgSort, Sort, TopK
 from symdnn.ops.array.view import Copy
 from symdnn.ops.elementwise.arithmetic import Add
-from symdnn.ops.lowered.label_loss import LabelLossGrad
+from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 from tests.gpu.kernels.test_kernels_on_device import launched
@@ -116,6 +116,7 @@ def test_softmax_and_losses_of_long_rows(cuda, rng, shape, dtype):
     labels = rng.integers(0, shape[1], shape[0])
     d = rng.standard_normal(shape[0]).astype(x.dtype)
     agree(cuda, LabelLossGrad(1, dtype), d, total, x, labels, rtol=rtol)
+    agree(cuda, LabelLoss(1, dtype), d, x, labels, rtol=rtol)
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "uint16", "float16"])

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
-from symdnn.gpu.kernels.labels import LossGradKernel
+from symdnn.gpu.kernels.labels import LossGradKernel, LossKernel
 from symdnn.gpu.kernels.reduce import ReductionKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.argreduce import ArgMax
 from symdnn.ops.array.reduce import LogSumExp, Max, Sum
 from symdnn.ops.elementwise.arithmetic import Neg
 from symdnn.ops.elementwise.math import Tanh
-from symdnn.ops.lowered.label_loss import LabelLossGrad
+from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from tests.gpu import emulator
 from tests.gpu.table import assert_close, concrete
 
@@ -70,6 +70,13 @@ def test_the_gradient_of_a_loss_of_an_odd_number_of_words(rows: int) -> None:
     out = padded(np.zeros((rows, 1003), x.dtype), line=128)
     emulator.run(LossGradKernel(), call, arrays, [out])
     assert_close(out, call.op.compute(*arrays)[0], rtol=1e-2)
+    arrays = [arrays[0], x, labels]
+    call = concrete(LabelLoss(1, "bfloat16"), arrays)
+    wanted, found = call.op.compute(*arrays)
+    loss = emulator.device_copy(np.zeros_like(total))[1]
+    emulator.run(LossKernel(), call, arrays, [loss, x])
+    assert_close(loss, wanted)
+    assert_close(x, found, rtol=1e-2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])

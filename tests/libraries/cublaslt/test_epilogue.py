@@ -112,6 +112,26 @@ def test_switched_off(case):
         assert elementwise(fgraph)
 
 
+@pytest.mark.parametrize("activation", [T.nnet.relu, gelu])
+def test_a_layer_of_a_batch_of_one(activation):
+    """A reshape to a batch of one is a dimshuffle."""
+
+    def build(x, w, b):
+        return activation(T.dot(x.reshape((1, 6, 4)), w) + b)
+
+    fgraph = made(build, (X, W, B))
+    word = "relu" if activation is T.nnet.relu else "gelu"
+    assert products(fgraph) == [gemm(bias=True, activation=word)]
+    assert elementwise(fgraph) == []
+
+
+@pytest.mark.parametrize("pattern", [(0, "x", 1), (0, 1, "x")])
+def test_dimensions_of_size_1_before_and_behind_the_columns(pattern):
+    b = normal(*(5 if d == 1 else 1 for d in pattern))
+    fgraph = made(lambda x, w, b: T.dot(x, w).dimshuffle(pattern) + b, (X, W, b))
+    assert products(fgraph) == [gemm(bias=True) if pattern[-1] == 1 else Dot()]
+
+
 def test_a_layer_over_the_last_of_three_dimensions():
     x = normal(2, 6, 4)
     fgraph = made(lambda x, w, b: T.nnet.relu(T.dot(x, w) + b), (x, W, B))
@@ -227,6 +247,56 @@ def test_a_sum_that_the_product_depends_on_stays():
 def test_sums_over_other_axes_stay(axis):
     fgraph = made(lambda x, y: (T.dot(x, y), y.sum(axis)), (X, W))
     assert products(fgraph) == [Dot()]
+
+
+def test_the_sum_of_a_transposed_left_factor():
+    fgraph = made(lambda x, y: (T.dot(y.T, x), y.sum(0)), (X, C))
+    assert products(fgraph) == [GpuGemmBiasGrad(left=True)]
+
+
+def layer_of_attention(transposed, batch=2):
+    """Gradients of a dense layer between attention and a norm: no kernel of ours makes them."""
+
+    def build(x, w, b):
+        y = (
+            (T.dot(x, w.T if transposed else w) + b)
+            .reshape((batch, 8, 3, 8))
+            .dimshuffle(0, 2, 1, 3)
+        )
+        return T.grad((T.nnet.scaled_dot_product_attention(y, y, y) ** 2).sum(), [w, b])
+
+    w = normal(24, 24)
+    return build, (normal(batch, 8, 24), w, normal(24))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sums_of_narrow_gradients_are_float32(transposed, batch):
+    build, arrays = layer_of_attention(transposed, batch)
+    with config.change_flags(amp="bf16"):
+        fgraph = made(build, arrays, rtol=5e-2, same=False)
+    wide = GpuGemmBiasGrad(left=transposed).ending("float32", factors="bfloat16")
+    assert products(fgraph).count(wide) == 1
+    assert {v.type.dtype for v in fgraph.outputs} == {"float32"}
+    assert not any(isinstance(n.op, GpuDnnReduction) for n in fgraph.toposort())
+
+
+def test_a_product_that_is_read_in_16_bits_stays():
+    def build(x, y):
+        y = T.dot(y, y.T)
+        return T.dot(x, y), y.astype("float32").sum(0)
+
+    half = (normal(4, 4).astype("float16"), normal(4, 4).astype("float16"))
+    assert not any(isinstance(op, GpuGemmBiasGrad) for op in products(made(build, half, rtol=1e-2)))
+
+
+def test_a_kernel_that_makes_the_factor_sums_it():
+    def build(x, y):
+        y = (T.exp(y.astype("float32"))).astype("float16")
+        return T.dot(x, y).astype("float32"), y.astype("float32").sum(0)
+
+    half = (normal(4, 4).astype("float16"), normal(4, 4).astype("float16"))
+    assert not any(isinstance(op, GpuGemmBiasGrad) for op in products(made(build, half, rtol=1e-2)))
 
 
 def test_dimensions_that_a_sum_keeps():

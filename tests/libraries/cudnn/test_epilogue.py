@@ -8,6 +8,8 @@ import pytest
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.gpu import registry
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.vendor.gpudnn import GpuDnnBatchNormInference, GpuDnnConv
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.opt.phases import Selection
@@ -80,6 +82,54 @@ def test_taken_in(case, layout):
     assert isinstance(op, GpuDnnConvBiasActivation)
     assert (op.residual, op.bias, op.activation) == wanted
     assert op.layout == layout.upper()
+
+
+def elementwise(fgraph):
+    kinds = Elemwise | FusedElemwise
+    return [n.op for n in fgraph.toposort() if isinstance(n.op, kinds) and n.outputs[0].ndim]
+
+
+#: Of two convolutions' result, whether there are elementwise nodes behind it, and the epilogue.
+AT_THE_END = {
+    "bias": (lambda y, b: y + channels(b), (0, True, "")),
+    "relu": (lambda y, b: T.nnet.relu(y + channels(b)), (0, True, "relu")),
+    "flattened": (lambda y, b: (y + channels(b)).reshape((2, 4, -1)), (0, True, "")),
+    "columns": (lambda y, b: y + channels(b).dimshuffle(0, 2, 1, 3), None),
+    "unknown": (lambda y, b: T.exp(y + channels(b)), None),
+}
+
+
+@pytest.mark.parametrize("case", AT_THE_END)
+def test_behind_the_view_as_nchw(case):
+    """The result of the last of some convolutions in NHWC is read in NCHW."""
+    build, wanted = AT_THE_END[case]
+    b = normal(3 if case == "columns" else 4)
+    arrays = (X, W, normal(4, 4, 2, 2), b)
+    fgraph = made(lambda x, w, v, b: build(conv(conv(x, w), v), b), arrays, "nhwc")
+    op = convolutions(fgraph)[-1]
+    assert op.layout == "NHWC"
+    assert isinstance(op, GpuDnnConvBiasActivation) == (wanted is not None)
+    assert bool(elementwise(fgraph)) == (wanted is None)
+    if wanted is not None:
+        assert (op.residual, op.bias, op.activation) == wanted
+
+
+def test_a_residual_in_another_layout_stays():
+    fgraph = made(lambda x, w, v, z: conv(conv(x, w), v) + z,
+                  (X, W, normal(4, 4, 1, 1), Z), "nhwc")  # fmt: skip
+    assert [type(op) for op in convolutions(fgraph)] == [GpuDnnConv] * 2
+
+
+def test_keys_of_attention_by_a_convolution_are_views_of_its_result():
+    def build(x, w, v, b):
+        y = conv(T.nnet.relu(conv(x, w)), v) + channels(b)
+        heads = y.reshape((2, 3, 2, 8, -1)).dimshuffle(1, 0, 2, 4, 3)
+        return T.nnet.scaled_dot_product_attention(*(heads[i] for i in range(3)))
+
+    arrays = (X, W, normal(48, 4, 1, 1), normal(48))
+    fgraph = made(build, arrays, "nhwc")
+    assert isinstance(convolutions(fgraph)[1], GpuDnnConvBiasActivation)
+    assert elementwise(fgraph) == []
 
 
 @pytest.mark.parametrize("case", TAKEN)

@@ -17,7 +17,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.elementwise.arithmetic import Cast
-from symdnn.ops.lowered.label_loss import LabelLossGrad
+from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.crossentropy import (
     SoftmaxCrossentropy,
@@ -54,15 +54,52 @@ def given(dtype="float32", ndim=2):
     return TensorType(dtype, (None,) * ndim)("x"), TensorType("int64", (None,) * (ndim - 1))("t")
 
 
+def gradient(loss, x, labels, scale=1.0):
+    """That of the sum of losses, times ``scale``, by labels as when shapes have been simplified."""
+    return Lop(loss, x, scale * T.ones_like(labels, dtype=loss.type.dtype))
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_loss_and_gradient_read_logits(dtype, ndim):
     x, labels = given(dtype, ndim)
     loss = softmax_crossentropy(x, labels, axis=1)
-    ops = rewritten(x, labels, [loss, grad(loss.sum(), x)])
-    assert LabelLossGrad in ops
+    ops = rewritten(x, labels, [loss, gradient(loss, x, labels)])
     assert SoftmaxCrossentropy not in ops
-    assert ops.count(LogSumExp) == 1
+    assert (LabelLoss if ndim == 2 else LabelLossGrad) in ops
+    assert ops.count(LogSumExp) == (ndim > 2)
+
+
+def test_a_gradient_that_depends_on_the_loss_is_apart():
+    x, labels = given()
+    loss = softmax_crossentropy(x, labels)
+    ops = rewritten(x, labels, [loss, grad((loss**2).sum(), x)])
+    assert LabelLossGrad in ops
+    assert LabelLoss not in ops
+
+
+def test_two_gradients_of_a_loss():
+    x, labels = given()
+    loss = softmax_crossentropy(x, labels)
+    ops = rewritten(x, labels, [loss, *(gradient(loss, x, labels, k) for k in (1, 0.5))])
+    assert LabelLossGrad in ops
+    assert LabelLoss not in ops
+
+
+def test_a_loss_for_each_row_with_its_own_weight():
+    x, labels = given()
+    loss = softmax_crossentropy(x, labels)
+    weights = T.switch(T.eq(labels, 1), 0.5, 2.0).astype("float32")
+    ops = rewritten(x, labels, [loss, gradient(loss, x, labels, weights)])
+    assert ops.count(LabelLoss) == 1
+
+
+def test_the_same_cotangent_for_all_rows_is_one_number():
+    x, labels = TensorType("float32", (6, 9))("x"), TensorType("int64", (6,))("t")
+    loss = softmax_crossentropy(x, labels).mean()
+    f = symdnn.function([x, labels], [loss, grad(loss, x)], mode=symdnn.Mode(target="cuda:sm_90"))
+    (made,) = [n for n in f.fgraph.toposort() if isinstance(n.op, LabelLoss)]
+    assert made.inputs[0].type.shape == (1,)
 
 
 def test_a_log_softmax_for_the_gradient_alone():
@@ -72,6 +109,7 @@ def test_a_log_softmax_for_the_gradient_alone():
     d = T.ones_like(labels, dtype="float32")
     ops = rewritten(x, labels, [SoftmaxCrossentropyGrad(1)(d, logs, labels)])
     assert LogSoftmax not in ops
+    assert LabelLoss in ops
     ops = rewritten(x, labels, [SoftmaxCrossentropyGrad(1)(d, logs, labels), logs])
     assert LogSoftmax in ops
     assert LabelLossGrad not in rewritten(x, labels, [found])
@@ -80,14 +118,13 @@ def test_a_log_softmax_for_the_gradient_alone():
 def test_casts_at_both_ends_are_part_of_the_kernels():
     x, labels = given("bfloat16")
     loss = softmax_crossentropy(x.astype("float32"), labels)
-    graph = FunctionGraph([x, labels], [grad(loss.sum(), x)])
+    graph = FunctionGraph([x, labels], [gradient(loss, x, labels)])
     loss_of_logits.function(Context(graph, Target.parse("cuda:sm_90")))
-    (made,) = [n for n in graph.toposort() if isinstance(n.op, LabelLossGrad)]
+    (made,) = [n for n in graph.toposort() if isinstance(n.op, LabelLoss)]
     assert made.op.dtype == "bfloat16"
-    assert made.inputs[2] is graph.inputs[0]
-    assert graph.outputs == [made.outputs[0]]
-    (cast,) = [n for n in graph.toposort() if isinstance(n.op, Cast) and n.inputs[0].type.ndim > 1]
-    assert [type(u.op) for u in graph.user_nodes(cast.outputs[0])] == [LogSumExp]
+    assert made.inputs[1] is graph.inputs[0]
+    assert graph.outputs == [made.outputs[1]]
+    assert not any(isinstance(n.op, Cast) for n in graph.toposort())
     scores = np.asarray([[1, 2, 3]], ml_dtypes.bfloat16)
     (got,) = evaluate(graph.outputs, {graph.inputs[0]: scores, graph.inputs[1]: np.array([2])})
     assert got.dtype == scores.dtype
