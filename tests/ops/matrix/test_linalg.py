@@ -134,6 +134,8 @@ WRONG = [
     ("her", lambda a, check: L.solve(a, a, "her", check=check), np.zeros((3, 3)), "singular"),
     ("triangle", lambda a, check: L.solve_triangular(a, a, check=check), np.zeros((3, 3)),
      "singular"),
+    ("diagonal", lambda a, check: L.solve(a, a, "diagonal", check=check), np.diag([1.0, 0, 2]),
+     "singular"),
     ("logdet", lambda a, check: L.slogdet(a, "pos", check=check)[1], -np.eye(3),
      "not positive definite"),
     ("eigh", lambda a, check: L.eigh(a, check=check)[1], np.full((3, 3), np.nan), "without eigen"),
@@ -285,6 +287,37 @@ def test_stacks_broadcast_in_solutions(rng):
     np.testing.assert_allclose(found[2], np.linalg.solve(up, b), rtol=1e-9)
     assert found[3].shape == a.shape
     assert found[4].shape == b.shape
+
+
+def test_a_vector_is_solved_for_each_matrix_of_a_stack(rng):
+    a, b = rng.standard_normal((2, 2, 2)), rng.standard_normal(2)
+    p = a @ np.swapaxes(a, -1, -2) + np.eye(2)
+    x, y = T.dtensor3("x"), T.dvector("y")
+    outs = [
+        L.solve(x, y), L.solve(x, y, "pos"), L.cho_solve(L.cho_factor(x), y),
+        L.cho_solve(L.cho_factor(x, lower=True), y), L.lu_solve(L.lu_factor(x), y),
+    ]  # fmt: skip
+    wanted = np.linalg.solve(p, np.broadcast_to(b[:, None], (2, 2, 1)))[..., 0]
+    for found in compiled([x, y], outs)(p, b):
+        np.testing.assert_allclose(found, wanted, rtol=1e-10)
+
+
+def test_every_name_of_numpys_linalg_is_there_and_takes_the_last_axes(rng):
+    missing = {n for n in np.linalg.__all__ if n.islower() and not hasattr(L, n)}
+    assert not missing, missing
+    a, x = rng.standard_normal((2, 3, 4)), T.dtensor3("x")
+    for offset in (-1, 0, 2):
+        found = compiled([x], L.diagonal(x, offset))(a)
+        np.testing.assert_array_equal(found, np.linalg.diagonal(a, offset=offset))
+
+
+def test_a_diagonal_system_reads_the_diagonal_and_has_its_gradient(rng):
+    a, b = rng.standard_normal((2, 3, 3)), rng.standard_normal((2, 3, 2))
+    x, y = T.dtensor3s("x", "y")
+    found = L.solve(x, y, "diagonal")
+    d = np.einsum("...ii->...i", a)[..., None]
+    np.testing.assert_allclose(compiled([x, y], found)(a, b), b / d)
+    T.verify_grad(lambda *v: L.solve(*v, "diagonal"), [a, b], rng=rng)
 
 
 def test_products_of_many_matrices_and_vectors(rng):
