@@ -23,6 +23,7 @@ from symdnn.errors import (
 )
 from symdnn.graph.evaluate import evaluate
 from symdnn.ops.matrix.cholesky import Cholesky
+from symdnn.ops.matrix.determinant import SLogDet
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 
@@ -372,6 +373,36 @@ def test_one_lu_serves_solutions_their_gradients_and_determinants(rng):
     np.testing.assert_allclose(value, wanted, rtol=1e-9)
     np.testing.assert_allclose(slope, np.linalg.solve(m.T, 2 * solved), rtol=1e-9)
     np.testing.assert_allclose(size, np.linalg.det(m), rtol=1e-9)
+
+
+def test_one_lu_serves_solutions_and_the_determinant_of_a_product_with_its_transpose(rng):
+    """The evidence of Bayesian linear regression."""
+    x, t, a = T.dmatrix("x"), T.dvector("t"), T.dscalar("a")
+    precision = a * T.eye(4) + T.dot(x.T, x)
+    mean = T.dot(L.inv(precision), T.dot(x.T, t))
+    cost = (mean**2).sum() - T.log(L.det(precision)) / 2
+    f = compiled([x, t, a], [cost, T.grad(cost, a)])
+    assert count(f, LUFactor) == 1
+    assert count(f, (Solve, SLogDet)) == 0
+    xv, tv = rng.standard_normal((9, 4)), rng.standard_normal(9)
+
+    def wanted(a):
+        p = a * np.eye(4) + xv.T @ xv
+        return (np.linalg.solve(p, xv.T @ tv) ** 2).sum() - np.linalg.slogdet(p)[1] / 2
+
+    slope = (wanted(0.5 + 1e-6) - wanted(0.5 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(f(xv, tv, 0.5), [wanted(0.5), slope], rtol=1e-7)
+
+
+def test_a_triangle_beside_a_determinant_of_the_whole_matrix_stays_one(rng):
+    a, b = T.dmatrices("a", "b")
+    f = compiled([a, b], [L.solve(a, b, "her"), L.slogdet(a)[1]])
+    assert count(f, LUFactor) == 0
+    m, v = rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
+    whole = np.triu(m) + np.triu(m, 1).T
+    found, log = f(m, v)
+    np.testing.assert_allclose(found, np.linalg.solve(whole, v))
+    np.testing.assert_allclose(log, np.linalg.slogdet(m)[1])
 
 
 def test_logarithms_of_determinants_that_no_float_holds(rng):
