@@ -206,9 +206,10 @@ class _Exponential:
                 self.put(s.new(f"fadd {self.t} {number}, {self.load(place, j)}"), place, j)
 
         def high() -> None:
-            for name, of, to in (("odd", c[10:13], w), ("even", c[13:16], v)):
-                self.each(name, lambda i, of=of: self.put(self.combined(of, powers[:3], i), p8, i))
-                self.product(p6, p8, to, more=True)
+            self.each("odd", lambda i: self.put(self.combined(c[10:13], powers[:3], i), p8, i))
+            self.product(p6, p8, w, more=True)
+            self.each("even", lambda i: self.put(self.combined(c[13:16], powers[:3], i), p8, i))
+            self.product(p6, p8, v, more=True)
 
         self.each("parts", parts)
         self.each("diagonal", diagonal, self.rows)

@@ -227,7 +227,7 @@ def _by_diagonal(m: Variable, b: Variable, on_error: str) -> Variable:
     d = Diagonal()(m)
     regular = column(all_(neq(d, 0), axis=-1, keepdims=True).astype(d.type.dtype))
     one: Variable = Solve("lower_triangular", on_error=on_error)(regular, regular.ones_like())
-    return b / (column(d) * zero_grad(one))  # type: ignore[no-any-return]
+    return b / (column(d) * zero_grad(one))
 
 
 def solve_triangular(

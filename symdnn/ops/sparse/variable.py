@@ -330,13 +330,13 @@ class SparseVariable(Structured):
 
     def tocsr(self) -> SparseVariable:
         """The matrix by rows. (``S.in_format``.)"""
-        found: SparseVariable = operator("sparse_format")(self, "csr")
-        return found
+        found: Any = operator("sparse_format")(self, "csr")
+        return found  # type: ignore[no-any-return]
 
     def tocsc(self) -> SparseVariable:
         """The matrix by columns. (``S.in_format``.)"""
-        found: SparseVariable = operator("sparse_format")(self, "csc")
-        return found
+        found: Any = operator("sparse_format")(self, "csc")
+        return found  # type: ignore[no-any-return]
 
     def toarray(self) -> Variable:
         """The dense matrix."""
