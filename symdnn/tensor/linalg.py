@@ -5,7 +5,6 @@ float32, float64, complex64 or complex128.
 """
 
 from symdnn.errors import LinAlgError
-from symdnn.ops.array.create import diagonal
 from symdnn.ops.linalg.dot import matmul, outer, tensordot
 from symdnn.ops.linalg.linalg import kron
 from symdnn.ops.matrix.cholesky import cho_factor, cho_solve, cholesky
@@ -15,6 +14,7 @@ from symdnn.ops.matrix.expm import expm, matrix_power
 from symdnn.ops.matrix.functions import (
     block_diag,
     cond,
+    diagonal,
     matrix_norm,
     multi_dot,
     norm,
@@ -27,11 +27,15 @@ from symdnn.ops.matrix.lu import lu, lu_factor, lu_solve
 from symdnn.ops.matrix.qr import qr
 from symdnn.ops.matrix.solve import inv, solve, solve_triangular
 from symdnn.ops.matrix.svd import lstsq, matrix_rank, pinv, svd, svdvals
+from symdnn.ops.numpy_names.numpy_arrays import matrix_transpose
+from symdnn.ops.numpy_names.numpy_math import cross
+from symdnn.ops.numpy_names.numpy_more import vecdot
 
 __all__ = [
-    "LinAlgError", "block_diag", "cho_factor", "cho_solve", "cholesky", "cond", "det", "diagonal",
-    "eig", "eigh", "eigvals", "eigvalsh", "expm", "inv", "kron", "lstsq", "lu", "lu_factor",
-    "lu_solve", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm",
-    "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot",
-    "tensorinv", "tensorsolve", "trace", "vector_norm",
+    "LinAlgError", "block_diag", "cho_factor", "cho_solve", "cholesky", "cond", "cross", "det",
+    "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "expm", "inv", "kron", "lstsq", "lu",
+    "lu_factor", "lu_solve", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
+    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace",
+    "vecdot", "vector_norm",
 ]  # fmt: skip

@@ -200,7 +200,7 @@ _NARROW = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "complex64": 2e-5
 
 #: Systems of linear equations: rounding is multiplied by the condition of a drawn matrix, and
 #: decides whether one without digits is singular, and what it gives.
-OF_SYSTEMS = {"solve_by_lu", "solve_by_cholesky", "det_by_lu"}
+OF_SYSTEMS = {"solve_by_lu", "solve_by_cholesky", "det_by_lu", "hermitian_beside_det"}
 _SYSTEM_FACTOR, _MAX_CONDITION = 100, 1e5
 
 #: Rules of values that are not unique: eigenvalues have any order, and equal ones any vectors.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.cpu.lapack.expm_ir import MATRICES, table
 from symdnn.cpu.lapack.library import Shared, prefix, routine
 from symdnn.cpu.lapack.sequence_ir import FAULT, FIRST_ARRAY, Step, sequence_ir
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch
@@ -134,6 +135,17 @@ class Sequenced:
         ``factors`` are what ``getrf`` gave: LU factors, pivots, and the status.
         """
         self._step("determinant", [*factors, *results], n)
+
+    def expm(self, source: int, to: int, n: int) -> None:
+        """The exponential of a matrix; NaN if that is not finite."""
+        places = [source, to, *(self.elements(n * n) for _ in range(MATRICES))]
+        name = self.dtype.name
+        for made in (table(name), *(Shared(v).made() for v in ("N", n)),
+                     Shared(1.0, name).made(), Shared(0.0, name).made()):  # fmt: skip
+            places.append(self._own(made))
+        places += [self.memory(4 * n), self.memory(4)]
+        self._step("expm", places, n, n * n, routine(self.letter + "gemm"),
+                   routine(self.letter + "gesv"))  # fmt: skip
 
     def void(self, *results: tuple[int, int]) -> None:
         """After a fault of a matrix, NaN for its results: places and their numbers of elements."""

@@ -13,6 +13,7 @@ from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
 from symdnn.cpu.ir.math64_ir import full_declarations
 from symdnn.cpu.ir.math_ir import FULL, definitions
+from symdnn.cpu.lapack.expm_ir import exponential
 
 __all__ = ["FAULT", "FIRST_ARRAY", "WORDS_OF_STEP", "Step", "sequence_ir"]
 
@@ -20,7 +21,7 @@ __all__ = ["FAULT", "FIRST_ARRAY", "WORDS_OF_STEP", "Step", "sequence_ir"]
 FAULT, FIRST_ARRAY = 4, 5
 #: How many words of its own a step has, by its kind.
 WORDS_OF_STEP = {"call": 1, "try": 1, "copy": 1, "add": 1, "turn": 2, "info": 0, "nan": 0,
-                 "diagonal": 2, "finite": 2, "determinant": 1, "void": 1}  # fmt: skip
+                 "diagonal": 2, "finite": 2, "determinant": 1, "void": 1, "expm": 4}  # fmt: skip
 
 
 class Step(NamedTuple):
@@ -37,6 +38,7 @@ class Step(NamedTuple):
       :attr:`number` 1 or 2 in the lower or the upper triangle;
     - ``determinant`` by LU factors, their pivots and status (rows), into one place, or into two its
       sign and the logarithm of its size;
+    - ``expm``: the exponential of a matrix (:func:`~symdnn.cpu.lapack.expm_ir.exponential`);
     - ``void``: after a fault the place gets NaNs (how many), and for the :attr:`number` 0 the fault
       is forgotten.
     """
@@ -267,9 +269,13 @@ def _void(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     s.block = f"void{k}_done"
 
 
+def _expm(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
+    exponential(s, k, step.dtype, places, [f"%own{k}_{j}" for j in range(WORDS_OF_STEP["expm"])])
+
+
 _ROUTINES = ("call", "try")
 _WRITERS = {
     "call": _call, "try": _try, "copy": _copy, "add": _add, "turn": _turn, "info": _info,
     "nan": _nan, "diagonal": _diagonal, "finite": _finite, "determinant": _determinant,
-    "void": _void,
+    "void": _void, "expm": _expm,
 }  # fmt: skip

@@ -11,12 +11,13 @@ from symdnn.graph.kernel import Call
 from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.determinant import Det, SLogDet
 from symdnn.ops.matrix.eigen import Eigh, Eigvalsh
+from symdnn.ops.matrix.expm import Expm
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 from symdnn.ops.matrix.svd import SVD
 
-__all__ = ["fits", "small_launch"]
+__all__ = ["expm_launch", "fits", "small_launch"]
 
 #: Matrices of up to so many rows cost less than their launch from Python.
 _MAX_ROWS = 64
@@ -261,8 +262,16 @@ def _determinant(call: Call[Det | SLogDet], slow: Any) -> SequenceLaunch:
     return s.launch(1, slow)
 
 
+def expm_launch(call: Call[Expm], slow: Any) -> SequenceLaunch:
+    """The launch of exponentials of real matrices."""
+    n = call.inputs[0].shape[-1]
+    s = _start(call, call.inputs[0].shape[:-2])
+    s.expm(s.array(0, n * n), s.array(1, n * n), n)
+    return s.launch(1, slow)
+
+
 _MAKERS: dict[type, Callable[[Call[Any], Any], SequenceLaunch | None]] = {
     Cholesky: _cholesky, Solve: _solve, LUFactor: _lu_factor, LUSolve: _lu_solve,
     MatrixInverse: _inverse, QR: _qr, Eigh: _eigen, Eigvalsh: _eigen, SVD: _svd,
-    Det: _determinant, SLogDet: _determinant,
+    Det: _determinant, SLogDet: _determinant, Expm: expm_launch,
 }  # fmt: skip

@@ -1,22 +1,28 @@
-"""Eigenvalues, singular values and determinants of small matrices; larger ones are NumPy's."""
+"""Eigenvalues, singular values, determinants and exponentials of small matrices; larger ones are
+NumPy's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.lapack.kernels import LapackKernel
-from symdnn.cpu.lapack.small import fits
+from symdnn.cpu.lapack.kernels import LapackKernel, Stack
+from symdnn.cpu.lapack.library import blas_threads
+from symdnn.cpu.lapack.small import expm_launch, fits
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.matrix.base import MatrixOp
 from symdnn.ops.matrix.determinant import Det, SLogDet
 from symdnn.ops.matrix.eigen import Eigh, Eigvalsh
+from symdnn.ops.matrix.expm import Expm
 from symdnn.ops.matrix.svd import SVD
 
 __all__ = ["KERNELS"]
+
+_MAX_ROWS_OF_EXPM = 512
 
 
 class SmallKernel(LapackKernel[MatrixOp]):
@@ -40,8 +46,45 @@ class SmallKernel(LapackKernel[MatrixOp]):
         return launch
 
 
+class ExpmKernel(LapackKernel[Expm]):
+    """One compiled call around BLAS's products, which for large matrices have threads.
+
+    It takes less time than NumPy's calls for a stack even where threads could share that.
+    """
+
+    def refuses(self, call: Call[Expm]) -> str | None:
+        """Complex matrices, and those whose scratch memory is much for a plan to keep."""
+        reason = super().refuses(call)
+        if reason is None and call.outputs[0].dtype not in ("float32", "float64"):
+            return "they are complex"
+        if reason is None and call.has_sizes and call.outputs[0].shape[-1] > _MAX_ROWS_OF_EXPM:
+            return f"they have more than {_MAX_ROWS_OF_EXPM} rows"
+        return reason
+
+    def tasks(self, call: Call[Expm]) -> int:
+        """One."""
+        return 1
+
+    def launcher(self, call: Call[Expm]) -> Any:
+        """Of matrices of so many rows that a plan need not call it without Python."""
+        op, shape = call.op, call.inputs[0].shape
+        count = Stack(call.inputs[0].dtype, prod(shape[:-2]), shape[-1]).threads
+
+        def slow(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+            np.copyto(outputs[0], op.reference(inputs[0]))
+
+        compiled = expm_launch(call, slow)
+
+        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+            with blas_threads(count):
+                compiled(inputs, outputs)
+
+        return launch
+
+
 KERNELS: tuple[Row, ...] = (
     ((Eigh, Eigvalsh), (SmallKernel("syevd"),)),
     ((SVD,), (SmallKernel("gesdd"),)),
     ((Det, SLogDet), (SmallKernel("getrf"),)),
+    ((Expm,), (ExpmKernel("expm"),)),
 )

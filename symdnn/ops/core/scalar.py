@@ -23,6 +23,7 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.incomplete_values import (
+    beta_inc_of,
     beta_inc_slope_of,
     betaln_of,
     gamma_draw_slope_of,
@@ -202,12 +203,15 @@ FUNCTIONS: dict[str, Function] = {
     "atan2": Function(np.arctan2, 2, floats=True, cost=30),
     "copysign": Function(np.copysign, 2, floats=True),
     **{
-        name: Function(_scipy(name), arity, floats=True, cost=200)
-        for arity, names in (
-            (2, "polygamma gammainc gammaincc gammaincinv gammainccinv jv iv zeta owens_t"),
-            (3, "betainc betaincc betaincinv betainccinv"),
+        name: Function(_scipy(name), 2, floats=True, cost=200)
+        for name in (
+            "polygamma", "gammainc", "gammaincc", "gammaincinv", "gammainccinv", "jv", "iv", "zeta",
+            "owens_t",
         )
-        for name in names.split()
+    },
+    **{
+        name: Function(partial(beta_inc_of, name), 3, floats=True, cost=200)
+        for name in ("betainc", "betaincc", "betaincinv", "betainccinv")
     },
     "betaln": Function(betaln_of, 2, floats=True, cost=200),
     "gamma_draw_slope": Function(gamma_draw_slope_of, 2, floats=True, cost=400),

@@ -17,6 +17,7 @@ from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.incomplete_values import (
+    beta_inc_of,
     beta_inc_slope_of,
     betaln_of,
     gamma_draw_slope_of,
@@ -144,7 +145,7 @@ def _log_density(a: Variable, b: Variable, x: Variable) -> Variable:
 class BetaInc(OfOrder):
     """The regularised incomplete beta function of ``a``, ``b`` and ``x``."""
 
-    function = scipy_function("betainc")
+    function = partial(beta_inc_of, "betainc")
     formula = "betainc"
     arity: ClassVar[int] = 3
     sign: ClassVar[int] = 1
@@ -161,7 +162,7 @@ class BetaInc(OfOrder):
 class BetaIncC(BetaInc):
     """``1 - betainc(a, b, x)``, exact where that is small."""
 
-    function = scipy_function("betaincc")
+    function = partial(beta_inc_of, "betaincc")
     formula = "betaincc"
     sign: ClassVar[int] = -1
 
@@ -208,7 +209,7 @@ _SLOPES = (BetaIncSlopeA(), BetaIncSlopeB())
 class BetaIncInv(OfOrder):
     """The ``x`` for which ``betainc(a, b, x)`` is ``p``."""
 
-    function = scipy_function("betaincinv")
+    function = partial(beta_inc_of, "betaincinv")
     formula = "betaincinv"
     arity: ClassVar[int] = 3
     sign: ClassVar[int] = 1
@@ -226,7 +227,7 @@ class BetaIncInv(OfOrder):
 class BetaIncCInv(BetaIncInv):
     """The ``x`` for which ``betaincc(a, b, x)`` is ``p``."""
 
-    function = scipy_function("betainccinv")
+    function = partial(beta_inc_of, "betainccinv")
     formula = "betainccinv"
     sign: ClassVar[int] = -1
 

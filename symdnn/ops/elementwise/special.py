@@ -275,12 +275,12 @@ class XLogX(FloatElemwise):
 
 
 def _xlogy(x: Array, y: Array) -> Array:
-    return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, y)))
+    return np.where((x == 0) & ~np.isnan(y), 0, x * np.log(np.where(x == 0, 1, y)))
 
 
 @dataclass(frozen=True)
 class XLogY(FloatElemwise):
-    """``x log(y)``, 0 where ``x`` is 0."""
+    """``x log(y)``, 0 where ``x`` is 0 and ``y`` is a number."""
 
     function = _xlogy
     arity: ClassVar[int] = 2
@@ -289,11 +289,12 @@ class XLogY(FloatElemwise):
     @staticmethod
     def formula(x: Scalar, y: Scalar) -> Scalar:
         zero = x.call("eq", 0)
-        return zero.where(0, x * zero.where(1, y).call("log"))
+        product = zero.where(0, x * zero.where(1, y).call("log"))
+        return y.call("isnan").where(y, product)
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
-        zero = eq(x, 0)
+        zero = eq(x, 0) & ~isnan(y)
         to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
         return [cotangent * log(y), to_y]
 
@@ -438,7 +439,7 @@ def xlog1py(x: Any, y: Any) -> Variable:
 
 
 def xlogy0(x: TensorLike, y: TensorLike) -> Variable:
-    """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0."""
+    """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0; NaN where ``y`` is NaN."""
     return apply_elemwise(XLogY(), x, y)
 
 

@@ -23,7 +23,7 @@ from symdnn.ops.matrix.base import (
     square_dim,
     triangle_gradient,
 )
-from symdnn.ops.matrix.solve import Solve, solve_triangular
+from symdnn.ops.matrix.solve import Solve, solve_triangular, system
 
 __all__ = ["Cholesky", "cho_factor", "cho_solve", "cholesky"]
 
@@ -107,10 +107,11 @@ def cho_solve(c_and_lower: tuple[TensorLike, bool], b: TensorLike) -> Variable:
 
     Shapes are as for :func:`~symdnn.tensor.linalg.solve`. (``scipy.linalg.cho_solve``.)
     """
-    c, lower = c_and_lower
+    lower = c_and_lower[1]
+    c, v, as_given = system("cho_solve", c_and_lower[0], b)
     first, then = ("N", "C") if lower else ("C", "N")
-    half = solve_triangular(c, b, first, lower, check=False)
-    return solve_triangular(c, half, then, lower, check=False)
+    half = solve_triangular(c, v, first, lower, check=False)
+    return as_given(solve_triangular(c, half, then, lower, check=False))
 
 
 def factored(op: Solve, a: Variable, b: Variable) -> Variable:

@@ -9,12 +9,12 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 
-__all__ = ["expm_of_stack"]
+__all__ = ["BOUNDS", "coefficients", "expm_of_stack"]
 
 #: Largest 1-norms of matrices of which the Pade approximation of this degree is as exact as the
 #: dtype: N. J. Higham, "The scaling and squaring method for the matrix exponential revisited",
 #: 2005, tables 2.3 and (float32) 10.2 of his "Functions of Matrices", 2008.
-_NORMS = {
+BOUNDS = {
     8: {3: 1.495585217958292e-2, 5: 2.539398330063230e-1, 7: 9.504178996162932e-1,
         9: 2.097847961257068, 13: 5.371920351148152},
     4: {3: 4.258730016922831e-1, 5: 1.880152677804762, 7: 3.925724783138660},
@@ -32,7 +32,7 @@ def expm_of_stack(a: Array) -> Array:
         return np.array(a)
     with np.errstate(all="ignore"):
         norms = np.abs(a).sum(-2).max(-1)
-        bounds = _NORMS[np.finfo(a.dtype).dtype.itemsize]
+        bounds = BOUNDS[np.finfo(a.dtype).dtype.itemsize]
         degree = next((d for d, bound in bounds.items() if norms.max() <= bound), max(bounds))
         finite = np.isfinite(norms)
         if not finite.all():
@@ -50,7 +50,7 @@ def expm_of_stack(a: Array) -> Array:
 
 def _pade(a: Array, degree: int) -> Array:
     """The diagonal Pade approximation ``(v - u)^-1 (v + u)``, u of odd and v of even powers."""
-    b = _coefficients(degree)
+    b = coefficients(degree)
     one = np.eye(a.shape[-1], dtype=a.dtype)
     even = [one, a @ a]
     for _ in range(2, min(degree // 2, 3 if degree == 13 else 4) + 1):
@@ -68,6 +68,6 @@ def _pade(a: Array, degree: int) -> Array:
 
 
 @cache
-def _coefficients(m: int) -> list[float]:
-    """Of the powers, as integers: that of the highest power is 1."""
+def coefficients(m: int) -> list[float]:
+    """Of the powers in the approximation of degree ``m``, as integers: the highest has 1."""
     return [float(comb(m, k) * factorial(2 * m - k) // factorial(m)) for k in range(m + 1)]

@@ -12,7 +12,8 @@ from symdnn.graph.dims import normal_axis, product
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array import norms
-from symdnn.ops.array.create import diagonal, zeros
+from symdnn.ops.array.create import diagonal as diagonal_of
+from symdnn.ops.array.create import zeros
 from symdnn.ops.array.join import join
 from symdnn.ops.array.reduce import any as any_
 from symdnn.ops.array.reduce import max as max_
@@ -30,8 +31,8 @@ from symdnn.ops.matrix.solve import inv, solve
 from symdnn.ops.matrix.svd import svdvals
 
 __all__ = [
-    "block_diag", "cond", "matrix_norm", "multi_dot", "norm", "tensorinv", "tensorsolve", "trace",
-    "vector_norm",
+    "block_diag", "cond", "diagonal", "matrix_norm", "multi_dot", "norm", "tensorinv",
+    "tensorsolve", "trace", "vector_norm",
 ]  # fmt: skip
 
 _MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
@@ -119,7 +120,13 @@ def cond(x: TensorLike, p: Any = None) -> Variable:
 
 def trace(x: TensorLike, offset: int = 0) -> Variable:
     """The sum of the diagonal ``offset`` of matrices (..., m, n). (``numpy.linalg.trace``.)"""
-    return sum_(diagonal(x, offset, -2, -1), axis=-1)
+    return sum_(diagonal(x, offset), axis=-1)
+
+
+def diagonal(x: TensorLike, offset: int = 0) -> Variable:
+    """The diagonal ``offset`` of matrices (..., m, n), a view. (``numpy.linalg.diagonal``, which
+    takes the last two axes, where ``numpy.diagonal`` takes the first two.)"""
+    return diagonal_of(x, offset, -2, -1)
 
 
 def multi_dot(arrays: Sequence[TensorLike]) -> Variable:

@@ -14,6 +14,9 @@ from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import Diagonal, tril, triu
+from symdnn.ops.array.reduce import all as all_
+from symdnn.ops.core.gradient_control import zero_grad
+from symdnn.ops.elementwise.comparison import neq
 from symdnn.ops.elemwise import conjugate, pad_left, unbroadcast
 from symdnn.ops.matrix.base import (
     MatrixOp,
@@ -208,7 +211,7 @@ def solve(
     structure = _ASSUMED[assume_a]
     m, v, as_given = system("solve", a, b)
     if structure == "diagonal":
-        return as_given(v / column(Diagonal()(m)))
+        return as_given(_by_diagonal(m, v, on_error(check)))
     if structure == "symmetric":
         if m.type.is_complex:
             half = tril(m, -1) if lower else triu(m, 1)
@@ -216,6 +219,15 @@ def solve(
         structure = "general" if m.type.is_complex else "hermitian"
     part = bool(lower) if structure in _SELF_ADJOINT else True
     return as_given(Solve(structure, part, bool(transposed), False, on_error(check))(m, v))
+
+
+def _by_diagonal(m: Variable, b: Variable, on_error: str) -> Variable:
+    """``b`` over the diagonal. A system of size 1 for each matrix, with the answer 1, is what
+    raises or gives NaN for a diagonal with a 0."""
+    d = Diagonal()(m)
+    regular = column(all_(neq(d, 0), axis=-1, keepdims=True).astype(d.type.dtype))
+    one: Variable = Solve("lower_triangular", on_error=on_error)(regular, regular.ones_like())
+    return b / (column(d) * zero_grad(one))
 
 
 def solve_triangular(

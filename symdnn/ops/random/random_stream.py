@@ -296,6 +296,8 @@ class RandomStream(Variates):
             return self.draw(lambda s: draws.random_integers(s, 0, n, dims, dtype))
         total = math.prod(dims) if all(isinstance(d, int) for d in dims) else product_of(dims)
         if p is None:
+            if isinstance(total, int) and isinstance(n, int) and total > n:
+                raise OptionError(f"choice: {total} elements of {n} without replace: too many")
             order = self.draw(lambda s: draws.random_permutation(s, n, (), dtype))
             return order[:total].reshape(dims, ndim=len(dims))
         weights = probabilities("choice", p)

@@ -386,9 +386,7 @@ def get_item_list(x: SparseVariable | TensorLike, index: TensorLike) -> SparseVa
 
 def _lines(v: SparseVariable, numbers: Variable) -> SparseVariable:
     """The rows of a CSR, or columns of a CSC, with these numbers."""
-    size = as_dim(v.major)
-    r = operator("switch")(numbers < 0, numbers + size, numbers)
-    begin, end = getitem(v.indptr, r), getitem(v.indptr, r + 1)
+    begin, end = getitem(v.indptr, numbers), getitem(v.indptr, numbers + 1)
     indptr = _with_zero(cumsum(end - begin, 0))
     from_new = repeat((begin - indptr[:-1]).astype("int64"), end - begin)
     at = from_new + arange(shape_i(from_new, 0), dtype="int64")
@@ -405,12 +403,12 @@ def getitem_of_sparse(x: SparseVariable, index: Any) -> Any:
     if len(parts) > 2:
         raise NdimMismatch("a sparse matrix", "at most two indices", f"{len(parts)} of them")
     if len(parts) == 2 and all(_is_number(i) for i in parts):
-        return _element(x, *map(as_dim, parts))
+        return _element(x, *parts)
     for axis, part in enumerate(parts):
         if isinstance(part, slice) and part == slice(None):
             continue
         by_axis = in_format(x, "csc" if axis else "csr")
-        x = in_format(_lines(by_axis, _numbers(by_axis, part)), x.format)
+        x = in_format(_lines(by_axis, _numbers(by_axis.major, part)), x.format)
     return x
 
 
@@ -418,18 +416,19 @@ def _is_number(i: Any) -> bool:
     return not isinstance(i, slice) and as_variable(i).type.ndim == 0
 
 
-def _numbers(x: SparseVariable, part: Any) -> Variable:
+def _numbers(size: Dim, part: Any) -> Variable:
+    """The numbers from 0 that an index takes; one out of range is an error in a call."""
+    numbers = arange(as_dim(size), dtype="int64")
     if isinstance(part, slice):
-        return getitem(arange(as_dim(x.major), dtype="int64"), part)
+        return getitem(numbers, part)
     v = as_variable(part)
     if not v.type.is_integer or v.type.ndim > 1:
         raise TypeMismatch("a sparse matrix", "slices, integers and integer vectors", v.type)
-    return v if v.type.ndim else v.dimshuffle("x")
+    return getitem(numbers, v if v.type.ndim else v.dimshuffle("x"))
 
 
-def _element(x: SparseVariable, i: Variable, j: Variable) -> Variable:
-    rows, columns = (as_dim(n) for n in x.shape)
-    i, j = (operator("switch")(k < 0, k + n, k) for k, n in ((i, rows), (j, columns)))
+def _element(x: SparseVariable, i: TensorLike, j: TensorLike) -> Variable:
+    i, j = (_numbers(n, k) for n, k in zip(x.shape, (i, j), strict=True))
     major, minor = (i, j) if x.format == "csr" else (j, i)
     here = operator("eq")(keys_of(x.indices, x.indptr, x.minor), major * x.minor + minor)
     zero = constant(0, dtype=x.dtype)
@@ -488,6 +487,8 @@ def structured(function: Callable[..., Any], name: str) -> Callable[..., SparseV
 OPERATORS = {
     "sparse_add": add,
     "sparse_dense": dense_from_sparse,
+    "sparse_diagonal": diag,
+    "sparse_format": in_format,
     "sparse_getitem": getitem_of_sparse,
     "sparse_mul": mul,
     "sparse_product": dot,

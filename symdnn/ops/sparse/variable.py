@@ -285,6 +285,17 @@ class SparseVariable(Structured):
     def __neg__(self) -> Self:
         return self.with_data(-self.data)
 
+    def __abs__(self) -> Self:
+        return self.with_data(abs(self.data))
+
+    def conj(self) -> Self:
+        """The matrix of the conjugates."""
+        return self.with_data(operator("conj")(self.data))
+
+    def multiply(self, other: TensorLike) -> Any:
+        """The product element by element, as ``*``. (SciPy's name.)"""
+        return operator("sparse_mul")(self, other)
+
     def __matmul__(self, other: TensorLike) -> Any:
         return operator("sparse_product")(self, other)
 
@@ -302,6 +313,30 @@ class SparseVariable(Structured):
         """The sum of all elements, or of the columns (``axis=0``), or rows (1); dense."""
         found: Variable = operator("sparse_sum")(self, axis)
         return found
+
+    def mean(self, axis: int | None = None) -> Variable:
+        """The mean of all elements, the 0s too, or of the columns (``axis=0``), or rows (1)."""
+        total = self.sum(axis)
+        dtype = self.dtype if not self.data.type.is_discrete else "float64"
+        rows, columns = self.shape
+        count = rows * columns if axis is None else (rows, columns)[axis]
+        found: Variable = total.astype(dtype) / as_variable(count).astype(dtype)
+        return found
+
+    def diagonal(self) -> Variable:
+        """The diagonal, a dense vector."""
+        found: Variable = operator("sparse_diagonal")(self)
+        return found
+
+    def tocsr(self) -> SparseVariable:
+        """The matrix by rows. (``S.in_format``.)"""
+        found: Any = operator("sparse_format")(self, "csr")
+        return found  # type: ignore[no-any-return]
+
+    def tocsc(self) -> SparseVariable:
+        """The matrix by columns. (``S.in_format``.)"""
+        found: Any = operator("sparse_format")(self, "csc")
+        return found  # type: ignore[no-any-return]
 
     def toarray(self) -> Variable:
         """The dense matrix."""

@@ -75,7 +75,7 @@ def frac(x: TensorLike) -> Variable:
 
 
 def xlogy(x: TensorLike, y: TensorLike) -> Variable:
-    """``x log(y)``, 0 where ``x`` is 0."""
+    """``x log(y)``, 0 where ``x`` is 0; NaN where ``y`` is NaN."""
     return xlogy0(x, y)
 
 

@@ -28,6 +28,7 @@ from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import Solve
 from symdnn.ops.matrix.svd import SVD, Lstsq, MatrixPinv
+from symdnn.rewriting.matrix_facts import self_adjoint
 from symdnn.rewriting.rewrite import Context, Family
 
 __all__ = ["RULES"]
@@ -61,6 +62,22 @@ def hermitian_by_lu(node: Apply[Solve], context: Context) -> Variable | None:
     if op.A_structure != "hermitian" or context.target.kind == "cpu":
         return None
     return replace(op, A_structure="general", lower=True)(hermitian_of(a, op.lower), b)
+
+
+@on(Solve)
+def hermitian_beside_det(node: Apply[Solve], context: Context) -> Variable | None:
+    """A system of ``x.T @ x`` and its kin, whose matrix is whole, by the LU factors that a
+    determinant of it needs anyway, as its Cholesky factor would be one more."""
+    op, (a, b) = node.op, node.inputs
+    if op.A_structure != "hermitian" or not self_adjoint(a):
+        return None
+    if not any(_gives_lu(n, i) for n, i in context.fgraph.clients.get(a, {})):
+        return None
+    return replace(op, A_structure="general", lower=True)(a, b)
+
+
+def _gives_lu(node: Any, index: int) -> bool:
+    return _factors_it(node, index) or (node is not None and isinstance(node.op, Det | SLogDet))
 
 
 @on(Det, SLogDet)
@@ -143,5 +160,5 @@ def of_the_vectors(node: Apply, context: Context) -> Variable | None:
 
 RULES = (
     solve_by_cholesky, solve_by_lu,
-    hermitian_by_lu, det_by_lu, by_factors, without_vectors, of_the_vectors,
+    hermitian_by_lu, hermitian_beside_det, det_by_lu, by_factors, without_vectors, of_the_vectors,
 )  # fmt: skip

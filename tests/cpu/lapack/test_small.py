@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import symdnn
 import symdnn.tensor as T
@@ -156,7 +157,38 @@ def test_spectra_of_what_is_not_finite(check):
         assert np.isfinite(found).all()  # the other triangle is not read
 
 
-SPECTRA = (L.eigh, L.eigvalsh, L.svd, L.svdvals, L.det, L.slogdet)
+@pytest.mark.parametrize(("lead", "n"), [((), 1), ((5, 2), 3), ((), 20), ((2,), 70)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exponentials(dtype, lead, n):
+    """Of all degrees and numbers of squarings, beside each other in a stack."""
+    a = T.TensorType(dtype, (None,) * (len(lead) + 3))("a")
+    f = symdnn.function([a], L.expm(a))
+    sizes = np.array([0, 1e-30, 1e-3, 0.1, 0.7, 1.5, 3, 10, 20])[(...,) + (None,) * (len(lead) + 2)]
+    value = (RNG.standard_normal((9, *lead, n, n)) / n * sizes).astype(dtype)
+    wanted = scipy.linalg.expm(value.astype("float64"))
+    tolerance = 1e-11 if dtype == "float64" else 2e-5
+    turned = np.asarray(value.swapaxes(-1, -2), order="C").swapaxes(-1, -2)
+    for given in (value, value, turned):
+        found = f(given)
+        assert found.dtype == dtype
+        errors = abs(found - wanted).max((-1, -2)) / abs(wanted).max((-1, -2))
+        assert errors.max() < tolerance
+
+
+def test_an_exponential_of_what_is_not_finite_is_nan_in_its_place():
+    a = T.dtensor3("a")
+    f = symdnn.function([a], L.expm(a))
+    stack = np.stack(
+        [np.eye(3), np.diag([1, np.nan, 2]), np.diag([1, -np.inf, 2]), -1e300 * np.eye(3)]
+    )
+    for _ in range(2):
+        found = f(stack)
+        assert np.isnan(found).reshape(4, -1).all(1).tolist() == [False, True, True, False]
+        np.testing.assert_allclose(found[0], np.e * np.eye(3))
+        np.testing.assert_array_equal(found[3], np.zeros((3, 3)))
+
+
+SPECTRA = (L.eigh, L.eigvalsh, L.svd, L.svdvals, L.det, L.slogdet, L.expm)
 
 
 @pytest.mark.parametrize("make", [L.solve, *SPECTRA])

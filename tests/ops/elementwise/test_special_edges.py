@@ -51,6 +51,29 @@ def test_ends_of_functions_of_one_operand(name):
         np.testing.assert_allclose(f(ENDS), getattr(sp, name)(np.array(ENDS)), rtol=1e-14)
 
 
+@pytest.mark.parametrize("name", ["xlogy", "xlog1py"])
+def test_no_nan_is_hidden_by_a_factor_of_0(name):
+    a, b = (v.ravel() for v in np.meshgrid(ENDS, ENDS))
+    x, y = T.dvectors("x", "y")
+    found = getattr(T, name)(x, y)
+    f = symdnn.function([x, y], [found, *symdnn.grad(found.sum(), [x, y])])
+    with np.errstate(all="ignore"):
+        got, to_x, to_y = f(a, b)
+        np.testing.assert_allclose(got, getattr(sp, name)(a, b), rtol=1e-14)
+    assert np.isnan(to_x[np.isnan(b)]).all()
+    assert np.isnan(to_y[np.isnan(b)]).all()
+
+
+@pytest.mark.parametrize("name", ["betainc", "betaincc", "betaincinv", "betainccinv"])
+def test_float32_has_the_digits_of_float32(name, rng):
+    """Those of SciPy's loops of float32 are one or two, of large and of unequal operands."""
+    a, b = np.float32(10 ** rng.uniform(-3, 6, (2, 200)))
+    x = np.float32(rng.uniform(0, 1, 200))
+    found = symdnn.function([], getattr(T, name)(a, b, x))()
+    wanted = getattr(sp, name)(*(v.astype("float64") for v in (a, b, x)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-38)
+
+
 @pytest.mark.parametrize("name", ["zeta", "owens_t", "gammaincinv", "gammainccinv"])
 def test_ends_of_functions_of_two_operands(name):
     a, b = (v.ravel() for v in np.meshgrid(ENDS, ENDS))

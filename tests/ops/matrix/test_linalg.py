@@ -23,6 +23,7 @@ from symdnn.errors import (
 )
 from symdnn.graph.evaluate import evaluate
 from symdnn.ops.matrix.cholesky import Cholesky
+from symdnn.ops.matrix.determinant import SLogDet
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 
@@ -133,6 +134,8 @@ WRONG = [
      "not positive definite"),
     ("her", lambda a, check: L.solve(a, a, "her", check=check), np.zeros((3, 3)), "singular"),
     ("triangle", lambda a, check: L.solve_triangular(a, a, check=check), np.zeros((3, 3)),
+     "singular"),
+    ("diagonal", lambda a, check: L.solve(a, a, "diagonal", check=check), np.diag([1.0, 0, 2]),
      "singular"),
     ("logdet", lambda a, check: L.slogdet(a, "pos", check=check)[1], -np.eye(3),
      "not positive definite"),
@@ -287,6 +290,37 @@ def test_stacks_broadcast_in_solutions(rng):
     assert found[4].shape == b.shape
 
 
+def test_a_vector_is_solved_for_each_matrix_of_a_stack(rng):
+    a, b = rng.standard_normal((2, 2, 2)), rng.standard_normal(2)
+    p = a @ np.swapaxes(a, -1, -2) + np.eye(2)
+    x, y = T.dtensor3("x"), T.dvector("y")
+    outs = [
+        L.solve(x, y), L.solve(x, y, "pos"), L.cho_solve(L.cho_factor(x), y),
+        L.cho_solve(L.cho_factor(x, lower=True), y), L.lu_solve(L.lu_factor(x), y),
+    ]  # fmt: skip
+    wanted = np.linalg.solve(p, np.broadcast_to(b[:, None], (2, 2, 1)))[..., 0]
+    for found in compiled([x, y], outs)(p, b):
+        np.testing.assert_allclose(found, wanted, rtol=1e-10)
+
+
+def test_every_name_of_numpys_linalg_is_there_and_takes_the_last_axes(rng):
+    missing = {n for n in np.linalg.__all__ if n.islower() and not hasattr(L, n)}
+    assert not missing, missing
+    a, x = rng.standard_normal((2, 3, 4)), T.dtensor3("x")
+    for offset in (-1, 0, 2):
+        found = compiled([x], L.diagonal(x, offset))(a)
+        np.testing.assert_array_equal(found, np.linalg.diagonal(a, offset=offset))
+
+
+def test_a_diagonal_system_reads_the_diagonal_and_has_its_gradient(rng):
+    a, b = rng.standard_normal((2, 3, 3)), rng.standard_normal((2, 3, 2))
+    x, y = T.dtensor3s("x", "y")
+    found = L.solve(x, y, "diagonal")
+    d = np.einsum("...ii->...i", a)[..., None]
+    np.testing.assert_allclose(compiled([x, y], found)(a, b), b / d)
+    T.verify_grad(lambda *v: L.solve(*v, "diagonal"), [a, b], rng=rng)
+
+
 def test_products_of_many_matrices_and_vectors(rng):
     a, b, c = (rng.standard_normal(s) for s in ((4, 5), (5, 3), (3, 6)))
     x, y, z = (T.tensor("float64", s) for s in ((4, 5), (5, 3), (3, 6)))
@@ -339,6 +373,36 @@ def test_one_lu_serves_solutions_their_gradients_and_determinants(rng):
     np.testing.assert_allclose(value, wanted, rtol=1e-9)
     np.testing.assert_allclose(slope, np.linalg.solve(m.T, 2 * solved), rtol=1e-9)
     np.testing.assert_allclose(size, np.linalg.det(m), rtol=1e-9)
+
+
+def test_one_lu_serves_solutions_and_the_determinant_of_a_product_with_its_transpose(rng):
+    """The evidence of Bayesian linear regression."""
+    x, t, a = T.dmatrix("x"), T.dvector("t"), T.dscalar("a")
+    precision = a * T.eye(4) + T.dot(x.T, x)
+    mean = T.dot(L.inv(precision), T.dot(x.T, t))
+    cost = (mean**2).sum() - T.log(L.det(precision)) / 2
+    f = compiled([x, t, a], [cost, T.grad(cost, a)])
+    assert count(f, LUFactor) == 1
+    assert count(f, (Solve, SLogDet)) == 0
+    xv, tv = rng.standard_normal((9, 4)), rng.standard_normal(9)
+
+    def wanted(a):
+        p = a * np.eye(4) + xv.T @ xv
+        return (np.linalg.solve(p, xv.T @ tv) ** 2).sum() - np.linalg.slogdet(p)[1] / 2
+
+    slope = (wanted(0.5 + 1e-6) - wanted(0.5 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(f(xv, tv, 0.5), [wanted(0.5), slope], rtol=1e-7)
+
+
+def test_a_triangle_beside_a_determinant_of_the_whole_matrix_stays_one(rng):
+    a, b = T.dmatrices("a", "b")
+    f = compiled([a, b], [L.solve(a, b, "her"), L.slogdet(a)[1]])
+    assert count(f, LUFactor) == 0
+    m, v = rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
+    whole = np.triu(m) + np.triu(m, 1).T
+    found, log = f(m, v)
+    np.testing.assert_allclose(found, np.linalg.solve(whole, v))
+    np.testing.assert_allclose(log, np.linalg.slogdet(m)[1])
 
 
 def test_logarithms_of_determinants_that_no_float_holds(rng):

@@ -5,7 +5,7 @@ import pytest
 
 from symdnn.autodiff import grad
 from symdnn.config import config
-from symdnn.errors import TypeMismatch
+from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
@@ -216,6 +216,8 @@ def test_integers_and_choices():
     np.testing.assert_allclose(np.bincount(c) / 10_000, [0.5, 0.2, 0.3], atol=0.02)
     assert sorted(draw(stream.choice((6,), 6, replace=False))) == list(range(6))
     assert draw(stream.choice((2, 3), 6, replace=False, p=np.full(6, 1 / 6))).shape == (2, 3)
+    with pytest.raises(OptionError, match="7 elements of 6 without replace"):
+        stream.choice((7,), 6, replace=False)
     with pytest.raises(ValueError, match="distinct"):
         draw(stream.choice((3,), 4, replace=False, p=[0.5, 0.5, 0, 0]))
 

@@ -131,6 +131,21 @@ def test_parts():
     np.testing.assert_allclose(dense(f(SPARSE, 2)), dense(SPARSE)[2:4, 2:3])
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_index_out_of_range_is_an_error(format):
+    a, i, j = S.sparse_variable(format, dtype="float64"), T.lscalar("i"), T.lscalar("j")
+    element = symdnn.function([a, i, j], a[i, j])
+    for k in (ROWS, -ROWS - 1, 10**12):
+        for build in (lambda a, i: a[i], lambda a, i: a[T.stack([i])]):
+            with pytest.raises(IndexError, match="out of range"):
+                symdnn.function([a, i], build(a, i))(SPARSE, k)
+        with pytest.raises(IndexError, match="out of range"):
+            element(SPARSE, k, 0)
+    for k in (COLUMNS, -COLUMNS - 1):
+        with pytest.raises(IndexError, match="out of range"):
+            element(SPARSE, 1, k)
+
+
 def test_stacks():
     check(lambda a, b: S.vstack([a, b, a]), sp.vstack([SPARSE, OTHER, SPARSE]), SPARSE, OTHER)
     check(lambda a, b: S.hstack([a, b]), sp.hstack([SPARSE, OTHER]), SPARSE, OTHER)
@@ -291,3 +306,19 @@ def test_sizes_that_are_known_in_a_call_are_compared():
     g = symdnn.function([a, x], S.dot(a, x))
     with pytest.raises(ShapeMismatch, match="columns of A"):
         g(SPARSE, DENSE)
+
+
+def test_methods_are_those_of_scipys_arrays():
+    for axis in (None, 0, 1, -1):
+        check(lambda a, axis=axis: a.mean(axis), SPARSE.mean(axis), SPARSE)
+    check(lambda a: a.diagonal(), SPARSE.diagonal(), SPARSE)
+    check(lambda a: a.multiply(2.5), SPARSE * 2.5, SPARSE)
+    check(lambda a, b: a.multiply(b), SPARSE.multiply(DENSE), SPARSE, DENSE)
+    check(lambda a: abs(-a), SPARSE, SPARSE)
+    for name in FORMATS:
+        check(lambda a, name=name: getattr(a, f"to{name}")(), SPARSE, SPARSE)
+    i, z = S.csr_array("i", "int32"), S.csr_array("z", "complex128")
+    ints = sp.csr_array(np.int32([[0, 3], [2, 0]]))
+    mean, turned = symdnn.function([i, z], [i.mean(0), z.conj()])(ints, ints * (1 + 2j))
+    np.testing.assert_array_equal(mean, [1.0, 1.5])
+    np.testing.assert_array_equal(dense(turned), dense(ints) * (1 - 2j))
