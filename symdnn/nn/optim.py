@@ -48,6 +48,7 @@ from symdnn.nn.optimizers.adam import adam, adamax, adamw, lamb, nadam, radam
 from symdnn.nn.optimizers.average import Average, ema
 from symdnn.nn.optimizers.base import Updates
 from symdnn.nn.optimizers.groups import matrices_only
+from symdnn.nn.optimizers.lbfgs import LBFGS
 from symdnn.nn.optimizers.sgd import (
     adadelta,
     adagrad,
@@ -60,7 +61,7 @@ from symdnn.nn.optimizers.sgd import (
 )
 
 __all__ = [
-    "Average", "Updates", "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "ema",
+    "LBFGS", "Average", "Updates", "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "ema",
     "lamb", "matrices_only", "momentum", "nadam", "nesterov", "radam", "rmsprop", "rprop", "sgd",
 ]  # fmt: skip
 

@@ -49,12 +49,22 @@ from symdnn.ops.torch_names.torch_math import (
     var_mean,
     xlogy,
 )
+from symdnn.ops.torch_names.torch_scatter import (
+    index_reduce,
+    scatter_reduce,
+    segment_max,
+    segment_min,
+    segment_prod,
+    segment_sum,
+)
 
 __all__ = [
     "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "amax", "amin", "aminmax",
     "baddbmm", "bmm", "cat", "clamp", "clamp_max", "clamp_min", "dist",
-    "frac", "gather", "index_add", "index_copy", "index_fill", "index_select", "kthvalue",
+    "frac", "gather", "index_add", "index_copy", "index_fill", "index_reduce",
+    "index_select", "kthvalue",
     "masked_fill", "masked_select", "mm", "movedim", "mv", "narrow", "ne", "numel", "permute",
-    "repeat_interleave", "scatter", "scatter_add", "std_mean", "swapdims", "t",
+    "repeat_interleave", "scatter", "scatter_add", "scatter_reduce", "segment_max", "segment_min",
+    "segment_prod", "segment_sum", "std_mean", "swapdims", "t",
     "tensor_split", "unbind", "unflatten", "unfold", "unsqueeze", "var_mean", "xlogy",
 ]  # fmt: skip

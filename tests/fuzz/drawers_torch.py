@@ -129,6 +129,31 @@ def of_rows(source: str, again: bool = True) -> Drawer:
     return draw
 
 
+#: PyTorch's words for reductions.
+REDUCTIONS = ["sum", "prod", "mean", "amax", "amin"]
+
+
+def reduced(rows: bool) -> Drawer:
+    """Elements, or whole ``rows``, reduced with values that an index sends to them."""
+
+    def draw(g: Growth) -> Call:
+        t = g.term((1, 2, 3), "iuf", low=1)
+        a = g.integer(0, t.ndim - 1)
+        at = indices(g, t.shape[a], (g.of(g.sizes),) if rows else t.shape, negative=False)
+        shape = [at.shape[0] if rows and d == a else m for d, m in enumerate(t.shape)]
+        more = {"include_self": False} if g.chance(0.5) else {}
+        return call(t, a, at, g.fresh(shape, t.dtype), g.of(REDUCTIONS), **more)
+
+    return draw
+
+
+def segmented(g: Growth) -> Call:
+    t = g.term((1, 2, 3), "iuf", low=1)
+    count = g.of(g.sizes) or 1
+    ids = indices(g, count, t.shape[:1], negative=False)
+    return call(t, ids, *([count] if g.chance(0.5) else []))
+
+
 def masked(value: bool) -> Drawer:
     def draw(g: Growth) -> Call:
         t = g.term((1, 2, 3))
@@ -147,6 +172,9 @@ DRAWERS: dict[str, Drawer] = {
     "movedim": moveaxis, "swapdims": swapped, "unsqueeze": expand, "repeat_interleave": repeated,
     "tensor_split": parts(None, False), "unflatten": unflattened, "unfold": unfolded,
     "gather": gathered, "scatter": scattered(False), "scatter_add": scattered(True),
+    "scatter_reduce": reduced(False),
+    "index_reduce": reduced(True), "segment_sum": segmented, "segment_prod": segmented,
+    "segment_max": segmented, "segment_min": segmented,
     "index_select": of_rows(""), "index_add": of_rows("rows"),
     "index_copy": of_rows("rows", False), "index_fill": of_rows("scalar"),
     "masked_fill": masked(True), "masked_select": masked(False),

@@ -45,7 +45,8 @@ _ROUNDED = [
 ]  # fmt: skip
 #: Rounded, but of operands that stay ints.
 _OTHERS = ["bartlett", "blackman", "geomspace", "hamming", "hanning", "histogram_bin_edges",
-           "index_add", "kaiser", "linspace", "logspace", "scatter", "scatter_add"]  # fmt: skip
+           "index_add", "kaiser", "linspace", "logspace", "scatter", "scatter_add",
+           "scatter_reduce", "index_reduce", "segment_prod", "segment_sum"]  # fmt: skip
 ARITHMETIC = {*elementwise.__all__, *reductions.__all__, *products.__all__, *_MATH, *_ROUNDED}
 
 

@@ -55,6 +55,34 @@ def _unflatten(x: Any, dim: int, sizes: Any) -> Any:
     return np.reshape(x, (*shape[:dim], *sizes, *shape[dim + 1 :]))
 
 
+def _start(reduce: str, dtype: Any) -> Any:
+    """The number that a reduction begins with."""
+    ends = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return dtype.type({"prod": 1, "amax": ends[0], "amin": ends[1]}.get(reduce, 0))
+
+
+def _reduced(x: Any, at: Any, values: Any, reduce: str, include_self: bool = True) -> Any:
+    """The elements at some places reduced with values: PyTorch's words."""
+    f = {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}.get(reduce, np.add)
+    out, count = np.array(x), np.ones(np.shape(x), np.int64)
+    if not include_self:
+        out[at] = _start(reduce, out.dtype)
+        count[at] = 0
+    f.at(out, at, values)
+    np.add.at(count, at, 1)
+    if reduce != "mean":
+        return out
+    return (out / count if out.dtype.kind == "f" else out // count).astype(out.dtype)
+
+
+def _segments(reduce: str) -> Function:
+    def found(data: Any, ids: Any, count: Any = None) -> Any:
+        shape = (int(np.max(ids)) + 1 if count is None else count, *np.shape(data)[1:])
+        return _reduced(np.full(shape, _start(reduce, data.dtype)), ids, data, reduce)
+
+    return found
+
+
 def _unfold(x: Any, dim: int, size: int, step: int) -> Any:
     dim %= np.ndim(x)
     windows = np.lib.stride_tricks.sliding_window_view(x, size, dim)
@@ -87,6 +115,12 @@ NAMES: dict[str, Function] = {
     "cat": lambda a, axis=0: np.concatenate([np.asarray(t) for t in a], axis),
     "gather": lambda x, dim, index: x[_along(x, dim, index)], "scatter": _scatter,
     "scatter_add": lambda x, dim, index, src: _scatter(x, dim, index, src, "add"),
+    "scatter_reduce": lambda x, dim, index, src, reduce, include_self=True: _reduced(
+        x, _along(x, dim, index), src, reduce, include_self),
+    "index_reduce": lambda x, dim, index, source, reduce, include_self=True: _reduced(
+        x, _rows(dim, index), source, reduce, include_self),
+    "segment_sum": _segments("sum"), "segment_prod": _segments("prod"),
+    "segment_max": _segments("amax"), "segment_min": _segments("amin"),
     "index_select": lambda x, dim, index: np.take(x, index, dim),
     "index_add": lambda x, dim, index, source, alpha=1: _changed(
         x, _rows(dim, index), alpha * source, True),

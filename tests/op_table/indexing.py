@@ -5,6 +5,7 @@ import numpy as np
 from symdnn.ops.array import advanced_index as A
 from symdnn.ops.array import getitem as G
 from symdnn.ops.array import index as I
+from symdnn.ops.array import scatter_reduce as S
 from symdnn.ops.array import sort as O
 from symdnn.ops.array import take as E
 from tests.op_table.record import Draw, OpCase, distinct, integers, normal, uniform
@@ -20,6 +21,12 @@ def changed(x, index, y, add=False):
         np.add.at(out, index, y)
     else:
         out[index] = y
+    return out
+
+
+def combined(x, index, y, reduce):
+    out = x.copy()
+    S.REDUCTIONS[reduce].at(out, index, y)
     return out
 
 
@@ -195,6 +202,35 @@ CASES = [
         lambda x, y, i: put(x[i, 1:], y, add=True),
         (normal(3, 4), normal(7, 3), integers(-3, 3, 7)),
         lambda x, y, i: changed(x, np.s_[i, 1:], y, add=True),
+    ),
+    *(
+        OpCase(
+            f"{reduce}_advanced",
+            (S.ScatterReduce,),
+            lambda x, y, i, reduce=reduce: G.reduce_subtensor(x[i, 1:], y, reduce),
+            (distinct(3, 4), distinct(7, 3), integers(-3, 3, 7)),
+            lambda x, y, i, reduce=reduce: combined(x, np.s_[i, 1:], y, reduce),
+        )
+        for reduce in S.REDUCTIONS
+    ),
+    OpCase(
+        "max_advanced_apart",
+        (S.ScatterReduce,),
+        lambda x, y, i, j: G.reduce_subtensor(x[i, None, :, j], y, "max"),
+        (distinct(3, 4, 2), distinct(5, 1, 4), integers(0, 3, 5), integers(0, 2, 5)),
+        lambda x, y, i, j: combined(x, np.s_[i, None, :, j], y, "max"),
+    ),
+    OpCase(
+        "min_advanced_ints",
+        (S.ScatterReduce,),
+        lambda x, y, i: G.reduce_subtensor(x[:, i], y, "min"),
+        (
+            integers(0, 9, 3, 4, dtype="uint8"),
+            integers(0, 9, 3, 1, dtype="uint8"),
+            integers(0, 4, 6),
+        ),
+        lambda x, y, i: combined(x, np.s_[:, i], y, "min"),
+        grad=False,
     ),
     OpCase(
         "inc_advanced_row",

@@ -27,6 +27,7 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.scatter_reduce import ScatterReduce
 
 __all__ = ["KERNELS", "GatherKernel", "indexed_block", "whole_or_array"]
 
@@ -66,7 +67,7 @@ class GatherKernel(Kernel[AdvancedSubtensor]):
         return StridedLaunch(partial(_gather_block, op), failed=failed)
 
 
-def whole_or_array(op: AdvancedSubtensor | AdvancedIncSubtensor) -> bool:
+def whole_or_array(op: AdvancedSubtensor | AdvancedIncSubtensor | ScatterReduce) -> bool:
     """Whether each axis has an index array or is whole."""
     return all(e in ("a", _ALL) for e in op.index)
 

@@ -32,10 +32,10 @@ class GatherPlan:
     """What the text depends on: the axes around lanes, how operands lie along the lanes.
 
     ``indexed`` is the operand along axes without an index (stride 0 along those of ``index``).
-    ``what``: elements are read by ``gather``; ``add`` and ``set`` change them by ``dense``, in the
-    order of the indices; ``check`` only looks at the indices. ``near`` says of each index whether
-    the next number is the next element in memory. ``row_bytes`` of short rows that are copied is a
-    constant of the code, else 0.
+    ``what``: elements are read by ``gather``; ``add``, ``set``, ``max``, ``min`` and ``mul`` change
+    them by ``dense``, in the order of the indices; ``check`` only looks at the indices. ``near``
+    says of each index whether the next number is the next element in memory. ``row_bytes`` of short
+    rows that are copied is a constant of the code, else 0.
     """
 
     outer: int
@@ -55,7 +55,7 @@ class GatherPlan:
     @property
     def changes(self) -> bool:
         """Whether indexed elements are written."""
-        return self.what in ("add", "set")
+        return self.what not in ("gather", "check")
 
     @property
     def copies_rows(self) -> bool:
@@ -257,12 +257,27 @@ class _GatherBuilder(LoopBuilder):
 
     def _touch(self, at: str, y: str, more: str) -> None:
         """Append what changes an indexed element by the dense one."""
-        t = STORED[self.plan.dense.dtype]
+        t, what = STORED[self.plan.dense.dtype], self.plan.what
         value = self.new(f"load {t}, ptr {y}{more}")
-        if self.plan.what == "add":
-            add = "fadd" if t in ("float", "double") else "add"
-            value = self.new(f"{add} {t} {self.new(f'load {t}, ptr {at}{more}')}, {value}")
+        if what != "set":
+            old = self.new(f"load {t}, ptr {at}{more}")
+            value = self._combined(t, old, value)
         self.put(f"store {t} {value}, ptr {at}{more}")
+
+    def _combined(self, t: str, old: str, value: str) -> str:
+        """The element that is stored for an old one and the dense one."""
+        what, floats = self.plan.what, t in ("float", "double")
+        if what in ("add", "mul"):
+            return self.new(f"{'f' * floats}{what} {t} {old}, {value}")
+        word = "gt" if what == "max" else "lt"
+        if floats:  # NaN stays, and is taken
+            beyond = self.new(f"fcmp o{word} {t} {value}, {old}")
+            nan = self.new(f"fcmp uno {t} {value}, {value}")
+            taken = self.new(f"or i1 {beyond}, {nan}")
+        else:
+            sign = "s" if self.plan.dense.dtype.startswith("int") else "u"
+            taken = self.new(f"icmp {sign}{word} {t} {value}, {old}")
+        return self.new(f"select i1 {taken}, {t} {value}, {t} {old}")
 
     def _lane(self, name: str, base: str, i: str) -> str:
         """The address of lane ``i`` of an operand."""

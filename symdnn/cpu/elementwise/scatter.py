@@ -22,6 +22,7 @@ from symdnn.cpu.launch.traits import LLVM, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.core.dtype import is_narrow_float
 
 __all__ = ["KERNELS", "ScatterKernel"]
@@ -30,13 +31,14 @@ __all__ = ["KERNELS", "ScatterKernel"]
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
 
 
-class ScatterKernel(Kernel[AdvancedIncSubtensor]):
-    """``x[i, :, j] += y`` or ``= y`` for integer arrays along any axes, the others whole."""
+class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
+    """``x[i, :, j] += y`` or ``= y`` for integer arrays along any axes, the others whole; so are
+    maxima, minima and products."""
 
     name = "llvm.scatter"
     traits = LLVM
 
-    def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
+    def refuses(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> str | None:
         """Needs an entry for each axis, which is an array or the whole axis, and wide numbers."""
         op = call.op
         x, y, *arrays = call.inputs
@@ -44,16 +46,17 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor]):
             return "it takes arrays and whole axes"
         if any(t.dtype not in VALUES for t in (x, *arrays)):
             return "there is no code for the dtype"
-        if not op.set_instead_of_inc and (x.dtype == "bool" or is_narrow_float(x.dtype)):
-            return f"it does not add {x.dtype}"
+        what = _what(op)
+        if (what == "add" and x.dtype == "bool") or (what != "set" and is_narrow_float(x.dtype)):
+            return f"it does not {what} {x.dtype}"
         # With nothing to add there is still work: x is copied.
         return compile_refusal((y,), lambda: max(1, prod(y.shape)), _MIN_ELEMENTS_TO_COMPILE)
 
-    def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
+    def writes_updates(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> bool:
         """Whether the indices are known to be in range, so that nothing can fail."""
-        return call.op.in_bounds
+        return isinstance(call.op, AdvancedIncSubtensor) and call.op.in_bounds
 
-    def bind(self, call: Call[AdvancedIncSubtensor]) -> Launch[Array]:
+    def bind(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> Launch[Array]:
         """A launch for any strides."""
         x, _, *arrays = call.inputs
         get = call.op.getter()
@@ -66,11 +69,10 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor]):
 class _ScatterLaunch(CpuLaunch):
     """``launch(inputs, outputs)``; an index out of range is an error, before any write."""
 
-    def __init__(self, op: AdvancedIncSubtensor, shape: tuple[int, ...]) -> None:
+    def __init__(self, op: AdvancedIncSubtensor | ScatterReduce, shape: tuple[int, ...]) -> None:
         self._get, self._shape, self._some = op.getter(), shape, prod(shape) > 0
         self._check, self._change = (
-            StridedLaunch(partial(_change_block, self._get, what))
-            for what in ("check", "set" if op.set_instead_of_inc else "add")
+            StridedLaunch(partial(_change_block, self._get, what)) for what in ("check", _what(op))
         )
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -94,6 +96,13 @@ class _ScatterLaunch(CpuLaunch):
 
     def _values(self, y: Array) -> Array:
         return y if y.shape == self._shape else np.broadcast_to(y, self._shape)
+
+
+def _what(op: AdvancedIncSubtensor | ScatterReduce) -> str:
+    """What the code does to an element."""
+    if isinstance(op, ScatterReduce):
+        return op.reduce
+    return "set" if op.set_instead_of_inc else "add"
 
 
 class InPlaceKernel(Kernel[AdvancedIncSubtensor]):
@@ -130,4 +139,7 @@ def _change_block(
     return indexed_block(get, what, x, index, y)
 
 
-KERNELS: tuple[Row, ...] = (((AdvancedIncSubtensor,), (ScatterKernel(), InPlaceKernel())),)
+KERNELS: tuple[Row, ...] = (
+    ((AdvancedIncSubtensor,), (ScatterKernel(), InPlaceKernel())),
+    ((ScatterReduce,), (ScatterKernel(),)),
+)

@@ -30,12 +30,16 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.array.slices import fill_in
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.gathered import AddGathered
 
-__all__ = ["AddGatheredKernel", "GatherKernel", "OrderedScatterKernel", "ScatterKernel", "KERNELS"]
+__all__ = [
+    "KERNELS", "AddGatheredKernel", "GatherKernel", "OrderedScatterKernel", "ReduceKernel",
+    "ScatterKernel",
+]  # fmt: skip
 
 _THREADS = 256
 _INDEX_DTYPES = {
@@ -121,12 +125,14 @@ def _indexed(
     first: int = 0,
     how: _How = _CHECKED,
     source: _Space | None = None,
+    reduce: str = "",
 ) -> list[KernelLaunch]:
     """Kernels of index.cu over the whole space, to whose shape ``y`` broadcasts.
 
-    ``add`` adds to ``sums``. Claims are at the start of the workspace; ``first`` is the index of
-    the claim for the first element of ``space.x``. With a ``source``, a space of the same shape,
-    what is added is selected from that, and ``y`` is its array.
+    ``add`` adds to ``sums``, ``combine`` changes them by ``reduce``. Claims are at the start of the
+    workspace; ``first`` is the index of the claim for the first element of ``space.x``. With a
+    ``source``, a space of the same shape, what is added is selected from that, and ``y`` is its
+    array.
     """
     whole = y.broadcast_to(space.shape) if y is not None and source is None else y
     y_view = space.x if whole is None else whole
@@ -148,15 +154,16 @@ def _indexed(
     count = prod(sizes)
     itemsize = space.x.itemsize * (width if sums is None else 1)
     owner = 8 if count >= 2**32 - 1 or "rank" in names else 4
+    combining = {"COMBINE": f"s_{reduce}", "WORD": _BITS_CTYPES[space.x.itemsize]} if reduce else {}
     source = specialised(
         "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(space.jumps),
         SOURCES=len(jumps) - len(space.jumps),
         T=_BITS_CTYPES[itemsize] if sums is None else CTYPES[space.x.dtype],
         A=_BITS_CTYPES[4] if sums is None else _sum_type(sums.dtype),
-        ADDS=int(sums is not None or y is None),
+        ADDS=2 if reduce else int(sums is not None or y is None),
         COUNT="u32" if count < 2**31 else "u64", CLAIMED=int("claim" in names),
         OWNER=_BITS_CTYPES[owner], V=1 if sums is None else width, CHECKED=int(how.checked),
-        GUARDED=int(how.guarded),
+        GUARDED=int(how.guarded), **combining,
     )  # fmt: skip
     parameters = (
         space.x.pointer, y_view.pointer, sums.pointer if sums is not None else 0,
@@ -351,6 +358,33 @@ def _plus_sum(dtype: str, work: str) -> ScalarProgram:
     return builder.program([(x.cast(work) + total).cast(dtype)])
 
 
+class ReduceKernel(CudaKernel[ScatterReduce]):
+    """Extremes and products by exchanges of the old bits for the new ones, in any order."""
+
+    name = "cuda.scatter.reduce"
+
+    def refuses(self, call: Call[ScatterReduce]) -> str | None:
+        """Dtypes of one byte, which no exchange has; products of floats that want one order."""
+        dtype: str = call.outputs[0].dtype
+        if dtype not in CTYPES or numpy_dtype(dtype).itemsize == 1:
+            return f"it has no code for {dtype}"
+        floats = TensorType(dtype).is_float
+        if config.deterministic == "more" and floats and call.op.reduce == "mul":
+            return "deterministic=more: the factors come in any order"
+        return None
+
+    def launches(
+        self, call: Call[ScatterReduce], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """A copy unless in place, then the exchanges."""
+        (x, y, *rest), (out,) = inputs, outputs
+        before = [] if out.alias_of == x.slot else copies(x, out)
+        space = _space(call.op.getter(), out, rest)
+        if prod(space.shape) == 0 or out.size == 0:
+            return before + _check_bounds(space)
+        return before + _indexed(["combine"], space, y, space.x, reduce=call.op.reduce)
+
+
 class OrderedScatterKernel(CudaKernel):
     """Increments in an order that the index arrays decide: sorted by target, and summed by runs."""
 
@@ -459,4 +493,5 @@ KERNELS: tuple[Row, ...] = (
     ((AdvancedSubtensor,), (GatherKernel(),)),
     ((AdvancedIncSubtensor,), (ScatterKernel(), OrderedScatterKernel())),
     ((AddGathered,), (AddGatheredKernel(),)),
+    ((ScatterReduce,), (ReduceKernel(),)),
 )

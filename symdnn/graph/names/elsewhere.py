@@ -40,7 +40,6 @@ VARIABLE: Advice = {
     "tolist": NO_VALUE,
     "cpu": "functions return NumPy arrays; the flag device says where they run",
     "cuda": "the flag device=cuda says where functions run",
-    "to": "x.astype(dtype) is another dtype; the flag device says where functions run",
     "backward": "symdnn.grad(cost, x) is the gradient",
     "grad": "symdnn.grad(cost, x) is the gradient",
     "requires_grad": "symdnn.grad(cost, x) takes the variables to differentiate by",

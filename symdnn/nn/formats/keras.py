@@ -282,6 +282,10 @@ def _gates(module: Recurrent, group: Group) -> dict[str, Callable[[str], Array]]
                 f"{value.T.shape}"
             )
     both = _two_biases(bias, mode, len(kernel))
+    if module.proj_size:
+        raise InputError("it has no projections (proj_size)")
+    if not module.bias and both.any():
+        raise InputError("it has biases, and the layer is made with bias=False")
 
     def rows(value: Array) -> Callable[[str], Array]:
         return lambda gate: value[order.index(gate) * hidden :][:hidden]

@@ -47,7 +47,7 @@ def load_torch(
     found = read_weights(source, key)
     refuse_flipped("load_torch", found.filter_flip)
     given, ignored = _renamed(found, rename or {})
-    _refuse_projections(given)
+    _refuse_projections(given, slots)
     ignored |= {n: n for n in given if n.endswith(COUNTER) and n not in slots}
     unmatched = [n for n in given if n not in slots and n not in ignored]
     chosen = {n: v for n, v in given.items() if n in slots}
@@ -85,14 +85,16 @@ def torch_slots(net: Module) -> dict[str, Slot]:
 
 def _recurrent(module: Recurrent) -> dict[str, Slot]:
     """The names of a recurrent layer: PyTorch joins the gates of a matrix, which lie together."""
-    word = {"W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh"}
+    word = {
+        "W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh", "P": "weight_hr",
+    }  # fmt: skip
     gates = len(module.layout.gates)
     return {
         f"{word[p.kind]}_l{p.layer}{'_reverse' if p.direction else ''}": Slot(
-            module.weight, (gates * p.shape[0], *p.shape[1:]), p.offset
+            module.weight, ((gates if p.gate else 1) * p.shape[0], *p.shape[1:]), p.offset
         )
         for p in module.parts()
-        if p.gate == module.layout.gates[0]
+        if p.gate in (module.layout.gates[0], "")
     }
 
 
@@ -143,10 +145,10 @@ def _missing(
     return [n for n, s in slots.items() if (s.variable, s.start) not in got and n not in ignored]
 
 
-def _refuse_projections(given: Mapping[str, Any]) -> None:
-    found = [n for n in given if n.rpartition(".")[2].startswith("weight_hr_l")]
-    if found:
+def _refuse_projections(given: Mapping[str, Any], slots: Mapping[str, Slot]) -> None:
+    names = [n for n in given if n.rpartition(".")[2].startswith("weight_hr_l")]
+    if found := [n for n in names if n not in slots]:
         raise InputError(
-            f"load_torch: {', '.join(found)}: LSTMs with projections (proj_size) have no layer "
-            "here. Nothing was changed"
+            f"load_torch: {', '.join(found)}: the weights are those of an LSTM with projections; "
+            "make the layer with proj_size=. Nothing was changed"
         )

@@ -16,6 +16,7 @@ from symdnn.nn import init
 from symdnn.nn.modules.arguments import Restore, as_batch, positive, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.nn.modules.torch_keywords import torch_keywords
+from symdnn.ops.array import moments
 from symdnn.ops.collective.functions import group_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn.batchnorm import parameter_dtype
@@ -292,16 +293,29 @@ class InstanceNorm(_Affine):
     """Normalisation of each plane of each example of (N, nFeature, positions...).
 
     With ``positions``, their number of axes, an input of one dimension less is a single example.
+    With ``track_running_stats`` the means over the examples of their means and unbiased variances
+    move ``running_mean`` and ``running_var``, which normalise in evaluation; ``momentum`` is that
+    of :class:`BatchNormalization`.
     (Ulyanov et al. 2016; PyTorch's InstanceNorm1d to 3d, which are ``affine=False`` unless told.)
     """
 
+    running_mean: Shared
+    running_var: Shared
+
     def __init__(
         self, nFeature: int, eps: float = 1e-5, affine: bool = False, *,
-        positions: int | None = None, bias: bool = True, dtype: str | None = None,
+        positions: int | None = None, bias: bool = True, momentum: float = 0.1,
+        track_running_stats: bool = False, dtype: str | None = None,
     ) -> None:  # fmt: skip
         positive("InstanceNorm: nFeature", nFeature)
+        if not isinstance(momentum, int | float) or not 0 <= momentum <= 1:
+            raise InputError(f"InstanceNorm: momentum={momentum!r}; wanted a number, 0 to 1")
         self.nFeature, self.eps, self.positions = int(nFeature), float(eps), positions
-        self._make((self.nFeature,), affine, dtype, bias)
+        self.momentum, self.track_running_stats = float(momentum), bool(track_running_stats)
+        chosen = self._make((self.nFeature,), affine, dtype, bias)
+        if track_running_stats:
+            self.buffer("running_mean", np.zeros(self.nFeature, chosen))
+            self.buffer("running_var", np.ones(self.nFeature, chosen))
 
     def forward(self, x: Variable) -> Variable:
         wanted = f"(batch, {self.nFeature}, positions...)"
@@ -312,7 +326,28 @@ class InstanceNorm(_Affine):
             batch, restore = x, lambda y: y
         if batch.type.shape[1] not in (None, self.nFeature):
             raise TypeMismatch("InstanceNorm", f"a float tensor {wanted}", x.type)
-        return restore(instance_norm(batch, self.weight, self._shift(), self.eps))
+        if self.track_running_stats and not self.training:
+            return restore(self._by_running(batch))
+        out = instance_norm(batch, self.weight, self._shift(), self.eps)
+        if self.track_running_stats:
+            out.tag.state_updates = self._moved(batch)
+        return restore(out)
+
+    def _by_running(self, x: Variable) -> Variable:
+        mean, var = self.running_mean, self.running_var
+        shape, dtype = (self.nFeature,), mean.type.dtype
+        gamma = np.ones(shape, dtype) if self.weight is None else self.weight
+        beta = np.zeros(shape, dtype) if self.weight is None else self._shift()
+        return batch_normalization_test(x, gamma, beta, mean, var, "spatial", self.eps)
+
+    def _moved(self, x: Variable) -> list[tuple[Any, ...]]:
+        """The updates of the running statistics by those of the instances of ``x``."""
+        dtype, axes = self.running_mean.type.dtype, tuple(range(2, x.type.ndim))
+        v = cast(x, dtype)
+        found = (moments.mean(v, axes), moments.var(v, axes, ddof=1))
+        pairs = zip((self.running_mean, self.running_var), [moments.mean(s, 0) for s in found])
+        share = 1 - self.momentum
+        return [(old, share * old + self.momentum * new, share) for old, new in pairs]
 
     def describe(self) -> str:
         return f"({self.nFeature})"

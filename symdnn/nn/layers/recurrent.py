@@ -61,7 +61,9 @@ class Recurrent(Module):
     ``bidirectional=True`` of ``LSTM`` is ``BLSTM``, and so on. ``return_state=True`` makes it
     PyTorch's: a call returns ``(y, h)``, of an LSTM ``(y, (h, c))``. So does a call with states in
     PyTorch's way, ``rnn(x, h)`` of floats or ``lstm(x, (h, c))``, whatever ``return_state`` is.
-    ``bias=False`` and ``proj_size`` are refused: the layout has biases.
+    ``bias=False`` leaves all biases out. ``proj_size`` of an LSTM (PyTorch's; Sak et al. 2014)
+    makes states and outputs of that many features: products of ``o tanh(c)`` with a matrix
+    (proj_size, outputDim). Cell states keep outputDim. Such a network is a loop over its steps.
 
     ``dropout`` is the rate between the layers in training, ``seed`` that of its masks.
     With ``inputMode="skip"`` the first layer's gates add the input without a matrix (inputDim must
@@ -103,10 +105,12 @@ class Recurrent(Module):
                 raise InputError(f"{name}: {what}={n!r}; wanted an int, 1 or more")
         if inputMode not in _INPUT_MODES:
             raise InputError(f"{name}: inputMode={inputMode!r}; wanted 'linear' or 'skip'")
-        if not bias or proj_size:
-            given = "bias=False" if not bias else f"proj_size={proj_size!r}"
+        if isinstance(proj_size, bool) or not isinstance(proj_size, int | np.integer):
+            raise InputError(f"{name}: proj_size={proj_size!r}; wanted an int")
+        if proj_size and not (self.rnn_mode == "lstm" and 0 < proj_size < outputDim):
             raise InputError(
-                f"{name}: {given}; wanted biases, and states of hidden_size: there are no others"
+                f"{name}: proj_size={proj_size}; wanted 0 or, of an LSTM, less than its "
+                f"hidden_size {outputDim}"
             )
         if not 0 <= dropout <= 1:
             raise InputError(f"{name}: dropout={dropout}; wanted a probability, 0 to 1")
@@ -125,6 +129,7 @@ class Recurrent(Module):
         self._seed = int(init.generator().integers(2**31)) if seed is None else seed
         # A value that a user sets may be shared, and is no parameter of this module.
         self._lent = Lent({})
+        self.bias, self.proj_size = bool(bias), int(proj_size)
         kind = str(config.floatX) if dtype is None else dtype
         self._block = self._made_block(kind)
         draws = {"W": weight_init, "R": recurrent_init, "b": bias_init}
@@ -135,7 +140,7 @@ class Recurrent(Module):
         direction = "bidirectional" if self.bidirectional else "unidirectional"
         return RNNBlock(
             dtype, self.outputDim, self.numberOfLayers, self.rnn_mode, self.inputMode, direction,
-            dropout=self.dropout, stream=self._seed,
+            dropout=self.dropout, stream=self._seed, bias=self.bias, proj_size=self.proj_size,
         )  # fmt: skip
 
     def _drawn(self, draws: Mapping[str, Initial | None], rng: np.random.Generator) -> Array | None:
@@ -143,7 +148,7 @@ class Recurrent(Module):
         usual = init.uniform(1 / math.sqrt(self.outputDim))
         value = np.empty(int(self.layout.size(self.inputDim)))
         for p in self.parts():
-            draw = draws[p.kind[0]] or usual
+            draw = draws["R" if p.kind == "P" else p.kind[0]] or usual
             value[p.offset : p.offset + p.size] = np.reshape(draw(p.shape, rng), -1)
         return value
 
@@ -172,7 +177,8 @@ class Recurrent(Module):
         """Copies of the parts by name, such as ``layer0.W_i`` and ``layer1.reverse.bR_n``.
 
         ``W`` are the matrices (outputDim, inputs) of a layer's input, ``R`` the recurrent ones,
-        ``bW`` and ``bR`` their biases; gates are i, f, g, o of an LSTM, r, z, n of a GRU, h else.
+        ``bW`` and ``bR`` their biases, ``layer0.P`` the projection; gates are i, f, g, o of an
+        LSTM, r, z, n of a GRU, h else.
         """
         value = np.array(self.weight.get_value())
         return rnn_params.views(value, self.layout, self.inputDim)
@@ -335,14 +341,15 @@ class Recurrent(Module):
         return bool(t.ndim == 2)
 
     def _state(self, name: str, state: Variable | None, x: Variable, single: bool) -> Variable:
-        """An initial state (depth, batch, outputDim): given, or zeros."""
+        """An initial state (depth, batch, features): given, or zeros."""
         depth, batch = self.numberOfLayers * self.directions, dims_of(x)[1]
         dtype = self.weight.type.dtype
+        features = self.layout.state_size if name == "hx" else self.outputDim
         if state is None:
-            return zeros((depth, batch, self.outputDim), dtype)
+            return zeros((depth, batch, features), dtype)
         wanted = 2 if single else 3
         if state.type.ndim != wanted:
-            shape = f"({depth}, {'' if single else 'batch, '}{self.outputDim})"
+            shape = f"({depth}, {'' if single else 'batch, '}{features})"
             raise TypeMismatch(type(self).__name__, f"{name} of shape {shape}", state.type)
         return cast(state.dimshuffle(0, "x", 1) if single else state, dtype)
 
@@ -358,6 +365,8 @@ class Recurrent(Module):
         more += [f"dropout={self.dropout:g}"] if self.dropout else []
         more += ["batchFirst"] if self.batchFirst else []
         more += ["bidirectional"] if self.bidirectional and not type(self).bidirectional else []
+        more += [] if self.bias else ["without bias"]
+        more += [f"proj_size={self.proj_size}"] if self.proj_size else []
         sizes = f"{self.inputDim} -> {self.outputDim} x {self.numberOfLayers}"
         return f"({', '.join([sizes, *more])})"
 

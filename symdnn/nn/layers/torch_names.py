@@ -333,30 +333,25 @@ def RNN(
 
 
 def _batch_norm(
-    kind: type[Layer],
-    features: int,
-    eps: float,
-    momentum: float | None,
-    affine: bool,
-    kept: bool,
-    bias: bool,
-) -> Layer:
+    kind: type[Layer], features: int, eps: float, momentum: float | None, affine: bool,
+    kept: bool, bias: bool, dtype: str | None,
+) -> Layer:  # fmt: skip
     make: Callable[..., Layer] = kind
     if kept and momentum is None:
-        return make(features, eps, affine=affine, bias=bias, cumulative=True)
-    return make(features, eps, momentum if kept else None, affine, bias=bias)
+        return make(features, eps, affine=affine, bias=bias, cumulative=True, dtype=dtype)
+    return make(features, eps, momentum if kept else None, affine, bias=bias, dtype=dtype)
 
 
 @torch_class(norm.BatchNormalization)
 @checked
 def BatchNorm1d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-    track_running_stats: bool = True, *, bias: bool = True,
+    track_running_stats: bool = True, *, bias: bool = True, dtype: str | None = None,
 ) -> norm.BatchNormalization:  # fmt: skip
     """:class:`BatchNormalization`."""
     return _batch_norm(
         norm.BatchNormalization, num_features, eps, momentum, affine, track_running_stats,
-        bias,
+        bias, dtype,
     )  # fmt: skip
 
 
@@ -364,12 +359,12 @@ def BatchNorm1d(
 @checked
 def BatchNorm2d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-    track_running_stats: bool = True, *, bias: bool = True,
+    track_running_stats: bool = True, *, bias: bool = True, dtype: str | None = None,
 ) -> norm.SpatialBatchNormalization:  # fmt: skip
     """:class:`SpatialBatchNormalization`."""
     return _batch_norm(
         norm.SpatialBatchNormalization, num_features, eps, momentum, affine, track_running_stats,
-        bias,
+        bias, dtype,
     )  # fmt: skip
 
 
@@ -377,51 +372,53 @@ def BatchNorm2d(
 @checked
 def BatchNorm3d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-    track_running_stats: bool = True, *, bias: bool = True,
+    track_running_stats: bool = True, *, bias: bool = True, dtype: str | None = None,
 ) -> norm.VolumetricBatchNormalization:  # fmt: skip
     """:class:`VolumetricBatchNormalization`."""
     return _batch_norm(
         norm.VolumetricBatchNormalization, num_features, eps, momentum, affine,
-        track_running_stats, bias,
+        track_running_stats, bias, dtype,
     )  # fmt: skip
 
 
 def _instance_norm(
-    positions: int, features: int, eps: float, affine: bool, kept: bool, bias: bool
-) -> norm.InstanceNorm:
-    if kept:
-        raise InputError("InstanceNorm: track_running_stats is not there")
-    return norm.InstanceNorm(features, eps, affine, positions=positions, bias=bias)
+    positions: int, features: int, eps: float, momentum: float, affine: bool, kept: bool,
+    bias: bool, dtype: str | None,
+) -> norm.InstanceNorm:  # fmt: skip
+    return norm.InstanceNorm(
+        features, eps, affine, positions=positions, bias=bias, momentum=momentum,
+        track_running_stats=kept, dtype=dtype,
+    )  # fmt: skip
 
 
 @torch_class(norm.InstanceNorm)
 @checked
 def InstanceNorm1d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-    track_running_stats: bool = False, *, bias: bool = True,
+    track_running_stats: bool = False, *, bias: bool = True, dtype: str | None = None,
 ) -> norm.InstanceNorm:  # fmt: skip
-    """:class:`InstanceNorm`, without running statistics (``momentum`` serves those alone)."""
-    return _instance_norm(1, num_features, eps, affine, track_running_stats, bias)
+    """:class:`InstanceNorm`; ``momentum`` is that of running statistics, if it tracks them."""
+    return _instance_norm(1, num_features, eps, momentum, affine, track_running_stats, bias, dtype)
 
 
 @torch_class(norm.InstanceNorm)
 @checked
 def InstanceNorm2d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-    track_running_stats: bool = False, *, bias: bool = True,
+    track_running_stats: bool = False, *, bias: bool = True, dtype: str | None = None,
 ) -> norm.InstanceNorm:  # fmt: skip
     """:func:`InstanceNorm1d` of images."""
-    return _instance_norm(2, num_features, eps, affine, track_running_stats, bias)
+    return _instance_norm(2, num_features, eps, momentum, affine, track_running_stats, bias, dtype)
 
 
 @torch_class(norm.InstanceNorm)
 @checked
 def InstanceNorm3d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-    track_running_stats: bool = False, *, bias: bool = True,
+    track_running_stats: bool = False, *, bias: bool = True, dtype: str | None = None,
 ) -> norm.InstanceNorm:  # fmt: skip
     """:func:`InstanceNorm1d` of volumes."""
-    return _instance_norm(3, num_features, eps, affine, track_running_stats, bias)
+    return _instance_norm(3, num_features, eps, momentum, affine, track_running_stats, bias, dtype)
 
 
 @torch_class(LookupTable)

@@ -64,10 +64,11 @@ def flat_parameters(
 ) -> list[Parameter]:
     """The parameters in order, from a module, a list of variables, or a list of groups.
 
-    A group is ``(module or variables, {option: value})``; its options go before ``options``, and
-    ``lr_scale`` is among them. A module's parameters have the module's names; those of a list are
-    named by their place. Raises :class:`~symdnn.errors.InputError` for a parameter that is there
-    twice, an unknown option, or none at all.
+    A group is ``(module or variables, {option: value})``, or PyTorch's ``{"params": variables,
+    option: value}``; its options go before ``options``, and ``lr_scale`` is among them. A module's
+    parameters have the module's names; those of a list are named by their place. Raises
+    :class:`~symdnn.errors.InputError` for a parameter that is there twice, an unknown option, or
+    none at all.
     """
     found: list[Parameter] = []
     for i, (names, own) in enumerate(_groups(what, params)):
@@ -124,7 +125,7 @@ def _groups(what: str, params: Any) -> Iterator[tuple[dict[str, Shared], Mapping
         yield _named(what, items), {}
         return
     for i, item in enumerate(items):
-        inside, own = item if _is_group(item) else (item, {})
+        inside, own = _apart(item) if _is_group(item) else (item, {})
         if isinstance(inside, Module):
             names = inside.named_parameters()
         else:
@@ -134,6 +135,8 @@ def _groups(what: str, params: Any) -> Iterator[tuple[dict[str, Shared], Mapping
 
 def _entries(params: Any) -> list[Any]:
     """As a list: the values of a dict, what an iterator gives, or one thing alone."""
+    if _is_group(params):
+        return [params]
     if isinstance(params, Mapping):
         return list(params.values())
     several = isinstance(params, Iterable) and not isinstance(params, Variable | str)
@@ -141,7 +144,17 @@ def _entries(params: Any) -> list[Any]:
 
 
 def _is_group(item: Any) -> bool:
+    if isinstance(item, Mapping):  # PyTorch's form
+        return "params" in item and not isinstance(item["params"], Shared)
     return isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Mapping)
+
+
+def _apart(group: Any) -> tuple[Any, Mapping[str, Any]]:
+    """What a group trains, and its options."""
+    if isinstance(group, Mapping):
+        return group["params"], {k: v for k, v in group.items() if k != "params"}
+    inside, own = group
+    return inside, own
 
 
 def _named(what: str, variables: Sequence[Any]) -> dict[str, Shared]:

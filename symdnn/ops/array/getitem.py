@@ -17,6 +17,7 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
+from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.python_numbers import settled
@@ -33,7 +34,9 @@ from symdnn.ops.core.shape import (
 )
 from symdnn.ops.elemwise import kind_of, pad_left
 
-__all__ = ["Nonzero", "getitem", "inc_subtensor", "nonzero", "set_subtensor"]
+__all__ = [
+    "Nonzero", "getitem", "inc_subtensor", "nonzero", "reduce_subtensor", "set_subtensor",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -272,6 +275,36 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
         f"{x} of type {x.type}",
         "Index the tensor that is to change: T.set_subtensor(x[index], y)",
     )
+
+
+def reduce_subtensor(x: TensorLike, y: TensorLike, reduce: str) -> Variable:
+    """The tensor of which ``x`` is an indexed part, with ``y`` combined with that part.
+
+    ``reduce`` is ``"max"``, ``"min"`` or ``"mul"``. An element that occurs twice in an index array
+    is combined with both values. Otherwise as :func:`set_subtensor`.
+    """
+    part = as_variable(x)
+    node, value = part.owner, _value_for(part, y)
+    op = node.op if node is not None else None
+    if node is not None and isinstance(op, AdvancedSubtensor):
+        found = ScatterReduce(op.index, reduce=reduce)
+        return found(node.inputs[0], value, *node.inputs[1:])
+    if node is not None and isinstance(op, DimShuffle) and made_by_arrays(node.inputs[0]):
+        inner = node.inputs[0]
+        at = {d: i for i, d in enumerate(op.pattern)}
+        back = [at.get(d, "x") for d in range(inner.type.ndim)]
+        return reduce_subtensor(inner, dimshuffle(value, back), reduce)
+    # Without index arrays no element occurs twice.
+    combine = {"max": "maximum", "min": "minimum", "mul": "mul"}[reduce]
+    return _written(part, operator(combine)(part, value), True)
+
+
+def made_by_arrays(x: Variable) -> bool:
+    """Whether ``x`` is a part that index arrays select, or one with its axes in another order."""
+    op = None if x.owner is None else x.owner.op
+    if isinstance(op, DimShuffle) and x.owner is not None:
+        return made_by_arrays(x.owner.inputs[0])
+    return isinstance(op, AdvancedSubtensor)
 
 
 def _value_for(x: Variable, y: TensorLike) -> Variable:

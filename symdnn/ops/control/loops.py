@@ -17,6 +17,7 @@ from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.control.scan_builder import OrderedUpdates, StepResult, Tracer, state_of
+from symdnn.ops.control.scan_parts import widened
 from symdnn.ops.control.statistics import note_order
 from symdnn.ops.core.lanes import in_a_lane
 from symdnn.ops.core.shape import as_dim
@@ -169,7 +170,18 @@ class _Loop:
         return [v for v, _ in self.tracer.sequences]
 
     def trace(self, body: Callable[[Any], Any]) -> None:
-        """Call the body with inner variables; its result has the structure of the value."""
+        """Call the body with inner variables; its result has the structure of the value.
+
+        It is called again where a Python number of the value turns out to meet float64.
+        """
+        self._call(body)
+        while widened(self.tracer.infos, self.step.outputs):
+            states = self.tracer.infos[: len(self.leaves)]
+            self.tracer.infos, self.step.updates = states, OrderedUpdates()
+            self.inside = [s.inside[0] for s in states if s is not None]
+            self._call(body)
+
+    def _call(self, body: Callable[[Any], Any]) -> None:
         with tracing(f"the body of {self.name}") as trace:
             found, tree = flatten(body(unflatten(self.tree, self.inside)))
             if tree != self.tree:
@@ -224,6 +236,9 @@ class _Loop:
         parts.name = self.name
         built = parts.build()
         last = built.last[: len(self.leaves)]
+        for v, old in zip(last, self.inside, strict=True):
+            if old.number_kind is not None and v.type.dtype == old.type.dtype:
+                v.number_kind = old.number_kind
         self._stacked, updates = self.tracer.results(built, self.step)
         # Statistics of a layer in the loop are noted at these outputs.
         for out in self._stacked:

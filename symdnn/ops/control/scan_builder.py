@@ -16,7 +16,7 @@ from symdnn.graph.type import OpaqueType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
-from symdnn.ops.control.scan_parts import Built, Parts, State
+from symdnn.ops.control.scan_parts import Built, Parts, State, widened
 from symdnn.ops.control.statistics import note_order, statistics_updates
 from symdnn.ops.core.python_numbers import kind_of_number
 from symdnn.ops.core.shape import as_dim, shape_i
@@ -102,6 +102,9 @@ def scan(
     outer = [as_variable(v) for v in _listed(non_sequences)]
     arguments = tracer.arguments()
     step = StepResult.of(fn(*arguments, *outer))
+    while widened(tracer.infos, step.outputs):
+        arguments = tracer.arguments()
+        step = StepResult.of(fn(*arguments, *outer))
     parts = tracer.parts(step, arguments, outer, strict)
     parts.steps = tracer.length(n_steps)
     if n_steps is not None or len(parts.sequences) > 1:

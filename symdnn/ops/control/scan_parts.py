@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import StateMismatch
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
-from symdnn.graph.traverse import clone_graph, leaves
+from symdnn.graph.traverse import clone_graph, leaves, toposort
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Variable, constant
+from symdnn.graph.variable import Constant, Variable, constant
 from symdnn.ops.control.scan import Carry, Scan
+from symdnn.ops.core.python_numbers import kind_of_number
 from symdnn.ops.core.shape import as_dim, static_dim
 
-__all__ = ["Built", "Parts", "State"]
+__all__ = ["Built", "Parts", "State", "widened"]
+
+_cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
 
 Pair = tuple[Variable, Variable]
 
@@ -195,4 +199,46 @@ def by_role(op: Scan, outputs: Sequence[Variable], steps: Variable) -> Built:
         [outputs[last] for _, last in places],
         list(outputs[first : first + op.collected]),
         outputs[-1] if op.until else steps,
+    )
+
+
+def widened(states: Sequence[State | None], news: Sequence[Variable]) -> bool:
+    """Whether a step is to be traced again: a Python number that a state begins with was rounded
+    to floatX, and the step has float64 in it.
+
+    Then the states have new inner variables: if the next value is an array of float64, of that,
+    else for a Python number with all its digits. ``news``: the outputs of the step.
+    """
+    rounded = [
+        (s, new) for s, new in zip(states, news)
+        if s is not None and s.flexible and isinstance(s.number, int | float)
+        and _is_rounded(s.inside[0], new)
+    ]  # fmt: skip
+    exact = _floatx() == "float64" or _cast_policy() != "numpy2"
+    if exact or not rounded or not _has_float64(news):
+        return False
+    for s, new in rounded:
+        array = new.number_kind is None and new.type.dtype == "float64"
+        floats = array or isinstance(s.number, float) or new.number_kind is float
+        own = "float64" if floats else "int64"
+        s.initial = constant(np.asarray([s.number], own))
+        s.inside = [s.initial.type.entry()(s.inside[0].name)]
+        s.inside[0].number_kind = None if array else kind_of_number(own)
+    return True
+
+
+def _is_rounded(old: Variable, new: Variable) -> bool:
+    """Whether a state is no number yet, or one of ints that becomes one of floats."""
+    if old.number_kind is None:
+        return bool(old.type.dtype != "float64")
+    return old.number_kind is int and new.number_kind is float
+
+
+def _has_float64(values: Sequence[Variable]) -> bool:
+    """Whether an array of float64 is among what ``values`` are made of."""
+    made = [v for node in toposort(values) for v in node.outputs]
+    return any(
+        isinstance(v.type, TensorType) and v.type.dtype == "float64" and v.number_kind is None
+        for v in [*made, *leaves(values)]
+        if not isinstance(v, Constant)
     )

@@ -3,6 +3,8 @@
 A Python number has no dtype. In an op with arrays it takes theirs. If its kind does not fit (a
 float with ints), it takes the dtype of its kind by the flag ``floatX``. Arrays and NumPy scalars
 keep their dtype.
+
+Sizes, as ``x.shape[0]``, are Python ints in NumPy: with float32 they are float32, too.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ def settled(
     The operands from ``first`` on share a dtype. If they are ``compared``, an int may be out of the
     dtype's range; else :class:`~symdnn.errors.NumberOutOfRange` is raised for it.
     """
+    if not compared:
+        variables = _with_sizes(variables, first)
     rest = variables[first:]
     kinds = {v.number_kind for v in rest if v.number_kind is not None}
     if not kinds:
@@ -50,6 +54,45 @@ def settled(
         wanted = "float64"  # as NumPy, exactly: the result is bool
     made = [_as(v, wanted, kinds, compared) for v in rest]
     return [*variables[:first], *made]
+
+
+def _with_sizes(variables: Sequence[Variable], first: int) -> Sequence[Variable]:
+    """Operands with the sizes among them in float32, where all arrays have its precision."""
+    rest = variables[first:]
+    dtypes = {getattr(v.type, "dtype", None) for v in rest}
+    if "int64" not in dtypes or not dtypes & {"float32", "complex64"}:
+        return variables
+    sizes = [v.number_kind is None and is_size(v) for v in rest]
+    others = {v.type.dtype for v, size in zip(rest, sizes) if not size and v.number_kind is None}
+    if not any(sizes) or not others <= {"float32", "complex64"} or _cast_policy() != "numpy2":
+        return variables
+    cast = operator("cast")
+    made = [cast(v, "float32") if size else v for v, size in zip(rest, sizes)]
+    return [*variables[:first], *made]
+
+
+#: Levels of arithmetic in which sizes are looked for, and its ops.
+_SIZE_DEPTH = 8
+_SIZE_ARITHMETIC = frozenset({"Add", "Sub", "Mul", "IntDiv", "Maximum", "Minimum", "Neg"})
+
+
+def is_size(v: Variable, depth: int = _SIZE_DEPTH) -> bool:
+    """Whether this is the size of a dimension, or arithmetic of sizes and integers."""
+    if isinstance(v, Constant):
+        return v.read_of is not None
+    node = v.owner
+    if node is None or v.type.dtype != "int64" or depth == 0:
+        return False
+    kind = type(node.op).__name__
+    if kind == "ShapeI":
+        return True
+    if kind == "DimShuffle":
+        return bool(node.inputs[0].type.ndim == 0) and is_size(node.inputs[0], depth - 1)
+    if kind not in _SIZE_ARITHMETIC:
+        return False
+    sizes = [is_size(i, depth - 1) for i in node.inputs]
+    others = [i for i, size in zip(node.inputs, sizes) if not size]
+    return any(sizes) and all(isinstance(i, Constant) and i.data.ndim == 0 for i in others)
 
 
 #: The dtypes of Python's numbers.

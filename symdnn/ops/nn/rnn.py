@@ -33,6 +33,8 @@ from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.ops.array.create import zeros
+from symdnn.ops.array.join import join
 from symdnn.ops.core.composed import jvp_of_expressions, vjp_of_expressions, written_out
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
@@ -311,12 +313,19 @@ def _masks_behind(op: RNNGrad, inputs: Vars) -> list[Variable]:
 
 def _masks_of(op: RNNOp, x: Variable, state: Variable) -> Variable:
     """(layers - 1, time, batch, features): what the layers' inputs are multiplied with."""
+    return _drawn_masks(op.layout, op.dropout, x, state)[0]
+
+
+def _drawn_masks(
+    layout: RNNShape, dropout: float, x: Variable, state: Variable
+) -> tuple[Variable, Variable]:
+    """The masks (layers - 1, time, batch, features), and the next state."""
     dtype = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
-    keep = 1.0 - op.dropout
+    keep = 1.0 - dropout
     steps, batch, _ = dims_of(x)
-    shape = (op.num_layers - 1, steps, batch, op.layout.output_size)
-    drawn, _ = random_bernoulli(state, keep, shape, "bool")
-    return cast(drawn, dtype) * np.asarray(1 / keep if keep else 0, dtype)
+    shape = (layout.num_layers - 1, steps, batch, layout.output_size)
+    drawn, after = random_bernoulli(state, keep, shape, "bool")
+    return cast(drawn, dtype) * np.asarray(1 / keep if keep else 0, dtype), after
 
 
 def rnn_with_reserve(
@@ -360,6 +369,9 @@ class RNNBlock:
     between layers, drawn from ``stream`` (a :class:`RandomStream` or a seed). ``context_name`` is
     accepted for compatibility with Theano. The layout of the vector is cuDNN's
     (:mod:`symdnn.ops.nn.rnn_params`).
+
+    Without ``bias`` the vector ends before the biases. ``proj_size``: an LSTM's state is a product
+    of ``o tanh(c)`` with a matrix (proj_size, hidden_size); then the network is a loop over steps.
     """
 
     def __init__(
@@ -374,10 +386,13 @@ class RNNBlock:
         *,
         dropout: float = 0.0,
         stream: Any = None,
+        bias: bool = True,
+        proj_size: int = 0,
     ) -> None:
         self.layout = RNNShape(
-            rnn_mode, int(hidden_size), int(num_layers), input_mode, direction_mode
-        )
+            rnn_mode, int(hidden_size), int(num_layers), input_mode, direction_mode,
+            int(proj_size), bool(bias),
+        )  # fmt: skip
         self.layout.check()
         if not 0 <= dropout <= 1:
             raise OptionError(f"dropout={dropout}; wanted a probability, 0 to 1")
@@ -453,10 +468,32 @@ class RNNBlock:
         """
         s = self.layout
         rate = self.dropout if train else 0.0
+        if s.proj_size:
+            return self._projected(w, x, hx, cx, lengths, rate)
         fields = (s.rnn_mode, s.hidden_size, s.num_layers, s.input_mode, s.direction_mode)
         op = RNNForward(*fields, rate, lengths is not None)
-        made = rnn_with_reserve(op, op, w, x, hx, cx, lengths, self.stream, hints=hints)
+        v = as_variable(w)
+        if not s.biases:  # they are last in the vector, and 0
+            full = replace(s, biases=True)
+            none = zeros((s.num_layers * s.directions * full.bias_count,), v.type.dtype)
+            v = join(0, v, none)
+        made = rnn_with_reserve(op, op, v, x, hx, cx, lengths, self.stream, hints=hints)
         return made[:-1]
+
+    def _projected(
+        self, w: TensorLike, x: TensorLike, hx: TensorLike, cx: TensorLike | None,
+        lengths: TensorLike | None, rate: float,
+    ) -> list[Variable]:  # fmt: skip
+        """[y, hy, cy] of an LSTM with projections, as a loop."""
+        s = self.layout
+        if cx is None:
+            raise TypeMismatch("RNNBlock", "cx for an LSTM", cx)
+        given = {"w": w, "x": x, "hx": hx, "cx": cx, "lengths": lengths}
+        named = {n: as_variable(v) for n, v in given.items() if v is not None}
+        masks = None
+        if rate > 0 and s.num_layers > 1:
+            masks = self.stream.draw(lambda state: _drawn_masks(s, rate, named["x"], state))
+        return rnn_loop(s, named, masks)
 
 
 OPERATORS: dict[str, Any] = {}

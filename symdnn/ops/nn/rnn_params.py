@@ -4,7 +4,9 @@ The vector has all weight matrices first, for each layer and in it for each dire
 backward): the input matrices in the order of the gates, then the recurrent ones. All biases follow
 in the same order. Matrices are row-major, (hidden, inputs). Gates are i, f, g, o for an LSTM and r,
 z, n for a GRU (cuDNN's linLayerID order, which is PyTorch's, too). With ``input_mode="skip"`` the
-first layer has no input matrices, but input biases.
+first layer has no input matrices, but input biases. Where there are no biases, the vector ends
+before them. An LSTM with projections has a matrix more after the recurrent ones, (projection,
+hidden); then states and recurrent matrices are of the projection's size.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class RNNPart:
     """One matrix or bias: its offset in the vector, its kind, layer, direction and gate.
 
     ``kind`` is ``"W"`` (input matrix), ``"R"`` (recurrent matrix), ``"bW"`` or ``"bR"`` (their
-    biases); ``direction`` is 0 (forward) or 1 (backward).
+    biases), or ``"P"`` (projection of the state, of no gate); ``direction`` is 0 (forward) or 1
+    (backward).
     """
 
     layer: int
@@ -57,18 +60,24 @@ class RNNPart:
     def name(self) -> str:
         """A name such as ``layer0.W_i`` or ``layer1.reverse.bR_n``."""
         back = ".reverse" if self.direction else ""
-        return f"layer{self.layer}{back}.{self.kind}_{self.gate}"
+        return f"layer{self.layer}{back}.{self.kind}{'_' * bool(self.gate)}{self.gate}"
 
 
 @dataclass(frozen=True)
 class RNNShape:
-    """The parameters of the layout: the mode, the sizes, and the modes of input and direction."""
+    """The parameters of the layout: the mode, the sizes, and the modes of input and direction.
+
+    ``proj_size``: features of an LSTM's state where it is projected, else 0. ``biases``: whether
+    there are any.
+    """
 
     rnn_mode: str
     hidden_size: int
     num_layers: int
     input_mode: str = "linear"
     direction_mode: str = "unidirectional"
+    proj_size: int = 0
+    biases: bool = True
 
     def check(self) -> None:
         """Raise :class:`OptionError`, which names the argument, for a wrong value."""
@@ -82,6 +91,11 @@ class RNNShape:
         if self.hidden_size < 1 or self.num_layers < 1:
             raise OptionError(
                 f"hidden_size={self.hidden_size}, num_layers={self.num_layers}: wanted 1 or more"
+            )
+        if self.proj_size and not (self.has_cell and 0 < self.proj_size < self.hidden_size):
+            raise OptionError(
+                f"proj_size={self.proj_size}: wanted 0 or, of an LSTM, less than its hidden_size "
+                f"{self.hidden_size}; the mode is {self.rnn_mode}"
             )
 
     @property
@@ -100,9 +114,14 @@ class RNNShape:
         return self.rnn_mode == "lstm"
 
     @property
+    def state_size(self) -> int:
+        """Features of the state of a layer and direction."""
+        return self.proj_size or self.hidden_size
+
+    @property
     def output_size(self) -> int:
-        """Features of the output: hidden size times directions."""
-        return self.hidden_size * self.directions
+        """Features of the output: those of the state times directions."""
+        return self.state_size * self.directions
 
     def inputs_of(self, layer: int, input_size: SizeT) -> SizeT | int:
         """Columns of the input matrices of a layer; 0 if it has none."""
@@ -112,10 +131,16 @@ class RNNShape:
 
     def size(self, input_size: SizeT) -> SizeT:
         """Number of parameters; ``input_size`` may be symbolic."""
-        h, d, g = self.hidden_size, self.directions, len(self.gates)
-        first = self.inputs_of(0, input_size) + h
-        later = (self.num_layers - 1) * (self.output_size + h)
-        return (first + later) * (d * g * h) + self.num_layers * d * 2 * g * h
+        h, d, g, n = self.hidden_size, self.directions, len(self.gates), self.num_layers
+        first = self.inputs_of(0, input_size) + self.state_size
+        later = (n - 1) * (self.output_size + self.state_size)
+        rest = n * d * (self.proj_size * h + self.bias_count)
+        return (first + later) * (d * g * h) + rest
+
+    @property
+    def bias_count(self) -> int:
+        """Biases of one layer and direction."""
+        return 2 * len(self.gates) * self.hidden_size * self.biases
 
     def parts(self, input_size: int) -> tuple[RNNPart, ...]:
         """All parts, in the order of the vector."""
@@ -123,13 +148,13 @@ class RNNShape:
 
     def block_offsets(self, input_size: int) -> list[tuple[int, int]]:
         """(offset of the matrices, offset of the biases) of each layer and direction."""
-        h, g = self.hidden_size, len(self.gates)
+        h, g, s = self.hidden_size, len(self.gates), self.state_size
         at, found = 0, []
         for layer in range(self.num_layers):
             for _ in range(self.directions):
                 found.append(at)
-                at += g * h * (self.inputs_of(layer, input_size) + h)
-        return [(offset, at + i * 2 * g * h) for i, offset in enumerate(found)]
+                at += g * h * (self.inputs_of(layer, input_size) + s) + self.proj_size * h
+        return [(offset, at + i * self.bias_count) for i, offset in enumerate(found)]
 
 
 @cache
@@ -140,7 +165,7 @@ def _parts(shape: RNNShape, input_size: int) -> tuple[RNNPart, ...]:
     for index, (at, bias_at) in enumerate(shape.block_offsets(input_size)):
         layer, direction = divmod(index, shape.directions)
         columns = shape.inputs_of(layer, input_size)
-        for kind, width in (("W", columns), ("R", h)):
+        for kind, width in (("W", columns), ("R", shape.state_size)):
             for gate in shape.gates:
                 size = (h, width)
                 if width:
@@ -148,7 +173,9 @@ def _parts(shape: RNNShape, input_size: int) -> tuple[RNNPart, ...]:
                 at += h * width
                 biases.append(RNNPart(layer, direction, "b" + kind, gate, bias_at, (h,)))
                 bias_at += h
-    return (*matrices, *biases)
+        if shape.proj_size:
+            matrices.append(RNNPart(layer, direction, "P", "", at, (shape.proj_size, h)))
+    return (*matrices, *(biases if shape.biases else []))
 
 
 def views(w: Any, shape: RNNShape, input_size: int) -> dict[str, Any]:
@@ -173,7 +200,8 @@ def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Array]:
     """[W, b, W, b, ...] of pseudo-layer ``layer`` (2 l, 2 l + 1 when bidirectional), as views.
 
     Input parts in the order of the gates, then recurrent ones. Matrices are transposed, so (inputs,
-    hidden) in Fortran order. A missing input matrix is an empty (0, hidden) view.
+    hidden) in Fortran order. A missing input matrix is an empty (0, hidden) view, a missing bias
+    one of (0,). The last one of a layer with projections is their matrix, (hidden, projection).
     """
     count = shape.num_layers * shape.directions
     if not 0 <= layer < count:
@@ -181,13 +209,13 @@ def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Array]:
     number, direction = divmod(layer, shape.directions)
     found = views(w, shape, input_size)
     out = []
+    stem = f"layer{number}{'.reverse' if direction else ''}"
     for kind in ("W", "R"):
         for gate in shape.gates:
-            stem = f"layer{number}{'.reverse' if direction else ''}"
             empty = w[:0].reshape(shape.hidden_size, 0)
             out.append(found.get(f"{stem}.{kind}_{gate}", empty).T)
-            out.append(found[f"{stem}.b{kind}_{gate}"])
-    return out
+            out.append(found.get(f"{stem}.b{kind}_{gate}", w[:0]))
+    return [*out, found[f"{stem}.P"].T] if shape.proj_size else out
 
 
 def pack(parts: Any, shape: RNNShape, input_size: int, dtype: DtypeLike) -> Array:

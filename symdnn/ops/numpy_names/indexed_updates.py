@@ -8,8 +8,8 @@ from typing import Any
 
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
-from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
-from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
+from symdnn.ops.array.getitem import inc_subtensor, reduce_subtensor, set_subtensor
+from symdnn.ops.elementwise.arithmetic import cast
 
 __all__ = ["Indexed", "IndexedPart"]
 
@@ -18,7 +18,8 @@ __all__ = ["Indexed", "IndexedPart"]
 class IndexedPart:
     """``x.at[index]``: the tensor ``x`` with another part, by one of the methods.
 
-    Where an index occurs twice, :meth:`add` adds up; of the others, one of the values counts.
+    Where an index occurs twice, :meth:`add`, :meth:`multiply`, :meth:`min` and :meth:`max` take all
+    of the values; of the others, one of the values counts.
     """
 
     x: Variable
@@ -42,9 +43,12 @@ class IndexedPart:
 
     def multiply(self, values: TensorLike) -> Variable:
         """``x`` with this part multiplied by ``values``."""
-        return self.apply(lambda part: part * values)
+        return self._reduced(values, "mul")
 
     mul = multiply
+
+    def _reduced(self, values: TensorLike, way: str) -> Variable:
+        return reduce_subtensor(self._part(), cast(values, self.x.type.dtype), way)
 
     def divide(self, values: TensorLike) -> Variable:
         """``x`` with this part divided by ``values``."""
@@ -56,11 +60,11 @@ class IndexedPart:
 
     def min(self, values: TensorLike) -> Variable:
         """``x`` with the smaller of this part and ``values``."""
-        return self.apply(lambda part: minimum(part, values))
+        return self._reduced(values, "min")
 
     def max(self, values: TensorLike) -> Variable:
         """``x`` with the larger of this part and ``values``."""
-        return self.apply(lambda part: maximum(part, values))
+        return self._reduced(values, "max")
 
     def get(self) -> Variable:
         """This part."""

@@ -16,7 +16,7 @@ from symdnn.graph.dims import Dim, ceil_div, normal_axis
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange
-from symdnn.ops.array.getitem import getitem, inc_subtensor, set_subtensor
+from symdnn.ops.array.getitem import getitem, inc_subtensor, reduce_subtensor, set_subtensor
 from symdnn.ops.array.join import concatenate, flip, repeat, tile
 from symdnn.ops.array.take import take
 from symdnn.ops.array.view import broadcast_to, expand_dims, flatten, moveaxis, swapaxes, transpose
@@ -34,8 +34,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _several(given: Sequence[Any]) -> tuple[Any, ...]:
-    """``(2, 3)`` or ``((2, 3),)`` as the former; a vector of sizes stays one entry."""
+def _several(given: Sequence[Any], named: Any = None) -> tuple[Any, ...]:
+    """``(2, 3)`` or ``((2, 3),)`` as the former; a vector of sizes stays one entry.
+
+    ``named`` is what is given by keyword instead.
+    """
+    if named is not None:
+        given = (named,) if not isinstance(named, list | tuple) else named
     if len(given) == 1 and isinstance(given[0], list | tuple):
         return tuple(given[0])
     return tuple(given)
@@ -44,12 +49,12 @@ def _several(given: Sequence[Any]) -> tuple[Any, ...]:
 # -- shapes ----------------------------------------------------------------------------------------
 
 
-def view(x: TensorLike, *shape: Any) -> Variable:
+def view(x: TensorLike, *shape: Any, size: Any = None) -> Variable:
     """The same elements in another shape; one entry may be -1.
 
     Raises :class:`~symdnn.errors.TypeMismatch` for a dtype (NumPy's ``view``).
     """
-    sizes = _several(shape)
+    sizes = _several(shape, size)
     if any(isinstance(s, str | type | np.dtype) for s in sizes):
         raise TypeMismatch("view", "sizes", sizes, "x.astype(dtype) has other elements")
     return reshape(as_variable(x), sizes[0] if _is_vector(sizes) else sizes)
@@ -67,9 +72,9 @@ def view_as(x: TensorLike, other: TensorLike) -> Variable:
 reshape_as = view_as
 
 
-def permute(x: TensorLike, *dims: Any) -> Variable:
+def permute(x: TensorLike, *given: Any, dims: Any = None) -> Variable:
     """The dimensions in the order ``dims``."""
-    return transpose(as_variable(x), _several(dims))
+    return transpose(as_variable(x), _several(given, dims))
 
 
 def t(x: TensorLike) -> Variable:
@@ -95,9 +100,9 @@ def unsqueeze(x: TensorLike, dim: int) -> Variable:
     return expand_dims(as_variable(x), dim)
 
 
-def expand(x: TensorLike, *sizes: Any) -> Variable:
+def expand(x: TensorLike, *sizes: Any, size: Any = None) -> Variable:
     """Dimensions of size 1 repeated to ``sizes``; -1 keeps one, new ones come in front."""
-    v, wanted = as_variable(x), list(_several(sizes))
+    v, wanted = as_variable(x), list(_several(sizes, size))
     before = len(wanted) - v.type.ndim
     if before < 0:
         raise NdimMismatch("expand", f"at least {v.type.ndim} sizes", wanted)
@@ -179,7 +184,11 @@ def torch_split(x: TensorLike, split_size: Any, dim: int = 0) -> list[Variable]:
     if not isinstance(split_size, list | tuple):
         size, each = v.type.shape[axis], int(split_size)
         if size is None:
-            raise NdimMismatch("split", "an axis of known size", v.type, "See T.specify_shape")
+            raise NdimMismatch(
+                "split", "an axis of known size", v.type,
+                f"Give all sizes, split([{each}, {each}, ...]), a number of parts, chunk(n), or "
+                "the size, T.specify_shape",
+            )  # fmt: skip
         if each < 1:
             raise OptionError(f"split: wanted parts of 1 or more, got {each}")
         split_size = [min(each, size - i) for i in range(0, size, each)]
@@ -215,7 +224,7 @@ def repeat_interleave(x: TensorLike, repeats: TensorLike, dim: int | None = None
 # -- by index --------------------------------------------------------------------------------------
 
 
-def _places(what: str, x: Variable, dim: int, index: TensorLike) -> tuple[Any, ...]:
+def places_along(what: str, x: Variable, dim: int, index: TensorLike) -> tuple[Any, ...]:
     """For each axis of ``index`` its places in ``x``: those of ``index`` itself along ``dim``."""
     i = as_variable(index)
     axis = normal_axis(what, dim, max(1, x.type.ndim))
@@ -231,7 +240,7 @@ def _places(what: str, x: Variable, dim: int, index: TensorLike) -> tuple[Any, .
 def gather(x: TensorLike, dim: int, index: TensorLike) -> Variable:
     """``out[i][j] = x[index[i][j]][j]`` (``dim=0``): in the shape of ``index``."""
     v = as_variable(x)
-    return getitem(v, _places("gather", v, dim, index))
+    return getitem(v, places_along("gather", v, dim, index))
 
 
 def scatter(
@@ -240,16 +249,20 @@ def scatter(
     """``x`` with ``src`` at the places of :func:`gather`; ``reduce="add"`` adds it.
 
     ``src`` is a number, or has at least the shape of ``index``. Where several places are one, it
-    is not said which of the values stays.
+    is not said which of the values stays. ``reduce="multiply"`` multiplies by all of them.
     """
-    if reduce not in (None, "add"):
-        raise OptionError(f"scatter: reduce={reduce!r}: wanted None or 'add'")
+    if reduce not in (None, "add", "multiply"):
+        raise OptionError(
+            f"scatter: reduce={reduce!r}: wanted None, 'add' or 'multiply'; scatter_reduce has more"
+        )
     v = as_variable(x)
-    part = getitem(v, _places("scatter", v, dim, index))
+    part = getitem(v, places_along("scatter", v, dim, index))
     values = as_variable(src)
     if values.type.ndim == v.type.ndim:
         values = values[tuple(slice(0, n) for n in dims_of(as_variable(index)))]
     values = cast(values, v.type.dtype)
+    if reduce == "multiply":
+        return reduce_subtensor(part, values, "mul")
     return inc_subtensor(part, values) if reduce else set_subtensor(part, values)
 
 
@@ -258,7 +271,9 @@ def scatter_add(x: TensorLike, dim: int, index: TensorLike, src: TensorLike) -> 
     return scatter(x, dim, index, src, "add")
 
 
-def _rows(what: str, x: TensorLike, dim: int, index: TensorLike) -> tuple[Variable, Variable]:
+def entries_along(
+    what: str, x: TensorLike, dim: int, index: TensorLike
+) -> tuple[Variable, Variable]:
     """``x``, and its entries ``index`` (a vector) of ``dim``."""
     v, i = as_variable(x), as_variable(index)
     if not i.type.is_integer or i.type.ndim > 1:
@@ -269,14 +284,14 @@ def _rows(what: str, x: TensorLike, dim: int, index: TensorLike) -> tuple[Variab
 
 def index_select(x: TensorLike, dim: int, index: TensorLike) -> Variable:
     """The entries ``index`` (a vector) of ``dim``."""
-    return _rows("index_select", x, dim, index)[1]
+    return entries_along("index_select", x, dim, index)[1]
 
 
 def index_add(
     x: TensorLike, dim: int, index: TensorLike, source: TensorLike, *, alpha: TensorLike = 1
 ) -> Variable:
     """``x`` with ``alpha source`` added to the entries ``index`` of ``dim``; repeated: added up."""
-    v, part = _rows("index_add", x, dim, index)
+    v, part = entries_along("index_add", x, dim, index)
     values = as_variable(source)
     plain = isinstance(alpha, int) and alpha == 1
     return inc_subtensor(part, cast(values if plain else values * alpha, v.type.dtype))
@@ -284,7 +299,7 @@ def index_add(
 
 def index_copy(x: TensorLike, dim: int, index: TensorLike, source: TensorLike) -> Variable:
     """``x`` with ``source`` in place of the entries ``index`` of ``dim``."""
-    v, part = _rows("index_copy", x, dim, index)
+    v, part = entries_along("index_copy", x, dim, index)
     return set_subtensor(part, cast(source, v.type.dtype))
 
 
@@ -304,14 +319,14 @@ def masked_select(x: TensorLike, mask: TensorLike) -> Variable:
     return as_variable(x)[cast(mask, "bool")]
 
 
-def torch_flip(x: TensorLike, *dims: Any) -> Variable:
+def torch_flip(x: TensorLike, *given: Any, dims: Any = None) -> Variable:
     """``x`` in reverse order along ``dims``."""
-    return flip(x, _several(dims) or None)
+    return flip(x, _several(given, dims) or None)
 
 
-def torch_tile(x: TensorLike, *dims: Any) -> Variable:
+def torch_tile(x: TensorLike, *given: Any, dims: Any = None) -> Variable:
     """``x`` repeated ``dims`` times along its dimensions."""
-    return tile(x, list(_several(dims)))
+    return tile(x, list(_several(given, dims)))
 
 
 METHODS: dict[str, Any] = {

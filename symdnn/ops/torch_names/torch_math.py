@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from symdnn.errors import InputError, NdimMismatch
+from symdnn.errors import InputError, NdimMismatch, TypeMismatch
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import AxisLike, TensorLike
@@ -333,6 +333,20 @@ def _to(dtype: str, x: Variable) -> Variable:
     return cast(x, dtype)
 
 
+def to(x: TensorLike, other: Any) -> Variable:
+    """``x`` in the dtype ``other``, or in that of a tensor.
+
+    Raises :class:`~symdnn.errors.TypeMismatch` for a device: the flag ``device`` says where
+    functions run.
+    """
+    if isinstance(other, str) and other.partition(":")[0] in ("cpu", "cuda", "gpu"):
+        raise TypeMismatch(
+            "to", "a dtype", repr(other),
+            "The flag device says where functions run, symdnn.Mode(target='cuda') where one does",
+        )  # fmt: skip
+    return cast(x, other.type.dtype if isinstance(other, Variable) else other)
+
+
 def _scaled(
     function: Callable[..., Variable], x: Variable, other: TensorLike, *, alpha: TensorLike = 1
 ) -> Variable:
@@ -357,7 +371,7 @@ METHODS: dict[str, Callable[..., Any]] = {
         for f in (
             addbmm, addcdiv, addcmul, addmm, addmv, addr, amax, amin, aminmax, baddbmm, bmm,
             clamp, clamp_max, clamp_min, detach, dist, frac, kthvalue, mm, mv, ne, numel, xlogy,
-            relu, numpy_math.softmax, numpy_math.log_softmax, numpy_math.nan_to_num,
+            relu, to, numpy_math.softmax, numpy_math.log_softmax, numpy_math.nan_to_num,
             numpy_math.rsqrt, numpy_math.logical_and, numpy_math.logical_or,
             numpy_math.logical_not, numpy_math.lerp, numpy_reductions.quantile,
         )

@@ -67,15 +67,18 @@ def _alive(x: Variable, lengths: Variable | None) -> Variable | None:
 def _parameters(
     w: Variable, shape: RNNShape, offsets: tuple[Any, Any], columns: Any
 ) -> list[Variable | None]:
-    """W (gates * hidden, columns) or None, R (gates * hidden, hidden) and their biases."""
+    """W (gates * hidden, columns) or None, R (gates * hidden, state), their biases or None, and the
+    projection (projected, hidden) or None."""
     (at, bias_at), h, rows = offsets, shape.hidden_size, shape.hidden_size * len(shape.gates)
     no_matrix = isinstance(columns, int) and columns == 0
-    middle = at + rows * columns
+    middle, size, projected = at + rows * columns, shape.state_size, shape.proj_size
+    end = middle + rows * size
+    biases = [w[b : b + rows] for b in (bias_at, bias_at + rows)] if shape.biases else [None, None]
     return [
         None if no_matrix else w[at:middle].reshape((rows, columns)),
-        w[middle : middle + rows * h].reshape((rows, h)),
-        w[bias_at : bias_at + rows],
-        w[bias_at + rows : bias_at + 2 * rows],
+        w[middle:end].reshape((rows, size)),
+        *biases,
+        w[end : end + projected * h].reshape((projected, h)) if projected else None,
     ]
 
 
@@ -84,8 +87,9 @@ def _one_way(
     alive: Variable | None, backward: bool,
 ) -> list[Variable]:  # fmt: skip
     """[y, the last state, (the last cell)] of one layer in one direction."""
-    w, r, bw, br = params
-    projected = join(2, *[x] * len(shape.gates)) if w is None else _product(x, w)
+    w, r, bw, br, projection = params
+    terms = join(2, *[x] * len(shape.gates)) if w is None else _product(x, w)
+    once = [v for v in (r.T, br, None if projection is None else projection.T) if v is not None]
     step = _STEPS[shape.rnn_mode]
 
     def one(*args: Any) -> list[Variable]:
@@ -93,8 +97,11 @@ def _one_way(
         held = None
         if alive is not None:
             held, rest = rest[0], rest[1:]
-        old, (rt, b) = rest[:-2], rest[-2:]
-        new = step(shape.hidden_size, gates, dot(old[0], rt) + b, *old)
+        old, (rt, *more) = rest[: -len(once)], rest[-len(once) :]
+        again = dot(old[0], rt)
+        new = step(shape.hidden_size, gates, again if br is None else again + more[0], *old)
+        if projection is not None:
+            new[0] = dot(new[0], more[-1])
         if held is None:
             return [*new, new[0]]
         kept = [switch(held, n, o) for n, o in zip(new, old, strict=True)]
@@ -102,9 +109,9 @@ def _one_way(
 
     found, _ = scan(
         one,
-        sequences=[projected + bw, *([] if alive is None else [alive])],
+        sequences=[terms if bw is None else terms + bw, *([] if alive is None else [alive])],
         outputs_info=[*first, None],
-        non_sequences=[r.T, br],
+        non_sequences=once,
         go_backwards=backward,
         name=f"{shape.rnn_mode} written out",
         return_list=True,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
+from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
 from symdnn.gpu.kernels import index as index_kernels
@@ -27,6 +28,7 @@ from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubten
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.sort import ArgSort, Sort, TopK
 from symdnn.ops.array.take import OneHot
@@ -394,6 +396,7 @@ def test_topk_of_ties_and_nan(k):
 # -- indices --------------------------------------------------------------------------------------
 
 SCATTERS = [index_kernels.ScatterKernel(), index_kernels.OrderedScatterKernel()]
+REDUCE = index_kernels.ReduceKernel()
 ROWS, PART = ("a", FULL), (FULL, "a", ("?", None, None))
 
 
@@ -448,6 +451,32 @@ def test_of_values_set_the_last_one_stays():
     x, y = dense(draws(6, 8)), dense(draws(40, 8))
     places = dense(rng.integers(0, 6, 40))
     compare(SCATTERS[0], AdvancedIncSubtensor(ROWS, True), x, y, places)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint32"])
+@pytest.mark.parametrize("reduce", ["max", "min", "mul"])
+def test_repeated_places_are_all_combined(reduce, dtype):
+    x, y = (dense((draws(n, 8) / 9).astype(numpy_dtype(dtype))) for n in (6, 30))
+    places = dense(rng.integers(-6, 6, 30))
+    near = 0.1 if dtype == "bfloat16" else 1e-2 if dtype == "float16" else 1e-4
+    if "float" in dtype and reduce != "mul":
+        y[3, 2] = np.nan
+    compare(REDUCE, ScatterReduce(ROWS, reduce=reduce), x, y, places, rtol=near)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_exchanges_are_device_code(dtype):
+    x, y = (dense(np.ones((n, 8), dtype)) for n in (6, 30))
+    call = concrete(ScatterReduce(ROWS, reduce="min"), [x, y, np.zeros(30, "int64")])
+    assert all(compile_cubin(source, (7, 5)) for source in REDUCE.sources(call))
+
+
+def test_extremes_beside_slices_and_what_has_no_exchange():
+    x, y = dense(draws(3, 6, 9, dtype="float64")), dense(draws(3, 2, 4, 7, dtype="float64"))
+    places = dense(rng.integers(-6, 6, (2, 4)).astype(np.int16))
+    compare(REDUCE, ScatterReduce(PART, reduce="max"), x, y, places, np.int64(2))
+    call = concrete(ScatterReduce(ROWS), [np.ones((2, 2), "int8")] * 2 + [np.array([0, 1])])
+    assert "no code for int8" in REDUCE.refuses(call)
 
 
 def test_deterministic_more_orders_float_increments():

@@ -193,3 +193,28 @@ def test_layer_norm_without_a_bias(rng):
     scaled = (value - value.mean(1, keepdims=True)) / np.sqrt(value.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(y, scaled * module.weight.get_value(), 1e-4, 1e-5)
     assert symdnn.grad(module(x).sum(), module.weight).type.shape == (4,)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_running_statistics_of_instances(rng, affine):
+    """The means over the examples move them, and they normalise in evaluation."""
+    module = nn.InstanceNorm2d(3, momentum=0.3, affine=affine, track_running_stats=True)
+    x = T.tensor("float32", (None, 3, None, None))
+    y = module(x)
+    train = symdnn.function([x], y, updates=nn.state_updates(y))
+    test = symdnn.function([x], module.evaluate()(x))
+    mean, var = np.zeros(3), np.ones(3)
+    for n in (2, 4):
+        value = (rng.normal(size=(n, 3, 4, 5)) * 2 + 1).astype("float32")
+        means = value.mean((2, 3), keepdims=True)
+        wanted = (value - means) / np.sqrt(value.var((2, 3), keepdims=True) + 1e-5)
+        np.testing.assert_allclose(train(value), wanted, 1e-4, 1e-4)
+        mean = 0.7 * mean + 0.3 * value.mean((2, 3)).mean(0)
+        var = 0.7 * var + 0.3 * value.var((2, 3), ddof=1).mean(0)
+    state = module.state_dict()
+    np.testing.assert_allclose(state["running_mean"], mean, 1e-5, 1e-5)
+    np.testing.assert_allclose(state["running_var"], var, 1e-5, 1e-5)
+    wanted = (value - mean[:, None, None]) / np.sqrt(var + 1e-5)[:, None, None]
+    np.testing.assert_allclose(test(value), wanted, 1e-4, 1e-4)
+    assert "running_mean" not in nn.InstanceNorm2d(3).state_dict()
+    assert nn.BatchNorm1d(3, dtype="float64").running_var.type.dtype == "float64"

@@ -131,7 +131,7 @@ def test_printing(module, text):
         (lambda x: nn.SpatialReflectionPadding(-1), InputError, "widths of 0 or more"),
         (lambda x: nn.SpatialUpSamplingNearest(0), InputError, "scale: wanted an int, 1"),
         (lambda x: nn.Conv2d(3, 4, 3, padding_mode="x"), InputError, "one of zeros"),
-        (lambda x: nn.InstanceNorm2d(2, track_running_stats=True), InputError, "is not there"),
+        (lambda x: nn.InstanceNorm2d(2, momentum=2), InputError, "momentum=2; wanted a number"),
         (lambda x: nn.Upsample(2, mode="box"), InputError, "one of nearest"),
     ],
 )

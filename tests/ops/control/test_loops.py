@@ -128,6 +128,43 @@ def test_the_dtype_of_a_carried_number_follows_the_arrays(rng):
         )
 
 
+@pytest.mark.parametrize("begin", [1.0, 1])
+def test_a_carried_number_keeps_the_digits_that_float64_has(rng, begin):
+    """Literals that meet only the number, too: it is one of Python's until it meets an array."""
+    z = rng.normal(size=5)
+
+    def body(c, x):
+        return c * 0.9 + 0.1, c * 0.3 * x
+
+    def by_hand(c, x):
+        total = 0.0
+        for v in x:
+            c, y = body(c, v)
+            total += y
+        return c, total
+
+    (c, total), _ = symdnn.jit(
+        lambda z: control.scan(
+            lambda c, x: ((body(c[0], x)[0], c[1] + body(c[0], x)[1]), None), (begin, 0.0), z
+        )
+    )(z)
+    np.testing.assert_allclose(total, by_hand(begin, z)[1], rtol=1e-15)
+    assert c.dtype == "float32"  # alone it is a Python float
+    last = symdnn.jit(lambda z: control.fori_loop(0, 3, lambda i, c: c * 0.9 + z[0], begin))(z)
+    wanted = ((begin * 0.9 + z[0]) * 0.9 + z[0]) * 0.9 + z[0]
+    np.testing.assert_allclose(last, wanted, rtol=1e-15)
+    x = T.dvector("x")
+    found, _ = symdnn.scan(
+        lambda x, c, y: (c * 0.9, y + c * x * 0.3), x, [begin, T.constant(np.float64(0))]
+    )
+    c, wanted = begin, 0.0
+    for v in z:
+        c, wanted = c * 0.9, wanted + c * v * 0.3
+    np.testing.assert_allclose(symdnn.function([x], found[1][-1])(z), wanted, rtol=1e-15)
+    narrow = lambda x: control.fori_loop(0, 3, lambda i, c: c * x[0], float(begin))  # noqa: E731
+    assert symdnn.jit(narrow)(np.ones(2, "float32")).dtype == "float32"
+
+
 def test_scan_both_ways(rng):
     xs = {"u": rng.normal(size=4), "v": rng.normal(size=(4, 2))}
 

@@ -233,3 +233,34 @@ def test_an_array_of_a_number_is_no_number(holder, policy):
         assert a.dtype == b.dtype == out.type.numpy
         units = 4 * np.finfo(b.dtype).eps if b.dtype.kind == "f" else 0
         np.testing.assert_allclose(a.astype("f8"), b.astype("f8"), units)
+
+
+SIZED = {
+    "one size": lambda x: x / x.shape[0],
+    "a product": lambda x: x.sum() / (2 * x.shape[0] * x.shape[1] - 1),
+    "all elements": lambda x: x.sum() / x.size,
+    "a choice": lambda x: T.switch(x > 0, x, x.shape[1]),
+    "half of one": lambda x: x * (x.shape[1] // 2),
+    "the larger": lambda x: T.maximum(x.shape[0], 2) * x,
+}
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("name", SIZED)
+def test_sizes_are_numbers_beside_float32(rng, name, static):
+    """As in NumPy, where they are Python ints; by Theano's rule they are arrays of int64."""
+    f, a = SIZED[name], rng.normal(size=(3, 4)).astype("float32")
+    x = T.tensor("float32", a.shape if static else (None, None))
+    y = f(x)
+    assert y.dtype == "float32"
+    found = symdnn.function([x], y)(a)
+    assert found.dtype == "float32"
+    np.testing.assert_allclose(found, symdnn.function([x], f(x.astype("float64")))(a), 1e-6)
+    with config.change_flags(cast_policy="custom"):
+        old = f(x)
+    assert old.dtype == "float64"
+    assert symdnn.function([x], old * 1)(a).dtype == "float64"
+    n, m = T.lscalar("n"), T.fvector("m")
+    assert (m * n).dtype == (m * m.nonzero()[0]).dtype == "float64"
+    assert (m.astype("float16") / m.shape[0]).dtype == (m.astype("float16") / n).dtype
+    assert (x > x.shape[0]).dtype == "bool"

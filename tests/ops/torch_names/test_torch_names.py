@@ -41,6 +41,19 @@ FUNCTIONS = {
     "gather": lambda m, x, i, s: m.gather(x, 1, i),
     "gather less": lambda m, x, i, s: x.gather(0, i[:2]),
     "scatter_add": lambda m, x, i, s: x.scatter_add(1, i, s),
+    **{
+        f"scatter_reduce {reduce}, {alone}": lambda m, x, i, s, reduce=reduce, alone=alone: (
+            x.scatter_reduce(1, i, s, reduce, include_self=alone)
+        )
+        for reduce in ("sum", "prod", "mean", "amax", "amin")
+        for alone in (True, False)
+    },
+    **{
+        f"index_reduce {reduce}": lambda m, x, i, s, reduce=reduce: x.index_reduce(
+            1, i[0, :, 0], s, reduce
+        )
+        for reduce in ("prod", "mean", "amax", "amin")
+    },
     "index_add": lambda m, x, i, s: x.index_add(1, i[0, :, 0], s),
     "index_select": lambda m, x, i, s: x.index_select(1, i[0, :, 0]),
     "cat": lambda m, x, i, s: m.cat([x, s], dim=1),
@@ -71,6 +84,7 @@ def test_methods(name):
     same(lambda _, x: METHODS[name](x), [VALUE])
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name):
     same(FUNCTIONS[name], [VALUE, INDEX, SOURCE])
@@ -109,3 +123,31 @@ def test_a_logarithm_of_an_int_is_as_wide_as_the_result():
     got = T.xlogy(T.constant(x), 3).eval()
     assert got.dtype == "float64"
     np.testing.assert_allclose(got, x * np.log(3), 1e-15)
+
+
+def test_values_for_one_element_are_all_taken():
+    """JAX's ``x.at`` and ``segment_max`` and its kin."""
+    x, v, i = np.array([3.0, 1.0, 2.0, 0.5]), np.array([2.0, 5.0, 4.0]), np.array([0, 0, -1])
+    at = T.constant(x).at[T.constant(i)]
+    assert at.max(v).eval().tolist() == [5, 1, 2, 4]
+    assert at.min(v).eval().tolist() == [2, 1, 2, 0.5]
+    assert at.multiply(v).eval().tolist() == [30, 1, 2, 2]
+    assert T.constant(x).at[1:3].max(1.5).eval().tolist() == [3, 1.5, 2, 0.5]
+    ids = np.array([2, 0, 2])
+    assert T.segment_max(v, ids).eval().tolist() == [5, -np.inf, 4]
+    assert T.segment_min(v, ids, 3).eval().tolist() == [5, np.inf, 2]
+    assert T.segment_prod(v, ids).eval().tolist() == [5, 1, 8]
+    assert T.segment_sum(v, ids, 4).eval().tolist() == [5, 0, 6, 0]
+    assert T.segment_max(np.array([1, 2], "int8"), [0, 2]).eval().tolist() == [1, -128, 2]
+    with pytest.raises(symdnn.errors.OptionError, match="wanted one of 'sum', 'mean'"):
+        T.scatter_reduce(x, 0, i, v, "max")
+
+
+def test_words_of_methods():
+    x = T.constant(VALUE)
+    assert np.array_equal(x.flip(dims=[1]).eval(), VALUE[:, ::-1])
+    assert x.permute(dims=(2, 0, 1)).eval().shape == (5, 3, 4)
+    assert x.view(size=(12, 5)).eval().shape == (12, 5)
+    assert x.to("float64").type.dtype == x.to(T.dscalar()).type.dtype == "float64"
+    with pytest.raises(symdnn.errors.TypeMismatch, match="The flag device"):
+        x.to("cuda:0")

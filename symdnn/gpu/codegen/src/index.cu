@@ -1,6 +1,7 @@
 // Gather and scatter by index arrays. Each element of an iteration space has an offset in x, which
-// the indices determine, and one in y. T is copied, or summed in A, V neighbours at a time; OWNER is
-// the type of numbers of elements. With CHECKED 0 an index out of range is not reported, but not
+// the indices determine, and one in y. T is copied (ADDS 0), or summed in A (1), or combined by
+// COMBINE in words of WORD's type, which is as large (2), V neighbours at a time; OWNER is the type
+// of numbers of elements. With CHECKED 0 an index out of range is not reported, but not
 // used either. A GUARDED kernel writes nothing once the error word is set. The last SOURCES index
 // arrays select elements of y: `add` reads what it adds where they say.
 
@@ -84,7 +85,32 @@ extern "C" __global__ void __launch_bounds__(256) settle(const __grid_constant__
   }
 }
 
-#if ADDS
+#if ADDS == 2
+// Extremes and products: the old bits are exchanged for the new ones if they are still there.
+INLINE void combined(T* at, T y) {
+  WORD seen = *(volatile WORD*)at;
+  while (true) {
+    T old;
+    *(WORD*)&old = seen;
+    const T made = convert<T>(COMBINE(widen(old), widen(y)));
+    const WORD now = *(const WORD*)&made;
+    if (now == seen) return;
+    const WORD found = atomicCAS((WORD*)at, seen, now);
+    if (found == seen) return;
+    seen = found;
+  }
+}
+extern "C" __global__ void __launch_bounds__(256) combine(const __grid_constant__ Parameters p) {
+  if (GUARDED && *p.error_word != 0) return;
+  EACH(n) {
+    i64 at;
+    if (!chosen(p, n, at)) continue;
+    const Vec<T, V> y = load<V>(p.y + place(n, p.size, p.y_step) * V);
+#pragma unroll
+    for (int k = 0; k < V; k++) combined(p.x + at * V + k, y.v[k]);
+  }
+}
+#elif ADDS
 // Adds V neighbours; four floats in one instruction where there is one.
 INLINE void added(A* sums, const Vec<A, V>& values) {
 #if V == 4 && __CUDA_ARCH__ >= 900
