@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+from onnx import ModelProto, TensorProto, numpy_helper
 
 from symdnn.errors import ModelError
 from symdnn.graph.typing import Array
 from symdnn.onnx.model.kinds import BITS, numpy_kind
 
-__all__ = ["external_array"]
+__all__ = ["external_array", "with_data_in", "write_data"]
 
 #: Elements of fewer than 8 bits are packed.
-_BITS = {**BITS, "float4_e2m1fn": 4}
+_BITS = {**BITS, "float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
+#: Tensors of fewer bytes stay in the file of the model.
+_LEAST_BYTES = 1024
+#: Where a tensor begins in a file of data: at a multiple, as mapping and reading them wants.
+_ALIGNMENT_BYTES = 4096
 
 
 def external_array(tensor: Any, kind: str, dims: tuple[int, ...], folder: str | None) -> Array:
@@ -41,7 +47,8 @@ def external_array(tensor: Any, kind: str, dims: tuple[int, ...], folder: str | 
         return np.empty(dims, numpy_kind(kind))
     raw = np.memmap(path, np.uint8, "r", offset, (n_bytes,))
     if kind in _BITS:
-        return _unpacked(raw, kind, count).reshape(dims)
+        inside = TensorProto(data_type=tensor.data_type, dims=dims, raw_data=raw.tobytes())
+        return np.asarray(numpy_helper.to_array(inside))
     return raw.view(numpy_kind(kind)).reshape(dims)
 
 
@@ -59,20 +66,56 @@ def _inside(location: str, folder: str | None, what: str) -> Path:
 
 
 def _number(text: str, what: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
         raise ModelError(f"{what}: offset or length {text!r} is no number of bytes")
     return int(text)
 
 
-def _unpacked(raw: Array, kind: str, count: int) -> Array:
-    """Elements of 4 or 2 bits, the lowest bits first."""
-    bits = _BITS[kind]
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = ((raw[:, None] >> shifts) & ((1 << bits) - 1)).ravel()[:count]
-    if kind.startswith("int"):
-        sign = 1 << (bits - 1)
-        codes = (codes.astype(np.int8) ^ sign) - sign
-        return codes.astype(numpy_kind(kind))
-    if kind.startswith("float"):
-        return codes.view(numpy_kind(kind))
-    return codes.astype(numpy_kind(kind))
+def with_data_in(location: str, model: Any) -> Any:
+    """``model`` with its large initialisers in the file that :func:`write_data` writes."""
+    outside = ModelProto()
+    for part, value in model.ListFields():
+        if part.name != "graph":
+            _set(outside, part, value)
+    for part, value in model.graph.ListFields():
+        if part.name != "initializer":
+            _set(outside.graph, part, value)
+    places = dict(_places(model))
+    for k, tensor in enumerate(model.graph.initializer):
+        if k not in places:
+            outside.graph.initializer.add().CopyFrom(tensor)
+            continue
+        made = outside.graph.initializer.add(
+            name=tensor.name, data_type=tensor.data_type, dims=tensor.dims,
+            data_location=TensorProto.EXTERNAL,
+        )  # fmt: skip
+        entries = {"location": location, "offset": places[k], "length": len(tensor.raw_data)}
+        for key, entry in entries.items():
+            made.external_data.add(key=key, value=str(entry))
+    return outside
+
+
+def _set(message: Any, part: Any, value: Any) -> None:
+    """A field of a message, with a copy of ``value``."""
+    if isinstance(value, str | bytes | int | float):
+        setattr(message, part.name, value)
+    elif hasattr(value, "extend"):
+        getattr(message, part.name).extend(value)
+    else:
+        getattr(message, part.name).CopyFrom(value)
+
+
+def write_data(out: BinaryIO, model: Any) -> None:
+    """The large initialisers of ``model``, one after the other."""
+    for k, offset in _places(model):
+        out.seek(offset)
+        out.write(model.graph.initializer[k].raw_data)
+
+
+def _places(model: Any) -> Iterator[tuple[int, int]]:
+    """The indices of large initialisers, and where they begin in the file of data."""
+    offset = 0
+    for k, tensor in enumerate(model.graph.initializer):
+        if len(tensor.raw_data) >= _LEAST_BYTES:
+            yield k, offset
+            offset += -(-len(tensor.raw_data) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
