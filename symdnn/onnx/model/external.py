@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,7 +13,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from symdnn.errors import ModelError
 from symdnn.graph.typing import Array
-from symdnn.onnx.model.kinds import BITS, numpy_kind
+from symdnn.onnx.model.kinds import BITS, kind_of, numpy_kind
 
 __all__ = ["external_array", "with_data_in", "write_data"]
 
@@ -33,9 +34,7 @@ def external_array(tensor: Any, kind: str, dims: tuple[int, ...], folder: str | 
     what = f"the tensor {tensor.name!r}"
     entries = {e.key: e.value for e in tensor.external_data}
     path = _inside(entries.get("location", ""), folder, what)
-    count = int(np.prod(dims, dtype=object))
-    bits = _BITS.get(kind, 8 * numpy_kind(kind).itemsize)
-    n_bytes = (count * bits + 7) // 8
+    n_bytes = _bytes_of(kind, dims)
     offset = _number(entries.get("offset", "0"), what)
     length = _number(entries.get("length", str(n_bytes)), what)
     size = os.path.getsize(path)
@@ -50,6 +49,12 @@ def external_array(tensor: Any, kind: str, dims: tuple[int, ...], folder: str | 
         inside = TensorProto(data_type=tensor.data_type, dims=dims, raw_data=raw.tobytes())
         return np.asarray(numpy_helper.to_array(inside))
     return raw.view(numpy_kind(kind)).reshape(dims)
+
+
+def _bytes_of(kind: str, dims: Iterable[int]) -> int:
+    """The bytes of a tensor in a file."""
+    bits = _BITS.get(kind, 8 * numpy_kind(kind).itemsize)
+    return (math.prod(dims) * bits + 7) // 8
 
 
 def _inside(location: str, folder: str | None, what: str) -> Path:
@@ -80,7 +85,7 @@ def with_data_in(location: str, model: Any) -> Any:
     for part, value in model.graph.ListFields():
         if part.name != "initializer":
             _set(outside.graph, part, value)
-    places = dict(_places(model))
+    places = {k: (offset, n_bytes) for k, offset, n_bytes in _places(model)}
     for k, tensor in enumerate(model.graph.initializer):
         if k not in places:
             outside.graph.initializer.add().CopyFrom(tensor)
@@ -89,7 +94,7 @@ def with_data_in(location: str, model: Any) -> Any:
             name=tensor.name, data_type=tensor.data_type, dims=tensor.dims,
             data_location=TensorProto.EXTERNAL,
         )  # fmt: skip
-        entries = {"location": location, "offset": places[k], "length": len(tensor.raw_data)}
+        entries = dict(zip(("location", "offset", "length"), (location, *places[k])))
         for key, entry in entries.items():
             made.external_data.add(key=key, value=str(entry))
     return outside
@@ -107,15 +112,16 @@ def _set(message: Any, part: Any, value: Any) -> None:
 
 def write_data(out: BinaryIO, model: Any) -> None:
     """The large initialisers of ``model``, one after the other."""
-    for k, offset in _places(model):
+    for k, offset, _ in _places(model):
         out.seek(offset)
         out.write(model.graph.initializer[k].raw_data)
 
 
-def _places(model: Any) -> Iterator[tuple[int, int]]:
-    """The indices of large initialisers, and where they begin in the file of data."""
+def _places(model: Any) -> Iterator[tuple[int, int, int]]:
+    """Of large initialisers: the index, where it begins in the file of data, and its bytes."""
     offset = 0
     for k, tensor in enumerate(model.graph.initializer):
-        if len(tensor.raw_data) >= _LEAST_BYTES:
-            yield k, offset
-            offset += -(-len(tensor.raw_data) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        n_bytes = _bytes_of(kind_of(tensor.data_type, tensor.name), tensor.dims)
+        if n_bytes >= _LEAST_BYTES:
+            yield k, offset, n_bytes
+            offset += -(-n_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
