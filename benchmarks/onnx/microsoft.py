@@ -22,11 +22,10 @@ def u8(*s):
     return rng.integers(0, 256, s).astype("uint8")
 
 
-def case(name, op, ins, nout=1, **attrs):
+def case(name, op, ins, nout=1, outputs=None, kept=99, **attrs):
     names = [f"i{k}" if a is not None else "" for k, a in enumerate(ins)]
-    node = helper.make_node(
-        op, names, [f"o{k}" for k in range(nout)], domain="com.microsoft", **attrs
-    )
+    outputs = outputs or [f"o{k}" for k in range(nout)]
+    node = helper.make_node(op, names, outputs, domain="com.microsoft", **attrs)
     ins = [None if a is None else np.asarray(a) for a in ins]
     infos = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
@@ -34,7 +33,7 @@ def case(name, op, ins, nout=1, **attrs):
         if a is not None
     ]
     g = helper.make_graph(
-        [node], "g", infos, [helper.make_empty_tensor_value_info(f"o{k}") for k in range(nout)]
+        [node], "g", infos, [helper.make_empty_tensor_value_info(o) for o in outputs if o]
     )
     m = helper.make_model(
         g,
@@ -45,7 +44,7 @@ def case(name, op, ins, nout=1, **attrs):
     r = s.run(None, {n: a for n, a in zip(names, ins) if a is not None})
     found[name + "/model"] = np.frombuffer(m.SerializeToString(), "uint8")
     found.update({f"{name}/i{k}": a for k, a in enumerate(ins) if a is not None})
-    found.update({f"{name}/o{k}": a for k, a in enumerate(r)})
+    found.update({f"{name}/{o}": a for o, a in zip([o for o in outputs if o], r[:kept])})
 
 
 x = f(2, 5, 8)
@@ -275,5 +274,131 @@ case(
 GEMM = [u8(3, 4), *scaled(0.1, 3), u8(5, 4), *scaled(0.05, 120), rng.integers(-900, 900, 5, "i4")]
 case("qgemm", "QGemm", [*GEMM, *scaled(0.4, 128)], transB=1, alpha=1.0)
 case("qgemm_real", "QGemm", GEMM[:6], transB=1)
+
+# Masks, buffers, groups: what a node may ask of attention beside the plain case.
+
+
+def i32(*v):
+    return np.array(v, "int32")
+
+
+ATT = [x, f(8, 24), f(24)]
+case("att_ends_starts", "Attention", [*ATT, i32(4, 5, 1, 2)], num_heads=2)
+case("att_mask3", "Attention", [*ATT, (rng.random((2, 5, 5)) < 0.7).astype("i4")], num_heads=2)
+case("att_sizes", "Attention", [x, f(8, 28), f(28)], num_heads=2, qkv_hidden_sizes=[8, 8, 12])
+case(
+    "mha_buffer", "MultiHeadAttention",
+    [f(2, 1, 8), f(2, 1, 8), f(2, 1, 8), *[None] * 3, f(2, 2, 9, 4), f(2, 2, 9, 4), i32(5)],
+    nout=3, num_heads=2,
+)  # fmt: skip
+case(
+    "mha_offsets", "MultiHeadAttention", [q, k, v, None, i32(4, 6, 0, 5, 10, 0, 6, 12)], num_heads=2
+)
+
+
+def grouped(name, new, past, total, lens, more=(), rotary=False, kept=1, **attrs):
+    sizes = [(2, new, 64), (2, new, 32), (2, new, 32)]
+    cache = [f(2, 2, past, 16), f(2, 2, past, 16)] if past is not None else [None, None]
+    turns = [f(32, 8), f(32, 8)] if rotary else [None, None] if more else []
+    case(
+        name, "GroupQueryAttention",
+        [*(f(*s) for s in sizes), *cache, i32(*lens), np.array(total, "int32"), *turns, *more],
+        nout=3, kept=kept, num_heads=4, kv_num_heads=2, do_rotary=int(rotary), **attrs,
+    )  # fmt: skip
+
+
+grouped("gqa_lengths", 1, 6, 7, [4, 6])
+grouped("gqa_buffer", 1, 12, 7, [4, 6], rotary=True)
+grouped("gqa_prompt_buffer", 5, 12, 5, [4, 4], rotary=True, local_window_size=2)
+grouped("gqa_window", 6, 0, 6, [5, 5], local_window_size=3, kept=3)
+grouped("gqa_softcap", 1, 6, 7, [6, 6], softcap=2.0, scale=0.4)
+grouped("gqa_smooth", 4, None, 4, [3, 3], smooth_softmax=1)
+grouped("gqa_sink", 4, 0, 4, [3, 3], [None, None, f(4)])
+grouped("gqa_bias", 1, 12, 7, [6, 6], [None, f(2, 4, 1, 7)])
+grouped("gqa_places", 1, 6, 7, [6, 6], [np.array([[4], [6]], "int64")], rotary=True)
+grouped("gqa_start", 3, 0, 3, [2, 2], [np.array([[3, 1, 2], [2, 3, 4]], "int64")], rotary=True)
+grouped("gqa_both_ways", 4, 0, 4, [3, 3], causal=0)
+
+# Few bits in blocks; codes of columns; channels last.
+BLOCKS = [f(3, 64), u8(6, 2, 16), abs(f(6, 2))]
+SHAPE = {"K": 64, "N": 6}
+case(
+    "nbits_float_zero", "MatMulNBits", [*BLOCKS, 15 * abs(f(6, 2))], bits=4, block_size=32, **SHAPE
+)
+case(
+    "nbits_2", "MatMulNBits", [f(3, 64), u8(6, 2, 8), abs(f(6, 2)), u8(6, 1), None, f(6)],
+    bits=2, block_size=32, **SHAPE,
+)  # fmt: skip
+case(
+    "nbits_8", "MatMulNBits", [f(3, 64), u8(6, 2, 32), abs(f(6, 2))], bits=8, block_size=32, **SHAPE
+)
+case(
+    "nbits_columns", "MatMulNBits", [*BLOCKS, None, (np.arange(64) // 32).astype("i4")],
+    bits=4, block_size=32, **SHAPE,
+)  # fmt: skip
+for kind in (0, 1):
+    case(
+        f"bnb4_{kind}", "MatMulBnb4", [f(3, 64), u8(192), abs(f(12))],
+        block_size=32, quant_type=kind, **SHAPE,
+    )  # fmt: skip
+TABLE = [u8(10, 32), np.array([[1, 3], [0, 9]], "int64"), abs(f(10, 4))]
+case(
+    "gather_blocks", "GatherBlockQuantized", [*TABLE, u8(10, 2)],
+    gather_axis=0, quantize_axis=1, block_size=16, bits=4,
+)  # fmt: skip
+case(
+    "gather_blocks_8", "GatherBlockQuantized", [TABLE[0], TABLE[1], abs(f(10, 2))],
+    gather_axis=0, quantize_axis=1, block_size=16, bits=8,
+)  # fmt: skip
+
+
+def i7(*s):
+    """Whole numbers whose sums of two products with bytes fit 16 bits, as some processors add."""
+    return rng.integers(-63, 64, s).astype("int8")
+
+
+COLUMNS = [abs(f(5)), np.zeros(5, "int8")]
+case("dqmm_columns", "DynamicQuantizeMatMul", [f(3, 4), i7(4, 5), *COLUMNS, f(5)])
+case(
+    "mmi2f_columns", "MatMulIntegerToFloat",
+    [u8(3, 4), i7(4, 5), np.float32(0.1), COLUMNS[0], np.uint8(3), COLUMNS[1]],
+)  # fmt: skip
+case(
+    "qattention", "QAttention",
+    [u8(2, 5, 8), i7(8, 24), f(24), *scaled(0.01, 0)[:1], 0.01 * abs(f(24)), None, np.uint8(128),
+     np.zeros(24, "int8")],
+    num_heads=2,
+)  # fmt: skip
+case(
+    "qembed", "QEmbedLayerNormalization",
+    [*(rng.integers(0, n, (2, 5)).astype("int32") for n in (9, 2)), u8(9, 8), u8(7, 8), u8(2, 8),
+     u8(8), u8(8), None, *[np.float32(0.02)] * 5, *[np.uint8(128)] * 5],
+    nout=2, epsilon=1e-5,
+)  # fmt: skip
+LAST = [u8(2, 6, 5, 3), *scaled(0.1, 120)]
+case(
+    "qavg_last", "QLinearAveragePool", [*LAST, *scaled(0.07, 110)],
+    kernel_shape=[2, 3], strides=[2, 1], channels_last=1,
+)  # fmt: skip
+case("qglobal_last", "QLinearGlobalAveragePool", [*LAST, *scaled(0.02, 128)], channels_last=1)
+case(
+    "qconv_last", "QLinearConv",
+    [*LAST, i7(4, 3, 3, 3), np.float32(0.02), np.int8(0), *scaled(0.9, 128)],
+    channels_last=1, kernel_shape=[3, 3], pads=[1, 1, 1, 1],
+)  # fmt: skip
+case("maxpool_last", "NhwcMaxPool", LAST[:1], kernel_shape=[2, 2], strides=[1, 2])
+case("skipln_places", "SkipLayerNormalization", [x, f(1, 5, 8), f(8), f(8)],
+     outputs=["o0", "", "", "o3"])  # fmt: skip
+
+# Older names of ops of the default domain.
+case("trilu", "Trilu", [x, np.array(1, "int64")], upper=0)
+case("gathernd", "GatherND", [x, np.array([[0, 1], [1, 2]], "int64")])
+case("expand", "ExpandDims", [x, i32(1)[0]])
+case("inverse", "Inverse", [f(3, 4, 4)])
+case("unique", "Unique", [np.float32([3, 1, 3, 2, 1, 7])], nout=3)
+case("cdist", "CDist", [f(5, 3), f(4, 3)], metric="euclidean")
+case("cdist_square", "CDist", [f(5, 3), f(4, 3)], metric="sqeuclidean")
+case("pad", "Pad", [x, np.array([0, 1, 0, 0, 0, 2], "int64"), np.float32(2)])
+case("range", "Range", [np.float32(0), np.float32(5), np.float32(2)])
 
 np.savez_compressed(sys.argv[1], **found)

@@ -13,11 +13,11 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 __all__ = ["LEFTOVER", "abandoned", "clean", "locked", "write_atomically"]
 
@@ -34,20 +34,25 @@ _LOCK_PAUSE_S = 0.005
 
 
 def write_atomically(
-    path: Path, data: bytes, *, private: bool = False, sync: bool = True, replace: bool = True
-) -> None:
+    path: Path, data: bytes | Callable[[BinaryIO], None], *, private: bool = False,
+    sync: bool = True, replace: bool = True,
+) -> None:  # fmt: skip
     """Write ``data`` next to ``path``, then rename it: a reader sees the old file or the new one.
 
-    A link is followed to its target. The new file has the permissions of an existing one; with
-    ``private`` they are 0600 whatever the umask. ``sync`` waits until the bytes are on the disk.
-    Without ``replace`` an existing file is left as it is. Raises ``OSError``.
+    ``data`` are bytes, or a function that writes them. A link is followed to its target. The new
+    file has the permissions of an existing one; with ``private`` they are 0600 whatever the umask.
+    ``sync`` waits until the bytes are on the disk. Without ``replace`` an existing file is left as
+    it is. Raises ``OSError``.
     """
     target = Path(os.path.realpath(path))
     handle, beside = _opened_beside(target)
     try:
         _permit(handle, target, private)
         with os.fdopen(handle, "wb", closefd=False) as file:
-            file.write(data)
+            if callable(data):
+                data(file)
+            else:
+                file.write(data)
         if sync:
             os.fsync(handle)
         _place(beside, target, replace)

@@ -206,6 +206,25 @@ def test_external_data_that_does_not_fit(tmp_path):
     refused_location(tmp_path, "outside/passwd", "lies outside")
 
 
+@pytest.mark.parametrize("kind", ["uint4", "int4", "uint2", "float4_e2m1fn", "float6_e2m3fn"])
+def test_packed_elements_in_another_file(kind, tmp_path):
+    """Of fewer bits than 8, as the package onnx packs them."""
+    import ml_dtypes
+    import onnx
+
+    wanted = np.array([1, 0, 1, 1, 0, 1, 0], "float32")
+    tensor = numpy_helper.from_array(wanted.astype(getattr(ml_dtypes, kind)), "w")
+    made = model("g () => (y) { y = Identity(w) }", opset=28)
+    made.ir_version = 13
+    made.graph.initializer.append(tensor)
+    path = tmp_path / "m.onnx"
+    onnx.save_model(made, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert (tmp_path / "w.bin").exists()
+    found = compile(path)()["y"]
+    assert found.dtype == getattr(ml_dtypes, kind)
+    np.testing.assert_array_equal(found.astype("float32"), wanted)
+
+
 def test_external_data_of_bytes_is_refused(tmp_path):
     made = sound()
     tensor = made.graph.initializer[0]

@@ -21,7 +21,7 @@ CASES = sorted({name.partition("/")[0] for name in DATA.files})
 #: Made of others that are tested, or with no kernel in ONNX Runtime for a CPU.
 WITHOUT_CASE = {
     "BiasSplitGelu", "BiasAdd", "TransposeMatMul", "QuantizeLinear", "DequantizeLinear",
-    "SimplifiedLayerNormalization", "DynamicQuantizeLSTM",
+    "SimplifiedLayerNormalization", "DynamicQuantizeLSTM", "QLinearReduceMean",
 }  # fmt: skip
 
 
@@ -90,12 +90,61 @@ def test_a_recurrent_network_of_dynamic_codes(scales, rng):
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_not_known_is_refused():
-    text = """g (float[1, 2, 2, 3, 4] x) => (y) {
-        y = com.microsoft.MultiHeadAttention<num_heads = 2>(x)
+#: What a node asks -> the words of the refusal.
+UNKNOWN = {
+    "com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = 2, qk_output = 1>(x, x, x)":
+        "qk_output = 1",
+    "com.microsoft.Attention<num_heads = 2, do_rotary = 1>(x, x)": "do_rotary = 1",
+    "com.microsoft.Gelu(x, x)": "input 1",
+    "com.microsoft.MultiHeadAttention<num_heads = 2>(x, x, x, , , , x, x, x, x)": "input 9",
+    "com.microsoft.Sneeze(x)": "knows no op",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", UNKNOWN)
+def test_what_is_not_known_is_refused(call):
+    """Each input and attribute that a node has is read: others would give a wrong result."""
+    made = model(f"g (float[1, 4, 4] x) => (y) {{ y = {call} }}")
+    with pytest.raises(ModelError, match=f"com.microsoft.*{UNKNOWN[call]}"):
+        compile(made)(np.ones((1, 4, 4), "float32"))
+
+
+def test_outputs_that_are_not_computed_are_refused():
+    text = """g (float[1, 4, 4] x) => (y, qk) {
+        y, k, v, qk = com.microsoft.MultiHeadAttention<num_heads = 2>(x, x, x)
     }"""
-    with pytest.raises(ModelError, match="packed queries"):
-        compile(model(text))(np.ones((1, 2, 2, 3, 4), "float32"))
+    with pytest.raises(ModelError, match="output 3 is wanted"):
+        compile(model(text))(np.ones((1, 4, 4), "float32"))
+
+
+def test_packed_queries_keys_and_values(rng):
+    """One tensor of all three, or one of keys and values, as the three beside one another."""
+    q, k, v = (rng.normal(size=(2, 5, 2, 4)).astype("f4") for _ in range(3))
+    flat = [t.reshape(2, 5, 8) for t in (q, k, v)]
+    text = "g ({}) => (y) {{ y = com.microsoft.MultiHeadAttention<num_heads = 2>({}) }}"
+    apart = text.format("float[b, n, 8] q, float[b, n, 8] k, float[b, n, 8] v", "q, k, v")
+    wanted = compile(model(apart))(*flat)["y"]
+    whole = compile(model(text.format("float[b, n, 2, 3, 4] x", "x")))
+    pair = compile(model(text.format("float[b, n, 8] q, float[b, n, 2, 2, 4] x", "q, x")))
+    np.testing.assert_allclose(whole(np.stack([q, k, v], 3))["y"], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        pair(flat[0], np.stack([k, v], 3))["y"], wanted, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_vector_mask_of_open_sizes(rng):
+    """Whether it has ends, or ends and starts, follows from its length."""
+    text = """g (float[b, n, 4] x, float[4, 12] w, int32[m] mask) => (y) {
+        y = com.microsoft.Attention<num_heads = 2>(x, w, , mask)
+    }"""
+    f, x = compile(model(text)), rng.normal(size=(2, 5, 4)).astype("f4")
+    w = rng.normal(size=(4, 12)).astype("f4")
+    ends = f(x, w, np.int32([3, 5]))["y"]
+    np.testing.assert_allclose(f(x, w, np.int32([3, 5, 0, 0]))["y"], ends, rtol=1e-5, atol=1e-6)
+    cut = f(x, w, np.int32([3, 5, 1, 2]))["y"]
+    assert np.abs(cut - ends).max() > 1e-3
+    alone = f(x[1:, 2:], w, np.int32([3]))["y"]
+    np.testing.assert_allclose(cut[1:, 2:], alone, rtol=1e-5, atol=1e-6)
 
 
 def test_a_product_of_matrices_whose_first_axis_is_the_rows():

@@ -294,6 +294,31 @@ def test_parameters_in_a_file_of_their_own(tmp_path, rng):
     np.testing.assert_allclose(found, x @ big.get_value(), rtol=1e-5)
 
 
+def test_a_file_of_parameters_is_written_anew(tmp_path, rng):
+    """Another model of the same name, and one that is read from these very files."""
+    path, data_file = tmp_path / "m.onnx", tmp_path / "m.onnx.data"
+    big, bias = (symdnn.shared(rng.normal(size=s).astype("float32"), name=n)
+                 for s, n in (((6, 300), "big"), ((300,), "bias")))  # fmt: skip
+    y = T.dot(X, big) + bias
+    save(y, path, external=True)
+    size = data_file.stat().st_size
+    before = load(path)
+    big.set_value(2 * big.get_value())
+    save(y, path, external=True)
+    assert data_file.stat().st_size == size
+    x = rng.normal(size=(2, 6)).astype("float32")
+    wanted = x @ big.get_value() + bias.get_value()
+    (old,) = symdnn.function([before.variables["x"]], list(before.expressions.values()))(x)
+    np.testing.assert_allclose(
+        old, x @ big.get_value() / 2 + bias.get_value(), rtol=1e-4, atol=1e-5
+    )
+    again = load(path)
+    save(again.expressions, path, inputs=list(again.variables.values()), external=True)
+    (found,) = compile(path)(x).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
+
+
 @pytest.mark.parametrize("opset", [18, 20, 21, 23, onnx.defs.onnx_opset_version()])
 def test_opsets(opset, rng):
     model = to_model([T.nnet.gelu(T.nnet.layer_norm(M))], opset)

@@ -16,7 +16,6 @@ from symdnn.onnx.ops import (
     grams,
     indexing,
     linear,
-    microsoft,
     norms,
     pooling,
     quantize,
@@ -30,6 +29,8 @@ from symdnn.onnx.ops import (
     signal,
     training,
 )
+from symdnn.onnx.ops.microsoft import attention as ms_attention
+from symdnn.onnx.ops.microsoft import blocks, plain, quantized
 
 __all__ = ["builder_of", "known_ops"]
 
@@ -42,7 +43,7 @@ _DEFAULT = (
 )  # fmt: skip
 _DOMAINS = {
     "": _DEFAULT,
-    "com.microsoft": (microsoft,),
+    "com.microsoft": (plain, ms_attention, blocks, quantized),
     "ai.onnx.preview": (),
     "ai.onnx.preview.training": (training,),
 }

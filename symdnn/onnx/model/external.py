@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+from onnx import ModelProto, TensorProto, numpy_helper
 
 from symdnn.errors import ModelError
 from symdnn.graph.typing import Array
-from symdnn.onnx.model.kinds import BITS, numpy_kind
+from symdnn.onnx.model.kinds import BITS, kind_of, numpy_kind
 
-__all__ = ["external_array"]
+__all__ = ["external_array", "with_data_in", "write_data"]
 
 #: Elements of fewer than 8 bits are packed.
-_BITS = {**BITS, "float4_e2m1fn": 4}
+_BITS = {**BITS, "float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
+#: Tensors of fewer bytes stay in the file of the model.
+_LEAST_BYTES = 1024
+#: Where a tensor begins in a file of data: at a multiple, as mapping and reading them wants.
+_ALIGNMENT_BYTES = 4096
 
 
 def external_array(tensor: Any, kind: str, dims: tuple[int, ...], folder: str | None) -> Array:
@@ -27,9 +34,7 @@ def external_array(tensor: Any, kind: str, dims: tuple[int, ...], folder: str | 
     what = f"the tensor {tensor.name!r}"
     entries = {e.key: e.value for e in tensor.external_data}
     path = _inside(entries.get("location", ""), folder, what)
-    count = int(np.prod(dims, dtype=object))
-    bits = _BITS.get(kind, 8 * numpy_kind(kind).itemsize)
-    n_bytes = (count * bits + 7) // 8
+    n_bytes = _bytes_of(kind, dims)
     offset = _number(entries.get("offset", "0"), what)
     length = _number(entries.get("length", str(n_bytes)), what)
     size = os.path.getsize(path)
@@ -41,8 +46,15 @@ def external_array(tensor: Any, kind: str, dims: tuple[int, ...], folder: str | 
         return np.empty(dims, numpy_kind(kind))
     raw = np.memmap(path, np.uint8, "r", offset, (n_bytes,))
     if kind in _BITS:
-        return _unpacked(raw, kind, count).reshape(dims)
+        inside = TensorProto(data_type=tensor.data_type, dims=dims, raw_data=raw.tobytes())
+        return np.asarray(numpy_helper.to_array(inside))
     return raw.view(numpy_kind(kind)).reshape(dims)
+
+
+def _bytes_of(kind: str, dims: Iterable[int]) -> int:
+    """The bytes of a tensor in a file."""
+    bits = _BITS.get(kind, 8 * numpy_kind(kind).itemsize)
+    return (math.prod(dims) * bits + 7) // 8
 
 
 def _inside(location: str, folder: str | None, what: str) -> Path:
@@ -59,20 +71,57 @@ def _inside(location: str, folder: str | None, what: str) -> Path:
 
 
 def _number(text: str, what: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
         raise ModelError(f"{what}: offset or length {text!r} is no number of bytes")
     return int(text)
 
 
-def _unpacked(raw: Array, kind: str, count: int) -> Array:
-    """Elements of 4 or 2 bits, the lowest bits first."""
-    bits = _BITS[kind]
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = ((raw[:, None] >> shifts) & ((1 << bits) - 1)).ravel()[:count]
-    if kind.startswith("int"):
-        sign = 1 << (bits - 1)
-        codes = (codes.astype(np.int8) ^ sign) - sign
-        return codes.astype(numpy_kind(kind))
-    if kind.startswith("float"):
-        return codes.view(numpy_kind(kind))
-    return codes.astype(numpy_kind(kind))
+def with_data_in(location: str, model: Any) -> Any:
+    """``model`` with its large initialisers in the file that :func:`write_data` writes."""
+    outside = ModelProto()
+    for part, value in model.ListFields():
+        if part.name != "graph":
+            _set(outside, part, value)
+    for part, value in model.graph.ListFields():
+        if part.name != "initializer":
+            _set(outside.graph, part, value)
+    places = {k: (offset, n_bytes) for k, offset, n_bytes in _places(model)}
+    for k, tensor in enumerate(model.graph.initializer):
+        if k not in places:
+            outside.graph.initializer.add().CopyFrom(tensor)
+            continue
+        made = outside.graph.initializer.add(
+            name=tensor.name, data_type=tensor.data_type, dims=tensor.dims,
+            data_location=TensorProto.EXTERNAL,
+        )  # fmt: skip
+        entries = dict(zip(("location", "offset", "length"), (location, *places[k])))
+        for key, entry in entries.items():
+            made.external_data.add(key=key, value=str(entry))
+    return outside
+
+
+def _set(message: Any, part: Any, value: Any) -> None:
+    """A field of a message, with a copy of ``value``."""
+    if isinstance(value, str | bytes | int | float):
+        setattr(message, part.name, value)
+    elif hasattr(value, "extend"):
+        getattr(message, part.name).extend(value)
+    else:
+        getattr(message, part.name).CopyFrom(value)
+
+
+def write_data(out: BinaryIO, model: Any) -> None:
+    """The large initialisers of ``model``, one after the other."""
+    for k, offset, _ in _places(model):
+        out.seek(offset)
+        out.write(model.graph.initializer[k].raw_data)
+
+
+def _places(model: Any) -> Iterator[tuple[int, int, int]]:
+    """Of large initialisers: the index, where it begins in the file of data, and its bytes."""
+    offset = 0
+    for k, tensor in enumerate(model.graph.initializer):
+        n_bytes = _bytes_of(kind_of(tensor.data_type, tensor.name), tensor.dims)
+        if n_bytes >= _LEAST_BYTES:
+            yield k, offset, n_bytes
+            offset += -(-n_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

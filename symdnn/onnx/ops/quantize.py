@@ -25,7 +25,7 @@ from symdnn.ops.elementwise.storage import NARROW_FLOATS, narrow
 from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.quantized.product import integer_product
 
-__all__ = ["OPS", "dequantized", "quantized", "rounded_to"]
+__all__ = ["OPS", "dequantized", "dequantized_columns", "quantized", "rounded_to"]
 
 
 def limits(kind: str) -> tuple[int, int]:
@@ -163,6 +163,17 @@ def dequantized(x: Variable, scale: Variable, zero: Variable | None, kind: str |
     else:
         wide = x if zero is None else x - zero.astype(x.type.dtype)
     return (wide * scale.astype("float32")).astype(carrier(out))
+
+
+def dequantized_columns(x: Variable, scale: Variable, zero: Variable | None) -> Variable:
+    """A matrix of codes as floats; scale and zero point are those of all, or of each column."""
+
+    def along(v: Variable) -> Variable:
+        if v.ndim != 1:
+            return v
+        return v.reshape(()) if v.type.shape == (1,) else v.dimshuffle(*["x"] * (x.ndim - 1), 0)
+
+    return dequantized(x, along(scale), None if zero is None else along(zero), None)
 
 
 def _dynamic(node: Node) -> list[Any]:

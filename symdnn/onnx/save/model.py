@@ -12,11 +12,13 @@ import onnx
 from onnx import checker, helper
 
 from symdnn.compile.call.compiled_function import Function
+from symdnn.disk.atomic import write_atomically
 from symdnn.errors import ModelError
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.traverse import clone, graph_inputs, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.onnx.model.external import with_data_in, write_data
 from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save import arrays, elementwise, loops, networks, quantized, recurrent
 from symdnn.onnx.save.complexes import emitter_of
@@ -60,16 +62,14 @@ def save(
     target = Path(path)
     size = sum(t.ByteSize() for t in model.graph.initializer)
     if external or (external is None and size > _MOST_BYTES):
-        kept = onnx.ModelProto()
-        kept.CopyFrom(model)
-        onnx.save_model(
-            kept, str(target), save_as_external_data=True, location=f"{target.name}.data",
-            size_threshold=1024,
-        )  # fmt: skip
+        data = target.with_name(f"{target.name}.data")
+        outside = with_data_in(data.name, model)
+        write_atomically(data, lambda out: write_data(out, model))
+        write_atomically(target, outside.SerializeToString())
         checker.check_model(str(target))
         return model
     checker.check_model(model)
-    onnx.save_model(model, str(target))
+    write_atomically(target, model.SerializeToString())
     return model
 
 

@@ -1,0 +1,1 @@
+"""Ops of ``com.microsoft``, which optimised, exported and quantised networks have."""
