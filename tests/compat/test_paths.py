@@ -140,7 +140,6 @@ def test_what_is_not_offered_says_so(theano):
         (theano.gof, "local_optimizer", "docs/rewrites.md"),
         (theano.gof, "PerformLinker", "linker= is ignored"),
         (T, "no_such_function", "Theano 1.0 may not have it"),
-        (theano.typed_list, "TypedListType", "scan"),
     ):
         with pytest.raises(AttributeError, match=f"has no {name!r}.*{said}"):
             getattr(module, name)

@@ -22,7 +22,7 @@ _KERNELS = "kernels of a program's own are not taken; nearly every op has one (d
 #: Patterns of full names, and what to say of them. The first that fits is used.
 _ADVICE = {
     r"theano\.breakpoint|.*PdbBreakpoint": "use theano.printing.Print(global_fn=...), or DebugMode",
-    r"theano\.typed_list.*|.*TypedList.*": "use a Python list of variables, or scan",
+    r"theano\.typed_list\.opt.*": _REWRITES,
     r"theano\.sandbox\.minimal.*": "it is Theano's example of an op; see docs/user_op.md",
     r"theano\.tensor\.fourier.*|theano\.sandbox\.fourier.*": "use theano.tensor.fft",
     r".*\.(MPI|mpi_|send|recv|isend|irecv).*": "use torch.distributed or mpi4py between calls",
