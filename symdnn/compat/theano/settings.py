@@ -11,7 +11,7 @@ import configparser
 import os
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ContextDecorator
 from pathlib import Path
 from typing import Any
@@ -240,11 +240,16 @@ def _of_text(text: str) -> Iterator[tuple[str, str]]:
 
 
 class ChangeFlags(ContextDecorator):
-    """``theano.change_flags``: other values within a ``with`` block or a decorated function."""
+    """``theano.change_flags``: other values within a ``with`` block or a decorated function.
 
-    def __init__(self, changes: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+    ``changes`` are a mapping or pairs.
+    """
+
+    def __init__(
+        self, changes: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
+    ) -> None:
         settings: dict[str, Any] = {}
-        for name, value in {**(changes or {}), **more}.items():
+        for name, value in {**dict(changes or ()), **more}.items():
             settings |= config.translated(name, value)
         self._flags = {n: v for n, v in settings.items() if n in FLAGS}
         self._own = {n: v for n, v in settings.items() if n not in FLAGS}
