@@ -11,7 +11,15 @@ from symdnn import tensor as T
 from symdnn.compat.theano.names import compile_names as compile
 from symdnn.compat.theano.names import gof_names as gof
 from symdnn.compat.theano.names import scalar_names as scal
-from symdnn.compat.theano.names.gradient_names import Rop, grad, numeric_grad, verify_grad
+from symdnn.compat.theano.names.gradient_names import (
+    Lop,
+    Rop,
+    grad,
+    hessian,
+    jacobian,
+    numeric_grad,
+    verify_grad,
+)
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
     Generic,
@@ -34,7 +42,7 @@ from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
 from symdnn.ops.core.gradient_control import consider_constant
 
 __all__ = [
-    "Apply", "AsTensorError", "Constant", "DisconnectedType", "EmptyConstantError", "Generic",
+    "Apply", "AsTensorError", "Constant", "DisconnectedType", "EmptyConstantError", "Generic", "Lop",
     "MethodNotDefined", "NoneConst", "NotScalarConstantError", "Op", "Rop", "ScalarSharedVariable",
     "ShapeError",
     "SharedVariable", "Tensor", "TensorConstant", "TensorSharedVariable", "TensorType",
@@ -44,8 +52,8 @@ __all__ = [
     "compile",
     "complex_types", "config", "consider_constant", "constant", "cov", "cpu_contiguous",
     "default", "float_types",
-    "gammal", "gammau", "gof", "grad", "grad_not_implemented", "grad_undefined", "int_types",
-    "is_flat", "isinf_", "isnan_", "join_", "makeKeepDims", "make_constant",
+    "gammal", "gammau", "gof", "grad", "grad_not_implemented", "grad_undefined", "hessian",
+    "int_types", "is_flat", "isinf_", "isnan_", "jacobian", "join_", "makeKeepDims", "make_constant",
     "numeric_grad", "numpy_scalar", "ravel_multi_index", "register_transfer", "scal",
     "scalar_from_tensor", "second", "setdefault", "tensor_copy", "tensor_from_scalar", "transfer",
     "transpose_inplace", "unravel_index", "verify_grad",

@@ -20,7 +20,7 @@ from symdnn.compat.theano.names.compile_names import (
     predefined_optimizers,
     shared,
 )
-from symdnn.compat.theano.names.gradient_names import Rop, grad
+from symdnn.compat.theano.names.gradient_names import Lop, Rop, grad
 from symdnn.compat.theano.names.scan_names import scan, scan_checkpoints
 from symdnn.compat.theano.names.types import FunctionGraph, Generic, generic
 from symdnn.compat.theano.names.user_ops import Op, as_op
@@ -36,8 +36,8 @@ from symdnn.printing import pp as pprint
 from symdnn.tensor import get_scalar_constant_value
 
 __all__ = [
-    "FunctionGraph", "FunctionMaker", "Generic", "In", "NotScalarConstantError", "Op",
-    "OpFromGraph",
+    "FunctionGraph", "FunctionMaker", "Generic", "In", "Lop",
+    "NotScalarConstantError", "Op", "OpFromGraph",
     "OrderedUpdates", "Param", "ProfileStats", "Rop", "Type", "Variable", "__version__", "_asarray",
     "as_op", "change_flags", "clone", "config", "dot", "function", "function_dump", "generic",
     "get_scalar_constant_value", "grad", "pprint", "predefined_linkers", "predefined_modes",
