@@ -170,7 +170,7 @@ theano.tensor.nnet.abstract_conv2d      = theano.tensor.nnet.abstract_conv
 theano.tensor.nnet.corr                 conv_names
 theano.tensor.nnet.corr3d               conv_names
 theano.tensor.nnet.bn                   nnet_names T.nnet.bn T.nnet
-theano.tensor.nnet.ctc                  T.nnet.ctc
+theano.tensor.nnet.ctc                  T.nnet.ctc nnet_names
 theano.tensor.nnet.neighbours           nnet_names T.nnet.neighbours T.nnet
 theano.tensor.nnet.blocksparse          nnet_names
 theano.tensor.nnet.opt

@@ -10,6 +10,7 @@ import ast
 import configparser
 import os
 import shlex
+import struct
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ContextDecorator
@@ -237,6 +238,14 @@ def _of_text(text: str) -> Iterator[tuple[str, str]]:
         if not equals:
             raise ConfigError(f"THEANO_FLAGS: {item!r} has no '=': wanted name=value,name=value")
         yield name.strip(), value.strip()
+
+
+def local_bitwidth() -> int:
+    """The bits of a pointer of this Python."""
+    return struct.calcsize("P") * 8
+
+
+python_int_bitwidth = local_bitwidth
 
 
 class ChangeFlags(ContextDecorator):

@@ -106,6 +106,33 @@ def detect_nan(i: int, node: Any, fn: Any) -> None:
         print(f"Outputs: {[cell[0] for cell in fn.outputs]}")
 
 
+#: What Theano's DebugMode raises, each by the name of what it found.
+BadOptimization = BadThunkOutput = BadDestroyMap = BadViewMap = DebugModeError
+InvalidValueError = StochasticOrder = DebugModeError
+
+
+class AliasedMemoryError(Exception):
+    """Two inputs share memory that one of them would overwrite; inputs are never overwritten."""
+
+
+#: Theano's optimisers by the names of its modes' module.
+OPT_NONE, OPT_MERGE, OPT_FAST_COMPILE, OPT_FAST_RUN = "None", "merge", "fast_compile", "fast_run"
+OPT_FAST_RUN_STABLE, OPT_STABILIZE, OPT_UNSAFE = "fast_run", "fast_run", "unsafe"
+OPT_O2 = OPT_O3 = "fast_run"
+
+
+def contains_nan(arr: Any, node: Any = None, var: Any = None) -> bool:
+    """Whether an array of floats has a NaN."""
+    value = np.asarray(arr)
+    return value.dtype.kind in "fc" and bool(np.isnan(value).any())
+
+
+def contains_inf(arr: Any, node: Any = None, var: Any = None) -> bool:
+    """Whether an array of floats has an infinity."""
+    value = np.asarray(arr)
+    return value.dtype.kind in "fc" and bool(np.isinf(value).any())
+
+
 class ProfileMode(Mode):
     """Theano's old mode that profiles; use ``function(..., profile=True)``."""
 

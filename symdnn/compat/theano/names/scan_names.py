@@ -19,11 +19,9 @@ from symdnn.tensor import as_tensor_variable, get_scalar_constant_value
 
 __all__ = [
     "IfElse", "OrderedUpdates", "Scan", "clone", "equal_computations", "expand_empty", "foldl",
-    "foldr",
-    "get_scalar_constant_value", "get_updates_and_outputs", "ifelse",
-    "infer_shape", "isNaN_or_Inf_or_None",
-    "map", "map_variables", "rebuild_collect_shared", "reduce", "safe_new", "scan",
-    "scan_checkpoints", "traverse", "until",
+    "foldr", "forced_replace", "get_scalar_constant_value", "get_updates_and_outputs", "ifelse",
+    "infer_shape", "isNaN_or_Inf_or_None", "map", "map_variables", "rebuild_collect_shared",
+    "reconstruct_graph", "reduce", "safe_new", "scan", "scan_checkpoints", "traverse", "until",
 ]  # fmt: skip
 
 
@@ -82,6 +80,18 @@ def expand_empty(tensor_var: Variable, size: Any) -> Variable:
         return tensor_var
     rest = [tensor_var.shape[i] for i in range(1, tensor_var.ndim)]
     return T.join(0, tensor_var, T.zeros((size, *rest), tensor_var.dtype))
+
+
+def forced_replace(out: Variable, x: Variable, y: Variable) -> Variable:
+    """``out`` with ``y`` in the place of ``x``."""
+    found: list[Variable] = clone([out], {x: y}, strict=False)
+    return found[0]
+
+
+def reconstruct_graph(inputs: Any, outputs: Any, tag: str | None = None) -> Any:
+    """A copy ``(inputs, outputs)`` of a graph; ``tag`` goes after the names of the inputs."""
+    new = [safe_new(v, tag or "") for v in inputs]
+    return new, clone(list(outputs), dict(zip(inputs, new)), strict=False)
 
 
 def get_updates_and_outputs(ls: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,18 +43,16 @@ from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
 from symdnn.ops.core.gradient_control import consider_constant
 
 __all__ = [
-    "Apply", "AsTensorError", "Constant", "DisconnectedType", "EmptyConstantError", "Generic", "Lop",
-    "MethodNotDefined", "NoneConst", "NotScalarConstantError", "Op", "Rop", "ScalarSharedVariable",
-    "ShapeError",
-    "SharedVariable", "Tensor", "TensorConstant", "TensorSharedVariable", "TensorType",
-    "TensorVariable", "Type", "Variable", "advanced_inc_subtensor", "advanced_inc_subtensor1",
-    "advanced_set_subtensor", "advanced_set_subtensor1", "advanced_subtensor",
-    "advanced_subtensor1", "as_index_variable", "bartlett", "bincount", "check_equal_numpy",
-    "compile",
-    "complex_types", "config", "consider_constant", "constant", "cov", "cpu_contiguous",
-    "default", "float_types",
-    "gammal", "gammau", "gof", "grad", "grad_not_implemented", "grad_undefined", "hessian",
-    "int_types", "is_flat", "isinf_", "isnan_", "jacobian", "join_", "makeKeepDims", "make_constant",
+    "Apply", "AsTensorError", "Constant", "DisconnectedType", "EmptyConstantError", "Generic",
+    "Lop", "MethodNotDefined", "NoneConst", "NotScalarConstantError", "Op", "Rop",
+    "ScalarSharedVariable", "ShapeError", "SharedVariable", "Tensor", "TensorConstant",
+    "TensorSharedVariable", "TensorType", "TensorVariable", "Type", "Variable",
+    "advanced_inc_subtensor", "advanced_inc_subtensor1", "advanced_set_subtensor",
+    "advanced_set_subtensor1", "advanced_subtensor", "advanced_subtensor1", "as_index_variable",
+    "bartlett", "bincount", "check_equal_numpy", "compile", "complex_types", "config",
+    "consider_constant", "constant", "cov", "cpu_contiguous", "default", "float_types", "gammal",
+    "gammau", "gof", "grad", "grad_not_implemented", "grad_undefined", "hessian", "int_types",
+    "is_flat", "isinf_", "isnan_", "jacobian", "join_", "makeKeepDims", "make_constant",
     "numeric_grad", "numpy_scalar", "ravel_multi_index", "register_transfer", "scal",
     "scalar_from_tensor", "second", "setdefault", "tensor_copy", "tensor_from_scalar", "transfer",
     "transpose_inplace", "unravel_index", "verify_grad",
@@ -344,3 +343,48 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_convert_to_"):
         return _converted(name.removeprefix("_convert_to_"))
     raise AttributeError(name)
+
+
+def _types(dtypes: Sequence[str], ndim: int) -> list[TensorType]:
+    return [TensorType(d, (None,) * ndim) for d in dtypes]
+
+
+_INTS, _FLOATS = ("int8", "int16", "int32", "int64"), ("float32", "float64")
+_COMPLEX = ("complex64", "complex128")
+int_scalar_types, int_vector_types, int_matrix_types = (_types(_INTS, n) for n in range(3))
+float_scalar_types, float_vector_types, float_matrix_types = (_types(_FLOATS, n) for n in range(3))
+complex_scalar_types, complex_vector_types, complex_matrix_types = (
+    _types(_COMPLEX, n) for n in range(3)
+)
+
+
+def extract_constant(x: Any, elemwise: bool = True, only_process_constants: bool = False) -> Any:
+    """The number that ``x`` always is, or ``x``."""
+    try:
+        return T.get_scalar_constant_value(x)
+    except NotScalarConstantError:
+        return x
+
+
+def gemm(z: Any, a: Any, x: Any, y: Any, b: Any) -> Variable:
+    """``b * z + a * dot(x, y)``, which the compiler makes one call of BLAS."""
+    return b * as_variable(z) + a * T.dot(x, y)
+
+
+gemm_no_inplace = gemm_inplace = gemv = gemv_no_inplace = gemv_inplace = gemm
+
+
+def ger(A: Any, alpha: Any, x: Any, y: Any) -> Variable:
+    """``A + alpha * outer(x, y)``."""
+    return as_variable(A) + alpha * T.outer(x, y)
+
+
+ger_destructive = ger
+
+
+def shared_constructor(value: Any, name: str | None = None, **words: Any) -> Any:
+    """``theano.shared``, by the names of its parts for tensors, numbers and objects."""
+    return compile.shared(value, name, **words)
+
+
+tensor_constructor = scalar_constructor = generic_constructor = shared_constructor
