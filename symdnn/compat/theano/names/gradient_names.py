@@ -59,7 +59,7 @@ def grad(
         return_disconnected, null_gradients,
     )  # fmt: skip
     seeded = [v for v in (cost, *(known_grads or {})) if isinstance(v, Variable)]
-    found = _reading(found, seeded)
+    found = reading(found, seeded)
     if return_disconnected.lower() != "disconnected":
         return found
     if not isinstance(found, list | tuple):
@@ -100,7 +100,7 @@ def Rop(
         if all(targets & _read(v) for v in given):
             disconnected_outputs = "ignore"
     found = _rop(given, wrt, eval_points, disconnected_outputs)
-    made = [_reading(r, [v]) for r, v in zip(found, given)]
+    made = [reading(r, [v]) for r, v in zip(found, given)]
     return type(f)(made) if several else made[0]
 
 
@@ -110,7 +110,7 @@ def Lop(
 ) -> Any:  # fmt: skip
     """:func:`symdnn.Lop`; a function of it may have any input of ``f``, as in Theano."""
     found = _lop(f, wrt, eval_points, consider_constant, disconnected_inputs)
-    return _reading(found, [as_tensor_variable(v) for v in (f if isinstance(f, list) else [f])])
+    return reading(found, [as_tensor_variable(v) for v in (f if isinstance(f, list) else [f])])
 
 
 def jacobian(
@@ -118,7 +118,7 @@ def jacobian(
 ) -> Any:
     """:func:`symdnn.jacobian`; a function of it may have any input of ``expression``."""
     found = _jacobian(expression, wrt, consider_constant, disconnected_inputs)
-    return _reading(found, [as_tensor_variable(expression)])
+    return reading(found, [as_tensor_variable(expression)])
 
 
 def hessian(
@@ -126,7 +126,7 @@ def hessian(
 ) -> Any:
     """:func:`symdnn.hessian`; a function of it may have any input of ``cost``."""
     found = _hessian(cost, wrt, consider_constant, disconnected_inputs)
-    return _reading(found, [as_tensor_variable(cost)])
+    return reading(found, [as_tensor_variable(cost)])
 
 
 def _read(v: Variable) -> set[Variable]:
@@ -140,7 +140,7 @@ def _read(v: Variable) -> set[Variable]:
     return needed
 
 
-def _reading(found: Any, sources: Sequence[Variable]) -> Any:
+def reading(found: Any, sources: Sequence[Variable]) -> Any:
     """Derivatives that need what ``sources`` need.
 
     Theano's graph of a derivative begins with the expression itself, so that

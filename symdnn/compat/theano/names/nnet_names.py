@@ -8,6 +8,7 @@ import numpy as np
 
 from symdnn import tensor as T
 from symdnn.compat.theano.names.class_names import NAMES, OpName
+from symdnn.compat.theano.names.gradient_names import reading
 from symdnn.graph.op import Op
 from symdnn.graph.variable import Variable
 from symdnn.ops.elementwise.activations import Sigmoid as ScalarSigmoid
@@ -121,6 +122,13 @@ def prepend_0_to_each_row(mat: Any) -> Variable:
 def prepend_1_to_each_row(mat: Any) -> Variable:
     """``mat`` with a column of ones before it."""
     return prepend_scalar_to_each_row(np.asarray(1, T.as_tensor_variable(mat).dtype), mat)
+
+
+def crossentropy_softmax_argmax_1hot_with_bias(x: Any, b: Any, y_idx: Any) -> list[Variable]:
+    """``T.nnet.crossentropy_softmax_argmax_1hot_with_bias``; a function of any of its results may
+    have all its inputs, as of Theano's op."""
+    found = T.nnet.crossentropy_softmax_argmax_1hot_with_bias(x, b, y_idx)
+    return list(reading(list(found), [found[0]]))
 
 
 def crossentropy_softmax_max_and_argmax_1hot_with_bias(
