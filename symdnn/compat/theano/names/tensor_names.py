@@ -19,6 +19,7 @@ from symdnn.compat.theano.names.gradient_names import (
     hessian,
     jacobian,
     numeric_grad,
+    reading,
     verify_grad,
 )
 from symdnn.compat.theano.names.types import (
@@ -75,7 +76,10 @@ __oplist_constructor_list: list[Any] = []
 def constant(
     x: TensorLike, name: str | None = None, ndim: int | None = None, dtype: Any = None
 ) -> Any:
-    """``T.constant``; a NumPy scalar keeps its dtype, also with ``dtype="floatX"``."""
+    """``T.constant``; a NumPy scalar keeps its dtype, also with ``dtype="floatX"``. A list without
+    elements is of ``floatX``."""
+    if dtype is None and isinstance(x, list | tuple) and not np.size(x):
+        dtype = "floatX"
     return T.constant(x, name, ndim, config.floatX if dtype == "floatX" else dtype)
 
 
@@ -86,7 +90,8 @@ def second(a: TensorLike, b: TensorLike) -> Any:
 
 def default(x: Any, default: Any) -> Any:
     """``x``, or ``default`` where ``x`` is None while the graph is built."""
-    return as_variable(default) if x is None else as_variable(x)
+    other = as_variable(default)
+    return other if x is None else reading(as_variable(x), [other])
 
 
 setdefault = default
@@ -388,3 +393,8 @@ def shared_constructor(value: Any, name: str | None = None, **words: Any) -> Any
 
 
 tensor_constructor = scalar_constructor = generic_constructor = shared_constructor
+
+
+def make_vector(*scalars: Any) -> Variable:
+    """Scalars, variables or numbers, as a vector of their common dtype."""
+    return T.stack(list(scalars))
