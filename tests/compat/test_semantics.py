@@ -503,3 +503,25 @@ def test_an_eval_point_of_another_ndim_is_a_value_error(T):
     m = T.dmatrix()
     with pytest.raises(ValueError, match="eval point"):
         T.Rop(m.sum(), m, T.dvector())
+
+
+def test_what_a_loop_is_given_counts_as_used(theano, T):
+    x, y, w = T.dvector("x"), T.dvector("y"), T.dscalar("w")
+    doubled, _ = theano.scan(lambda a, b, c: a * 2, sequences=[x, y], non_sequences=w)
+    assert theano.function([x, y, w], doubled)([1, 2], [1, 1], 3).tolist() == [2, 4]
+    (sums, before), _ = theano.scan(
+        lambda a, h, c: [h + a, h], x, [T.constant(0.0), None], non_sequences=w
+    )
+    slope = theano.function([x, w], T.grad(sums[-1], x))
+    assert slope([1, 2], 3).tolist() == [1, 1]
+    assert theano.function([x, w], before)([1, 2], 3).tolist() == [0, 1]
+    positive, _ = theano.map(lambda a, b: a > 0, [dict(input=x)], [w])
+    assert theano.function([x, w], positive)([1, -1], 3).tolist() == [True, False]
+
+
+def test_errors_of_loops_are_theanos(theano, T):
+    x, y = T.fvectors("x", "y")
+    with pytest.raises(ValueError, match="negative taps"):
+        theano.scan(lambda a, b: a, x, {"initial": y, "taps": [0]})
+    with pytest.raises(theano.gof.MissingInputError, match="strict"):
+        theano.scan(lambda a: a + y, x, strict=True)

@@ -23,7 +23,7 @@ from symdnn.compat.theano.names.types import (
 )
 from symdnn.compat.theano.names.user_ops import Op, ViewOp
 from symdnn.errors import GraphError
-from symdnn.graph.traverse import ancestors, leaves, toposort
+from symdnn.graph.traverse import ancestors, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, constant
@@ -148,44 +148,46 @@ def reading(found: Any, sources: Sequence[Variable]) -> Any:
     marked as read from the source stands for it.
     """
     grads = list(found) if isinstance(found, list | tuple) else [found]
-    wanted = dict.fromkeys(
-        v for v in leaves(sources) if not isinstance(v, Constant) and type(v) is Variable
-    )
-    bits = {v: 1 << i for i, v in enumerate(wanted)}
-    everything = (1 << len(bits)) - 1
+    needs = [(s, [v for v in _read(s) if v.owner is None and type(v) is Variable]) for s in sources]
+    bits = {v: 1 << i for i, v in enumerate(dict.fromkeys(v for _, read in needs for v in read))}
     masks = dict[Variable, int]()
     tensors = [g for g in grads if isinstance(g, Variable)]
     for node in toposort(tensors):
         mask = 0
         for v in node.inputs:
-            mask |= masks.get(v) or _mark(v, bits, everything)
+            mask |= masks.get(v) or _mark(v, bits)
         for v in node.outputs:
             masks[v] = mask
     for i, g in enumerate(grads):
         if not isinstance(g, Variable) or not isinstance(g.type, TensorType):
             continue
-        if (masks.get(g) or _mark(g, bits, everything)) == everything:
-            continue
-        (source, *_) = sources
-        grads[i] = (
-            Constant(g.data, g.name).reading(source) if isinstance(g, Constant)
-            else _named(g + constant(0, dtype=g.type.dtype).reading(source), g.name)
-        )  # fmt: skip
+        mask = masks.get(g) or _mark(g, bits)
+        for source, read in needs:
+            need = sum(bits[v] for v in read)
+            if need & ~mask:
+                grads[i] = _marked(grads[i], source)
+                mask |= need
     if isinstance(found, list | tuple):
         return type(found)(grads)
     return grads[0]
 
 
-def _mark(v: Variable, bits: dict[Variable, int], everything: int) -> int:
+def _mark(v: Variable, bits: dict[Variable, int]) -> int:
     """The bits of the inputs that ``v``, which has no owner, stands for."""
     if isinstance(v, Constant):
-        return everything if v.read_of is not None else 0
+        return 0 if v.read_of is None else sum(bits.get(r, 0) for r in _read(v.read_of))
     return bits.get(v, 0)
 
 
-def _named(v: Variable, name: str | None) -> Variable:
-    v.name = name
-    return v
+def _marked(v: Variable, source: Variable) -> Variable:
+    """``v`` as what needs ``source``, too."""
+    if isinstance(v, Constant) and v.read_of is None:
+        return Constant(v.data, v.name).reading(source)
+    if v.type.dtype == "bool":
+        return v | constant(False).reading(source)
+    found = v + constant(0, dtype=v.type.dtype).reading(source)
+    found.name = v.name
+    return found
 
 
 def format_as(use_list: bool, use_tuple: bool, outputs: Any) -> Any:

@@ -22,7 +22,14 @@ from symdnn.compat.theano.names.compile_names import (
 )
 from symdnn.compat.theano.names.gradient_names import Lop, Rop, grad
 from symdnn.compat.theano.names.printing_names import pp, pprint
-from symdnn.compat.theano.names.scan_names import scan, scan_checkpoints
+from symdnn.compat.theano.names.scan_names import (
+    foldl,
+    foldr,
+    map,
+    reduce,
+    scan,
+    scan_checkpoints,
+)
 from symdnn.compat.theano.names.types import FunctionGraph, Generic, generic
 from symdnn.compat.theano.names.user_ops import Op, as_op
 from symdnn.compat.theano.settings import ChangeFlags as change_flags
@@ -36,12 +43,12 @@ from symdnn.ops.control.scan_builder import OrderedUpdates
 from symdnn.tensor import get_scalar_constant_value
 
 __all__ = [
-    "FunctionGraph", "FunctionMaker", "Generic", "In", "Lop",
-    "NotScalarConstantError", "Op", "OpFromGraph",
-    "OrderedUpdates", "Param", "ProfileStats", "Rop", "Type", "Variable", "__version__", "_asarray",
-    "as_op", "change_flags", "clone", "config", "dot", "function", "function_dump", "generic",
-    "get_scalar_constant_value", "grad", "pp", "pprint", "predefined_linkers", "predefined_modes",
-    "predefined_optimizers", "safe_asarray", "scan", "scan_checkpoints", "shared", "sparse_grad",
+    "FunctionGraph", "FunctionMaker", "Generic", "In", "Lop", "NotScalarConstantError", "Op",
+    "OpFromGraph", "OrderedUpdates", "Param", "ProfileStats", "Rop", "Type", "Variable",
+    "__version__", "_asarray", "as_op", "change_flags", "clone", "config", "dot", "foldl",
+    "foldr", "function", "function_dump", "generic", "get_scalar_constant_value", "grad", "map",
+    "pp", "pprint", "predefined_linkers", "predefined_modes", "predefined_optimizers", "reduce",
+    "safe_asarray", "scan", "scan_checkpoints", "shared", "sparse_grad",
 ]  # fmt: skip
 
 #: The version of Theano whose names these are. The last numbers say that it is not Theano.
