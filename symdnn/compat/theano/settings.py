@@ -176,7 +176,9 @@ class TheanoConfig(_Section):
             return self.translated(name.replace("__", "."), value)
         raise AttributeError(f"theano.config has no flag {name!r}")
 
-    def change_flags(self, changes: Mapping[str, Any] | None = None, **more: Any) -> ChangeFlags:
+    def change_flags(
+        self, changes: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any
+    ) -> ChangeFlags:
         """As ``theano.change_flags``."""
         return ChangeFlags(changes, **more)
 

@@ -53,7 +53,7 @@ def _picked(v: Variable) -> Variable | None:
     if v.owner is None or v.type.ndim or len(v.owner.inputs) != 1:
         return None
     made = v.owner.inputs[0].owner
-    index = getattr(v.owner.op, "index", ())  # of a Subtensor
+    index: tuple[Any, ...] = getattr(v.owner.op, "index", ())  # of a Subtensor
     if made is None or not isinstance(made.op, MakeVector) or len(index) != 1:
         return None
     (at,) = index

@@ -373,7 +373,8 @@ def extract_constant(x: Any, elemwise: bool = True, only_process_constants: bool
 
 def gemm(z: Any, a: Any, x: Any, y: Any, b: Any) -> Variable:
     """``b * z + a * dot(x, y)``, which the compiler makes one call of BLAS."""
-    return b * as_variable(z) + a * T.dot(x, y)
+    found: Variable = b * as_variable(z) + a * T.dot(x, y)
+    return found
 
 
 gemm_no_inplace = gemm_inplace = gemv = gemv_no_inplace = gemv_inplace = gemm
@@ -381,7 +382,8 @@ gemm_no_inplace = gemm_inplace = gemv = gemv_no_inplace = gemv_inplace = gemm
 
 def ger(A: Any, alpha: Any, x: Any, y: Any) -> Variable:
     """``A + alpha * outer(x, y)``."""
-    return as_variable(A) + alpha * T.outer(x, y)
+    found: Variable = as_variable(A) + alpha * T.outer(x, y)
+    return found
 
 
 ger_destructive = ger
