@@ -15,7 +15,13 @@ import numpy as np
 
 from symdnn.autodiff_flat import flat_gradient, gradient_of_discrete, is_discrete
 from symdnn.config import config
-from symdnn.errors import DisconnectedInput, NonDifferentiable, OptionError, TypeMismatch
+from symdnn.errors import (
+    DisconnectedInput,
+    NdimMismatch,
+    NonDifferentiable,
+    OptionError,
+    TypeMismatch,
+)
 from symdnn.graph.backprop import require_differentiable
 from symdnn.graph.evaluate import evaluator
 from symdnn.graph.operators import operator
@@ -132,9 +138,13 @@ def _all_gradients(
     constants: Sequence[Variable],
 ) -> list[Variable | None]:
     """The gradients of a sweep, with zeros for variables that it reaches only through integers."""
-    found = list(backprop(seeds, targets, constants))
+    # The known gradient of an integer goes no further.
+    flowing = {v: g for v, g in seeds.items() if v in targets or not is_discrete(v)}
+    found = list(backprop(flowing, targets, constants))
     outputs = [*seeds] if cost is None else [*seeds, cost]
     for i, v in enumerate(targets):
+        if found[i] is None and v is cost:  # of an integer; a real cost has a seed
+            found[i] = operator("ones_like")(v, "floatX")
         if found[i] is None and is_discrete(v):
             found[i] = gradient_of_discrete(seeds, v, constants, backprop)
         if found[i] is None:
@@ -222,7 +232,7 @@ def Rop(f: Any, wrt: Any, eval_points: Any, disconnected_outputs: str = "raise")
     tangents = {}
     for v, t in zip(targets, _points("Rop", eval_points, targets)):
         if t.type.ndim != v.type.ndim:
-            raise TypeMismatch("Rop", f"an eval point of type {v.type} for {v}", t.type)
+            raise NdimMismatch("Rop", f"an eval point of type {v.type} for {v}", t.type)
         tangents[v] = t if t.type.dtype == v.type.dtype else operator("cast")(t, v.type.dtype)
     found = forward_sweep(tangents, outputs)
     result = [_tangent(o, t, disconnected_outputs) for o, t in zip(outputs, found)]

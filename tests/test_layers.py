@@ -59,7 +59,8 @@ ROOMS = {
         {"torch_names"},
     ],
     "libraries": [
-        {p.parent.name for p in (ROOT / "libraries").glob("*/__init__.py")}, {"table"}, {"words"},
+        {p.parent.name for p in (ROOT / "libraries").glob("*/__init__.py")},
+        {"table", "theano_words"}, {"words"},
     ],
     "opt": [
         {"canonicalize", "engine", "lower", "scan"}, {"fuse", "layout", "precision"}, {"epilogue"},

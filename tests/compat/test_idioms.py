@@ -149,3 +149,41 @@ def test_names_that_programs_compare_and_call(theano, T):
         guarded(-1.0)
     slow = theano.compile.DebugMode(check_c_code=False, check_preallocated_output=None)
     assert theano.function([s], T.exp(s), mode=slow)(0.0) == 1
+
+
+def test_modes_take_theanos_arguments_by_position(theano, T):
+    from theano.compile.debugmode import DebugMode
+    from theano.compile.monitormode import MonitorMode
+    from theano.compile.nanguardmode import NanGuardMode
+
+    x = T.dvector("x")
+    guarded = theano.function([x], x * 1e11, mode=NanGuardMode(True, False, False))
+    assert guarded([1.0]) == 1e11
+    with pytest.raises(AssertionError):
+        guarded([float("nan")])
+    with pytest.raises(AssertionError):
+        theano.function([x], x * 1e11, mode=NanGuardMode(True, True, True))([1.0])
+    seen = []
+    watched = MonitorMode(None, lambda i, node, fn: seen.append(i)).excluding("fusion")
+    theano.function([x], T.exp(x) * 2, mode=watched)([1.0])
+    assert seen
+    debugged = theano.function([x], T.exp(x), mode=DebugMode("fast_compile", 2))
+    assert debugged([0.0]) == 1
+
+
+def test_lists_of_overrides_of_gradients_and_unread_targets(theano, T):
+    x, w, b = T.dvectors("x", "w", "b")
+
+    def twice(inputs, grads):
+        return grads[0] * inputs[1] * 2
+
+    op = theano.OpFromGraph([x, w, b], [x * w + b], grad_overrides=[twice, "default", "default"])
+    slopes = theano.function([x, w, b], T.grad(op(x, w, b).sum(), [x, w, b]))
+    for got, wanted in zip(slopes([1.0], [3.0], [0.0]), (6, 1, 1)):
+        assert got == wanted
+    activation, target = T.dmatrix(), T.ivector()
+    found = T.nnet.crossentropy_softmax_argmax_1hot_with_bias(activation, b, target)
+    f = theano.function([activation, b, target], [found[1], found[2]])
+    softmax, picked = f([[0.0, 0.0]], [0.0, 1.0], [0])
+    np.testing.assert_allclose(softmax, [[1 / (1 + np.e), np.e / (1 + np.e)]])
+    assert picked == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+import numpy as np
 import pytest
 
 from symdnn.compat.theano import finder
@@ -140,7 +141,6 @@ def test_what_is_not_offered_says_so(theano):
         (theano.gof, "local_optimizer", "docs/rewrites.md"),
         (theano.gof, "PerformLinker", "linker= is ignored"),
         (T, "no_such_function", "Theano 1.0 may not have it"),
-        (theano.typed_list, "TypedListType", "scan"),
     ):
         with pytest.raises(AttributeError, match=f"has no {name!r}.*{said}"):
             getattr(module, name)
@@ -168,3 +168,88 @@ def test_modules_pickle_by_name(theano):
     import theano.tensor as T
 
     assert pickle.loads(pickle.dumps(T)) is T
+
+
+#: Names of Theano 1.0 in modules that symdnn offers, of each kind that it does not.
+NOT_OFFERED = """
+theano: rpath
+theano.compile.debugmode: NoDuplicateOptWarningFilter
+theano.compile.function_module: std_fgraph insert_deepcopy
+theano.compile.profiling: ScanProfileStats
+theano.configdefaults: DeviceParam filter_mode
+theano.configparser: TypedParam
+theano.gof.cc: CLinker CodeBlock
+theano.gof.graph: default_node_formatter
+theano.gof.opt: LocalOptGroup Optimizer
+theano.gof.sched: posort
+theano.gof.utils: scratchpad
+theano.gof.vm: VM
+theano.gpuarray.basic_ops: get_ctype
+theano.gpuarray.linalg: cublas_available
+theano.gpuarray.opt: GraphToGPU
+theano.ifelse: CondMerge
+theano.misc.pkl_utils: zipadd
+theano.misc.strutil: render_string
+theano.printing: PrinterState
+theano.sandbox.multinomial: ChoiceFromUniform
+theano.sandbox.rng_mrg: DotModulo
+theano.scalar.basic: NumpyAutocaster
+theano.scan_module.scan_utils: scan_args
+theano.sparse.basic: structured_monoid
+theano.sparse.sandbox.sp2: multinomial
+theano.tensor.basic: constant_cache
+theano.tensor.blas: GemmOptimizer
+theano.tensor.nnet.conv3d2d: IncDiagonalSubtensor
+theano.tensor.nnet.sigm: parse_mul_tree
+theano.tensor.opt: ShapeOptimizer
+theano.tensor.raw_random: RandomFunction
+theano.tensor.subtensor: get_canonical_form_slice
+theano.tensor.var: equal_slices
+"""
+
+
+@pytest.mark.parametrize("path", listed(NOT_OFFERED))
+def test_names_that_are_not_offered_say_what_to_use(theano, path):
+    module, _, name = path.rpartition(".")
+    with pytest.raises(AttributeError, match="does not offer it; ") as refused:
+        getattr(importlib.import_module(module), name)
+    assert "may not have it" not in str(refused.value)
+
+
+def test_small_names_of_inner_modules(theano, T):
+    from theano.compile.mode import OPT_NONE
+    from theano.compile.nanguardmode import contains_inf, contains_nan
+    from theano.gof.graph import is_in_ancestors
+    from theano.gof.utils import difference, give_variables_names, hist
+    from theano.scan_module.scan_utils import forced_replace, reconstruct_graph
+    from theano.tensor import blas
+    from theano.tensor.nnet import abstract_conv, conv, neighbours
+
+    x, y = T.dmatrices("x", "y")
+    z = T.exp(x) + y
+    assert forced_replace(z, y, x).eval({x: [[0.0]]}) == 1
+    (a, b), (copy,) = reconstruct_graph([x, y], [z], "_copy")
+    assert (a.name, copy.eval({a: [[0.0]], b: [[2.0]]})) == ("x_copy", 3)
+    assert is_in_ancestors(z.owner, z.owner.inputs[0].owner)
+    assert not is_in_ancestors(z.owner.inputs[0].owner, z.owner)
+    assert (difference([1, 2], [2]), hist("aab")) == ([1], {"a": 2, "b": 1})
+    assert give_variables_names([T.scalar("v")]) == ["v_0"]
+    assert (contains_nan([0.0, float("nan")]), contains_inf([1])) == (True, False)
+    product = blas.gemm_inplace(x, 2.0, y, y, 3.0)
+    assert product.eval({x: [[1.0]], y: [[5.0]]}) == 53
+    mode = theano.Mode(optimizer=OPT_NONE)
+    assert theano.function([x], x * 2, mode=mode)([[1.0]]) == 2
+    theano.pprint.assign(T.exp, theano.printing.FunctionPrinter("e"))
+    assert "x" in theano.pprint(x)
+    assert [v.name for v in theano.scalar.floats("p", "q")] == ["p", "q"]
+    assert theano.scalar.convert_to_int8(theano.scalar.float64()).dtype == "int8"
+    image, w = T.dtensor4("image"), T.dtensor4("w")
+    given = {image: np.arange(16.0).reshape(1, 1, 4, 4), w: np.arange(4.0).reshape(1, 1, 2, 2)}
+    old = conv.ConvOp((1, 4, 4), (2, 2), 1, 1, output_mode="full")(image, w)
+    new = T.nnet.conv2d(image, w, border_mode="full")
+    np.testing.assert_array_equal(old.eval(given), new.eval(given))
+    patches = neighbours.Images2Neibs("valid")(image, (2, 2))
+    assert patches.eval({image: given[image]}).shape == (4, 4)
+    assert abstract_conv.get_conv_gradinputs_shape_1axis(3, 5, "valid", 1, 1) == 7
+    assert abstract_conv.get_conv_gradweights_shape_1axis(7, 5, (1, 1), 1, 1) is None
+    assert abstract_conv.get_conv_gradweights_shape_1axis(7, 5, "valid", 1, 1) == 3

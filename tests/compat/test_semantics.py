@@ -467,3 +467,61 @@ def test_operands_of_other_classes_are_asked(theano, T):
     for wrong in (None, "text", object()):
         with pytest.raises(TypeError):
             x * wrong
+
+
+@pytest.mark.parametrize("how", ["grad", "known", "jacobian", "hessian", "Lop", "Rop", "no slope"])
+def test_functions_of_derivatives_may_have_any_input_of_the_expression(theano, T, how):
+    """Theano's graph of a derivative begins with the expression, so that its inputs are used."""
+    x, y, v = T.dscalar("x"), T.dscalar("y"), T.dvector("v")
+    square = x * x * y
+    made = {
+        "grad": lambda: T.grad(x * y, x),
+        "known": lambda: T.grad(None, x, known_grads={x * 3 * y: T.constant(2.0)}),
+        "jacobian": lambda: T.jacobian(x * y, x),
+        "hessian": lambda: T.hessian((v * v).sum() * y + x, v).sum(),
+        "Lop": lambda: T.Lop(x * 2 * y, x, y),
+        "Rop": lambda: T.Rop(x * y, x, T.constant(1.0)),
+        "no slope": lambda: T.Rop(T.grad(x * 3 + y, x), x, x),
+    }[how]()
+    wanted = {"known": 30, "hessian": 20, "Lop": 50, "no slope": 0}.get(how, 5)
+    inputs = [x, y, v] if how == "hessian" else [x, y]
+    values = [1.0, 5.0, [1.0, 2.0]][: len(inputs)]
+    assert theano.function(inputs, made)(*values) == wanted
+    assert theano.function([x, y], T.grad(square, x))(2, 3) == 12
+
+
+def test_gradients_of_integers_by_themselves(theano, T):
+    i, x = T.iscalar("i"), T.dscalar("x")
+    assert T.grad(i, i).eval({i: 12}) == 1
+    picked = T.arange(10)[i]
+    known = {picked: T.constant(1.0), x**2: T.constant(3.0)}
+    slope = theano.function([i, x], T.grad(None, x, known_grads=known), on_unused_input="ignore")
+    assert slope(2, 5) == 30
+
+
+def test_an_eval_point_of_another_ndim_is_a_value_error(T):
+    m = T.dmatrix()
+    with pytest.raises(ValueError, match="eval point"):
+        T.Rop(m.sum(), m, T.dvector())
+
+
+def test_what_a_loop_is_given_counts_as_used(theano, T):
+    x, y, w = T.dvector("x"), T.dvector("y"), T.dscalar("w")
+    doubled, _ = theano.scan(lambda a, b, c: a * 2, sequences=[x, y], non_sequences=w)
+    assert theano.function([x, y, w], doubled)([1, 2], [1, 1], 3).tolist() == [2, 4]
+    (sums, before), _ = theano.scan(
+        lambda a, h, c: [h + a, h], x, [T.constant(0.0), None], non_sequences=w
+    )
+    slope = theano.function([x, w], T.grad(sums[-1], x))
+    assert slope([1, 2], 3).tolist() == [1, 1]
+    assert theano.function([x, w], before)([1, 2], 3).tolist() == [0, 1]
+    positive, _ = theano.map(lambda a, b: a > 0, [dict(input=x)], [w])
+    assert theano.function([x, w], positive)([1, -1], 3).tolist() == [True, False]
+
+
+def test_errors_of_loops_are_theanos(theano, T):
+    x, y = T.fvectors("x", "y")
+    with pytest.raises(ValueError, match="negative taps"):
+        theano.scan(lambda a, b: a, x, {"initial": y, "taps": [0]})
+    with pytest.raises(theano.gof.MissingInputError, match="strict"):
+        theano.scan(lambda a: a + y, x, strict=True)

@@ -36,7 +36,7 @@ def test_flags_without_meaning_keep_what_is_assigned(theano, recwarn):
 def test_changes_in_a_block_or_a_function(theano):
     words = {"floatX": "float32", "dnn.conv.algo_fwd": "none", "allow_gc": False}
 
-    @theano.change_flags(**words)
+    @theano.change_flags(list(words.items()))
     def inside():
         return theano.config.floatX, theano.config.dnn.conv.algo_fwd, theano.config.allow_gc
 

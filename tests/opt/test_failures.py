@@ -193,9 +193,11 @@ def test_every_known_word_is_taken_by_flags_and_modes() -> None:
         assert function([x], x + 1)([1]) == [2]
 
 
-def test_theano_s_words_are_listed_in_the_docs() -> None:
+def test_theano_s_words_are_counted_in_the_docs() -> None:
     text = (Path(__file__).parents[2] / "docs" / "theano.md").read_text()
-    assert not [word for word in sorted(tags.THEANO) if f"`{word}`" not in text]
+    assert f" {len(tags.THEANO)} words " in text
+    own = {word for r in RULES for word in (r.name, r.phase, *r.tags)}
+    assert not own & tags.THEANO
 
 
 def test_a_rule_that_is_switched_off_may_not_fail(monkeypatch: Any) -> None:

@@ -22,7 +22,7 @@ _KERNELS = "kernels of a program's own are not taken; nearly every op has one (d
 #: Patterns of full names, and what to say of them. The first that fits is used.
 _ADVICE = {
     r"theano\.breakpoint|.*PdbBreakpoint": "use theano.printing.Print(global_fn=...), or DebugMode",
-    r"theano\.typed_list.*|.*TypedList.*": "use a Python list of variables, or scan",
+    r"theano\.typed_list\.opt.*": _REWRITES,
     r"theano\.sandbox\.minimal.*": "it is Theano's example of an op; see docs/user_op.md",
     r"theano\.tensor\.fourier.*|theano\.sandbox\.fourier.*": "use theano.tensor.fft",
     r".*\.(MPI|mpi_|send|recv|isend|irecv).*": "use torch.distributed or mpi4py between calls",
@@ -70,6 +70,45 @@ _ADVICE = {
 }  # fmt: skip
 
 
+_INNER = "it is an inner part of Theano's compiler, of which symdnn has another"
+_FLAGS = "flags are read and set as theano.config.name; theano.configparser.AddConfigVar adds one"
+_NUMBERS = "its numbers are Theano's own; random numbers here are symdnn's (docs/theano.md)"
+_SPARSE = "docs/theano.md and symdnn.sparse say what there is of sparse matrices"
+
+#: The same by the module in which a name of Theano 1.0 is, where no pattern above fits.
+_BY_MODULE = {
+    r"theano\.(disable_log_handler|has_handlers|logging_\w+|rpath)": "use Python's logging",
+    r"theano\.compile\.debugmode": "DebugMode says in its error what it found; docs/debugging.md",
+    r"theano\.compile\.profiling": "f.profile and docs/profiling.md have the times",
+    r"theano\.compile\.(function_module|mode|ops|pfunc|builders|nanguardmode|sharedvalue)": _INNER,
+    r"theano\.(configdefaults|configparser)": _FLAGS,
+    r"theano\.gof\.(cc|params_type)": _C_CODE,
+    r"theano\.gof\.(opt|optdb|toolbox|destroyhandler)": _REWRITES,
+    r"theano\.gof(\.\w+)?": _INNER,
+    r"theano\.(sandbox\.)?gpuarray\.linalg": "use theano.tensor.slinalg and nlinalg: the compiler "
+        "places them",
+    r"theano\.(sandbox\.)?(gpuarray|cuda)(\.\w+)?": "write the op without gpu in its name: the "
+        "compiler places it",
+    r"theano\.(gradient|ifelse|scan_module\.\w+|d3viz\.\w+)": _INNER,
+    r"theano\.misc\.\w+": "use Python's own (collections, types, pickle, textwrap)",
+    r"theano\.printing": "use theano.printing.debugprint, pp and pydotprint (docs/printing.md)",
+    r"theano\.sandbox\.(rng_mrg|multinomial)": _NUMBERS,
+    r"theano\.tensor\.(raw_random|shared_randomstreams)": "use RandomStreams(seed).uniform(...) "
+        "and its other methods",
+    r"theano\.scalar(\.\w+)?": "use theano.tensor's function of that name: scalars are tensors of "
+        "no dimensions",
+    r"theano\.sparse(\.[\w.]+)?": _SPARSE,
+    r"theano\.tensor\.nnet\.conv3d2d": "use theano.tensor.nnet.conv3d",
+    r"theano\.tensor\.nnet\.corr3?d?": "use theano.tensor.nnet.conv2d or conv3d",
+    r"theano\.tensor\.nnet\.(opt|sigm|nnet|bn|abstract_conv|conv|neighbours)": _REWRITES,
+    r"theano\.tensor\.signal\.\w+": "use theano.tensor.signal.pool.pool_2d and T.grad of it",
+    r"theano\.tensor\.(opt|blas|opt_uncanonicalize|subtensor|elemwise)": _REWRITES,
+    r"theano\.tensor\.(basic|var|type|type_other|xlogx|extra_ops|sharedvar|io|slinalg)": "it is an "
+        "inner part of theano.tensor; docs/theano.md says what there is",
+    r"theano\.sandbox\.\w+": "it was never finished in Theano",
+}  # fmt: skip
+
+
 def advice(name: str) -> str:
     """What to use instead of ``name``, a full name of Theano's that symdnn does not offer.
 
@@ -83,6 +122,9 @@ def advice(name: str) -> str:
     near = difflib.get_close_matches(name, MODULES, n=1, cutoff=0.9)
     if near and near[0] != name:
         return f"symdnn.compat.theano does not offer it; the nearest module is {near[0]}"
+    for pattern, text in _BY_MODULE.items():
+        if re.fullmatch(pattern, name) or re.fullmatch(pattern, module):
+            return f"symdnn.compat.theano does not offer it; {text}"
     return (
         "symdnn.compat.theano does not offer it, and Theano 1.0 may not have it; docs/theano.md "
         f"says what there is ({last!r} may be in another module than {module!r})"

@@ -27,7 +27,9 @@ theano.raise_op                         gradient_names
 theano.pathparse
 theano.d3viz                            printing_names
 theano.d3viz.d3viz                      = theano.d3viz
-theano.typed_list
+theano.typed_list                       lists.typed_list
+theano.typed_list.basic                 = theano.typed_list
+theano.typed_list.type                  = theano.typed_list
 theano.compat                           pythons
 theano.compat.six                       pythons
 theano.compat.six.moves                 pythons
@@ -129,7 +131,7 @@ theano.tensor                           tensor_names class_names elementwise_nam
 theano.tensor.basic                     = theano.tensor
 theano.tensor.var                       = theano.tensor
 theano.tensor.type                      = theano.tensor
-theano.tensor.type_other                = theano.tensor
+theano.tensor.type_other                lists.slices tensor_names class_names elementwise_names T
 theano.tensor.sharedvar                 = theano.tensor
 theano.tensor.elemwise                  = theano.tensor
 theano.tensor.subtensor                 = theano.tensor
@@ -168,7 +170,7 @@ theano.tensor.nnet.abstract_conv2d      = theano.tensor.nnet.abstract_conv
 theano.tensor.nnet.corr                 conv_names
 theano.tensor.nnet.corr3d               conv_names
 theano.tensor.nnet.bn                   nnet_names T.nnet.bn T.nnet
-theano.tensor.nnet.ctc                  T.nnet.ctc
+theano.tensor.nnet.ctc                  T.nnet.ctc nnet_names
 theano.tensor.nnet.neighbours           nnet_names T.nnet.neighbours T.nnet
 theano.tensor.nnet.blocksparse          nnet_names
 theano.tensor.nnet.opt

@@ -10,8 +10,9 @@ import ast
 import configparser
 import os
 import shlex
+import struct
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ContextDecorator
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,9 @@ class TheanoConfig(_Section):
             return self.translated(name.replace("__", "."), value)
         raise AttributeError(f"theano.config has no flag {name!r}")
 
-    def change_flags(self, changes: Mapping[str, Any] | None = None, **more: Any) -> ChangeFlags:
+    def change_flags(
+        self, changes: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any
+    ) -> ChangeFlags:
         """As ``theano.change_flags``."""
         return ChangeFlags(changes, **more)
 
@@ -239,12 +242,25 @@ def _of_text(text: str) -> Iterator[tuple[str, str]]:
         yield name.strip(), value.strip()
 
 
-class ChangeFlags(ContextDecorator):
-    """``theano.change_flags``: other values within a ``with`` block or a decorated function."""
+def local_bitwidth() -> int:
+    """The bits of a pointer of this Python."""
+    return struct.calcsize("P") * 8
 
-    def __init__(self, changes: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+
+python_int_bitwidth = local_bitwidth
+
+
+class ChangeFlags(ContextDecorator):
+    """``theano.change_flags``: other values within a ``with`` block or a decorated function.
+
+    ``changes`` are a mapping or pairs.
+    """
+
+    def __init__(
+        self, changes: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
+    ) -> None:
         settings: dict[str, Any] = {}
-        for name, value in {**(changes or {}), **more}.items():
+        for name, value in {**dict(changes or ()), **more}.items():
             settings |= config.translated(name, value)
         self._flags = {n: v for n, v in settings.items() if n in FLAGS}
         self._own = {n: v for n, v in settings.items() if n not in FLAGS}

@@ -11,6 +11,7 @@ from symdnn.errors import GraphError, InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.interop import check_as, is_on_device
 from symdnn.graph.values.storage import Storage
+from symdnn.graph.values.structured import Structured
 from symdnn.graph.values.value import as_numpy
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 
@@ -34,7 +35,7 @@ class In:
 
     def __init__(
         self,
-        variable: Variable,
+        variable: Variable | Structured,
         name: str | None = None,
         value: Any = None,
         update: Any = None,
@@ -46,13 +47,16 @@ class In:
         borrow: bool | None = None,
         shared: bool = False,
     ) -> None:
-        if not isinstance(variable, Variable):
+        if not isinstance(variable, Variable | Structured):
             raise InputError(f"In: wanted a variable, got a {type(variable).__name__}")
+        if isinstance(variable, Structured) and (update is not None or implicit):
+            raise InputError(f"In({variable}): use a shared variable for what has an update")
         if update is not None and value is None:
             raise InputError(f"In({variable}): an update needs a value to start from")
         if implicit and value is None:
             raise InputError(f"In({variable}): an implicit input needs a value")
-        self.variable = variable
+        #: A structured variable (a sparse matrix) is taken apart before anything else reads it.
+        self.variable: Any = variable
         self.name = name if name is not None else variable.name
         self.value = value
         self.update = None if update is None else as_variable(update)

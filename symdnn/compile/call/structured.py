@@ -56,20 +56,33 @@ class InputForms:
 
 def flat_inputs(inputs: Any, function: str) -> tuple[Any, InputForms | None]:
     """The declared inputs with structured ones as their parts; None where there are none."""
-    if not isinstance(inputs, list | tuple) or not any(isinstance(i, Structured) for i in inputs):
+    if not isinstance(inputs, list | tuple) or not any(map(_structured, inputs)):
         return inputs, None
     flat: list[Any] = []
     forms: list[tuple[str | None, Form | None, int]] = []
     for item in inputs:
-        if not isinstance(item, Structured):
+        variable = _structured(item)
+        if variable is None:
             flat.append(item)
             forms.append((None, None, 1))
             continue
-        form = item.form
-        names = [f"{item.name}.{label}" if item.name else None for label in form.labels]
-        flat += [In(v, name=n) for v, n in zip(item.parts, names, strict=True)]
-        forms.append((item.name, form, len(names)))
+        form, given = variable.form, item if isinstance(item, In) else In(variable)
+        names = [f"{given.name}.{label}" if given.name else None for label in form.labels]
+        default = given.value
+        text = f"In({variable}): value"
+        values = [None] * len(names) if default is None else form.split(default, text)
+        flat += [
+            In(v, name=n, value=d, strict=given.strict, allow_downcast=given.allow_downcast)
+            for v, n, d in zip(variable.parts, names, values, strict=True)
+        ]
+        forms.append((given.name, form, len(names)))
     return flat, InputForms(function, tuple(forms))
+
+
+def _structured(item: Any) -> Structured | None:
+    """The structured variable that an input is, or None."""
+    variable = item.variable if isinstance(item, In) else item
+    return variable if isinstance(variable, Structured) else None
 
 
 def parts_of_output(item: Any) -> tuple[list[Any], Form | None]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import zipfile
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,11 @@ __all__ = ["read_h5", "read_keras_zip"]
 
 Array = np.ndarray[Any, Any]
 ADVICE = 'Where Keras runs: numpy.savez("net.npz", **{v.name: v.numpy() for v in model.weights})'
+#: How a heap of texts begins: its signature, its version and three zeros.
+_HEAP = b"GCOL\x01\0\0\0"
+_PIECE_BYTES, _MOST_HEAP_BYTES = 1 << 24, 1 << 28
+#: At so many places of a file its configuration is looked for.
+_MOST_STARTS = 64
 #: So many datasets a file may have.
 _MOST_DATASETS = 100_000
 #: Keras 1's names of weights by Keras 2's.
@@ -67,6 +74,7 @@ def _of_file(file: Any, size: int, config: Any) -> dict[str, Array]:
         raise FileFormatError(
             "files of Keras (.h5, .keras) need h5py: pip install 'symdnn[keras]'"
         ) from None
+    _check_heaps(file, size)
     with h5py.File(file, "r") as root:
         datasets = dict(_datasets(root, h5py))
         refuse_more(sum(d.size * d.dtype.itemsize for d in datasets.values()), size)
@@ -75,15 +83,85 @@ def _of_file(file: Any, size: int, config: Any) -> dict[str, Array]:
         if "layer_names" not in group.attrs:
             return _of_keras_3(datasets, _order_3(config))
         found: dict[str, Array] = {}
-        for layer in _texts(group.attrs["layer_names"]):
-            names = _texts(group[layer].attrs.get("weight_names", ()))
+        for layer in _texts(_attribute(group, "layer_names", size)):
+            names = _texts(_attribute(group[layer], "weight_names", size))
             arrays = {n: datasets[f"{prefix}{layer}/{n}"][()] for n in names}
             if any("/" in n for n in names):
                 found.update({n.partition(":")[0]: a for n, a in arrays.items()})
             else:
-                order = _image_order(root, layer)
+                order = _image_order(_configuration(file, size), layer)
                 found.update(_of_keras_1(layer, arrays, order))
         return found
+
+
+def _attribute(item: Any, name: str, size: int) -> Any:
+    """The texts of an attribute, none if there is none.
+
+    Raises ``ValueError`` for an attribute that claims more bytes than the file has, and for one of
+    anything but text.
+    """
+    if name not in item.attrs:
+        return ()
+    attribute = item.attrs.get_id(name)
+    dtype, count = attribute.dtype, math.prod(attribute.shape or ())
+    if not count:
+        return ()
+    # Texts of variable length are str or bytes in the dtype's metadata.
+    text = dtype.kind == "S" or (dtype.metadata or {}).get("vlen") in (str, bytes)
+    if not text or count * max(dtype.itemsize, 1) > size:
+        raise ValueError(f"an attribute {name} of {count} x {dtype}, wanted texts")
+    return item.attrs[name]
+
+
+def _check_heaps(file: Any, size: int) -> None:
+    """Raise ``ValueError`` where a heap of texts is damaged: HDF5's library can walk it for ever.
+
+    A heap is 16 bytes, with its size in the last 8, then objects: 16 bytes, with the size of what
+    follows in the last 8, padded to 8. An object of index 0 is the rest of the heap. (HDF5 file
+    format specification, III.E.)
+    """
+    for at in _found(file, size, _HEAP):
+        file.seek(at + 8)
+        length = int.from_bytes(file.read(8), "little")
+        if not 16 <= length <= min(size - at, _MOST_HEAP_BYTES):
+            raise ValueError(f"a heap of {length} bytes at {at}")
+        heap, place = file.read(length - 16), 0
+        while place + 16 <= len(heap):
+            index = int.from_bytes(heap[place : place + 2], "little")
+            inside = int.from_bytes(heap[place + 8 : place + 16], "little")
+            if inside > len(heap) - place or (not index and inside < 16):
+                raise ValueError(f"an object of {inside} bytes in the heap at {at}")
+            if not index:
+                break
+            place += 16 + (inside + 7) // 8 * 8
+
+
+def _found(file: Any, size: int, word: bytes) -> Iterator[int]:
+    """Where ``word`` begins in the file, which is read piece by piece."""
+    for start in range(0, size, _PIECE_BYTES):
+        file.seek(start)
+        piece = file.read(_PIECE_BYTES + len(word) - 1)
+        at = piece.find(word)
+        while at >= 0:
+            yield start + at
+            at = piece.find(word, at + 1)
+
+
+def _configuration(file: Any, size: int) -> Any:
+    """The saved configuration of a model of Keras 1, as it stands in the file's bytes, or None.
+
+    It is a text of variable length, which may be long.
+    """
+    file.seek(0)
+    text = file.read(size).decode("latin-1")
+    end = text.find('"dim_ordering"')
+    decoder = json.JSONDecoder()
+    for start in islice(re.finditer(r'\{"', text[: max(end, 0)]), _MOST_STARTS):
+        try:
+            return decoder.raw_decode(text, start.start())[0]
+        except (ValueError, RecursionError):
+            continue
+    return None
 
 
 def _texts(values: Any) -> list[str]:
@@ -114,13 +192,9 @@ def _datasets(root: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{path}{name}", item
 
 
-def _image_order(root: Any, layer: str) -> str | None:
+def _image_order(config: Any, layer: str) -> str | None:
     """``"th"`` or ``"tf"``, as the saved configuration says of the layer's kernels; None if not."""
-    raw = root.attrs.get("model_config")
-    if raw is None:
-        return None
-    text = raw.decode() if isinstance(raw, bytes) else str(raw)
-    rest, words = [json.loads(text)], []
+    rest, words = [config], []
     while rest:
         item = rest.pop()
         if isinstance(item, dict):

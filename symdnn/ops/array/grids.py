@@ -61,7 +61,9 @@ ogrid = _Grid(dense=False)
 
 def inverse_permutation(perm: TensorLike) -> Variable:
     """The permutation that undoes ``perm``; of a matrix, each row's."""
-    return argsort(as_variable(perm), -1)
+    v = as_variable(perm)
+    found = argsort(v, -1)
+    return found if v.type.dtype == "bool" else found.astype(v.type.dtype)
 
 
 def permute_row_elements(x: TensorLike, y: TensorLike, inverse: int = 0) -> Variable:

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from functools import reduce as fold
 from typing import Any
 
-from symdnn.errors import AxisError, NdimMismatch, SymdnnError, TypeMismatch
+from symdnn.errors import (
+    AxisError,
+    MissingInputError,
+    NdimMismatch,
+    StateMismatch,
+    SymdnnError,
+    TypeMismatch,
+)
 from symdnn.graph.dims import dim_min
 from symdnn.graph.names.flow import name_of
 from symdnn.graph.traverse import leaves, toposort
@@ -321,7 +328,7 @@ def state_of(number: int, given: TensorLike, taps: tuple[int, ...]) -> State:
     """A recurrent output; its ``next`` is set after the step function was called."""
     label = f"output {number}"
     if not taps or any(t >= 0 for t in taps):
-        raise TypeMismatch(f"scan: {label}", "negative taps (-1: the value before)", taps)
+        raise StateMismatch(f"scan: {label}", "negative taps (-1: the value before)", taps)
     initial = as_variable(given)
     if taps == (-1,):
         initial = initial.dimshuffle("x", *range(initial.type.ndim))
@@ -404,7 +411,7 @@ def _invariant(outputs: Sequence[Variable], varying: set[Variable]) -> list[Vari
 def _check_strict(others: Sequence[Variable], given: Sequence[Variable]) -> None:
     for v in leaves(others, blockers=given):
         if v not in set(given) and not isinstance(v, Constant):
-            raise SymdnnError(
+            raise MissingInputError(
                 f"scan: strict, and the function reads {v} of type {v.type}, which is not among "
                 "non_sequences"
             )

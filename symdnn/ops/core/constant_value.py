@@ -11,6 +11,7 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import leaves
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, ShapeI, SpecifyType
 
 __all__ = ["get_scalar_constant_value", "get_vector_length"]
@@ -27,8 +28,14 @@ def get_scalar_constant_value(v: TensorLike) -> Any:
     array(5)
     """
     found = as_variable(v)
-    while found.owner is not None and isinstance(found.owner.op, _KEEP_THE_ELEMENTS):
-        found = found.owner.inputs[0]
+    while True:
+        picked = _picked(found)
+        if picked is not None:
+            found = picked
+        elif found.owner is not None and isinstance(found.owner.op, _KEEP_THE_ELEMENTS):
+            found = found.owner.inputs[0]
+        else:
+            break
     size = _static_size(found)
     if size is not None:
         return np.array(size, found.dtype)
@@ -39,6 +46,19 @@ def get_scalar_constant_value(v: TensorLike) -> Any:
     if array.size == 0 or (array != array.flat[0]).any():
         raise NotScalarConstantError(f"{v} is not a single number but {array}")
     return array.reshape(-1)[0].reshape(())[...]
+
+
+def _picked(v: Variable) -> Variable | None:
+    """The scalar that ``v`` picks from a vector made of scalars."""
+    if v.owner is None or v.type.ndim or len(v.owner.inputs) != 1:
+        return None
+    made = v.owner.inputs[0].owner
+    index: tuple[Any, ...] = getattr(v.owner.op, "index", ())  # of a Subtensor
+    if made is None or not isinstance(made.op, MakeVector) or len(index) != 1:
+        return None
+    (at,) = index
+    inside = isinstance(at, int) and -len(made.inputs) <= at < len(made.inputs)
+    return made.inputs[at] if inside else None
 
 
 def _static_size(v: Variable) -> int | None:

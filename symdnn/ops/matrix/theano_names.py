@@ -152,5 +152,27 @@ TensorInv = Named("TensorInv", MatrixInverse, lambda ind=2: lambda a: functions.
 TensorSolve = Named(
     "TensorSolve", SolveOp, lambda axes=None: lambda a, b: functions.tensorsolve(a, b, axes)
 )
-AllocDiag = Named("AllocDiag", create.AllocDiag, lambda: create.alloc_diag)
-ExtractDiag = Named("ExtractDiag", create.Diagonal, lambda view=False: create.diagonal)
+
+
+def _diagonals_into(offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The inverse of the op of diagonals: its last dimension over the axes of a new array."""
+
+    def allocate(x: TensorLike) -> Variable:
+        made = create.alloc_diag(x, offset)
+        first, second = sorted((axis1 % made.type.ndim, axis2 % made.type.ndim))
+        order = list(range(made.type.ndim - 2))
+        order.insert(first, made.type.ndim - 2)
+        order.insert(second, made.type.ndim - 1)
+        return made.transpose(*order)
+
+    return allocate
+
+
+AllocDiag = Named("AllocDiag", create.AllocDiag, _diagonals_into)
+ExtractDiag = Named(
+    "ExtractDiag",
+    create.Diagonal,
+    lambda offset=0, axis1=0, axis2=1, view=False: (
+        lambda x: create.diagonal(x, offset, axis1, axis2)
+    ),
+)

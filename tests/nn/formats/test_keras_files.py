@@ -153,3 +153,22 @@ def test_damaged_files(tmp_path):
         except FileFormatError:
             pass
     assert read < 150
+
+
+def test_damaged_heaps_and_attributes_end(tmp_path):
+    """HDF5's library walks a heap of texts without an end where an object's size is 0."""
+    path = tmp_path / "net.h5"
+    keras_2(path, dense_and_conv())
+    content = path.read_bytes()
+    heap = content.index(b"GCOL")
+    for place, value in ((8, 2**62), (8, 3), (16, 0), (24, 2**63 - 1), (24, 2**40)):
+        bad = bytearray(content)
+        width = 8 if place != 16 else 16
+        bad[heap + place : heap + place + width] = value.to_bytes(width, "little")
+        path.write_bytes(bytes(bad))
+        with pytest.raises(FileFormatError, match="heap"):
+            nn.read_weights(path)
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = np.arange(3)
+    with pytest.raises(FileFormatError, match="wanted texts"):
+        nn.read_weights(path)

@@ -328,7 +328,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "Argmax": lambda axis=None: lambda x: T.argmax(x, axis),
     "ExtractDiag": lambda offset=0, axis1=0, axis2=1, view=False: (
         lambda x: T.diagonal(x, offset, axis1, axis2)),
-    "AllocDiag": lambda *a, **w: T.alloc_diag,
+    "AllocDiag": lambda offset=0, axis1=0, axis2=1: T.nlinalg.AllocDiag(offset, axis1, axis2),
     "ARange": lambda dtype: lambda start, stop, step: T.arange(start, stop, step, dtype),
     "Split": lambda len_splits: (
         lambda x, axis, sizes: T.split(x, sizes, len_splits, axis)),

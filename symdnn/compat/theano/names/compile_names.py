@@ -21,10 +21,10 @@ from symdnn.compile import function as _function
 from symdnn.compile import shared as _shared
 from symdnn.compile.call.arguments import In, Out
 from symdnn.compile.call.compiled_function import Function
-from symdnn.compile.modes.debug import DebugMode
+from symdnn.compile.modes.debug import DebugMode as _DebugMode
 from symdnn.compile.modes.modes import get_mode as _get_mode
-from symdnn.compile.modes.monitor import MonitorMode
-from symdnn.compile.nanguard import NanGuardMode
+from symdnn.compile.modes.monitor import MonitorMode as _MonitorMode
+from symdnn.compile.nanguard import NanGuardMode as _NanGuardMode
 from symdnn.compile.program.mode import Mode
 from symdnn.config import config
 from symdnn.errors import DebugModeError, UnusedInputError
@@ -104,6 +104,74 @@ def detect_nan(i: int, node: Any, fn: Any) -> None:
         debugprint(node.outputs[0])
         print(f"Inputs : {[cell[0] for cell in fn.inputs]}")
         print(f"Outputs: {[cell[0] for cell in fn.outputs]}")
+
+
+#: What Theano's DebugMode raises, each by the name of what it found.
+BadOptimization = BadThunkOutput = BadDestroyMap = BadViewMap = DebugModeError
+InvalidValueError = StochasticOrder = DebugModeError
+
+
+class AliasedMemoryError(Exception):
+    """Two inputs share memory that one of them would overwrite; inputs are never overwritten."""
+
+
+#: Theano's optimisers by the names of its modes' module.
+OPT_NONE, OPT_MERGE, OPT_FAST_COMPILE, OPT_FAST_RUN = "None", "merge", "fast_compile", "fast_run"
+OPT_FAST_RUN_STABLE, OPT_STABILIZE, OPT_UNSAFE = "fast_run", "fast_run", "unsafe"
+OPT_O2 = OPT_O3 = "fast_run"
+
+
+def contains_nan(arr: Any, node: Any = None, var: Any = None) -> bool:
+    """Whether an array of floats has a NaN."""
+    value = np.asarray(arr)
+    return value.dtype.kind in "fc" and bool(np.isnan(value).any())
+
+
+def contains_inf(arr: Any, node: Any = None, var: Any = None) -> bool:
+    """Whether an array of floats has an infinity."""
+    value = np.asarray(arr)
+    return value.dtype.kind in "fc" and bool(np.isinf(value).any())
+
+
+class NanGuardMode(_NanGuardMode):
+    """:class:`symdnn.NanGuardMode` with Theano's order of arguments."""
+
+    def __init__(
+        self, nan_is_error: bool | None = None, inf_is_error: bool | None = None,
+        big_is_error: bool | None = None, optimizer: Any = "default", linker: Any = None,
+        **words: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            linker, optimizer, nan_is_error=nan_is_error, inf_is_error=inf_is_error,
+            big_is_error=big_is_error, **words,
+        )  # fmt: skip
+
+
+class MonitorMode(_MonitorMode):
+    """:class:`symdnn.MonitorMode` with Theano's order of arguments."""
+
+    def __init__(
+        self, pre_func: Any = None, post_func: Any = None, optimizer: Any = "default",
+        linker: Any = None, **words: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(linker, optimizer, pre_func=pre_func, post_func=post_func, **words)
+
+
+class DebugMode(_DebugMode):
+    """:class:`symdnn.DebugMode` with Theano's order of arguments."""
+
+    def __init__(
+        self, optimizer: Any = "default", stability_patience: int | None = None,
+        check_c_code: bool | None = None, check_py_code: bool | None = None,
+        check_isfinite: bool | None = None, check_preallocated_output: Any = None,
+        require_matching_strides: bool | None = None, linker: Any = None, **words: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            linker, optimizer, stability_patience=stability_patience, check_c_code=check_c_code,
+            check_py_code=check_py_code, check_isfinite=check_isfinite,
+            check_preallocated_output=check_preallocated_output,
+            require_matching_strides=require_matching_strides, **words,
+        )  # fmt: skip
 
 
 class ProfileMode(Mode):
@@ -239,8 +307,9 @@ def _without_types(override: Any) -> Any:
     def call(*groups: Any) -> Any:
         found = override(*groups)
         given = found if isinstance(found, list | tuple) else [found]
-        return [None if g is not None and isinstance(getattr(g, "type", None), DisconnectedType)
-                else g for g in given]  # fmt: skip
+        grads = [None if g is not None and isinstance(getattr(g, "type", None), DisconnectedType)
+                 else g for g in given]  # fmt: skip
+        return grads if isinstance(found, list | tuple) else grads[0]
 
     return call
 

@@ -177,6 +177,39 @@ def border_mode_to_pad(mode: Any, convdim: int, kshp: Any) -> tuple[tuple[int, i
     return pairs
 
 
+def get_conv_gradinputs_shape_1axis(
+    kernel_shape: Any, top_shape: Any, border_mode: Any, subsample: Any, dilation: Any
+) -> Any:
+    """The size of the images of which a convolution has this output, along one axis; None where
+    it is not known."""
+    if None in (kernel_shape, top_shape, border_mode, subsample, dilation) or subsample != 1:
+        return None
+    size = (kernel_shape - 1) * dilation + 1
+    if isinstance(border_mode, tuple | list):
+        low, high = border_mode
+    elif isinstance(border_mode, int):
+        low = high = border_mode
+    else:
+        low = high = {"full": size - 1, "half": size // 2, "valid": 0}[border_mode]
+    return top_shape + size - 1 - low - high
+
+
+def get_conv_gradweights_shape_1axis(
+    image_shape: Any, top_shape: Any, border_mode: Any, subsample: Any, dilation: Any
+) -> Any:
+    """The size of the filters of which a convolution has this output, along one axis; None where
+    it is not known."""
+    plain = isinstance(border_mode, int) or border_mode == "valid"
+    if None in (image_shape, top_shape, border_mode, subsample, dilation):
+        return None
+    if subsample != 1 or border_mode == "half" or not (plain or border_mode == "full"):
+        return None
+    if border_mode == "full":
+        return (top_shape - image_shape) // dilation + 1
+    pad = 0 if border_mode == "valid" else border_mode
+    return (image_shape + 2 * pad - top_shape) // dilation + 1
+
+
 def assert_conv_shape(shape: Any) -> Any:
     """``shape``; the sizes of a convolution are always checked."""
     return shape

@@ -31,6 +31,7 @@ from symdnn.errors import GraphError as CycleError
 from symdnn.errors import GraphError as InconsistencyError
 from symdnn.errors import MissingInputError
 from symdnn.graph import traverse
+from symdnn.graph.same import equal_computations
 from symdnn.graph.same import is_same_graph as _is_same_graph
 from symdnn.graph.traverse import clone as _clone
 from symdnn.graph.type import Type
@@ -43,11 +44,12 @@ __all__ = [
     "Apply", "Constant", "Container", "CycleError", "DisconnectedType", "FunctionGraph",
     "Generic", "InconsistencyError", "MethodNotDefined", "MissingInputError", "NullType", "Op",
     "OpRemove", "PureOp", "TensorConstant", "Type", "Variable", "ancestors", "as_string", "clone",
-    "clone_get_equiv", "config", "fgraph", "flatten", "generic", "general_toposort", "hashtype",
-    "inputs", "io_toposort", "is_same_graph", "list_of_nodes", "memoize", "null_type",
-    "op_as_string", "ops", "optdb", "orphans",
+    "clone_get_equiv", "config", "equal_computations", "fgraph", "flatten", "general_toposort",
+    "generic", "hashtype", "inputs", "io_toposort", "is_in_ancestors", "is_same_graph",
+    "list_of_nodes", "memoize", "null_type", "op_as_string", "ops", "optdb", "orphans",
     "register_canonicalize", "register_specialize", "register_stabilize", "remove",
-    "stack_search", "subsets", "uniq", "unique", "variables", "variables_and_orphans", "view_roots",
+    "stack_search", "subsets", "uniq", "unique", "variables", "variables_and_orphans",
+    "view_roots",
 ]  # fmt: skip
 
 hashtype = type
@@ -149,6 +151,41 @@ def clone_get_equiv(
 def is_same_graph(var1: Variable, var2: Variable, givens: Any = None, debug: bool = False) -> bool:
     """Whether two expressions compute the same, ``givens`` being replaced in both."""
     return _is_same_graph(var1, var2, givens)
+
+
+def is_in_ancestors(l_node: _Node, f_node: _Node) -> bool:
+    """Whether the node ``f_node`` is above ``l_node``, or is it."""
+    return f_node is l_node or f_node in traverse.toposort(l_node.inputs)
+
+
+def difference(seq1: Sequence[Any], seq2: Sequence[Any]) -> list[Any]:
+    """The entries of ``seq1`` that ``seq2`` lacks."""
+    return [v for v in seq1 if v not in seq2]
+
+
+def hist(coll: Iterable[Any]) -> dict[Any, int]:
+    """How often each entry occurs."""
+    found: dict[Any, int] = {}
+    for item in coll:
+        found[item] = found.get(item, 0) + 1
+    return found
+
+
+def give_variables_names(variables: Iterable[Variable]) -> list[str]:
+    """Give the variables names of their own, ``name_i``; those names."""
+    found = []
+    for i, v in enumerate(variables):
+        v.name = (v.name or "") + f"_{i}"
+        found.append(v.name)
+    return found
+
+
+def add_tag_trace(thing: Any, user_line: Any = None) -> Any:
+    """``thing``: where a variable was made is kept anyway."""
+    return thing
+
+
+MetaObject = object
 
 
 def stack_search(start: Any, expand: Any, mode: str = "bfs", build_inv: bool = False) -> list[Any]:

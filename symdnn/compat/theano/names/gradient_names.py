@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.autodiff import Lop as _lop
 from symdnn.autodiff import Rop as _rop
 from symdnn.autodiff import grad as _grad
 from symdnn.autodiff import verify_grad as _verify_grad
+from symdnn.autodiff_rows import hessian as _hessian
+from symdnn.autodiff_rows import jacobian as _jacobian
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
     NullType,
@@ -20,8 +23,10 @@ from symdnn.compat.theano.names.types import (
 )
 from symdnn.compat.theano.names.user_ops import Op, ViewOp
 from symdnn.errors import GraphError
+from symdnn.graph.traverse import ancestors, toposort
+from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
-from symdnn.graph.variable import constant
+from symdnn.graph.variable import Constant, Variable, constant
 from symdnn.ops.core.gradient_control import (
     DisconnectedGrad,
     GradClip,
@@ -34,9 +39,9 @@ from symdnn.tensor import as_tensor_variable
 
 __all__ = [
     "ConsiderConstant", "DisconnectedGrad", "DisconnectedType", "GradClip", "GradScale",
-    "InconsistencyError", "NullType", "Raise", "Rop", "UndefinedGrad", "ViewOp", "ZeroGrad",
-    "disconnected_type", "format_as", "grad", "grad_not_implemented", "grad_undefined", "null_type",
-    "numeric_grad", "verify_grad",
+    "InconsistencyError", "Lop", "NullType", "Raise", "Rop", "UndefinedGrad", "ViewOp", "ZeroGrad",
+    "disconnected_type", "format_as", "grad", "grad_not_implemented", "grad_undefined", "hessian",
+    "jacobian", "null_type", "numeric_grad", "verify_grad",
 ]  # fmt: skip
 
 InconsistencyError = GraphError
@@ -53,6 +58,8 @@ def grad(
         cost, wrt, consider_constant, disconnected_inputs, add_names, known_grads,
         return_disconnected, null_gradients,
     )  # fmt: skip
+    seeded = [v for v in (cost, *(known_grads or {})) if isinstance(v, Variable)]
+    found = reading(found, seeded)
     if return_disconnected.lower() != "disconnected":
         return found
     if not isinstance(found, list | tuple):
@@ -86,13 +93,101 @@ def Rop(
     There the graph adds the products with zeros of the inputs that are not in ``wrt``.
     """
     several = isinstance(f, list | tuple)
-    given = list(f) if several else [f]
+    given = [as_tensor_variable(v) for v in (f if several else [f])]
+    if disconnected_outputs == "raise":
+        # What depends on wrt, though not in a differentiable way, has a derivative of zero.
+        targets = set(wrt if isinstance(wrt, list | tuple) else [wrt])
+        if all(targets & _read(v) for v in given):
+            disconnected_outputs = "ignore"
     found = _rop(given, wrt, eval_points, disconnected_outputs)
-    made = [
-        r + constant(0, dtype=r.type.dtype).reading(as_tensor_variable(v))
-        for r, v in zip(found, given)
-    ]
+    made = [reading(r, [v]) for r, v in zip(found, given)]
     return type(f)(made) if several else made[0]
+
+
+def Lop(
+    f: Any, wrt: Any, eval_points: Any, consider_constant: Any = None,
+    disconnected_inputs: str = "raise",
+) -> Any:  # fmt: skip
+    """:func:`symdnn.Lop`; a function of it may have any input of ``f``, as in Theano."""
+    found = _lop(f, wrt, eval_points, consider_constant, disconnected_inputs)
+    return reading(found, [as_tensor_variable(v) for v in (f if isinstance(f, list) else [f])])
+
+
+def jacobian(
+    expression: Any, wrt: Any, consider_constant: Any = None, disconnected_inputs: str = "raise"
+) -> Any:
+    """:func:`symdnn.jacobian`; a function of it may have any input of ``expression``."""
+    found = _jacobian(expression, wrt, consider_constant, disconnected_inputs)
+    return reading(found, [as_tensor_variable(expression)])
+
+
+def hessian(
+    cost: Any, wrt: Any, consider_constant: Any = None, disconnected_inputs: str = "raise"
+) -> Any:
+    """:func:`symdnn.hessian`; a function of it may have any input of ``cost``."""
+    found = _hessian(cost, wrt, consider_constant, disconnected_inputs)
+    return reading(found, [as_tensor_variable(cost)])
+
+
+def _read(v: Variable) -> set[Variable]:
+    """The variables on which ``v`` depends, be it by a size or as a derivative of them."""
+    needed: set[Variable] = set()
+    pending = [v]
+    while pending:
+        new = set(ancestors(pending, needed)) - needed
+        needed |= new
+        pending = [c.read_of for c in new if isinstance(c, Constant) and c.read_of is not None]
+    return needed
+
+
+def reading(found: Any, sources: Sequence[Variable]) -> Any:
+    """Derivatives that need what ``sources`` need.
+
+    Theano's graph of a derivative begins with the expression itself, so that
+    ``function([x, y], grad(x * y, x))`` uses both inputs. Here ``y`` alone is left; a zero that is
+    marked as read from the source stands for it.
+    """
+    grads = list(found) if isinstance(found, list | tuple) else [found]
+    needs = [(s, [v for v in _read(s) if v.owner is None and type(v) is Variable]) for s in sources]
+    bits = {v: 1 << i for i, v in enumerate(dict.fromkeys(v for _, read in needs for v in read))}
+    masks = dict[Variable, int]()
+    tensors = [g for g in grads if isinstance(g, Variable)]
+    for node in toposort(tensors):
+        mask = 0
+        for v in node.inputs:
+            mask |= masks.get(v) or _mark(v, bits)
+        for v in node.outputs:
+            masks[v] = mask
+    for i, g in enumerate(grads):
+        if not isinstance(g, Variable) or not isinstance(g.type, TensorType):
+            continue
+        mask = masks.get(g) or _mark(g, bits)
+        for source, read in needs:
+            need = sum(bits[v] for v in read)
+            if need & ~mask:
+                grads[i] = _marked(grads[i], source)
+                mask |= need
+    if isinstance(found, list | tuple):
+        return type(found)(grads)
+    return grads[0]
+
+
+def _mark(v: Variable, bits: dict[Variable, int]) -> int:
+    """The bits of the inputs that ``v``, which has no owner, stands for."""
+    if isinstance(v, Constant):
+        return 0 if v.read_of is None else sum(bits.get(r, 0) for r in _read(v.read_of))
+    return bits.get(v, 0)
+
+
+def _marked(v: Variable, source: Variable) -> Variable:
+    """``v`` as what needs ``source``, too."""
+    if isinstance(v, Constant) and v.read_of is None:
+        return Constant(v.data, v.name).reading(source)
+    if v.type.dtype == "bool":
+        return v | constant(False).reading(source)
+    found = v + constant(0, dtype=v.type.dtype).reading(source)
+    found.name = v.name
+    return found
 
 
 def format_as(use_list: bool, use_tuple: bool, outputs: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from symdnn import tensor as T
 
-__all__ = ["AllocDiag", "ExtractDiag", "diag", "extract_diag", "kron", "matrix_dot", "trace"]
+__all__ = ["diag", "extract_diag", "kron", "matrix_dot", "trace"]
 
 diag, kron, matrix_dot, trace = T.diag, T.kron, T.matrix_dot, T.trace
 alloc_diag = T.alloc_diag
@@ -15,13 +15,3 @@ alloc_diag = T.alloc_diag
 def extract_diag(x: Any) -> Any:
     """The diagonal of a matrix."""
     return T.diagonal(x)
-
-
-def AllocDiag(*args: Any, **words: Any) -> Any:
-    """``AllocDiag()(x)``: a matrix with ``x`` on its diagonal."""
-    return T.alloc_diag
-
-
-def ExtractDiag(*args: Any, **words: Any) -> Any:
-    """``ExtractDiag()(x)``: the diagonal of a matrix."""
-    return extract_diag

@@ -8,6 +8,7 @@ import numpy as np
 
 from symdnn import tensor as T
 from symdnn.compat.theano.names.class_names import NAMES, OpName
+from symdnn.compat.theano.names.gradient_names import reading
 from symdnn.graph.op import Op
 from symdnn.graph.variable import Variable
 from symdnn.ops.elementwise.activations import Sigmoid as ScalarSigmoid
@@ -26,7 +27,7 @@ from symdnn.tensor.nnet import (
 
 __all__ = [
     "AbstractBatchNormInference", "AbstractBatchNormTrain", "AbstractBatchNormTrainGrad",
-    "ScalarSigmoid", "ScalarSoftplus",
+    "ConvOp", "Images2Neibs", "ScalarSigmoid", "ScalarSoftplus",
     "SparseBlockGemv", "SparseBlockOuter", "abstract_conv2d", "conv2d",
     "conv2d_grad_wrt_inputs", "crossentropy_categorical_1hot", "crossentropy_categorical_1hot_grad",
     "crossentropy_softmax_1hot_with_bias_dx", "crossentropy_softmax_max_and_argmax_1hot",
@@ -86,6 +87,33 @@ def _shape(shape: Any) -> Any:
     return tuple(int(d) if isinstance(d, np.integer) else d for d in shape)
 
 
+class ConvOp:
+    """Theano's oldest convolution: ``ConvOp(imshp, kshp, nkern, bsize, dx, dy, output_mode)``, an
+    instance of which applies to images and filters. Words for its C code change nothing."""
+
+    def __init__(
+        self, imshp: Any = None, kshp: Any = None, nkern: int | None = None,
+        bsize: int | None = None, dx: int = 1, dy: int = 1, output_mode: str = "valid",
+        **words: Any,
+    ) -> None:  # fmt: skip
+        self.subsample, self.output_mode = (dx or 1, dy or 1), output_mode
+
+    def __call__(self, inputs: Any, kerns: Any) -> Variable:
+        """Apply."""
+        return conv2d(inputs, kerns, border_mode=self.output_mode, subsample=self.subsample)
+
+
+class Images2Neibs:
+    """Theano's op of patches: ``Images2Neibs(mode)(ten4, neib_shape, neib_step)``."""
+
+    def __init__(self, mode: str = "valid") -> None:
+        self.mode = mode
+
+    def __call__(self, ten4: Any, neib_shape: Any, neib_step: Any = None) -> Variable:
+        """Apply."""
+        return images2neibs(ten4, neib_shape, neib_step, self.mode)
+
+
 def prepend_0_to_each_row(mat: Any) -> Variable:
     """``mat`` with a column of zeros before it."""
     return prepend_scalar_to_each_row(np.asarray(0, T.as_tensor_variable(mat).dtype), mat)
@@ -94,6 +122,13 @@ def prepend_0_to_each_row(mat: Any) -> Variable:
 def prepend_1_to_each_row(mat: Any) -> Variable:
     """``mat`` with a column of ones before it."""
     return prepend_scalar_to_each_row(np.asarray(1, T.as_tensor_variable(mat).dtype), mat)
+
+
+def crossentropy_softmax_argmax_1hot_with_bias(x: Any, b: Any, y_idx: Any) -> list[Variable]:
+    """``T.nnet.crossentropy_softmax_argmax_1hot_with_bias``; a function of any of its results may
+    have all its inputs, as of Theano's op."""
+    found = T.nnet.crossentropy_softmax_argmax_1hot_with_bias(x, b, y_idx)
+    return list(reading(list(found), [found[0]]))
 
 
 def crossentropy_softmax_max_and_argmax_1hot_with_bias(
@@ -167,3 +202,18 @@ sparse_block_gemv_inplace, sparse_block_outer_inplace = sparse_block_gemv, spars
 GpuSparseBlockGemv, GpuSparseBlockOuter = SparseBlockGemv, SparseBlockOuter
 gpu_sparse_block_gemv = gpu_sparse_block_gemv_inplace = sparse_block_gemv
 gpu_sparse_block_outer = gpu_sparse_block_outer_inplace = sparse_block_outer
+
+
+def ctc_present() -> bool:
+    """Whether the CTC loss can be computed: always, without warp-ctc."""
+    return True
+
+
+ctc_available = ctc_present
+
+
+def ConnectionistTemporalClassification(compute_grad: bool = True, openmp: Any = None) -> Any:
+    """Theano's op of the CTC loss: the function."""
+    from symdnn.ops.nn.ctc import ctc
+
+    return ctc

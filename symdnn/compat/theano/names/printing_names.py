@@ -14,12 +14,48 @@ from symdnn.printing.graph_page import graph_page
 from symdnn.printing.picture import pydotprint as _pydotprint
 
 __all__ = [
-    "Print", "d3viz", "d3write", "debugprint", "pp", "pprint", "pydot_imported", "pydotprint",
-    "pydotprint_variables", "var_descriptor",
+    "DefaultPrinter", "FunctionPrinter", "IgnorePrinter", "LeafPrinter", "OperatorPrinter",
+    "PPrinter", "PatternPrinter", "Print", "d3viz", "d3write", "debugprint", "pp", "pprint",
+    "pydot_imported", "pydotprint", "pydotprint_variables", "var_descriptor",
 ]  # fmt: skip
 
 pydot_imported, pydot_imported_msg = True, ""
-pprint, pp = printing.pprint, printing.pprint
+
+
+class _Printer:
+    """Theano's classes of printers, which a program's ops are given: made, and not asked."""
+
+    def __init__(self, *args: object, **words: object) -> None:
+        self.args = args
+
+
+FunctionPrinter = OperatorPrinter = PatternPrinter = LeafPrinter = IgnorePrinter = _Printer
+DefaultPrinter = _Printer
+
+
+class PPrinter:
+    """``theano.pprint``: an expression as a formula. How ops of a program's own are to be printed
+    (:meth:`assign`) is not asked: they are printed as functions."""
+
+    def __call__(self, *args: Any, **words: Any) -> str:
+        """The formula as text."""
+        return printing.pprint(*args, **words)
+
+    process = __call__
+
+    def assign(self, condition: Any, printer: Any = None) -> None:
+        """Nothing."""
+
+    def clone(self) -> PPrinter:
+        """This printer."""
+        return self
+
+    def clone_assign(self, condition: Any, printer: Any = None) -> PPrinter:
+        """This printer."""
+        return self
+
+
+pprint = pp = PPrinter()
 
 
 def _print(message: str = "", attrs: Sequence[str] = ("__str__",), global_fn: Any = None) -> Any:

@@ -27,11 +27,12 @@ from symdnn.ops.elemwise import Elemwise, apply_elemwise
 
 __all__ = [
     "BinaryScalarOp", "Composite", "Scalar", "ScalarConstant", "ScalarOp", "ScalarVariable",
-    "UnaryScalarOp", "as_scalar", "bool",
-    "complex64", "complex128", "discrete_types", "elementwise", "float16", "float32", "float64",
-    "float_types", "get_scalar_type", "int8", "int16", "int32", "int64", "same_out",
-    "same_out_float_only", "uint8", "uint16", "uint32", "uint64", "upcast", "upcast_out",
-    "upgrade_to_float", "upgrade_to_float_no_complex",
+    "UnaryScalarOp", "as_scalar", "bool", "complex128", "complex64", "complexs", "complexs128",
+    "complexs64", "discrete_types", "elementwise", "float16", "float32", "float64", "float_out",
+    "float_types", "floats", "get_scalar_type", "int16", "int32", "int64", "int8", "int_out",
+    "ints", "same_out", "same_out_float_only", "specific_out", "transfer_type", "uint16",
+    "uint32", "uint64", "uint8", "upcast", "upcast_out", "upgrade_to_float",
+    "upgrade_to_float_no_complex",
 ]  # fmt: skip
 
 
@@ -105,18 +106,66 @@ def as_scalar(x: TensorLike, name: str | None = None) -> Variable:
 constant = as_scalar
 
 
+def _numbers(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``floats("x", "y")``: variables of these names, or of a number without names."""
+
+    def made(*names: Any) -> Any:
+        """Variables of these names; an int makes so many without names."""
+        if len(names) == 1 and isinstance(names[0], builtins.int):
+            names = (None,) * names[0]
+        return [make(n) for n in names] if len(names) > 1 else make(*names)
+
+    return made
+
+
+floats, ints = _numbers(lambda n=None: T.scalar(n)), _numbers(lambda n=None: int64(n))
+complexs64, complexs128 = _numbers(complex64), _numbers(complex128)
+complexs = complexs128
+
+
 def same_out(*types: Any) -> tuple[Any, ...]:
     """The output has the type of the first input."""
     return (types[0],)
 
 
-same_out_nocomplex = same_out_float_only = same_out
+same_out_nocomplex = same_out_float_only = same_out_nobool = same_out
 identity_types = same_out
 
 
 def upcast_out(*types: Any) -> tuple[Any, ...]:
     """The output has the dtype to which the inputs' are promoted."""
     return (TensorType(_upcast(*(t.dtype for t in types))),)
+
+
+upcast_out_no_complex = upcast_out_nobool = upcast_out
+
+
+def float_out(*types: Any) -> tuple[Any, ...]:
+    """The output is of ``floatX``."""
+    return (TensorType("floatX"),)
+
+
+def int_out(*types: Any) -> tuple[Any, ...]:
+    """The output is of int64."""
+    return (int64,)
+
+
+float_out_nocomplex, int_out_nocomplex = float_out, int_out
+
+
+class transfer_type:
+    """Preferences of output types: those of the inputs at these places, or these types."""
+
+    def __init__(self, *transfer: Any) -> None:
+        self.transfer = transfer
+
+    def __call__(self, *types: Any) -> tuple[Any, ...]:
+        """The types of the outputs."""
+        return tuple(types[t] if isinstance(t, builtins.int) else t for t in self.transfer)
+
+
+class specific_out(transfer_type):
+    """Preference of output types: these types."""
 
 
 def upgrade_to_float(*types: Any) -> tuple[Any, ...]:
@@ -276,6 +325,8 @@ def __getattr__(name: str) -> Any:
     """``exp``, ``add``, ...: the functions of T; ``Exp``, ``Add``, ...: the classes of ops."""
     if name[:1].isupper() and (stand_in := _stand_in(name)) is not None:
         return stand_in
+    if (dtype := name.removeprefix("convert_to_")) in DTYPES and dtype != name:
+        return elementwise_function(name, lambda x: T.cast(x, dtype))
     function = {"identity": "tensor_copy", "second": "fill"}.get(name, name)
     found = None if name.startswith("_") else getattr(T, function, None)
     if callable(found):

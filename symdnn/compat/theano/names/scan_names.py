@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from typing import Any
 
 from symdnn.compat.theano.names.compile_names import rebuild_collect_shared
+from symdnn.compat.theano.names.gradient_names import reading
 from symdnn.graph.same import equal_computations
 from symdnn.graph.traverse import clone, graph_inputs
 from symdnn.graph.typing import TensorLike
@@ -19,11 +21,9 @@ from symdnn.tensor import as_tensor_variable, get_scalar_constant_value
 
 __all__ = [
     "IfElse", "OrderedUpdates", "Scan", "clone", "equal_computations", "expand_empty", "foldl",
-    "foldr",
-    "get_scalar_constant_value", "get_updates_and_outputs", "ifelse",
-    "infer_shape", "isNaN_or_Inf_or_None",
-    "map", "map_variables", "rebuild_collect_shared", "reduce", "safe_new", "scan",
-    "scan_checkpoints", "traverse", "until",
+    "foldr", "forced_replace", "get_scalar_constant_value", "get_updates_and_outputs", "ifelse",
+    "infer_shape", "isNaN_or_Inf_or_None", "map", "map_variables", "rebuild_collect_shared",
+    "reconstruct_graph", "reduce", "safe_new", "scan", "scan_checkpoints", "traverse", "until",
 ]  # fmt: skip
 
 
@@ -40,14 +40,37 @@ def scan(
         old.pop("options")
     if old:
         raise TypeError(f"scan() got unexpected arguments {', '.join(old)}")
-    return scan_builder.scan(
+    outputs, updates = scan_builder.scan(
         fn, sequences, outputs_info, non_sequences, n_steps, truncate_gradient, go_backwards, mode,
         name, bool(profile), allow_gc, strict, return_list,
     )  # fmt: skip
+    # What is given to a loop counts as used, as in Theano, also where no step reads it.
+    given = [v for v in (*_listed(sequences), *_listed(non_sequences)) if isinstance(v, Variable)]
+    return (reading(outputs, given) if given else outputs), updates
 
 
-map, reduce = scan_builder.map, scan_builder.reduce
-foldl, foldr = scan_builder.foldl, scan_builder.foldr
+def _listed(given: Any) -> list[Any]:
+    """What ``sequences`` or ``non_sequences`` hold: variables, and dicts with an ``input``."""
+    items = list(given) if isinstance(given, list | tuple) else [given]
+    return [i.get("input") if isinstance(i, dict) else i for i in items]
+
+
+def _of_loop(made: Any) -> Any:
+    """``map``, ``reduce``, ``foldl``, ``foldr`` of the builder with what they are given as used."""
+
+    @functools.wraps(made)
+    def loop(fn: Any, sequences: Any, *args: Any, **words: Any) -> Any:
+        outputs, updates = made(fn, sequences, *args, **words)
+        place = 0 if made is scan_builder.map else 1
+        others = words.get("non_sequences", args[place] if len(args) > place else None)
+        given = [v for v in (*_listed(sequences), *_listed(others)) if isinstance(v, Variable)]
+        return (reading(outputs, given) if given else outputs), updates
+
+    return loop
+
+
+map, reduce = _of_loop(scan_builder.map), _of_loop(scan_builder.reduce)
+foldl, foldr = _of_loop(scan_builder.foldl), _of_loop(scan_builder.foldr)
 
 
 def scan_checkpoints(
@@ -82,6 +105,18 @@ def expand_empty(tensor_var: Variable, size: Any) -> Variable:
         return tensor_var
     rest = [tensor_var.shape[i] for i in range(1, tensor_var.ndim)]
     return T.join(0, tensor_var, T.zeros((size, *rest), tensor_var.dtype))
+
+
+def forced_replace(out: Variable, x: Variable, y: Variable) -> Variable:
+    """``out`` with ``y`` in the place of ``x``."""
+    found: list[Variable] = clone([out], {x: y}, strict=False)
+    return found[0]
+
+
+def reconstruct_graph(inputs: Any, outputs: Any, tag: str | None = None) -> Any:
+    """A copy ``(inputs, outputs)`` of a graph; ``tag`` goes after the names of the inputs."""
+    new = [safe_new(v, tag or "") for v in inputs]
+    return new, clone(list(outputs), dict(zip(inputs, new)), strict=False)
 
 
 def get_updates_and_outputs(ls: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,16 @@ from symdnn import tensor as T
 from symdnn.compat.theano.names import compile_names as compile
 from symdnn.compat.theano.names import gof_names as gof
 from symdnn.compat.theano.names import scalar_names as scal
-from symdnn.compat.theano.names.gradient_names import Rop, grad, numeric_grad, verify_grad
+from symdnn.compat.theano.names.gradient_names import (
+    Lop,
+    Rop,
+    grad,
+    hessian,
+    jacobian,
+    numeric_grad,
+    reading,
+    verify_grad,
+)
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
     Generic,
@@ -35,17 +45,15 @@ from symdnn.ops.core.gradient_control import consider_constant
 
 __all__ = [
     "Apply", "AsTensorError", "Constant", "DisconnectedType", "EmptyConstantError", "Generic",
-    "MethodNotDefined", "NoneConst", "NotScalarConstantError", "Op", "Rop", "ScalarSharedVariable",
-    "ShapeError",
-    "SharedVariable", "Tensor", "TensorConstant", "TensorSharedVariable", "TensorType",
-    "TensorVariable", "Type", "Variable", "advanced_inc_subtensor", "advanced_inc_subtensor1",
-    "advanced_set_subtensor", "advanced_set_subtensor1", "advanced_subtensor",
-    "advanced_subtensor1", "as_index_variable", "bartlett", "bincount", "check_equal_numpy",
-    "compile",
-    "complex_types", "config", "consider_constant", "constant", "cov", "cpu_contiguous",
-    "default", "float_types",
-    "gammal", "gammau", "gof", "grad", "grad_not_implemented", "grad_undefined", "int_types",
-    "is_flat", "isinf_", "isnan_", "join_", "makeKeepDims", "make_constant",
+    "Lop", "MethodNotDefined", "NoneConst", "NotScalarConstantError", "Op", "Rop",
+    "ScalarSharedVariable", "ShapeError", "SharedVariable", "Tensor", "TensorConstant",
+    "TensorSharedVariable", "TensorType", "TensorVariable", "Type", "Variable",
+    "advanced_inc_subtensor", "advanced_inc_subtensor1", "advanced_set_subtensor",
+    "advanced_set_subtensor1", "advanced_subtensor", "advanced_subtensor1", "as_index_variable",
+    "bartlett", "bincount", "check_equal_numpy", "compile", "complex_types", "config",
+    "consider_constant", "constant", "cov", "cpu_contiguous", "default", "float_types", "gammal",
+    "gammau", "gof", "grad", "grad_not_implemented", "grad_undefined", "hessian", "int_types",
+    "is_flat", "isinf_", "isnan_", "jacobian", "join_", "makeKeepDims", "make_constant",
     "numeric_grad", "numpy_scalar", "ravel_multi_index", "register_transfer", "scal",
     "scalar_from_tensor", "second", "setdefault", "tensor_copy", "tensor_from_scalar", "transfer",
     "transpose_inplace", "unravel_index", "verify_grad",
@@ -68,7 +76,10 @@ __oplist_constructor_list: list[Any] = []
 def constant(
     x: TensorLike, name: str | None = None, ndim: int | None = None, dtype: Any = None
 ) -> Any:
-    """``T.constant``; a NumPy scalar keeps its dtype, also with ``dtype="floatX"``."""
+    """``T.constant``; a NumPy scalar keeps its dtype, also with ``dtype="floatX"``. A list without
+    elements is of ``floatX``."""
+    if dtype is None and isinstance(x, list | tuple) and not np.size(x):
+        dtype = "floatX"
     return T.constant(x, name, ndim, config.floatX if dtype == "floatX" else dtype)
 
 
@@ -79,7 +90,8 @@ def second(a: TensorLike, b: TensorLike) -> Any:
 
 def default(x: Any, default: Any) -> Any:
     """``x``, or ``default`` where ``x`` is None while the graph is built."""
-    return as_variable(default) if x is None else as_variable(x)
+    other = as_variable(default)
+    return other if x is None else reading(as_variable(x), [other])
 
 
 setdefault = default
@@ -336,3 +348,55 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_convert_to_"):
         return _converted(name.removeprefix("_convert_to_"))
     raise AttributeError(name)
+
+
+def _types(dtypes: Sequence[str], ndim: int) -> list[TensorType]:
+    return [TensorType(d, (None,) * ndim) for d in dtypes]
+
+
+_INTS, _FLOATS = ("int8", "int16", "int32", "int64"), ("float32", "float64")
+_COMPLEX = ("complex64", "complex128")
+int_scalar_types, int_vector_types, int_matrix_types = (_types(_INTS, n) for n in range(3))
+float_scalar_types, float_vector_types, float_matrix_types = (_types(_FLOATS, n) for n in range(3))
+complex_scalar_types, complex_vector_types, complex_matrix_types = (
+    _types(_COMPLEX, n) for n in range(3)
+)
+
+
+def extract_constant(x: Any, elemwise: bool = True, only_process_constants: bool = False) -> Any:
+    """The number that ``x`` always is, or ``x``."""
+    try:
+        return T.get_scalar_constant_value(x)
+    except NotScalarConstantError:
+        return x
+
+
+def gemm(z: Any, a: Any, x: Any, y: Any, b: Any) -> Variable:
+    """``b * z + a * dot(x, y)``, which the compiler makes one call of BLAS."""
+    found: Variable = b * as_variable(z) + a * T.dot(x, y)
+    return found
+
+
+gemm_no_inplace = gemm_inplace = gemv = gemv_no_inplace = gemv_inplace = gemm
+
+
+def ger(A: Any, alpha: Any, x: Any, y: Any) -> Variable:
+    """``A + alpha * outer(x, y)``."""
+    found: Variable = as_variable(A) + alpha * T.outer(x, y)
+    return found
+
+
+ger_destructive = ger
+
+
+def shared_constructor(value: Any, name: str | None = None, **words: Any) -> Any:
+    """``theano.shared``, by the names of its parts for tensors, numbers and objects."""
+    return compile.shared(value, name, **words)
+
+
+tensor_constructor = scalar_constructor = generic_constructor = shared_constructor
+
+
+def make_vector(*scalars: Any) -> Variable:
+    """Scalars, variables or numbers, as a vector of their common dtype."""
+    return T.stack(list(scalars))

@@ -20,8 +20,16 @@ from symdnn.compat.theano.names.compile_names import (
     predefined_optimizers,
     shared,
 )
-from symdnn.compat.theano.names.gradient_names import Rop, grad
-from symdnn.compat.theano.names.scan_names import scan, scan_checkpoints
+from symdnn.compat.theano.names.gradient_names import Lop, Rop, grad
+from symdnn.compat.theano.names.printing_names import pp, pprint
+from symdnn.compat.theano.names.scan_names import (
+    foldl,
+    foldr,
+    map,
+    reduce,
+    scan,
+    scan_checkpoints,
+)
 from symdnn.compat.theano.names.types import FunctionGraph, Generic, generic
 from symdnn.compat.theano.names.user_ops import Op, as_op
 from symdnn.compat.theano.settings import ChangeFlags as change_flags
@@ -32,22 +40,21 @@ from symdnn.graph.traverse import clone
 from symdnn.graph.type import Type
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.control.scan_builder import OrderedUpdates
-from symdnn.printing import pp as pprint
 from symdnn.tensor import get_scalar_constant_value
 
 __all__ = [
-    "FunctionGraph", "FunctionMaker", "Generic", "In", "NotScalarConstantError", "Op",
-    "OpFromGraph",
-    "OrderedUpdates", "Param", "ProfileStats", "Rop", "Type", "Variable", "__version__", "_asarray",
-    "as_op", "change_flags", "clone", "config", "dot", "function", "function_dump", "generic",
-    "get_scalar_constant_value", "grad", "pprint", "predefined_linkers", "predefined_modes",
-    "predefined_optimizers", "safe_asarray", "scan", "scan_checkpoints", "shared", "sparse_grad",
+    "FunctionGraph", "FunctionMaker", "Generic", "In", "Lop", "NotScalarConstantError", "Op",
+    "OpFromGraph", "OrderedUpdates", "Param", "ProfileStats", "Rop", "Type", "Variable",
+    "__version__", "_asarray", "as_op", "change_flags", "clone", "config", "dot", "foldl",
+    "foldr", "function", "function_dump", "generic", "get_scalar_constant_value", "grad", "map",
+    "pp", "pprint", "predefined_linkers", "predefined_modes", "predefined_optimizers", "reduce",
+    "safe_asarray", "scan", "scan_checkpoints", "shared", "sparse_grad",
 ]  # fmt: skip
 
 #: The version of Theano whose names these are. The last numbers say that it is not Theano.
 __version__ = "1.0.5+symdnn"
 version = full_version = short_version = __version__
-FALLBACK_VERSION = "1.0.5"
+FALLBACK_VERSION, release, git_revision = "1.0.5", True, ""
 __api_version__ = 1
 #: Old names of :class:`~symdnn.In`: ``Param(variable, default=)``.
 SymbolicInput = In

@@ -1,0 +1,1 @@
+"""Theano's types of lists and slices."""
