@@ -107,7 +107,7 @@ def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
         "loop/plain": entry(loop(), *sequence),
         f"loop/every {EVERY}": entry(loop(EVERY), *sequence),
         "loop/levels 10, 10": entry(loop((10, 10)), *sequence),
-        "loop/20 states, by 10": entry(loop(10, 20), *sequence),
+        "loop/10 states, by 10": entry(loop(10, 10), *sequence),
         "loop/30 states, by 1": entry(loop(1, 30), *sequence),
     }
 

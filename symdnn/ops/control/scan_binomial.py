@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
+from typing import cast
 
 import numpy as np
 
@@ -262,14 +263,14 @@ class _Reverse:
     ) -> list[Variable]:
         """One step back: what is kept, cotangents of states, sums, gradients of the entries."""
         count = len(self.kept)
-        kept, rest = args[:count], args[count:]
+        held, rest = args[:count], args[count:]
         pending, rest = rest[: len(self.carried)], rest[len(self.carried) :]
         sums, rest = rest[: len(self.summed)], rest[len(self.summed) :]
         targets, rest = rest[0], rest[1:]
         sequences, rest = rest[: self.loop.sequences], rest[self.loop.sequences :]
         others, ends = rest[: len(self.given.others)], rest[len(self.given.others) :]
-        states = [v[slot] for v in kept]
-        states, kept = self._forward(at, targets[first:end], sequences, states, kept, others)
+        states = [v[slot] for v in held]
+        states, kept = self._forward(at, targets[first:end], sequences, states, held, others)
         entries = [v[at] for v in sequences]
         found = self._back(at, [*entries, *states, *others], pending, ends)
         reads = self.loop.sequences
@@ -278,7 +279,8 @@ class _Reverse:
         new = [t if g is None else t + After()(g) for t, g in zip(sums, added, strict=True)]
         zeros = operator("zeros_like")
         back = [zeros(c) if g is None else g for c, g in zip(pending, before, strict=True)]
-        passed = [zeros(entries[i]) if found[i] is None else found[i] for i in self.read]
+        of_entries = [(entries[i], found[i]) for i in self.read]
+        passed = [zeros(v) if g is None else g for v, g in of_entries]
         return [*kept, *back, *new, *passed]
 
     def _forward(
@@ -327,12 +329,12 @@ class _Reverse:
         return list(vjp_of_expressions(lambda *v: self.loop.inner.apply(v), inside, cotangents))
 
 
-def loop_of(results: Sequence[Variable]) -> Apply | None:
+def loop_of(results: Sequence[Variable]) -> Apply[Scan] | None:
     """The scan that makes one of the results, or makes what it is a part of."""
     for v in results:
         node = v.owner
-        while node is not None and not isinstance(node.op, Scan):
+        while node is not None:
+            if isinstance(node.op, Scan):
+                return cast("Apply[Scan]", node)
             node = node.inputs[0].owner if node.inputs else None
-        if node is not None:
-            return node
     return None
