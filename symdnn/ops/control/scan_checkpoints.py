@@ -77,12 +77,7 @@ def scan_checkpoints(
     index = arange(count if padding else steps)
     others = [as_variable(v) for v in _listed(non_sequences)]
     made = _Levels(fn, infos, others, steps, name)
-    states = [v for v in infos if v is not None]
-    if snapshots is None:
-        outputs, updates = made.run([index, *padded], states, levels)
-    else:
-        parts = [n for n in levels if n > 1]
-        outputs, updates = made.run_binomial([index, *padded], states, parts, snapshots)
+    outputs, updates = made.all_steps([index, *padded], levels, snapshots)
     return (outputs[0] if len(outputs) == 1 else outputs), updates
 
 
@@ -133,6 +128,15 @@ class _Levels:
     others: Sequence[Variable]
     steps: Any
     name: str | None
+
+    def all_steps(
+        self, given: Sequence[Variable], levels: Sequence[int], snapshots: int | None
+    ) -> tuple[list[Variable], OrderedUpdates]:
+        """The user's outputs and updates; ``given`` begins with the index."""
+        states = [v for v in self.infos if v is not None]
+        if snapshots is None:
+            return self.run(given, states, levels)
+        return self.run_binomial(given, states, [n for n in levels if n > 1], snapshots)
 
     def run(
         self, given: Sequence[Variable], states: Sequence[Variable], levels: Sequence[int]
