@@ -77,7 +77,7 @@ def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
         cost = (h**2).mean()
         return symdnn.function([x], [cost, *symdnn.grad(cost, ws)], mode=mode, **words)
 
-    def loop(every: Any = None) -> Any:
+    def loop(every: Any = None, snapshots: int | None = None) -> Any:
         u, w = symdnn.shared(given["u"]), symdnn.shared(given["w"])
         steps, h0 = T.ftensor3("steps"), T.fmatrix("h0")
 
@@ -87,7 +87,8 @@ def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
         if every is None:
             h, _ = symdnn.scan(step, steps, h0)
         else:
-            h, _ = symdnn.scan_checkpoints(step, steps, h0, save_every_N=every)
+            words = {"save_every_N": every, "snapshots": snapshots}
+            h, _ = symdnn.scan_checkpoints(step, steps, h0, **words)
         cost = (h[-1] ** 2).sum()
         return symdnn.function([steps, h0], [cost, *symdnn.grad(cost, [u, w])], mode=mode)
 
@@ -106,6 +107,8 @@ def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
         "loop/plain": entry(loop(), *sequence),
         f"loop/every {EVERY}": entry(loop(EVERY), *sequence),
         "loop/levels 10, 10": entry(loop((10, 10)), *sequence),
+        "loop/10 states, by 10": entry(loop(10, 10), *sequence),
+        "loop/30 states, by 1": entry(loop(1, 30), *sequence),
     }
 
 

@@ -90,7 +90,8 @@ class HalfCauchy(Positive):
 
     def icdf(self, value: TensorLike) -> Variable:
         p = self._quantile(value)
-        return self.scale * T.tan(like(pi / 2, p) * p)
+        tail = 1 / T.tan(like(pi / 2, p) * (1 - p))
+        return self.scale * T.switch(p > like(0.5, p), tail, T.tan(like(pi / 2, p) * p))
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         return abs(

@@ -144,10 +144,12 @@ class Cauchy(LocationScale):
 
     def icdf(self, value: TensorLike) -> Variable:
         p = self._quantile(value)
-        angle = like(pi, p) * p
-        low = -1 / T.tan(angle)
+        half, below = like(0.5, p), p < like(0.5, p)
+        # 1 - p is exact there, and so is the distance to the pole.
+        tail = 1 / T.tan(like(pi, p) * T.switch(below, p, 1 - p))
+        middle = T.tan(like(pi, p) * (p - half))
         return self.loc + self.scale * T.switch(
-            abs(p - like(0.5, p)) < like(0.25, p), T.tan(like(pi, p) * (p - like(0.5, p))), low
+            abs(p - half) < like(0.25, p), middle, T.switch(below, -tail, tail)
         )
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:

@@ -360,12 +360,16 @@ def _abs(node: Apply, parts: Parts) -> Scaled | None:
 
 def _sqr(node: Apply, parts: Parts) -> Scaled | None:
     p = _only(parts)
-    return replace(p, log=like(2, p.log) * p.log, factor=p.factor and sqr(p.factor))
+    return replace(
+        p, log=like(2, p.log) * p.log, factor=None if p.factor is None else sqr(p.factor)
+    )
 
 
 def _sqrt(node: Apply, parts: Parts) -> Scaled | None:
     p = _only(parts)
-    return replace(p, log=like(0.5, p.log) * p.log, factor=p.factor and sqrt(p.factor))
+    return replace(
+        p, log=like(0.5, p.log) * p.log, factor=None if p.factor is None else sqrt(p.factor)
+    )
 
 
 def _pow(node: Apply, parts: Parts) -> Scaled | None:

@@ -19,7 +19,8 @@ def stable_twins(context: Context) -> None:
     """Readers of the user's variable read its stable form where a gradient has brought that."""
     fgraph = context.fgraph
     for form, own in list(fgraph.original.items()):
-        users = fgraph.original.get(form.stable_form_of) if form.stable_form_of else None
+        stands_for = form.stable_form_of
+        users = None if stands_for is None else fgraph.original.get(stands_for)
         if users is None or users not in fgraph.clients or own not in fgraph.clients:
             continue
         # Its size is no reason to compute it, and that of both may be expressed by the user's own.

@@ -81,6 +81,13 @@ def test_quantiles_are_the_inverse_of_probabilities(name):
     np.testing.assert_allclose(compiled(lambda v: d.cdf(d.icdf(v)), p), p, rtol=1e-11)
 
 
+@pytest.mark.parametrize("name", [n for n in CASES if n != "VonMises"])
+def test_quantiles_near_one_keep_their_digits(name):
+    d, wanted = made(name)
+    rest = 0.5 ** np.array([2, 10, 20, 40])  # 1 - rest is exact
+    np.testing.assert_allclose(compiled(d.icdf, 1 - rest), wanted.isf(rest), rtol=1e-12)
+
+
 @pytest.mark.parametrize("name", DISCRETE)
 def test_probabilities_of_whole_numbers(name):
     d, wanted = made(name)

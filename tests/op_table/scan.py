@@ -6,7 +6,9 @@ import numpy as np
 
 from symdnn.graph.operators import operator
 from symdnn.ops.control.scan import Scan
+from symdnn.ops.control.scan_binomial import BinomialCheckpoint, BinomialSchedule
 from symdnn.ops.control.scan_builder import scan, until
+from symdnn.ops.control.scan_checkpoints import scan_checkpoints
 from tests.op_table.record import OpCase, integers, normal, uniform
 
 
@@ -20,6 +22,13 @@ def rnn_numpy(x, h0, w, u):
         h = np.tanh(xt @ u + h @ w)
         out.append(h)
     return np.array(out)
+
+
+def binomial(x, h0, w, u):
+    def step(xt, h):
+        return operator("tanh")(xt.dot(u) + h.dot(w)), xt * w.sum()
+
+    return scan_checkpoints(step, x, [h0, None], save_every_N=1, snapshots=8)[0]
 
 
 def two_taps(x, init, a):
@@ -109,28 +118,62 @@ def counted_numpy(x, n):
 
 CASES = [
     OpCase(
-        "scan_rnn", (Scan,), rnn, (normal(4, 3), normal(2), normal(2, 2), normal(3, 2)),
+        "scan_rnn",
+        (Scan,),
+        rnn,
+        (normal(4, 3), normal(2), normal(2, 2), normal(3, 2)),
         rnn_numpy,
     ),
     OpCase(
-        "scan_two_taps", (Scan,), two_taps, (normal(5, 2), normal(3, 2), normal(2)),
+        "scan_two_taps",
+        (Scan,),
+        two_taps,
+        (normal(5, 2), normal(3, 2), normal(2)),
         two_taps_numpy,
     ),
     OpCase(
         "scan_sequence_taps", (Scan,), sequence_taps, (normal(7), normal(5)), sequence_taps_numpy
     ),
     OpCase(
-        "scan_powers", (Scan,), powers, (normal(3),), lambda a: np.array([a, a**2, a**3, a**4]),
+        "scan_powers",
+        (Scan,),
+        powers,
+        (normal(3),),
+        lambda a: np.array([a, a**2, a**3, a**4]),
     ),
     OpCase("scan_last", (Scan,), last_of, (normal(4), normal()), last_of_numpy),
     OpCase("scan_until", (Scan,), stops, (uniform(0.9, 1.3, 6), normal(scale=0.1)), stops_numpy),
     OpCase("scan_nested", (Scan,), nested, (normal(2, 3), normal()), nested_numpy),
     OpCase(
-        "scan_integers", (Scan,), counted, (normal(2), integers(3, 4)), counted_numpy,
+        "scan_integers",
+        (Scan,),
+        counted,
+        (normal(2), integers(3, 4)),
+        counted_numpy,
         options={"single": False},
     ),
     OpCase(
-        "scan_no_step", (Scan,), counted, (normal(2), integers(0, 1)), counted_numpy,
-        grad=False, options={"single": False},
+        "scan_no_step",
+        (Scan,),
+        counted,
+        (normal(2), integers(0, 1)),
+        counted_numpy,
+        grad=False,
+        options={"single": False},
     ),
-]  # fmt: skip
+    OpCase(
+        "binomial_schedule",
+        (BinomialSchedule,),
+        lambda n: BinomialSchedule(2)(n),
+        (integers(6, 7),),
+        lambda n: [[0, 3, 6], [0, 2, 3, 3, 5, 5, 5], [1, 1, 1, 0, 1, 0], [2, 2, 2, 1, 2]],
+        grad=False,
+    ),
+    OpCase(
+        "scan_binomial",
+        (BinomialCheckpoint,),
+        binomial,
+        (normal(5, 3), normal(2, 3), normal(3, 3), normal(3, 3)),
+        lambda *a: (rnn_numpy(*a)[-1:], a[0][-1:] * a[2].sum()),
+    ),
+]

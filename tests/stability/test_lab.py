@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from symdnn.graph.tracing import tracing
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
 from tests.seeded import sampled
 from tests.stability.dialects import Symdnn
+from tests.stability.forms import FORMS, Form
 from tests.stability.lab import Case, short, whole
-from tests.stability.truth import KEPT, to_keep
+from tests.stability.truth import KEPT, leaves, to_keep
 
 SQUARES = "squares of such numbers overflow, and scaling them costs every norm a pass"
 TANH = "it is the slope of tanh: a form that keeps its digits would cost every network"
@@ -48,6 +52,18 @@ def test_program(case: Case, dialect) -> None:
     if any(found) and known(case):
         pytest.xfail(f"{known(case)}: {found}")
     assert found == ("", "")
+
+
+SQUARED = Form("log cosh", "log1p(cosh(x) ** 2)")
+
+
+@pytest.mark.parametrize("form", [SQUARED, *sampled(FORMS, every=8)], ids=lambda f: f.text)
+def test_a_gradient_inside_of_a_traced_function(form: Form, dialect) -> None:
+    """Rules do not ask for the truth of a variable, which a traced function refuses."""
+    x = Variable(TensorType("float64", (None,) * leaves(form.points, "float64").ndim))
+    with tracing("slope"):
+        cost = dialect.evaluate(form.text, x).sum()
+        assert dialect.symdnn.grad(cost, x).type == x.type
 
 
 @pytest.mark.slow

@@ -155,7 +155,7 @@ def _indexed(
     itemsize = space.x.itemsize * (width if sums is None else 1)
     owner = 8 if count >= 2**32 - 1 or "rank" in names else 4
     combining = {"COMBINE": f"s_{reduce}", "WORD": _BITS_CTYPES[space.x.itemsize]} if reduce else {}
-    source = specialised(
+    text = specialised(
         "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(space.jumps),
         SOURCES=len(jumps) - len(space.jumps),
         T=_BITS_CTYPES[itemsize] if sums is None else CTYPES[space.x.dtype],
@@ -175,7 +175,7 @@ def _indexed(
         *(n for s in index for n in s),
     )  # fmt: skip
     grid = (blocks_for(count, _THREADS),)
-    return [KernelLaunch(source, name, grid, (_THREADS,), parameters) for name in names]
+    return [KernelLaunch(text, name, grid, (_THREADS,), parameters) for name in names]
 
 
 def _adds_in_vectors(sums: View, width: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -14,9 +14,16 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values.dlpack import as_numpy_view
 
-__all__ = ["array_from", "as_numpy", "check_shape", "constant_array", "number_array"]
+__all__ = [
+    "array_from", "as_numpy", "check_shape", "constant_array", "is_python_number", "number_array",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
+
+
+def is_python_number(value: object) -> TypeGuard[int | float | complex]:
+    """Whether it is a number of Python's own: no bool, and no NumPy scalar that is a ``float``."""
+    return isinstance(value, int | float | complex) and not isinstance(value, bool | np.generic)
 
 
 def constant_array(value: Any, dtype: DtypeLike | None = None) -> Array:
@@ -25,7 +32,7 @@ def constant_array(value: Any, dtype: DtypeLike | None = None) -> Array:
         return _array(value, numpy_dtype(TensorType(dtype).dtype))
     if isinstance(value, bool | np.bool_):
         return np.asarray(value, dtype=np.bool_)
-    if isinstance(value, int | float | complex) and not isinstance(value, np.generic):
+    if is_python_number(value):
         return number_array(value)
     array = _array(value)
     if array.dtype == object or (array.dtype.kind in "USV" and array.dtype.name != "bfloat16"):

@@ -22,6 +22,7 @@ from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.test_values_flag import entry_of
+from symdnn.graph.values.value import is_python_number
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.control.scan_parts import Built, Parts, State, widened
 from symdnn.ops.control.statistics import note_order, statistics_updates
@@ -345,8 +346,9 @@ def state_of(number: int, given: TensorLike, taps: tuple[int, ...]) -> State:
     inside = [entry(f"{name}[t{t}]" if name else None) for t in taps]
     for v, t in zip(inside, taps, strict=True):
         entry_of(v, initial, t - min(taps))
-    flexible = isinstance(given, int | float) and not isinstance(given, bool)
-    if isinstance(given, Variable) and given.number_kind is not None:
+    flexible = is_python_number(given)
+    integer = flexible and isinstance(given, int)  # beside float32 it makes no float64
+    if integer or (isinstance(given, Variable) and given.number_kind is not None):
         flexible = True
         for v in inside:  # a constant of ``floatX`` is one of numbers, not of Python's arithmetic
             v.number_kind = kind_of_number(v.type.dtype)
@@ -357,7 +359,7 @@ def state_of(number: int, given: TensorLike, taps: tuple[int, ...]) -> State:
 def initial_number(given: TensorLike) -> float | complex | None:
     """The Python number that a state begins with; None for arrays and unknown values."""
     number = given.number if isinstance(given, Constant) else given
-    return number if isinstance(number, int | float | complex) else None
+    return number if is_python_number(number) else None
 
 
 def _add_default_updates(step: StepResult, blockers: Sequence[Variable]) -> None:

@@ -13,6 +13,7 @@ from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, zeros
 from symdnn.ops.array.join import join
 from symdnn.ops.control.checkpoint import After, checkpoint_of_a_step
+from symdnn.ops.control.scan_binomial import binomial_loop, loop_of
 from symdnn.ops.control.scan_builder import OrderedUpdates, scan
 from symdnn.ops.core.shape import as_dim, dims_of
 from symdnn.ops.elementwise.arithmetic import maximum, minimum
@@ -29,6 +30,7 @@ def scan_checkpoints(
     n_steps: Any = None,
     save_every_N: int | Sequence[int] = 10,
     padding: bool = True,
+    snapshots: int | None = None,
 ) -> tuple[Any, OrderedUpdates]:
     """:func:`scan` whose gradient keeps the states after every ``save_every_N`` steps.
 
@@ -40,9 +42,12 @@ def scan_checkpoints(
 
     Several numbers are levels, innermost first: with ``(10, 10)`` of 1000 steps the states after
     every 100 steps are kept, of one such part those after every 10, and of one of these parts all:
-    30 states, and each step is computed three times (A. Griewank and A. Walther, "Algorithm 799:
-    revolve", 2000, have the least number of steps for a number of states; levels of equal size come
-    near to it in a loop of constant form).
+    30 states, and each step is computed three times.
+
+    With ``snapshots`` the states kept are that many, whatever the number of steps: parts of
+    ``save_every_N`` steps (1: each step) are gone through in reverse order by a binomial schedule
+    (A. Griewank and A. Walther, "Algorithm 799: revolve", 2000), which computes the fewest of them
+    again. Then ``outputs`` has the values after the last step alone.
 
     The last part may be shorter: then sequences are padded with zeros, on which ``fn`` must be
     finite; its results there are not used. With ``padding=False`` the number of steps must be a
@@ -60,10 +65,7 @@ def scan_checkpoints(
     >>> [a.shape for a in f(np.ones(5))]
     [(3,), (5,)]
     """
-    levels = [save_every_N] if isinstance(save_every_N, int) else list(save_every_N)
-    if not levels or any(not isinstance(n, int) or n < 1 for n in levels):
-        wanted = "a number of steps, 1 or more, or several"
-        raise OptionError(f"scan_checkpoints: save_every_N={save_every_N!r}; wanted {wanted}")
+    levels = _checked_levels(save_every_N, snapshots)
     given = [as_variable(v) for v in _listed(sequences)]
     infos = _checked_infos(_listed(outputs_info))
     if n_steps is None and not given:
@@ -75,9 +77,19 @@ def scan_checkpoints(
     index = arange(count if padding else steps)
     others = [as_variable(v) for v in _listed(non_sequences)]
     made = _Levels(fn, infos, others, steps, name)
-    states = [v for v in infos if v is not None]
-    outputs, updates = made.run([index, *padded], states, levels)
+    outputs, updates = made.all_steps([index, *padded], levels, snapshots)
     return (outputs[0] if len(outputs) == 1 else outputs), updates
+
+
+def _checked_levels(save_every_N: int | Sequence[int], snapshots: int | None) -> list[int]:
+    levels = [save_every_N] if isinstance(save_every_N, int) else list(save_every_N)
+    if not levels or any(not isinstance(n, int) or n < 1 for n in levels):
+        wanted = "a number of steps, 1 or more, or several"
+        raise OptionError(f"scan_checkpoints: save_every_N={save_every_N!r}; wanted {wanted}")
+    if snapshots is not None and (not isinstance(snapshots, int) or snapshots < 1):
+        wanted = "a number of states, 1 or more, or None"
+        raise OptionError(f"scan_checkpoints: snapshots={snapshots!r}; wanted {wanted}")
+    return levels
 
 
 def _listed(value: Any) -> list[Any]:
@@ -117,13 +129,61 @@ class _Levels:
     steps: Any
     name: str | None
 
+    def all_steps(
+        self, given: Sequence[Variable], levels: Sequence[int], snapshots: int | None
+    ) -> tuple[list[Variable], OrderedUpdates]:
+        """The user's outputs and updates; ``given`` begins with the index."""
+        states = [v for v in self.infos if v is not None]
+        if snapshots is None:
+            return self.run(given, states, levels)
+        return self.run_binomial(given, states, [n for n in levels if n > 1], snapshots)
+
     def run(
         self, given: Sequence[Variable], states: Sequence[Variable], levels: Sequence[int]
     ) -> tuple[list[Variable], OrderedUpdates]:
         """The outputs after each part of the last level; ``given`` begins with the index."""
         if not levels:
-            step = lambda at, *args: self.fn(*args)  # noqa: E731
-            return self._scan(step, given, states, self.others)
+            return self._scan(self._step, given, states, self.others)
+        part, parts = self._in_parts(given, levels)
+        return self._scan(part, parts, states, [])
+
+    def run_binomial(
+        self, given: Sequence[Variable], states: Sequence[Variable], levels: Sequence[int],
+        snapshots: int,
+    ) -> tuple[list[Variable], OrderedUpdates]:  # fmt: skip
+        """The outputs after the last part, of which gradients hold so many states."""
+        if levels:
+            part, given = self._in_parts(given, levels)
+            outputs, updates = self._scan(part, given, states, [])
+        else:
+
+            def step(at: Variable, *args: Variable) -> Any:
+                entries, rest = args[: len(given) - 1], args[len(given) - 1 :]
+                inside = rest[: len(states)]
+                # A product with the entries alone would be computed for all steps at once.
+                return self.fn(*(After()(v, *inside) if inside else v for v in entries), *rest)
+
+            outputs, updates = self._scan(step, given, states, self.others)
+        node = loop_of([*outputs, *updates.values()])
+        if node is None or node.op.until or not node.op.states:
+            wanted = "a loop of a known number of steps, with a state"
+            raise TypeMismatch("scan_checkpoints: snapshots", wanted, node and node.op)
+        last = binomial_loop(node.op, node.inputs, snapshots)
+        count = sum(v is not None for v in self.infos)
+        of_states, of_shared = iter(last[:count]), last[count : len(node.op.states)]
+        collected = iter(last[len(node.op.states) :])
+        infos = self.infos or [None] * len(outputs)
+        found = [next(collected if v is None else of_states) for v in infos]
+        new = OrderedUpdates(zip(updates, of_shared, strict=True))
+        return [v.dimshuffle("x", *range(v.type.ndim)) for v in found], new
+
+    def _step(self, at: Variable, *args: Variable) -> Any:
+        return self.fn(*args)
+
+    def _in_parts(
+        self, given: Sequence[Variable], levels: Sequence[int]
+    ) -> tuple[Callable[..., Any], list[Variable]]:
+        """A step of the last level, and its sequences."""
         size = prod(levels)
         parts = [v.reshape((dims_of(v)[0] // size, size, *dims_of(v)[1:])) for v in given]
 
@@ -139,7 +199,7 @@ class _Levels:
             last = maximum(ceil_div(real, prod(levels[:-1])), 1) - 1
             return [o[last] for o in outs], updates
 
-        return self._scan(part, parts, states, [])
+        return part, parts
 
     def _scan(
         self, step: Any, given: Sequence[Variable], states: Sequence[Variable],

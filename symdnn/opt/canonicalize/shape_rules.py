@@ -8,6 +8,7 @@ from typing import Any
 from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.ops.array.view import Copy, SpecifyShape
 from symdnn.ops.control.checkpoint import Checkpoint
+from symdnn.ops.control.scan_binomial import BinomialCheckpoint
 from symdnn.ops.core.gradient_control import Identity
 from symdnn.ops.core.make_vector import MakeVector, make_vector
 from symdnn.ops.core.shape import (
@@ -81,7 +82,7 @@ def gradient_control_removed(node: Apply, context: Context) -> Variable | None:
     return node.inputs[0] if node.op.gradient_only and not node.op.unmergeable else None
 
 
-@node_rewrite(Checkpoint, phase=PHASE, tags=("fast_compile",))
+@node_rewrite(Checkpoint, BinomialCheckpoint, phase=PHASE, tags=("fast_compile",))
 def checkpoint_removed(node: Apply, context: Context) -> Sequence[Variable]:
     """Gradients have been taken: what they compute again does not go through it."""
     return node.inputs[: len(node.outputs)]

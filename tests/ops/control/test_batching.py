@@ -150,6 +150,7 @@ LOOPS = {
     "AdvancedSubtensor": A_SIZE,
     "Alloc": A_SIZE,
     "Attention": A_STATE,
+    "BinomialSchedule": A_SIZE,
     "Dropout": A_STATE,
     "IncSubtensor": A_SIZE,
     "MoveWait": HALVES,

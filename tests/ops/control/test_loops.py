@@ -259,3 +259,17 @@ def test_a_loop_in_a_loop_in_a_branch():
 
     f = symdnn.jit(lambda n: control.cond(n > 2, triangle, lambda n: -n, n))
     assert [int(f(n)) for n in (1, 2, 5)] == [-1, -2, 15]
+
+
+@pytest.mark.parametrize(
+    ("begin", "dtype"), [(0, "float32"), (0.0, "float32"), (np.float64(0), "float64")]
+)
+def test_a_number_of_pythons_takes_the_dtype_that_follows_and_one_of_numpys_keeps_its_own(
+    begin, dtype
+):
+    xs = np.ones(3, "float32")
+    f = symdnn.jit(lambda xs: control.scan(lambda c, x: (c + x, x), begin, xs)[0])
+    last = symdnn.scan(lambda x, c: x + c, T.fvector(), begin)[0]
+    assert (f(xs).dtype, last.type.dtype) == (dtype, dtype)
+    with pytest.raises(StateMismatch, match="float64"):
+        control.scan(lambda c, x: (c.astype("float32") + x, x), np.float64(0), xs)

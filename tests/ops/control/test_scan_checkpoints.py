@@ -101,6 +101,9 @@ def test_errors():
     for wrong in (0, (), (4, 0), 2.5):
         with pytest.raises((OptionError, TypeError), match="save_every_N|float"):
             symdnn.scan_checkpoints(lambda v: v, x, None, save_every_N=wrong)
+    for wrong in (0, 2.5):
+        with pytest.raises(OptionError, match="snapshots"):
+            symdnn.scan_checkpoints(lambda v: v, x, None, snapshots=wrong)
     with pytest.raises(OptionError, match="n_steps"):
         symdnn.scan_checkpoints(lambda v: v, None, np.float64(0))
     with pytest.raises(TypeMismatch, match="taps"):
