@@ -6,7 +6,7 @@ output, or a view of one at an offset that is known beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -141,30 +141,40 @@ class FastCallGroups:
         return found
 
     def _spans(self, frame: Frame) -> list[Span]:
-        """Runs of successive native steps, and the views between them.
+        """Runs of successive native steps, and the views between and before them.
 
         A view is taken from Python only if another step reads it.
         """
         native = set(self._native)
-        read_elsewhere = {i for k, s in enumerate(self._steps) if k not in native for i in s.inputs}
-        read_elsewhere |= set(frame.leaving)
+        read = self._read_from_python(frame, native)
         spans: list[Span] = []
         now: list[int] = []
         for k, step in enumerate(self._steps):
-            hidden = step.by_view and step.outputs[0] in self._views
-            if k in native or (hidden and now):
+            if k in native or self._is_hidden(step):
                 now.append(k)
             elif now:
-                spans.append(self._span(now, read_elsewhere, native))
+                spans.append(self._span(now, read, native))
                 now = []
         if now:
-            spans.append(self._span(now, read_elsewhere, native))
-        return spans
+            spans.append(self._span(now, read, native))
+        return [s for s in spans if s.steps]
 
-    def _span(self, among: Sequence[int], read_elsewhere: set[int], native: set[int]) -> Span:
+    def _is_hidden(self, step: PlanStep) -> bool:
+        """Whether it is a view that native steps read without it."""
+        return step.by_view and step.outputs[0] in self._views
+
+    def _read_from_python(self, frame: Frame, native: Container[int]) -> set[int]:
+        """The values that results or steps in Python are, or read, also through views."""
+        read = set(frame.leaving)
+        for k, step in reversed([*enumerate(self._steps)]):
+            if k not in native and (not self._is_hidden(step) or step.outputs[0] in read):
+                read.update(step.inputs)
+        return read
+
+    def _span(self, among: Sequence[int], read: Container[int], native: Container[int]) -> Span:
         run = [k for k in among if k in native]
         skipped = (k for k in among if k not in native)
-        views = [k for k in skipped if self._steps[k].outputs[0] in read_elsewhere]
+        views = [k for k in skipped if self._steps[k].outputs[0] in read]
         used = (self._base(i) for k in run for i in self._operands(self._steps[k]))
         arguments = sorted({i for i in used if i >= 0})
         return Span(among[0], among[-1], tuple(run), tuple(views), tuple(arguments))

@@ -129,6 +129,28 @@ def test_views_of_parameters_and_arguments_are_not_made():
     assert not views & {v for s in groups(f) for v in s.views}
 
 
+def test_views_in_front_and_those_of_sizes_are_not_made(compiled):
+    x = T.fmatrix("x")
+    wanted = [
+        x[1:] - x[:-1], T.outer(x[0], x[1]), x - x.mean(1, keepdims=True), T.tril(x),
+        x.var(0, keepdims=True),
+    ]  # fmt: skip
+    f = symdnn.function([x], wanted, mode=CPU)
+    for n in (5, 6, 5):
+        for _ in range(3):
+            a = normal(n, 7)
+            expected = [
+                a[1:] - a[:-1], np.outer(a[0], a[1]), a - a.mean(1, keepdims=True), np.tril(a),
+                a.var(0, keepdims=True),
+            ]  # fmt: skip
+            for found, true in zip(f(a), expected, strict=True):
+                np.testing.assert_allclose(found, true, rtol=1e-5, atol=1e-6)
+    for plan in f.plans():
+        (span,) = [s for _, s in plan.bound.step_function._bound_later]
+        assert not span.views
+        assert plan.bound.silent
+
+
 def test_a_wrong_label_is_an_error_at_every_call_and_changes_nothing():
     x, t, w = T.fmatrix("x"), T.ivector("t"), symdnn.shared(normal(20, 30))
     p = T.nnet.softmax(T.dot(x, w))
