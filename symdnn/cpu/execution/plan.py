@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -141,8 +141,7 @@ class CpuPlan(BoundPlan):
         call_inputs = tuple(self.index[v] for v in node.inputs)
         outputs = tuple(self.index[v] for v in node.outputs)
         if by_view:
-            ndim = getattr(node.inputs[0].type, "ndim", 0)
-            return PlanStep(node, view_of(node.op, ndim), call_inputs, outputs, True)
+            return PlanStep(node, self._view_of(node), call_inputs, outputs, True)
         at = self._workspace(node)
         return PlanStep(node, self._launch(node), call_inputs, outputs, False, at)
 
@@ -153,9 +152,13 @@ class CpuPlan(BoundPlan):
             return False
         if any(value is None for value in inputs):
             return False
-        (made,) = view_of(node.op, getattr(node.inputs[0].type, "ndim", 0))(*inputs)
+        (made,) = self._view_of(node)(*inputs)
         self.template[self.index[node.outputs[0]]] = made
         return True
+
+    def _view_of(self, node: Apply) -> Callable[..., Any]:
+        shape = self.memory.views[node.outputs[0]].shape
+        return view_of(node.op, getattr(node.inputs[0].type, "ndim", 0), shape)
 
     def _launch(self, node: Apply) -> CpuLaunch:
         try:
