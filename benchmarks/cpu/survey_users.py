@@ -35,7 +35,7 @@ def _row(
     name: str, arrays: tuple[Any, ...], ours: str, torch_: str | None = "=", jax_: str | None = "=",
     numpy_: str | None = "=", static: bool = False,
 ) -> Nest:  # fmt: skip
-    """A row of expressions in x, y, z, w; "=" is ours."""
+    """A row of expressions in x, y, z and so on; "=" is ours."""
     letters = "xyzwuv"[: len(arrays)]
     texts = {"symdnn": ours, "torch": torch_, "jax": jax_, "numpy": numpy_}
     f = {k: _function(ours if t == "=" else t, k, letters) for k, t in texts.items()}
@@ -168,7 +168,8 @@ def _by_size(shape: tuple[int, int]) -> Iterator[Nest]:
         _row(f"roll both {mark}", (x,), "T.roll(T.roll(x, 1, 0), -2, 1)",
              "torch.roll(x, (1, -2), (0, 1))", "jnp.roll(x, (1, -2), (0, 1))",
              "np.roll(x, (1, -2), (0, 1))"),
-        _row(f"flip up {mark}", (x,), "xp.flip(x, 0)", "torch.flip(x, (0,))", "=", "x[::-1].copy()"),
+        _row(f"flip up {mark}", (x,), "xp.flip(x, 0)", "torch.flip(x, (0,))", "=",
+             "x[::-1].copy()"),
         _row(f"tril {mark}", (x,), "xp.tril(x)"),
         _row(f"diagonal {mark}", (x,), "T.diagonal(x)", "torch.diagonal(x).contiguous()",
              "jnp.diagonal(x)", "np.diagonal(x).copy()"),
@@ -210,9 +211,11 @@ def _by_size(shape: tuple[int, int]) -> Iterator[Nest]:
         yield _row(f"sort axis 1 {mark}", (x,), "xp.sort(x, 1)", "torch.sort(x, 1)[0]")
         yield _row(f"argsort axis 1 {mark}", (x,), "xp.argsort(x, 1)", "torch.argsort(x, 1)")
         yield _row(f"cdist {mark}", (x, y),
-                   "T.sqrt(T.maximum((x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * T.dot(x, y.T), 0))",
+                   "T.sqrt(T.maximum((x**2).sum(1)[:, None] + (y**2).sum(1)"
+                   " - 2 * T.dot(x, y.T), 0))",
                    "torch.cdist(x, y)",
-                   "jnp.sqrt(jnp.maximum((x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * x @ y.T, 0))",
+                   "jnp.sqrt(jnp.maximum((x**2).sum(1)[:, None] + (y**2).sum(1)"
+                   " - 2 * x @ y.T, 0))",
                    None)  # fmt: skip
         yield _row(f"quantile {mark}", (x,), "T.quantile(x, 0.3, axis=1)",
                    "torch.quantile(x, 0.3, 1)", "jnp.quantile(x, 0.3, 1)",
@@ -263,15 +266,14 @@ def _selections() -> Iterator[Nest]:
                    "np.nonzero(x > 0)[0]")  # fmt: skip
         yield _row(f"x[x > 0] {s}", (v,), "x[x > 0]", "=", None)
         yield _row(f"x[i] {s}", (v, _whole("int64", 0, n, (n,))), "x[y]")
-        yield _row(f"x[i] += y {s}", (v, _whole("int64", 0, n, (n,)), v), "T.inc_subtensor(x[y], z)",
+        yield _row(f"x[i] += y {s}", (v, _whole("int64", 0, n, (n,)), v),
+                   "T.inc_subtensor(x[y], z)",
                    "x.index_add(0, y, z)", "x.at[y].add(z)", None)  # fmt: skip
         yield _row(f"x[i] = y {s}", (v, _whole("int64", 0, n, (n,)), v), "T.set_subtensor(x[y], z)",
                    "x.index_copy(0, y, z)", "x.at[y].set(z)", None)  # fmt: skip
         yield _row(f"count_nonzero {s}", (v,), "xp.count_nonzero(x > 1)")
-        yield _row(f"segment max {s}", (i, v),
-                   "symdnn.ops.segment_max(y, x, 100)" if False else "T.bincount(x, y, minlength=100)",
-                   "torch.bincount(x, y, minlength=100)", "jnp.bincount(x, y, length=100)",
-                   "np.bincount(x, y, minlength=100)")  # fmt: skip
+        yield _row(f"weighted bincount {s}", (i, v), "xp.bincount(x, y, minlength=100)", "=",
+                   "jnp.bincount(x, y, length=100)")  # fmt: skip
         yield _row(f"isin {s}", (i, _whole("int64", 0, 100, (10,))), "xp.isin(x, y)")
         yield _row(f"digitize {s}", (v,), "T.digitize(x, np.linspace(-2, 2, 9, dtype='float32'))",
                    "torch.bucketize(x, torch.linspace(-2, 2, 9))",
@@ -285,7 +287,8 @@ def _selections() -> Iterator[Nest]:
     for spec, shapes in (
         ("ij,j->i", ((300, 400), (400,))), ("bi,bi->b", ((1000, 50), (1000, 50))),
         ("bhqd,bhkd->bhqk", ((4, 8, 60, 32), (4, 8, 60, 32))), ("ijk->ki", ((30, 40, 50),)),
-        ("bnd,de->bne", ((8, 50, 64), (64, 48))), ("abc,cd,bd->ad", ((20, 30, 40), (40, 10), (30, 10))),
+        ("bnd,de->bne", ((8, 50, 64), (64, 48))),
+        ("abc,cd,bd->ad", ((20, 30, 40), (40, 10), (30, 10))),
         ("i,j,k->ijk", ((50,), (60,), (70,))), ("iij->j", ((60, 60, 50),)),
     ):  # fmt: skip
         arrays = tuple(drawn(*s, seed=n) for n, s in enumerate(shapes))
@@ -304,8 +307,8 @@ def _networks() -> Iterator[Nest]:
          "padding=2, groups=128"),
         ("2d strided", (4, 16, 32, 32), (32, 16, 3, 3), "border_mode=(1, 1), subsample=(2, 2)",
          "padding=1, stride=2"),
-        ("2d dilated", (4, 16, 32, 32), (32, 16, 3, 3), "border_mode=(2, 2), filter_dilation=(2, 2)",
-         "padding=2, dilation=2"),
+        ("2d dilated", (4, 16, 32, 32), (32, 16, 3, 3),
+         "border_mode=(2, 2), filter_dilation=(2, 2)", "padding=2, dilation=2"),
         ("2d grouped", (4, 32, 32, 32), (32, 8, 3, 3), "border_mode=(1, 1), num_groups=4",
          "padding=1, groups=4"),
         ("2d depthwise strided", (8, 32, 56, 56), (32, 1, 3, 3),
@@ -391,9 +394,10 @@ def _networks() -> Iterator[Nest]:
     )  # fmt: skip
     yield row
     yield graded(row, 3)
-    image, grid = drawn(2, 8, 20, 20), lambda: np.random.default_rng(3).uniform(
-        -1, 1, (2, 24, 24, 2)
-    ).astype("float32")
+    image, grid = (
+        drawn(2, 8, 20, 20),
+        lambda: np.random.default_rng(3).uniform(-1, 1, (2, 24, 24, 2)).astype("float32"),
+    )
     row = _row("grid sample", (image, grid), "nn.functional.grid_sample(x, y)",
                "F.grid_sample(x, y, align_corners=False)", None, None, static=True)  # fmt: skip
     yield row
@@ -401,7 +405,8 @@ def _networks() -> Iterator[Nest]:
     yield graded(Nest("grid sample by grid", row.arrays, row.symdnn, row.torch, static=True), 1)
     row = _row("transposed conv2d", (drawn(4, 16, 20, 20), drawn(16, 8, 4, 4)),
                "T.nnet.conv2d_transpose(x, y, (4, 8, 40, 40), None, (1, 1), (2, 2), False)",
-               "F.conv_transpose2d(x, y, stride=2, padding=1)", None, None, static=True)  # fmt: skip
+               "F.conv_transpose2d(x, y, stride=2, padding=1)", None, None,
+               static=True)  # fmt: skip
     yield row
     yield graded(row)
     for n in (100, 2000):

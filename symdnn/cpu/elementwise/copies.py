@@ -240,12 +240,14 @@ class _IncSubtensorLaunch(CpuLaunch):
 
     def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCallSeries | None:
         """For operands with these strides, unless the part depends on numbers."""
-        (x, y, *_), (out,) = inputs, outputs
+        x, (out,) = inputs[0], outputs
         if not self._compiled or not out.size or symbolic_count(self._part.index):
             return None
         written = Viewed(len(inputs), lambda out: np.asarray(self._part.reference(out)))
         shape, dtype = written.view(out).shape, out.dtype.name
-        parts = [] if same_memory(x, out) else [Part(copy_of(dtype, out.shape), (0,), (len(inputs),))]
+        parts = (
+            [] if same_memory(x, out) else [Part(copy_of(dtype, out.shape), (0,), (len(inputs),))]
+        )
         if prod(shape) and self._sets:
             parts.append(Part(copy_of(dtype, shape), (1,), (written,)))
         elif prod(shape):

@@ -103,12 +103,14 @@ class _ScatterLaunch(CpuLaunch):
 
     def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCallSeries | None:
         """For operands with these strides."""
-        (x, y, *arrays), (out,) = inputs, outputs
+        x, (out,) = inputs[0], outputs
         if not self._some or not out.size:
             return None
         result = len(inputs)
         index, values = range(2, result), Viewed(1, self._values)
-        copied = [] if same_memory(x, out) else [Part(copy_of(x.dtype.name, x.shape), (0,), (result,))]
+        copied = (
+            [] if same_memory(x, out) else [Part(copy_of(x.dtype.name, x.shape), (0,), (result,))]
+        )
         return SeriesLaunch([
             Part(self._check, (0, *index, values), ()), *copied,
             Part(self._change, (result, *index, values), ()),

@@ -137,9 +137,7 @@ class FastCallGroups:
         extra = () if step.workspace is None else (step.workspace,)
         return (*read, *step.outputs, *extra)
 
-    def _offer(
-        self, step: PlanStep, values: Sequence[Any]
-    ) -> FastCall | FastCallSeries | None:
+    def _offer(self, step: PlanStep, values: Sequence[Any]) -> FastCall | FastCallSeries | None:
         """The call without Python, if the launch offers it for these operands."""
         if step.by_view or step.launch.native is None:
             return None

@@ -5,7 +5,7 @@ Sums are added in float32, or in float64 for operands of that, in the lanes of v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from math import prod

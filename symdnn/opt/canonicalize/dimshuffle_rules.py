@@ -188,6 +188,7 @@ def operand_beside_elements(v: Variable, op: type) -> tuple[int, Variable] | Non
 
 def on_operand(node: Apply, k: int, x: Variable) -> Variable:
     """An elementwise op of ``x`` in place of operand ``k``, the others being single elements."""
+
     def beside(w: Variable) -> Variable:
         return w if w.type.ndim == x.type.ndim else dimshuffle(w, ("x",) * x.type.ndim)
 

@@ -154,8 +154,9 @@ def test_views_in_front_and_those_of_sizes_are_not_made(compiled):
 def test_ops_of_several_launches_run_natively(compiled):
     x, v, i = T.fmatrix("x"), T.fmatrix("v"), T.lvector("i")
     wanted = [
-        T.pad(x, ((1, 2), (0, 3)), constant_values=7), T.roll(T.roll(x, 1, 0), -2, 1), T.diag(x[0], -1),
-        T.concatenate([x, v], 0), T.set_subtensor(x[1:-1, ::2], 3), T.inc_subtensor((2 * x)[i], v),
+        T.pad(x, ((1, 2), (0, 3)), constant_values=7), T.roll(T.roll(x, 1, 0), -2, 1),
+        T.diag(x[0], -1), T.concatenate([x, v], 0), T.set_subtensor(x[1:-1, ::2], 3),
+        T.inc_subtensor((2 * x)[i], v),
         T.nnet.layer_norm(x, v[0], v[1]), T.softmax(x.reshape((x.shape[0], x.shape[1], 1)), axis=1),
     ]  # fmt: skip
     f = symdnn.function([x, v, i], wanted, mode=CPU)
