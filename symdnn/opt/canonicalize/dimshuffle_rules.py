@@ -193,7 +193,7 @@ def on_operand(node: Apply, k: int, x: Variable) -> Variable:
         return w if w.type.ndim == x.type.ndim else dimshuffle(w, ("x",) * x.type.ndim)
 
     inputs = [x if i == k else beside(w) for i, w in enumerate(node.inputs)]
-    return node.op(*inputs)  # type: ignore[no-any-return]
+    return node.op(*inputs)
 
 
 @node_rewrite(Reshape, phase=PHASE, tags=("local_reshape_lift",))
