@@ -8,7 +8,15 @@ from symdnn.cpu import prefer_generated
 from symdnn.cpu.attention import attention
 from symdnn.cpu.collective import kernels as collective
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
-from symdnn.cpu.elementwise import boxes, copies, elementwise, gather, random_draws, scatter
+from symdnn.cpu.elementwise import (
+    boxes,
+    copies,
+    elementwise,
+    gather,
+    padding,
+    random_draws,
+    scatter,
+)
 from symdnn.cpu.fourier import pocketfft
 from symdnn.cpu.gemm import gemm
 from symdnn.cpu.lapack import kernels as lapack
@@ -47,6 +55,7 @@ KERNELS: tuple[Row, ...] = (
     *random_draws.KERNELS,
     *attention.KERNELS,
     *copies.KERNELS,
+    *padding.KERNELS,
     *gather.KERNELS,
     *boxes.KERNELS,
     *lrn.KERNELS,

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import PermutedInputs, elementwise_launch
-from symdnn.cpu.elementwise.moves import Piece, moves_block, pieces_block
+from symdnn.cpu.elementwise.moves import pieces_block, rolled_block
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
-from symdnn.cpu.launch.fastcall import FastCall
+from symdnn.cpu.launch.fastcall import FastCall, FastCallSeries
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import address
+from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -28,7 +29,6 @@ from symdnn.graph.typing import Array
 from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Roll, Split
-from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.slices import symbolic_count
 from symdnn.ops.array.view import Copy
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
@@ -40,9 +40,10 @@ __all__ = [
     "CopyingLaunch",
     "FillKernel",
     "KERNELS",
-    "PadKernel",
     "RollKernel",
     "ShiftKernel",
+    "copy_of",
+    "copy_refusal",
 ]
 
 #: With fewer elements NumPy's copies are as fast.
@@ -51,7 +52,7 @@ _MIN_ELEMENTS_TO_COMPILE = 1 << 14
 _MAX_SHIFTS = 16
 
 
-def _refusal(types: Sequence[Any], min_work: int = _MIN_ELEMENTS_TO_COMPILE) -> str | None:
+def copy_refusal(types: Sequence[Any], min_work: int = _MIN_ELEMENTS_TO_COMPILE) -> str | None:
     """Why no code is compiled; the work is the number of elements of the first type."""
     if any(t.dtype not in VALUES for t in types):
         return "there is no code for the dtype"
@@ -67,7 +68,7 @@ class FillKernel(Kernel):
 
     def refuses(self, call: Call) -> str | None:
         """The compiled kernel refuses small results."""
-        return _refusal(call.outputs) if self._compiled else None
+        return copy_refusal(call.outputs) if self._compiled else None
 
     def bind(self, call: Call) -> Launch[Array]:
         """A launch that copies the broadcast input."""
@@ -96,7 +97,7 @@ class CopyPiecesKernel(Kernel[Join | Split | IncSubtensor]):
         if not self._compiled:
             return None
         whole = call.inputs if isinstance(call.op, Split) else call.outputs
-        return _refusal(whole[:1])
+        return copy_refusal(whole[:1])
 
     def bind(self, call: Call[Join | Split | IncSubtensor]) -> Launch[Array]:
         """A launch that copies the pieces."""
@@ -221,12 +222,12 @@ def _parts(whole: Any, pieces: Sequence[Any], axis: int) -> Iterator[Any]:
         at += p.shape[axis]
 
 
-class _IncSubtensorLaunch:
+class _IncSubtensorLaunch(CpuLaunch):
     """``launch(inputs, outputs)`` of ``IncSubtensor``, which adds to a part or sets it."""
 
     def __init__(self, op: IncSubtensor, compiled: bool) -> None:
         self._part, self._sets = Subtensor(op.index), op.set_instead_of_inc
-        self._copies = _CopyLaunches(compiled)
+        self._compiled, self._copies = compiled, _CopyLaunches(compiled)
 
     def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Copy ``x`` unless the result shares its memory, then change the part."""
@@ -237,60 +238,26 @@ class _IncSubtensorLaunch:
         part = self._part.reference(out, *bounds)
         (self._copies.copy if self._sets else self._copies.add)(y, part)
 
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCallSeries | None:
+        """For operands with these strides, unless the part depends on numbers."""
+        x, (out,) = inputs[0], outputs
+        if not self._compiled or not out.size or symbolic_count(self._part.index):
+            return None
+        written = Viewed(len(inputs), lambda out: np.asarray(self._part.reference(out)))
+        shape, dtype = written.view(out).shape, out.dtype.name
+        parts = (
+            [] if same_memory(x, out) else [Part(copy_of(dtype, out.shape), (0,), (len(inputs),))]
+        )
+        if prod(shape) and self._sets:
+            parts.append(Part(copy_of(dtype, shape), (1,), (written,)))
+        elif prod(shape):
+            parts.append(Part(elementwise_launch(_sum(dtype), shape), (written, 1), (written,)))
+        return SeriesLaunch(parts).native(inputs, outputs)
 
-class PadKernel(Kernel[Pad]):
-    """``Pad``: strips of the value around a copy."""
 
-    name = "llvm.pad"
-    traits = LLVM
-
-    def refuses(self, call: Call[Pad]) -> str | None:
-        """Refuses small results."""
-        return _refusal(call.outputs)
-
-    def bind(self, call: Call[Pad]) -> Launch[Array]:
-        """A launch that writes every element once."""
-        return _PadLaunch(call.op)
-
-
-class _PadLaunch:
-    """``launch(inputs, outputs)`` of ``Pad``."""
-
-    def __init__(self, op: Pad) -> None:
-        self._op, self._copies = op, _CopyLaunches(True)
-        self._rows: dict[Any, StridedBlock | None] = {}
-
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Fill what is before and after along each dimension; copy what is between."""
-        (x, value, *widths), (inside,) = inputs, outputs
-        for d, n in enumerate(x.shape):
-            low = int(widths[2 * d])
-            if d == x.ndim - 1 and self._pad_rows(x, value, low, inside):
-                return
-            before, after = (slice(None),) * d, slice(low + n, None)
-            for part in (inside[(*before, slice(low))], inside[(*before, after)]):
-                self._copies.copy(value, part)
-            inside = inside[(*before, slice(low, low + n))]
-        self._copies.copy(x, inside)
-
-    def _pad_rows(self, x: Any, value: Any, low: int, out: Any) -> bool:
-        """Write whole rows in one loop; whether that can be done."""
-        key = low, x.strides, out.strides
-        if key not in self._rows:
-            n, size = x.shape[-1], x.itemsize
-            high = out.shape[-1] - low - n
-            pieces: list[Piece] = [
-                (1, 2, low, 0, 0, True), (0, 2, n, 0, low * size, False),
-                (1, 2, high, 0, (low + n) * size, True),
-            ]  # fmt: skip
-            steps = [x.strides[:-1], (0,) * (x.ndim - 1), out.strides[:-1]]
-            dense = all(a.shape[-1] < 2 or a.strides[-1] == size for a in (x, out))
-            made = moves_block(x.shape[:-1], steps, size, pieces) if dense else None
-            self._rows[key] = made
-        block = self._rows[key]
-        if block is not None:
-            block.run([x, np.asarray(value), out])
-        return block is not None
+def copy_of(dtype: str, shape: tuple[int, ...]) -> Any:
+    """The launch of a copy to an array of this shape, to which its operand broadcasts."""
+    return elementwise_launch(identity_program(dtype), shape)
 
 
 class ShiftKernel(Kernel[Shift]):
@@ -302,7 +269,7 @@ class ShiftKernel(Kernel[Shift]):
 
     def refuses(self, call: Call[Shift]) -> str | None:
         """The compiled kernel refuses small arrays."""
-        return _refusal(call.outputs) if self._compiled else None
+        return copy_refusal(call.outputs) if self._compiled else None
 
     def bind(self, call: Call[Shift]) -> Launch[Array]:
         """A launch that writes every element once."""
@@ -326,24 +293,47 @@ class RollKernel(Kernel[Roll]):
 
     def refuses(self, call: Call[Roll]) -> str | None:
         """Refuses small arrays."""
-        return _refusal(call.outputs)
+        return copy_refusal(call.outputs)
 
     def bind(self, call: Call[Roll]) -> Launch[Array]:
         """A launch that writes every element once."""
-        before = (slice(None),) * call.op.axis
-        joins: dict[int, _JoinSplitLaunch] = {}
+        return _RollLaunch(call.op.axis)
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-            x, shift = inputs
-            n = x.shape[call.op.axis]
-            k = n - int(shift) % max(n, 1)
-            if k not in joins:
-                if len(joins) > _MAX_SHIFTS:
-                    joins.clear()
-                joins[k] = _JoinSplitLaunch(call.op.axis, True)
-            joins[k]([x[(*before, slice(k, None))], x[(*before, slice(k))]], outputs)
 
-        return launch
+class _RollLaunch(CpuLaunch):
+    """``launch(inputs, outputs)`` of ``Roll``."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis, self._blocks = axis, dict[Any, StridedBlock | None]()
+        self._join = _JoinSplitLaunch(axis, True)
+
+    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Copy both parts of each line."""
+        x, shift = inputs
+        if (block := self._block(x, int(shift), outputs[0])) is not None:
+            block.run([x, *outputs])
+            return
+        first = np.split(x, [self._first(x, int(shift))], self._axis)
+        self._join(first[::-1], outputs)
+
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
+        """For operands with these strides, and a shift that is the same in every run."""
+        x, shift = inputs
+        block = None if shift is None else self._block(x, int(shift), outputs[0])
+        return None if block is None else block.native(1, 1)
+
+    def _first(self, x: Any, shift: int) -> int:
+        """How many elements of a line come behind the others."""
+        n = x.shape[self._axis]
+        return int(n - shift % max(n, 1))
+
+    def _block(self, x: Any, shift: int, out: Any) -> StridedBlock | None:
+        key = self._first(x, shift), x.strides, out.strides
+        if key not in self._blocks:
+            if len(self._blocks) > _MAX_SHIFTS:
+                self._blocks.clear()
+            self._blocks[key] = rolled_block(x, key[0], out, self._axis)
+        return self._blocks[key]
 
 
 def same_memory(a: Any, b: Any) -> bool:
@@ -362,7 +352,7 @@ class CopyViewKernel(Kernel[DimShuffle | Reshape | Subtensor | Copy]):
 
     def refuses(self, call: Call[DimShuffle | Reshape | Subtensor | Copy]) -> str | None:
         """Refuses small results."""
-        return _refusal(call.outputs)
+        return copy_refusal(call.outputs)
 
     def bind(self, call: Call[DimShuffle | Reshape | Subtensor | Copy]) -> Launch[Array]:
         """A launch that copies the view, or for a reshape to a view of the result."""
@@ -410,7 +400,6 @@ KERNELS: tuple[Row, ...] = (
     ((Alloc,), (FillKernel(True), FillKernel(False))),
     ((Join, Split, IncSubtensor), (CopyPiecesKernel(True), CopyPiecesKernel(False))),
     ((DimShuffle, Reshape, Subtensor, Copy), (CopyViewKernel(),)),
-    ((Pad,), (PadKernel(),)),
     ((Shift,), (ShiftKernel(True), ShiftKernel(False))),
     ((Roll,), (RollKernel(),)),
 )

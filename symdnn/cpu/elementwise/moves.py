@@ -11,7 +11,7 @@ from symdnn.cpu.launch.strided_launch import StridedBlock
 from symdnn.cpu.threads import threads
 from symdnn.graph.values.strides import merged
 
-__all__ = ["Piece", "moves_block", "pieces_block"]
+__all__ = ["Piece", "moves_block", "pieces_block", "rolled_block"]
 
 #: Bytes for which waking up another thread pays.
 _BYTES_PER_THREAD = 1 << 18
@@ -34,7 +34,7 @@ def moves_block(
     """
     pieces = [p for p in pieces if p[2]]
     row = sum(p[2] for p in pieces) * itemsize
-    if not 0 < len(pieces) <= _MAX_PIECES or row > _MAX_ROW_BYTES or prod(shape) < 2:
+    if not 0 < len(pieces) <= _MAX_PIECES or row > _MAX_ROW_BYTES:
         return None
     sizes, found = merged(shape, steps)
 
@@ -75,6 +75,19 @@ def pieces_block(whole: Any, pieces: Sequence[Any], axis: int, split: bool) -> S
         at += count
     steps = [a.strides[:axis] for a in arrays]
     return moves_block(whole.shape[:axis], steps, whole.itemsize, found)
+
+
+def rolled_block(x: Any, first: int, out: Any, axis: int) -> StridedBlock | None:
+    """The block of (x, out) that writes the ``first`` elements of each line behind the others."""
+    if not (x.size and _is_dense(x, axis) and _is_dense(out, axis)):
+        return None
+    size = x.itemsize * prod(x.shape[axis + 1 :])
+    rest = x.shape[axis] - first
+    pieces: list[Piece] = [
+        (0, 1, rest * size // x.itemsize, first * size, 0, False),
+        (0, 1, first * size // x.itemsize, 0, rest * size, False),
+    ]
+    return moves_block(x.shape[:axis], [x.strides[:axis], out.strides[:axis]], x.itemsize, pieces)
 
 
 def _is_dense(a: Any, axis: int) -> bool:

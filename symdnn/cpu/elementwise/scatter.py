@@ -12,11 +12,13 @@ from math import prod
 
 import numpy as np
 
-from symdnn.cpu.elementwise.copies import same_memory
+from symdnn.cpu.elementwise.copies import copy_of, same_memory
 from symdnn.cpu.elementwise.gather import indexed_block, whole_or_array
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.fastcall import FastCallSeries
 from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -41,7 +43,7 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
     def refuses(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> str | None:
         """Needs an entry for each axis, which is an array or the whole axis, and wide numbers."""
         op = call.op
-        x, y, *arrays = call.inputs
+        x, _, *arrays = call.inputs
         if not whole_or_array(op):
             return "it takes arrays and whole axes"
         if any(t.dtype not in VALUES for t in (x, *arrays)):
@@ -50,7 +52,9 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
         if (what == "add" and x.dtype == "bool") or (what != "set" and is_narrow_float(x.dtype)):
             return f"it does not {what} {x.dtype}"
         # With nothing to add there is still work: x is copied.
-        return compile_refusal((y,), lambda: max(1, prod(y.shape)), _MIN_ELEMENTS_TO_COMPILE)
+        return compile_refusal(
+            (x, *arrays), lambda: max(1, prod(_changed_shape(call))), _MIN_ELEMENTS_TO_COMPILE
+        )
 
     def writes_updates(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> bool:
         """Whether the indices are known to be in range, so that nothing can fail."""
@@ -58,12 +62,17 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
 
     def bind(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> Launch[Array]:
         """A launch for any strides."""
-        x, _, *arrays = call.inputs
-        get = call.op.getter()
-        kept = [n for d, n in enumerate(x.shape) if d not in get.arrays]
-        at = get.arrays[0] if get.side_by_side else 0
-        common = np.broadcast_shapes(*(a.shape for a in arrays))
-        return _ScatterLaunch(call.op, (*kept[:at], *common, *kept[at:]))
+        return _ScatterLaunch(call.op, _changed_shape(call))
+
+
+def _changed_shape(call: Call[AdvancedIncSubtensor]) -> tuple[int, ...]:
+    """The shape of what is changed, to which ``y`` broadcasts."""
+    x, _, *arrays = call.inputs
+    get = call.op.getter()
+    kept = [n for d, n in enumerate(x.shape) if d not in get.arrays]
+    at = get.arrays[0] if get.side_by_side else 0
+    common = np.broadcast_shapes(*(a.shape for a in arrays))
+    return (*kept[:at], *common, *kept[at:])
 
 
 class _ScatterLaunch(CpuLaunch):
@@ -93,6 +102,21 @@ class _ScatterLaunch(CpuLaunch):
         if self._some:
             self._check.prepare([x, *arrays, self._values(y)], [])
             self._change.prepare([*outputs, *arrays, self._values(y)], [])
+
+    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCallSeries | None:
+        """For operands with these strides."""
+        x, (out,) = inputs[0], outputs
+        if not self._some or not out.size:
+            return None
+        result = len(inputs)
+        index, values = range(2, result), Viewed(1, self._values)
+        copied = (
+            [] if same_memory(x, out) else [Part(copy_of(x.dtype.name, x.shape), (0,), (result,))]
+        )
+        return SeriesLaunch([
+            Part(self._check, (0, *index, values), ()), *copied,
+            Part(self._change, (result, *index, values), ()),
+        ]).native(inputs, outputs)  # fmt: skip
 
     def _values(self, y: Array) -> Array:
         return y if y.shape == self._shape else np.broadcast_to(y, self._shape)

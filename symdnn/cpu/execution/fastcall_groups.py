@@ -6,7 +6,7 @@ output, or a view of one at an offset that is known beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -14,7 +14,14 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, Span
-from symdnn.cpu.launch.fastcall import FastCall, FastCallGroup, FastCallOperand, available, check
+from symdnn.cpu.launch.fastcall import (
+    FastCall,
+    FastCallGroup,
+    FastCallOperand,
+    FastCallSeries,
+    available,
+    check,
+)
 from symdnn.errors import SymdnnError
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.type import TensorType
@@ -50,6 +57,8 @@ class FastCallGroups:
             for k, i in frame.entering
             if type(a := entering[k]) is _ARRAY
         }
+        #: Examples of views: equal ones are one object, by which a launch sees that it is in place.
+        self._viewed: dict[Any, Any] = {}
         for i, shape, dtype in frame.results.places:
             self._examples[i] = _example(dtype, shape)
         self._native = [k for k, s in enumerate(steps) if self._offer(s, values) is not None]
@@ -115,8 +124,11 @@ class FastCallGroups:
         base = self._examples.get(self._base(i))
         if base is None or i not in self._views:
             return base
-        view = self._views[i][1]
-        return _example(self._dtypes[i], view.shape, view.strides)
+        view, dtype = self._views[i][1], self._dtypes[i]
+        key = self._base(i), view.offset, view.shape, view.strides, dtype
+        if key not in self._viewed:
+            self._viewed[key] = _example(dtype, view.shape, view.strides)
+        return self._viewed[key]
 
     def _operands(self, step: PlanStep) -> tuple[int, ...]:
         """Indices of its arrays; -1 for numbers that are read on the host."""
@@ -125,7 +137,7 @@ class FastCallGroups:
         extra = () if step.workspace is None else (step.workspace,)
         return (*read, *step.outputs, *extra)
 
-    def _offer(self, step: PlanStep, values: Sequence[Any]) -> FastCall | None:
+    def _offer(self, step: PlanStep, values: Sequence[Any]) -> FastCall | FastCallSeries | None:
         """The call without Python, if the launch offers it for these operands."""
         if step.by_view or step.launch.native is None:
             return None
@@ -136,35 +148,49 @@ class FastCallGroups:
         arrays = [None if i < 0 else self._array(i, values) for i in places]
         if any(a is None and i >= 0 for a, i in zip(arrays, places)):
             return None
+        for k in step.node.op.host_inputs:
+            arrays[k] = values[step.inputs[k]]
         n, m = len(step.inputs), len(step.inputs) + len(step.outputs)
-        found: FastCall | None = step.launch.native(arrays[:n], arrays[n:m], *arrays[m:])
+        found: FastCall | FastCallSeries | None = step.launch.native(
+            arrays[:n], arrays[n:m], *arrays[m:]
+        )
         return found
 
     def _spans(self, frame: Frame) -> list[Span]:
-        """Runs of successive native steps, and the views between them.
+        """Runs of successive native steps, and the views between and before them.
 
         A view is taken from Python only if another step reads it.
         """
         native = set(self._native)
-        read_elsewhere = {i for k, s in enumerate(self._steps) if k not in native for i in s.inputs}
-        read_elsewhere |= set(frame.leaving)
+        read = self._read_from_python(frame, native)
         spans: list[Span] = []
         now: list[int] = []
         for k, step in enumerate(self._steps):
-            hidden = step.by_view and step.outputs[0] in self._views
-            if k in native or (hidden and now):
+            if k in native or self._is_hidden(step):
                 now.append(k)
             elif now:
-                spans.append(self._span(now, read_elsewhere, native))
+                spans.append(self._span(now, read, native))
                 now = []
         if now:
-            spans.append(self._span(now, read_elsewhere, native))
-        return spans
+            spans.append(self._span(now, read, native))
+        return [s for s in spans if s.steps]
 
-    def _span(self, among: Sequence[int], read_elsewhere: set[int], native: set[int]) -> Span:
+    def _is_hidden(self, step: PlanStep) -> bool:
+        """Whether it is a view that native steps read without it."""
+        return step.by_view and step.outputs[0] in self._views
+
+    def _read_from_python(self, frame: Frame, native: Container[int]) -> set[int]:
+        """The values that results or steps in Python are, or read, also through views."""
+        read = set(frame.leaving)
+        for k, step in reversed([*enumerate(self._steps)]):
+            if k not in native and (not self._is_hidden(step) or step.outputs[0] in read):
+                read.update(step.inputs)
+        return read
+
+    def _span(self, among: Sequence[int], read: Container[int], native: Container[int]) -> Span:
         run = [k for k in among if k in native]
         skipped = (k for k in among if k not in native)
-        views = [k for k in skipped if self._steps[k].outputs[0] in read_elsewhere]
+        views = [k for k in skipped if self._steps[k].outputs[0] in read]
         used = (self._base(i) for k in run for i in self._operands(self._steps[k]))
         arguments = sorted({i for i in used if i >= 0})
         return Span(among[0], among[-1], tuple(run), tuple(views), tuple(arguments))
@@ -173,12 +199,15 @@ class FastCallGroups:
 
     def bind(self, span: Span, values: Sequence[Any]) -> tuple[Any, Any]:
         """(the function of a span's arguments, what to call if it does not return None)"""
-        parts = []
+        parts: list[tuple[FastCall, Sequence[FastCallOperand]]] = []
+        steps: list[tuple[PlanStep, Sequence[FastCallOperand]]] = []
         for k in span.steps:
             native = self._offer(self._steps[k], values)
             assert native is not None, "it was there when the plan was grouped"
             operands = [self._operand(i, span, values) for i in self._operands(self._steps[k])]
-            parts.append((native, operands))
+            own = _parts_of(native, operands)
+            parts += own
+            steps += [(self._steps[k], operands)] * len(own)
         group = FastCallGroup(parts)
         self.bound = group
 
@@ -186,7 +215,7 @@ class FastCallGroups:
             at = group.failed
             if (status := parts[at][0].status) > 0:
                 parts[at][0].words[status] = 0
-            self._fail(self._steps[span.steps[at]], parts[at][1], arguments)
+            self._fail(*steps[at], arguments)
 
         return group.call, explain
 
@@ -213,6 +242,18 @@ class FastCallGroups:
         except Exception as error:
             error.add_note(describe_failure(step.node, arrays[:n]))
             raise
+
+
+def _parts_of(
+    native: FastCall | FastCallSeries, operands: Sequence[FastCallOperand]
+) -> list[tuple[FastCall, Sequence[FastCallOperand]]]:
+    """The functions of a step, each with its operands."""
+    if isinstance(native, FastCall):
+        return [(native, operands)]
+    return [
+        (call, [operands[o] if isinstance(o, int) else FastCallOperand(o) for o in own])
+        for call, own in native.calls
+    ]
 
 
 _ARRAY: Any = np.ndarray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -88,14 +88,16 @@ class CpuPlan(BoundPlan):
         #: The call at which small kernels are looked at again, and code that they wait for.
         self.next_look = min(WARM_CALLS, HOT_CALLS)
         self.missing: list[jit.Code] = []
-        self._bind_steps()
-        self.scratch: Array | None = None
-        self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
+        self.template: list[Any] = [None] * (len(self.index) + len(memory.workspaces))
         for v, i in self.index.items():
             if isinstance(v, Constant):
                 self.template[i] = v.data
             elif v in spec.sizes:
                 self.template[i] = spec.sizes[v]
+        #: Views of constants and sizes, which are bound once.
+        self.fixed_views = {n for n in spec.segment.nodes if self._fix(n)}
+        self._bind_steps()
+        self.scratch: Array | None = None
 
     def _bind_steps(self) -> None:
         self.parallel_requests = threads.parallel_requests()
@@ -132,15 +134,31 @@ class CpuPlan(BoundPlan):
 
     def _step(self, node: Apply) -> PlanStep | None:
         by_view = node in self.memory.aliases
+        if node in self.fixed_views:
+            return None
         if by_view and self.memory.views[node.outputs[0]].static and self._bound_once(node):
             return None
         call_inputs = tuple(self.index[v] for v in node.inputs)
         outputs = tuple(self.index[v] for v in node.outputs)
         if by_view:
-            ndim = getattr(node.inputs[0].type, "ndim", 0)
-            return PlanStep(node, view_of(node.op, ndim), call_inputs, outputs, True)
+            return PlanStep(node, self._view_of(node), call_inputs, outputs, True)
         at = self._workspace(node)
         return PlanStep(node, self._launch(node), call_inputs, outputs, False, at)
+
+    def _fix(self, node: Apply) -> bool:
+        """Bind the result of a view of values that are the same in every run, if it is one."""
+        inputs = [self.template[self.index[v]] for v in node.inputs if v in self.index]
+        if node not in self.memory.aliases or len(inputs) < len(node.inputs):
+            return False
+        if any(value is None for value in inputs):
+            return False
+        (made,) = self._view_of(node)(*inputs)
+        self.template[self.index[node.outputs[0]]] = made
+        return True
+
+    def _view_of(self, node: Apply) -> Callable[..., Any]:
+        shape = self.memory.views[node.outputs[0]].shape
+        return view_of(node.op, getattr(node.inputs[0].type, "ndim", 0), shape)
 
     def _launch(self, node: Apply) -> CpuLaunch:
         try:
@@ -380,6 +398,7 @@ class CpuPlan(BoundPlan):
             and view.buffer.variable is not v
             and view.buffer.variable in self.index
             and view.placed
+            and self.template[i] is None
         }
 
     def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:

@@ -24,7 +24,7 @@ import numpy as np
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.launch.fastcall_ir import DATA_OFFSET, FLAGS_OFFSET, HEAD, module
 
-__all__ = ["FastCall", "FastCallGroup", "FastCallOperand", "available", "check"]
+__all__ = ["FastCall", "FastCallGroup", "FastCallOperand", "FastCallSeries", "available", "check"]
 
 #: A group whose operands have more bytes releases Python's global lock while it runs.
 _MIN_BYTES_TO_RELEASE_GIL = 1 << 18
@@ -60,6 +60,15 @@ class FastCall:
         assert address is not None
         return cls(address, type(words)(*words), tuple(at), keep=(function, more.pop("keep", None)),
                    **more)  # fmt: skip
+
+
+class FastCallSeries(NamedTuple):
+    """A launch as several such functions in turn.
+
+    Each has its operands: indices into those of the launch, or arrays.
+    """
+
+    calls: Sequence[tuple[FastCall, Sequence[Any]]]
 
 
 class FastCallOperand(NamedTuple):

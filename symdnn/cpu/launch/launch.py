@@ -13,8 +13,9 @@ class CpuLaunch:
 
     ``direct(*inputs, *outputs)`` takes the arrays one by one. ``prepare(inputs, outputs)`` queues
     the compilation of code for operands with these strides. ``native(inputs, outputs[,
-    workspace])`` returns a :class:`~symdnn.cpu.launch.fastcall.FastCall` for such operands, or
-    None. A method that a launch does not have is None.
+    workspace])`` returns a :class:`~symdnn.cpu.launch.fastcall.FastCall` for such operands, a
+    series of them, or None. A method that a launch does not have is None. Numbers that are read on
+    the host are given to ``native`` where they are the same in every run, else None.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Kernels of leaves whose task is a line: top-k and sorts."""
+"""Kernels of leaves whose task is a line: top-k and sorts; searches in a sorted line."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.ir.scalar_ir import VALUES
-from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.scratch import address, aligned
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.nest import numpy_sort
+from symdnn.cpu.nest.search_ir import BLOCK, SEARCH_WORDS, SearchPlan, search_ir
 from symdnn.cpu.nest.sort_ir import SortPlan, sort_ir, sort_words
 from symdnn.cpu.nest.top_k_ir import MAX_KEPT, TopKPlan, top_k_ir, top_k_words
 from symdnn.cpu.threads import threads
@@ -22,9 +23,9 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.sort import ArgSort, Sort, TopK
+from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 
-__all__ = ["KERNELS", "SortKernel", "TopKKernel"]
+__all__ = ["KERNELS", "SearchKernel", "SortKernel", "TopKKernel"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
@@ -144,4 +145,38 @@ def _sorted_as(dtype: str) -> str:
     return "float32" if TensorType(dtype).is_float else "int32"
 
 
-KERNELS: tuple[Row, ...] = (((TopK,), (TopKKernel(),)), ((Sort, ArgSort), (SortKernel(),)))
+class SearchKernel(Kernel[SearchSorted]):
+    """Searches in a sorted vector, in vectors of values."""
+
+    name = "llvm.search"
+    traits = LLVM_ASKS_THREADS
+
+    def refuses(self, call: Call[SearchSorted]) -> str | None:
+        """Needs code for the dtype."""
+        x, v = call.inputs
+        if x.dtype not in VALUES or x.dtype in ("bool", "float16", "bfloat16"):
+            return "there is no code for these dtypes"
+        return compile_refusal([v], lambda: prod(v.shape), _MIN_ELEMENTS_TO_COMPILE)
+
+    def never_fails(self, call: Call[SearchSorted]) -> bool:
+        """Whether shared variables may be updated before it: always, since it cannot fail."""
+        return True
+
+    def bind(self, call: Call[SearchSorted]) -> Launch[Array]:
+        """A launch of contiguous operands."""
+        (n,), m = call.inputs[0].shape, prod(call.inputs[1].shape)
+        levels, left = 0, n
+        while left > 1:
+            levels, left = levels + 1, left - left // 2
+        words = {"threads": threads.threads(m * (levels + 1), _ADDITIONS_PER_THREAD)}
+        words |= {"tasks": -(-m // BLOCK), "one": 1, "n": n, "m": m, "levels": levels}
+        plan = SearchPlan(call.inputs[0].dtype, call.op.side == "right")
+        head = [words[w] for w in SEARCH_WORDS if w in words]
+        return ContiguousLaunch(threads.kernel(search_ir, plan), head, reads=2)
+
+
+KERNELS: tuple[Row, ...] = (
+    ((TopK,), (TopKKernel(),)),
+    ((Sort, ArgSort), (SortKernel(),)),
+    ((SearchSorted,), (SearchKernel(),)),
+)

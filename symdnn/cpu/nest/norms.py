@@ -15,7 +15,7 @@ import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import elementwise_launch
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
-from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.series_launch import Part, SeriesLaunch
 from symdnn.cpu.launch.strided_launch import StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.nest.kernels import reduction_block
@@ -152,30 +152,14 @@ class NormKernel(_NormKernel):
             return _row_launch(layer_norm_rows(call.op, dtype), call, "x0 x1 x2 y0 r0 r1")
         mean, invstd, y = _forward(dtype, work, count, float(call.op.epsilon))
         axes = call.op.axes
-        return _NormLaunch(
-            _reduced(mean, shape, axes), _reduced(invstd, shape, axes), elementwise_launch(y, shape)
-        )
-
-
-class _NormLaunch(CpuLaunch):
-    """``launch(inputs, outputs)``"""
-
-    def __init__(self, mean: Any, invstd: Any, y: Any) -> None:
-        self._mean, self._invstd, self._y = mean, invstd, y
-
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Compute the statistics, then the results."""
-        x, (y, mean, invstd) = inputs[0], outputs
-        self._mean([x], [mean])
-        self._invstd([x, mean], [invstd])
-        self._y([*inputs, mean, invstd], [y])
-
-    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Queue the compilation of the code for operands with these strides."""
-        x, (y, mean, invstd) = inputs[0], outputs
-        self._mean.prepare([x], [mean])
-        self._invstd.prepare([x, mean], [invstd])
-        self._y.prepare([*inputs, mean, invstd], [y])
+        n = len(call.inputs)
+        result, own_mean, own_invstd = n, n + 1, n + 2
+        everything = (*range(n), own_mean, own_invstd)
+        return SeriesLaunch([
+            Part(_reduced(mean, shape, axes), (0,), (own_mean,)),
+            Part(_reduced(invstd, shape, axes), (0, own_mean), (own_invstd,)),
+            Part(elementwise_launch(y, shape), everything, (result,)),
+        ])  # fmt: skip
 
 
 class NormGradKernel(_NormKernel):
@@ -201,36 +185,17 @@ class NormGradKernel(_NormKernel):
         statistic = tuple(1 if d in call.op.axes else n for d, n in enumerate(shape))
         scratch = [np.empty(statistic, work) for _ in range(2)]
         axes = _spread(shape, call.inputs[2].shape)
-        return _NormGradLaunch(
-            _reduced(means, shape, call.op.axes), elementwise_launch(dx, shape),
-            _reduced(sums, shape, axes), scratch,
-        )  # fmt: skip
+        n = len(call.inputs)
+        return SeriesLaunch([  # dx comes last, since it may be where x or dy was
+            Part(_reduced(means, shape, call.op.axes), range(n), scratch),
+            Part(_reduced(sums, shape, axes), range(n), (n + 1, n + 2)),
+            Part(elementwise_launch(dx, shape), (*range(n), *scratch), (n,)),
+        ])  # fmt: skip
 
 
 def _spread(shape: Sequence[Any], parameter: Sequence[Any]) -> list[int]:
     """The axes along which a parameter broadcasts."""
     return [d for d, (n, own) in enumerate(zip(shape, parameter)) if own == 1 != n]
-
-
-class _NormGradLaunch(CpuLaunch):
-    """``launch(inputs, outputs)``; ``scratch`` has the two means."""
-
-    def __init__(self, means: Any, dx: Any, sums: Any, scratch: Sequence[Array]) -> None:
-        self._means, self._dx, self._sums, self._scratch = means, dx, sums, list(scratch)
-
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Compute the means and sums, then dx, which may be where x or dy was."""
-        dx, dgamma, dbeta = outputs
-        self._means(inputs, self._scratch)
-        self._sums(inputs, [dgamma, dbeta])
-        self._dx([*inputs, *self._scratch], [dx])
-
-    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Queue the compilation of the code for operands with these strides."""
-        dx, dgamma, dbeta = outputs
-        self._means.prepare(inputs, self._scratch)
-        self._sums.prepare(inputs, [dgamma, dbeta])
-        self._dx.prepare([*inputs, *self._scratch], [dx])
 
 
 KERNELS: tuple[Row, ...] = (

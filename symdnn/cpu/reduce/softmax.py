@@ -5,13 +5,17 @@ Sums are added in float32, or in float64 for operands of that, in the lanes of v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from symdnn.cpu.elementwise.copies import copy_of
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS
 from symdnn.cpu.nest.kernels import NestReduceKernel
 from symdnn.cpu.nest.row_stages import RowLaunch, RowOperand
@@ -42,6 +46,8 @@ __all__ = ["InnerAxisKernel", "KERNELS", "LastAxisKernel", "NarrowAxisKernel"]
 _MIN_ELEMENTS_OF_ROWS, _MIN_ELEMENTS_OF_BANDS = 1 << 9, 1 << 12
 #: Dtypes of lines; all operands but labels have the same one.
 _DTYPES = frozenset({"float32", "float64", "bfloat16", "float16"})
+#: Turned operands of at most so many elements have memory of their own.
+_MAX_KEPT_ELEMENTS = 1 << 16
 #: Fewer columns fill less than half a vector: turning them into rows takes half the time.
 _MIN_COLUMNS = 9
 
@@ -224,7 +230,7 @@ class NarrowAxisKernel(_BeforeLastKernel):
         return None if few else f"there are {_MIN_COLUMNS} columns or more"
 
     def bind(self, call: Call) -> Launch[Array]:
-        """The launch of rows, whose operands it copies since they are not dense."""
+        """The launch of rows, of copies of the operands, since these are not dense."""
         whole, (axis,) = _whole(call), _axes(call.op)
         order = [*(d for d in range(whole.ndim) if d != axis), axis]
         last = whole.ndim - 1
@@ -235,10 +241,22 @@ class NarrowAxisKernel(_BeforeLastKernel):
         def turned(array: Array) -> Array:
             return array.transpose(order) if array.ndim == len(order) else array
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-            rows([turned(a) for a in inputs], [turned(a) for a in outputs])
-
-        return launch
+        types = (*call.inputs, *call.outputs)
+        if prod(whole.shape) > _MAX_KEPT_ELEMENTS:
+            return lambda inputs, outputs: rows([*map(turned, inputs)], [*map(turned, outputs)])
+        own: list[Any] = [
+            np.empty([t.shape[d] for d in order], t.numpy) if t.ndim == len(order) else k
+            for k, t in enumerate(types)
+        ]
+        copies = [
+            (copy_of(t.dtype, own[k].shape), (Viewed(k, turned),), (own[k],))
+            for k, t in enumerate(types)
+            if not isinstance(own[k], int)
+        ]
+        n = len(call.inputs)
+        before = [Part(*c) for c in copies if c[1][0].at < n]
+        after = [Part(copy, dense, seen) for copy, seen, dense in copies if seen[0].at >= n]
+        return SeriesLaunch([*before, Part(rows, own[:n], own[n:]), *after])
 
 
 KERNELS: tuple[Row, ...] = (

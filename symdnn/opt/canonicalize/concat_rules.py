@@ -15,7 +15,11 @@ from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.shape import alloc, reshape
-from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
+from symdnn.opt.canonicalize.dimshuffle_rules import (
+    fields_of,
+    on_operand,
+    operand_beside_elements,
+)
 from symdnn.opt.canonicalize.indexing_rules import entries_of
 from symdnn.rewriting.facts import is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -92,12 +96,16 @@ def split_into_one(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Split, phase=PHASE, tags=(*TAGS, "local_split_join"))
 def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A split of a join at the same positions gives the joined tensors."""
+    """A split of a join at the same positions gives the joined tensors; also of ``f(join)``.
+
+    There ``f`` is an elementwise op, whose other operands are single elements.
+    """
     v, *sizes = node.inputs
-    if not made_by(v, Join) or node_of(v).op.axis != fields_of(node).axis:
+    found, axis = operand_beside_elements(v, Join), fields_of(node).axis
+    whole = v if found is None else found[1]
+    if not made_by(whole, Join) or node_of(whole).op.axis != axis:
         return None
-    parts = node_of(v).inputs
-    axis = fields_of(node).axis
+    parts = node_of(whole).inputs
     if len(parts) != len(sizes):
         return None
     own = [context.shapes.dims(p)[axis] for p in parts]
@@ -106,7 +114,9 @@ def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
     others = [d for d in range(v.type.ndim) if d != axis]
     dims = context.shapes.dims
     agree = all(context.shapes.same(dims(p)[d], dims(parts[0])[d]) for p in parts for d in others)
-    return list(parts) if agree else None
+    if not agree or found is None:
+        return list(parts) if agree else None
+    return [on_operand(node_of(v), found[0], p) for p in parts]
 
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_of_join"))

@@ -12,7 +12,14 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.rewriting.facts import ShapeFacts, all_ones, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES", "fields_of", "made_by", "node_of"]
+__all__ = [
+    "RULES",
+    "fields_of",
+    "made_by",
+    "node_of",
+    "on_operand",
+    "operand_beside_elements",
+]
 
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "cleanup")
@@ -155,6 +162,40 @@ def reshape_to_dimshuffle(node: Apply, context: Context) -> Variable | None:
     return dimshuffle(x, [source.get(j, "x") for j in range(out.type.ndim)])
 
 
+@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_lift"))
+def reshape_back_of_elemwise(node: Apply, context: Context) -> Variable | None:
+    """``reshape(f(reshape(x)))`` with the shape of ``x`` is ``f(x)``, beside single elements."""
+    v, out = node.inputs[0], node.outputs[0]
+    found = operand_beside_elements(v, Reshape)
+    if found is None:
+        return None
+    k, inner = found
+    x = node_of(inner).inputs[0]
+    if not context.shapes.same_shape(x, out) or x.type.ndim == 0:
+        return None
+    return on_operand(node_of(v), k, x)
+
+
+def operand_beside_elements(v: Variable, op: type) -> tuple[int, Variable] | None:
+    """Which operand of the elementwise ``v`` an ``op`` made; all others must be single elements."""
+    if not made_by(v, Elemwise) or len(node_of(v).outputs) != 1:
+        return None
+    large = [(k, w) for k, w in enumerate(node_of(v).inputs) if not all_ones(w)]
+    if len(large) != 1 or not made_by(large[0][1], op):
+        return None
+    return large[0]
+
+
+def on_operand(node: Apply, k: int, x: Variable) -> Variable:
+    """An elementwise op of ``x`` in place of operand ``k``, the others being single elements."""
+
+    def beside(w: Variable) -> Variable:
+        return w if w.type.ndim == x.type.ndim else dimshuffle(w, ("x",) * x.type.ndim)
+
+    inputs = [x if i == k else beside(w) for i, w in enumerate(node.inputs)]
+    return node.op(*inputs)
+
+
 @node_rewrite(Reshape, phase=PHASE, tags=("local_reshape_lift",))
 def reshape_of_alloc(node: Apply, context: Context) -> Variable | None:
     """A reshape of one broadcast element is an alloc of the new shape."""
@@ -196,6 +237,7 @@ RULES = [
     reshape_to_own_shape,
     reshape_of_reshape,
     reshape_to_dimshuffle,
+    reshape_back_of_elemwise,
     reshape_of_alloc,
     reshape_of_transposed,
 ]

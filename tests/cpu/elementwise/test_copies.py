@@ -7,7 +7,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.elementwise import copies
+from symdnn.cpu.elementwise import copies, padding
 from symdnn.cpu.elementwise.gather import GatherKernel
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
@@ -253,7 +253,7 @@ def test_pads(dtype, shape, widths):
     sizes = [n + low + high for n, low, high in zip(shape, widths[::2], widths[1::2])]
     for out in outs(dtype, sizes):
         inputs = [values(dtype, *shape), values(dtype), *map(np.int64, widths)]
-        run(copies.PadKernel(), Pad((None,) * len(widths)), inputs, [out])
+        run(padding.PadKernel(), Pad((None,) * len(widths)), inputs, [out])
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 16, 31, 32, 33])

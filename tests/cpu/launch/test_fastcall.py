@@ -129,6 +129,57 @@ def test_views_of_parameters_and_arguments_are_not_made():
     assert not views & {v for s in groups(f) for v in s.views}
 
 
+def test_views_in_front_and_those_of_sizes_are_not_made(compiled):
+    x = T.fmatrix("x")
+    wanted = [
+        x[1:] - x[:-1], T.outer(x[0], x[1]), x - x.mean(1, keepdims=True), T.tril(x),
+        x.var(0, keepdims=True),
+    ]  # fmt: skip
+    f = symdnn.function([x], wanted, mode=CPU)
+    for n in (5, 6, 5):
+        for _ in range(3):
+            a = normal(n, 7)
+            expected = [
+                a[1:] - a[:-1], np.outer(a[0], a[1]), a - a.mean(1, keepdims=True), np.tril(a),
+                a.var(0, keepdims=True),
+            ]  # fmt: skip
+            for found, true in zip(f(a), expected, strict=True):
+                np.testing.assert_allclose(found, true, rtol=1e-5, atol=1e-6)
+    for plan in f.plans():
+        (span,) = [s for _, s in plan.bound.step_function._bound_later]
+        assert not span.views
+        assert plan.bound.silent
+
+
+def test_ops_of_several_launches_run_natively(compiled):
+    x, v, i = T.fmatrix("x"), T.fmatrix("v"), T.lvector("i")
+    wanted = [
+        T.pad(x, ((1, 2), (0, 3)), constant_values=7), T.roll(T.roll(x, 1, 0), -2, 1),
+        T.diag(x[0], -1), T.concatenate([x, v], 0), T.set_subtensor(x[1:-1, ::2], 3),
+        T.inc_subtensor((2 * x)[i], v),
+        T.nnet.layer_norm(x, v[0], v[1]), T.softmax(x.reshape((x.shape[0], x.shape[1], 1)), axis=1),
+    ]  # fmt: skip
+    f = symdnn.function([x, v, i], wanted, mode=CPU)
+    for n in (5, 4):
+        for _ in range(3):
+            a, b, at = normal(n, 6), normal(n, 6), np.array([1, 1, 0, n - 1, 0])[-n:]
+            part, more, e = a.copy(), 2 * a, np.exp(a)
+            part[1:-1, ::2] = 3
+            np.add.at(more, at, b)
+            centred = a - a.mean(1, keepdims=True)
+            expected = [
+                np.pad(a, ((1, 2), (0, 3)), constant_values=7), np.roll(a, (1, -2), (0, 1)),
+                np.diag(a[0], -1), np.concatenate([a, b]), part, more,
+                centred / np.sqrt(a.var(1, keepdims=True) + 1e-5) * b[0] + b[1],
+                (e / e.sum(1, keepdims=True))[:, :, None],
+            ]  # fmt: skip
+            for found, true in zip(f(a, b, at), expected, strict=True):
+                np.testing.assert_allclose(found, true, rtol=1e-4, atol=1e-5)
+        with pytest.raises(IndexError, match="out of range"):
+            f(a, b, at + n)
+    assert all(plan.bound.silent for plan in f.plans())
+
+
 def test_a_wrong_label_is_an_error_at_every_call_and_changes_nothing():
     x, t, w = T.fmatrix("x"), T.ivector("t"), symdnn.shared(normal(20, 30))
     p = T.nnet.softmax(T.dot(x, w))

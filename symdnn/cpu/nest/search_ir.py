@@ -1,0 +1,101 @@
+"""LLVM IR of searches in a sorted vector: a block of values goes down all levels together.
+
+Each value keeps where it has got to in the memory of its result. A level compares every value of a
+block with one element of the vector, without a branch, so that LLVM makes vectors of the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from symdnn.cpu.ir.loops_ir import ACCESS
+from symdnn.cpu.ir.scalar_ir import STORED
+from symdnn.cpu.nest.lines_ir import LineBuilder
+from symdnn.ops.core.scalar import Builder as ProgramBuilder
+from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.nest.monoid import ranks_before
+
+__all__ = ["BLOCK", "SEARCH_WORDS", "SearchPlan", "search_ir"]
+
+#: Values of a task: they and their results fit the first cache.
+BLOCK = 1024
+#: Words of the block: ``n`` elements of the vector ``x0``, ``m`` values ``x1``, levels to go down.
+SEARCH_WORDS = ("threads", "tasks", "one", "n", "m", "levels", "x0", "x1", "y0")
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """The dtype, and whether a value comes ``right`` of equal elements."""
+
+    dtype: str
+    right: bool
+
+
+def search_ir(plan: SearchPlan) -> str:
+    """The module of ``kernel``."""
+    s = _SearchBuilder(plan)
+    s.loops()
+    return s.module()
+
+
+def _is_left(plan: SearchPlan) -> ScalarProgram:
+    """Whether an element of the vector is left of the value: NaN is behind all numbers."""
+    b = ProgramBuilder([plan.dtype, plan.dtype])
+    element, value = b.input(0), b.input(1)
+    if plan.right:
+        return b.program([b.call("not", ranks_before(b, value, element, False))])
+    return b.program([ranks_before(b, element, value, False)])
+
+
+class _SearchBuilder(LineBuilder):
+    """Builds the function of tasks, a block of values each."""
+
+    def __init__(self, plan: SearchPlan) -> None:
+        super().__init__()
+        self.plan, self.kind = plan, STORED[plan.dtype]
+        self.is_left = _is_left(plan)
+
+    def loops(self) -> None:
+        """Append the function ``rows`` but its end."""
+        self.begin(SEARCH_WORDS, ("x0", "x1", "y0"), 0)
+        first = self.new(f"mul i64 %r, {BLOCK}")
+        last = self.least(self.new(f"add i64 {first}, {BLOCK}"), "%m")
+
+        def begun(i: str, _: list[str]) -> list[str]:
+            self.put(f"store i64 0, ptr {self._at(i)}{ACCESS}")
+            return []
+
+        def level(_: str, sofar: list[str]) -> list[str]:
+            half = self.new(f"lshr i64 {sofar[0]}, 1")
+            self._step(first, last, half)
+            return [self.new(f"sub i64 {sofar[0]}, {half}")]
+
+        self.counted("begin", first, last, begun, parallel=True)
+        self.counted("level", 0, "%levels", level, ["%n"], "i64")
+        some = self.new("icmp sgt i64 %n, 0")
+        self.when("some", some, lambda: self._step(first, last, "1"))
+
+    def _at(self, i: str) -> str:
+        return self.new(f"getelementptr i64, ptr %y0.data, i64 {i}")
+
+    def _step(self, first: str, last: str, half: str) -> None:
+        """Move each value behind so many elements if the last of them is left of it."""
+
+        def one(i: str, _: list[str]) -> list[str]:
+            place = self.new(f"load i64, ptr {self._at(i)}{ACCESS}")
+            behind = self.new(f"add i64 {place}, {half}")
+            element = self.new(f"sub i64 {behind}, 1")
+            x, value = (
+                self.value(
+                    self.plan.dtype,
+                    self.new(f"getelementptr {self.kind}, ptr %{a}.data, i64 {k}"),
+                    ACCESS,
+                )
+                for a, k in (("x0", element), ("x1", i))
+            )
+            left = self.one(self.is_left, [x, value])
+            moved = self.new(f"select i1 {left}, i64 {behind}, i64 {place}")
+            self.put(f"store i64 {moved}, ptr {self._at(i)}{ACCESS}")
+            return []
+
+        self.counted(self.tag(), first, last, one, parallel=True)
