@@ -7,7 +7,7 @@ from functools import cache
 from symdnn.cpu import prefer_generated
 from symdnn.cpu.attention import attention
 from symdnn.cpu.collective import kernels as collective
-from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
+from symdnn.cpu.conv import conv_moments, depthwise, direct, winograd, winograd_grad
 from symdnn.cpu.elementwise import (
     boxes,
     copies,
@@ -38,6 +38,7 @@ KERNELS: tuple[Row, ...] = (
     *depthwise.KERNELS,
     *winograd.KERNELS,
     *winograd_grad.KERNELS,
+    *direct.KERNELS,
     *recurrent.KERNELS,
     *pool_nhwc.KERNELS,
     *prefer_generated.KERNELS,

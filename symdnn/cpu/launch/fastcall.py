@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -41,6 +41,8 @@ class FastCall:
     with 0 the function returns the status instead, with -1 it never fails. ``extra`` has further
     pairs (index of a word, position in ``at``). ``skipped`` are bytes that the function skips at
     the start of operands, by their position. ``keep`` holds objects that must stay alive.
+    ``renew`` is called before each call, with the array of the operand at a position. It brings up
+    to date what the function reads in its place, such as a parameter in another layout.
     """
 
     address: int
@@ -50,6 +52,7 @@ class FastCall:
     extra: tuple[tuple[int, int], ...] = ()
     skipped: Mapping[int, int] = field(default_factory=dict)
     keep: Any = field(default=None, compare=False)
+    renew: tuple[int, Callable[[Any], None]] | None = None
 
     @classmethod
     def of(cls, function: Any, words: Any, at: Sequence[int], **more: Any) -> FastCall:
@@ -173,14 +176,31 @@ class FastCallGroup:
             steps += [native.status, native.address, ctypes.addressof(native.words)]
         head = _head([len(pointers) // 3, len(steps) // 3, int(nbytes > _MIN_BYTES_TO_RELEASE_GIL)])
         self.table = np.array([*head, *pointers, *steps], np.int64)
-        self.call = _builtin("group", self.table)
+        self._renewals = [
+            (native.renew[1], operands[native.renew[0]])
+            for native, operands in parts
+            if native.renew is not None
+        ]
+        self._call = _builtin("group", self.table)
+        self.call = self._renewed_call if self._renewals else self._call
         self._loop = _builtin("loop", self.table)
+
+    def _renew(self, arguments: Sequence[Any]) -> None:
+        """Bring up to date what steps read in place of operands (:attr:`FastCall.renew`)."""
+        for renew, (fixed, argument, offset) in self._renewals:
+            array = fixed if argument < 0 else arguments[argument]
+            renew(array.reshape(-1).view(np.uint8)[offset:] if offset else array)
+
+    def _renewed_call(self, *arguments: Any) -> Any:
+        self._renew(arguments)
+        return self._call(*arguments)
 
     def repeat(self, times: int, arguments: Sequence[Any], strides: Sequence[int]) -> int:
         """Call it so often, each argument moved by so many bytes from one time to the next.
 
         Returns how often it went well. Python's global lock is released meanwhile.
         """
+        self._renew(arguments)
         steps = np.array([*strides, 0], np.int64)
         self.table[_TIMES_WORD : _TIMES_WORD + 2] = times, steps.ctypes.data
         if self._loop(*arguments) is not None:

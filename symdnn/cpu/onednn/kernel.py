@@ -124,6 +124,18 @@ class PrepackedInput:
         self._valid = now
         return address(self._memory), False
 
+    def forget(self) -> None:
+        """The memory is not up to date, contrary to what :meth:`place` expected."""
+        self._valid = None
+
+    def renewed(self) -> bool:
+        """Whether the memory, which :meth:`place` has given before, is up to date; it will be."""
+        now = self._version()
+        if now is not None and now == self._valid:
+            return True
+        self._seen = self._valid = now
+        return False
+
 
 class PrimitiveLaunch(CpuLaunch):
     """``launch(inputs, outputs, workspace)`` of a planned primitive."""

@@ -234,7 +234,9 @@ def test_among_others_it_has_channels_last(rng):
     whole = symdnn.clone(y, {x: T.nnet.relu(T.nnet.conv2d(image, before))})
     f = symdnn.function([image], T.nnet.conv2d(whole, after), mode=CPU)
     f(rng.normal(size=(2, 16, 20, 20)).astype("f"))
-    assert kernels_of(f) == ["onednn.conv", "llvm.depthwise", "onednn.conv"]
+    first, depthwise, second = kernels_of(f)
+    assert depthwise == "llvm.depthwise"
+    assert {first, second} <= {"onednn.conv", "llvm.conv"}
     assert str(f.lowering_report()).count("layout=NHWC") == 3
 
 

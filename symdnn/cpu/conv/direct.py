@@ -1,0 +1,248 @@
+"""Convolutions in NHWC by compiled tiles, preferred to oneDNN's where vectors have 256 bits.
+
+Measured on one core of Zen 3 (AVX2), a batch of 1, microseconds and oneDNN's: 3x3 filters of 64
+channels of 56x56 2795 and 3261, 512 of 7x7 2957 and 3425, 256 to 512 with a stride of 2 1578 and
+2232; in 13 groups, 104 of 28x28 300 and 473, of 56x56 with a stride of 2 509 and 899; 1x1, 1024 to
+256 of 14x14 1213 and 1466, 440 of 7x7 268 and 270, 440 to 110 of one pixel 9 and 16. oneDNN's stay
+for inputs of up to three channels and for groups that do not fill vectors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.conv.direct_ir import (
+    LIST_BYTES,
+    MAX_BLOCK_TILES,
+    PACK_WORDS,
+    WORDS,
+    direct_ir,
+    pack_ir,
+)
+from symdnn.cpu.conv.direct_tile_ir import ENTRY_BYTES, KINDS, LANES, PANEL, PIXELS
+from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.fastcall import FastCall
+from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.scratch import GrowingScratch, as_contiguous
+from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.onednn.kernel import PrepackedInput, version_of
+from symdnn.cpu.threads import threads
+from symdnn.graph.kernel import Call, Kernel, Row
+from symdnn.graph.library_use import LibraryUse
+from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
+from symdnn.ops.nn.channels_last import first_shape
+from symdnn.ops.nn.conv import resolved_padding
+from symdnn.ops.vendor.onednn import OneDnnConv
+
+__all__ = ["KERNELS", "DirectConvKernel", "fits_processor"]
+
+#: With fewer terms a tap is over before its addresses are read.
+_MIN_TERMS = 4
+#: With fewer multiplications compiling gains nothing; multiplications for which waking up another
+#: thread pays.
+_MIN_MULTIPLICATIONS_TO_COMPILE, _MULTIPLICATIONS_PER_THREAD = 1 << 10, 1 << 18
+#: Bytes of the input's pixels that a list of tiles reads: some of a core's L2 cache.
+_BLOCK_BYTES, _MIN_BLOCK_TILES = 1 << 17, 8
+#: Limits of an activation function.
+_LIMITS = {
+    "": (-inf, inf), "relu": (0.0, inf), "clip": (0.0, 6.0), "hardsigmoid": (0.0, 1.0),
+    "hardswish": (0.0, 1.0), "logistic": (-inf, inf),
+}  # fmt: skip
+_Words = ctypes.c_int64
+
+
+class DirectConvKernel(Kernel[OneDnnConv]):
+    """The forward pass over two dimensions, with groups and an epilogue."""
+
+    name = "llvm.conv"
+    traits = LLVM
+
+    def refuses(self, call: Call[OneDnnConv]) -> str | None:
+        """Needs float32, NHWC, vectors of 256 bits, and several channels of a group."""
+        op: Any = call.op
+        if op.ndim != 2 or op.layout != "NHWC":
+            return "it is for images in NHWC"
+        if op.activation not in KINDS:
+            return f"it has no {op.activation}"
+        types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
+        if any(t.dtype != "float32" for t in types):
+            return "it computes in float32"
+        if not fits_processor():
+            return "it is for processors with AVX2 and without AVX-512"
+        if all(t.is_static for t in types):
+            w, groups = call.inputs[1].shape, op.op.groups
+            results = w[0] // groups
+            if w[1] < _MIN_TERMS or (groups > 1 and results % LANES):
+                return "oneDNN is faster for so few channels of a group"
+            if ENTRY_BYTES * prod(w[2:]) > LIST_BYTES:
+                return "it is for smaller filters"
+
+        def work() -> int:
+            return int(prod(call.outputs[0].shape) * prod(call.inputs[1].shape[1:]))
+
+        return compile_refusal(types, work, _MIN_MULTIPLICATIONS_TO_COMPILE)
+
+    def workspace_bytes(self, call: Call[OneDnnConv]) -> int:
+        """Packed filters, for calls in which they are not kept."""
+        return _Sizes.of(call).packed_bytes
+
+    def bind(self, call: Call[OneDnnConv]) -> Any:
+        """A launch for these sizes."""
+        return _DirectLaunch(call)
+
+    def begin(self, call: Call[OneDnnConv]) -> None:
+        """Queue the compilation of both modules, which are the same for all sizes."""
+        for make in (direct_ir, pack_ir):
+            threads.kernel(make, LANES)
+
+    def library_use(self, call: Call[OneDnnConv]) -> LibraryUse:
+        """The row of ``f.dnn_report()``."""
+        sizes = _Sizes.of(call)
+        return LibraryUse(
+            str(config.cpu.compile), "direct", "symdnn", "llvm", sizes.packed_bytes, True,
+            "float32", why="tiles of six pixels and 16 channels read packed filters in order",
+        )  # fmt: skip
+
+
+def fits_processor() -> bool:
+    """Whether vectors have 256 bits; with AVX-512 oneDNN's kernels are as fast."""
+    return jit.vector_width() == LANES
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Sizes of a call, as words of the kernel's blocks (:data:`WORDS`, :data:`PACK_WORDS`)."""
+
+    words: dict[str, int]
+    packed_bytes: int
+
+    @classmethod
+    def of(cls, call: Call) -> _Sizes:
+        op: Any = call.op
+        conv = op.op
+        x, w, y = (tuple(t.shape) for t in (*call.inputs[:2], call.outputs[0]))
+        x, y = first_shape(x), first_shape(y)
+        pads = [resolved_padding(p, k, d)[0] for p, k, d in zip(conv.padding, w[2:], conv.dilation)]
+        terms, results = w[1], w[0] // conv.groups
+        paired = conv.groups > 1 and results == LANES
+        group_panels = 1 if paired else -(-results // PANEL)
+        panels = -(-conv.groups // 2) if paired else conv.groups * group_panels
+        words = {
+            "in_h": x[2], "in_w": x[3], "k_h": w[2], "k_w": w[3], "out_h": y[2], "out_w": y[3],
+            "pixels": y[0] * y[2] * y[3], "channels": x[1], "results": y[1], "terms": terms,
+            "second": terms if paired else 0, "group_panels": group_panels,
+            "group_in": 2 * terms if paired else terms,
+            "group_out": PANEL if paired else results, "panels": panels,
+            "kind": KINDS[op.activation], "taps": w[2] * w[3], "mirrored": int(conv.flip),
+        }  # fmt: skip
+        for name, pair in (("stride", conv.stride), ("pad", pads), ("step", conv.dilation)):
+            words |= {f"{name}_{key}": int(n) for key, n in zip("hw", pair)}
+        for name, limit in zip(("low", "high"), _LIMITS[op.activation]):
+            (words[name],) = struct.unpack("<i", struct.pack("<f", limit))
+        return cls(words, 4 * PANEL * panels * terms * w[2] * w[3])
+
+    def parts(self, count: int) -> dict[str, int]:
+        """The division among ``count`` threads: of panels where filters are larger than images."""
+        words = self.words
+        tiles, panels = -(-words["pixels"] // PIXELS), words["panels"]
+        by_panels = panels >= count and self.packed_bytes > 4 * words["pixels"] * words["channels"]
+        of_panels = count if by_panels or tiles < count else 1
+        part_tiles = -(-tiles // (1 if of_panels > 1 else count))
+        part_panels = -(-panels // of_panels)
+        rows = PIXELS * 4 * words["channels"] * words["stride_h"] * words["stride_w"]
+        most = min(MAX_BLOCK_TILES, LIST_BYTES // (ENTRY_BYTES * words["taps"]))
+        most = min(most, max(_MIN_BLOCK_TILES, _BLOCK_BYTES // rows))
+        blocks = -(-part_tiles // most)
+        parts_panels = -(-panels // part_panels)
+        return {
+            "part_tiles": part_tiles, "part_panels": part_panels, "parts_panels": parts_panels,
+            "block_tiles": -(-part_tiles // blocks), "threads": count, "one": 1,
+            "tasks": -(-tiles // part_tiles) * parts_panels,
+        }  # fmt: skip
+
+
+class _DirectLaunch(CpuLaunch):
+    """``launch(inputs, outputs, workspace)``; packed filters are kept until they change."""
+
+    def __init__(self, call: Call) -> None:
+        op: Any = call.op
+        sizes = _Sizes.of(call)
+        self._nbytes = sizes.packed_bytes
+        work = prod(call.outputs[0].shape) * sizes.words["terms"] * sizes.words["taps"]
+        count = threads.threads(work, _MULTIPLICATIONS_PER_THREAD)
+        self._zeros = np.zeros(sizes.words["channels"], np.float32)
+        values = sizes.words | sizes.parts(count) | {"zeros": id(self._zeros)}
+        self._words = (_Words * len(WORDS))(*(values.get(n, 0) for n in WORDS))
+        packers = threads.threads(self._nbytes // 4, _MULTIPLICATIONS_PER_THREAD)
+        values |= {"threads": packers, "tasks": values["panels"]}
+        self._pack_words = (_Words * len(PACK_WORDS))(*(values.get(n, 0) for n in PACK_WORDS))
+        names = ["x", "filters", *["more"] * bool(op.residual), *["bias"] * bool(op.bias), "y"]
+        self._at = [WORDS.index(n) for n in names]
+        self._run = threads.kernel(direct_ir, LANES)
+        self._pack = threads.kernel(pack_ir, LANES)
+        version = version_of(call, 1)
+        self._kept = None if version is None else PrepackedInput(version, self._nbytes)
+        self._memory = GrowingScratch()
+        self._is_native = False
+
+    def __call__(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> None:
+        """Pack the filters unless they are kept, then convolve."""
+        at, valid = (0, False) if self._kept is None else self._kept.place()
+        kept = self._kept.memory if self._kept is not None and at else None
+        packed = self._memory.of(workspace, self._nbytes) if kept is None else kept
+        if not valid:
+            self._packed(as_contiguous(inputs[1]), packed)
+        arrays = [*map(as_contiguous, inputs), *outputs]
+        arrays[1] = packed
+        for at, array in zip(self._at, arrays):
+            self._words[at] = id(array)
+        self._run(self._words)
+
+    def native(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+    ) -> FastCall | None:
+        """For contiguous operands, once filters are kept."""
+        if self._kept is None or not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
+            return None
+        if not self._is_native:
+            there, valid = self._kept.place()
+            if not there:
+                return None
+            self._is_native = True
+            if not valid:
+                self._kept.forget()
+        words = type(self._words)(*self._words)
+        words[_FILTERS] = id(self._kept.memory)
+        at = [-1 if i == _FILTERS else i for i in self._at]
+        at += [] if workspace is None else [-1]
+        return FastCall.of(self._run, words, at, keep=(self, self._kept.memory),
+                           renew=(1, self._renew))  # fmt: skip
+
+    def _renew(self, filters: Array) -> None:
+        """Pack the filters again if they have changed."""
+        assert self._kept is not None
+        if not self._kept.renewed():
+            self._packed(filters, self._kept.memory)
+
+    def _packed(self, filters: Array, to: Array) -> None:
+        words = self._pack_words
+        words[_PACKED_FROM], words[_PACKED_TO] = id(filters), id(to)
+        self._pack(words)
+
+
+_FILTERS = WORDS.index("filters")
+_PACKED_FROM, _PACKED_TO = PACK_WORDS.index("filters"), PACK_WORDS.index("to")
+
+KERNELS: tuple[Row, ...] = (((OneDnnConv,), (DirectConvKernel(),)),)
