@@ -65,7 +65,7 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
         return _ScatterLaunch(call.op, _changed_shape(call))
 
 
-def _changed_shape(call: Call[AdvancedIncSubtensor]) -> tuple[int, ...]:
+def _changed_shape(call: Call[AdvancedIncSubtensor | ScatterReduce]) -> tuple[int, ...]:
     """The shape of what is changed, to which ``y`` broadcasts."""
     x, _, *arrays = call.inputs
     get = call.op.getter()
