@@ -134,7 +134,12 @@ AXIS_CASES = [
     for name in inspect.signature(c.values[0]).parameters
     if name in AXES
     and c.id.split(".")[0] != "extra_ops"
-    and c.id not in ("tensor.index_add", "tensor.index_copy")  # PyTorch's source has values
+    and c.id
+    not in (
+        "tensor.index_add",
+        "tensor.index_copy",
+        "tensor.index_reduce",
+    )  # PyTorch's source has values
 ]
 
 

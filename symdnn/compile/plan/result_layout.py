@@ -54,7 +54,7 @@ def result_strides(
         return None
     found = (
         _in_order(spec, node, index, shape),
-        _in_order_of_operand(spec, views, node, index, shape),
+        *_in_orders_of_operands(spec, views, node, index, shape),
         _in_order_of_view(spec, node, shape),
         _padded(spec, node, index, shape),
     )
@@ -101,26 +101,39 @@ def _in_order_of_view(
     return None
 
 
-def _in_order_of_operand(
+def _in_orders_of_operands(
     spec: Specialised,
     views: Mapping[Variable, View],
     node: Apply,
     index: int,
     shape: tuple[int, ...],
-) -> tuple[int, ...] | None:
-    """Strides in the order of the first operand of this shape, where a reader copies C order."""
-    if not spec.choices[node].kernel.writes_any_layout:
-        return None
+) -> list[tuple[int, ...]]:
+    """Strides in the orders of operands of this shape, where a reader copies C order.
+
+    The order whose last axis is the last one of most operands and earlier results comes first: its
+    kernel turns the fewest.
+    """
     v = node.outputs[index]
-    seen = next((views[x] for x in node.inputs if x in views and views[x].shape == shape), None)
-    if seen is None or any(s <= 0 and n > 1 for s, n in zip(seen.strides, shape)):
-        return None
-    axes = sorted(range(len(shape)), key=lambda d: (-seen.strides[d], d))
-    long = [d for d in axes if shape[d] > 1]
-    if long == sorted(long):
-        return None
+    if len(shape) < 2 or not spec.choices[node].kernel.writes_any_layout:
+        return []
     plain = View(Buffer(v, "arena", byte_count(v, shape)), shape, plain_strides(v, shape))
-    return None if is_read_in_place(spec, v, plain) else _strides_in(axes, v, shape)
+    if is_read_in_place(spec, v, plain):
+        return []
+    beside = [views[x] for x in (*node.inputs, *node.outputs[:index]) if x in views]
+    orders = [_axes_of(seen) for seen in beside if seen.shape == shape]
+    known = [axes for axes in orders if axes is not None]
+    ends = [axes[-1] for axes in known]
+    found = [axes for axes in dict.fromkeys(known) if list(axes) != sorted(axes)]
+    return [_strides_in(axes, v, shape) for axes in sorted(found, key=lambda s: -ends.count(s[-1]))]
+
+
+def _axes_of(seen: View) -> tuple[int, ...] | None:
+    """The axes of an array in their order in memory; None if it repeats elements."""
+    if any(s <= 0 and n > 1 for s, n in zip(seen.strides, seen.shape)):
+        return None
+    order = sorted(range(seen.ndim), key=lambda d: (-seen.strides[d], d))
+    short = [d for d in range(seen.ndim) if seen.shape[d] == 1]
+    return (*short, *(d for d in order if seen.shape[d] > 1))
 
 
 def _readers(spec: Specialised, v: Variable) -> Iterator[Apply]:

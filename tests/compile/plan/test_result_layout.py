@@ -205,3 +205,26 @@ def test_experts_weighted_by_a_gate_are_not_copied(static: bool) -> None:
         and plan.specialised.shapes[n.outputs[0]] != (16, 128)  # the filters, side by side
     ]  # fmt: skip
     assert not copied
+
+
+def test_results_end_in_the_axis_in_which_most_operands_do() -> None:
+    """A gradient through turned operands: its kernel turns one array, whatever the readers want."""
+    rows, w = T.tensor("float32", (64, 48), name="rows"), T.tensor("float32", (48, 96), name="w")
+    h = T.dot(rows, w).reshape((64, 4, 24))  # in the order (t, e, h)
+    g = T.dot(w.T, rows.T).reshape((4, 24, 64))  # in the order (e, h, t)
+    turned, other = h.dimshuffle(1, 0, 2), g.dimshuffle(0, 2, 1)
+    both = T.tanh(turned) * other
+    inputs = [rows, w]
+    flat = (both * turned).dimshuffle(1, 0, 2).reshape((64, 96))
+    f = symdnn.function(
+        inputs, [both.sum(2), T.dot(flat, w.T)], mode=symdnn.Mode(target="cuda:sm_90")
+    )
+    (plan,) = f.stages.specialise({v.name: v.type.shape for v in inputs})
+    memory, spec = plan.memory, plan.specialised
+    kernels = [
+        n for n in spec.segment.nodes
+        if "Fused" in type(n.op).__name__ and spec.shapes[n.outputs[0]] == (4, 64, 24)
+    ]  # fmt: skip
+    assert kernels
+    for n in kernels:
+        assert {memory.views[v].strides[-1] for v in n.outputs} == {4}

@@ -396,7 +396,7 @@ def test_topk_of_ties_and_nan(k):
 # -- indices --------------------------------------------------------------------------------------
 
 SCATTERS = [index_kernels.ScatterKernel(), index_kernels.OrderedScatterKernel()]
-REDUCE = index_kernels.ReduceKernel()
+COMBINE = index_kernels.ReduceKernel()
 ROWS, PART = ("a", FULL), (FULL, "a", ("?", None, None))
 
 
@@ -461,22 +461,22 @@ def test_repeated_places_are_all_combined(reduce, dtype):
     near = 0.1 if dtype == "bfloat16" else 1e-2 if dtype == "float16" else 1e-4
     if "float" in dtype and reduce != "mul":
         y[3, 2] = np.nan
-    compare(REDUCE, ScatterReduce(ROWS, reduce=reduce), x, y, places, rtol=near)
+    compare(COMBINE, ScatterReduce(ROWS, reduce=reduce), x, y, places, rtol=near)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_exchanges_are_device_code(dtype):
     x, y = (dense(np.ones((n, 8), dtype)) for n in (6, 30))
     call = concrete(ScatterReduce(ROWS, reduce="min"), [x, y, np.zeros(30, "int64")])
-    assert all(compile_cubin(source, (7, 5)) for source in REDUCE.sources(call))
+    assert all(compile_cubin(source, (7, 5)) for source in COMBINE.sources(call))
 
 
 def test_extremes_beside_slices_and_what_has_no_exchange():
     x, y = dense(draws(3, 6, 9, dtype="float64")), dense(draws(3, 2, 4, 7, dtype="float64"))
     places = dense(rng.integers(-6, 6, (2, 4)).astype(np.int16))
-    compare(REDUCE, ScatterReduce(PART, reduce="max"), x, y, places, np.int64(2))
+    compare(COMBINE, ScatterReduce(PART, reduce="max"), x, y, places, np.int64(2))
     call = concrete(ScatterReduce(ROWS), [np.ones((2, 2), "int8")] * 2 + [np.array([0, 1])])
-    assert "no code for int8" in REDUCE.refuses(call)
+    assert "no code for int8" in COMBINE.refuses(call)
 
 
 def test_deterministic_more_orders_float_increments():
