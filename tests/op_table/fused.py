@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.reduce import AnyTrue, Max, Sum
+from symdnn.ops.array.slices import FULL
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
+from symdnn.ops.lowered.gathered import AddGathered
 from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
-from tests.op_table.record import OpCase, normal
+from tests.op_table.record import OpCase, integers, normal
 
 
 def two_results(dtype):
@@ -67,7 +70,22 @@ def total(*arrays):
     return Totals(tuple(programs))(*arrays)
 
 
+def gathered(x, source, i, j):
+    """Rows ``i`` of the source added to rows ``j``."""
+    rows = ("a", FULL)
+    return AddGathered(AdvancedSubtensor(rows), AdvancedIncSubtensor(rows))(x, source, i, j)
+
+
+def gathered_numpy(x, source, i, j):
+    out = x.copy()
+    np.add.at(out, j, source[i])
+    return out
+
+
 CASES = [
+    OpCase("add_gathered", (AddGathered,), gathered,
+           (normal(4, 3), normal(5, 3), integers(-5, 5, 7), integers(-4, 4, 7)), gathered_numpy,
+           grad=False),
     OpCase("totals", (Totals,), total, (normal(3, 4), normal(7), normal(2, 0), normal(5, 1, 2)),
            lambda a, b, c, d: np.asarray((a * a).sum() + b.sum() + c.sum() + d.sum()), grad=False),
     OpCase("fused_elementwise", (FusedElemwise,), fused,

@@ -116,7 +116,7 @@ class DirectConvKernel(Kernel[OneDnnConv]):
 
 def fits_processor() -> bool:
     """Whether vectors have 256 bits; with AVX-512 oneDNN's kernels are as fast."""
-    return jit.vector_width() == LANES
+    return not jit.problem() and jit.vector_width() == LANES
 
 
 @dataclass(frozen=True)

@@ -60,14 +60,14 @@ class _PadLaunch(CpuLaunch):
         return FastCallSeries([(c, [o if o < 2 else o + len(widths) for o in own])
                                for c, own in found.calls])  # fmt: skip
 
-    def _padded(self, x: Any, widths: Sequence[Any], out: Any) -> SeriesLaunch:
+    def _padded(self, x: Array, widths: Sequence[Any], out: Array) -> SeriesLaunch:
         low = tuple(int(w) for w in widths[::2])
         key = low, x.strides, out.strides
         if key not in self._series:
             self._series[key] = SeriesLaunch([*self._parts(x, low, out)])
         return self._series[key]
 
-    def _parts(self, x: Any, low: Sequence[int], out: Any) -> Iterator[Part]:
+    def _parts(self, x: Array, low: Sequence[int], out: Array) -> Iterator[Part]:
         """Parts of (x, value, out)."""
         dtype, inside = x.dtype.name, [slice(None)] * x.ndim
         for d, n in enumerate(x.shape):
@@ -90,7 +90,7 @@ def _at(index: Sequence[slice]) -> Viewed:
     return Viewed(2, lambda out: out[where])
 
 
-def _pad_rows(x: Any, low: int, out: Any) -> StridedBlock | None:
+def _pad_rows(x: Array, low: int, out: Array) -> StridedBlock | None:
     """The block of (x, value, out) that writes whole rows, if that can be done."""
     n, size = x.shape[-1], x.itemsize
     pieces: list[Piece] = [

@@ -128,7 +128,7 @@ class LBFGS:
 
     # -- a step -----------------------------------------------------------------------------------
 
-    def step(self, *arrays: Any) -> float:
+    def step(self, *arrays: object) -> float:
         """Iterations on these values of ``inputs``; the loss before them."""
         evaluations = 0
 

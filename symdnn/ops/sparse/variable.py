@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -330,13 +330,11 @@ class SparseVariable(Structured):
 
     def tocsr(self) -> SparseVariable:
         """The matrix by rows. (``S.in_format``.)"""
-        found: Any = operator("sparse_format")(self, "csr")
-        return found  # type: ignore[no-any-return]
+        return cast(SparseVariable, operator("sparse_format")(self, "csr"))
 
     def tocsc(self) -> SparseVariable:
         """The matrix by columns. (``S.in_format``.)"""
-        found: Any = operator("sparse_format")(self, "csc")
-        return found  # type: ignore[no-any-return]
+        return cast(SparseVariable, operator("sparse_format")(self, "csc"))
 
     def toarray(self) -> Variable:
         """The dense matrix."""

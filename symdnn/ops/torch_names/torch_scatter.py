@@ -38,6 +38,7 @@ def scatter_reduce(
     to which something is sent begins anew; others stay. The gradient of an extreme is shared
     equally by those that are equal to it. (PyTorch's.)
 
+    >>> import symdnn.tensor as T
     >>> x, i = T.constant([1.0, 2.0]), T.constant([0, 0])
     >>> scatter_reduce(x, 0, i, T.constant([5.0, 3.0]), "amax").eval().tolist()
     [5.0, 2.0]
@@ -120,6 +121,7 @@ def segment_sum(data: TensorLike, segment_ids: TensorLike, num_segments: Any = N
     ``num_segments`` is the size of the result, by default the largest number and 1. Numbers need
     not be sorted; one below 0 counts from the end. (``jax.ops.segment_sum``.)
 
+    >>> import symdnn.tensor as T
     >>> segment_sum(T.constant([1.0, 2.0, 3.0]), T.constant([0, 2, 0]), 3).eval().tolist()
     [4.0, 0.0, 2.0]
     """

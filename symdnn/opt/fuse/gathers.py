@@ -35,12 +35,12 @@ def fuse_gathers(context: Context) -> None:
         return
     places = Places(context.fgraph, context.target, inner=context.inner)
     for node in found:
-        get = node.inputs[1].owner
-        assert get is not None
+        get: Any = node.inputs[1].owner
         if places(node) == places(get) == context.target.place:
+            op: Any = node.op
             x, _, *rest = node.inputs
             with inherit(joined_origin([get, node]), node.hints):
-                made = AddGathered(get.op, node.op)(x, *get.inputs, *rest)  # type: ignore[arg-type]
+                made = AddGathered(get.op, op)(x, *get.inputs, *rest)
             context.replace([(node.outputs[0], made)], "fuse_gathers")
 
 

@@ -65,13 +65,13 @@ def _both(bias: Variable | None, more: Variable | None) -> Variable | None:
     return bias if more is None else more if bias is None else bias + more
 
 
-def _attention(node: Node) -> list[Any]:
+def _attention(node: Node) -> list[Variable | None]:
     bias = node.optional(2)
     y = T.dot(node.x(), node.x(1))
     return _projected(node, y if bias is None else y + bias, node.x(1), (3, 4, 5))
 
 
-def _quantised_attention(node: Node) -> list[Any]:
+def _quantised_attention(node: Node) -> list[Variable | None]:
     """Of a product of codes."""
     x = dequantized(node.x(), node.x(3), node.optional(6), None)
     w = dequantized_columns(node.x(1), node.x(4), node.optional(7))
@@ -104,7 +104,7 @@ def _attend(node: Node, q: Variable, k: Variable, v: Variable, *args: Any, **opt
     return heads_joined(y)
 
 
-def _multi_head(node: Node) -> list[Any]:
+def _multi_head(node: Node) -> list[Variable | None]:
     heads = int(node.required("num_heads"))
     q, k, v = _separate(node, heads)
     causal = ("bottom_right" if node.has(6) else "top_left") if _is_causal(node) else None
@@ -153,7 +153,7 @@ def _in_buffers(node: Node, k: Variable, v: Variable) -> tuple[Variable, Variabl
 # -- groups of heads that share keys --------------------------------------------------------------
 
 
-def _grouped(node: Node) -> list[Any]:
+def _grouped(node: Node) -> list[Variable | None]:
     """Attention whose heads share keys, with a cache of keys and values.
 
     ``seqlens_k`` are the lengths of examples less one, this call's tokens included. In a prompt

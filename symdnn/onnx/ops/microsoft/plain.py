@@ -93,7 +93,7 @@ def _fused_conv(node: Node) -> Variable:
 # -- normalisation --------------------------------------------------------------------------------
 
 
-def _skip_layer_norm(node: Node) -> list[Any]:
+def _skip_layer_norm(node: Node) -> list[Variable | None]:
     x, epsilon = node.x() + node.x(1), node.attribute("epsilon", 1e-12)
     x = x + node.x(4) if node.has(4) else x
     y = layer_norm(x, node.x(2), node.optional(3), x.ndim - 1, epsilon)
@@ -106,7 +106,7 @@ def _inverse_root(x: Variable, epsilon: float) -> Variable:
     return 1 / T.sqrt(x + number(x, epsilon))
 
 
-def _skip_rms_norm(node: Node) -> list[Any]:
+def _skip_rms_norm(node: Node) -> list[Variable | None]:
     x, epsilon = node.x() + node.x(1), node.attribute("epsilon", 1e-6)
     x = x + node.x(3) if node.has(3) else x
     square = T.mean(T.sqr(x), axis=-1, keepdims=True)
@@ -136,7 +136,7 @@ def _default(op: str) -> Any:
     return build
 
 
-def _unique(node: Node) -> list[Any]:
+def _unique(node: Node) -> list[Variable | None]:
     """Distinct elements in the order of their first places, the places of all, and counts."""
     found = node.scope.call("Unique", node.input(0), outputs=4, sorted=0)
     return [found[0], found[2], found[3]]
@@ -161,7 +161,7 @@ def _distances(node: Node) -> Variable:
     return square if metric == "sqeuclidean" else T.sqrt(square)
 
 
-def _embed_layer_norm(node: Node) -> list[Any]:
+def _embed_layer_norm(node: Node) -> list[Variable | None]:
     ids = node.x()
     words, positions = node.x(2), node.x(3)
     length = dims_of(ids)[1]

@@ -98,7 +98,7 @@ def _qlinear_mean(node: Node) -> Value:
     return _rounded(node, y, 3)
 
 
-def _embed_layer_norm(node: Node) -> list[Any]:
+def _embed_layer_norm(node: Node) -> list[Variable | None]:
     """``EmbedLayerNormalization`` of tables in 8 bits."""
     tables = [
         dequantized(node.x(i), node.x(i + 6), node.optional(i + 11), None) if node.has(i) else None

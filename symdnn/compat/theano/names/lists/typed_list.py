@@ -39,7 +39,7 @@ class TypedListType(Type):
 
     ttype: TensorType | TypedListType
 
-    def __init__(self, ttype: Any, depth: int = 0) -> None:
+    def __init__(self, ttype: object, depth: int = 0) -> None:
         if depth < 0:
             raise ValueError(f"TypedListType: depth={depth}, wanted 0 or more")
         if not isinstance(ttype, TensorType | TypedListType):
@@ -64,13 +64,13 @@ class TypedListType(Type):
         """How many lists are around a list of arrays: 0 for a list of arrays."""
         return 1 + self.ttype.get_depth() if isinstance(self.ttype, TypedListType) else 0
 
-    def filter(self, x: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
+    def filter(self, x: object, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         """The list with each item as ``ttype`` takes it. Raises ``TypeError`` for other values."""
         if not isinstance(x, list | tuple) or (strict and not isinstance(x, list)):
             raise InputError(f"{self}: wanted a list, got {x!r:.60}")
         return [self.ttype.filter(y, allow_downcast=allow_downcast) for y in x]
 
-    def is_valid_value(self, a: Any) -> bool:
+    def is_valid_value(self, a: object) -> bool:
         """Whether ``filter`` takes it."""
         try:
             self.filter(a)
@@ -78,7 +78,7 @@ class TypedListType(Type):
             return False
         return True
 
-    def values_eq(self, a: Any, b: Any) -> bool:
+    def values_eq(self, a: Sequence[object], b: Sequence[object]) -> bool:
         """Whether two lists are equal, item by item."""
         if isinstance(self.ttype, TypedListType):
             same: Callable[[Any, Any], bool] = self.ttype.values_eq
@@ -196,7 +196,7 @@ class TypedListVariable(Structured):
         found: list[Any] = function(list(given), self)(*given.values())
         return found
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         return getitem(self, index)
 
     def __len__(self) -> Any:
@@ -208,19 +208,19 @@ class TypedListVariable(Structured):
     def __iter__(self) -> Any:
         raise TypeError("the length of a list is known when it runs: index it, or use length(list)")
 
-    def append(self, toAppend: Any) -> TypedListVariable:
+    def append(self, toAppend: object) -> TypedListVariable:
         """The list with another item at its end."""
         return append(self, toAppend)
 
-    def extend(self, toAppend: Any) -> TypedListVariable:
+    def extend(self, toAppend: object) -> TypedListVariable:
         """The list with the items of another one at its end."""
         return extend(self, toAppend)
 
-    def insert(self, index: Any, toInsert: Any) -> TypedListVariable:
+    def insert(self, index: object, toInsert: object) -> TypedListVariable:
         """The list with another item at a place."""
         return insert(self, index, toInsert)
 
-    def remove(self, toRemove: Any) -> TypedListVariable:
+    def remove(self, toRemove: object) -> TypedListVariable:
         """The list without the first item that equals ``toRemove``."""
         return remove(self, toRemove)
 
@@ -228,16 +228,18 @@ class TypedListVariable(Structured):
         """The items in the opposite order."""
         return reverse(self)
 
-    def count(self, elem: Any) -> Variable:
+    def count(self, elem: object) -> Variable:
         """How many items equal ``elem``."""
         return count(self, elem)
 
-    def ind(self, elem: Any) -> Variable:
+    def ind(self, elem: object) -> Variable:
         """The place of the first item that equals ``elem``."""
         return index_(self, elem)
 
 
-def TypedListConstant(type: TypedListType, data: Any, name: str | None = None) -> TypedListVariable:
+def TypedListConstant(
+    type: TypedListType, data: object, name: str | None = None
+) -> TypedListVariable:
     """A list whose value is known."""
     parts = ListForm(type).split(data, "TypedListConstant")
     return TypedListVariable(type, tuple(map(T.constant, parts)), name)
@@ -292,7 +294,7 @@ def _length(x: TypedListVariable) -> Variable:
     return x.parts[-1].shape[0]
 
 
-def _listed(x: Any, item: Any, what: str) -> TypedListVariable:
+def _listed(x: TypedListVariable, item: object, what: str) -> TypedListVariable:
     """``item`` as a list of its own, of the type of ``x``."""
     _checked(x, what)
     if isinstance(x.ttype, TypedListType):
@@ -307,20 +309,20 @@ def _listed(x: Any, item: Any, what: str) -> TypedListVariable:
     return TypedListVariable(x.type, (v.flatten(), shapes))
 
 
-def _checked(x: Any, what: str) -> TypedListVariable:
+def _checked(x: object, what: str) -> TypedListVariable:
     if not isinstance(x, TypedListVariable):
         raise TypeMismatch(what, "a variable of a TypedListType", x)
     return x
 
 
-def _place(index: Any, what: str) -> Variable:
+def _place(index: object, what: str) -> Variable:
     found = as_variable(index)
     if not found.type.is_integer_scalar:
         raise TypeMismatch(what, "an integer scalar or a slice", found.type)
     return found
 
 
-def _equal(x: TypedListVariable, item: Any, what: str) -> Variable:
+def _equal(x: TypedListVariable, item: object, what: str) -> Variable:
     """For each item of ``x``, whether it equals ``item``."""
     other = _listed(x, item, what)
     found = T.ones((_length(x),), "bool")
@@ -357,7 +359,7 @@ class _ListOp:
 class GetItem(_ListOp):
     """The item at an index, or with a slice a list."""
 
-    def __call__(self, x: Any, index: Any) -> Any:
+    def __call__(self, x: TypedListVariable, index: object) -> Variable | TypedListVariable:
         """Apply to a list."""
         _checked(x, "getitem")
         if isinstance(index, SliceVariable):
@@ -375,13 +377,14 @@ class GetItem(_ListOp):
         found = data[start : start + sizes[at]].reshape(
             [shape[i] for i in range(x.ttype.ndim)], ndim=x.ttype.ndim
         )
-        return x.ttype.filter_variable(found)
+        item: Variable = x.ttype.filter_variable(found)
+        return item
 
 
 class Append(_ListOp):
     """The list with another item at its end."""
 
-    def __call__(self, x: Any, toAppend: Any) -> TypedListVariable:
+    def __call__(self, x: TypedListVariable, toAppend: object) -> TypedListVariable:
         """Apply to a list."""
         return _joined(x, _listed(x, toAppend, "append"))
 
@@ -389,7 +392,7 @@ class Append(_ListOp):
 class Extend(_ListOp):
     """The list with the items of another one at its end."""
 
-    def __call__(self, x: Any, toAppend: Any) -> TypedListVariable:
+    def __call__(self, x: TypedListVariable, toAppend: object) -> TypedListVariable:
         """Apply to a list."""
         return _joined(x, _checked(x, "extend").fitting(toAppend, "extend"))
 
@@ -397,7 +400,7 @@ class Extend(_ListOp):
 class Insert(_ListOp):
     """The list with another item at a place, which is bounded as ``list.insert`` bounds it."""
 
-    def __call__(self, x: Any, index: Any, toInsert: Any) -> TypedListVariable:
+    def __call__(self, x: TypedListVariable, index: object, toInsert: object) -> TypedListVariable:
         """Apply to a list."""
         longer, n = _joined(x, _listed(x, toInsert, "insert")), _length(x)
         at = _place(index, "insert")
@@ -410,7 +413,7 @@ class Insert(_ListOp):
 class Remove(_ListOp):
     """The list without the first item that equals ``toRemove``; the list where there is none."""
 
-    def __call__(self, x: Any, toRemove: Any) -> TypedListVariable:
+    def __call__(self, x: TypedListVariable, toRemove: object) -> TypedListVariable:
         """Apply to a list."""
         same = T.cast(_equal(x, toRemove, "remove"), "int64")
         first = T.eq(same, 1) & T.eq(T.cumsum(same), 1)
@@ -420,7 +423,7 @@ class Remove(_ListOp):
 class Reverse(_ListOp):
     """The items in the opposite order."""
 
-    def __call__(self, x: Any) -> TypedListVariable:
+    def __call__(self, x: TypedListVariable) -> TypedListVariable:
         """Apply to a list."""
         return _chosen(_checked(x, "reverse"), T.arange(_length(x))[::-1])
 
@@ -428,7 +431,7 @@ class Reverse(_ListOp):
 class Index(_ListOp):
     """The place of the first equal item as a ``floatX`` scalar; ``AssertionError`` if none."""
 
-    def __call__(self, x: Any, elem: Any) -> Variable:
+    def __call__(self, x: TypedListVariable, elem: object) -> Variable:
         """Apply to a list."""
         same = _equal(x, elem, "index")
         found = T.argmax(T.concatenate([same, T.ones((1,), "bool")]))
@@ -439,7 +442,7 @@ class Index(_ListOp):
 class Count(_ListOp):
     """How many items are equal, as a ``floatX`` scalar."""
 
-    def __call__(self, x: Any, elem: Any) -> Variable:
+    def __call__(self, x: TypedListVariable, elem: object) -> Variable:
         """Apply to a list."""
         return T.cast(_equal(x, elem, "count").sum(), config.floatX)
 
@@ -447,7 +450,7 @@ class Count(_ListOp):
 class Length(_ListOp):
     """The number of items, an int64 scalar."""
 
-    def __call__(self, x: Any) -> Variable:
+    def __call__(self, x: TypedListVariable) -> Variable:
         """Apply to a list."""
         return T.cast(_length(_checked(x, "length")), "int64")
 
@@ -455,7 +458,7 @@ class Length(_ListOp):
 class MakeList(_ListOp):
     """A list of variables of one type; raises ``TypeError`` where they have several."""
 
-    def __call__(self, a: Any) -> TypedListVariable:
+    def __call__(self, a: object) -> TypedListVariable:
         """Apply to Python's list or tuple of variables."""
         if not isinstance(a, list | tuple) or not a:
             raise TypeMismatch("make_list", "a list of variables, at least one", a)
