@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
@@ -33,11 +34,14 @@ from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["MatmulKernel", "as_matrix", "operand", "KERNELS"]
+__all__ = ["KERNELS", "MatmulKernel", "as_matrix", "divides_sums", "operand"]
 
 WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
 #: cuBLASLt reads a bias and an addend in vectors of this size.
 _VECTOR_ALIGNMENT_BYTES = 16
+#: The side of a block's part of a result; fewer of these than half of a large card's
+#: multiprocessors leave it idle, unless the long sums of each are divided among several blocks.
+_TILE_ELEMENTS, _FEW_TILES, _LONG_SUM_TERMS = 128, 64, 4096
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class _Bound:
         """The plan, and whether it includes the epilogue."""
         if s not in self.plans:
             plan, fused = GemmPlan(env.cublaslt, s), True
-            if s.epilogue and not _has_algorithm(plan):
+            if s.epilogue and (divides_sums(s) or not _has_algorithm(plan)):
                 plan, fused = GemmPlan(env.cublaslt, replace(s, epilogue="")), False
             self.plans[s] = plan, fused
         return self.plans[s]
@@ -184,6 +188,16 @@ class _Bound:
         if dtype in ("float64", "complex128"):
             return "float64"
         return "tf32" if dtype == "float32" and self.allow_tf32 else "float32"
+
+
+def divides_sums(s: GemmSignature) -> bool:
+    """Whether a bias's gradient, an epilogue of undivided sums, would take most blocks away.
+
+    A step with seven 64x64 results of 50000 terms took 0.81 ms on an H200 with it, 0.68 without.
+    """
+    sides = (-(-n // _TILE_ELEMENTS) for n in (s.d.rows, s.d.columns))
+    few = prod(sides) * s.batch < _FEW_TILES
+    return s.epilogue.startswith("bgrad") and few and s.k >= _LONG_SUM_TERMS
 
 
 def _has_algorithm(plan: GemmPlan) -> bool:

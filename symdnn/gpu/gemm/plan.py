@@ -59,13 +59,17 @@ class GemmSignature:
     dtype_b: str = ""
     scaled: bool = False
 
+    @property
+    def k(self) -> int:
+        """The length of the sums."""
+        return self.a.rows if self.a.transposed else self.a.columns
+
     def __str__(self) -> str:
-        k = self.a.rows if self.a.transposed else self.a.columns
         sides = "NT"[self.a.transposed] + "NT"[self.b.transposed]
         stack = f"{self.batch} x " * (self.batch != 1)
         more = [self.epilogue] * bool(self.epilogue) + ["+ C"] * (self.c is not None)
         return " ".join(
-            [f"{stack}{self.d.rows}x{self.d.columns}x{k} {sides} {self.dtype}->{self.result}",
+            [f"{stack}{self.d.rows}x{self.d.columns}x{self.k} {sides} {self.dtype}->{self.result}",
              f"in {self.compute}", *more]
         )  # fmt: skip
 

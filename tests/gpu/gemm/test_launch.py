@@ -13,8 +13,8 @@ from symdnn.gpu import registry
 from symdnn.gpu.device import context as contexts
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm import choice as gemm_choice
-from symdnn.gpu.gemm.matmul import MatmulKernel, as_matrix, operand
-from symdnn.gpu.gemm.plan import alignment_of
+from symdnn.gpu.gemm.matmul import MatmulKernel, as_matrix, divides_sums, operand
+from symdnn.gpu.gemm.plan import GemmSignature, Matrix, alignment_of
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
@@ -369,3 +369,22 @@ def test_near_times_are_taken_again_in_turn(lt, clock, monkeypatch):
     (choice,) = gemm_choice.chosen()
     assert (choice.ms, asked) == ((1.2, 0.9, 3.0), [2])
     assert lt.runs[-1]["algorithm"] == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms", "epilogue", "divided"),
+    [
+        (64, 64, 50_000, "bgradb", True),
+        (768, 768, 8192, "bgrada", True),
+        (768, 3072, 8192, "bgrada", False),  # enough parts of the result for all blocks
+        (64, 64, 512, "bgradb", False),
+        (64, 64, 50_000, "relu_bias", False),
+    ],
+)
+def test_long_sums_for_few_results_are_divided(rows, columns, terms, epilogue, divided):
+    signature = GemmSignature(
+        "float32", "float32", "tf32", Matrix(rows, terms, rows), Matrix(terms, columns, terms),
+        Matrix(rows, columns, rows), epilogue=epilogue,
+    )  # fmt: skip
+    assert signature.k == terms
+    assert divides_sums(signature) == divided
