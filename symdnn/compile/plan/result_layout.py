@@ -6,7 +6,8 @@ kernels name the order of axes in which they write. A result has such strides on
 reader reads them in place.
 
 A reshape of a transposed value is a copy. Where a kernel writes any layout, it writes the value in
-the order in which the reshape is a view.
+an order in which the reshape is a view: that of an operand if there is one, so that the kernel
+turns few arrays, else that of the transposition.
 """
 
 from __future__ import annotations
