@@ -109,7 +109,7 @@ def squares(found: list[Variable]) -> Variable:
 
 #: Ops that rewriting makes after gradients are taken: they have no gradient of any order.
 LATE_OPS = (
-    "BatchMoments", "BatchSums", "FusedElemwise", "FusedReduce", "FusedRows", "GpuGemm",
+    "AddGathered", "BatchMoments", "BatchSums", "FusedElemwise", "FusedReduce", "FusedRows", "GpuGemm",
     "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
     "GpuQuantized", "LabelLoss", "Move", "OneDnn", "Stream", "Totals",
 )  # fmt: skip
