@@ -109,8 +109,8 @@ def squares(found: list[Variable]) -> Variable:
 
 #: Ops that rewriting makes after gradients are taken: they have no gradient of any order.
 LATE_OPS = (
-    "AddGathered", "BatchMoments", "BatchSums", "FusedElemwise", "FusedReduce", "FusedRows", "GpuGemm",
-    "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
+    "AddGathered", "BatchMoments", "BatchSums", "FusedElemwise", "FusedReduce", "FusedRows",
+    "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
     "GpuQuantized", "LabelLoss", "Move", "OneDnn", "Stream", "Totals",
 )  # fmt: skip
 
