@@ -405,7 +405,8 @@ def _made() -> dict[str, Any]:
     for line in filter(None, _TABLE.splitlines()):
         name, *targets = line.split()
         own = ", ".join(t.rpartition(".")[2] for t in targets)
-        body = {"targets": tuple(targets), "__doc__": f"Theano's ``{name}``: symdnn's ``{own}``."}
+        here = f"symdnn's ``{own}``" if own else "an expression of several ops"
+        body = {"targets": tuple(targets), "__doc__": f"Theano's ``{name}``: {here}."}
         found[name] = OpName(name, (Op,), {**body, "abstract": True})
     return found
 
