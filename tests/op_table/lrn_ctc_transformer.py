@@ -121,6 +121,13 @@ CASES = [
         lambda x, y, d: slow_lrn_grad(x, y, d, 4, 0.5, 0.75, 1.5),
     ),
     OpCase(
+        "lrn_grad_images",
+        (L.LRNGrad,),
+        L.LRNGrad(4, 0.5, 0.75, 1.5),
+        (normal(2, 6, 2, 1), normal(2, 6, 2, 1), normal(2, 6, 2, 1)),
+        lambda x, y, d: slow_lrn_grad(x, y, d, 4, 0.5, 0.75, 1.5),
+    ),
+    OpCase(
         "channel_sum",
         (L.ChannelSum,),
         L.ChannelSum(1, 2),
