@@ -134,11 +134,13 @@ def _indexed(
     ``source``, a space of the same shape, what is added is selected from that, and ``y`` is its
     array.
     """
-    whole = y.broadcast_to(space.shape) if y is not None and source is None else y
-    y_view = space.x if whole is None else whole
-    y_steps = (0,) * len(space.shape) if whole is None else whole.steps
     spaces = [space] if source is None else [space, source]
-    y_steps = y_steps if source is None else source.x_steps
+    y_view, y_steps = space.x, (0,) * len(space.shape)
+    if source is not None:
+        y_view, y_steps = source.x, source.x_steps
+    elif y is not None:
+        y_view = y.broadcast_to(space.shape)
+        y_steps = y_view.steps
     sizes, (x_step, y_step, *index) = merged(
         space.shape, [space.x_steps, y_steps, *(n for s in spaces for n in s.index_steps)]
     )
