@@ -53,6 +53,8 @@ _SEGMENT, _ROWS_AHEAD = 32, 8
 #: Bytes that memory moves while the short kernels of a sort start one after the other.
 _SORT_BYTES = 100_000_000
 _BITS_CTYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "bytes16"}
+#: The C types of atomic additions.
+_ADDED_CTYPES = {**CTYPES, "int64": "u64"}
 
 
 class _How(NamedTuple):
@@ -135,12 +137,7 @@ def _indexed(
     array.
     """
     spaces = [space] if source is None else [space, source]
-    y_view, y_steps = space.x, (0,) * len(space.shape)
-    if source is not None:
-        y_view, y_steps = source.x, source.x_steps
-    elif y is not None:
-        y_view = y.broadcast_to(space.shape)
-        y_steps = y_view.steps
+    y_view, y_steps = _operand(space, y, source)
     sizes, (x_step, y_step, *index) = merged(
         space.shape, [space.x_steps, y_steps, *(n for s in spaces for n in s.index_steps)]
     )
@@ -161,7 +158,7 @@ def _indexed(
         "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(space.jumps),
         SOURCES=len(jumps) - len(space.jumps),
         T=_BITS_CTYPES[itemsize] if sums is None else CTYPES[space.x.dtype],
-        A=_BITS_CTYPES[4] if sums is None else _sum_type(sums.dtype),
+        A=_BITS_CTYPES[4] if sums is None else _ADDED_CTYPES[sums.dtype],
         ADDS=2 if reduce else int(sums is not None or y is None),
         COUNT="u32" if count < 2**31 else "u64", CLAIMED=int("claim" in names),
         OWNER=_BITS_CTYPES[owner], V=1 if sums is None else width, CHECKED=int(how.checked),
@@ -178,6 +175,16 @@ def _indexed(
     )  # fmt: skip
     grid = (blocks_for(count, _THREADS),)
     return [KernelLaunch(text, name, grid, (_THREADS,), parameters) for name in names]
+
+
+def _operand(space: _Space, y: View | None, source: _Space | None) -> tuple[View, tuple[int, ...]]:
+    """The array that goes with each element of ``space``, and its steps along it."""
+    if source is not None:
+        return source.x, source.x_steps
+    if y is None:
+        return space.x, (0,) * len(space.shape)
+    view = y.broadcast_to(space.shape)
+    return view, view.steps
 
 
 def _adds_in_vectors(sums: View, width: int) -> bool:
@@ -203,11 +210,6 @@ def _width(
     ):
         width //= 2
     return width
-
-
-def _sum_type(dtype: str) -> str:
-    """The C type of atomic additions."""
-    return "u64" if dtype == "int64" else CTYPES[dtype]
 
 
 def _sum_dtype(dtype: str) -> str:
@@ -407,9 +409,8 @@ class OrderedScatterKernel(CudaKernel):
     def workspace_bytes(self, call: Call) -> int:
         """The ranks of all rows, the workspace of their sort, and sums of parts of runs."""
         rows, segments = _rows(call), -(-_rows(call) // _SEGMENT)
-        parts = (
-            2 * segments * _columns(call) * numpy_dtype(_sum_dtype(call.outputs[0].dtype)).itemsize
-        )
+        sums = 2 * segments * _columns(call)
+        parts = sums * numpy_dtype(_sum_dtype(call.outputs[0].dtype)).itemsize
         return 2 * _rank_bytes(rows) + sort_bytes(rows, "uint64") + parts
 
     def launches(
@@ -444,10 +445,8 @@ def _columns(call: Call) -> int:
 
 
 def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
-    common, others = (
-        list(space.common),
-        [d for d in range(len(space.shape)) if d not in space.common],
-    )
+    common = list(space.common)
+    others = [d for d in range(len(space.shape)) if d not in common]
     alone = replace(
         space,
         shape=tuple(space.shape[d] for d in common),
