@@ -1,7 +1,8 @@
 # Everything on a fresh machine: needs only make and Python >= 3.11, and makes .venv itself.
 #
 #   make demo    train the demonstration network (ARGS="--seeds 5" is handed on)
-#   make test    linter, formatter, types, tests (ARGS="-k conv" goes to pytest)
+#   make test    linter, formatter, types, tests (ARGS="-k conv" goes to pytest); one case in three of
+#                each parametrised test, or every case with ARGS or CASES_IN=1
 #   make lint    the first three of these
 #   make fuzz    random programs against NumPy (ARGS="gradients --seconds 600")
 #   make docs    docs/_build/html, warnings are errors
@@ -12,6 +13,7 @@
 
 BIN := .venv/bin
 ARGS ?=
+CASES_IN ?= $(if $(ARGS),1,3)
 
 # Tests start hundreds of processes: each module is compiled by the first of them alone.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,7 +30,7 @@ demo: .venv/.has-viz
 
 test: lint
 	@mkdir -p -m 700 "$(SYMDNN_TESTS_CACHE)"
-	$(BIN)/python -m pytest -q -n auto --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --cases-in $(CASES_IN) $(ARGS)
 
 fuzz: .venv/.has-test
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -1,8 +1,9 @@
 """What all tests share: seeded random numbers, and a cache folder that is not the user's own.
 
 ``--seed N`` (0 by default) draws other numbers in every test that draws by ``rng`` or
-:func:`tests.seeded.new_rng`; a failure prints the seed that it was drawn with. ``--turn N`` (0 by
-default) chooses the part of long tables that a run takes; the run prints it.
+:func:`tests.seeded.new_rng`; a failure prints the seed that it was drawn with. ``--cases-in N``
+runs one case in so many of each parametrised test. ``--turn N`` (0 by default) chooses which cases,
+and the part of long tables that a run takes; the run prints it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ONE_DEVICE = ("tests/benchmarks/", "tests/cpu/", "tests/gpu/")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="seed of all random test data")
     parser.addoption("--one-in", type=int, default=1, help="run one test in so many, by --turn")
+    parser.addoption("--cases-in", type=int, default=1, help="of each test one case in so many")
     parser.addoption("--turn", type=int, default=0, help="which part of sampled tables to run")
     parser.addoption(
         "--device", help="for what tests compile that name no target: cpu (default), cuda, emulated"
@@ -76,8 +78,12 @@ def _compile_for(device: str) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of runs that are a sample themselves, ``--one-in N``, the rest is left out."""
-    taken = set(seeded.part(items, config.option.one_in))
+    """Take one test in ``--one-in``, and of each function one case in ``--cases-in``."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in seeded.part(items, config.option.one_in):
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    every = config.option.cases_in
+    taken = {c for same in cases.values() for c in seeded.part(same, min(every, len(same)))}
     if len(taken) < len(items):
         config.hook.pytest_deselected(items=[i for i in items if i not in taken])
         items[:] = [i for i in items if i in taken]
