@@ -30,6 +30,9 @@ from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
 __all__ = ["CudaPlan", "reads_at_call"]
 
+#: A capture that fails once may have met with work of another library, and is tried again.
+_MAX_FAILED_CAPTURES = 2
+
 
 def reads_at_call(node: Apply, sizes: Mapping[Variable, Any]) -> bool:
     """Whether the node reads host values that may differ from call to call."""
@@ -74,6 +77,7 @@ class CudaPlan(BoundPlan):
         )
         self.returns_to_host = bool(self.steps.outs)
         self.replay: Replay | None = None
+        self.failed_captures = 0
         #: Addresses of the inputs of the last call.
         self.last: list[int | None] | None = None
         #: The capture state of the loop of which this is the body.
@@ -385,7 +389,9 @@ class CudaPlan(BoundPlan):
             try:
                 self.replay = Replay(self.steps, entering, self.copied_inputs)
             except CaptureFailed as error:
-                self.not_captured = str(error)
+                self.failed_captures += 1
+                if self.failed_captures == _MAX_FAILED_CAPTURES:
+                    self.not_captured = str(error)
         return self.replay
 
     def _keeps_address(self, v: Variable) -> bool:

@@ -387,6 +387,16 @@ def test_a_failed_capture_is_reported_and_the_plan_runs(fake_device):
     assert "not captured: the driver says no" in str(f.lowering_report())
 
 
+def test_a_capture_that_failed_once_is_tried_again(fake_device):
+    (f, ps), (g, qs) = pair()
+    for refused in ("", "busy", "", ""):
+        fake_device.context.refuse_capture = refused
+        args = batch()
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-4)
+    assert_same(ps, qs)
+    assert "plan 0: captured" in str(f.lowering_report())
+
+
 def test_the_report_says_what_is_captured(fake_device):
     x = T.fvector("x")
     f = symdnn.function([x], x * 2, mode=CUDA)
