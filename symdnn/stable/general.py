@@ -8,8 +8,21 @@ from __future__ import annotations
 import math
 
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elementwise.activations import Sigmoid, sigmoid, softplus
-from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum, sub
+from symdnn.ops.elementwise.arithmetic import (
+    Add,
+    Maximum,
+    Mul,
+    Neg,
+    Pow,
+    Sqrt,
+    Sub,
+    TrueDiv,
+    maximum,
+    minimum,
+    sub,
+)
 from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.ops.elementwise.math import Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
 from symdnn.ops.elementwise.special import Erfc, Logit, logit
@@ -22,6 +35,9 @@ from symdnn.stable.moves import through_data_movement
 from symdnn.stable.scaled import in_bounds, scaled
 
 __all__ = ["RULES"]
+
+#: Ops between an average of squares and what a step is divided by.
+_OF_AVERAGES = (Add, Sub, Mul, TrueDiv, Maximum, Pow, Sqrt, DimShuffle)
 
 FAMILY = Family("stabilize", ("numerics", "stabilize"))
 on = FAMILY.on
@@ -93,9 +109,13 @@ def _logit_of_sigmoid(v: Variable, depth: int = 0) -> Variable | None:
 
 @on(TrueDiv)
 def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
-    """``u / v`` where both are exponentials that may over- or underflow."""
+    """``u / v`` where both are exponentials that may over- or underflow, unless by an average.
+
+    What a step of Adam divides by is an average that the function gives back: it is in the range
+    of its dtype or the state is lost. A step by logarithms would take all gradients once more.
+    """
     top, below = node.inputs
-    b = scaled(below)
+    b = None if _is_of_average(below, context) else scaled(below)
     a = None if b is None else scaled(top)
     if a is None or b is None or a.log.type.dtype != b.log.type.dtype:
         return None
@@ -110,6 +130,26 @@ def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
     elif b.factor is not None:
         ratio = ratio / b.factor
     return ratio
+
+
+def _is_of_average(v: Variable, context: Context) -> bool:
+    """Whether ``v`` is an elementwise function of an output that adds to a variable's own value."""
+    seen = [v]
+    for u in seen:  # grows while it is read
+        node = u.owner
+        if node is None or len(seen) > MAX_DEPTH_NODES:
+            continue
+        if made_by(u, Add) and context.fgraph.is_output(u):
+            return any(_is_plain(part) for part in node.inputs)
+        seen += node.inputs if isinstance(node.op, _OF_AVERAGES) else ()
+    return False
+
+
+def _is_plain(v: Variable) -> bool:
+    """Whether ``v`` is an input of the graph, or a multiple of one."""
+    if made_by(v, Mul):
+        return any(_is_plain(part) for part in node_of(v).inputs)
+    return v.owner is None and not isinstance(v, Constant) and v.type.ndim > 0
 
 
 def _share(log_top: Variable, below: Variable) -> Variable | None:
