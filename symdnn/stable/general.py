@@ -24,7 +24,7 @@ from symdnn.ops.elementwise.arithmetic import (
     sub,
 )
 from symdnn.ops.elementwise.comparison import gt, switch
-from symdnn.ops.elementwise.math import Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
+from symdnn.ops.elementwise.math import Exp, Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
 from symdnn.ops.elementwise.special import Erfc, Logit, logit
 from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import Softmax
@@ -109,13 +109,16 @@ def _logit_of_sigmoid(v: Variable, depth: int = 0) -> Variable | None:
 
 @on(TrueDiv)
 def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
-    """``u / v`` where both are exponentials that may over- or underflow, unless by an average.
+    """``u / v`` where both are exponentials that may over- or underflow.
 
-    What a step of Adam divides by is an average that the function gives back: it is in the range
-    of its dtype or the state is lost. A step by logarithms would take all gradients once more.
+    Not for a ``v`` that is kept in range: an average that the function gives back, as of Adam, is
+    in range or the state is lost; and some sums have a maximum subtracted. Logarithms would take
+    all of their terms once more.
     """
     top, below = node.inputs
-    b = None if _is_of_average(below, context) else scaled(below)
+    if _is_of_average(below, context) or _has_maximum(below):
+        return None
+    b = scaled(below)
     a = None if b is None else scaled(top)
     if a is None or b is None or a.log.type.dtype != b.log.type.dtype:
         return None
@@ -150,6 +153,29 @@ def _is_plain(v: Variable) -> bool:
     if made_by(v, Mul):
         return any(_is_plain(part) for part in node_of(v).inputs)
     return v.owner is None and not isinstance(v, Constant) and v.type.ndim > 0
+
+
+def _has_maximum(v: Variable) -> bool:
+    """Whether ``v`` is ``p exp(x - m) + q exp(y - m)``, where ``m`` is the maximum of x and y.
+
+    One of the exponentials is 1 then: the sum was brought into range by whoever wrote it.
+    """
+    if not made_by(v, Add):
+        return False
+    (a, near_a), (b, near_b) = (_subtracted_maximum(part) for part in node_of(v).inputs)
+    return a is not None and a is b and (near_a or near_b)
+
+
+def _subtracted_maximum(v: Variable) -> tuple[Variable | None, bool]:
+    """``m`` of a factor ``exp(x - m)`` of ``v``, and whether ``m`` is a maximum of this ``x``."""
+    if made_by(v, Mul):
+        found = [_subtracted_maximum(part) for part in node_of(v).inputs]
+        return next((pair for pair in found if pair[0] is not None), (None, False))
+    if made_by(v, Exp) and made_by(node_of(v).inputs[0], Sub):
+        x, m = node_of(node_of(v).inputs[0]).inputs
+        if made_by(m, Maximum):
+            return m, any(x is part for part in node_of(m).inputs)
+    return None, False
 
 
 def _share(log_top: Variable, below: Variable) -> Variable | None:
