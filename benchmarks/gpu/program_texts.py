@@ -2,20 +2,24 @@
 
 A :class:`Program` has what it trains (``parameters``), what it sees (``data``), and ``loss(L, F, p,
 d)``, where ``L`` is ``torch`` or ``symdnn.tensor`` and ``F`` is ``torch.nn.functional`` or
-``symdnn.nn.functional``. All sizes are for a GPU; with ``small=True`` they are for a test.
+``symdnn.nn.functional``. A program is made in the size of a test, of a processor's or of a GPU's
+benchmark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = ["PROGRAMS", "Program"]
+__all__ = ["PROGRAMS", "Program", "Size"]
 
 Arrays = dict[str, np.ndarray]
+#: What a program is made for.
+Size = Literal["test", "cpu", "gpu"]
+_T = TypeVar("_T")
 
 
 class Program(NamedTuple):
@@ -53,6 +57,10 @@ class _Draw:
         self.made[name + ".b"] = np.zeros(width, np.float32)
 
 
+def _of(size: Size, test: _T, cpu: _T, gpu: _T) -> _T:
+    return {"test": test, "cpu": cpu, "gpu": gpu}[size]
+
+
 def _linear(F: Any, p: Any, name: str, x: Any) -> Any:
     return F.linear(x, p[name + ".w"], p[name + ".b"])
 
@@ -65,9 +73,9 @@ def _layer_norm(F: Any, p: Any, name: str, x: Any, width: int) -> Any:
     return F.layer_norm(x, (width,), p[name + ".w"], p[name + ".b"])
 
 
-def dcgan(small: bool) -> Program:
+def dcgan(size: Size) -> Program:
     """The generator's step of a DCGAN, through the discriminator."""
-    n, w = (4, 8) if small else (128, 64)
+    n, w = _of(size, (4, 8), (16, 16), (128, 64))
     draw = _Draw()
     widths = [100, 8 * w, 4 * w, 2 * w, w, 3]
     for i, (a, b) in enumerate(pairwise(widths)):
@@ -95,9 +103,9 @@ def dcgan(small: bool) -> Program:
     return Program(draw.made, {"noise": draw.normal(n, 100, 1, 1)}, loss)
 
 
-def wavenet(small: bool) -> Program:
+def wavenet(size: Size) -> Program:
     """Gated, dilated, causal convolutions of sequences with skip connections."""
-    n, w, t, layers = (2, 8, 64, 3) if small else (16, 64, 8192, 10)
+    n, w, t, layers = _of(size, (2, 8, 64, 3), (4, 32, 1024, 6), (16, 64, 8192, 10))
     draw = _Draw()
     draw.weight("in", w, 1, 1)
     for i in range(layers):
@@ -118,9 +126,9 @@ def wavenet(small: bool) -> Program:
     return Program(draw.made, {"x": draw.normal(n, 1, t)}, loss)
 
 
-def dlrm(small: bool) -> Program:
+def dlrm(size: Size) -> Program:
     """Recommendation: embeddings of categories, their products, two multilayer perceptrons."""
-    n, rows, w, tables = (8, 50, 4, 3) if small else (8192, 100_000, 64, 8)
+    n, rows, w, tables = _of(size, (8, 50, 4, 3), (256, 2000, 32, 6), (8192, 100_000, 64, 8))
     draw = _Draw()
     for i in range(tables):
         draw.weight(f"table{i}", rows, w)
@@ -142,9 +150,9 @@ def dlrm(small: bool) -> Program:
     return Program(draw.made, data, loss)
 
 
-def graph_network(small: bool) -> Program:
+def graph_network(size: Size) -> Program:
     """Messages along the edges of a graph, summed where they arrive."""
-    nodes, edges, w = (20, 60, 8) if small else (50_000, 400_000, 64)
+    nodes, edges, w = _of(size, (20, 60, 8), (2000, 16_000, 32), (50_000, 400_000, 64))
     draw = _Draw()
     for i in range(3):
         draw.linear(f"{i}.message", w, w)
@@ -166,9 +174,11 @@ def graph_network(small: bool) -> Program:
     return Program(draw.made, data, loss)
 
 
-def point_net(small: bool) -> Program:
+def point_net(size: Size) -> Program:
     """Points of a cloud through shared layers with batch norm, and their maximum."""
-    n, points, widths = (2, 16, [3, 8, 16]) if small else (32, 1024, [3, 64, 128, 1024])
+    n, points, widths = _of(
+        size, (2, 16, [3, 8, 16]), (8, 256, [3, 64, 128, 256]), (32, 1024, [3, 64, 128, 1024])
+    )
     draw = _Draw()
     for i, (a, b) in enumerate(pairwise(widths)):
         draw.weight(f"{i}", b, a, 1)
@@ -184,9 +194,11 @@ def point_net(small: bool) -> Program:
     return Program(draw.made, {"x": draw.normal(n, 3, points), "labels": draw.below(40, n)}, loss)
 
 
-def radiance(small: bool) -> Program:
+def radiance(size: Size) -> Program:
     """A radiance field: encoded points through a perceptron, colours summed along rays."""
-    rays, samples, w, depth, bands = (8, 4, 16, 3, 2) if small else (4096, 64, 256, 6, 10)
+    rays, samples, w, depth, bands = _of(
+        size, (8, 4, 16, 3, 2), (128, 32, 64, 4, 6), (4096, 64, 256, 6, 10)
+    )
     draw = _Draw()
     for i in range(depth):
         draw.linear(f"{i}", 6 * bands if i == 0 else w, w)
@@ -211,9 +223,9 @@ def radiance(small: bool) -> Program:
     return Program(draw.made, data, loss)
 
 
-def gru_by_hand(small: bool) -> Program:
+def gru_by_hand(size: Size) -> Program:
     """A gated recurrent unit written out, 32 steps, and the loss of each step's word."""
-    n, t, w, words = (2, 4, 8, 20) if small else (64, 32, 256, 5000)
+    n, t, w, words = _of(size, (2, 4, 8, 20), (16, 16, 128, 1000), (64, 32, 256, 5000))
     draw = _Draw()
     draw.weight("words", words, w)
     for name in ("zr", "h"):
@@ -235,9 +247,9 @@ def gru_by_hand(small: bool) -> Program:
     return Program(draw.made, {"text": draw.below(words, n, t)}, loss)
 
 
-def windows(small: bool) -> Program:
+def windows(size: Size) -> Program:
     """Attention within windows that are shifted every other block (Liu et al., 2021)."""
-    n, side, w, win, heads = (1, 8, 16, 4, 2) if small else (32, 56, 96, 7, 3)
+    n, side, w, win, heads = _of(size, (1, 8, 16, 4, 2), (2, 28, 64, 7, 2), (32, 56, 96, 7, 3))
     blocks, tokens, grid = 2, win * win, side // win
     draw = _Draw()
     for i in range(blocks):
@@ -268,9 +280,9 @@ def windows(small: bool) -> Program:
     return Program(draw.made, {"x": draw.normal(n, side, side, w)}, loss)
 
 
-def experts(small: bool) -> Program:
+def experts(size: Size) -> Program:
     """A mixture of experts: each token's outputs weighted by a gate."""
-    n, w, hidden, count = (16, 8, 16, 3) if small else (4096, 512, 1024, 8)
+    n, w, hidden, count = _of(size, (16, 8, 16, 3), (256, 128, 256, 4), (4096, 512, 1024, 8))
     draw = _Draw()
     draw.linear("gate", w, count)
     draw.weight("up", count, w, hidden, fan=w)
@@ -286,9 +298,9 @@ def experts(small: bool) -> Program:
     return Program(draw.made, {"x": draw.normal(n, w), "y": draw.normal(n, w)}, loss)
 
 
-def dense_net(small: bool) -> Program:
+def dense_net(size: Size) -> Program:
     """A block of convolutions that each see all results before (Huang et al., 2017)."""
-    n, side, w, grow, layers = (2, 8, 8, 4, 3) if small else (64, 56, 64, 32, 6)
+    n, side, w, grow, layers = _of(size, (2, 8, 8, 4, 3), (4, 28, 32, 16, 4), (64, 56, 64, 32, 6))
     draw = _Draw()
     for i in range(layers):
         draw.norm(f"{i}.n1", w + i * grow)
@@ -310,9 +322,9 @@ def dense_net(small: bool) -> Program:
     )
 
 
-def contrastive(small: bool) -> Program:
+def contrastive(size: Size) -> Program:
     """Two views of each image, told apart from all others by a temperature (Chen et al., 2020)."""
-    n, side, w = (8, 8, 8) if small else (1024, 32, 64)
+    n, side, w = _of(size, (8, 8, 8), (16, 32, 16), (1024, 32, 64))
     draw = _Draw()
     for i, (a, b) in enumerate(((3, w), (w, 2 * w), (2 * w, 4 * w))):
         draw.weight(f"{i}", b, a, 3, 3)
@@ -334,9 +346,9 @@ def contrastive(small: bool) -> Program:
     return Program(draw.made, data, loss)
 
 
-def volumes(small: bool) -> Program:
+def volumes(size: Size) -> Program:
     """A U-Net of volumes with group norm."""
-    n, side, w = (1, 8, 4) if small else (4, 64, 16)
+    n, side, w = _of(size, (1, 8, 4), (1, 24, 8), (4, 64, 16))
     draw = _Draw()
     for name, a, b in (("a", 1, w), ("b", w, 2 * w), ("c", 2 * w, 4 * w), ("d", 6 * w, 2 * w),
                        ("e", 3 * w, w)):  # fmt: skip
@@ -364,9 +376,9 @@ def volumes(small: bool) -> Program:
     return Program(draw.made, {"x": draw.normal(n, 1, side, side, side), "mask": mask}, loss)
 
 
-def squeezed(small: bool) -> Program:
+def squeezed(size: Size) -> Program:
     """Inverted bottlenecks with depthwise convolutions and squeezed channels (Tan & Le, 2019)."""
-    n, side, w, blocks = (2, 8, 8, 2) if small else (64, 56, 32, 4)
+    n, side, w, blocks = _of(size, (2, 8, 8, 2), (4, 28, 16, 3), (64, 56, 32, 4))
     draw = _Draw()
     for i in range(blocks):
         for name, shape in (("up", (4 * w, w, 1, 1)), ("deep", (4 * w, 1, 5, 5)),
@@ -393,9 +405,9 @@ def squeezed(small: bool) -> Program:
     )
 
 
-def differential(small: bool) -> Program:
+def differential(size: Size) -> Program:
     """A perceptron as the slope of a differential equation, by Runge and Kutta's method."""
-    n, w, hidden, steps = (4, 4, 8, 2) if small else (1024, 64, 256, 16)
+    n, w, hidden, steps = _of(size, (4, 4, 8, 2), (128, 32, 64, 8), (1024, 64, 256, 16))
     draw = _Draw()
     draw.linear("a", w, hidden)
     draw.linear("b", hidden, w)
@@ -415,9 +427,9 @@ def differential(small: bool) -> Program:
     return Program(draw.made, {"x": draw.normal(n, w), "y": draw.normal(n, w)}, loss)
 
 
-def sets(small: bool) -> Program:
+def sets(size: Size) -> Program:
     """Attention among the members of padded sets, with a mask."""
-    n, t, w, heads = (2, 6, 16, 2) if small else (64, 256, 256, 8)
+    n, t, w, heads = _of(size, (2, 6, 16, 2), (8, 64, 64, 4), (64, 256, 256, 8))
     draw = _Draw()
     for i in range(2):
         for name, a, b in (("qkv", w, 3 * w), ("out", w, w), ("up", w, 4 * w), ("down", 4 * w, w)):
@@ -446,7 +458,7 @@ def sets(small: bool) -> Program:
 
 
 #: All programs by name.
-PROGRAMS: dict[str, Callable[[bool], Program]] = {
+PROGRAMS: dict[str, Callable[[Size], Program]] = {
     f.__name__: f
     for f in (
         dcgan, wavenet, dlrm, graph_network, point_net, radiance, gru_by_hand, windows, experts,

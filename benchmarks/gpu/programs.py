@@ -30,22 +30,25 @@ RATE = 1e-3
 STEPS_COMPARED = 3
 
 
-def symdnn_step(program: Program) -> Callable[[], Any]:
-    """A step of training on shared variables, which returns the loss before it."""
+def symdnn_step(program: Program, train: bool = True) -> Callable[[], Any]:
+    """A step of training on shared variables, which returns the loss before it, or the loss."""
     import symdnn
     import symdnn.nn.functional as F
     import symdnn.tensor as T
     from symdnn import nn
 
-    p = {k: symdnn.shared(v, name=k) for k, v in program.parameters.items()}
-    d = {k: T.as_tensor_variable(symdnn.shared(v, name=k)) for k, v in program.data.items()}
+    def shared(name: str, value: Any) -> Any:
+        return symdnn.shared(value, name, broadcastable=[n == 1 for n in value.shape])
+
+    p = {k: shared(k, v) for k, v in program.parameters.items()}
+    d = {k: T.as_tensor_variable(shared(k, v)) for k, v in program.data.items()}
     loss = program.loss(T, F, p, d)
-    updates = nn.optim.adam(loss, list(p.values()), lr=RATE)
+    updates = nn.optim.adam(loss, list(p.values()), lr=RATE) if train else None
     step: Callable[[], Any] = symdnn.function([], symdnn.Out(loss, borrow=True), updates=updates)
     return step
 
 
-def torch_step(program: Program, kind: str, how: str) -> Callable[[], Any]:
+def torch_step(program: Program, kind: str, how: str, train: bool = True) -> Callable[[], Any]:
     """As :func:`symdnn_step`; ``how`` is ``eager``, ``compile`` or ``graph``."""
     import torch
     import torch.nn.functional as F
@@ -59,8 +62,10 @@ def torch_step(program: Program, kind: str, how: str) -> Callable[[], Any]:
         return program.loss(torch, F, p, d)
 
     run = loss_of if how == "eager" else torch.compile(loss_of)
-    on_gpu = kind == "cuda"
-    optimiser = torch.optim.Adam(p.values(), lr=RATE, fused=on_gpu, capturable=on_gpu)
+    if not train:
+        forward: Callable[[], Any] = torch.no_grad()(run)
+        return forward
+    optimiser = torch.optim.Adam(p.values(), lr=RATE, fused=True, capturable=kind == "cuda")
 
     def step() -> Any:
         optimiser.zero_grad(set_to_none=True)
@@ -109,7 +114,7 @@ def measured(
 
 def one(name: str, peers: list[str], device: Device, options: Any) -> dict[str, Any]:
     """The records of a program, symdnn's first."""
-    program = PROGRAMS[name](options.small)
+    program = PROGRAMS[name]("test" if options.small else "gpu")
     kind = "cuda" if device.on_gpu else "cpu"
     found: dict[str, Any] = {"program": name}
     for who in [*(() if options.warm else ("symdnn",)), *peers]:

@@ -8,10 +8,23 @@ from __future__ import annotations
 import math
 
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elementwise.activations import Sigmoid, sigmoid, softplus
-from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum, sub
+from symdnn.ops.elementwise.arithmetic import (
+    Add,
+    Maximum,
+    Mul,
+    Neg,
+    Pow,
+    Sqrt,
+    Sub,
+    TrueDiv,
+    maximum,
+    minimum,
+    sub,
+)
 from symdnn.ops.elementwise.comparison import gt, switch
-from symdnn.ops.elementwise.math import Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
+from symdnn.ops.elementwise.math import Exp, Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
 from symdnn.ops.elementwise.special import Erfc, Logit, logit
 from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import Softmax
@@ -22,6 +35,9 @@ from symdnn.stable.moves import through_data_movement
 from symdnn.stable.scaled import in_bounds, scaled
 
 __all__ = ["RULES"]
+
+#: Ops between an average of squares and what a step is divided by.
+_OF_AVERAGES = (Add, Sub, Mul, TrueDiv, Maximum, Pow, Sqrt, DimShuffle)
 
 FAMILY = Family("stabilize", ("numerics", "stabilize"))
 on = FAMILY.on
@@ -93,8 +109,15 @@ def _logit_of_sigmoid(v: Variable, depth: int = 0) -> Variable | None:
 
 @on(TrueDiv)
 def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
-    """``u / v`` where both are exponentials that may over- or underflow."""
+    """``u / v`` where both are exponentials that may over- or underflow.
+
+    Not for a ``v`` that is kept in range: an average that the function gives back, as of Adam, is
+    in range or the state is lost; and some sums have a maximum subtracted. Logarithms would take
+    all of their terms once more.
+    """
     top, below = node.inputs
+    if _is_of_average(below, context) or _has_maximum(below):
+        return None
     b = scaled(below)
     a = None if b is None else scaled(top)
     if a is None or b is None or a.log.type.dtype != b.log.type.dtype:
@@ -110,6 +133,49 @@ def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
     elif b.factor is not None:
         ratio = ratio / b.factor
     return ratio
+
+
+def _is_of_average(v: Variable, context: Context) -> bool:
+    """Whether ``v`` is an elementwise function of an output that adds to a variable's own value."""
+    seen = [v]
+    for u in seen:  # grows while it is read
+        node = u.owner
+        if node is None or len(seen) > MAX_DEPTH_NODES:
+            continue
+        if made_by(u, Add) and context.fgraph.is_output(u):
+            return any(_is_plain(part) for part in node.inputs)
+        seen += node.inputs if isinstance(node.op, _OF_AVERAGES) else ()
+    return False
+
+
+def _is_plain(v: Variable) -> bool:
+    """Whether ``v`` is an input of the graph, or a multiple of one."""
+    if made_by(v, Mul):
+        return any(_is_plain(part) for part in node_of(v).inputs)
+    return v.owner is None and not isinstance(v, Constant) and v.type.ndim > 0
+
+
+def _has_maximum(v: Variable) -> bool:
+    """Whether ``v`` is ``p exp(x - m) + q exp(y - m)``, where ``m`` is the maximum of x and y.
+
+    One of the exponentials is 1 then: the sum was brought into range by whoever wrote it.
+    """
+    if not made_by(v, Add):
+        return False
+    (a, near_a), (b, near_b) = (_subtracted_maximum(part) for part in node_of(v).inputs)
+    return a is not None and a is b and (near_a or near_b)
+
+
+def _subtracted_maximum(v: Variable) -> tuple[Variable | None, bool]:
+    """``m`` of a factor ``exp(x - m)`` of ``v``, and whether ``m`` is a maximum of this ``x``."""
+    if made_by(v, Mul):
+        found = [_subtracted_maximum(part) for part in node_of(v).inputs]
+        return next((pair for pair in found if pair[0] is not None), (None, False))
+    if made_by(v, Exp) and made_by(node_of(v).inputs[0], Sub):
+        x, m = node_of(node_of(v).inputs[0]).inputs
+        if made_by(m, Maximum):
+            return m, any(x is part for part in node_of(m).inputs)
+    return None, False
 
 
 def _share(log_top: Variable, below: Variable) -> Variable | None:

@@ -18,7 +18,7 @@ _QUICK = ("dlrm", "graph_network", "experts")
 )
 def test_both_libraries_train_alike(name):
     pytest.importorskip("torch")
-    program = PROGRAMS[name](True)
+    program = PROGRAMS[name]("test")
     own, other = symdnn_step(program), torch_step(program, "cpu", "eager")
     for _ in range(STEPS_COMPARED):
         np.testing.assert_allclose(float(own()), float(other()), rtol=1e-4)

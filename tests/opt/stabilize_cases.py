@@ -40,6 +40,13 @@ def C(value: float) -> object:
     return constant(value, dtype="float64")
 
 
+def running_mean(x: object, y: object) -> object:
+    """A mean whose weights were brought into range by their maximum."""
+    top = A.maximum(x, y)
+    a, b = M.exp(x - top), M.exp(y - top)
+    return (a * x + b * y) / (a * 2.0 + b)
+
+
 FORMS = [
     RuleCase("log_of_one_plus", POSITIVE, lambda x: M.log(1 + x), M.log1p, lambda x: M.log(2 + x)),
     RuleCase("log_of_one_minus", (f64("n", high=0.5),), lambda x: M.log(1 - x),
@@ -166,6 +173,8 @@ GENERAL = [
              (f64("n", "m", low=0.1), f64("n", "m", low=0.1))),
     RuleCase("quotient_of_exponentials", TWO, lambda x, y: M.exp(x) / M.exp(y),
              lambda x, y: M.exp(x - y), lambda x, y: M.exp(x) / (1 + A.sqr(y))),
+    RuleCase("quotient_of_exponentials", TWO, lambda x, y: M.exp(x) / M.exp(y),
+             lambda x, y: M.exp(x - y), running_mean, id="of_running_sums"),
     RuleCase("quotient_of_exponentials", MAT, lambda x: M.exp(x) / M.exp(x).sum(),
              None, lambda x: x / M.exp(x).sum(), gone=(A.TrueDiv,), id="softmax_of_all"),
     RuleCase("one_minus", MAT, lambda x: 1 - sigmoid(x).T, lambda x: sigmoid(-x).T,

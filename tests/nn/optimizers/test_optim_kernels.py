@@ -128,3 +128,25 @@ def test_the_correction_of_averages_is_known_not_to_overflow():
     loss = (T.dot(x, w) ** 2).mean()
     f = symdnn.function([x], loss, updates=nn.optim.adam(loss, [w], 1e-3), profile=True)
     assert f.profile.rewrites.rewrites["quotient_of_exponentials"].fired == 0
+
+
+@pytest.mark.parametrize("name", ["adam", "rmsprop", "adagrad"])
+def test_steps_of_exponentials_take_their_gradients_once(name):
+    """What a step divides by is a state, in range; no second gradient by logarithms is taken."""
+    optimiser, options = CASES[name]
+    w = symdnn.shared(np.full((3, 2), 0.5, "float32"), name="w")
+    x = T.fmatrix("x")
+    loss = (x * T.exp(w)).sum() ** 2
+    f = symdnn.function([x], loss, updates=optimiser(loss, [w], 0.01, **options), profile=True)
+    assert f.profile.rewrites.rewrites["quotient_of_exponentials"].fired == 0
+    f(np.ones((3, 2), "float32"))
+    assert np.isfinite(w.get_value()).all()
+
+
+def test_a_quotient_by_a_sum_of_exponentials_that_is_returned_stays_stable():
+    """Only what adds to a value that no exponential makes counts as a state."""
+    x, y = T.fvectors("x", "y")
+    below = T.exp(x) * 2.0 + T.exp(y) * 3.0
+    f = symdnn.function([x, y], [below, T.exp(x) / below])
+    big = np.full(4, 100, "float32")
+    np.testing.assert_allclose(f(big, big)[1], 0.2, rtol=1e-5)
