@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from symdnn.cpu.gemm.gemm_pack_ir import Pack
-from symdnn.cpu.gemm.gemm_tile_ir import TILE_PARAMETERS, Tile, TileShape
+from symdnn.cpu.gemm.gemm_tile_ir import ROW_PANELS, TILE_PARAMETERS, Tile, TileShape
 
 __all__ = [
     "MAX_BLOCK_TERMS",
@@ -87,6 +87,7 @@ def functions(shape: TileShape, keeps: bool = False) -> list[str]:
     """
     wide = range(1, shape.vectors + 1)
     tiles = [line for h in shape.heights for v in wide for line in Tile(shape, h, v).source()]
+    tiles += Tile(shape, 1, ROW_PANELS * shape.vectors).source()
     found = [*tiles, *_block(shape), *Pack(shape).source()]
     if keeps:
         found += [line for v in wide for line in Tile(shape, shape.rows, v, True).source()]
@@ -122,8 +123,8 @@ row:
 _PANEL_LOOP = """
 br label %panel
 panel:
-%j = phi i64 [0, %row], [%j_next, %panel_end]
-%p = phi i64 [0, %row], [%p_next, %panel_end]
+%j = phi i64 [0, %row], [%j_next, %panels_end]
+%p = phi i64 [0, %row], [%p_next, %panels_end]
 %b_at = mul i64 %p, %b_panel
 %b = getelementptr i8, ptr %b_0, i64 %b_at
 %cols = sub i64 %n, %j
@@ -143,12 +144,19 @@ def _block(shape: TileShape, keeps: bool = False) -> list[str]:
         kept.append("%keep_j = mul i64 %p, %keep_panel")
         kept.append("%keep = getelementptr i8, ptr %keep_0, i64 %keep_j")
     lines = [f"define internal void {head} #0 {{", *_BLOCK_LOOPS]
-    lines += [*_height(heights), *_PANEL_LOOP, *kept, *_chosen(shape, heights, call.format)]
+    lines += [*_height(heights), *_PANEL_LOOP, *kept]
+    if not keeps:
+        lines += _row_of_panels(shape)
     return [
         *lines,
+        *_chosen(shape, heights, call.format),
         "panel_end:",
-        f"%j_next = add i64 %j, {shape.columns}",
-        "%p_next = add i64 %p, 1",
+        "br label %panels_end",
+        "panels_end:",
+        f"%taken = phi i64 [1, %panel_end]{'' if keeps else f', [{ROW_PANELS}, %do_row]'}",
+        f"%columns = mul i64 %taken, {shape.columns}",
+        "%j_next = add i64 %j, %columns",
+        "%p_next = add i64 %p, %taken",
         "%j_more = icmp slt i64 %j_next, %n",
         "br i1 %j_more, label %panel, label %row_end",
         "row_end:",
@@ -158,6 +166,20 @@ def _block(shape: TileShape, keeps: bool = False) -> list[str]:
         "done:",
         "ret void",
         "}",
+    ]
+
+
+def _row_of_panels(shape: TileShape) -> list[str]:
+    """Lines that run a tile of one row and several panels, where there are so many whole ones."""
+    return [
+        "%is_row = icmp eq i64 %height, 1",
+        f"%are_many = icmp sge i64 %cols, {ROW_PANELS * shape.columns}",
+        "%is_of_panels = and i1 %is_row, %are_many",
+        "br i1 %is_of_panels, label %do_row, label %one_panel",
+        "do_row:",
+        f"call void @gemm_row({TILE_PARAMETERS}, i64 %b_panel)",
+        "br label %panels_end",
+        "one_panel:",
     ]
 
 
