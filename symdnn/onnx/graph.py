@@ -22,6 +22,8 @@ from symdnn.onnx.model.values import Optional, Unsettled, Value
 __all__ = ["Graph", "Port", "load"]
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+#: Ops whose result has the elements of their first input.
+_VIEWS = {"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 #: Inputs that are settings of an op, whatever their dtype: no parameters.
 _SETTINGS = frozenset(
     {"Resize", "Upsample", "Clip", "Pad", "Range", "Dropout", "OneHot", "NonMaxSuppression"}
@@ -110,9 +112,20 @@ class Graph:
 
     @property
     def trainable(self) -> list[Shared]:
-        """The parameters without the running statistics of batch normalisation."""
+        """The parameters without the running statistics of batch normalisation.
+
+        Between may be nodes that show an array otherwise: :func:`symdnn.onnx.save` writes such.
+        """
+        shown = {
+            node.output[0]: node.input[0]
+            for node in self.proto.graph.node if node.op_type in _VIEWS
+        }  # fmt: skip
+
+        def source(name: str) -> str:
+            return source(shown[name]) if name in shown else name
+
         fixed = {
-            node.input[i]
+            source(node.input[i])
             for node in self.proto.graph.node
             for i in _STATISTICS.get(node.op_type, ())
             if i < len(node.input)

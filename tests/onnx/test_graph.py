@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import symdnn
+import symdnn.onnx
 import symdnn.tensor as T
+from symdnn import nn
 from symdnn.errors import ModelError
 from symdnn.onnx import compile, load
 from symdnn.onnx.backend import run_node, supports_device
@@ -65,6 +67,14 @@ def test_batch_and_dtype(rng):
     x = rng.normal(size=(6, 4))
     wanted = np.maximum(x @ arrays["w"].astype("float64") + arrays["b"], 0) @ arrays["v"]
     np.testing.assert_allclose(compile(graph)(x)["y"], wanted, rtol=1e-12)
+
+
+def test_batch_statistics_that_save_wrote_are_not_trainable(tmp_path):
+    net = nn.Sequential(nn.SpatialConvolution(1, 4, 3, 3), nn.SpatialBatchNormalization(4))
+    images = T.tensor("float32", ("batch", 1, 6, 6), name="images")
+    symdnn.onnx.save({"y": net.evaluate()(images)}, tmp_path / "m.onnx")
+    names = {p.name for p in symdnn.onnx.load(tmp_path / "m.onnx").trainable}
+    assert names == {"0.weight", "0.bias", "1.weight", "1.bias"}
 
 
 def test_batch_statistics_are_not_trainable():

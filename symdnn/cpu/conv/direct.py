@@ -44,7 +44,7 @@ from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv
 
-__all__ = ["KERNELS", "DirectConvKernel", "fits_processor"]
+__all__ = ["KERNELS", "DirectConvKernel", "DirectSizes", "fits_processor"]
 
 #: With fewer terms a tap is over before its addresses are read.
 _MIN_TERMS = 4
@@ -94,7 +94,7 @@ class DirectConvKernel(Kernel[OneDnnConv]):
 
     def workspace_bytes(self, call: Call[OneDnnConv]) -> int:
         """Packed filters, for calls in which they are not kept."""
-        return _Sizes.of(call).packed_bytes
+        return DirectSizes.of(call).packed_bytes
 
     def bind(self, call: Call[OneDnnConv]) -> Any:
         """A launch for these sizes."""
@@ -107,7 +107,7 @@ class DirectConvKernel(Kernel[OneDnnConv]):
 
     def library_use(self, call: Call[OneDnnConv]) -> LibraryUse:
         """The row of ``f.dnn_report()``."""
-        sizes = _Sizes.of(call)
+        sizes = DirectSizes.of(call)
         return LibraryUse(
             str(config.cpu.compile), "direct", "symdnn", "llvm", sizes.packed_bytes, True,
             "float32", why="tiles of six pixels and 16 channels read packed filters in order",
@@ -120,14 +120,14 @@ def fits_processor() -> bool:
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class DirectSizes:
     """Sizes of a call, as words of the kernel's blocks (:data:`WORDS`, :data:`PACK_WORDS`)."""
 
     words: dict[str, int]
     packed_bytes: int
 
     @classmethod
-    def of(cls, call: Call) -> _Sizes:
+    def of(cls, call: Call) -> DirectSizes:
         op: Any = call.op
         conv = op.op
         x, w, y = (tuple(t.shape) for t in (*call.inputs[:2], call.outputs[0]))
@@ -176,7 +176,7 @@ class _DirectLaunch(CpuLaunch):
 
     def __init__(self, call: Call) -> None:
         op: Any = call.op
-        sizes = _Sizes.of(call)
+        sizes = DirectSizes.of(call)
         self._nbytes = sizes.packed_bytes
         work = prod(call.outputs[0].shape) * sizes.words["terms"] * sizes.words["taps"]
         count = threads.threads(work, _MULTIPLICATIONS_PER_THREAD)

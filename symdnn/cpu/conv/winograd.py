@@ -2,8 +2,11 @@
 
 oneDNN 3 does not have the algorithm. Measured on two cores with AVX-512 against its kernels, 3x3
 filters: 64 samples of 16x16x32 take 0.29 ms (0.66), of 8x8x64 0.26 (0.62), 16 samples of 56x56x64
-2.9 (8.0); with 5x5 filters 64 samples of 12x12x20 take 0.32 (0.68). Errors are about twice those of
-plain sums (:mod:`symdnn.cpu.conv.winograd_ir`). The flag ``cpu.winograd`` switches it off.
+2.9 (8.0); with 5x5 filters 64 samples of 12x12x20 take 0.32 (0.68). On one core of Zen 3 (AVX2),
+with 3x3 filters, a sample of 56x56x64 takes 1.34 ms (:mod:`symdnn.cpu.conv.direct` 2.65), of
+28x28x128 1.37 (2.71), of 14x14x256 1.65 (2.96), eight of 56x56x64 8.9 (21), their gradients 9.6
+(oneDNN 22) and 13.8 (54). Errors are about twice those of plain sums
+(:mod:`symdnn.cpu.conv.winograd_ir`). The flag ``cpu.winograd`` switches it off.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.conv.direct import fits_processor
 from symdnn.cpu.conv.winograd_adjoint_ir import adjoint_ir
 from symdnn.cpu.conv.winograd_ir import winograd_ir
 from symdnn.cpu.conv.winograd_plan import TAPS, FilterPlan, WinogradPlan, padded
@@ -45,16 +49,23 @@ __all__ = [
 #: Sizes of filters; the least number of channels on both sides; the least number of multiplications
 #: of the plain convolution.
 _FILTER_SIZES, _MIN_CHANNELS, _MIN_MULTIPLICATIONS = (3, 4, 5), 16, 1 << 24
-#: Limits of the floats of all transformed filters, which each block of tiles reads, and of a block.
+#: Limits of the floats of all transformed filters, which each block of tiles reads, and of a block:
+#: both for 512-bit vectors.
 _MAX_FILTER_FLOATS, _BLOCK_FLOATS = 300_000, 170_000
-#: Cost of transforming a vector of a tile, in vector multiplications.
-_TRANSFORM_OPERATIONS = 250
+#: Cost of transforming a vector of a tile, and of filters, in vector multiplications.
+_TRANSFORM_OPERATIONS, _FILTER_TRANSFORM_OPERATIONS = 250, 500
 #: The most work relative to a plain convolution's. oneDNN's kernels are nearer to the processor's
 #: peak, except with numbers of channels that do not fill vectors (the second ratio).
 _MAX_WORK_RATIO, _MAX_WORK_RATIO_UNALIGNED = 0.75, 1.2
 
 #: Indices of the input, the filters and the result in (*inputs, output).
 _OPERANDS = {OneDnnConv: (0, 1, -1), OneDnnConvGradI: (1, 0, -1), OneDnnConvGradW: (0, -1, 1)}
+#: With 256-bit vectors: the limit of filters, which are four times the plain ones; floats that a
+#: core's L2 cache holds, and most floats of a block beyond it.
+_MAX_FILTER_FLOATS_HALF, _L2_FLOATS, _MOST_BLOCK_FLOATS = 20_000_000, 90_000, 1_000_000
+#: Floats of transformed filters that the L3 cache holds. Cost of reading a vector of them from
+#: there and from memory, in vector multiplications.
+_L3_FLOATS, _L3_OPERATIONS, _MEMORY_OPERATIONS = 4_000_000, 3, 16
 _Words = ctypes.c_int64
 
 
@@ -65,7 +76,7 @@ class WinogradKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
     traits = LLVM
 
     def refuses(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> str | None:
-        """Needs float32, a stride of 1, one group, AVX-512 and enough work."""
+        """Needs float32, a stride of 1, one group, AVX2 and enough work."""
         op: Any = call.op
         conv = op.op
         if str(config.cpu.winograd) == "never" or str(config.cpu.compile) == "never":
@@ -79,8 +90,8 @@ class WinogradKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
         if any(t.dtype != "float32" for i, t in enumerate(types) if i not in host):
             return "it computes in float32"
         problem = library.problem().partition("\n")[0] or jit.problem() or threads.problem()
-        if problem or "AVX-512" not in library.library().isa:
-            return problem or "it is for processors with AVX-512"
+        if problem or not ("AVX-512" in library.library().isa or fits_processor()):
+            return problem or "it is for processors with AVX2 or AVX-512"
         return self._static_refusal(call) if all(t.is_static for t in types) else None
 
     def _static_refusal(
@@ -92,9 +103,12 @@ class WinogradKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
         if 0 in (*sizes.x, *sizes.y):
             return "it is empty"
         c, k = sizes.x[1], sizes.y[1]
-        if min(c, k) < _MIN_CHANNELS or TAPS * c * padded(k) > _MAX_FILTER_FLOATS:
-            return "it is for 16 to about 90 channels"
-        plain, ours = sizes.work()
+        if min(c, k) < _MIN_CHANNELS:
+            return f"it is for {_MIN_CHANNELS} channels and more"
+        if TAPS * c * padded(k) > (_MAX_FILTER_FLOATS_HALF if sizes.half else _MAX_FILTER_FLOATS):
+            return f"it is for up to about {700 if sizes.half else 90} channels"
+        index = sizes.filter_index
+        plain, ours = sizes.work(index >= 0 and version_of(call, index) is not None)
         gain = _MAX_WORK_RATIO if c % WIDTH == 0 == k % WIDTH else _MAX_WORK_RATIO_UNALIGNED
         if plain * WIDTH < _MIN_MULTIPLICATIONS or ours > gain * plain:
             return "it would gain too little"
@@ -123,7 +137,7 @@ class ConvSizes:
     def __init__(self, call: Call) -> None:
         op: Any = call.op
         types: Any = (*call.inputs, *call.outputs)
-        self.op = op
+        self.op, self.half = op, fits_processor()
         self.backward = isinstance(op, OneDnnConvGradI)
         self.input_index, self.filter_index, results = _OPERANDS[type(op)]
         self.nhwc = op.layout != "NCHW"
@@ -151,34 +165,55 @@ class ConvSizes:
         channels = padded(self.x[1]) + padded(self.y[1])
         return self.backward and of_x < 0.8 * of_y and of_x * TAPS * channels <= _BLOCK_FLOATS
 
-    def work(self) -> tuple[int, int]:
+    def work(self, keeps_filters: bool) -> tuple[int, int]:
         """Vector operations of a plain convolution, and of Winograd's algorithm."""
         c, k, r = self.x[1], padded(self.y[1]) // WIDTH, self.kernel[0]
         pixels = prod(self.x[2:]) if self.backward else prod(self.y[2:])
         plain = self.x[0] * pixels * r * r * c * k
         tiles = self.x[0] * self.tiles(self.x[2:] if self.adjoint else self.y[2:])
-        return plain, tiles * (TAPS * c * k + _TRANSFORM_OPERATIONS * (padded(c) // WIDTH + k))
+        ours = tiles * (TAPS * c * k + _TRANSFORM_OPERATIONS * (padded(c) // WIDTH + k))
+        if self.half:
+            reading = _MEMORY_OPERATIONS if TAPS * c * k * WIDTH > _L3_FLOATS else _L3_OPERATIONS
+            times = 2 if isinstance(self.op, OneDnnConvGradW) else 1  # sums are read and written
+            ours += c * k * TAPS * reading * times
+            ours += 0 if keeps_filters else c * k * _FILTER_TRANSFORM_OPERATIONS
+        return plain, ours
 
     def plan(self, threads_: int) -> WinogradPlan:
         """The plan for so many threads: blocks that fit the L2 cache, and even between threads."""
         op, c, k = self.op, self.x[1], self.y[1]
-        most = max(12, _BLOCK_FLOATS // (TAPS * (padded(c) + padded(k))))
+        most = self._most_tiles(threads_)
         if self.adjoint:
             of_sample = self.tiles(self.x[2:])
             samples = _even_block(self.x[0], threads_, max(1, most // of_sample))
             sizes = self.y[2:], self.x[2:], k, c
-            return WinogradPlan(*sizes, self.kernel[0], self.pad, samples * of_sample)
+            block = samples * of_sample
+            return WinogradPlan(*sizes, self.kernel[0], self.pad, block, half=self.half)
         block = _even_block(self.x[0] * self.tiles(self.y[2:]), threads_, most)
         return WinogradPlan(
             self.x[2:], self.y[2:], c, k, self.kernel[0], self.pad, block,
             getattr(op, "bias", False), bool(getattr(op, "residual", 0)),
-            getattr(op, "activation", "") == "relu",
+            getattr(op, "activation", "") == "relu", half=self.half,
         )  # fmt: skip
+
+    def _most_tiles(self, threads_: int) -> int:
+        """The most tiles of a block. With 256-bit vectors, whether it stays in the L2 cache depends
+        on what is read more: filters for each block, or the block's tiles from the L3 cache."""
+        c, k = padded(self.x[1]), padded(self.y[1])
+        of_tile, filters = TAPS * (c + k), TAPS * c * k
+        if not self.half:
+            return max(12, _BLOCK_FLOATS // of_tile)
+        tiles = -(-self.x[0] * self.tiles(self.y[2:]) // threads_)
+        few, many = max(12, _L2_FLOATS // of_tile // 6 * 6), max(12, _MOST_BLOCK_FLOATS // of_tile)
+        kept = filters * -(-tiles // few) if filters > _L2_FLOATS else 0
+        spilled = 2 * tiles * of_tile + filters * -(-tiles // many)
+        return few if kept < spilled else many
 
     def filter_plan(self) -> FilterPlan:
         """The transformation of the filters."""
         mirrored = bool(self.op.op.flip) != (self.backward and not self.adjoint)
-        return FilterPlan(self.x[1], self.y[1], self.kernel[0], self.backward, mirrored)
+        sizes = self.x[1], self.y[1], self.kernel[0]
+        return FilterPlan(*sizes, self.backward, mirrored, panels=self.half)
 
 
 def _even_block(count: int, threads_: int, most: int) -> int:

@@ -65,7 +65,7 @@ class _Adjoint(Tiles):
         return self.windowed(t, "added", self.input_window, "%before", whole, self._add_vector)
 
     def _add_vector(
-        self, base: str, source: str, lanes: str, masks: Sequence[Sequence[str]]
+        self, base: str, source: str, lanes: str, there: Sequence[Sequence[str]]
     ) -> None:
         """Append the addition of a tile's results to some channels of its 36 pixels."""
         s, plan = self.s, self.plan
@@ -75,5 +75,5 @@ class _Adjoint(Tiles):
 
         for i, j, value in both_directions(TILE, lambda t: pixel_gradient(s, t), product):
             place = s.at(base, (i * plan.size[1] + j) * plan.channels)
-            mask = masks[i][j] if masks else lanes
-            s.store(s.add(value, s.load(place, mask)), place, mask)
+            place = self.place(place, there[i][j] if there else "", "%nowhere")
+            s.store(s.add(value, s.load(place, lanes)), place, lanes)

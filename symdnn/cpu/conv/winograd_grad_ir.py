@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from symdnn.cpu.conv.winograd_plan import TAPS, WinogradPlan, padded
 from symdnn.cpu.conv.winograd_tiles_ir import Tiles, parts
-from symdnn.cpu.ir.builder import WIDTH, Builder, vector_module
+from symdnn.cpu.ir.builder import Builder, vector_module
 from symdnn.cpu.ir.loops_ir import next_task
 
 __all__ = ["FIRST_USED_WORD", "filter_sums_ir"]
@@ -18,7 +18,7 @@ __all__ = ["FIRST_USED_WORD", "filter_sums_ir"]
 #: Index of the word that thread 0 sets when it has any sums; those of other threads follow.
 FIRST_USED_WORD = 8
 #: Number of vectors of outputs -> channels whose sums are in registers at once.
-_UNROLL_CHANNELS = {1: 16, 2: 8, 3: 8, 4: 4}
+_UNROLL_CHANNELS, _UNROLL_CHANNELS_HALF = {1: 16, 2: 8, 3: 8, 4: 4}, {2: 4}
 
 
 def filter_sums_ir(plan: WinogradPlan) -> str:
@@ -57,14 +57,15 @@ class _FilterGradTiles(Tiles):
         before = s.at("%before", s.affine(tap, plan.tile_steps[0]))
         after = s.at("%after", s.affine(tap, plan.tile_steps[1]))
         sums = s.at("%sums", s.affine(tap, plan.sum_step))
-        for first, width, height in parts(plan.outputs, _UNROLL_CHANNELS):
+        heights = _UNROLL_CHANNELS_HALF if plan.half else _UNROLL_CHANNELS
+        for first, width, height in parts(plan.outputs, heights, s.width):
 
             def rows(
                 b: str, _: list[str], first: int = first, width: int = width, height: int = height
             ) -> list[str]:
                 a = s.at(before, s.affine(b, height))
-                y = s.at(sums, s.affine(b, height * padded(plan.outputs)), first * WIDTH)
-                self._sum_up(f"t{first}", a, s.at(after, first * WIDTH), y, width, height)
+                y = s.at(sums, s.affine(b, height * padded(plan.outputs)), first * s.width)
+                self._sum_up(f"t{first}", a, s.at(after, first * s.width), y, width, height)
                 return []
 
             s.loop(f"rows{first}", str(-(-plan.channels // height)), rows)
@@ -74,13 +75,13 @@ class _FilterGradTiles(Tiles):
         """Append sums of ``height`` channels times ``width`` vectors of outputs, over all tiles."""
         s, plan = self.s, self.plan
         places = [
-            s.at(y, row * padded(plan.outputs) + w * WIDTH)
+            s.at(y, row * padded(plan.outputs) + w * s.width)
             for row in range(height) for w in range(width)
         ]  # fmt: skip
 
         def tile(t: str, sums: list[str]) -> list[str]:
             row_b = s.at(b, s.affine(t, padded(plan.outputs)))
-            outputs = [s.load(s.at(row_b, w * WIDTH)) for w in range(width)]
+            outputs = [s.load(s.at(row_b, w * s.width)) for w in range(width)]
             row_a = s.at(a, s.affine(t, padded(plan.channels)))
             made = []
             for row in range(height):

@@ -14,7 +14,7 @@ from symdnn.cpu.conv.winograd_batch_stats_ir import ResultSums
 from symdnn.cpu.conv.winograd_plan import TAPS, TILE, WinogradPlan, padded
 from symdnn.cpu.conv.winograd_tiles_ir import Tiles, by_vectors
 from symdnn.cpu.conv.winograd_transforms_ir import both_directions, inverse_transform
-from symdnn.cpu.ir.builder import MASK, VECTOR, Builder, vector_module
+from symdnn.cpu.ir.builder import Builder, vector_module
 from symdnn.cpu.ir.loops_ir import next_task, word
 
 __all__ = ["winograd_ir"]
@@ -77,9 +77,10 @@ class _Convolution(Tiles):
         source = s.at("%after", s.affine(t, padded(plan.outputs)))
 
         def write(whole: bool, name: str) -> None:
+            there = [] if whole else self.pixels(rows, columns)
+
             def vector(first: str | int, lanes: str) -> None:
-                masks = [] if whole else self.masks(rows, columns, lanes)
-                self._write_vector(s.at(source, first), at, first, lanes, masks)
+                self._write_vector(s.at(source, first), at, first, lanes, there)
 
             by_vectors(s, name, plan.outputs, vector)
 
@@ -87,7 +88,7 @@ class _Convolution(Tiles):
         return []
 
     def _write_vector(
-        self, source: str, at: str, first: str | int, lanes: str, masks: Sequence[Sequence[str]]
+        self, source: str, at: str, first: str | int, lanes: str, there: Sequence[Sequence[str]]
     ) -> None:
         """Append the results of a tile for a vector of channels."""
         s, plan = self.s, self.plan
@@ -102,24 +103,25 @@ class _Convolution(Tiles):
             sums.begin(first)
         for i, j, value in results:
             step = (i * plan.out[1] + j) * plan.outputs
-            mask = masks[i][j] if masks else lanes
-            value = self._store_result(value, (at, first, step), mask, bias)
+            exists = there[i][j] if there else ""
+            value = self._store_result(value, (at, first, step), exists, lanes, bias)
             if sums is not None:
-                sums.add(value, mask)
+                sums.add(value, exists, lanes)
         if sums is not None:
             sums.end()
 
     def _store_result(
-        self, value: str, place: tuple[str, str | int, int], mask: str, bias: str
+        self, value: str, at: tuple[str, str | int, int], exists: str, lanes: str, bias: str
     ) -> str:
         """Append the epilogue and the store of one vector of results; returns the vector."""
         s, plan = self.s, self.plan
         if plan.bias:
             value = s.add(value, bias)
         if plan.residual:
-            value = s.add(value, s.load(s.at("%more", *place), mask))
+            more = self.place(s.at("%more", *at), exists, "%no_pixel")
+            value = s.add(value, s.load(more, lanes))
         if plan.relu:  # NaN stays
-            low = s.new(f"fcmp olt {VECTOR} {value}, zeroinitializer")
-            value = s.new(f"select {MASK} {low}, {VECTOR} zeroinitializer, {VECTOR} {value}")
-        s.store(value, s.at("%out", *place), mask)
+            low = s.new(f"fcmp olt {s.vector} {value}, zeroinitializer")
+            value = s.new(f"select {s.mask} {low}, {s.vector} zeroinitializer, {s.vector} {value}")
+        s.store(value, self.place(s.at("%out", *at), exists, "%nowhere"), lanes)
         return value

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.builder import WIDTH
 
-__all__ = ["UNROLL_ROWS", "TAPS", "TILE", "FilterPlan", "FilterGradPlan", "WinogradPlan", "padded"]
+__all__ = ["TAPS", "TILE", "FilterPlan", "FilterGradPlan", "WinogradPlan", "padded"]
 
 #: Pixels of a tile in each direction; values of a transformed tile.
 TILE, TAPS = 6, 36
-#: Number of vectors of results -> rows of tiles multiplied at once, with 24 accumulators.
-UNROLL_ROWS = {1: 24, 2: 12, 3: 8, 4: 6}
+#: Number of vectors of results -> rows of tiles multiplied at once: 24 accumulators of 512 bits, or
+#: 12 of 256.
+_UNROLL_ROWS, _UNROLL_ROWS_HALF = {1: 24, 2: 12, 3: 8, 4: 6}, {2: 6}
 #: A common multiple of these.
 _ROW_MULTIPLE = 24
 #: Floats between matrices: a cache line, so that they do not map to the same sets of the cache.
@@ -44,6 +45,18 @@ class WinogradPlan:
     relu: bool = False
     #: Whether to add up results and their squares for each channel.
     sums: bool = False
+    #: Whether vectors have 256 bits, and filters are in panels of :data:`WIDTH` outputs.
+    half: bool = False
+
+    @property
+    def lanes(self) -> int:
+        """Floats of a vector."""
+        return WIDTH // 2 if self.half else WIDTH
+
+    @property
+    def unroll_rows(self) -> dict[int, int]:
+        """Number of vectors of results -> rows of tiles multiplied at once."""
+        return _UNROLL_ROWS_HALF if self.half else _UNROLL_ROWS
 
     @property
     def m(self) -> int:
@@ -82,7 +95,7 @@ class FilterPlan:
     """The transformation of filters (outputs, channels, r, r).
 
     ``swapped``: their shape is (channels, outputs, r, r). ``mirrored``: rows and columns are
-    reversed.
+    reversed. ``panels``: a matrix is (panel of outputs, channel, output), not (channel, output).
     """
 
     channels: int
@@ -90,6 +103,7 @@ class FilterPlan:
     r: int
     swapped: bool
     mirrored: bool
+    panels: bool = False
 
     @property
     def step(self) -> int:

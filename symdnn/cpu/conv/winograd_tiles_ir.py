@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.conv.winograd_plan import TAPS, TILE, UNROLL_ROWS, WinogradPlan, padded
+from symdnn.cpu.conv.winograd_plan import TAPS, TILE, WinogradPlan, padded
 from symdnn.cpu.conv.winograd_transforms_ir import (
     both_directions,
     transform_pixels,
     transform_result_gradient,
 )
-from symdnn.cpu.ir.builder import MASK, WIDTH, Builder, first_lanes
+from symdnn.cpu.ir.builder import WIDTH, Builder, first_lanes
 from symdnn.cpu.ir.loops_ir import data_of, word
 
 __all__ = ["Tiles", "Window", "by_vectors", "parts"]
 
-#: A function of (address of the pixels, buffer of the tile, mask of lanes, masks of pixels by row
-#: and column, empty if all exist).
+#: A function of (address of the pixels, buffer of the tile, mask of lanes, whether pixels exist by
+#: row and column, empty if all do).
 Vector = Callable[[str, str, str, Sequence[Sequence[str]]], None]
 
 
@@ -43,22 +43,22 @@ def by_vectors(
 
     ``body`` is called once if all vectors are alike, and its lines become a loop.
     """
-    count, rest = -(-channels // WIDTH), channels % WIDTH
+    count, rest = -(-channels // s.width), channels % s.width
     if count == 1:
-        body(0, first_lanes(rest) if rest else "")
+        body(0, first_lanes(rest, s.width) if rest else "")
         return
 
     def each(i: str, _: list[str]) -> list[str]:
-        first = s.affine(i, WIDTH)
+        first = s.affine(i, s.width)
         body(first, s.lanes_below(first, channels) if rest else "")
         return []
 
     s.loop(f"vectors_{name}", str(count), each)
 
 
-def parts(channels: int, heights: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+def parts(channels: int, heights: Mapping[int, int], lanes: int) -> Iterator[tuple[int, int, int]]:
     """(first vector, number of vectors, rows at once) for groups of vectors of channels."""
-    vectors = padded(channels) // WIDTH
+    vectors = padded(channels) // lanes
     for first in range(0, vectors, max(heights)):
         width = min(vectors - first, max(heights))
         yield first, width, heights[width]
@@ -68,7 +68,7 @@ class Tiles:
     """The builder of functions ``rows`` whose tasks are blocks of tiles of ``%images``."""
 
     def __init__(self, plan: WinogradPlan) -> None:
-        self.plan, self.s = plan, Builder()
+        self.plan, self.s = plan, Builder(plan.lanes)
 
     def begin(self, matrices: str, arrays: Mapping[str, int], own: Sequence[str] = ()) -> None:
         """Append the head up to ``%first``, the task's first tile, and ``%count``, its tiles.
@@ -77,7 +77,10 @@ class Tiles:
         memory, and ``arrays`` at their indices. ``own`` are further lines for each thread.
         """
         plan = self.plan
+        vector = self.s.vector
+        nothing = [f"%{name} = alloca {vector}, align 64" for name in ("no_pixel", "nowhere")]
         self.s.tasks([
+            *nothing, f"store {vector} zeroinitializer, ptr %no_pixel, align 64",
             *word("%tiles", 3), *word(matrices, 4, "ptr"), *word("%scratch", 5, "ptr"),
             *(line for name, at in arrays.items() for line in data_of(name, at)),
             "%thread32 = call i32 @omp_get_thread_num()", "%thread = zext i32 %thread32 to i64",
@@ -108,15 +111,16 @@ class Tiles:
         each = [s.new(f"icmp ult i64 {s.affine(begin, 1, i)}, {size}") for i in range(count)]
         return s.new(f"and i1 {each[0]}, {each[-1]}"), each
 
-    def masks(self, rows: Sequence[str], columns: Sequence[str], lanes: str) -> list[list[str]]:
-        """The mask of each pixel; empty for rows and columns that do not exist."""
-        s, there = self.s, f"{MASK} {lanes or first_lanes(WIDTH)}"
+    def pixels(self, rows: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
+        """Whether each pixel exists, by whether its row and its column does."""
+        return [[self.s.new(f"and i1 {r}, {c}") for c in columns] for r in rows]
 
-        def mask(row: str, column: str) -> str:
-            exists = s.new(f"and i1 {row}, {column}")
-            return s.new(f"select i1 {exists}, {there}, {MASK} zeroinitializer")
-
-        return [[mask(row, column) for column in columns] for row in rows]
+    def place(self, pointer: str, exists: str, other: str) -> str:
+        """The address of a pixel; for one that does not exist zeros (``%no_pixel``), or what nobody
+        reads (``%nowhere``)."""
+        if not exists:
+            return pointer
+        return self.s.new(f"select i1 {exists}, ptr {pointer}, ptr {other}")
 
     def pixel(self, image: str, y: str, x: str, size: tuple[int, int], channels: int) -> str:
         """The offset of a pixel in an array, in floats."""
@@ -172,10 +176,10 @@ class Tiles:
         """A function that stores the 36 values of a window by ``way``, ``step`` floats apart."""
         s = self.s
 
-        def vector(base: str, target: str, lanes: str, masks: Sequence[Sequence[str]]) -> None:
+        def vector(base: str, target: str, lanes: str, there: Sequence[Sequence[str]]) -> None:
             def pixel(i: int, j: int) -> str:
                 place = s.at(base, (i * w.size[1] + j) * w.channels)
-                return s.load(place, masks[i][j] if masks else lanes)
+                return s.load(self.place(place, there[i][j] if there else "", "%no_pixel"), lanes)
 
             for i, j, value in both_directions(w.edge, lambda d: way(s, d), pixel):
                 s.store(value, s.at(target, (i * TILE + j) * step))
@@ -198,9 +202,10 @@ class Tiles:
         kept = s.at(buffer, s.affine(t, padded(w.channels)))
 
         def body(whole: bool, part: str) -> None:
+            there = [] if whole else self.pixels(rows, columns)
+
             def each(first: str | int, lanes: str) -> None:
-                masks = [] if whole else self.masks(rows, columns, lanes)
-                vector(s.at(base, first), s.at(kept, first), lanes, masks)
+                vector(s.at(base, first), s.at(kept, first), lanes, there)
 
             by_vectors(s, part, w.channels, each)
 
@@ -222,7 +227,7 @@ class Tiles:
         after = s.at(target[0], s.affine(tap, target[1]))
         kernels = s.at("%kernels", s.affine(tap, step))
         columns = source[2], target[2]
-        for first, width, height in parts(target[2], UNROLL_ROWS):
+        for first, width, height in parts(target[2], self.plan.unroll_rows, s.width):
             more = s.new(f"add i64 %count, {height - 1}")
             blocks = s.new(f"udiv i64 {more}, {height}")
 
@@ -230,8 +235,9 @@ class Tiles:
                 b: str, _: list[str], first: int = first, width: int = width, height: int = height
             ) -> list[str]:
                 a = s.at(before, s.affine(b, height * padded(columns[0])))
-                y = s.at(after, s.affine(b, height * padded(columns[1])), first * WIDTH)
-                at = a, s.at(kernels, first * WIDTH), y
+                y = s.at(after, s.affine(b, height * padded(columns[1])), first * s.width)
+                panel = first * s.width * (columns[0] if self.plan.half else 1)
+                at = a, s.at(kernels, panel), y
                 self._product(f"c{first}", at, columns, (width, height))
                 return []
 
@@ -245,8 +251,11 @@ class Tiles:
         s, (width, height) = self.s, size
 
         def channel(c: str, sums: list[str]) -> list[str]:
-            kernel = s.at(at[1], s.affine(c, padded(columns[1])))
-            weights = [s.load(s.at(kernel, w * WIDTH)) for w in range(width)]
+            if self.plan.half:
+                self._fetch(s.at(at[1], s.affine(c, WIDTH, WIDTH * columns[0])))
+            row_floats = WIDTH if self.plan.half else padded(columns[1])
+            kernel = s.at(at[1], s.affine(c, row_floats))
+            weights = [s.load(s.at(kernel, w * s.width)) for w in range(width)]
             tiles = s.at(at[0], c)
             made = []
             for row in range(height):
@@ -259,4 +268,9 @@ class Tiles:
         sums = s.loop(name, str(columns[0]), channel, zeros)
         for i, value in enumerate(sums):
             row, w = divmod(i, width)
-            s.store(value, s.at(at[2], row * padded(columns[1]) + w * WIDTH))
+            s.store(value, s.at(at[2], row * padded(columns[1]) + w * s.width))
+
+    def _fetch(self, place: str) -> None:
+        """Append the fetch of a line of the next panel of filters."""
+        self.s.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.s.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")

@@ -25,7 +25,7 @@ def filter_transform_ir(plan: FilterPlan) -> str:
     step = (area, plan.outputs * area) if plan.swapped else (plan.channels * area, area)
     s.tasks([*data_of("%kernels", 3), *word("%made", 4, "ptr")])
     base = s.at("%kernels", s.affine("%r", step[1]))
-    row = s.at("%made", s.affine("%r", padded(plan.outputs)))
+    row = s.at("%made", s.affine("%r", WIDTH if plan.panels else padded(plan.outputs)))
     places = range(plan.r)
 
     def gathered(begin: str, place: tuple[int, int], lanes: str) -> str:
@@ -37,8 +37,9 @@ def filter_transform_ir(plan: FilterPlan) -> str:
         begin = s.at(base, _times(s, first, step[0]))
         weights = [[gathered(begin, (i, j), lanes) for j in places] for i in places]
         made = both_directions(plan.r, lambda g: transform_filter(s, g), lambda i, j: weights[i][j])
+        place = _times(s, first, plan.channels) if plan.panels else first
         for i, j, value in made:
-            s.store(value, s.at(row, (i * TILE + j) * plan.step, first))
+            s.store(value, s.at(row, (i * TILE + j) * plan.step, place))
 
     by_vectors(s, "k", plan.outputs, vector)
     s.lines += next_task("task")

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.gemm.gemm_ir import MAX_BLOCK_TERMS, TileShape, shape_of
+from symdnn.cpu.gemm.gemm_direct import direct_product
+from symdnn.cpu.gemm.gemm_ir import TileShape, max_block_terms, shape_of
 from symdnn.cpu.gemm.gemm_kept import kept_panels
 from symdnn.cpu.gemm.gemm_loops_ir import WORDS, gemm_ir
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
@@ -160,7 +161,7 @@ def partition(stack: int, m: int, n: int, k: int, count: int, width: int) -> Gem
     found = min(_parts(m, n, count, shape), key=lambda p: _cost(p, (stack, m, n, k), count, shape))
     part_m, part_n = found
     parts = -(-m // part_m), -(-n // part_n)
-    block_k = _even_block(k, MAX_BLOCK_TERMS)
+    block_k = _even_block(k, max_block_terms(width))
     panels = -(-part_n // shape.columns)
     most = min(max(2, part_m // _ROWS_PER_PANEL), _panel_bytes() // (4 * block_k * shape.columns))
     block_n = _even_block(panels, max(1, most)) * shape.columns
@@ -221,7 +222,9 @@ class _GemmLaunch(CpuLaunch):
         self._blocks: dict[Any, Any] = {}
         self._memory = GrowingScratch()
         part = self._partition.part_n, self._partition.parts_n
-        self._kept = kept_panels(call, part, shape_of(jit.vector_width()).columns)
+        self._direct = direct_product(call, self._partition.block_k)
+        columns = shape_of(jit.vector_width()).columns
+        self._kept = self._direct or kept_panels(call, part, columns)
 
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
@@ -229,6 +232,9 @@ class _GemmLaunch(CpuLaunch):
         """Multiply, then run the epilogue."""
         arrays = [*inputs[:2], *map(as_contiguous, inputs[2:]), *outputs]
         panels = None if self._kept is None else self._kept.of(arrays[1])
+        if self._direct is not None and panels is not None:
+            self._direct.run([as_contiguous(arrays[0]), *arrays[1:]], panels)
+            return
         words = self._words(arrays, panels is not None)
         if panels is not None:
             arrays[1] = panels

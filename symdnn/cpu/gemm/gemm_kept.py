@@ -43,9 +43,12 @@ class KeptPanels:
         return self._kept.memory
 
     def _pack(self, b: Array, memory: Any) -> None:
+        self._pack_terms(b, memory.view(np.float32))
+
+    def _pack_terms(self, b: Array, floats: Any) -> None:
         whole, rest = divmod(self.size, self.columns)
-        panels = memory.view(np.float32).reshape(-1, self.terms, self.columns)
-        first = b[:, : whole * self.columns].reshape(self.terms, whole, self.columns)
+        panels = floats.reshape(-1, len(b), self.columns)
+        first = b[:, : whole * self.columns].reshape(len(b), whole, self.columns)
         panels[:whole] = first.transpose(1, 0, 2)
         if rest:
             panels[whole] = 0

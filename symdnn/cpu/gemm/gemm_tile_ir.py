@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.builder import Builder
 
-__all__ = ["TILE_PARAMETERS", "WIDTH_WITH_MASKS", "TileShape", "TileBuilder", "Tile"]
+__all__ = [
+    "ROW_PANELS", "TILE_PARAMETERS", "WIDTH_WITH_MASKS", "TileShape", "TileBuilder", "Tile",
+]  # fmt: skip
+
+#: Panels that a tile of one row reads at once: the sums of one take longer than reading it does.
+ROW_PANELS = 4
 
 #: Terms of one iteration of the unrolled loop.
 _UNROLL_TERMS = 4
@@ -76,30 +81,39 @@ TILE_PARAMETERS = (
 class Tile(TileBuilder):
     """The function of one tile, of whose columns the first ``%cols`` exist.
 
-    With ``keeps`` it also packs the rows of ``b`` into a panel at ``%keep``.
+    With ``keeps`` it also packs the rows of ``b`` into a panel at ``%keep``. One with more vectors
+    than a panel has, ``gemm_row``, reads whole panels that are ``%b_panel`` bytes apart.
     """
 
     def __init__(self, shape: TileShape, rows: int, vectors: int, keeps: bool = False) -> None:
         super().__init__(shape)
         self.rows, self.vectors, self.keeps = rows, vectors, keeps
+        self.of_panels = vectors > shape.vectors
 
     @property
     def name(self) -> str:
         """The function's name."""
+        if self.of_panels:
+            return "gemm_row"
         return f"gemm_{'keep' if self.keeps else 'tile'}_{self.rows}x{self.vectors}"
 
     def source(self) -> list[str]:
         """The lines of the function."""
-        parameters = f"{TILE_PARAMETERS}, ptr %keep" if self.keeps else TILE_PARAMETERS
+        more = ", ptr %keep" if self.keeps else ", i64 %b_panel" if self.of_panels else ""
+        parameters = TILE_PARAMETERS + more
         self.put(f"define internal void @{self.name}({parameters}) #0 {{", "entry:")
         if self.keeps:
             self.put(f"%b_ahead = mul i64 %b_term, {_PREFETCH_TERMS}")
-        self.masks = [""] * (self.vectors - 1)
-        self.masks.append(self.lanes_from("%cols", (self.vectors - 1) * self.width))
+        self.masks = [""] * self.vectors
+        if self.of_panels:
+            for n in range(self.vectors // self.shape.vectors):
+                self.put(f"%b_panel{n} = mul i64 %b_panel, {n}")
+        else:
+            self.masks[-1] = self.lanes_from("%cols", (self.vectors - 1) * self.width)
         self._steps()
         self._fetch()
         sums = self._after(self._sums())
-        if self.width < WIDTH_WITH_MASKS:
+        if self.width < WIDTH_WITH_MASKS and not self.of_panels:
             self.put(f"%full = icmp sge i64 %cols, {self.vectors * self.width}")
             self.put("br i1 %full, label %whole_row, label %part_row", "whole_row:")
             self._store(sums, [""] * self.vectors)
@@ -192,8 +206,10 @@ class Tile(TileBuilder):
         """Append one term: a row of ``b`` times an element of each row of ``a``."""
         b, vectors = places["b"], list[str]()
         for j, mask in enumerate(self.masks):
-            step = 4 * self.width * j
-            vectors.append(self.load(self.bytes_at(b, step), mask))
+            panel, within = divmod(j, self.shape.vectors)
+            step = 4 * self.width * within
+            begin = self.bytes_at(b, f"%b_panel{panel}") if panel else b
+            vectors.append(self.load(self.bytes_at(begin, step), mask))
             if self.keeps:
                 ahead = self.bytes_at(b, "%b_ahead", step)
                 self.put(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")

@@ -23,6 +23,7 @@ from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous, empty_aligned
 from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.onednn.kernel import PrepackedInput, version_of
 from symdnn.cpu.rnn.recurrent_grad_ir import BACKWARD_WORDS, GATE_SLOTS, backward_ir
 from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, GATES, SAVED_VECTORS, forward_ir, panels
 from symdnn.cpu.threads import thread_pools, threads
@@ -172,7 +173,7 @@ def _forward_floats(layer: RecurrentLayer, count: int, keeps: bool) -> dict[str,
     gru = layer.mode == "gru"
     return {
         "packed_w": panel * layer.columns, "packed_r": panel * layer.hidden,
-        "bias": columns * (1 + gru), "before": row * layer.rows_before,
+        "bias": columns * (1 + gru), "packed_for": 2 * count, "before": row * layer.rows_before,
         "before_h": row * shape_of(width).rows * gru,
         "cells": 0 if keeps else layer.batch * layer.hidden,
     }  # fmt: skip
@@ -205,6 +206,15 @@ def _places(floats: dict[str, int]) -> tuple[dict[str, int], int]:
         places[name] = at
         at += aligned(4 * count)
     return places, at
+
+
+#: Words for the addresses of what is packed of the parameters, in the order of their memory.
+_PACKED = ("packed_w", "packed_r", "bias", "packed_for")
+
+
+def _packed_bytes(places: dict[str, int]) -> int:
+    """Size of all of :data:`_PACKED` together."""
+    return places["before"] - places["packed_w"]
 
 
 def _empty(shape: Sequence[int]) -> Any:
@@ -337,6 +347,11 @@ class _ForwardLaunch(_RecurrentLaunch):
         mode, width = self.op.rnn_mode, jit.vector_width()
         self._function = threads.kernel(forward_ir, mode, width, self.keeps)
         self._pool: list[Any] = []
+        version = version_of(call, 0)
+        self._packed = {
+            layer: None if version is None else PrepackedInput(version, _packed_bytes(places))
+            for layer, (places, _) in self._places.items()
+        }
 
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
         return _forward_floats(layer, self._threads[layer], self.keeps)
@@ -392,19 +407,26 @@ class _ForwardLaunch(_RecurrentLaunch):
         workspace: Array | None,
     ) -> None:
         w, x, hx, result = given
-        if layer.hidden % WIDTH:
-            self._clear(layer, workspace)
+        packed = self._packed_at(layer, workspace)
         more = {"cells_step": 0, "kept": 0} if kept[0] is None else {"kept": address(kept[0])}
         self._run(
-            layer, self._function, workspace, **layer.parameters(address(w)), **more,
+            layer, self._function, workspace, **layer.parameters(address(w)), **more, **packed,
             **layer.steps_of("x", x), **layer.results_of("y", result), hx=address(hx),
             cells=address(kept[1]),
         )  # fmt: skip
 
-    def _clear(self, layer: RecurrentLayer, workspace: Array | None) -> None:
-        """Clear the packed matrices, so that columns of units that do not exist are 0."""
-        base, places = self._scratch.begin(workspace), self._places[layer][0]
-        ctypes.memset(base + places["packed_w"], 0, places["bias"] - places["packed_w"])
+    def _packed_at(self, layer: RecurrentLayer, workspace: Array | None) -> dict[str, int]:
+        """Addresses of packed matrices and biases: of kept ones, once the parameters have stayed.
+
+        New ones are cleared where there are columns of units that do not exist.
+        """
+        places, kept = self._places[layer][0], self._packed[layer]
+        at, valid = (0, False) if kept is None else kept.place()
+        base = (at or self._scratch.begin(workspace) + places["packed_w"]) - places["packed_w"]
+        if not valid:
+            first = "packed_w" if layer.hidden % WIDTH else "packed_for"
+            ctypes.memset(base + places[first], 0, places["before"] - places[first])
+        return {name: base + places[name] for name in _PACKED}
 
 
 class _BackwardLaunch(_RecurrentLaunch):

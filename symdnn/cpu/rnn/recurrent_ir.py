@@ -44,10 +44,12 @@ SAVED_VECTORS = {"lstm": 4, "gru": 4, "rnn_tanh": 0, "rnn_relu": 0}
 #: Words of the block of the forward pass. Strides from one step to the next are in bytes and may be
 #: negative; words that begin with ``y`` are of one direction. ``counter``, of barriers, is 0 at the
 #: beginning; a waiting thread reads it ``looks`` times before it yields its processor.
+#: ``packed_for`` has a word for each thread: how many threads there were when it packed its share
+#: of the matrices, 0 if these have changed.
 FORWARD_WORDS = (
     "threads", "counter", "looks", "steps", "batch", "columns", "hidden", "w", "r", "bw", "br", "x",
     "x_step", "hx", "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "packed_w",
-    "packed_r", "bias", "before", "before_h", "chunk", "before_rows",
+    "packed_r", "bias", "before", "before_h", "chunk", "before_rows", "packed_for",
 )  # fmt: skip
 _INTEGER_WORDS = {
     "threads", "looks", "steps", "batch", "columns", "hidden", "x_step", "y_step", "y_row",
@@ -290,7 +292,10 @@ class _Forward(RecurrentSource):
         self.my_before = self.place("%before", (own.thread, self.times(self.row, "%before_rows")))
         self.my_before_h = self.place("%before_h", (own.thread, self.times(self.row, self.rows)))
         self.columns = self.times(own.count, self.gates * WIDTH)
-        self.loop("pack", own.count, self._pack)
+        mine = self.place("%packed_for", (own.thread, 8))
+        known = self.new(f"load i64, ptr {mine}, align 8")
+        stale = self.new(f"icmp ne i64 {known}, {own.active}")
+        self.when("stale", stale, lambda: self._pack_share(mine))
         #: Whether a chunk has several steps.
         self.together = self.new("icmp sgt i64 %chunk, 1")
         self.apart = self.new(f"xor i1 {self.together}, true")
@@ -323,6 +328,23 @@ class _Forward(RecurrentSource):
     def _multiply_inputs(self, x: str, to: str, rows: str) -> None:
         self.multiply((x, self.x_row), (self.my_w, self.w_panel), (to, self.row),
                       (self.my_bias, "0"), (rows, self.columns, "%columns"))  # fmt: skip
+
+    def _pack_share(self, mine: str) -> None:
+        """Append the packing of this thread's share. The first thread's invalidates the shares of
+        threads that do not run now, which may have been where it packs."""
+        own = self.own
+        self.loop("pack", own.count, self._pack)
+        self.put(f"store i64 {own.active}, ptr {mine}, align 8")
+        is_first = self.new(f"icmp eq i64 {own.thread}, 0")
+        others = self.new(f"icmp slt i64 {own.active}, %threads")
+        self.when("clears", self.new(f"and i1 {is_first}, {others}"), self._forget_others)
+
+    def _forget_others(self) -> None:
+        def clear(t: str, _: list[str]) -> list[str]:
+            self.put(f"store i64 0, ptr {self.place('%packed_for', (t, 8))}, align 8")
+            return []
+
+        self.counted("clear", self.own.active, "%threads", clear)
 
     def _pack(self, j: str, _: list[str]) -> list[str]:
         """Append the packing of a group's columns, gate after gate, and of their biases."""

@@ -10,6 +10,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.conv.direct import fits_processor
 from symdnn.cpu.conv.winograd import WinogradKernel
 from symdnn.cpu.conv.winograd_grad import WinogradFilterGradKernel
 from symdnn.cpu.onednn import library
@@ -20,10 +21,10 @@ from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW, OneDnnConvolution
 from tests.seeded import new_rng
 
-missing = library.problem() or jit.problem()
-pytestmark = pytest.mark.skipif(
-    bool(missing) or "AVX-512" not in library.library().isa, reason=missing or "no AVX-512"
-)
+missing = library.problem().partition("\n")[0] or jit.problem()
+if not missing and not ("AVX-512" in library.library().isa or fits_processor()):
+    missing = "no AVX2"
+pytestmark = pytest.mark.skipif(bool(missing), reason=missing or "")
 LAST = (0, 2, 3, 1)
 
 
@@ -167,7 +168,7 @@ def test_it_is_chosen_where_it_gains_and_reported():
     for a, b in zip(f(x), wanted, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5 * b.std(), rtol=1e-5)
     assert names(f) == {"llvm.winograd"}
-    assert names(plain) == {"onednn.conv"}
+    assert names(plain) <= {"onednn.conv", "llvm.conv"}
     assert set(f.dnn_report().used()) == {"winograd"}
 
 
@@ -177,7 +178,7 @@ def test_it_is_chosen_where_it_gains_and_reported():
         {"size": (2, 32, 8, 8)},  # little to do
         {"size": (16, 8, 24, 24)},
         {"r": 1}, {"r": 7}, {"subsample": (2, 2)}, {"filter_dilation": (2, 2)},
-        {"outputs": 512},
+        {"size": (2, 512, 8, 8), "outputs": 1200},  # filters that are larger than caches
     ],
 )  # fmt: skip
 def test_what_it_leaves_to_others(words):
@@ -221,6 +222,8 @@ def test_the_same_number_of_threads_gives_the_same_bits():
 def test_processors_with_shorter_vectors_do_without():
     program = """
 import numpy as np, symdnn, symdnn.tensor as T
+from symdnn.cpu.compiler import jit
+jit.vector_width = lambda: 4
 x, w = T.ftensor4(), symdnn.shared(np.ones((32, 32, 3, 3), "f"))
 f = symdnn.function([x], T.nnet.conv2d(x, w), mode=symdnn.Mode(target="cpu"))
 y = f(np.ones((16, 32, 24, 24), "f"))

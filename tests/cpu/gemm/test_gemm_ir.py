@@ -126,3 +126,14 @@ def test_blocks_of_rows_and_columns_have_the_bits_of_the_whole():
     np.testing.assert_array_equal(run(a[9:], b, width), whole[9:])
     part = np.ascontiguousarray(b[:, columns:])
     np.testing.assert_array_equal(run(a, part, width), whole[:, columns:])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_row_alone_has_the_bits_that_it_has_among_others(width):
+    n = 9 * shape_of(width).columns + 5  # two tiles of four panels, a panel, a part of one
+    a, b, more = normal(shape_of(width).rows, 30), normal(30, n), normal(n)
+    for panels in (None, packed(b, width)):
+        together = run(a, b, width, more, relu=1, panels=panels)
+        for i in (0, len(a) - 1):
+            alone = run(a[i : i + 1], b, width, more, relu=1, panels=panels)
+            np.testing.assert_array_equal(alone[0], together[i])

@@ -7,7 +7,8 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.gemm import gemm_kept
+from symdnn.cpu.gemm.gemm_direct import DirectProduct
+from symdnn.cpu.gemm.gemm_kept import KeptPanels
 from symdnn.cpu.threads import threads
 from tests.seeded import new_rng
 
@@ -23,13 +24,16 @@ def normal(*shape):
 def packings(monkeypatch):
     """The sizes of all parameters that were put into panels."""
     found = []
-    pack = gemm_kept.KeptPanels._pack
 
-    def noting(self, b, memory):
-        found.append(b.shape)
-        pack(self, b, memory)
+    def noting(pack):
+        def note(self, b, memory):
+            found.append(b.shape)
+            pack(self, b, memory)
 
-    monkeypatch.setattr(gemm_kept.KeptPanels, "_pack", noting)
+        return note
+
+    for kind in (KeptPanels, DirectProduct):
+        monkeypatch.setattr(kind, "_pack", noting(kind._pack))
     return found
 
 
@@ -41,7 +45,7 @@ def product(w, turned=False, relu=False, bias=None):
 
 
 #: (rows, terms, columns): with incomplete panels, several blocks, one row.
-SIZES = [(30, 530, 520), (1, 513, 600), (70, 3000, 97), (4, 600, 512)]
+SIZES = [(30, 530, 520), (1, 513, 600), (70, 3000, 97), (4, 600, 512), (41, 1300, 203)]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -66,9 +70,10 @@ def test_the_same_bits_as_without(packings, turned, count):
 
 def test_panels_follow_the_parameter(packings):
     w = symdnn.shared(normal(513, 513))
-    f, x = product(w), normal(30, 513)
+    f, x = product(w), normal(60, 513)
     new = symdnn.function([], updates=[(w, w * np.float32(2))])
-    first = [f(x) for _ in range(3)][-1]
+    with config.change_flags({"openmp.threads": 1}):  # parts of any columns have panels
+        first = [f(x) for _ in range(3)][-1]
     assert len(packings) == 1
     new()
     for _ in range(3):
@@ -89,7 +94,7 @@ def test_a_parameter_that_changes_in_each_call_is_not_kept(packings):
     assert not packings
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(2, 512), (600, 513)])
+@pytest.mark.parametrize(("rows", "columns"), [(2, 512), (4100, 513)])
 def test_small_products_and_those_of_many_rows_are_as_before(packings, rows, columns):
     f = product(symdnn.shared(normal(columns, columns)))
     for _ in range(4):
@@ -103,3 +108,14 @@ def test_two_variables_are_as_before(packings):
     for _ in range(4):
         f(normal(30, 513), normal(513, 513))
     assert not packings
+
+
+@pytest.mark.parametrize("threads_", [1, 2, 3])
+def test_an_addend_and_rows_that_are_not_contiguous(threads_):
+    x, more = T.fmatrix("x"), T.fmatrix("more")
+    w, data, addend = normal(1100, 130), normal(90, 2200)[:, ::2], normal(90, 130)
+    f = symdnn.function([x, more], T.nnet.relu(T.dot(x, symdnn.shared(w)) + more))
+    wanted = np.maximum(data.astype("f8") @ w + addend, 0)
+    with config.change_flags({"openmp.threads": threads_}):
+        for _ in range(3):
+            np.testing.assert_allclose(f(data, addend), wanted, rtol=1e-4, atol=1e-4)

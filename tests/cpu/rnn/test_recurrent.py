@@ -171,6 +171,25 @@ def test_a_plan_for_more_threads_runs_in_one():
         close(outputs, wanted)
 
 
+@needs_onednn
+@pytest.mark.parametrize("hidden", [48, 70])
+def test_parameters_stay_packed_until_they_change(hidden):
+    block, rng = RNNBlock("float32", hidden, 2, "lstm"), new_rng()
+    w = symdnn.shared(rng.normal(size=block.get_param_size(20)).astype("f4") / 8)
+    x, h = T.ftensor3("x"), np.zeros((2, 3, hidden), "f4")
+    y = block.apply(w, x, h, h)[0]
+    f = symdnn.function([x], y, mode=symdnn.Mode(target="cpu"))
+    data = rng.normal(size=(9, 3, 20)).astype("f4")
+    for factor in (1, -1):
+        w.set_value(factor * w.get_value())
+        first = f(data)  # packs in scratch memory
+        for count in (2, 2, 1, 2, 3):
+            with config.change_flags({"openmp.threads": count}):
+                np.testing.assert_array_equal(f(data), first)
+        anew = symdnn.function([x], y, mode=symdnn.Mode(target="cpu"))
+        np.testing.assert_array_equal(first, anew(data))
+
+
 def test_operands_that_are_not_contiguous():
     case = Case("gru", 6, 5, 7, 20, 1, 1)
     wanted, gradients = case.expected()
