@@ -15,11 +15,8 @@ from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.shape import alloc, reshape
-from symdnn.opt.canonicalize.dimshuffle_rules import (
-    fields_of,
-    on_operand,
-    operand_beside_elements,
-)
+from symdnn.ops.elemwise import Elemwise
+from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.opt.canonicalize.indexing_rules import entries_of
 from symdnn.rewriting.facts import is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -98,25 +95,44 @@ def split_into_one(node: Apply, context: Context) -> Variable | None:
 def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
     """A split of a join at the same positions gives the joined tensors; also of ``f(join)``.
 
-    There ``f`` is an elementwise op, whose other operands are single elements.
+    There ``f`` is a tree of elementwise ops, whose other operands have one element along the axis.
     """
     v, *sizes = node.inputs
-    found, axis = operand_beside_elements(v, Join), fields_of(node).axis
-    whole = v if found is None else found[1]
-    if not made_by(whole, Join) or node_of(whole).op.axis != axis:
+    return _pieces(v, v, fields_of(node).axis, sizes, context)
+
+
+def _pieces(
+    v: Variable, whole: Variable, axis: int, sizes: Sequence[Variable], context: Context
+) -> list[Variable] | None:
+    """What ``v``, an operand of ``whole``, is at its pieces along an axis; None: it needs a split."""
+    if made_by(v, Join) and node_of(v).op.axis == axis:
+        parts = node_of(v).inputs
+        own = [context.shapes.dims(p)[axis] for p in parts]
+        fit = len(own) == len(sizes) and all(map(context.shapes.same, own, sizes))
+        return [_beside(p, parts, axis, context) for p in parts] if fit else None
+    if v is not whole and v.type.shape[axis] == 1:
+        return [v] * len(sizes)
+    alone = v is whole or context.only_reader(v)
+    if not (alone and made_by(v, Elemwise) and len(node_of(v).outputs) == 1):
         return None
-    parts = node_of(whole).inputs
-    if len(parts) != len(sizes):
+    operands = node_of(v).inputs
+    if all(w.type.shape[axis] == 1 for w in operands):
         return None
-    own = [context.shapes.dims(p)[axis] for p in parts]
-    if not all(context.shapes.same(a, b) for a, b in zip(own, sizes, strict=True)):
-        return None
-    others = [d for d in range(v.type.ndim) if d != axis]
-    dims = context.shapes.dims
-    agree = all(context.shapes.same(dims(p)[d], dims(parts[0])[d]) for p in parts for d in others)
-    if not agree or found is None:
-        return list(parts) if agree else None
-    return [on_operand(node_of(v), found[0], p) for p in parts]
+    found = [_pieces(w, whole, axis, sizes, context) for w in operands]
+    kept = [f for f in found if f is not None]
+    return [node_of(v).op(*p) for p in zip(*kept, strict=True)] if len(kept) == len(found) else None
+
+
+def _beside(v: Variable, parts: Sequence[Variable], axis: int, context: Context) -> Variable:
+    """``v``, checked to have the sizes of the others that it is joined with, where not known."""
+    own = context.shapes.dims(v)
+    for other in parts:
+        dims = context.shapes.dims(other)
+        asked = [
+            None if d == axis or context.shapes.same(n, own[d]) else n for d, n in enumerate(dims)
+        ]
+        v = v if all(n is None for n in asked) else specify_shape(v, asked)
+    return v
 
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_of_join"))
