@@ -88,9 +88,9 @@ def gather_ir(plan: GatherPlan) -> str:
 class _GatherBuilder(LoopBuilder):
     """Builds the function of tasks.
 
-    A task is a part of the lanes at one index of the other axes, or some of them. Where elements are changed it has
-    an equal share of the axis of the first index array, and goes over all lanes: so an element
-    is changed by one thread, in the order of the indices.
+    A task is a part of the lanes at one index of the other axes, or some of them. Where elements
+    are changed it has an equal share of the axis of the first index array, and goes over all lanes:
+    so an element is changed by one thread, in the order of the indices.
     """
 
     def __init__(self, plan: GatherPlan) -> None:

@@ -104,7 +104,7 @@ def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
 def _pieces(
     v: Variable, whole: Variable, axis: int, sizes: Sequence[Variable], context: Context
 ) -> list[Variable] | None:
-    """What ``v``, an operand of ``whole``, is at its pieces along an axis; None: it needs a split."""
+    """What ``v``, an operand of ``whole``, is at its pieces along an axis; None if unknown."""
     if made_by(v, Join) and node_of(v).op.axis == axis:
         parts = node_of(v).inputs
         own = [context.shapes.dims(p)[axis] for p in parts]
