@@ -98,29 +98,51 @@ def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
     There ``f`` is a tree of elementwise ops, whose other operands have one element along the axis.
     """
     v, *sizes = node.inputs
-    return _pieces(v, v, fields_of(node).axis, sizes, context)
+    pieces = _Pieces(v, fields_of(node).axis, sizes, context)
+    found = pieces.of(v)
+    return found if found is not None and pieces.alone(node) else None
 
 
-def _pieces(
-    v: Variable, whole: Variable, axis: int, sizes: Sequence[Variable], context: Context
-) -> list[Variable] | None:
-    """What ``v``, an operand of ``whole``, is at its pieces along an axis; None if unknown."""
-    if made_by(v, Join) and node_of(v).op.axis == axis:
-        parts = node_of(v).inputs
-        own = [context.shapes.dims(p)[axis] for p in parts]
-        fit = len(own) == len(sizes) and all(map(context.shapes.same, own, sizes))
-        return [_beside(p, parts, axis, context) for p in parts] if fit else None
-    if v is not whole and v.type.shape[axis] == 1:
-        return [v] * len(sizes)
-    alone = v is whole or context.only_reader(v)
-    if not (alone and made_by(v, Elemwise) and len(node_of(v).outputs) == 1):
-        return None
-    operands = node_of(v).inputs
-    if all(w.type.shape[axis] == 1 for w in operands):
-        return None
-    found = [_pieces(w, whole, axis, sizes, context) for w in operands]
-    kept = [f for f in found if f is not None]
-    return [node_of(v).op(*p) for p in zip(*kept, strict=True)] if len(kept) == len(found) else None
+class _Pieces:
+    """What the operands of ``whole``, of elementwise ops and joins, are at its pieces."""
+
+    def __init__(
+        self, whole: Variable, axis: int, sizes: Sequence[Variable], context: Context
+    ) -> None:
+        self._whole, self._axis, self._sizes, self._context = whole, axis, sizes, context
+        self._found: dict[Variable, list[Variable] | None] = {}
+        self._inner: list[Variable] = []
+
+    def alone(self, node: Apply) -> bool:
+        """Whether only ``node`` and the ops among the operands read the results of these."""
+        nodes = {node, *map(node_of, self._inner)}
+        return all(self._context.read_by(v, nodes) for v in self._inner if v is not self._whole)
+
+    def of(self, v: Variable) -> list[Variable] | None:
+        """The pieces of ``v``; None: it would have to be split."""
+        if v not in self._found:
+            self._found[v] = self._of(v)
+        return self._found[v]
+
+    def _of(self, v: Variable) -> list[Variable] | None:
+        axis, context = self._axis, self._context
+        if made_by(v, Join) and node_of(v).op.axis == axis:
+            parts = node_of(v).inputs
+            own = [context.shapes.dims(p)[axis] for p in parts]
+            fit = len(own) == len(self._sizes) and all(map(context.shapes.same, own, self._sizes))
+            return [_beside(p, parts, axis, context) for p in parts] if fit else None
+        if v is not self._whole and v.type.shape[axis] == 1:
+            return [v] * len(self._sizes)
+        if not made_by(v, Elemwise) or len(node_of(v).outputs) != 1:
+            return None
+        operands = node_of(v).inputs
+        if all(w.type.shape[axis] == 1 for w in operands):
+            return None
+        self._inner.append(v)
+        kept = [f for f in map(self.of, operands) if f is not None]
+        if len(kept) < len(operands):
+            return None
+        return [node_of(v).op(*p) for p in zip(*kept, strict=True)]
 
 
 def _beside(v: Variable, parts: Sequence[Variable], axis: int, context: Context) -> Variable:

@@ -18,7 +18,7 @@ def made(inputs, output, *values):
     return symdnn.function(inputs, output)(*values)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 7, 12])
+@pytest.mark.parametrize("n", [2, 3, 5, 12])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_determinants_inverses_and_solutions(rng, n, dtype):
     count = int(rng.integers(16, 40))

@@ -47,10 +47,14 @@ def test_increments_that_are_spread_are_not_joined(rng):
 
 def test_gradients_of_joins_read_the_joined_and_check_their_sizes(rng):
     x, y = symdnn.tensor.matrix("x"), symdnn.tensor.matrix("y")
+    a = rng.normal(size=(3, 4)).astype("float32")
+    shown = symdnn.tensor.tanh(symdnn.tensor.concatenate([x, y], 0))  # read twice by its gradient
+    f = symdnn.function([x, y], symdnn.grad((shown**2).sum(), x))
+    assert not {Join, Split} & {type(n.op) for n in f.stages.fgraph.toposort()}
+    np.testing.assert_allclose(f(a, a), 2 * np.tanh(a) / np.cosh(a) ** 2, 1e-4, 1e-6)
     for made in (symdnn.tensor.concatenate([x, y], 0), symdnn.tensor.stack([x, y], 1)):
         f = symdnn.function([x, y], symdnn.grad((symdnn.tensor.exp(made) ** 2).sum(), x))
         assert not {Join, Split} & {type(n.op) for n in f.stages.fgraph.toposort()}
-        a = rng.normal(size=(3, 4)).astype("float32")
         np.testing.assert_allclose(f(a, a[::-1]), 2 * np.exp(2 * a), 1e-5)
         with pytest.raises(ShapeMismatch):
             f(a, a[:, :2])
