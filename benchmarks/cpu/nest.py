@@ -4,6 +4,7 @@ beside PyTorch, JAX and NumPy (or SciPy).
     python -m benchmarks.cpu.nest --peers ../peers/bin/python --out nest-cpu.txt
     python -m benchmarks.cpu.nest --only '^sort' --rounds 9 --threads 2
     python -m benchmarks.cpu.survey_users --before TREE --window-ms 4 --draw 60 --seed 3
+    python -m benchmarks.cpu.survey_users --before TREE --like RECORD
 
 A row is one program and its peers, called in turn, with the same arrays and number of threads, each
 library in a process of its own on the same cores. With one thread the time is the processor's, else
@@ -94,6 +95,7 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     parser.add_argument("--out", help="file that the table is written to")
     parser.add_argument("--before", default="", help="another tree, whose symdnn is run as well")
     parser.add_argument("--window-ms", type=float, default=30, help="milliseconds of a window")
+    parser.add_argument("--like", help="the rows that this record has")
     parser.add_argument("--draw", type=int, help="take so many rows at random")
     parser.add_argument("--seed", type=int, default=0, help="of --draw")
     parser.add_argument("--check", action="store_true", help="compare numbers instead of times")
@@ -101,6 +103,11 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     parser.add_argument("--module", default=module, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     rows = [n for n in rows_of(args.module) if args.worker or re.search(args.only, n.name)]
+    if args.like and not args.worker:
+        with open(args.like, encoding="utf-8") as file:
+            before = file.read()
+        shown = r" +[\d.]+ (->|us)"
+        rows = [n for n in rows if re.search(rf"  {re.escape(n.name)}{shown}", before)]
     if args.draw and not args.worker:
         rows = random.Random(args.seed).sample(rows, min(args.draw, len(rows)))
     if args.worker:

@@ -154,7 +154,7 @@ def pad(
         )
         return Pad(tuple(map(static_dim, widths)))(v, value, *widths)
     for first, after in _runs([tuple(map(known_or, p)) != (0, 0) for p in pairs]):
-        index = [slice(None)] * first
+        index: list[slice | Variable] = [slice(None)] * first
         for axis in range(first, after):
             place = _source(shape_i(v, axis), *pairs[axis], mode)
             index.append(place.dimshuffle(0, *"x" * (after - axis - 1)))
