@@ -3,11 +3,14 @@ beside PyTorch, JAX and NumPy (or SciPy).
 
     python -m benchmarks.cpu.nest --peers ../peers/bin/python --out nest-cpu.txt
     python -m benchmarks.cpu.nest --only '^sort' --rounds 9 --threads 2
+    python -m benchmarks.cpu.survey_users --before TREE --window-ms 4 --draw 60 --seed 3
+    python -m benchmarks.cpu.survey_users --before TREE --like RECORD
 
 A row is one program and its peers, called in turn, with the same arrays and number of threads, each
 library in a process of its own on the same cores. With one thread the time is the processor's, else
 the clock's; each is the median of rounds. Printed is the best peer's time over ours: below 1 symdnn
-is slower.
+is slower. ``--before`` adds the symdnn of another working tree, whose ratio and time come first;
+``--draw`` takes so many rows at random.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import importlib
 import json
 import os
 import platform
+import random
 import re
 import statistics
 import subprocess
@@ -73,10 +77,9 @@ class Nest:
 
 
 _TITLES = {
-    "symdnn": "symdnn", "torch": "PyTorch", "jax": "JAX", "numpy": "NumPy", "pytensor": "PyTensor",
-    "compiled": "torch.compile",
+    "symdnn": "symdnn", "before": "before", "torch": "PyTorch", "jax": "JAX", "numpy": "NumPy",
+    "pytensor": "PyTensor", "compiled": "torch.compile",
 }  # fmt: skip
-_WINDOW_S = 0.03
 #: Calls shorter than this are made so many times first: plans of NumPy's kernels are compiled then.
 _SHORT_S, _WARM_CALLS = 2e-4, 1100
 
@@ -90,19 +93,35 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     parser.add_argument("--peers", default=sys.executable, help="interpreter that has the peers")
     parser.add_argument("--pytensor", help="interpreter that has PyTensor; without it, left out")
     parser.add_argument("--out", help="file that the table is written to")
+    parser.add_argument("--before", default="", help="another tree, whose symdnn is run as well")
+    parser.add_argument("--window-ms", type=float, default=30, help="milliseconds of a window")
+    parser.add_argument("--like", help="the rows that this record has")
+    parser.add_argument("--draw", type=int, help="take so many rows at random")
+    parser.add_argument("--seed", type=int, default=0, help="of --draw")
     parser.add_argument("--check", action="store_true", help="compare numbers instead of times")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--module", default=module, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     rows = [n for n in rows_of(args.module) if args.worker or re.search(args.only, n.name)]
+    if args.like and not args.worker:
+        with open(args.like, encoding="utf-8") as file:
+            before = file.read()
+        shown = r" +[\d.]+ (->|us)"
+        rows = [n for n in rows if re.search(rf"  {re.escape(n.name)}{shown}", before)]
+    if args.draw and not args.worker:
+        rows = random.Random(args.seed).sample(rows, min(args.draw, len(rows)))
     if args.worker:
-        _work(args.worker, rows, time.process_time if args.threads == 1 else time.perf_counter)
+        if args.worker == "before":
+            sys.path.insert(0, args.before)  # before symdnn is imported, when a row is made
+        own = time.process_time if args.threads == 1 else time.perf_counter
+        _work(args.worker, rows, own, args.window_ms / 1000)
         return 0
     if args.check:
         return sum([_differs(row) for row in rows])
-    asked = [n for n in _TITLES if n != "pytensor" or args.pytensor]
-    sides = {n: _Side(n, args) for n in asked if any(getattr(row, n) for row in rows)}
-    versions = ", ".join(f"{_TITLES[n]} {s.ask({})}" for n, s in sides.items() if n != "symdnn")
+    asked = [n for n in _TITLES if getattr(args, n, True)]
+    sides = {n: _Side(n, args) for n in asked if any(_has(row, n) for row in rows)}
+    named = {n: s for n, s in sides.items() if n not in ("symdnn", "before")}
+    versions = ", ".join(f"{_TITLES[n]} {s.ask({})}" for n, s in named.items())
     found = []
     for nest in rows:
         found.append(_measured(nest, sides, args.rounds))
@@ -112,7 +131,9 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
         f"{datetime.date.today()} {_processor()} ({args.threads} threads), commit {commit()}",
         f"Python {platform.python_version()}, {versions}",
         f"best peer's {clock} / symdnn's, medians of alternated rounds, a process for each library",
-    ]
+    ] + [f"before and after; python -m {args.module} {' '.join(argv or sys.argv[1:])}"] * bool(
+        args.before
+    )
     text = "\n".join([*facts, "", *(line for _, line in sorted(found))])
     print(text)
     if args.out:
@@ -126,20 +147,30 @@ def _processor() -> str:
         return next((line.partition(": ")[2].strip() for line in file if "model name" in line), "")
 
 
+def _has(nest: Nest, side: str) -> bool:
+    """Whether a row has a program for a side."""
+    return side == "before" or getattr(nest, side) is not None
+
+
 def _measured(nest: Nest, sides: dict[str, _Side], rounds: int) -> tuple[float, str]:
-    calls = {n: 0 for n in sides if getattr(nest, n)}
+    calls = {n: 0 for n in sides if _has(nest, n)}
     for name in calls:
         calls[name] = sides[name].ask({"prepare": nest.name})
     calls = {name: count for name, count in calls.items() if count}  # the others have no such row
-    if "symdnn" not in calls or len(calls) < 2:
+    if "symdnn" not in calls or not calls.keys() - {"symdnn", "before"}:
         return 0.0, f"  none  {nest.name}"
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, count in calls.items():
             times[name].append(sides[name].ask({"run": count}))
     medians = {name: statistics.median(t) for name, t in times.items()}
-    ours = medians.pop("symdnn")
+    ours, before = medians.pop("symdnn"), medians.pop("before", 0.0)
     best = min(medians.values()) / ours
+    if "before" in sides:
+        first = min(medians.values()) / before if before else 0.0
+        peers = " ".join(f"{_TITLES[name]} {t * 1e6:.1f}" for name, t in medians.items())
+        change = f"{before * 1e6:9.1f} -> {ours * 1e6:9.1f} us"
+        return best, f"{first:6.2f} {best:6.2f}  {nest.name:56} {change}   {peers}"
     ratios = ", ".join(f"{_TITLES[name]} {t / ours:.2f}" for name, t in medians.items())
     return best, f"{best:6.2f}  {nest.name:48} {ours * 1e6:9.1f} us  {ratios}"
 
@@ -186,7 +217,8 @@ class _Side:
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         others = dict.fromkeys(("torch", "compiled", "jax"), args.peers)
         python = (others | {"pytensor": args.pytensor}).get(name, sys.executable)
-        command = [python, "-m", "benchmarks.cpu.nest", "--worker", name, "--module", args.module]
+        command = [python, "-m", "benchmarks.cpu.nest", "--worker", name, "--module", args.module,
+                   "--before", args.before, "--window-ms", str(args.window_ms)]  # fmt: skip
         cores = sorted(os.sched_getaffinity(0))[-args.threads :]
         self._process = subprocess.Popen(
             [*command, "--threads", str(args.threads)], stdin=subprocess.PIPE,
@@ -203,7 +235,7 @@ class _Side:
         return json.loads(self._process.stdout.readline())
 
 
-def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float]) -> None:
+def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float], window_s: float) -> None:
     """Answer orders: the version; prepare a row and say the calls of a window; run so many."""
     found = {nest.name: nest for nest in nests}
     call: Callable[[], Any] = list
@@ -212,7 +244,7 @@ def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float]) -> No
         if "prepare" in order:
             try:
                 call = _CALLS[library](found[order["prepare"]])
-                answer = _repeats(call)
+                answer = _repeats(call, window_s)
             except Exception as error:
                 print(library, order["prepare"], error, file=sys.stderr, flush=True)
                 answer = 0
@@ -227,7 +259,7 @@ def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float]) -> No
         print(json.dumps(answer), flush=True)
 
 
-def _repeats(call: Callable[[], Any]) -> int:
+def _repeats(call: Callable[[], Any], window_s: float) -> int:
     call(), call()
     took = []
     for _ in range(3):  # the least: beside other work a short call may look long
@@ -239,7 +271,7 @@ def _repeats(call: Callable[[], Any]) -> int:
             call()
     began = time.perf_counter()
     call()
-    return max(1, int(_WINDOW_S / (time.perf_counter() - began)))
+    return max(1, int(window_s / (time.perf_counter() - began)))
 
 
 def _as_list(found: Any) -> list[Any]:
@@ -297,10 +329,10 @@ def _pytensor_call(nest: Nest) -> Callable[[], Any]:
 
 
 _CALLS = {
-    "symdnn": _symdnn_call, "torch": _torch_call, "jax": _jax_call, "numpy": _numpy_call,
-    "pytensor": _pytensor_call, "compiled": _compiled_call,
+    "symdnn": _symdnn_call, "before": _symdnn_call, "torch": _torch_call, "jax": _jax_call,
+    "numpy": _numpy_call, "pytensor": _pytensor_call, "compiled": _compiled_call,
 }  # fmt: skip
-_MODULES = {"compiled": "torch"}
+_MODULES = {"compiled": "torch", "before": "symdnn"}
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic
 
@@ -106,6 +106,10 @@ class Context:
         """Whether one node reads the value of ``v``, and it is no output. Sizes do not count."""
         readers = self._readers(v)
         return len(readers) == 1 and readers[0] is not None
+
+    def read_by(self, v: Variable, nodes: Container[Apply]) -> bool:
+        """Whether only these nodes read the value of ``v``. Sizes do not count."""
+        return all(n is not None and n in nodes for n in self._readers(v))
 
     def unread(self, v: Variable) -> bool:
         """Whether nothing reads the value of ``v``, and it is no output. Sizes do not count."""

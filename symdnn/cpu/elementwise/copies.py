@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -200,11 +201,24 @@ class _JoinSplitLaunch(CpuLaunch):
         if self._compiled:
             self._block(self._read(inputs), outputs)
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
-        """For operands with these strides, if one loop moves all pieces."""
+    def native(
+        self, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> FastCall | FastCallSeries | None:
+        """For operands with these strides: one loop, or a copy of each piece."""
+        if not self._compiled:
+            return None
         reads = self._read(inputs)
-        block = self._block(reads, outputs) if self._compiled else None
-        return None if block is None else block.native(len(reads), len(inputs) - len(reads))
+        if (block := self._block(reads, outputs)) is not None:
+            return block.native(len(reads), len(inputs) - len(reads))
+        whole, pieces = (reads[0], outputs) if self._split else (outputs[0], reads)
+        at, first = (0, len(inputs)) if self._split else (len(inputs), 0)
+        parts = list[Part]()
+        for k, (piece, place) in enumerate(zip(pieces, _places(pieces, self._axis)), first):
+            if piece.size:
+                part = Viewed(at, itemgetter(place))
+                ends = (part, k) if self._split else (k, part)
+                parts.append(Part(copy_of(whole.dtype.name, piece.shape), ends[:1], ends[1:]))
+        return SeriesLaunch(parts).native(inputs, outputs)
 
     def _block(self, reads: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock | None:
         key = tuple([a.strides for a in (*reads, *outputs)])
@@ -216,9 +230,14 @@ class _JoinSplitLaunch(CpuLaunch):
 
 def _parts(whole: Any, pieces: Sequence[Any], axis: int) -> Iterator[Any]:
     """Views of the pieces' slices of the whole."""
+    return (whole[place] for place in _places(pieces, axis))
+
+
+def _places(pieces: Sequence[Any], axis: int) -> Iterator[tuple[slice, ...]]:
+    """Where the pieces are in the whole."""
     before, at = (slice(None),) * axis, 0
     for p in pieces:
-        yield whole[(*before, slice(at, at + p.shape[axis]))]
+        yield (*before, slice(at, at + p.shape[axis]))
         at += p.shape[axis]
 
 
@@ -316,11 +335,25 @@ class _RollLaunch(CpuLaunch):
         first = np.split(x, [self._first(x, int(shift))], self._axis)
         self._join(first[::-1], outputs)
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
+    def native(
+        self, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> FastCall | FastCallSeries | None:
         """For operands with these strides, and a shift that is the same in every run."""
         x, shift = inputs
-        block = None if shift is None else self._block(x, int(shift), outputs[0])
-        return None if block is None else block.native(1, 1)
+        if shift is None or not x.size:
+            return None
+        if (block := self._block(x, int(shift), outputs[0])) is not None:
+            return block.native(1, 1)
+        before, first, n = (slice(None),) * self._axis, self._first(x, int(shift)), x.shape
+        parts = list[Part]()
+        for low, high, to in ((first, n[self._axis], 0), (0, first, n[self._axis] - first)):
+            if high > low:
+                source, target = slice(low, high), slice(to, to + high - low)
+                shape = (*n[: self._axis], high - low, *n[self._axis + 1 :])
+                ends = [Viewed(at, itemgetter((*before, part)))
+                        for at, part in ((0, source), (2, target))]  # fmt: skip
+                parts.append(Part(copy_of(x.dtype.name, shape), ends[:1], ends[1:]))
+        return SeriesLaunch(parts).native(inputs, outputs)
 
     def _first(self, x: Any, shift: int) -> int:
         """How many elements of a line come behind the others."""

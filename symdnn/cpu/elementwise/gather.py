@@ -37,6 +37,8 @@ _MIN_ELEMENTS_TO_COMPILE = 1 << 10
 _COPIED_PER_THREAD, _ELEMENTS_PER_THREAD = 1 << 15, 1 << 13
 #: Rows of up to so many bytes have a constant length: LLVM makes a few loads and stores of them.
 _MAX_CONSTANT_BYTES = 512
+#: The most rows for which indices are looked at once.
+_MAX_ROWS_OF_TASK = 32
 _ALL = (None, None, None)
 
 
@@ -98,9 +100,11 @@ def indexed_block(
         plan = replace(plan, row_bytes=row_bytes)
     parts = -(-sizes[-1] // LANES_OF_TASK)
     per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD
-    count, every = threads.threads(y.size, per_thread), prod(sizes[:-1]) * parts
-    words: dict[str, int] = {"threads": count, "tasks": count if plan.changes else every}
-    words |= {"one": 1, "n": sizes[-1], "parts": parts, "all": every}
+    count, rows = threads.threads(y.size, per_thread), prod(sizes[:-1])
+    each = _rows_of_task(plan, found[1:-1], rows, count)
+    tasks = count if plan.changes else -(-rows // each) * parts
+    words: dict[str, int] = {"threads": count, "tasks": tasks, "one": 1, "n": sizes[-1]}
+    words |= {"parts": parts, "all": rows * parts, "rows": rows, "each": each}
     words |= {f"n{d}": n for d, n in enumerate(sizes[:-1])}
     for (name, _), own in zip(plan.named, found, strict=True):
         words |= {f"{name}.i": own[-1]} | {f"{name}.k{d}": s for d, s in enumerate(own[:-1])}
@@ -110,6 +114,15 @@ def indexed_block(
     run = threads.kernel(gather_ir, plan)
     at = [names.index(name) for name, _ in plan.named]
     return StridedBlock(run, [words.get(n, 0) for n in names], at, status=FLAG)
+
+
+def _rows_of_task(
+    plan: GatherPlan, steps: Sequence[Sequence[int]], rows: int, threads_: int
+) -> int:
+    """Rows whose indices along the lanes are the same, and looked at once."""
+    if plan.copies_rows or any(any(own[:-1]) for own in steps if own[-1]):
+        return 1
+    return max(1, min(_MAX_ROWS_OF_TASK, rows // (4 * threads_)))
 
 
 def _steps(

@@ -67,10 +67,11 @@ class GatherPlan:
 def gather_words(plan: GatherPlan) -> list[str]:
     """Names of the words of the block.
 
-    There are ``n`` lanes, in ``parts``, and ``all`` parts of lanes. An index array has the ``size``
+    There are ``n`` lanes, in ``parts``, and ``all`` parts of lanes in ``rows``, of which a task has
+    ``each``. An index array has the ``size``
     of its axis, and the ``step`` from one of its elements to the next.
     """
-    names = ["threads", "tasks", "one", "flag", "n", "parts", "all"]
+    names = ["threads", "tasks", "one", "flag", "n", "parts", "all", "rows", "each"]
     names += [f"n{d}" for d in range(1, plan.outer)]
     for name, _ in plan.named:
         names += [name, f"{name}.i", *(f"{name}.k{d}" for d in range(plan.outer))]
@@ -87,9 +88,9 @@ def gather_ir(plan: GatherPlan) -> str:
 class _GatherBuilder(LoopBuilder):
     """Builds the function of tasks.
 
-    A task is a part of the lanes at an index of the other axes. Where elements are changed it has
-    an equal share of the axis of the first index array, and goes over all lanes: so an element
-    is changed by one thread, in the order of the indices.
+    A task is a part of the lanes at one index of the other axes, or some of them. Where elements
+    are changed it has an equal share of the axis of the first index array, and goes over all lanes:
+    so an element is changed by one thread, in the order of the indices.
     """
 
     def __init__(self, plan: GatherPlan) -> None:
@@ -122,13 +123,18 @@ class _GatherBuilder(LoopBuilder):
         rest, part = self.new(f"udiv i64 {number}, %parts"), self.new(f"urem i64 {number}, %parts")
         first = self.affine(part, LANES_OF_TASK)
         count = self.least(self.new(f"sub i64 %n, {first}"), str(LANES_OF_TASK))
-        places = {"i": first}
-        places |= {f"k{d}": i for d, i in enumerate(self.split(rest, "", plan.outer))}
-        begun = {name: self.stepped_to(f"%{name}.data", name, places) for name, _ in plan.named}
+
+        def begun(row: str) -> dict[str, str]:
+            places = {"i": first}
+            places |= {f"k{d}": i for d, i in enumerate(self.split(row, "", plan.outer))}
+            return {name: self.stepped_to(f"%{name}.data", name, places) for name, _ in plan.named}
+
         if plan.changes:
-            self._change(begun, count)
+            self._change(begun(rest), count)
             return
-        self._gather(begun, count)
+        low = self.new(f"mul i64 {rest}, %each")
+        rows = self.least(self.new(f"sub i64 %rows, {low}"), "%each")
+        self._gather(begun, low, rows, count)
 
     def _report(self, wrong: str) -> None:
         """Append what sets the flag if a number is not 0."""
@@ -155,12 +161,12 @@ class _GatherBuilder(LoopBuilder):
                 start = self.bytes_at(start, self.new(f"mul i64 {number}, %a{k}.step"))
 
             def element(i: str, _: list[str]) -> list[str]:
-                y = self._lane("y", begun["y"], i)
-                numbers = {k: self._number(k, self._lane(f"a{k}", begun[f"a{k}"], i))[0]
+                y = self.lane("y", begun["y"], i)
+                numbers = {k: self._number(k, self.lane(f"a{k}", begun[f"a{k}"], i))[0]
                            for k in varying}  # fmt: skip
 
                 def touch() -> None:
-                    at = self._lane("x", start, i)
+                    at = self.lane("x", start, i)
                     for k, number in numbers.items():
                         at = self.bytes_at(at, self.new(f"mul i64 {number}, %a{k}.step"))
                     self._touch(at, y, ACCESS if parallel else "")
@@ -182,16 +188,45 @@ class _GatherBuilder(LoopBuilder):
         """Whether this task changes the elements at this number along the first index's axis."""
         return self.new(f"icmp ult i64 {self.new(f'sub i64 {number}, {self._low}')}, {self._share}")
 
-    def _gather(self, begun: dict[str, str], count: str) -> None:
-        """Append what gathers the lanes, or checks their indices."""
+    def _gather(
+        self, begun: Callable[[str], dict[str, str]], low: str, rows: str, count: str
+    ) -> None:
+        """Append what gathers the lanes of rows from ``low``, or checks their indices.
+
+        Their indices along the lanes are the same.
+        """
+        plan = self.plan
+        varying = [k for k, o in enumerate(plan.index) if o.inner != "one"]
+        strange, ends, run = "", list[str](), None
+        if plan.what != "check" and varying:
+            at = begun(low)
+            # Indices that count from the end, or are wrong, are rare: without them there is less to
+            # do.
+            run = _Run(self, varying[0], at, count) if self._may_run(varying) else None
+
+            def look(i: str, sofar: list[str]) -> list[str]:
+                found = self._strange(varying, at, i, sofar[0])
+                return [found, *(run.follow(i, sofar[1:]) if run else ())]
+
+            starts = ["0", "0", count] if run else ["0"]
+            (strange, *ends) = self.counted("look", 0, count, look, starts, "i64", parallel=True)
+
+        def row(i: str, _: list[str]) -> list[str]:
+            self._row(begun(self.new(f"add i64 {low}, {i}")), varying, count, strange, run, ends)
+            return []
+
+        self.counted("row", 0, rows, row)
+
+    def _row(
+        self, begun: Mapping[str, str], varying: Sequence[int], count: str, strange: str,
+        run: _Run | None, ends: Sequence[str],
+    ) -> None:  # fmt: skip
+        """Append what gathers a row; see :meth:`_gather`."""
         plan, base, wrong = self.plan, begun["x"], "0"
-        varying = []
         for k, o in enumerate(plan.index):
             if o.inner == "one":
                 offset, wrong = self._offset(k, begun[f"a{k}"], wrong)
                 base = self.bytes_at(base, offset)
-            else:
-                varying.append(k)
         bits = 8 * int(numpy_dtype(plan.indexed.dtype).itemsize)
         if plan.copies_rows:
             nbytes = plan.row_bytes or self.affine(count, bits // 8)
@@ -201,9 +236,9 @@ class _GatherBuilder(LoopBuilder):
 
         def element(plain: bool) -> Callable[[str, list[str]], list[str]]:
             def append(i: str, sofar: list[str]) -> list[str]:
-                at = self._lane("x", base, i)
+                at = self.lane("x", base, i)
                 for k in varying:
-                    place = self._lane(f"a{k}", begun[f"a{k}"], i)
+                    place = self.lane(f"a{k}", begun[f"a{k}"], i)
                     if plain:
                         at = self._plain(k, at, place)
                         continue
@@ -211,7 +246,7 @@ class _GatherBuilder(LoopBuilder):
                     at, sofar = self.bytes_at(at, offset), [bad]
                 if plan.what == "gather":
                     value = self.new(f"load i{bits}, ptr {at}{ACCESS}")
-                    self.put(f"store i{bits} {value}, ptr {self._lane('y', begun['y'], i)}{ACCESS}")
+                    self.put(f"store i{bits} {value}, ptr {self.lane('y', begun['y'], i)}{ACCESS}")
                 return sofar
 
             return append
@@ -220,36 +255,65 @@ class _GatherBuilder(LoopBuilder):
             found = self.counted("lane", 0, count, element(False), [wrong], "i64", parallel=True)
             self._report(found[0])
 
-        if plan.what == "check" or not varying:
-            careful()
-            return
-        # Indices that count from the end, or are wrong, are rare: without them there is less to do.
-        (strange,) = self.counted(
-            "look", 0, count, lambda i, s: [self._strange(varying, begun, i, s[0])], ["0"], "i64",
-            parallel=True,
-        )  # fmt: skip
+        def each(name: str, low: int | str, high: str) -> None:
+            # One load for each index is faster than vectors of them, but not several.
+            self.counted(name, low, high, element(True), parallel=len(varying) > 1)
 
         def either(plain: bool, _: str) -> None:
-            if plain:
-                # One load for each index is faster than vectors of them, but not several.
-                self.counted("plain", 0, count, element(True), parallel=len(varying) > 1)
-                self._report(wrong)
-            else:
+            if not plain:
                 careful()
+                return
+            if run is None:
+                each("plain", 0, count)
+            else:
+                self._copy_run(run, base, begun["y"], ends, each)
+            self._report(wrong)
 
-        self.choose("all", self.new(f"icmp eq i64 {strange}, 0"), either)
+        if strange:
+            self.choose("all", self.new(f"icmp eq i64 {strange}, 0"), either)
+        else:
+            careful()
+
+    def _may_run(self, varying: Sequence[int]) -> bool:
+        """Whether numbers that follow one another stand for neighbours, as the lanes are."""
+        plan = self.plan
+        alone = plan.what == "gather" and len(varying) == 1 and plan.dense.inner == "dense"
+        return alone and plan.near[varying[0]] and plan.indexed.inner == "one"
+
+    def _copy_run(
+        self, run: _Run, base: str, to: str, ends: Sequence[str],
+        each: Callable[[str, int | str, str], None],
+    ) -> None:  # fmt: skip
+        """Append the copy of a run that most lanes are in, and the loops around it."""
+        low, high = ends
+        bits = 8 * int(numpy_dtype(self.plan.indexed.dtype).itemsize)
+        length = self.new(f"sub i64 {high}, {low}")
+        most = self.new(f"icmp sge i64 {self.affine(length, 2)}, {run.count}")
+
+        def either(copied: bool, _: str) -> None:
+            if not copied:
+                each("plain", 0, run.count)
+                return
+            self.when("left", self.new(f"icmp sgt i64 {low}, 0"), lambda: each("before", 0, low))
+            number = self.new(f"add i64 {run.ahead}, {low}")
+            source = self.new(f"getelementptr i{bits}, ptr {base}, i64 {number}")
+            self.copy_row(self.lane("y", to, low), source, self.affine(length, bits // 8))
+            some = self.new(f"icmp slt i64 {high}, {run.count}")
+            self.when("right", some, lambda: each("after", high, run.count))
+
+        self.choose("run", most, either)
 
     def _strange(self, varying: Sequence[int], begun: Mapping[str, str], i: str, sofar: str) -> str:
         """A number that is not 0 if an index at a lane is below 0 or too large."""
         for k in varying:
-            number = self._loaded(k, self._lane(f"a{k}", begun[f"a{k}"], i))
+            number = self.loaded(k, self.lane(f"a{k}", begun[f"a{k}"], i))
             outside = self.new(f"icmp uge i64 {number}, %a{k}.size")
             sofar = self.new(f"or i64 {sofar}, {self.new(f'zext i1 {outside} to i64')}")
         return sofar
 
     def _plain(self, k: int, base: str, place: str) -> str:
         """The address of the element that an index at an address stands for."""
-        number = self._loaded(k, place)
+        number = self.loaded(k, place)
         if self.plan.near[k]:
             bits = 8 * int(numpy_dtype(self.plan.indexed.dtype).itemsize)
             return self.new(f"getelementptr i{bits}, ptr {base}, i64 {number}")
@@ -279,7 +343,7 @@ class _GatherBuilder(LoopBuilder):
             taken = self.new(f"icmp {sign}{word} {t} {value}, {old}")
         return self.new(f"select i1 {taken}, {t} {value}, {t} {old}")
 
-    def _lane(self, name: str, base: str, i: str) -> str:
+    def lane(self, name: str, base: str, i: str) -> str:
         """The address of lane ``i`` of an operand."""
         o = dict(self.plan.named)[name]
         if o.inner == "one":
@@ -301,16 +365,44 @@ class _GatherBuilder(LoopBuilder):
 
     def _number(self, k: int, place: str) -> tuple[str, str]:
         """The index at an address, counted from the beginning, and whether it is in range."""
-        o, number = self.plan.index[k], self._loaded(k, place)
+        o, number = self.plan.index[k], self.loaded(k, place)
         if o.dtype.startswith("int"):
             negative = self.new(f"icmp slt i64 {number}, 0")
             from_end = self.new(f"add i64 {number}, %a{k}.size")
             number = self.new(f"select i1 {negative}, i64 {from_end}, i64 {number}")
         return number, self.new(f"icmp ult i64 {number}, %a{k}.size")
 
-    def _loaded(self, k: int, place: str) -> str:
+    def loaded(self, k: int, place: str) -> str:
         """The index at an address."""
         kind, dtype = VALUES[self.plan.index[k].dtype], self.plan.index[k].dtype
         number = self.new(f"load {kind}, ptr {place}{ACCESS}")
         extend = "sext" if dtype.startswith("int") else "zext"
         return number if kind == "i64" else self.new(f"{extend} {kind} {number} to i64")
+
+
+class _Run:
+    """The lanes around the middle one whose indices follow one another, as those of a pad do."""
+
+    def __init__(self, code: _GatherBuilder, k: int, begun: Mapping[str, str], count: str) -> None:
+        self._code, self._k, self._begun, self.count = code, k, begun, count
+        self._middle = code.new(f"lshr i64 {count}, 1")
+        #: How far the indices of the run are ahead of the lanes.
+        self.ahead = self._ahead(self._middle)
+
+    def _ahead(self, i: str) -> str:
+        code, k = self._code, self._k
+        number = code.loaded(k, code.lane(f"a{k}", self._begun[f"a{k}"], i))
+        return code.new(f"sub i64 {number}, {i}")
+
+    def follow(self, i: str, ends: Sequence[str]) -> list[str]:
+        """The first lane and the one behind the last, as far as the lanes up to ``i`` say."""
+        new = self._code.new
+        in_it = new(f"icmp eq i64 {self._ahead(i)}, {self.ahead}")
+        left = new(f"icmp slt i64 {i}, {self._middle}")
+        behind, found = new(f"add i64 {i}, 1"), list[str]()
+        low = new(f"select i1 {new(f'xor i1 {left}, true')}, i64 0, i64 {behind}")
+        low = new(f"select i1 {in_it}, i64 0, i64 {low}")
+        high = new(f"select i1 {new(f'or i1 {in_it}, {left}')}, i64 {self.count}, i64 {i}")
+        more = new(f"icmp sgt i64 {low}, {ends[0]}")
+        found.append(new(f"select i1 {more}, i64 {low}, i64 {ends[0]}"))
+        return [*found, self._code.least(high, ends[1])]

@@ -15,6 +15,7 @@ import numpy as np
 from symdnn.cpu.lapack.expm_ir import MATRICES, table
 from symdnn.cpu.lapack.library import Shared, prefix, routine
 from symdnn.cpu.lapack.sequence_ir import FAULT, FIRST_ARRAY, Step, sequence_ir
+from symdnn.cpu.lapack.stacks_ir import LANES, StackPlan, stack_ir
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch
 from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.threads import threads
@@ -23,6 +24,8 @@ from symdnn.graph.typing import Array
 __all__ = ["Sequenced", "SequenceLaunch"]
 
 _NAMES = {"float32": "float", "float64": "double"}
+#: Multiplications in vectors for which waking up another thread pays.
+_WORK_PER_THREAD = 1 << 19
 
 
 class Sequenced:
@@ -153,6 +156,13 @@ class Sequenced:
             self._steps.append(Step("void", (place,), self._name, int(i < len(results))))
             self._words.append(count)
 
+    def in_lanes(self, plan: StackPlan, reads: int, slow: Any) -> SequenceLaunch:
+        """The launch that has the matrices in the lanes of vectors, instead of steps."""
+        tasks = -(-self.count // LANES[plan.work])
+        count = min(tasks, threads.threads(self.count * plan.rows**3, _WORK_PER_THREAD))
+        run = threads.kernel(stack_ir, plan)
+        return SequenceLaunch(self, run, reads, (), slow, (count, tasks))
+
     def _step(self, kind: str, places: Sequence[int], *words: int) -> None:
         self._steps.append(Step(kind, tuple(places), self._name))
         self._words += words
@@ -177,9 +187,10 @@ class SequenceLaunch(ContiguousLaunch):
     native: Any = ContiguousLaunch.native
 
     def __init__(
-        self, made: Sequenced, run: Any, reads: int, tail: Sequence[int], slow: Any
-    ) -> None:
-        head = [1, 1, 1, made.count, 0]
+        self, made: Sequenced, run: Any, reads: int, tail: Sequence[int], slow: Any,
+        tasks: tuple[int, int] = (1, 1),
+    ) -> None:  # fmt: skip
+        head = [*tasks, 1, made.count, 0]
         assert len(head) == FIRST_ARRAY
         super().__init__(run, head, reads, made._arrays - reads, FAULT, tail)
         self._keep, self._slow = made.keep, slow

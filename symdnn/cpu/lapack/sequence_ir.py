@@ -7,6 +7,7 @@ matrix; then the words of each step, in order. :class:`Step` says what these are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from symdnn.cpu.ir.builder import FunctionBuilder
@@ -15,7 +16,8 @@ from symdnn.cpu.ir.math64_ir import full_declarations
 from symdnn.cpu.ir.math_ir import FULL, definitions
 from symdnn.cpu.lapack.expm_ir import exponential
 
-__all__ = ["FAULT", "FIRST_ARRAY", "WORDS_OF_STEP", "Step", "sequence_ir"]
+__all__ = ["FAULT", "FIRST_ARRAY", "WORDS_OF_STEP", "Step", "determinant_steps",
+           "leave_determinant", "sequence_ir"]  # fmt: skip
 
 #: Index of the word that is set where a matrix has no result, and of the first array object.
 FAULT, FIRST_ARRAY = 4, 5
@@ -208,39 +210,66 @@ def _determinant(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> N
         pivot = s.new(f"load i32, ptr {_at(s, pivots, i, 'i32')}")
         following = s.new(f"add i64 {i}, 1")
         exchanged = s.new(f"icmp ne i64 {s.new(f'sext i32 {pivot} to i64')}, {following}")
-        turned = s.new(f"select i1 {exchanged}, double {s.new(f'fneg double {x}')}, double {x}")
-        bits = s.new(f"bitcast double {s.new(f'fmul double {product}, {turned}')} to i64")
-        exponent = s.new(f"and i64 {s.new(f'lshr i64 {bits}, 52')}, 2047")
-        normal = s.new(f"icmp ult i64 {s.new(f'sub i64 {exponent}, 1')}, 2046")
-        by = s.new(f"select i1 {normal}, i64 {s.new(f'sub i64 {exponent}, 1022')}, i64 0")
-        rest = s.new(f"sub i64 {bits}, {s.new(f'shl i64 {by}, 52')}")
-        return [s.new(f"bitcast i64 {rest} to double"), s.new(f"add i64 {power}, {by}")]
+        return [*determinant_steps(s, x, exchanged, product, power)]
 
     product, power = s.counted(
         f"factor{k}", 0, f"%own{k}_0", one, ["1.0", "0"], ["double", "i64"]
     )  # fmt: skip
     singular = s.new(f"icmp sgt i32 {s.new(f'load i32, ptr {info}')}, 0")  # factors may be NaN
     product = s.new(f"select i1 {singular}, double 0.0, double {product}")
+    leave_determinant(s, product, power, results, "double")
+
+
+def determinant_steps(
+    s: FunctionBuilder, x: str, exchanged: str, product: str, power: str, lanes: int = 0
+) -> tuple[str, str]:
+    """A product and a power of 2 after a pivot ``x``, of rows that were exchanged or not.
+
+    The product is from 0.5 to below 1, or not a normal number. All may be vectors of ``lanes``.
+    """
+
+    def whole(n: int) -> str:
+        return f"<{', '.join([f'i64 {n}'] * lanes)}>" if lanes else str(n)
+
+    t, i, b = (f"<{lanes} x {k}>" if lanes else k for k in ("double", "i64", "i1"))
+    turned = s.new(f"select {b} {exchanged}, {t} {s.new(f'fneg {t} {x}')}, {t} {x}")
+    bits = s.new(f"bitcast {t} {s.new(f'fmul {t} {product}, {turned}')} to {i}")
+    exponent = s.new(f"and {i} {s.new(f'lshr {i} {bits}, {whole(52)}')}, {whole(2047)}")
+    normal = s.new(f"icmp ult {i} {s.new(f'sub {i} {exponent}, {whole(1)}')}, {whole(2046)}")
+    by = s.new(f"sub {i} {exponent}, {whole(1022)}")
+    by = s.new(f"select {b} {normal}, {i} {by}, {i} {whole(0)}")
+    rest = s.new(f"sub {i} {bits}, {s.new(f'shl {i} {by}, {whole(52)}')}")
+    return s.new(f"bitcast {i} {rest} to {t}"), s.new(f"add {i} {power}, {by}")
+
+
+def leave_determinant(
+    s: FunctionBuilder, product: str, power: str, results: Sequence[str], dtype: str
+) -> None:
+    """Store ``product * 2 ** power``, or its sign and the logarithm of its size."""
+
+    def store(value: str, to: str) -> None:
+        if dtype != "double":
+            value = s.new(f"fptrunc double {value} to {dtype}")
+        s.put(f"store {dtype} {value}, ptr {to}")
+
     if len(results) == 1:
-        _scaled(s, product, power, results[0])
+        store(_scaled(s, product, power), results[0])
         return
     below = s.new(f"fcmp olt double {product}, 0.0")
     size = s.new(f"select i1 {below}, double {s.new(f'fneg double {product}')}, double {product}")
     none = s.new(f"fcmp oeq double {product}, 0.0")
     signed = s.new(f"select i1 {below}, double -1.0, double 1.0")
-    s.put(
-        f"store double {s.new(f'select i1 {none}, double 0.0, double {signed}')}, ptr {results[0]}"
-    )
+    store(s.new(f"select i1 {none}, double 0.0, double {signed}"), results[0])
     low = s.new(f"fcmp olt double {size}, 0.75")  # so that the logarithm of about 1 is exact
     size = s.new(f"select i1 {low}, double {s.new(f'fadd double {size}, {size}')}, double {size}")
     power = s.new(f"sub i64 {power}, {s.new(f'zext i1 {low} to i64')}")
     log = s.new(f"call double @f_log(double {size})")
     shift = s.new(f"fmul double {s.new(f'sitofp i64 {power} to double')}, {_LOG_2}")
-    s.put(f"store double {s.new(f'fadd double {shift}, {log}')}, ptr {results[1]}")
+    store(s.new(f"fadd double {shift}, {log}"), results[1])
 
 
-def _scaled(s: FunctionBuilder, product: str, power: str, to: str) -> None:
-    """Store ``product * 2 ** power``, by three factors that are normal numbers."""
+def _scaled(s: FunctionBuilder, product: str, power: str) -> str:
+    """``product * 2 ** power``, by three factors that are normal numbers."""
     most = s.new(f"select i1 {s.new(f'icmp sgt i64 {power}, 3000')}, i64 3000, i64 {power}")
     power = s.new(f"select i1 {s.new(f'icmp slt i64 {most}, -3000')}, i64 -3000, i64 {most}")
     first = s.new(f"sdiv i64 {power}, 3")
@@ -249,7 +278,7 @@ def _scaled(s: FunctionBuilder, product: str, power: str, to: str) -> None:
     for part in (first, second, s.new(f"sub i64 {rest}, {second}")):
         bits = s.new(f"mul i64 {s.new(f'add i64 {part}, 1023')}, {_ONE}")
         product = s.new(f"fmul double {product}, {s.new(f'bitcast i64 {bits} to double')}")
-    s.put(f"store double {product}, ptr {to}")
+    return product
 
 
 def _void(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:

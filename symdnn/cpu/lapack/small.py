@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from symdnn.cpu.lapack.sequence import Sequenced, SequenceLaunch
+from symdnn.cpu.lapack.stacks_ir import LANES, StackPlan
 from symdnn.graph.kernel import Call
 from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.determinant import Det, SLogDet
@@ -21,6 +22,8 @@ __all__ = ["expm_launch", "fits", "small_launch"]
 
 #: Matrices of up to so many rows cost less than their launch from Python.
 _MAX_ROWS = 64
+#: Matrices of up to so many rows are computed in the lanes of vectors, if they fill one.
+_MAX_ROWS_OF_LANES = 12
 
 
 def fits(call: Call[Any], tasks: int) -> bool:
@@ -28,6 +31,8 @@ def fits(call: Call[Any], tasks: int) -> bool:
 
     Determinants are of float64: NumPy computes those of float32 in float64 too.
     """
+    if stack_plan(call) is not None:
+        return True
     operands = (*call.inputs, *call.outputs)
     dtype = call.outputs[0].dtype
     n = max(max(t.shape[-2:]) for t in operands if t.ndim > 1)
@@ -39,12 +44,41 @@ def fits(call: Call[Any], tasks: int) -> bool:
 
 
 def small_launch(call: Call[Any], tasks: int, slow: Any) -> SequenceLaunch | None:
-    """The launch of a call on small matrices that one thread computes; None for others.
+    """The launch of a call on small matrices that one thread computes, or on a stack of very small
+    ones; None for others.
 
     ``slow`` is the kernel's own launch, for arrays of other strides and for faults.
     """
+    if (plan := stack_plan(call)) is not None:
+        return _start(call, call.inputs[0].shape[:-2]).in_lanes(plan, len(call.inputs), slow)
     make = _MAKERS.get(type(call.op))
     return make(call, slow) if make is not None and fits(call, tasks) else None
+
+
+def stack_plan(call: Call[Any]) -> StackPlan | None:
+    """How the matrices of a stack are computed in the lanes of vectors; None if they are not."""
+    op, x, y = call.op, call.inputs[0], call.outputs[0]
+    stored = {"float32": "float", "float64": "double"}.get(y.dtype)
+    n, count = x.shape[-1], prod(x.shape[:-2])
+    if stored is None or x.dtype != y.dtype or x.shape[-2] != n or not 1 < n <= _MAX_ROWS_OF_LANES:
+        return None
+    if isinstance(op, Det | SLogDet):
+        plan = StackPlan("det" if isinstance(op, Det) else "slogdet", n, stored)
+    elif isinstance(op, MatrixInverse):
+        plan = StackPlan("inverse", n, stored, raises=op.on_error == "raise")
+    elif isinstance(op, LUFactor):
+        plan = StackPlan("factor", n, stored, turned=op.pivoted == "columns")
+    elif (
+        isinstance(op, LUSolve) and call.inputs[2].shape == y.shape and y.shape[:-2] == x.shape[:-2]
+    ):
+        turned, columns = op.pivoted == "columns", y.shape[-1]
+        plan = StackPlan("solve", n, stored, columns, turned, op.transposed != turned,
+                         op.on_error == "raise")  # fmt: skip
+        if columns > _MAX_ROWS_OF_LANES or call.inputs[1].shape[:-1] != y.shape[:-2]:
+            return None
+    else:
+        return None
+    return plan if count >= LANES[plan.work] else None
 
 
 def _start(call: Call[Any], lead: tuple[int, ...]) -> Sequenced:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
@@ -12,6 +12,7 @@ from symdnn.cpu.ir.scalar_ir import VALUES, refusal
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, NUMPY
+from symdnn.cpu.nest.first_ir import LEAST_LENGTH, FirstPlan, first_ir, first_words
 from symdnn.cpu.nest.nest_ir import nest_ir
 from symdnn.cpu.nest.schedule import scheduled, word_names
 from symdnn.cpu.reference.kernels import ReferenceKernel
@@ -20,8 +21,9 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, OpT
+from symdnn.graph.values.strides import merged
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
-from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Prod, Reduce, Sum
+from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Max, Prod, Reduce, Sum
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest.nest import Fold, Nest
@@ -42,6 +44,8 @@ __all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "block_of", "reducti
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
+#: Booleans that are looked at, for which it does.
+_BYTES_PER_THREAD = 1 << 22
 
 
 def block_of(nest: Nest) -> StridedBlock:
@@ -132,7 +136,40 @@ class NestReduceKernel(_NestKernel[Reduce | FusedReduce]):
         elements = prod(shape[a] for a in axes)
         fold = self.fold(call, elements)
         assert fold is not None
-        return StridedLaunch(partial(reduction_block, fold, shape, axes))
+        block = partial(reduction_block, fold, shape, axes)
+        if not isinstance(op, FusedReduce) and call.inputs[0].dtype == "bool":
+            return StridedLaunch(partial(_first_block, op, block))
+        return StridedLaunch(block)
+
+
+def _first_block(
+    op: Reduce, otherwise: Callable[..., StridedBlock], inputs: Sequence[Array],
+    outputs: Sequence[Array],
+) -> StridedBlock:  # fmt: skip
+    """The block that finds the first element that decides, where the folded axes are a line."""
+    (x,), (y,) = inputs, outputs
+    sought = isinstance(op, AnyTrue | Max | ArgMax)
+    inner = [d for d, n in enumerate(x.shape) if n > 1 and d in op.axes]
+    outer = [d for d, n in enumerate(x.shape) if n > 1 and d not in op.axes]
+    length, lines, step = prod(x.shape[d] for d in inner), prod(x.shape[d] for d in outer), 1
+    dense = length >= LEAST_LENGTH and lines and not isinstance(op, Accumulate)
+    for d in reversed(inner):
+        dense, step = dense and x.strides[d] == step, step * x.shape[d]
+    count = threads.threads(x.size, _BYTES_PER_THREAD)
+    if not dense or count > lines:
+        return otherwise(inputs, outputs)
+    kept = [d for d in range(x.ndim) if d not in op.axes]
+    steps = y.strides if y.ndim == len(kept) else [y.strides[d] for d in kept]
+    places = [s for d, s in zip(kept, steps, strict=True) if d in outer]
+    sizes, found = merged([x.shape[d] for d in outer], [[x.strides[d] for d in outer], places])
+    plan = FirstPlan(sought, isinstance(op, ArgMax | ArgMin), len(sizes))
+    words = {"threads": count, "tasks": lines, "one": 1, "n": length}
+    words |= {f"kn{d}": n for d, n in enumerate(sizes)}
+    for name, own in zip(("x0", "y0"), found, strict=True):
+        words |= {f"{name}.k{d}": s for d, s in enumerate(own)}
+    names = first_words(plan)
+    at = [names.index("x0"), names.index("y0")]
+    return StridedBlock(threads.kernel(first_ir, plan), [words.get(n, 0) for n in names], at)
 
 
 def _reduction(op: Reduce | FusedReduce, dtypes: tuple[str, ...], elements: int) -> Fold | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -152,10 +153,23 @@ def pad(
             as_variable(constant_values if mode == "constant" else 0), v.type.dtype
         )
         return Pad(tuple(map(static_dim, widths)))(v, value, *widths)
-    for axis, (low, high) in enumerate(pairs):
-        if (known_or(low), known_or(high)) != (0, 0):
-            v = operator("take")(v, _source(shape_i(v, axis), low, high, mode), axis)
+    for first, after in _runs([tuple(map(known_or, p)) != (0, 0) for p in pairs]):
+        index: list[slice | Variable] = [slice(None)] * first
+        for axis in range(first, after):
+            place = _source(shape_i(v, axis), *pairs[axis], mode)
+            index.append(place.dimshuffle(0, *"x" * (after - axis - 1)))
+        v = operator("getitem")(v, tuple(index))
     return v
+
+
+def _runs(padded: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """First axes of neighbours that are padded, and the axes behind them: one gather has them."""
+    first = 0
+    for wide, axes in groupby(padded):
+        after = first + len(list(axes))
+        if wide:
+            yield first, after
+        first = after
 
 
 def _by_side(v: Variable, pairs: Sequence[tuple[Any, Any]], mode: str, given: Any) -> Variable:

@@ -131,7 +131,9 @@ def nanargmin(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> V
 @torch_words()
 def count_nonzero(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The number of elements over ``axis`` that are not 0, an int64."""
-    return sum_of(neq(a, 0), axis, keepdims=keepdims)
+    v = as_variable(a)
+    counted = v if v.type.dtype == "bool" else neq(v, 0)
+    return sum_of(counted, axis, keepdims=keepdims)
 
 
 def average(

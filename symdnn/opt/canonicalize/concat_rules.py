@@ -15,11 +15,8 @@ from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.shape import alloc, reshape
-from symdnn.opt.canonicalize.dimshuffle_rules import (
-    fields_of,
-    on_operand,
-    operand_beside_elements,
-)
+from symdnn.ops.elemwise import Elemwise
+from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.opt.canonicalize.indexing_rules import entries_of
 from symdnn.rewriting.facts import is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -98,25 +95,66 @@ def split_into_one(node: Apply, context: Context) -> Variable | None:
 def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
     """A split of a join at the same positions gives the joined tensors; also of ``f(join)``.
 
-    There ``f`` is an elementwise op, whose other operands are single elements.
+    There ``f`` is a tree of elementwise ops, whose other operands have one element along the axis.
     """
     v, *sizes = node.inputs
-    found, axis = operand_beside_elements(v, Join), fields_of(node).axis
-    whole = v if found is None else found[1]
-    if not made_by(whole, Join) or node_of(whole).op.axis != axis:
-        return None
-    parts = node_of(whole).inputs
-    if len(parts) != len(sizes):
-        return None
-    own = [context.shapes.dims(p)[axis] for p in parts]
-    if not all(context.shapes.same(a, b) for a, b in zip(own, sizes, strict=True)):
-        return None
-    others = [d for d in range(v.type.ndim) if d != axis]
-    dims = context.shapes.dims
-    agree = all(context.shapes.same(dims(p)[d], dims(parts[0])[d]) for p in parts for d in others)
-    if not agree or found is None:
-        return list(parts) if agree else None
-    return [on_operand(node_of(v), found[0], p) for p in parts]
+    pieces = _Pieces(v, fields_of(node).axis, sizes, context)
+    found = pieces.of(v)
+    return found if found is not None and pieces.alone(node) else None
+
+
+class _Pieces:
+    """What the operands of ``whole``, of elementwise ops and joins, are at its pieces."""
+
+    def __init__(
+        self, whole: Variable, axis: int, sizes: Sequence[Variable], context: Context
+    ) -> None:
+        self._whole, self._axis, self._sizes, self._context = whole, axis, sizes, context
+        self._found: dict[Variable, list[Variable] | None] = {}
+        self._inner: list[Variable] = []
+
+    def alone(self, node: Apply) -> bool:
+        """Whether only ``node`` and the ops among the operands read the results of these."""
+        nodes = {node, *map(node_of, self._inner)}
+        return all(self._context.read_by(v, nodes) for v in self._inner if v is not self._whole)
+
+    def of(self, v: Variable) -> list[Variable] | None:
+        """The pieces of ``v``; None: it would have to be split."""
+        if v not in self._found:
+            self._found[v] = self._of(v)
+        return self._found[v]
+
+    def _of(self, v: Variable) -> list[Variable] | None:
+        axis, context = self._axis, self._context
+        if made_by(v, Join) and node_of(v).op.axis == axis:
+            parts = node_of(v).inputs
+            own = [context.shapes.dims(p)[axis] for p in parts]
+            fit = len(own) == len(self._sizes) and all(map(context.shapes.same, own, self._sizes))
+            return [_beside(p, parts, axis, context) for p in parts] if fit else None
+        if v is not self._whole and v.type.shape[axis] == 1:
+            return [v] * len(self._sizes)
+        if not made_by(v, Elemwise) or len(node_of(v).outputs) != 1:
+            return None
+        operands = node_of(v).inputs
+        if all(w.type.shape[axis] == 1 for w in operands):
+            return None
+        self._inner.append(v)
+        kept = [f for f in map(self.of, operands) if f is not None]
+        if len(kept) < len(operands):
+            return None
+        return [node_of(v).op(*p) for p in zip(*kept, strict=True)]
+
+
+def _beside(v: Variable, parts: Sequence[Variable], axis: int, context: Context) -> Variable:
+    """``v``, checked to have the sizes of the others that it is joined with, where not known."""
+    own = context.shapes.dims(v)
+    for other in parts:
+        dims = context.shapes.dims(other)
+        asked = [
+            None if d == axis or context.shapes.same(n, own[d]) else n for d, n in enumerate(dims)
+        ]
+        v = v if all(n is None for n in asked) else specify_shape(v, asked)
+    return v
 
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_of_join"))

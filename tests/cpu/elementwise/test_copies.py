@@ -268,3 +268,18 @@ def test_short_rows_are_copied_and_repeated_whole(dtype, n):
             copies._CopyLaunches(True).copy(np.broadcast_to(source, x.shape), whole[:, 1:-1])
             np.testing.assert_array_equal(whole[:, 1:-1], np.broadcast_to(source, x.shape))
             assert not whole[:, ::n + 1].any()  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_long_pieces_and_rolls_are_copied_in_native_steps(rng, axis):
+    """Rows too long for one loop over their pieces; an empty piece; a shift by nothing."""
+    x, y = (rng.normal(size=(6, 5000)) for _ in range(2))
+    a, b = T.dmatrix("a"), T.dmatrix("b")
+    joined = T.concatenate([a, b[:0] if axis == 0 else b[:, :0], b], axis)
+    first, last = T.split(joined, [a.shape[axis], b.shape[axis]], 2, axis)
+    outs = [joined, last - first, *(T.roll(a, s, axis) for s in (2, 0, -1, 13))]
+    f = symdnn.function([a, b], outs)
+    wanted = [np.concatenate([x, y], axis), y - x, *(np.roll(x, s, axis) for s in (2, 0, -1, 13))]
+    for _ in range(3):
+        for found, expected in zip(f(x, y), wanted, strict=True):
+            np.testing.assert_array_equal(found, expected)

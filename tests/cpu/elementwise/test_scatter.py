@@ -11,7 +11,7 @@ from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from tests.cpu.harness import compiled
 
 pytestmark = compiled
@@ -156,3 +156,43 @@ def test_what_it_does_not_add_is_refused_with_the_reason():
     assert "does not add float16" in refusal(AdvancedIncSubtensor(("a", ALL)), "float16")
     assert "does not add bool" in refusal(AdvancedIncSubtensor(("a", ALL)), "bool")
     assert "whole axes" in refusal(AdvancedIncSubtensor(("a", (0, 2, None))))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_runs_of_indices_are_copied(seed):
+    """Also what counts from the end, what lies in steps, and rows that are looked at together."""
+    rng = np.random.default_rng(seed)
+    rows, n, m = (int(k) for k in rng.integers((1, 5, 1500), (90, 40, 5000)))
+    dtype = rng.choice(["float32", "int8", "float16", "complex128", "bool"])
+    x = rng.integers(0, 9, (rows, m)).astype(dtype)
+    first, length = int(rng.integers(0, m // 2)), int(rng.integers(1, m // 2))
+    run = np.arange(first, first + length)
+    low = -m if seed % 3 == 0 else 0
+    at = np.concatenate([rng.integers(low, m, n), run, rng.integers(0, m, seed % 5 * n)])
+    given = x if seed % 4 else x[:, ::-1]
+    for index in (at.astype("int32"), at[::-1]):
+        a, i, j = T.tensor(dtype, (None, None)), T.tensor(index.dtype.name, (None,)), T.lvector()
+        np.testing.assert_array_equal(
+            symdnn.function([a, i], a[:, i])(given, index), given[:, index]
+        )
+        lines = rng.integers(0, rows, 2 * rows)
+        f = symdnn.function([a, j, i], a[j.dimshuffle(0, "x"), i])
+        np.testing.assert_array_equal(f(given, lines, index), given[lines[:, None], index])
+        wrong = index.copy()
+        wrong[len(at) // 2] = m
+        with pytest.raises(IndexOutOfRange):
+            f(given, lines, wrong)
+
+
+@pytest.mark.parametrize("mode", ["edge", "wrap", "reflect", "symmetric"])
+def test_pads_of_neighbouring_axes_are_one_gather(rng, mode):
+    for shape, widths in (
+        ((70, 90), ((2, 3), (4, 0))), ((3, 40, 50), ((0, 0), (5, 1), (60, 70))),
+        ((4, 30, 40), ((1, 1), (0, 0), (2, 3))), ((1, 300), ((3, 3), (2, 2))),
+    ):  # fmt: skip
+        x = rng.normal(size=shape).astype("float32")
+        v = T.tensor("float32", (None,) * len(shape))
+        f = symdnn.function([v], T.pad(v, widths, mode=mode))
+        np.testing.assert_array_equal(f(x), np.pad(x, widths, mode=mode))
+        kinds = [type(n.op) for n in f.stages.fgraph.toposort()]
+        assert kinds.count(AdvancedSubtensor) == (2 if widths[1] == (0, 0) else 1)

@@ -209,3 +209,22 @@ def test_extremes_of_short_rows_and_what_is_no_number(dtype, rng):
                 most, least = f(a)
                 np.testing.assert_array_equal(most, a.max(1))
                 np.testing.assert_array_equal(least, a.min(1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_lines_of_booleans_end_where_the_answer_is(seed):
+    """Also where the last block of a line overlaps the one before, and in steps of other axes."""
+    rng = np.random.default_rng(seed)
+    shape = (3, int(rng.integers(1, 5)), int(rng.integers(60, 400)))
+    x = np.full(shape, seed % 2 == 0)
+    at = rng.integers(0, shape[2], shape[:2])
+    np.put_along_axis(x, at[..., None], seed % 2 == 1, 2)
+    x[0] = seed % 4 < 2
+    v = T.tensor("bool", (None, None, None))
+    shown = x[::-1] if seed < 4 else x.transpose(1, 0, 2)
+    for axis in (2, (1, 2), None):
+        names = ("any", "all", "max", "min") + ("argmax", "argmin") * (axis != (1, 2))
+        with config.change_flags(**{"cpu.compile": "always"}):
+            f = symdnn.function([v], [getattr(T, n)(v, axis) for n in names])
+        for name, found in zip(names, f(shown), strict=True):
+            np.testing.assert_array_equal(found, getattr(np, name)(shown, axis))

@@ -8,7 +8,7 @@ import pytest
 import symdnn
 from symdnn.errors import ShapeMismatch
 from symdnn.ops.array.index import IncSubtensor
-from symdnn.ops.array.join import Join
+from symdnn.ops.array.join import Join, Split
 
 
 def put_side_by_side(*parts):
@@ -43,3 +43,18 @@ def test_increments_that_are_spread_are_not_joined(rng):
     x, a, row = (rng.normal(size=s).astype("float32") for s in ((3, 9), (3, 4), (1, 5)))
     wanted = np.concatenate([a, np.repeat(row, 3, 0)], 1)
     np.testing.assert_array_equal(f(x, a, row), wanted)
+
+
+def test_gradients_of_joins_read_the_joined_and_check_their_sizes(rng):
+    x, y = symdnn.tensor.matrix("x"), symdnn.tensor.matrix("y")
+    a = rng.normal(size=(3, 4)).astype("float32")
+    shown = symdnn.tensor.tanh(symdnn.tensor.concatenate([x, y], 0))  # read twice by its gradient
+    f = symdnn.function([x, y], symdnn.grad((shown**2).sum(), x))
+    assert not {Join, Split} & {type(n.op) for n in f.stages.fgraph.toposort()}
+    np.testing.assert_allclose(f(a, a), 2 * np.tanh(a) / np.cosh(a) ** 2, 1e-4, 1e-6)
+    for made in (symdnn.tensor.concatenate([x, y], 0), symdnn.tensor.stack([x, y], 1)):
+        f = symdnn.function([x, y], symdnn.grad((symdnn.tensor.exp(made) ** 2).sum(), x))
+        assert not {Join, Split} & {type(n.op) for n in f.stages.fgraph.toposort()}
+        np.testing.assert_allclose(f(a, a[::-1]), 2 * np.exp(2 * a), 1e-5)
+        with pytest.raises(ShapeMismatch):
+            f(a, a[:, :2])

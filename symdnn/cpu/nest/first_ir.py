@@ -1,0 +1,65 @@
+"""LLVM IR of searches for the first true or false element of each line of booleans.
+
+They end where the element is found: any, all, extremes and their indices ask for no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from symdnn.cpu.nest.lines_ir import LineBuilder, line_words
+
+__all__ = ["LEAST_LENGTH", "FirstPlan", "first_ir", "first_words"]
+
+#: Elements that are looked at together, one bit of a word each: no line is shorter.
+LEAST_LENGTH = 64
+
+
+@dataclass(frozen=True)
+class FirstPlan:
+    """What is ``sought``; whether the result is its ``index`` (0 where it is not), or its truth.
+
+    The truth of a line without what is sought is that of the other elements. ``kept``: the number
+    of axes of lines.
+    """
+
+    sought: bool
+    index: bool
+    kept: int
+
+
+def first_words(plan: FirstPlan) -> list[str]:
+    """Names of the words of the block."""
+    return line_words((), ("x0", "y0"), plan.kept)
+
+
+def first_ir(plan: FirstPlan) -> str:
+    """The module of ``kernel``."""
+    s = LineBuilder()
+    x, y = s.begin(first_words(plan), ("x0", "y0"), plan.kept)
+    width, last = LEAST_LENGTH, s.new(f"sub i64 %n, {LEAST_LENGTH}")
+    vector = f"<{width} x i8>"
+    before = s.block
+    s.put("br label %look")
+    s.label("look")
+    s.put(f"%at = phi i64 [0, %{before}], [%further, %on]")
+    # The last elements begin early enough to be as many: some are looked at twice.
+    place = s.new(f"getelementptr i8, ptr {x}, i64 {s.least('%at', last)}")
+    elements = s.new(f"load {vector}, ptr {place}, align 1")
+    true = s.new(f"icmp {'ne' if plan.sought else 'eq'} {vector} {elements}, zeroinitializer")
+    bits = s.new(f"bitcast <{width} x i1> {true} to i64")
+    s.put(f"br i1 {s.new(f'icmp ne i64 {bits}, 0')}, label %end, label %on")
+    s.label("on")
+    s.put(f"%further = add i64 %at, {width}")
+    s.put(f"br i1 {s.new('icmp slt i64 %further, %n')}, label %look, label %end")
+    s.label("end")
+    found = s.new(f"icmp ne i64 {bits}, 0")
+    if not plan.index:
+        truth = found if plan.sought else s.new(f"xor i1 {found}, true")
+        s.put(f"store i8 {s.new(f'zext i1 {truth} to i8')}, ptr {y}")
+        return s.module()
+    s.declared.add("declare i64 @llvm.cttz.i64(i64, i1)")
+    number = s.new(f"call i64 @llvm.cttz.i64(i64 {bits}, i1 false)")
+    number = s.new(f"add i64 {number}, {s.least('%at', last)}")
+    s.put(f"store i64 {s.new(f'select i1 {found}, i64 {number}, i64 0')}, ptr {y}")
+    return s.module()
