@@ -22,6 +22,7 @@ from symdnn.ops.core.shape import DimShuffle, ShapeI, dims_of, reshape
 from symdnn.ops.elementwise.arithmetic import Add, Mul
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.linalg.products import BatchedDot
 from symdnn.ops.nn.softmax import AlongAxis
 from symdnn.opt.scan.scan_rules import in_order
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -372,18 +373,21 @@ def _is_sum(term: Variable) -> bool:
 
 
 def _factors(term: Variable) -> tuple[Variable, Variable] | None:
-    """``(a, b)`` where ``term`` is the GEMM ``a b``, or an outer product of column and row."""
+    """``(a, b)`` where ``term`` is the GEMM ``a b``, or an outer product of column and row.
+
+    Also of stacks of them, as a batch of loops has.
+    """
     node = term.owner
     if node is None or len(node.inputs) != 2:
         return None
     a, b = node.inputs
-    if isinstance(node.op, Dot) and (a.type.ndim, b.type.ndim) == (2, 2):
-        return a, b
-    if isinstance(node.op, Mul):
-        patterns = a.type.broadcastable, b.type.broadcastable
-        if patterns == ((False, True), (True, False)):
+    if isinstance(node.op, Dot | BatchedDot):
+        return (a, b) if (a.type.ndim, b.type.ndim) in ((2, 2), (3, 3)) else None
+    if isinstance(node.op, Mul) and a.type.ndim in (2, 3):
+        (*stack, left, right), (*others, up, down) = a.type.broadcastable, b.type.broadcastable
+        if stack == others and (left, right, up, down) == (False, True, True, False):
             return a, b
-        if patterns == ((True, False), (False, True)):
+        if stack == others and (left, right, up, down) == (True, False, False, True):
             return b, a
     return None
 
@@ -416,11 +420,22 @@ def _gemm_over_steps(a: Operand, b: Operand) -> Variable:
     x, y = a.value, b.value
     if not (a.stacked and b.stacked):
         # One operand is the same at each step: sum the other one first.
-        return Dot()(x.sum(axis=0) if a.stacked else x, y.sum(axis=0) if b.stacked else y)
+        x, y = x.sum(axis=0) if a.stacked else x, y.sum(axis=0) if b.stacked else y
+        return Dot()(x, y) if x.type.ndim == 2 else BatchedDot()(x, y)
+    if x.type.ndim == 4:
+        return _stack_over_steps(x, y)
     steps, rows, inner = dims_of(x)
     left = reshape(x.dimshuffle(0, 2, 1), (steps * inner, rows))
     right = reshape(y, (steps * inner, dims_of(y)[2]))
     return Dot()(left.dimshuffle(1, 0), right)
+
+
+def _stack_over_steps(x: Variable, y: Variable) -> Variable:
+    """The same of (steps, stack, rows, inner) and (steps, stack, inner, columns)."""
+    steps, _, rows, inner = dims_of(x)
+    left = reshape(x.dimshuffle(1, 0, 3, 2), (dims_of(x)[1], steps * inner, rows))
+    right = reshape(y.dimshuffle(1, 0, 2, 3), (dims_of(y)[1], steps * inner, dims_of(y)[3]))
+    return BatchedDot()(left.dimshuffle(0, 2, 1), right)
 
 
 RULES = [scan_push_before, scan_push_after, scan_push_sums]

@@ -203,6 +203,22 @@ def test_gradients_of_weights_are_one_product():
     assert [names.count("Dot") for names in inside(f)] == [1, 1]
 
 
+def test_gradients_of_weights_of_each_lane_are_one_product_of_stacks():
+    x, w = TensorType("float64", (None,) * 4)("x"), MATRIX("w")
+
+    def of(x):
+        h, _ = scan(lambda v, h, w: tanh(v + h.dot(w)), x, [T.zeros_like(x[0])], [w])
+        return grad((h**2).sum(), w)
+
+    for f, given in ((of, x), (lambda x: of(x)[0], x)):
+        made = check([x, w], [symdnn.vmap(f)(given)], RNG.random((2, 5, 3, 4)), RNG.random((4, 4)))
+        assert all("BatchedDot" not in names for names in inside(made))
+    row = TensorType("float64", (None,) * 3)("row")
+    made = check([row, w], [symdnn.vmap(of)(row)], RNG.random((2, 5, 4)), RNG.random((4, 4)))
+    kinds = [o.type.broadcastable for op in scans(made) for o in op.inner.outputs]
+    assert all(len(kind) - sum(kind) < 3 for kind in kinds)
+
+
 def test_gradients_of_weights_with_vectors():
     x, h0, u, w = MATRIX("x"), VECTOR("h0"), MATRIX("u"), MATRIX("w")
     h, _ = scan(lambda v, h: tanh(v.dot(u) + h.dot(w)), x, h0)
