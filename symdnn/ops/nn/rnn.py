@@ -271,12 +271,12 @@ class RNNGrad(RNNOp):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         given = self._of_lane(inputs, joined)
         names = ("w", "x", "hx", "cx", "dy", "dhy", "dcy")
-        w, x, hx, cx, *cotangents = self.wide(*(given.get(n) for n in names))
+        w, x, hx, cx, dy, dhy, dcy = self.wide(*(given.get(n) for n in names))
         lengths, reserve = self.checked_lengths(given), given["reserve"]
         if not isinstance(reserve, RNNReserve):  # a library's, for its own gradient
             *_, reserve = rnn_forward(self.layout, w, x, hx, cx, lengths, ())
         lanes = inputs[1].shape[1] if self.lanes else None
-        found = rnn_backward(self.layout, w, x, lengths, *cotangents, reserve, lanes)
+        found = rnn_backward(self.layout, w, x, lengths, dy, dhy, dcy, reserve, lanes)
         dw, *others = (a.astype(inputs[1].dtype, copy=False) for a in found if a is not None)
         return (dw, *(a.reshape(like.shape) for a, like in zip(others, inputs[1:])))
 
