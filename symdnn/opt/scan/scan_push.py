@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from symdnn.graph.inner import InnerGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.traverse import clone_graph, leaves, toposort
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -18,6 +19,8 @@ from symdnn.ops.array.view import specify_shape
 from symdnn.ops.control.batching import Operand, batch_node
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Built, Parts, State
+from symdnn.ops.core.inner_shapes import inner_shapes
+from symdnn.ops.core.lanes import sizes_of
 from symdnn.ops.core.shape import DimShuffle, ShapeI, dims_of, reshape
 from symdnn.ops.elementwise.arithmetic import Add, Mul
 from symdnn.ops.elemwise import Elemwise
@@ -177,6 +180,18 @@ class _KnownAfterLoop(_KnownValues):
             return True
         return isinstance(v, Constant) or v in self.operands or v in self.parts.collected
 
+    def may_collect(self, v: Variable) -> bool:
+        """Whether ``v`` is known, or has the same shape in all steps."""
+        if v in self.states or self.of(v) is not None or v.type.is_static:
+            return True
+        parts = self.parts
+        inside = [u for u, _ in (*parts.sequences, *parts.others)]
+        inside += [u for s in parts.states for u in s.inside]
+        same = range(len(parts.sequences), len(parts.sequences) + len(parts.others))
+        values = {i: inside[i] for i in same if inside[i].type.is_integer_scalar}
+        shapes = [tuple(sizes_of(u)) for u in inside]
+        return inner_shapes(InnerGraph(inside, [v]), [0], shapes, values)[0] is not None
+
     def require(self, v: Variable) -> None:
         """Make ``v`` known after the loop, as a history or as a collected output."""
         if self.has(v):
@@ -278,7 +293,7 @@ def _is_gemm_by_invariant(v: Variable, after: _KnownAfterLoop) -> bool:
         return False
     operands = [after.of(u) for u in node.inputs]
     same = [o is not None and not o.stacked for o in operands]
-    return sum(same) == 1
+    return sum(same) == 1 and all(map(after.may_collect, node.inputs))
 
 
 # -- sums over the steps --------------------------------------------------------------------------
@@ -354,11 +369,13 @@ def _terms_of_sum(v: Variable) -> list[Variable]:
 
 
 def _may_move(term: Variable, after: _KnownAfterLoop) -> bool:
-    """Whether a term's operands need little memory, and some change from step to step."""
+    """Whether a term's operands need little memory, some change from step to step, and no shape
+    does."""
     inner = _without_dimshuffles(term)
     cheap = after.has(term) or _factors(inner) is not None or _is_sum(inner)
     operands = [after.of(v) for v in _operands(term)]
-    return cheap and any(o is None or o.stacked for o in operands)
+    changes = any(o is None or o.stacked for o in operands)
+    return cheap and changes and all(map(after.may_collect, _operands(term)))
 
 
 def _without_dimshuffles(term: Variable) -> Variable:

@@ -233,6 +233,28 @@ def test_sums_of_what_is_the_same_at_each_step_stay_right():
     check([x, w, s0], [total[-1]], RNG.standard_normal(4), np.float64(0.5), np.float64(2))
 
 
+@pytest.mark.parametrize(
+    "term",
+    [
+        lambda i, b: (b[: i + 1] * b[: i + 1]).sum(),
+        lambda i, b: b[: i + 1].sum(axis=0).dot(b[: i + 1].T.dot(b[: i + 1])).sum(),
+        lambda i, b: T.dot(b[: i + 1].T, b[: i + 1]),
+    ],
+    ids=["sum", "products", "product"],
+)
+def test_sums_of_parts_that_grow_stay_in_the_loop(term):
+    """As attention to what is in a cache so far."""
+    x = MATRIX("x")
+
+    def step(i, v, total, b):
+        b = T.set_subtensor(b[i], tanh(v))
+        return total + term(i, b), b
+
+    at = T.arange(x.shape[0])
+    (totals, _), _ = scan(step, [at, x], [term(at[0], x).zeros_like(), x.zeros_like()])
+    check([x], [totals[-1]], RNG.random((5, 3)))
+
+
 def test_a_sum_that_steps_read_stays():
     x, s0 = VECTOR("x"), SCALAR("s0")
     (s, _), _ = scan(lambda v, s, p: [s + v, tanh(p) + s], x, [s0, s0])
