@@ -27,6 +27,7 @@ def rows() -> Iterator[Nest]:
     for batch in (64, 256):
         yield from _mlp(batch)
         yield from _convnet(batch)
+    yield from _recurrent(64)
     yield from _hessians()
     yield from _jacobians()
     yield from _products()
@@ -128,6 +129,51 @@ def _convnet(batch: int) -> Iterator[Nest]:
 
     name = f"per-example gradients, convolutions, batch {batch}"
     yield from _per_example(name, arrays, ours, torch_loss, jax_loss)
+
+
+def _recurrent(batch: int) -> Iterator[Nest]:
+    """An LSTM of 64 units over 50 steps of 32 features, of whose last state there are 10 classes.
+
+    JAX has a scan, in which the product with the input is one before the loop.
+    """
+    steps, features, hidden = 50, 32, 64
+    params = (
+        _scaled(0.1, 4 * hidden, features), _scaled(0.1, 4 * hidden, hidden, seed=1),
+        _scaled(0.1, 4 * hidden, seed=2), _scaled(0.1, hidden, 10, seed=3),
+    )  # fmt: skip
+    arrays = (drawn(batch, steps, features), _labels(10, batch), *params)
+
+    def ours(ps: Any, v: Any, label: Any) -> Any:
+        w, r, b, out = ps
+        vector = T.concatenate([w.flatten(), r.flatten(), b, T.zeros_like(b)])
+        first = T.zeros((1, 1, hidden), "float32")
+        block = T.nnet.RNNBlock("float32", hidden, 1, "lstm")
+        last = block.apply(vector, v.dimshuffle(0, "x", 1), first, first)[1]
+        return -T.nnet.logsoftmax(last[0, 0].dot(out), axis=0)[label]
+
+    def torch_loss(ps: Any, v: Any, label: Any) -> Any:
+        w, r, b, out = ps
+        first = v.new_zeros(1, 1, hidden)
+        flat = [w, r, b, torch.zeros_like(b)]
+        found = torch.lstm(v[:, None], (first, first), flat, True, 1, 0.0, False, False, False)
+        return F.cross_entropy(found[1][0] @ out, label[None])
+
+    def jax_loss(ps: Any, v: Any, label: Any) -> Any:
+        w, r, b, out = ps
+
+        def step(state: Any, x: Any) -> Any:
+            h, c = state
+            i, f, g, o = jnp.split(x + h @ r.T, 4)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
+
+        first = jnp.zeros(hidden), jnp.zeros(hidden)
+        (h, _), _ = jax.lax.scan(step, first, v @ w.T + b)
+        return -jax.nn.log_softmax(h @ out)[label]
+
+    yield from _per_example(
+        f"per-example gradients, LSTM, batch {batch}", arrays, ours, torch_loss, jax_loss
+    )
 
 
 def _hessians() -> Iterator[Nest]:

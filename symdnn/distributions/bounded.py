@@ -172,8 +172,12 @@ class Kumaraswamy(OfTheUnit):
 
     @property
     def mode(self) -> Variable:
+        """NaN where a concentration is below 1, or both are 1: at an end, at both, or nowhere."""
         a, b = self.concentration1, self.concentration0
-        return self._spread(((a - 1) / (a * b - 1)) ** (1 / a))
+        inner = T.ge(a, 1) & T.ge(b, 1) & T.gt(a * b, 1)
+        sound = T.switch(inner, a * b - 1, like(1, a))
+        found = (T.switch(inner, a - 1, like(1, a)) / sound) ** (1 / a)
+        return self._spread(T.switch(inner, found, like(np.nan, a)))
 
     @property
     def variance(self) -> Variable:

@@ -8,10 +8,10 @@ import symdnn.tensor as T
 from symdnn.distributions import constraints
 from symdnn.distributions.base import Distribution, dims_after, inside, stream_of
 from symdnn.distributions.constraints import Constraint
-from symdnn.distributions.discrete import OfProbability, one_of_two
+from symdnn.distributions.discrete import Binomial, OfProbability, one_of_two
 from symdnn.graph.dims import Dim
 from symdnn.graph.typing import TensorLike
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.elemwise import like
 from symdnn.ops.random.random_stream import RandomStream
@@ -169,6 +169,8 @@ class Multinomial(OfClasses):
         logits: TensorLike | None = None, validate_args: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__(probs, logits, validate_args)
+        if isinstance(n := as_variable(total_count), Constant):
+            self._checked(n, constraints.nonnegative_integer, "total_count")
         self.total_count = total_count
 
     @property
@@ -197,7 +199,13 @@ class Multinomial(OfClasses):
         return stream_of(rng).multinomial(dims, n, self.probs, dtype=self.dtype)
 
     def entropy(self) -> Variable:
-        raise self._lacks("entropy")
+        """By the sum over the counts of each class alone."""
+        n = T.cast(self.total_count, self.dtype)
+        k = T.arange(1, T.cast(n, "int64") + 1, dtype=self.dtype)
+        k = k.dimshuffle([0, *["x"] * self.probs.type.ndim])
+        alone = T.exp(Binomial(n, self.probs, validate_args=False).log_prob(k))
+        ways = (alone * T.gammaln(k + 1)).sum(axis=[0, -1])
+        return n * super().entropy() - T.gammaln(n + 1) + ways
 
 
 class RelaxedBernoulli(OfProbability):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import symdnn.tensor as T
 from symdnn.distributions import constraints
@@ -197,6 +197,8 @@ class LogisticNormal(TransformedDistribution):
     (3,)
     """
 
+    arg_constraints: ClassVar = Normal.arg_constraints
+
     def __init__(
         self, loc: TensorLike, scale: TensorLike, validate_args: bool | None = None
     ) -> None:
@@ -204,7 +206,24 @@ class LogisticNormal(TransformedDistribution):
         if not base.batch_shape:
             raise OptionError("LogisticNormal: wanted vectors as loc and scale, got numbers")
         super().__init__(base, StickBreakingTransform(), validate_args)
-        self.loc, self.scale = base.loc, base.scale
+
+    @property
+    def loc(self) -> Variable:
+        """The means of the normal numbers."""
+        return self._normal.loc
+
+    @property
+    def scale(self) -> Variable:
+        """Their standard deviations."""
+        return self._normal.scale
+
+    @property
+    def _normal(self) -> Normal:
+        base = self.base_dist
+        while isinstance(base, Independent):
+            base = base.base_dist
+        assert isinstance(base, Normal)
+        return base
 
 
 class MixtureSameFamily(Distribution):

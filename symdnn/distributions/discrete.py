@@ -180,6 +180,15 @@ class Binomial(OfProbability):
 
         return self._steps(value, below)
 
+    def entropy(self) -> Variable:
+        """The sum over all counts."""
+        n = self._spread(self.total_count)
+        k = T.arange(T.cast(T.max(n), "int64") + 1, dtype=self.dtype)
+        k = k.dimshuffle([0, *["x"] * len(self.batch_shape)])
+        found = self.log_prob(T.minimum(k, n))
+        p = T.exp(found)
+        return -T.switch(T.le(k, n) & T.gt(p, 0), p * found, like(0, p)).sum(axis=0)
+
     def _drawn(self, sample_shape: Any, rng: RandomStream) -> Variable:
         n = T.cast(self.total_count, "int64")
         return rng.binomial(self._extended(sample_shape), n, self.probs, dtype=self.dtype)
@@ -239,6 +248,10 @@ class NegativeBinomial(OfProbability):
 
 class Geometric(OfProbability):
     """The number of failures before the first success, of probability ``probs``: 0 and more."""
+
+    arg_constraints: ClassVar = {
+        **OfProbability.arg_constraints, "probs": constraints.interval(0, 1, closed=(False, True)),
+    }  # fmt: skip
 
     @property
     def mean(self) -> Variable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import log, pi
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -201,8 +201,16 @@ class Chi2(Gamma):
 
     def __init__(self, df: TensorLike, validate_args: bool | None = None) -> None:
         Distribution.__init__(self, validate_args, df=df)
+        self._derive()
+
+    def _derive(self) -> None:
         self.concentration = self.df / 2
         self.rate = like(0.5, self.df)
+
+    def expand(self, batch_shape: Any) -> Self:
+        new = super().expand(batch_shape)
+        new._derive()
+        return new
 
 
 class InverseGamma(Positive):

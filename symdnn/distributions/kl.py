@@ -126,6 +126,12 @@ def _gumbel(p: real_line.Gumbel, q: real_line.Gumbel) -> Variable:
     return gained - T.log(ratio) - like(1 + real_line.EULER, ratio)
 
 
+@register_kl(folded.HalfCauchy, folded.HalfCauchy)
+def _half_cauchy(p: folded.HalfCauchy, q: folded.HalfCauchy) -> Variable:
+    """That of the distributions with both halves."""
+    return T.log(T.sqr(p.scale + q.scale) / (4 * p.scale * q.scale))
+
+
 @register_kl(real_line.Cauchy, real_line.Cauchy)
 def _cauchy(p: real_line.Cauchy, q: real_line.Cauchy) -> Variable:
     """Chyzak and Nielsen, 2019."""

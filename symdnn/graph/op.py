@@ -175,6 +175,11 @@ class Op:
         return ()
 
     @property
+    def choosing_inputs(self) -> tuple[int, ...]:
+        """Host inputs that choose among elements: no shape depends on them."""
+        return ()
+
+    @property
     def run_time_inputs(self) -> tuple[int, ...]:
         """Host inputs that determine more than shapes, such as a slice's start."""
         return self.host_inputs

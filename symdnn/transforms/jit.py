@@ -254,8 +254,9 @@ class Jit:
             ) from error
         if found is None:
             # The object has the table's entry, so its function must not keep the object alive.
-            found = Jit(_Method(self._f, instance), self.static_argnames, self.mode,
-                        self.max_traces)  # fmt: skip
+            # The object itself may have been named as static: it is, for this function.
+            names = [n for n in self.static_argnames if n not in self._positions[:1]]
+            found = Jit(_Method(self._f, instance), names, self.mode, self.max_traces)
             self._bound[instance] = found
         return _Bound(found, instance)
 

@@ -272,3 +272,42 @@ def test_one_hot_draws_may_pass_gradients_to_probabilities():
     slope, one = evaluate([T.grad((drawn * weights).sum(), p), drawn], {p: np.zeros(3)})
     np.testing.assert_allclose(slope, (weights - weights.mean()) / 3)
     assert sorted(one) == [0, 0, 1]
+
+
+def test_entropies_of_counts():
+    """Of several totals in one batch, of certain outcomes, and with a gradient."""
+    n, p = np.array([2.0, 5.0, 3.0]), np.array([0.3, 0.9, 1.0])
+    found = value(D.Binomial(n, p, validate_args=True).entropy())
+    np.testing.assert_allclose(found, stats.binom(n, p).entropy(), rtol=1e-10, atol=1e-12)
+    chances = np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
+    many = D.Multinomial(4, chances)
+    wanted = [stats.multinomial(4, row).entropy() for row in chances]
+    np.testing.assert_allclose(value(many.entropy()), wanted, rtol=1e-10)
+    symdnn.verify_grad(lambda p: D.Binomial(4.0, p).entropy(), [p[:2]])
+
+
+def test_modes_and_divergences_of_the_families_beside():
+    a, b = np.array([2.0, 1.0, 0.5, 3.0, 1.0]), np.array([3.0, 1.0, 2.0, 0.5, 2.0])
+    modes = value(D.Kumaraswamy(a, b).mode)
+    np.testing.assert_allclose(modes, [0.2**0.5, np.nan, np.nan, np.nan, 0.0])
+    p, q = D.HalfCauchy(np.float64(1.5)), D.HalfCauchy(np.float64(0.4))
+    half = integrate.quad(
+        lambda x: stats.halfcauchy.pdf(x, scale=1.5)
+        * (stats.halfcauchy.logpdf(x, scale=1.5) - stats.halfcauchy.logpdf(x, scale=0.4)),
+        0, np.inf,
+    )[0]  # fmt: skip
+    np.testing.assert_allclose(value(D.kl_divergence(p, q)), half, rtol=1e-6)
+
+
+def test_what_follows_from_parameters_is_expanded_with_them():
+    x = np.full((4, 3), 0.7)
+    for d in (D.Chi2(np.arange(1.0, 4.0)), D.Gamma(np.arange(1.0, 4.0), np.ones(3))):
+        big = d.expand((4, 3))
+        assert value(big.log_prob(x[0])).shape == value(big.entropy()).shape == (4, 3)
+        np.testing.assert_allclose(value(big.log_prob(x))[1], value(d.log_prob(x[0])))
+    loc = D.LogisticNormal(np.zeros(2), np.ones(2)).expand((5,)).loc
+    assert value(loc).shape == (5, 2)
+    with pytest.raises(OptionError, match="as probs"):
+        D.Geometric(0.0)
+    with pytest.raises(OptionError, match="as total_count"):
+        D.Multinomial(-1, [0.5, 0.5])

@@ -6,6 +6,7 @@ import gc
 import pickle
 import warnings
 import weakref
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -246,3 +247,21 @@ def test_array_likes(rng):
     found = f([1, 2.5])  # a tree of two numbers, not an array
     assert [float(v) for v in symdnn.jit(lambda v: [u * 2 for u in v])([1, 2.5])] == [2, 5]
     assert found is not None
+
+
+def test_a_method_may_name_its_object_as_static():
+    class Scaled:
+        def __init__(self, by):
+            self.by = by
+
+        @partial(symdnn.jit, static_argnums=(0, 2))
+        def __call__(self, x, power=1):
+            return self.by * x**power
+
+        @partial(symdnn.jit, static_argnames="self")
+        def inverse(self, x):
+            return x / self.by
+
+    two, three = Scaled(2.0), Scaled(3.0)
+    assert [two(5.0), three(5.0), two(5.0, 2), three(5.0, power=3)] == [10, 15, 50, 375]
+    assert two.inverse(5.0) == 2.5

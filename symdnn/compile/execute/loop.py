@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from symdnn.compile.plan.plan import Plan
+from symdnn.compile.program.carried import carried_states
 from symdnn.compile.program.program import Loop, Segment
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.place import HOST
@@ -37,6 +38,8 @@ class LoopRunner:
             self.in_order = self.segment.outputs == op.inner.outputs
             kept = op.inner.outputs[: len(op.states) + op.collected]
             self.kept_at = [[i for i, w in enumerate(kept) if w is v] for v in self.segment.outputs]
+        #: States whose memory a step may write.
+        self.written = carried_states(op, region.body)
         #: The body's plan in the last run.
         self.plan: Plan | None = None
         self.graphs = runtime.loop_graphs() if self._may_be_a_graph() else None
@@ -105,7 +108,8 @@ class LoopRunner:
         if limit:
             step = _limited(step, limit)
         at_once = None if self.segment is None or watcher is not None else self._at_once
-        return run_loop(self.op, inputs, step, self.runtime.loop_arrays(), at_once)
+        arrays = self.runtime.loop_arrays()
+        return run_loop(self.op, inputs, step, arrays, at_once, self.written)
 
     def _at_once(
         self, times: int, arguments: Callable[[], list[tuple[Any, bool]]],

@@ -35,7 +35,8 @@ def run_segment(
         return plan.bound.run(entering, watcher)
     except MemoryError as error:
         first = _without_frames(error)
-    for limit in _smaller_limits(plan.memory):
+    # A step of a loop that has written a state in place can't begin again.
+    for limit in () if plan.memory.carried else _smaller_limits(plan.memory):
         with _workspaces(limit):
             smaller = cache.remake(plan, values)
         try:

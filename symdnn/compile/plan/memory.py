@@ -26,6 +26,7 @@ from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.join import Join, Split
+from symdnn.ops.control.scan_loop import MOST_BYTES_OF_STEPS_AT_ONCE
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
 
@@ -57,6 +58,8 @@ class MemoryPlan:
     stored: dict[Variable, Variable] = field(default_factory=dict)
     #: New value -> the shared variable to which it is copied, behind all other work.
     copied: dict[Variable, Variable] = field(default_factory=dict)
+    #: Value -> the state of a loop, an input, in whose memory it is made.
+    carried: dict[Variable, Variable] = field(default_factory=dict)
     arena_bytes: int = 0
     live_bytes: int = 0
     #: Nodes behind which a guarded run on a device checks what was computed since the last one.
@@ -78,6 +81,7 @@ class MemoryPlan:
             lines.append(f"  {v}: {b.kind}{at}, {b.nbytes} bytes, steps {b.first}..{b.last}")
         lines += [f"  {new} is made in {old}" for new, old in self.stored.items()]
         lines += [f"  {new} is copied to {old}" for new, old in self.copied.items()]
+        lines += [f"  {new} is made in the state {old}" for new, old in self.carried.items()]
         return "\n".join(lines)
 
 
@@ -301,6 +305,15 @@ def _give_memory(
         leaves = v in plan.leaving and old is None
         better = None if leaves else result_strides(spec, plan.views, node, i, shape)
         strides = plain_strides(v, shape) if better is None else better
+        state = _state_taken(spec, plan, node, i, step) if in_place else None
+        if state is not None:
+            plan.in_place.setdefault(node, {})[i] = state
+            source = plan.views[node.inputs[state]]
+            old = source.buffer.variable
+            assert old is not None, "an input has a buffer of its own"
+            plan.carried[v] = old
+            plan.views[v] = View(source.buffer, shape, strides, static=False)
+            continue
         taken = _overwritten(spec, plan, node, i, step, strides) if in_place else None
         if taken is not None and (not leaves or _leaves_with(spec, plan, node.inputs[taken], v)):
             plan.in_place.setdefault(node, {})[i] = taken
@@ -406,6 +419,34 @@ def _overwritten(
             and view.shape == spec.shapes[v]
         )
         if fits and _is_last_use(plan, node, source, step):
+            return k
+    return None
+
+
+def _state_taken(
+    spec: Specialised, plan: MemoryPlan, node: Apply, output: int, step: int
+) -> int | None:
+    """The input in the memory of a loop's state that this output may overwrite, if any.
+
+    Nothing reads the old value later. Small states are left: many of their steps run at once.
+    """
+    if not spec.segment.carried:
+        return None
+    v, shape = node.outputs[output], spec.shapes[node.outputs[output]]
+    new_of = {old: new for new, old in spec.segment.carried}
+    taken = set(plan.in_place.get(node, {}).values())
+    for k in node.op.may_overwrite.get(output, ()):
+        if k >= len(node.inputs) or k in taken:
+            continue
+        view = plan.views[node.inputs[k]]
+        old = view.buffer.variable
+        if old not in new_of or (v in plan.leaving and new_of[old] is not v):
+            continue
+        same = (view.shape, view.offset, node.inputs[k].type.dtype) == (shape, 0, v.type.dtype)
+        large = view.buffer.nbytes > MOST_BYTES_OF_STEPS_AT_ONCE
+        plain = view.strides == plain_strides(v, view.shape)
+        unread = spec.segment.last_reads.get(old, -1) <= step
+        if same and plain and large and unread and _is_last_use(plan, node, node.inputs[k], step):
             return k
     return None
 

@@ -50,9 +50,9 @@ def _operations(call: Call) -> float:
     if isinstance(op, Conv | ConvGradInput | ConvGradWeight):
         return 2.0 * _of_convolution(op, inputs, out)
     if isinstance(op, RNNForward | RNNGrad):
-        steps, batch = inputs[1].shape[:2]
+        steps_of_all = prod(inputs[1].shape[:-1])
         each = 2.0 if isinstance(op, RNNForward) else 4.0
-        return float(each * _elements(inputs[0]) * steps * batch)
+        return float(each * _elements(inputs[0]) * steps_of_all)
     if isinstance(op, Attention | AttentionGrad):
         batch, heads, queries, width = inputs[0].shape
         work = 4.0 * batch * heads * queries * width * inputs[1].shape[2]

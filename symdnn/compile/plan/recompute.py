@@ -213,6 +213,7 @@ def _with_nodes(spec: Specialised, order: Rebuilt) -> Specialised:
         nodes=tuple(order.nodes),
         outputs=tuple(now.get(v, v) for v in spec.segment.outputs),
         updates=tuple((now.get(v, v), s) for v, s in spec.segment.updates),
+        carried=tuple((now.get(v, v), s) for v, s in spec.segment.carried),
     )
     budgeted = frozenset(n for n in order.nodes if order.first.get(n, n) in spec.budgeted)
     return replace(

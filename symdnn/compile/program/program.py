@@ -29,7 +29,9 @@ class Segment:
     (:mod:`symdnn.compile.program.parameter_cache`). With a ``guard`` a run raises
     :class:`~symdnn.errors.NanDetected` at the first step of which a result has a fault, or before
     the steps where one of the inputs ``watched`` has. A plan of it needs at most ``memory_budget``
-    bytes for values and results, by computing some again.
+    bytes for values and results, by computing some again. ``carried`` are pairs of an output and
+    the input that a loop passes its value as in the next step: the plan may write that input's
+    memory, which is the loop's own (:mod:`symdnn.compile.program.carried`).
     """
 
     host: tuple[Apply, ...]
@@ -46,6 +48,7 @@ class Segment:
     guard: ValueGuard | None = None
     watched: tuple[Variable, ...] = ()
     memory_budget: int | None = None
+    carried: tuple[tuple[Variable, Variable], ...] = ()
 
     # What plans of all shapes share, found once. Not to be changed.
 

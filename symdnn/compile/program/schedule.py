@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from symdnn.compile.program.carried import with_carried
 from symdnn.compile.program.overlap import overlapped
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.inner import InnerGraph
@@ -402,7 +403,7 @@ def _is_loop(node: Apply) -> bool:
 def _loop(node: Apply, device_of: DeviceOf) -> Loop:
     body: Any = node.op
     inside = schedule(body.inner.outputs, device_of.inside(body.inner))
-    return Loop(node, inside, device_of.captures)
+    return Loop(node, with_carried(body, inside), device_of.captures)
 
 
 def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:

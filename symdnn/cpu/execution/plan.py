@@ -62,6 +62,8 @@ class CpuPlan(BoundPlan):
         #: Values that are made in the memory of outputs: (index, index of the output).
         self.early = [(self.index[v], self.index[out]) for v, out in memory.early.items()]
         self.storages = [old.storage for old in memory.stored.values()]
+        #: Values in the memory of a loop's states: indices of (new value, old value).
+        self.carried = [(self.index[new], self.index[old]) for new, old in memory.carried.items()]
         self.workspaces: list[tuple[int, Any]] = []
         #: Compiled kernels that have replaced NumPy's by tier-up.
         self.tier_up_kernels: dict[Apply, Any] = {} if full is None else full.tier_up_kernels
@@ -371,7 +373,7 @@ class CpuPlan(BoundPlan):
             self.step_function = StepFunction(self.steps, frame, self.spans, self._run_from_python)
         self.run_all = self.step_function.bind(self.template)
         self.silent = self.step_function.whole
-        self.simple = not self.stored and not self.calls_blas
+        self.simple = not (self.stored or self.carried or self.calls_blas)
         if self.silent and self.parallel_requests == threads.parallel_requests():
             # No step has work for two threads, so the number of threads does not matter.
             self.threaded = self.threaded and not all(t.asks_threads for t in self._traits())
@@ -386,7 +388,7 @@ class CpuPlan(BoundPlan):
 
     def _frame(self) -> Frame:
         fixed = [i for i, value in enumerate(self.template) if value is not None]
-        same = [*self.stored, *self.early]
+        same = [*self.stored, *self.carried, *self.early]
         return Frame(self.entering, self.results, same, fixed, self.leaving)
 
     def _views(self) -> dict[int, tuple[int, Any]]:
@@ -413,6 +415,8 @@ class CpuPlan(BoundPlan):
             values[i] = self.results.make(k)
         for new, old in self.stored:
             values[new] = np.empty_like(values[old])
+        for new, old in self.carried:
+            values[new] = values[old]
         for i, out in self.early:
             values[i] = values[out]
         if self.runs == 0:

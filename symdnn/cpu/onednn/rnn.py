@@ -323,6 +323,8 @@ class _RNNBaseKernel(OnednnKernel):
         op: Any = call.op.op  # type: ignore[attr-defined]
         if op.lengths or op.input_mode != "linear" or (op.dropout and op.num_layers > 1):
             return "oneDNN has no lengths, no dropout between layers, no skipped input"
+        if getattr(op, "lanes", False):
+            return "oneDNN adds up the parameters' gradients of all sequences"
         return super().refuses_types(call)
 
     def planned(self, call: Call) -> Any:

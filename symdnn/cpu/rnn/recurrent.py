@@ -30,6 +30,7 @@ from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
+from symdnn.ops.core.lanes import joined
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
@@ -56,7 +57,8 @@ class RecurrentLayer:
     """One direction of a layer at known sizes; ``columns`` is the number of its input features.
 
     ``matrices`` and ``biases`` are offsets of its parameters in the vector. ``direction`` is 1 if
-    it runs from the last step to the first; ``directions`` share the result.
+    it runs from the last step to the first; ``directions`` share the result. The sequences of each
+    of ``lanes`` give gradients of the parameters of their own.
     """
 
     mode: str
@@ -68,6 +70,7 @@ class RecurrentLayer:
     directions: int
     matrices: int
     biases: int
+    lanes: int = 1
 
     @property
     def gates(self) -> int:
@@ -78,6 +81,11 @@ class RecurrentLayer:
     def groups(self) -> int:
         """Number of groups of 16 units."""
         return -(-self.hidden // WIDTH)
+
+    @property
+    def examples(self) -> int:
+        """Sequences of a lane."""
+        return self.batch // self.lanes
 
     @property
     def kept_shape(self) -> tuple[int, ...]:
@@ -127,6 +135,7 @@ class RecurrentLayer:
             "hidden": self.hidden, "y_row": 4 * self.directions * self.hidden,
             "cells_step": 4 * self.batch * self.hidden, "kept_step": 4 * prod(self.kept_shape[1:]),
             "chunk": self.chunk, "before_rows": self.rows_before,
+            "lanes": self.lanes, "examples": self.examples,
         }  # fmt: skip
 
     def steps_of(self, name: str, array: Array, first: int = 0) -> dict[str, int]:
@@ -146,15 +155,17 @@ class RecurrentLayer:
 
 
 def _layers(op: Any, shape: Sequence[int]) -> list[list[RecurrentLayer]]:
-    """The directions of each layer for an input of (time, batch, features)."""
-    steps, batch, features = shape
+    """The directions of each layer for an input of (time, [lanes], batch, features)."""
+    steps, *parts, features = shape
+    batch = prod(parts)
+    lanes = parts[0] if len(parts) > 1 else 1
     layout: RNNShape = op.layout
     offsets, d = layout.block_offsets(features), layout.directions
     return [
         [
             RecurrentLayer(
                 op.rnn_mode, steps, batch, int(layout.inputs_of(i, features)), op.hidden_size, k, d,
-                *offsets[i * d + k],
+                *offsets[i * d + k], lanes,
             )
             for k in range(d)
         ]
@@ -182,7 +193,7 @@ def _forward_floats(layer: RecurrentLayer, count: int, keeps: bool) -> dict[str,
 def _backward_floats(layer: RecurrentLayer, count: int) -> dict[str, int]:
     width, slots = jit.vector_width(), GATE_SLOTS[layer.mode][0]
     panel, terms = shape_of(width).columns, layer.gates * layer.hidden
-    block = _block(layer) * layer.batch * panel * count
+    block = _block(layer) * layer.examples * panel * count
     whole = -(-layer.columns // WIDTH) * WIDTH
     return {
         "packed_w": panels(width, whole, count) * panel * terms,
@@ -196,7 +207,7 @@ def _backward_floats(layer: RecurrentLayer, count: int) -> dict[str, int]:
 
 def _block(layer: RecurrentLayer) -> int:
     """Steps of a block of the matrices' gradients."""
-    return min(layer.steps, max(1, _BLOCK_TERMS // layer.batch))
+    return min(layer.steps, max(1, _BLOCK_TERMS // layer.examples))
 
 
 def _places(floats: dict[str, int]) -> tuple[dict[str, int], int]:
@@ -445,10 +456,14 @@ class _BackwardLaunch(_RecurrentLaunch):
         """Backpropagate through all layers, the last one first."""
         reserve: RecurrentReserve = inputs[-1]
         w, x, *rest = map(as_contiguous, inputs[:-1])
+        dw, *made = outputs
+        if self.op.lanes:
+            x, *rest = (joined(a, 1) for a in (x, *rest))
+            made = [joined(a, 1) for a in made]
+        dx, *dfirst = made
         states, (y, dy), dstates = (
             rest[: 1 + self.lstm], rest[1 + self.lstm : 3 + self.lstm], rest[3 + self.lstm :],
         )  # fmt: skip
-        dw, dx, *dfirst = outputs
         for first, last in zip(dfirst, dstates, strict=True):
             np.copyto(first, last)
         for i in reversed(range(len(self.layers))):
@@ -468,7 +483,7 @@ class _BackwardLaunch(_RecurrentLaunch):
     ) -> None:  # fmt: skip
         (w, x, y, dy), (dw, dx), (kept, cells) = given, made, memory
         rows = layer.gates * layer.hidden
-        biases = dw[layer.biases : layer.biases + 2 * rows]
+        biases = dw[..., layer.biases : layer.biases + 2 * rows]
         biases.fill(0)
         gradients = {f"d{n}": at for n, at in layer.parameters(address(dw)).items()}
         hx, dh, dc = (*states, 0)[:3]
@@ -478,9 +493,10 @@ class _BackwardLaunch(_RecurrentLaunch):
             **layer.results_of("y", y), **layer.results_of("dy", dy), hx=hx, dh=dh, dc=dc,
             dx=layer.steps_of("dx", dx)["dx"], dx_adds=int(layer.direction > 0),
             kept=address(kept), cells=address(cells), block=_block(layer),
+            dw_lane=dw.strides[0] if dw.ndim > 1 else 0,
         )  # fmt: skip
         if layer.mode != "gru":
-            biases[rows:] = biases[:rows]
+            biases[..., rows:] = biases[..., :rows]
 
 
 KERNELS: tuple[Row, ...] = (

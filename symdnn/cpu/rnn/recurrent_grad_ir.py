@@ -4,7 +4,8 @@ Steps run from the last to the first. In each step a thread computes the gradien
 gates. After a barrier it multiplies the gradients of all units' gates by its columns of the
 recurrent matrix, which gives the gradient of the state before. The GEMM for the gradient of the
 input may run while other threads are at the next step. The gradients of the gates are saved. At the
-end their GEMMs with inputs and states, some steps at a time, give the gradients of the matrices.
+end their GEMMs with inputs and states, some steps at a time, give the gradients of the matrices:
+of all sequences, or of each lane, which is some sequences of the batch.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ __all__ = ["BACKWARD_WORDS", "GATE_SLOTS", "backward_ir"]
 #: Words of the block. ``dh`` and ``dc`` are the gradients of the last states at the beginning and
 #: of the first states at the end. ``dbw`` and ``dbr`` are 0 at the beginning; ``dbr`` is written
 #: for a GRU only (elsewhere it equals ``dbw``). ``block`` is the number of steps of a GEMM at the
-#: end.
+#: end. A lane has ``examples`` sequences; the parameters' gradients of the next one are ``dw_lane``
+#: bytes away.
 BACKWARD_WORDS = (
     "threads", "counter", "looks", "steps", "batch", "columns", "hidden", "w", "r", "x", "x_step",
     "hx",
     "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "dy", "dy_step", "dh", "dc",
     "dx", "dx_adds", "dw", "dr", "dbw", "dbr", "packed_w", "packed_r", "deltas", "slots",
-    "packed_x", "packed_h", "block",
+    "packed_x", "packed_h", "block", "lanes", "examples", "dw_lane",
 )  # fmt: skip
 #: Vectors of gradients of a group of units, and the gate of each: in the GEMM with the input, and
 #: in that with the state. A GRU's new gate has two, that of the input first, so that the vectors of
@@ -60,6 +62,7 @@ class _Backward(RecurrentSource):
         """The lines of the function."""
         self.own = own = self.share()
         self.terms = self.times("%hidden", self.gates)
+        self.lane_terms = self.times("%steps", "%examples")
         #: Bytes of a row of all gates' gradients, a cache line longer; bytes of a step.
         self.row = self.times(self.plus(self.times("%hidden", self.slots), WIDTH), 4)
         self.step_bytes = self.times("%batch", self.row)
@@ -139,7 +142,11 @@ class _Backward(RecurrentSource):
         self.in_kept = self.place("%kept", (s, "%kept_step"), (group, size))
         self.in_deltas = self.place(self.deltas, (b, self.row), first)
         count = self.times("%steps", "%batch")
-        at = self.plus(self.times(self.own.first, count), self.plus(self.times(s, "%batch"), b))
+        lane, example = (self.new(f"{part} i64 {b}, %examples") for part in ("udiv", "urem"))
+        step = self.plus(self.times(s, "%examples"), example)
+        at = self.plus(self.times(self.own.first, count), self.plus(
+            self.times(lane, self.lane_terms), step,
+        ))  # fmt: skip
         self.in_slots = self.place("%slots", (at, self.slot_row))
         self.slots_step = self.times(count, self.slot_row)
         self.loop("group", self.own.count, self._group)
@@ -218,16 +225,27 @@ class _Backward(RecurrentSource):
     # -- matrices -------------------------------------------------------------------------------
 
     def _matrices(self) -> None:
-        """Append the gradients of the matrices: a loop over blocks of steps."""
+        """Append the gradients of the matrices: loops over lanes and blocks of steps."""
         more = self.plus("%steps", self.less("%block", 1))
         blocks = self.new(f"sdiv i64 {more}, %block")
         #: Bytes of a panel of a whole block.
-        self.panel_bytes = self.times(self.times("%block", "%batch"), self.term)
+        self.panel_bytes = self.times(self.times("%block", "%examples"), self.term)
         inputs = self._wide("%columns")
         states = self._wide("%hidden")
         self.my_x = self.place("%packed_x", (self.own.thread, self.times(inputs, self.panel_bytes)))
         self.my_h = self.place("%packed_h", (self.own.thread, self.times(states, self.panel_bytes)))
+        self.loop("lane", "%lanes", lambda lane, _: self._lane(lane, blocks))
+
+    def _lane(self, lane: str, blocks: str) -> list[str]:
+        first = self.times(lane, "%examples")
+        self.lane_x = self.place("%x", (first, self.x_row))
+        self.lane_hx = self.place("%hx", (first, self.h_row))
+        self.lane_y = self.place("%y", (first, "%y_row"))
+        self.lane_first = self.times(lane, self.lane_terms)
+        made = self.times(lane, "%dw_lane")
+        self.made = {n: self.place(f"%{n}", made) for n in ("dw", "dr", "dbw", "dbr")}
         self.loop("blocks", blocks, self._block)
+        return []
 
     def _wide(self, columns: str) -> str:
         """The number of panels of so many columns."""
@@ -237,7 +255,7 @@ class _Backward(RecurrentSource):
     def _block(self, k: str, _: list[str]) -> list[str]:
         self.first = self.times(k, "%block")
         steps = self.least("%block", self.less("%steps", self.first))
-        self.block_terms = self.times(steps, "%batch")
+        self.block_terms = self.times(steps, "%examples")
         #: Whether the GEMMs accumulate: not in the first block.
         self.adds = self.new(f"icmp ne i64 {k}, 0")
         self.loop("copy", steps, self._copy)
@@ -246,14 +264,14 @@ class _Backward(RecurrentSource):
 
     def _copy(self, i: str, _: list[str]) -> list[str]:
         """Append the packing of a step's inputs and states into panels."""
-        s, to = self.plus(self.first, i), self.times(self.times(i, "%batch"), self.term)
-        x = self.place("%x", (s, "%x_step"))
+        s, to = self.plus(self.first, i), self.times(self.times(i, "%examples"), self.term)
+        x = self.place(self.lane_x, (s, "%x_step"))
         self.pack(x, self.x_row, 4, self.place(self.my_x, to), self.panel_bytes, "%columns",
-                  "%batch")  # fmt: skip
-        last = self.place("%y", (self.less(s, 1), "%y_step"))
+                  "%examples")  # fmt: skip
+        last = self.place(self.lane_y, (self.less(s, 1), "%y_step"))
         row = self.choose_first(s, self.h_row, "%y_row", "i64")
-        self.pack(self.choose_first(s, "%hx", last), row, 4, self.place(self.my_h, to),
-                  self.panel_bytes, "%hidden", "%batch")  # fmt: skip
+        self.pack(self.choose_first(s, self.lane_hx, last), row, 4, self.place(self.my_h, to),
+                  self.panel_bytes, "%hidden", "%examples")  # fmt: skip
         return []
 
     def _sum(self, j: str, _: list[str]) -> list[str]:
@@ -261,12 +279,13 @@ class _Backward(RecurrentSource):
         group = self.plus(self.own.first, j)
         unit = self.times(group, WIDTH)
         units = self.least(self.less("%hidden", unit), WIDTH)
-        first = self.plus(self.times(group, "%steps"), self.first)
-        slots = self.place("%slots", (self.times(first, "%batch"), self.slot_row))
+        before = self.times(group, self.times("%steps", "%batch"))
+        first = self.plus(self.lane_first, self.times(self.first, "%examples"))
+        slots = self.place("%slots", (self.plus(before, first), self.slot_row))
         self._biases(slots, unit)
         for gates, begin, panels, matrix, row, columns in (
-            (self.of_x, 0, self.my_x, "%dw", self.x_row, "%columns"),
-            (self.of_h, self.first_h, self.my_h, "%dr", self.h_row, "%hidden"),
+            (self.of_x, 0, self.my_x, self.made["dw"], self.x_row, "%columns"),
+            (self.of_h, self.first_h, self.my_h, self.made["dr"], self.h_row, "%hidden"),
         ):
             for i, gate in enumerate(gates):
                 a = self.place(slots, 4 * WIDTH * (begin + i))
@@ -294,9 +313,9 @@ class _Backward(RecurrentSource):
 
         sums = self.loop("term", self.block_terms, term, ["zeroinitializer"] * self.slots)
         mask = self.lanes_below(unit, "%hidden")
-        biases = [("%dbw", 0, self.of_x)]
+        biases = [(self.made["dbw"], 0, self.of_x)]
         if self.mode == "gru":
-            biases.append(("%dbr", self.first_h, self.of_h))
+            biases.append((self.made["dbr"], self.first_h, self.of_h))
         for bias, begin, gates in biases:
             for i, gate in enumerate(gates):
                 place = self.place(bias, (self.h_row, gate), (unit, 4))

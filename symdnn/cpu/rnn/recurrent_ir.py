@@ -53,7 +53,8 @@ FORWARD_WORDS = (
 )  # fmt: skip
 _INTEGER_WORDS = {
     "threads", "looks", "steps", "batch", "columns", "hidden", "x_step", "y_step", "y_row",
-    "cells_step", "kept_step", "dy_step", "dx_adds", "block", "chunk", "before_rows",
+    "cells_step", "kept_step", "dy_step", "dx_adds", "block", "chunk", "before_rows", "lanes",
+    "examples", "dw_lane",
 }  # fmt: skip
 
 #: ``product`` adds up 512 terms in registers: rows of so many terms fit the L1 cache.

@@ -49,6 +49,7 @@ class BoundSteps:
             at = values[old]
             empty = self.operands.device.memory.empty
             values[new] = empty(at.shape, at.dtype) if separate else at
+        values.update((new, values[old]) for new, old in self.operands.memory.carried.items())
         return values
 
     def allocate_results(self, values: Values, targets: Sequence[Any] = ()) -> None:

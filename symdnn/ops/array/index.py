@@ -53,6 +53,11 @@ class Subtensor(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + symbolic_count(self.index)))
 
+    @property
+    def choosing_inputs(self) -> tuple[int, ...]:
+        filled = fill_in(self.index, self.host_inputs)
+        return tuple(e for e, was in zip(filled, self.index, strict=True) if was == "?")
+
     def infer(self, x: TensorType, *bounds: TensorType) -> TensorType:
         if x.ndim != len(self.index):
             raise TypeMismatch(self, f"a tensor of {len(self.index)} dimension(s)", x)
@@ -159,6 +164,10 @@ class Increment(Op):
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(i + 1 for i in self.getter().host_inputs)
+
+    @property
+    def choosing_inputs(self) -> tuple[int, ...]:
+        return self.host_inputs
 
     def infer(self, x: TensorType, y: TensorType, *rest: TensorType) -> TensorType:
         part: Any = self.getter().output_types([x, *rest])[0]

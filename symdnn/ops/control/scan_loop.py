@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from symdnn.graph.typing import Array, DtypeLike
 if TYPE_CHECKING:
     from symdnn.ops.control.scan import Carry, Scan
 
-__all__ = ["LoopArrays", "NumpyArrays", "run_loop"]
+__all__ = ["MOST_BYTES_OF_STEPS_AT_ONCE", "LoopArrays", "NumpyArrays", "run_loop"]
 
 #: A step: inner inputs, and for arrays with ``ahead`` the memory for states and collected values
 #: (None: any) -> inner outputs.
@@ -27,6 +27,8 @@ AtOnce = Callable[[int, Callable[[], list[tuple[Any, bool]]], Callable[[], list[
 _AT_ONCE = 1000
 #: Bytes of the memory for a state of which only the last value is kept, in steps at once.
 _AT_ONCE_BYTES = 1 << 18
+#: Bytes of the largest state of which two steps or more are computed at once.
+MOST_BYTES_OF_STEPS_AT_ONCE = _AT_ONCE_BYTES // 2
 #: Copies for contiguous entries pay for so many steps, and may be so large.
 _MIN_STEPS_TO_COPY, _MAX_BYTES_TO_COPY = 8, 1 << 26
 #: The number of steps for which a loop of unknown length allocates memory at first.
@@ -74,9 +76,12 @@ NUMPY = NumpyArrays()
 
 def run_loop(
     op: Scan, inputs: Sequence[Array], step: StepFunction, arrays: LoopArrays = NUMPY,
-    at_once: AtOnce | None = None,
+    at_once: AtOnce | None = None, written: Collection[int] = (),
 ) -> list[Array]:  # fmt: skip
-    """Outputs of ``op`` on arrays. Entries of sequences and values of states are views."""
+    """Outputs of ``op`` on arrays. Entries of sequences and values of states are views.
+
+    A step may write the memory of the states ``written`` for their next values.
+    """
     given = op.split(inputs)
     n = int(given.steps)
     op.check_lengths(n, op.split([getattr(a, "shape", ()) for a in inputs]))
@@ -85,6 +90,9 @@ def run_loop(
         (_History if c.history else _Recent)(op, i, c, initial, room, arrays)
         for i, (c, initial) in enumerate(zip(op.states, given.initials, strict=True))
     ]
+    for state in map(states.__getitem__, written):
+        assert isinstance(state, _Recent), "a history is kept"
+        state.own()
     collected = [_Collected(op, i, room, arrays) for i in range(op.collected)]
     sinks = [s.put for s in states] + [c.put for c in collected]
     kept = [s.target for s in (*states, *collected)] if arrays.ahead else []
@@ -155,6 +163,13 @@ class _Recent:
         self.values = [initial[k, ...] for k in range(carry.depth)]
         #: The values of many steps at once, behind the last ones before.
         self.many: Any = None
+        #: Whether the last value is in memory of its own.
+        self.owned = False
+
+    def own(self) -> None:
+        """Have the initial values in memory that may be written."""
+        self.values = [self.arrays.fresh(v) for v in self.values]
+        self.owned = True
 
     def parts(self, t: int, count: int) -> list[Any]:
         """What the taps read in ``count`` steps, in memory of its own."""
@@ -192,7 +207,7 @@ class _Recent:
 
     def results(self, done: int) -> list[Any]:
         """The last value, in its own memory."""
-        return [self.arrays.fresh(self.values[-1])]
+        return [self.values[-1] if self.owned else self.arrays.fresh(self.values[-1])]
 
 
 class _History:

@@ -83,6 +83,7 @@ class _Known:
     def add_shapes(self, node: Apply) -> None:
         given = [self.shape(v) for v in node.inputs]
         host = {i: self.value(node.inputs[i]) for i in node.op.host_inputs}
+        host |= {i: node.inputs[i] for i in node.op.choosing_inputs if host[i] is None}
         if any(s is None for s in given) or any(h is None for h in host.values()):
             return
         read = {i: int(h.data) if isinstance(h, Constant) else h for i, h in host.items()}

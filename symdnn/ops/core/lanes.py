@@ -19,8 +19,9 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
 
 __all__ = [
-    "Vectorizing", "calling_for_lanes", "fold", "in_a_lane", "lanes_of", "on_folded", "on_lanes",
-    "same_for_all", "sizes_of", "spread", "stacked", "unfold", "vectorizing", "vectorizing_by",
+    "Vectorizing", "calling_for_lanes", "fold", "in_a_lane", "joined", "lanes_of", "on_folded",
+    "on_lanes", "on_parts", "same_for_all", "sizes_of", "spread", "stacked", "unfold",
+    "vectorizing", "vectorizing_by",
 ]  # fmt: skip
 
 
@@ -186,3 +187,35 @@ def on_folded(
     found = [y if p is None else unfold(y, p, lanes, size) for y, p in zip(outputs, outs)]
     kept = [p is None and isinstance(y.type, TensorType) for y, p in zip(outputs, outs)]
     return found, [None if k else 0 for k in kept]
+
+
+def joined(v: Any, at: int) -> Any:
+    """``v``, a variable or an array, with dimensions ``at`` and ``at + 1`` as one."""
+    dims = sizes_of(v) if isinstance(v, Variable) else v.shape
+    return v.reshape((*dims[:at], dims[at] * dims[at + 1], *dims[at + 2 :]))
+
+
+def on_parts(
+    op: Op, inputs: Vars, axes: Axes, places: Sequence[int | None], outs: Sequence[int],
+    new: bool,
+) -> Batched:  # fmt: skip
+    """``op``, which has dimensions of parts that do not meet, with the lanes among these parts.
+
+    ``places`` and ``outs`` are these dimensions of inputs and outputs; an input without one is the
+    same for all lanes. If they are ``new``, the entries of the lanes have none: each is a part.
+    """
+    lanes = lanes_of(inputs, axes)
+    size: Dim = 1
+    given: list[Variable] = []
+    for v, a, p in zip(inputs, axes, places, strict=True):
+        if p is not None:
+            v = stacked(v, a, lanes)
+            if new:
+                order = range(v.type.ndim)
+                v = operator("dimshuffle")(v, [*order[: p + 1], "x", *order[p + 1 :]])
+            size = sizes_of(v)[p + 1]
+            v = fold(v, p)
+        given.append(v)
+    outputs = op.make_node(*given).outputs
+    found = [unfold(y, p, lanes, size) for y, p in zip(outputs, outs)]
+    return [joined(y, p) if new else y for y, p in zip(found, outs)], [0] * len(found)

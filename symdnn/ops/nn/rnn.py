@@ -12,14 +12,14 @@ as in ``cudnnRNNForward``; :mod:`symdnn.ops.nn.rnn_params` has the layout of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import (
-    ArgumentError,
     IndexOutOfRange,
     NonDifferentiable,
     OptionError,
@@ -29,24 +29,19 @@ from symdnn.graph.backprop import backprop, zeros_for
 from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.origin import Hints
-from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
-from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import zeros
 from symdnn.ops.array.join import join
 from symdnn.ops.core.composed import jvp_of_expressions, vjp_of_expressions, written_out
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.lanes import on_folded
-from symdnn.ops.core.shape import dims_of
-from symdnn.ops.elementwise.arithmetic import cast
-from symdnn.ops.nn import rnn_params
-from symdnn.ops.nn.rnn_params import RNNPart, RNNShape
-from symdnn.ops.nn.rnn_reference import rnn_backward, rnn_forward
-from symdnn.ops.random import rng_philox as philox
-from symdnn.ops.random.random import STATE_TYPE, check_state, next_state, random_bernoulli
+from symdnn.ops.core.lanes import joined, lanes_of, on_folded, on_parts, sizes_of, stacked
+from symdnn.ops.nn.rnn_params import RNNParameters, RNNShape
+from symdnn.ops.nn.rnn_reference import RNNReserve, drop_masks, rnn_backward, rnn_forward
+from symdnn.ops.random.random import STATE_TYPE, check_state
 from symdnn.ops.random.random_stream import RandomStream
-from symdnn.ops.written_out.rnn import rnn_loop
+from symdnn.ops.written_out.rnn import for_each_lane, rnn_loop, rnn_masks
 
 __all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn_with_reserve"]
 
@@ -188,25 +183,15 @@ class RNNForward(RNNOp):
         given = self.take(inputs, *["state"] * self.random)
         self.check_shapes({k: a.shape for k, a in given.items()})
         w, x, hx, cx = self.wide(given["w"], given["x"], given["hx"], given.get("cx"))
-        masks, more = self._masks(given, x)
+        masks: list[Any] = []
+        more: list[Any] = []
+        if self.random:
+            masks, state = drop_masks(self.layout, self.dropout, x, given["state"])
+            more = [state]
         lengths = self.checked_lengths(given)
         y, hy, cy, reserve = rnn_forward(self.layout, w, x, hx, cx, lengths, masks)
         out = [a.astype(given["x"].dtype, copy=False) for a in (y, hy, cy) if a is not None]
         return (*out, *more, *[reserve] * self.keeps_reserve)
-
-    def _masks(self, given: dict[str, Any], x: Any) -> tuple[list[Any], list[Any]]:
-        """Dropout masks of the layers after the first, and the next state.
-
-        Element ``i`` of the mask before layer ``l`` is element ``(l - 1) * size + i`` of the draw.
-        """
-        if not self.random:
-            return [], []
-        shape = (self.num_layers - 1, *x.shape[:2], self.layout.output_size)
-        size = int(np.prod(shape))
-        keep = 1.0 - self.dropout
-        words = philox.words(given["state"], size, 1)[:, 0].reshape(shape)
-        scale = x.dtype.type(1 / keep if keep else 0)
-        return list((words < keep * 2.0**32) * scale), [next_state(given["state"], size)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         if not self.keeps_reserve:
@@ -243,34 +228,57 @@ class RNNForward(RNNOp):
 class RNNGrad(RNNOp):
     """(dw, dx, dhx, [dcx]) of (w, x, hx, [cx], [lengths], y, dy, dhy, [dcy], reserve).
 
+    With ``lanes`` there are gradients of w for parts of the batch: all inputs but w and the reserve
+    have the batch as (lanes, examples), and dw has an entry for each lane.
     ``cudnnRNNBackwardData_v8`` and ``cudnnRNNBackwardWeights_v8`` together.
     """
+
+    lanes: bool = False
 
     def _more(self) -> list[str]:
         return ["y", "dy", "dhy", *["dcy"] * self.has_cell, "reserve"]
 
+    def lane_places(self) -> list[int | None]:
+        """The dimension of lanes of each input; None of those without."""
+        names = ["w", "x", "hx", *self.optional(), *self._more()]
+        own = {"w": None, "reserve": None, "lengths": 0}
+        return [own.get(n, 1) for n in names]
+
+    def _of_lane(self, given: Sequence[Any], cut: Callable[[Any, int], Any]) -> dict[str, Any]:
+        """The inputs by name, those with a dimension ``i`` of lanes as ``cut(entry, i)``."""
+        places = self.lane_places() if self.lanes else [None] * len(given)
+        named = self.take(given, *self._more())
+        return {
+            n: a if p is None else cut(a, p)
+            for (n, a), p in zip(named.items(), places, strict=True)
+        }
+
     def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
-        given = self.take(inputs, *self._more())
+        given = self._of_lane(inputs, lambda t, i: t.with_shape(_cut(t.shape, i)))
         self.check_types(given)
         if given["reserve"] != RESERVE:
             raise TypeMismatch(self, "the reserve of RNNForward", given["reserve"])
-        return tuple(given[n] for n in ("w", "x", "hx", *["cx"] * self.has_cell))
+        w, *others = inputs[: 3 + self.has_cell]
+        return (w.with_shape((others[0].shape[1], *w.shape)) if self.lanes else w, *others)
 
     def shapes(
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
-        given = self.take(shapes, *self._more())
-        self.check_shapes(given)
-        return [tuple(given[n]) for n in ("w", "x", "hx", *["cx"] * self.has_cell)]
+        self.check_shapes(self._of_lane(shapes, _cut))
+        w, x, *others = (tuple(s) for s in shapes[: 3 + self.has_cell])
+        return [(*x[1 : 1 + self.lanes], *w), x, *others]
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
-        given = self.take(inputs, *self._more())
-        w, x, dy, dhy, dcy = self.wide(
-            given["w"], given["x"], given["dy"], given["dhy"], given.get("dcy")
-        )
-        lengths = self.checked_lengths(given)
-        found = rnn_backward(self.layout, w, x, lengths, dy, dhy, dcy, given["reserve"])
-        return tuple(a.astype(given["x"].dtype, copy=False) for a in found if a is not None)
+        given = self._of_lane(inputs, joined)
+        names = ("w", "x", "hx", "cx", "dy", "dhy", "dcy")
+        w, x, hx, cx, dy, dhy, dcy = self.wide(*(given.get(n) for n in names))
+        lengths, reserve = self.checked_lengths(given), given["reserve"]
+        if not isinstance(reserve, RNNReserve):  # a library's, for its own gradient
+            *_, reserve = rnn_forward(self.layout, w, x, hx, cx, lengths, ())
+        lanes = inputs[1].shape[1] if self.lanes else None
+        found = rnn_backward(self.layout, w, x, lengths, dy, dhy, dcy, reserve, lanes)
+        dw, *others = (a.astype(inputs[1].dtype, copy=False) for a in found if a is not None)
+        return (dw, *(a.reshape(like.shape) for a, like in zip(others, inputs[1:])))
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         """By the loop that the network stands for; y and the reserve follow from the others."""
@@ -278,13 +286,17 @@ class RNNGrad(RNNOp):
         count = len(inputs)
 
         def expressions(*given: Variable) -> list[Variable]:
-            return self._by_loop(given[:count], given[count:])
+            return self.by_loop(given[:count], given[count:])
 
         with written_out(self, "the gradient of a loop"):
             found = vjp_of_expressions(expressions, [*inputs, *masks], cotangents)
         return found[:count]
 
-    def _by_loop(self, inputs: Vars, masks: Vars) -> list[Variable]:
+    def by_loop(self, inputs: Vars, masks: Vars = ()) -> list[Variable]:
+        """The gradients of the loop that the network stands for."""
+        if self.lanes:
+            one, places = replace(self, lanes=False), self.lane_places()
+            return for_each_lane(one.by_loop, inputs, places, [0, 1, 1, 1])
         given = self.take(inputs, *self._more())
         first = [given[n] for n in ("w", "x", "hx", *self.optional())]
         outs = _loop(self, first, masks)
@@ -292,6 +304,38 @@ class RNNGrad(RNNOp):
         wrt = [given[n] for n in ("w", "x", "hx", *["cx"] * self.has_cell)]
         found = backprop(dict(zip(outs, cotangents, strict=True)), wrt)
         return [v.zeros_like() if g is None else g for v, g in zip(wrt, found)]
+
+    def without_weights(self, inputs: Vars) -> list[Variable]:
+        """The gradients of the states and of x alone, of all lanes at once."""
+        flat = [*self._of_lane(inputs, joined).values()]
+        found = replace(self, lanes=False)(*flat)[1:]
+        return [g.reshape(tuple(sizes_of(v))) for g, v in zip(found, inputs[1:])]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        """Lanes that share the parameters, which get a gradient of each."""
+        if axes[0] is not None or (self.dropout > 0 and self.num_layers > 1):
+            return None
+        if axes[-1] is None:
+            inputs = [*inputs[:-1], self._reserve(inputs, axes)]
+        op = replace(self, lanes=True)
+        return on_parts(op, inputs, axes, self.lane_places(), [0, 1, 1, 1], not self.lanes)
+
+    def _reserve(self, inputs: Vars, axes: Axes) -> Variable:
+        """The reserve of a forward pass of each lane, where the lanes share one."""
+        lanes, count = lanes_of(inputs, axes), 3 + len(self.optional())
+        given: list[Variable] = [inputs[0]]
+        for v, a, p in list(zip(inputs, axes, self.lane_places()))[1:count]:
+            whole = stacked(v, a, lanes)
+            given.append(joined(whole, int(p or 0) + 1) if self.lanes else whole)
+        fields = {f.name: getattr(self, f.name) for f in dataclass_fields(RNNOp)}
+        made = RNNForward(**fields).batch(given, [None, *[0] * (count - 1)])
+        assert made is not None
+        return made[0][-1]
+
+
+def _cut(shape: Shape, i: int) -> Shape:
+    """The shape of a lane, whose lanes are dimension ``i``."""
+    return (*shape[:i], *shape[i + 1 :])
 
 
 def _loop(op: RNNOp, inputs: Vars, masks: Vars) -> list[Variable]:
@@ -313,19 +357,7 @@ def _masks_behind(op: RNNGrad, inputs: Vars) -> list[Variable]:
 
 def _masks_of(op: RNNOp, x: Variable, state: Variable) -> Variable:
     """(layers - 1, time, batch, features): what the layers' inputs are multiplied with."""
-    return _drawn_masks(op.layout, op.dropout, x, state)[0]
-
-
-def _drawn_masks(
-    layout: RNNShape, dropout: float, x: Variable, state: Variable
-) -> tuple[Variable, Variable]:
-    """The masks (layers - 1, time, batch, features), and the next state."""
-    dtype = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
-    keep = 1.0 - dropout
-    steps, batch, _ = dims_of(x)
-    shape = (layout.num_layers - 1, steps, batch, layout.output_size)
-    drawn, after = random_bernoulli(state, keep, shape, "bool")
-    return cast(drawn, dtype) * np.asarray(1 / keep if keep else 0, dtype), after
+    return rnn_masks(op.layout, op.dropout, x, state)[0]
 
 
 def rnn_with_reserve(
@@ -360,7 +392,7 @@ def rnn_with_reserve(
     return [*outputs[: 2 + op.has_cell], outputs[-1]]
 
 
-class RNNBlock:
+class RNNBlock(RNNParameters):
     """A recurrent network of several layers whose parameters are one flat vector.
 
     ``rnn_mode``: ``"rnn_relu"``, ``"rnn_tanh"``, ``"lstm"``, ``"gru"``; ``input_mode``:
@@ -401,53 +433,6 @@ class RNNBlock:
             raise TypeMismatch("RNNBlock", "a float dtype", dtype)
         self.dropout = float(dropout)
         self.stream = stream if isinstance(stream, RandomStream) else RandomStream(stream)
-
-    def get_param_size(self, input_size: int | Sequence[int]) -> int:
-        """Number of parameters; ``input_size`` is [batch, features], or the features alone."""
-        return int(self.layout.size(self._features(input_size)))
-
-    def param_parts(self, input_size: int | Sequence[int]) -> tuple[RNNPart, ...]:
-        """Every matrix and bias with its name, offset and shape, in the order of the vector."""
-        return self.layout.parts(self._features(input_size))
-
-    def _features(self, input_size: int | Sequence[int]) -> int:
-        if isinstance(input_size, int | np.integer):
-            return int(input_size)
-        return int(input_size[-1])
-
-    def _host(self, w: object) -> Array:
-        if not isinstance(w, Shared):
-            raise ArgumentError(f"split_params: wanted a shared variable, got {w!r}")
-        if w.type.ndim != 1:
-            raise ArgumentError(f"split_params: wanted a shared vector, got {w.type}")
-        value = w.storage.host()
-        # The views may be written, so copies on devices are stale from now on.
-        w.storage.written(HOST)
-        return value
-
-    def split_params(self, w: Variable, layer: int, input_size: int | Sequence[int]) -> list[Array]:
-        """[W, b, W, b, ...] of a layer as views into the value of the shared variable ``w``.
-
-        Input parts by gate, then recurrent ones: reset, update, new memory for a GRU; input,
-        forget, new memory, output for an LSTM. Matrices are (inputs, hidden). In a bidirectional
-        network layers 2 i and 2 i + 1 are the two directions of layer i. Writing (``p[:] = ...``)
-        changes ``w``; make new views after a function on a GPU has updated it.
-        """
-        value = self._host(w)
-        return rnn_params.pairs(value, self.layout, layer, self._features(input_size))
-
-    def named_params(self, w: Variable, input_size: int | Sequence[int]) -> dict[str, Array]:
-        """The same views by name (``layer0.W_i``); matrices are (hidden, inputs)."""
-        return rnn_params.views(self._host(w), self.layout, self._features(input_size))
-
-    def pack_params(self, parts: Any, input_size: int | Sequence[int]) -> Array | None:
-        """The vector (an array) of given parts: the inverse of both methods.
-
-        ``parts`` has for each layer the list of :meth:`split_params`, or is a mapping as the result
-        of :meth:`named_params`.
-        """
-        dtype = TensorType(self.dtype).numpy
-        return rnn_params.pack(parts, self.layout, self._features(input_size), dtype)
 
     def apply(
         self,
@@ -492,7 +477,7 @@ class RNNBlock:
         named = {n: as_variable(v) for n, v in given.items() if v is not None}
         masks = None
         if rate > 0 and s.num_layers > 1:
-            masks = self.stream.draw(lambda state: _drawn_masks(s, rate, named["x"], state))
+            masks = self.stream.draw(lambda state: rnn_masks(s, rate, named["x"], state))
         return rnn_loop(s, named, masks)
 
 

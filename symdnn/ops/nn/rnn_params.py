@@ -18,11 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import OptionError
+from symdnn.errors import ArgumentError, OptionError
 from symdnn.graph.dims import SizeT
+from symdnn.graph.place import HOST
+from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike
+from symdnn.graph.variable import Shared, Variable
 
-__all__ = ["GATES", "RNNPart", "RNNShape", "pack", "views"]
+__all__ = ["GATES", "RNNParameters", "RNNPart", "RNNShape", "pack", "views"]
 
 #: The gates of each mode, in order.
 GATES = {
@@ -258,3 +261,57 @@ def _assign(target: Array, value: Array, name: str) -> None:
     if array.shape != target.shape:
         raise OptionError(f"pack_params: {name} has shape {target.shape}, got {array.shape}")
     target[...] = array
+
+
+class RNNParameters:
+    """What a network says about its parameters: their number, and the parts of their vector."""
+
+    layout: RNNShape
+    dtype: str
+
+    def get_param_size(self, input_size: int | Sequence[int]) -> int:
+        """Number of parameters; ``input_size`` is [batch, features], or the features alone."""
+        return int(self.layout.size(self._features(input_size)))
+
+    def param_parts(self, input_size: int | Sequence[int]) -> tuple[RNNPart, ...]:
+        """Every matrix and bias with its name, offset and shape, in the order of the vector."""
+        return self.layout.parts(self._features(input_size))
+
+    def _features(self, input_size: int | Sequence[int]) -> int:
+        if isinstance(input_size, int | np.integer):
+            return int(input_size)
+        return int(input_size[-1])
+
+    def _host(self, w: object) -> Array:
+        if not isinstance(w, Shared):
+            raise ArgumentError(f"split_params: wanted a shared variable, got {w!r}")
+        if w.type.ndim != 1:
+            raise ArgumentError(f"split_params: wanted a shared vector, got {w.type}")
+        value = w.storage.host()
+        # The views may be written, so copies on devices are stale from now on.
+        w.storage.written(HOST)
+        return value
+
+    def split_params(self, w: Variable, layer: int, input_size: int | Sequence[int]) -> list[Array]:
+        """[W, b, W, b, ...] of a layer as views into the value of the shared variable ``w``.
+
+        Input parts by gate, then recurrent ones: reset, update, new memory for a GRU; input,
+        forget, new memory, output for an LSTM. Matrices are (inputs, hidden). In a bidirectional
+        network layers 2 i and 2 i + 1 are the two directions of layer i. Writing (``p[:] = ...``)
+        changes ``w``; make new views after a function on a GPU has updated it.
+        """
+        value = self._host(w)
+        return pairs(value, self.layout, layer, self._features(input_size))
+
+    def named_params(self, w: Variable, input_size: int | Sequence[int]) -> dict[str, Array]:
+        """The same views by name (``layer0.W_i``); matrices are (hidden, inputs)."""
+        return views(self._host(w), self.layout, self._features(input_size))
+
+    def pack_params(self, parts: Any, input_size: int | Sequence[int]) -> Array | None:
+        """The vector (an array) of given parts: the inverse of both methods.
+
+        ``parts`` has for each layer the list of :meth:`split_params`, or is a mapping as the result
+        of :meth:`named_params`.
+        """
+        dtype = TensorType(self.dtype).numpy
+        return pack(parts, self.layout, self._features(input_size), dtype)

@@ -14,8 +14,10 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 from symdnn.ops.nn.rnn_params import RNNShape
+from symdnn.ops.random import rng_philox as philox
+from symdnn.ops.random.random import next_state
 
-__all__ = ["Block", "RNNReserve", "Run", "rnn_backward", "rnn_forward"]
+__all__ = ["Block", "RNNReserve", "Run", "drop_masks", "rnn_backward", "rnn_forward"]
 
 
 @dataclass
@@ -46,6 +48,18 @@ class RNNReserve:
 
     runs: list[Run] = field(default_factory=list)
     masks: list[Any] = field(default_factory=list)
+
+
+def drop_masks(shape: RNNShape, dropout: float, x: Any, state: Array) -> tuple[list[Any], Array]:
+    """Dropout masks of the layers after the first, and the next state.
+
+    Element ``i`` of the mask before layer ``l`` is element ``(l - 1) * size + i`` of the draw.
+    """
+    sizes = (shape.num_layers - 1, *x.shape[:2], shape.output_size)
+    size, keep = int(np.prod(sizes)), 1.0 - dropout
+    words = philox.words(state, size, 1)[:, 0].reshape(sizes)
+    scale = x.dtype.type(1 / keep if keep else 0)
+    return list((words < keep * 2.0**32) * scale), next_state(state, size)
 
 
 def blocks(w: Any, shape: RNNShape, input_size: int) -> list[Block]:
@@ -190,12 +204,16 @@ def rnn_backward(
     dhy: Any,
     dcy: Array | None,
     reserve: RNNReserve,
+    lanes: int | None = None,
 ) -> tuple[Any, Any, Any, Any]:
-    """(dw, dx, dhx, dcx or None) from the cotangents of y, hy and cy."""
+    """(dw, dx, dhx, dcx or None) from the cotangents of y, hy and cy.
+
+    With ``lanes`` dw has an entry for each of so many equal parts of the batch.
+    """
     active = active_steps(lengths, x.shape[0])
     params = blocks(w, shape, x.shape[2])
-    dw = np.zeros_like(w)
-    grads = blocks(dw, shape, x.shape[2])
+    dw = np.zeros((1 if lanes is None else lanes, *w.shape), w.dtype)
+    grads = [blocks(part, shape, x.shape[2]) for part in dw]
     dhx, dcx = np.empty_like(dhy), None if dcy is None else np.empty_like(dcy)
     size = shape.hidden_size
     for layer in reversed(range(shape.num_layers)):
@@ -210,21 +228,32 @@ def rnn_backward(
             )
             if dcx is not None:
                 dcx[i] = dc
-            dx = dx + _accumulate(grads[i], params[i], reserve.runs[i], inputs, recurrent)
+            run = reserve.runs[i]  # the memory of the network's input may have another value now
+            kept = run.x if layer else x, run.before, inputs, recurrent
+            parts = zip(*(np.split(a, max(len(dw), 1), axis=1) for a in kept))
+            for grad, part_of_batch in zip(grads, parts):
+                _write_gradients(grad[i], *part_of_batch)
+            dx = dx + _of_input(params[i], inputs)
         dy = dx * reserve.masks[layer - 1] if layer and reserve.masks else dx
-    return dw, dy, dhx, dcx
+    return dw[0] if lanes is None else dw, dy, dhx, dcx
 
 
-def _accumulate(grad: Block, block: Block, run: Run, inputs: Array, recurrent: Array) -> Any:
-    """Write the gradients of the parameters; returns the gradient of the layer's input."""
-    rows, size = block.r.shape
+def _write_gradients(grad: Block, x: Array, before: Array, inputs: Array, recurrent: Array) -> None:
+    """Write the gradients of a block's parameters, of those of the gates."""
+    rows, size = grad.r.shape
     flat_in, flat_rec = inputs.reshape(-1, rows), recurrent.reshape(-1, rows)
-    grad.r[...] = flat_rec.T @ run.before.reshape(-1, size)
+    grad.r[...] = flat_rec.T @ before.reshape(-1, size)
     grad.bw[...] = flat_in.sum(0)
     grad.br[...] = flat_rec.sum(0)
+    if grad.w.shape[1]:
+        grad.w[...] = flat_in.T @ x.reshape(-1, grad.w.shape[1])
+
+
+def _of_input(block: Block, inputs: Array) -> Any:
+    """The gradient of a layer's input."""
+    rows, size = block.r.shape
     if block.w.shape[1] == 0:
         return inputs.reshape(*inputs.shape[:2], rows // size, size).sum(2)
-    grad.w[...] = flat_in.T @ run.x.reshape(-1, block.w.shape[1])
     return flat_product(inputs, block.w)
 
 

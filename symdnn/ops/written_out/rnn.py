@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.join import join, stack
+from symdnn.ops.array.view import moveaxis
+from symdnn.ops.control.batching import Operand, batch_graph
 from symdnn.ops.control.scan_builder import scan
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dims_of
@@ -16,11 +20,12 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elementwise.math import tanh
 from symdnn.ops.linalg.dot import dot
+from symdnn.ops.random.random import random_bernoulli
 
 if TYPE_CHECKING:
     from symdnn.ops.nn.rnn_params import RNNShape
 
-__all__ = ["rnn_loop"]
+__all__ = ["for_each_lane", "rnn_loop", "rnn_masks"]
 
 
 def rnn_loop(
@@ -55,6 +60,39 @@ def rnn_loop(
             states.append(last)
         out = join(2, *found) if len(found) > 1 else found[0]
     return [cast(v, dtype) for v in (out, *(stack(list(s)) for s in zip(*states)))]
+
+
+def for_each_lane(
+    f: Callable[[Sequence[Variable]], Sequence[Variable]],
+    given: Sequence[Variable],
+    places: Sequence[int | None],
+    outs: Sequence[int],
+) -> list[Variable]:
+    """``f`` of what each lane has of ``given``, whose lanes are the dimensions ``places``; its
+    results have them at ``outs``. An input without lanes is the same for all."""
+    inside, known = [], {}
+    for v, p in zip(given, places, strict=True):
+        if p is None:
+            inside.append(v)
+            continue
+        first = moveaxis(v, p, 0)
+        one = Variable(v.type.with_shape(first.type.shape[1:]), v.name)
+        inside.append(one)
+        known[one] = Operand(first, True)
+    found = batch_graph(f(inside), known)
+    return [moveaxis(o.value, 0, p) for o, p in zip(found, outs)]
+
+
+def rnn_masks(
+    shape: RNNShape, dropout: float, x: Variable, state: Variable
+) -> tuple[Variable, Variable]:
+    """The dropout masks (layers - 1, time, batch, features) of a state, and the next state."""
+    dtype = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
+    keep = 1.0 - dropout
+    steps, batch, _ = dims_of(x)
+    sizes = (shape.num_layers - 1, steps, batch, shape.output_size)
+    drawn, after = random_bernoulli(state, keep, sizes, "bool")
+    return cast(drawn, dtype) * np.asarray(1 / keep if keep else 0, dtype), after
 
 
 def _alive(x: Variable, lengths: Variable | None) -> Variable | None:

@@ -19,7 +19,7 @@ from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.nn.batchnorm import BatchNormTrain
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
 from symdnn.ops.nn.dropout import Dropout
-from symdnn.ops.nn.rnn import RNNForward
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.nn.softmax import LogSoftmax
 from symdnn.ops.random.random import state_after
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
@@ -153,6 +153,15 @@ def rnn_without_reserve(node: Apply, context: Context) -> Replacements:
     return [*replace(op, keeps_reserve=False)(*node.inputs), None]
 
 
+@node_rewrite(RNNGrad, phase=PHASE, tags=TAGS)
+def rnn_grad_without_weights(node: Apply, context: Context) -> Replacements:
+    """Parameters' gradients of each lane that nobody reads are not computed."""
+    op: Any = node.op
+    if not op.lanes or not _unread(node, context)[0]:
+        return None
+    return [None, *op.without_weights(node.inputs)]
+
+
 @node_rewrite(AttentionGrad, phase=PHASE, tags=TAGS)
 def attention_grad_without_mask(node: Apply, context: Context) -> Replacements:
     """A mask's gradient that nobody reads is not computed: it is as large as the scores."""
@@ -182,6 +191,7 @@ RULES = [
     crossentropy_without_loss,
     dropout_without_values,
     rnn_without_reserve,
+    rnn_grad_without_weights,
     attention_grad_without_mask,
     attention_to_one_key,
 ]

@@ -14,9 +14,11 @@ from symdnn.config import config
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.ops.core.composed import written_out
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.ops.elementwise.quantize import limits_of
+from symdnn.ops.nn.rnn import RNNGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -133,4 +135,18 @@ def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
     return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
-RULES = (write_out, write_out_product)
+@node_rewrite(RNNGrad, phase="canonicalize", tags=("fast_compile",), name="write_out_rnn_lanes")
+def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """Recurrent parameters' gradients of each lane as those of a loop, on a GPU.
+
+    cuDNN adds up the gradients of all sequences, and no kernel can read its reserve.
+    """
+    op = node.op
+    assert isinstance(op, RNNGrad)
+    if not op.lanes or context.target.kind == "cpu":
+        return None
+    with written_out(op, "a loop with gradients of each lane"):
+        return op.by_loop(node.inputs)
+
+
+RULES = (write_out, write_out_product, write_out_rnn_lanes)

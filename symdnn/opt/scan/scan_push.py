@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from symdnn.graph.inner import InnerGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.traverse import clone_graph, leaves, toposort
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -18,10 +19,13 @@ from symdnn.ops.array.view import specify_shape
 from symdnn.ops.control.batching import Operand, batch_node
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Built, Parts, State
+from symdnn.ops.core.inner_shapes import inner_shapes
+from symdnn.ops.core.lanes import sizes_of
 from symdnn.ops.core.shape import DimShuffle, ShapeI, dims_of, reshape
 from symdnn.ops.elementwise.arithmetic import Add, Mul
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.linalg.products import BatchedDot
 from symdnn.ops.nn.softmax import AlongAxis
 from symdnn.opt.scan.scan_rules import in_order
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -176,6 +180,18 @@ class _KnownAfterLoop(_KnownValues):
             return True
         return isinstance(v, Constant) or v in self.operands or v in self.parts.collected
 
+    def may_collect(self, v: Variable) -> bool:
+        """Whether ``v`` is known, or has the same shape in all steps."""
+        if v in self.states or self.of(v) is not None or v.type.is_static:
+            return True
+        parts = self.parts
+        inside = [u for u, _ in (*parts.sequences, *parts.others)]
+        inside += [u for s in parts.states for u in s.inside]
+        same = range(len(parts.sequences), len(parts.sequences) + len(parts.others))
+        values = {i: inside[i] for i in same if inside[i].type.is_integer_scalar}
+        shapes = [tuple(sizes_of(u)) for u in inside]
+        return inner_shapes(InnerGraph(inside, [v]), [0], shapes, values)[0] is not None
+
     def require(self, v: Variable) -> None:
         """Make ``v`` known after the loop, as a history or as a collected output."""
         if self.has(v):
@@ -277,7 +293,7 @@ def _is_gemm_by_invariant(v: Variable, after: _KnownAfterLoop) -> bool:
         return False
     operands = [after.of(u) for u in node.inputs]
     same = [o is not None and not o.stacked for o in operands]
-    return sum(same) == 1
+    return sum(same) == 1 and all(map(after.may_collect, node.inputs))
 
 
 # -- sums over the steps --------------------------------------------------------------------------
@@ -353,11 +369,13 @@ def _terms_of_sum(v: Variable) -> list[Variable]:
 
 
 def _may_move(term: Variable, after: _KnownAfterLoop) -> bool:
-    """Whether a term's operands need little memory, and some change from step to step."""
+    """Whether a term's operands need little memory, some change from step to step, and no shape
+    does."""
     inner = _without_dimshuffles(term)
     cheap = after.has(term) or _factors(inner) is not None or _is_sum(inner)
     operands = [after.of(v) for v in _operands(term)]
-    return cheap and any(o is None or o.stacked for o in operands)
+    changes = any(o is None or o.stacked for o in operands)
+    return cheap and changes and all(map(after.may_collect, _operands(term)))
 
 
 def _without_dimshuffles(term: Variable) -> Variable:
@@ -372,18 +390,21 @@ def _is_sum(term: Variable) -> bool:
 
 
 def _factors(term: Variable) -> tuple[Variable, Variable] | None:
-    """``(a, b)`` where ``term`` is the GEMM ``a b``, or an outer product of column and row."""
+    """``(a, b)`` where ``term`` is the GEMM ``a b``, or an outer product of column and row.
+
+    Also of stacks of them, as a batch of loops has.
+    """
     node = term.owner
     if node is None or len(node.inputs) != 2:
         return None
     a, b = node.inputs
-    if isinstance(node.op, Dot) and (a.type.ndim, b.type.ndim) == (2, 2):
-        return a, b
-    if isinstance(node.op, Mul):
-        patterns = a.type.broadcastable, b.type.broadcastable
-        if patterns == ((False, True), (True, False)):
+    if isinstance(node.op, Dot | BatchedDot):
+        return (a, b) if (a.type.ndim, b.type.ndim) in ((2, 2), (3, 3)) else None
+    if isinstance(node.op, Mul) and a.type.ndim in (2, 3):
+        (*stack, left, right), (*others, up, down) = a.type.broadcastable, b.type.broadcastable
+        if stack == others and (left, right, up, down) == (False, True, True, False):
             return a, b
-        if patterns == ((True, False), (False, True)):
+        if stack == others and (left, right, up, down) == (True, False, False, True):
             return b, a
     return None
 
@@ -416,11 +437,22 @@ def _gemm_over_steps(a: Operand, b: Operand) -> Variable:
     x, y = a.value, b.value
     if not (a.stacked and b.stacked):
         # One operand is the same at each step: sum the other one first.
-        return Dot()(x.sum(axis=0) if a.stacked else x, y.sum(axis=0) if b.stacked else y)
+        x, y = x.sum(axis=0) if a.stacked else x, y.sum(axis=0) if b.stacked else y
+        return Dot()(x, y) if x.type.ndim == 2 else BatchedDot()(x, y)
+    if x.type.ndim == 4:
+        return _stack_over_steps(x, y)
     steps, rows, inner = dims_of(x)
     left = reshape(x.dimshuffle(0, 2, 1), (steps * inner, rows))
     right = reshape(y, (steps * inner, dims_of(y)[2]))
     return Dot()(left.dimshuffle(1, 0), right)
+
+
+def _stack_over_steps(x: Variable, y: Variable) -> Variable:
+    """The same of (steps, stack, rows, inner) and (steps, stack, inner, columns)."""
+    steps, _, rows, inner = dims_of(x)
+    left = reshape(x.dimshuffle(1, 0, 3, 2), (dims_of(x)[1], steps * inner, rows))
+    right = reshape(y.dimshuffle(1, 0, 2, 3), (dims_of(y)[1], steps * inner, dims_of(y)[3]))
+    return BatchedDot()(left.dimshuffle(0, 2, 1), right)
 
 
 RULES = [scan_push_before, scan_push_after, scan_push_sums]

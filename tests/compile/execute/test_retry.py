@@ -34,7 +34,7 @@ class Cache:
                 raise MemoryError(f"no room for {nbytes}")
             return [nbytes]
 
-        memory = SimpleNamespace(workspaces={0: SimpleNamespace(nbytes=nbytes)})
+        memory = SimpleNamespace(carried={}, workspaces={0: SimpleNamespace(nbytes=nbytes)})
         return SimpleNamespace(bound=SimpleNamespace(run=run), memory=memory)
 
 

@@ -8,12 +8,14 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.autodiff import grad
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm import gemm_ir
 from symdnn.cpu.ir.builder import DECLARED, WIDTH, Builder
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid, tanh
 from symdnn.cpu.onednn import library
+from symdnn.cpu.rnn import recurrent
 from symdnn.cpu.rnn.recurrent import RecurrentGradKernel, RecurrentKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
@@ -315,3 +317,31 @@ def test_other_numbers_are_refused():
     case = Case("gru", 4, 3, 5, 20, 1, 1)
     call = call_of(OneDnnRNN(case.op), [a.astype("f8") for a in case.given])
     assert "float32" in RecurrentKernel().refuses(call)
+
+
+@needs_onednn
+@pytest.mark.parametrize("limit", [None, 0], ids=["kernel", "onednn"])
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_of_each_lane_are_those_of_its_sequences(mode, limit, monkeypatch):
+    """Of the kernel, and of NumPy where oneDNN made the reserve."""
+    if limit is not None:
+        monkeypatch.setattr(recurrent, "_MAX_MATRIX_BYTES", limit)
+    lanes, examples, steps = 3, 2, 140 if limit is None else 4  # two blocks of steps
+    case = Case(mode, steps, lanes * examples, 5, 20, 2, 2)
+    layout = case.op.layout
+    block = RNNBlock("float32", 20, 2, mode, direction_mode="bidirectional")
+    split = [a.reshape(a.shape[0], lanes, examples, -1) for a in case.given[1:]]
+    w, stacked = T.fvector(), [T.TensorType("float32", (None,) * 4)() for _ in split]
+
+    def of(*given):
+        return grad((block.apply(w, *given)[0] ** 2).sum(), [w, *given])
+
+    f = symdnn.function([w, *stacked], symdnn.vmap(of, in_axes=1)(*stacked))
+    one = [T.TensorType("float32", (None,) * 3)() for _ in split]
+    g = symdnn.function([w, *one], of(*one))
+    got = f(case.w, *split)
+    assert got[0].shape == (lanes, layout.size(5))
+    for lane in range(lanes):
+        want = g(case.w, *(a[:, lane] for a in split))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a[lane], b, rtol=2e-3, atol=2e-4 * np.abs(b).max())

@@ -161,7 +161,7 @@ LOOPS = {
     "OneHot": A_SIZE,
     "Pad": A_SIZE,
     "RNNForward": "parameters, or a state of the generator, for each lane",
-    "RNNGrad": "parameters have a gradient for each lane",
+    "RNNGrad": "parameters for each lane",
     "RandomBernoulli": A_STATE,
     "RandomCategorical": A_STATE,
     "RandomIntegers": A_STATE,

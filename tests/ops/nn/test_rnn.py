@@ -8,10 +8,12 @@ from symdnn.autodiff import Rop, grad, verify_grad
 from symdnn.autodiff_rows import jacobian
 from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
+from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Shared
-from symdnn.ops.nn.rnn import RNNBlock, RNNForward
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.nn.rnn import RNNBlock, RNNForward, RNNGrad
 from symdnn.ops.nn.rnn_params import GATES
 from symdnn.ops.random.random_stream import RandomStream
 from tests.op_table import load
@@ -312,3 +314,107 @@ def test_a_jacobian_makes_the_reserve_anew(name, rng):
     y, rows = compiled(*arrays)
     row = symdnn.function(inputs, [grad(out[k], inputs[0]) for k in (0, len(y) // 2, len(y) - 1)])
     np.testing.assert_allclose(rows[[0, len(y) // 2, -1]], row(*arrays), rtol=1e-9, atol=1e-12)
+
+
+# -- gradients of the parameters for each example -------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", list(GATES))
+@pytest.mark.parametrize(
+    ("layers", "direction", "skip", "lengths"),
+    [(1, 0, False, False), (2, 1, False, True), (2, 0, True, True)],
+)
+def test_gradients_of_each_example_are_those_of_calls(mode, layers, direction, skip, lengths):
+    block = RNNBlock("float64", H, layers, mode, "skip" if skip else "linear", BOTH[direction])
+    lanes, features = 3, H if skip else X
+    w, *_ = arrays(block, features=features)
+    every = [arrays(block, features=features, seed=i)[1:] for i in range(lanes)]
+    stacked = [np.stack(a) for a in zip(*every)]
+    n = np.array([[2, 3], [0, 1], [3, 3]])
+    cube = TensorType("float64", (None,) * 3)
+
+    def of(x, *states, n=None):
+        out = block.apply(w_in, x, *states, lengths=n)
+        cost = sum((o * o * (1.0 + k) + o * 0.3).sum() for k, o in enumerate(out))
+        return grad(cost, [w_in, x, *states])
+
+    w_in, more = TensorType("float64", (None,))(), [TensorType("int64", (None, None))()] * lengths
+    wide = [TensorType("float64", (None,) * 4)() for _ in stacked]
+    made = symdnn.vmap(lambda *v: of(*v[: len(wide)], n=v[-1] if lengths else None))(*wide, *more)
+    f = symdnn.function([w_in, *wide, *more], made)
+    assert not f.lowering_report().loops
+    one, given = [cube() for _ in stacked], [TensorType("int64", (None,))()] * lengths
+    g = symdnn.function([w_in, *one, *given], of(*one, n=given[0] if lengths else None))
+    got = f(w, *stacked, *[n] * lengths)
+    for lane in range(lanes):
+        want = g(w, *(a[lane] for a in stacked), *[n[lane]] * lengths)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a[lane], b, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_of_each_example_by_the_loop_that_a_gpu_has():
+    """Their derivatives are of that loop, too: its parameters' gradients are one product."""
+    block, lanes = RNNBlock("float64", H, 2, "lstm"), 3
+    w, *given = (np.float64(a) for a in arrays(block))
+    v, x = TensorType("float64", (None,))(), TensorType("float64", (None,) * 4)()
+
+    def of(x):
+        return grad((block.apply(v, x, *given[1:])[0] ** 2).sum(), v)
+
+    made = symdnn.vmap(of)(x)
+    node = next(n for n in toposort([made]) if isinstance(n.op, RNNGrad))
+    assert node.op.lanes
+    values = {v: w, x: np.stack([given[0] * (1 + k) for k in range(lanes)])}
+    loop = node.op.by_loop(node.inputs)
+    for got, want in zip(evaluate(loop, values), evaluate(node.outputs, values), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+    f = symdnn.function([v, x], loop[0])
+    scans = [n.op for n in f.fgraph.toposort() if isinstance(n.op, Scan)]
+    assert len(scans) == 4, "one for each layer and pass"
+    assert all(len(o.type.shape) < 4 for s in scans for o in s.inner.outputs)
+    squared = grad((made**2).sum(), v)
+    step, turn = 1e-6, np.random.default_rng(1).standard_normal(w.shape)
+    ends = [(evaluate([made], {**values, v: w + k * step * turn})[0] ** 2).sum() for k in (1, -1)]
+    (slope,) = evaluate([squared], values)
+    np.testing.assert_allclose((slope * turn).sum(), (ends[0] - ends[1]) / (2 * step), rtol=1e-5)
+
+
+def test_lanes_inside_of_lanes_and_jacobians_share_the_parameters():
+    block = RNNBlock("float64", H, 1, "gru")
+    w, x, hx = arrays(block, batch=1)
+    v, xs = TensorType("float64", (None,))(), TensorType("float64", (None,) * 5)()
+
+    def of(x):
+        return grad((block.apply(v, x, hx)[0] ** 2).sum(), v)
+
+    f = symdnn.function([v, xs], symdnn.vmap(symdnn.vmap(of))(xs))
+    given = np.random.default_rng(2).standard_normal((2, 3, *x.shape))
+    one = TensorType("float64", (None,) * 3)()
+    g = symdnn.function([v, one], of(one))
+    for i, j in np.ndindex(2, 3):
+        np.testing.assert_allclose(f(w, given)[i, j], g(w, given[i, j]), rtol=1e-9, atol=1e-12)
+
+    def rows(x):
+        return jacobian(block.apply(v, x, hx)[1].flatten(), v)
+
+    every = symdnn.function([v, xs], symdnn.vmap(rows)(xs[0]))
+    alone = symdnn.function([v, one], rows(one))
+    assert not every.lowering_report().loops
+    assert not alone.lowering_report().loops
+    for k, part in enumerate(given[0]):
+        np.testing.assert_allclose(every(w, given)[k], alone(w, part), rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_of_each_input_alone_compute_none_of_the_parameters():
+    block = RNNBlock("float64", H, 1, "lstm")
+    w, x, *states = arrays(block)
+    xs = TensorType("float64", (None,) * 4)()
+
+    def of(v):
+        return grad((block.apply(w, v, *states)[0] ** 2).sum(), v)
+
+    f = symdnn.function([xs], symdnn.vmap(of)(xs))
+    (op,) = (n.op for n in f.fgraph.toposort() if isinstance(n.op, RNNGrad))
+    assert not op.lanes
+    one = TensorType("float64", (None,) * 3)()
+    np.testing.assert_allclose(f(x[None])[0], symdnn.function([one], of(one))(x), rtol=1e-9)

@@ -203,6 +203,22 @@ def test_gradients_of_weights_are_one_product():
     assert [names.count("Dot") for names in inside(f)] == [1, 1]
 
 
+def test_gradients_of_weights_of_each_lane_are_one_product_of_stacks():
+    x, w = TensorType("float64", (None,) * 4)("x"), MATRIX("w")
+
+    def of(x):
+        h, _ = scan(lambda v, h, w: tanh(v + h.dot(w)), x, [T.zeros_like(x[0])], [w])
+        return grad((h**2).sum(), w)
+
+    for f, given in ((of, x), (lambda x: of(x)[0], x)):
+        made = check([x, w], [symdnn.vmap(f)(given)], RNG.random((2, 5, 3, 4)), RNG.random((4, 4)))
+        assert all("BatchedDot" not in names for names in inside(made))
+    row = TensorType("float64", (None,) * 3)("row")
+    made = check([row, w], [symdnn.vmap(of)(row)], RNG.random((2, 5, 4)), RNG.random((4, 4)))
+    kinds = [o.type.broadcastable for op in scans(made) for o in op.inner.outputs]
+    assert all(len(kind) - sum(kind) < 3 for kind in kinds)
+
+
 def test_gradients_of_weights_with_vectors():
     x, h0, u, w = MATRIX("x"), VECTOR("h0"), MATRIX("u"), MATRIX("w")
     h, _ = scan(lambda v, h: tanh(v.dot(u) + h.dot(w)), x, h0)
@@ -215,6 +231,28 @@ def test_sums_of_what_is_the_same_at_each_step_stay_right():
     x, w, s0 = VECTOR("x"), SCALAR("w"), SCALAR("s0")
     total, _ = scan(lambda v, s, w: s + w + v, x, s0, w)
     check([x, w, s0], [total[-1]], RNG.standard_normal(4), np.float64(0.5), np.float64(2))
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        lambda i, b: (b[: i + 1] * b[: i + 1]).sum(),
+        lambda i, b: b[: i + 1].sum(axis=0).dot(b[: i + 1].T.dot(b[: i + 1])).sum(),
+        lambda i, b: T.dot(b[: i + 1].T, b[: i + 1]),
+    ],
+    ids=["sum", "products", "product"],
+)
+def test_sums_of_parts_that_grow_stay_in_the_loop(term):
+    """As attention to what is in a cache so far."""
+    x = MATRIX("x")
+
+    def step(i, v, total, b):
+        b = T.set_subtensor(b[i], tanh(v))
+        return total + term(i, b), b
+
+    at = T.arange(x.shape[0])
+    (totals, _), _ = scan(step, [at, x], [term(at[0], x).zeros_like(), x.zeros_like()])
+    check([x], [totals[-1]], RNG.random((5, 3)))
 
 
 def test_a_sum_that_steps_read_stays():
