@@ -23,11 +23,14 @@ _WIDE = {"float64", "complex128"}
 
 
 def note_unrounded(node: Apply, given: Sequence[Variable]) -> None:
-    """Note at a float scalar what it was made of, if that is integers and Python numbers."""
+    """Note at a float scalar what it was made of, if that is integers and Python numbers.
+
+    A cast is what a program wants.
+    """
     out = node.outputs[0]
     if _count(out.type) != 1 or out.type.is_discrete or out.type.dtype in _WIDE:
         return
-    if all(_keeps_digits(v) for v in given):
+    if type(node.op).__name__ != "Cast" and all(_keeps_digits(v) for v in given):
         out.unrounded = (node.op, tuple(given))
 
 
