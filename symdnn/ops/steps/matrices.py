@@ -199,8 +199,9 @@ def _solve(op: Any, n: int, inputs: Sequence[Variable]) -> list[Variable] | None
         root, fine = _root(a if op.lower else _turned(a), n)
         low = _substituted(root, b, n, True, False)
         return [_checked(op, _substituted(_turned(root), low, n, False, False), fine)]
-    if op.A_structure != "general":
-        return None
+    if op.A_structure != "general":  # a symmetric matrix of which one triangle is read
+        read = np.tri(n, dtype=bool) if op.lower else np.tri(n, dtype=bool).T
+        a = switch(constant(read.reshape((1,) * (a.type.ndim - 2) + (n, n))), a, _turned(a))
     f, pivots = _factors(a, n)
     fine = operator("neq")(_diagonal(f, n), 0).all(axis=-1)
     return [_checked(op, _solved(f, pivots, b, n, op.transposed), fine)]

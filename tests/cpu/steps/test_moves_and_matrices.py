@@ -40,6 +40,9 @@ STEPS = {
     "cholesky": lambda i, v: T.tanh(L.cholesky(definite(v)) + L.cholesky(definite(v.T), False)),
     "solve": lambda i, v: T.tanh(L.solve(near_identity(v), v.T)),
     "solve of a definite one": lambda i, v: T.tanh(L.solve(definite(v), v[:, :2], "pos") @ v[:2]),
+    "solve of a symmetric one": lambda i, v: T.tanh(
+        L.solve(near_identity(v), v, "sym") + L.solve(near_identity(v), v, "sym", lower=True)
+    ),
     "triangular": lambda i, v: T.tanh(
         L.solve_triangular(near_identity(v) + 2 * np.eye(4), v, lower=True)
         + L.solve_triangular(v.T * 0.3, v, "T", unit_diagonal=True)
