@@ -41,13 +41,14 @@ def is_short(v: Variable, axis: int, depth: int = _DEPTH) -> bool:
     node = v.owner
     if node is None or depth == 0:
         return False
-    kind = type(node.op).__name__
+    op: Any = node.op
+    kind = type(op).__name__
     if kind == "Subtensor":
-        return _slice_is_short(node.inputs, node.op.index, axis)
+        return _slice_is_short(node.inputs, op.index, axis)
     if kind == "DimShuffle":
-        source = node.op.pattern[axis]
+        source = op.pattern[axis]
         return source != "x" and is_short(node.inputs[0], source, depth - 1)
-    if hasattr(node.op, "scalar_op"):
+    if hasattr(op, "scalar_op"):
         return all(is_short(i, axis, depth - 1) for i in node.inputs)
     return False
 

@@ -147,10 +147,10 @@ def _factors(a: Variable, n: int) -> tuple[Variable, list[Variable]]:
     return stack(rows, axis=-2), pivots
 
 
-def _exchanged(b: Variable, pivots: Sequence[Variable], n: int) -> Variable:
-    """Rows exchanged by pivots, each pair as (place, pivot) in turn."""
+def _exchanged(b: Variable, pivots: Sequence[tuple[int, Variable]], n: int) -> Variable:
+    """Rows exchanged by pairs of a place and its pivot, in turn."""
     rows = constant(np.arange(n))
-    for i, at in pivots_in_turn(pivots):
+    for i, at in pivots:
         chosen = eq(rows, _column(at))
         row = switch(_column(chosen), b, 0).sum(axis=-2)
         there = switch(_column(chosen), _row(b[..., i, :]), b)
@@ -158,18 +158,13 @@ def _exchanged(b: Variable, pivots: Sequence[Variable], n: int) -> Variable:
     return b
 
 
-def pivots_in_turn(pivots: Sequence[Any]) -> list[tuple[int, Any]]:
-    """Pairs of a place and its pivot; those that are given as pairs stay."""
-    return [p if isinstance(p, tuple) else (i, p) for i, p in enumerate(pivots)]
-
-
 def _solved(f: Variable, pivots: Sequence[Variable], b: Variable, n: int, turned: bool) -> Variable:
     if not turned:
-        low = _substituted(f, _exchanged(b, pivots, n), n, True, True)
+        low = _substituted(f, _exchanged(b, list(enumerate(pivots)), n), n, True, True)
         return _substituted(f, low, n, False, False)
     high = _substituted(_turned(f), b, n, True, False)
     found = _substituted(_turned(f), high, n, False, True)
-    return _exchanged(found, pivots_in_turn(pivots)[::-1], n)
+    return _exchanged(found, list(enumerate(pivots))[::-1], n)
 
 
 def _lu_factor(op: Any, n: int, inputs: Sequence[Variable]) -> list[Variable]:
