@@ -168,11 +168,15 @@ def _check(program: LoopProgram) -> None:
             work += prod(s.sizes) * (1 + sum(p.cost for p in s.fold.programs))
         elif isinstance(s, Product):
             work += 2 * prod(s.x.shape) * s.y.shape[2]
-        elif isinstance(s, Repeat) and isinstance(s.count, int) and s.count > _MOST_INDICES:
-            if isinstance(s.body[0], Index):
-                raise NotLowered("it moves entries by many indices, one after the other")
+        elif isinstance(s, Repeat) and _moves_by_many(s):
+            raise NotLowered("it moves entries by many indices, one after the other")
     if work > min(_MOST_WORK, _WORK_OF_A_STATEMENT * statements):
         raise NotLowered("its steps are large")
+
+
+def _moves_by_many(s: Repeat) -> bool:
+    many = isinstance(s.count, int) and s.count > _MOST_INDICES
+    return many and isinstance(s.body[0], Index)
 
 
 class _Arrays:

@@ -17,6 +17,7 @@ from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.sort import SearchSorted
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.elementwise.comparison import isnan
+from symdnn.ops.linalg.products import MatchSizes
 from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.code import NotLowered, same
 from symdnn.ops.steps.statements import Index, Map, Repeat, Statement, View
@@ -76,8 +77,9 @@ def _diagonal(block: Block, node: Apply) -> list[Statement]:
     return [*same(out, zero), *same(line, view)]
 
 
-def _in_bounds(block: Block, node: Apply) -> list[Statement]:
-    """The indices as they are: they are checked where they are used."""
+def _checked(block: Block, node: Apply) -> list[Statement]:
+    """The first input as it is: sizes are checked here, indices where they are used."""
+    block.shapes(node)
     block.set(node.outputs[0], block.env_value(node.inputs[0]))
     return []
 
@@ -187,6 +189,6 @@ def _searched(block: Block, node: Apply) -> list[Statement] | None:
 
 
 MOVES: dict[type, Rule] = {
-    Roll: _roll, Pad: _pad, AllocDiag: _diagonal, InBounds: _in_bounds,
+    Roll: _roll, Pad: _pad, AllocDiag: _diagonal, InBounds: _checked, MatchSizes: _checked,
     AdvancedSubtensor: _gather, AdvancedIncSubtensor: _scatter, SearchSorted: _searched,
 }  # fmt: skip

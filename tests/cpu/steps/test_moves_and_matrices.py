@@ -33,6 +33,9 @@ STEPS = {
     "gather of places": lambda i, v: T.tanh(v[T.argmax(v, axis=1)] + v),
     "scatter": lambda i, v: T.tanh(v.at[PLACES].add(0.1 * v[:4] + i)),
     "scatter of two": lambda i, v: T.tanh(v.at[ROWS, ROWS.T].add(v[:2, 1:3]).at[:, PLACES].set(v)),
+    "contractions": lambda i, v: T.tanh(
+        T.einsum("kn,kni,knj->kij", v, v[..., None], T.stack([v, v], 2)).sum((1, 2)) + v
+    ),
     "searchsorted": lambda i, v: T.tanh(
         v * T.searchsorted(T.cumsum(abs(v[0])), v, side="right")
         - T.searchsorted(T.cumsum(abs(v[1])), v)
