@@ -44,7 +44,8 @@ def _part(view: View, axis: int, start: int, count: int) -> View:
 
 
 def _roll(block: Block, node: Apply) -> list[Statement]:
-    axis: int = node.op.axis  # type: ignore[attr-defined]
+    op: Any = node.op
+    axis: int = op.axis
     view, shift = block.view(node.inputs[0]), block.known(node.inputs[1])
     if shift is None:
         raise NotLowered("the shift of a roll is not known")
@@ -68,7 +69,8 @@ def _pad(block: Block, node: Apply) -> list[Statement]:
 def _diagonal(block: Block, node: Apply) -> list[Statement]:
     (shape,) = block.shapes(node)
     view, out = block.view(node.inputs[0]), block.make(node.outputs[0], shape)
-    offset: int = node.op.offset  # type: ignore[attr-defined]
+    op: Any = node.op
+    offset: int = op.offset
     rows, columns = out.steps[-2:]
     at = max(-offset, 0) * rows + max(offset, 0) * columns
     steps = (*out.steps[:-2], rows + columns)
@@ -176,11 +178,12 @@ def _scatter(block: Block, node: Apply) -> list[Statement] | None:
 
 def _searched(block: Block, node: Apply) -> list[Statement] | None:
     """The number of elements before each value; NaN is behind all numbers."""
+    op: Any = node.op
     table, v = node.inputs
     if v.type.is_complex:
         return None
     values = v.dimshuffle(*range(v.type.ndim), "x")
-    right = node.op.side == "right"  # type: ignore[attr-defined]
+    right = op.side == "right"
     before = table <= values if right else table < values
     if v.type.is_float:
         nans = isnan(values)
