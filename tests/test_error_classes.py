@@ -139,6 +139,7 @@ AXIS_CASES = [
         "tensor.index_add",
         "tensor.index_copy",
         "tensor.index_reduce",
+        "tensor.masked_scatter",
     )  # PyTorch's source has values
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, Generic
 
@@ -48,6 +48,8 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
 
     #: The class of the Python number that it stands for, which takes the dtype of arrays in an op.
     number_kind: type | None = None
+    #: The op and the operands of a float of integers and numbers (`symdnn.ops.core.unrounded`).
+    unrounded: tuple[Callable[..., Variable], tuple[Variable, ...]] | None = None
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """The base of elementwise ops, and the builder that aligns their operands.
 
 Operands have equal ndim: :func:`apply_elemwise` adds leading dimensions of static size 1. Only a
-static 1 broadcasts; unknown dimensions must be equal when a plan is made.
+static 1 broadcasts, and a slice of at most one element (``x[:, :1]``), which is declared to be 1;
+other unknown dimensions must be equal when a plan is made.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
 from symdnn.ops.core.lanes import same_for_all
 from symdnn.ops.core.python_numbers import is_number, kind_of_number, settled
 from symdnn.ops.core.shape import dimshuffle
+from symdnn.ops.core.short_axes import with_short_axes_declared
+from symdnn.ops.core.unrounded import note_padded, note_unrounded
 
 __all__ = [
     "Elemwise",
@@ -96,6 +99,7 @@ class Elemwise(Op):
         node = super().make_node(*variables, hints=hints)
         if is_number(given[self.first :]):
             node.outputs[0].number_kind = kind_of_number(node.outputs[0].type.dtype)
+        note_unrounded(node, given)
         return node
 
     def operand_dtype(self, *dtypes: str) -> str | None:
@@ -319,7 +323,10 @@ def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = No
         if not isinstance(v.type, TensorType):
             raise TypeMismatch(op, op.wanted, [v.type for v in variables])
     ndim = max(v.type.ndim for v in variables)
-    return op(*(pad_left(v, ndim) for v in variables), hints=hints)
+    aligned: Sequence[Variable] = [pad_left(v, ndim) for v in variables]
+    if len(aligned) > 1:
+        aligned = with_short_axes_declared(aligned)
+    return op(*aligned, hints=hints)
 
 
 def pad_left(v: Variable, ndim: int) -> Variable:
@@ -331,6 +338,7 @@ def pad_left(v: Variable, ndim: int) -> Variable:
         return v.reshaped((1,) * missing + v.data.shape)
     padded = dimshuffle(v, ("x",) * missing + tuple(range(v.type.ndim)))
     padded.number_kind = v.number_kind
+    note_padded(padded, v)
     return padded
 
 

@@ -1,5 +1,9 @@
 """Functions that PyTorch has beside those of NumPy, with its arguments: ``T.gather``, ``T.bmm``."""
 
+from symdnn.ops.matrix.determinant import det, slogdet
+from symdnn.ops.matrix.expm import expm as matrix_exp
+from symdnn.ops.matrix.expm import matrix_power
+from symdnn.ops.matrix.functions import block_diag
 from symdnn.ops.torch_names.torch_arrays import (
     cat,
     gather,
@@ -22,6 +26,12 @@ from symdnn.ops.torch_names.torch_arrays import (
     unflatten,
     unfold,
     unsqueeze,
+)
+from symdnn.ops.torch_names.torch_distances import (
+    cdist,
+    cosine_similarity,
+    pairwise_distance,
+    pdist,
 )
 from symdnn.ops.torch_names.torch_math import (
     addbmm,
@@ -49,6 +59,31 @@ from symdnn.ops.torch_names.torch_math import (
     var_mean,
     xlogy,
 )
+from symdnn.ops.torch_names.torch_more import (
+    adjoint,
+    broadcast_tensors,
+    bucketize,
+    cartesian_prod,
+    combinations,
+    cumulative_trapezoid,
+    diag_embed,
+    diagonal_scatter,
+    histc,
+    lgamma,
+    logdet,
+    masked_scatter,
+    msort,
+    mvlgamma,
+    polar,
+    select_scatter,
+    slice_scatter,
+    split_with_sizes,
+    take_along_dim,
+    trapz,
+    unique_consecutive,
+    view_as_complex,
+    view_as_real,
+)
 from symdnn.ops.torch_names.torch_scatter import (
     index_reduce,
     scatter_reduce,
@@ -59,12 +94,16 @@ from symdnn.ops.torch_names.torch_scatter import (
 )
 
 __all__ = [
-    "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "amax", "amin", "aminmax",
-    "baddbmm", "bmm", "cat", "clamp", "clamp_max", "clamp_min", "dist",
-    "frac", "gather", "index_add", "index_copy", "index_fill", "index_reduce",
-    "index_select", "kthvalue",
-    "masked_fill", "masked_select", "mm", "movedim", "mv", "narrow", "ne", "numel", "permute",
-    "repeat_interleave", "scatter", "scatter_add", "scatter_reduce", "segment_max", "segment_min",
-    "segment_prod", "segment_sum", "std_mean", "swapdims", "t",
-    "tensor_split", "unbind", "unflatten", "unfold", "unsqueeze", "var_mean", "xlogy",
+    "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "adjoint", "amax", "amin", "aminmax",
+    "baddbmm", "block_diag", "bmm", "broadcast_tensors", "bucketize", "cartesian_prod", "cat",
+    "cdist", "clamp", "clamp_max", "clamp_min", "combinations", "cosine_similarity",
+    "cumulative_trapezoid", "det", "diag_embed", "diagonal_scatter", "dist", "frac", "gather",
+    "histc", "index_add", "index_copy", "index_fill", "index_reduce", "index_select", "kthvalue",
+    "lgamma", "logdet", "masked_fill", "masked_scatter", "masked_select", "matrix_exp",
+    "matrix_power", "mm", "movedim", "msort", "mv", "mvlgamma", "narrow", "ne", "numel",
+    "pairwise_distance", "pdist", "permute", "polar", "repeat_interleave", "scatter",
+    "scatter_add", "scatter_reduce", "segment_max", "segment_min", "segment_prod", "segment_sum",
+    "select_scatter", "slice_scatter", "slogdet", "split_with_sizes", "std_mean", "swapdims", "t",
+    "take_along_dim", "tensor_split", "trapz", "unbind", "unflatten", "unfold",
+    "unique_consecutive", "unsqueeze", "var_mean", "view_as_complex", "view_as_real", "xlogy",
 ]  # fmt: skip

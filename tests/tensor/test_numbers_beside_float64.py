@@ -59,3 +59,17 @@ def test_no_digit_is_lost(place):
             wrong.append((name, got, want))
     assert not wrong
     assert compared > 50
+
+
+@pytest.mark.parametrize("name", ["hypot", "logaddexp2", "copysign", "arctan2", "fmax", "power"])
+@pytest.mark.parametrize("number", [2, 2.5])
+def test_numbers_do_not_widen_float32(name, number):
+    make, x = getattr(T, name), T.fvector("x")
+    at = np.array([0.5, 3], "float32")
+    for y, want in [
+        (make(x, number), getattr(np, name)(at, number)),
+        (make(number, x), getattr(np, name)(number, at)),
+    ]:
+        found = symdnn.function([x], y)(at)
+        assert y.type.dtype == found.dtype == want.dtype == "float32"
+        np.testing.assert_allclose(found, want, 1e-6)

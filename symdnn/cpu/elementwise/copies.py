@@ -32,6 +32,7 @@ from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Roll, Split
 from symdnn.ops.array.slices import symbolic_count
 from symdnn.ops.array.view import Copy
+from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 
@@ -171,6 +172,20 @@ def _sum(dtype: str) -> ScalarProgram:
     return b.program([b.cast(wide, dtype)])
 
 
+class VectorKernel(Kernel[MakeVector]):
+    """``MakeVector``: a join of pieces of one element, in groups of compiled steps."""
+
+    name, traits = "llvm.move", LLVM
+
+    def refuses(self, call: Call[MakeVector]) -> str | None:
+        """Refuses small vectors until a plan is called often."""
+        return copy_refusal(call.outputs)
+
+    def bind(self, call: Call[MakeVector]) -> Launch[Array]:
+        """A launch that copies the numbers."""
+        return _VectorLaunch()
+
+
 class _JoinSplitLaunch(CpuLaunch):
     """``launch(inputs, outputs)`` of a join or a split."""
 
@@ -226,6 +241,16 @@ class _JoinSplitLaunch(CpuLaunch):
             whole, pieces = (reads[0], outputs) if self._split else (outputs[0], reads)
             self._blocks[key] = pieces_block(whole, pieces, self._axis, self._split)
         return self._blocks[key]
+
+
+class _VectorLaunch(_JoinSplitLaunch):
+    """``launch(inputs, outputs)`` of a vector of numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(0, True)
+
+    def _read(self, inputs: Sequence[Array]) -> Sequence[Array]:
+        return [a.reshape(1) for a in inputs]
 
 
 def _parts(whole: Any, pieces: Sequence[Any], axis: int) -> Iterator[Any]:
@@ -432,6 +457,7 @@ class _CopyViewLaunch(CpuLaunch):
 KERNELS: tuple[Row, ...] = (
     ((Alloc,), (FillKernel(True), FillKernel(False))),
     ((Join, Split, IncSubtensor), (CopyPiecesKernel(True), CopyPiecesKernel(False))),
+    ((MakeVector,), (VectorKernel(),)),
     ((DimShuffle, Reshape, Subtensor, Copy), (CopyViewKernel(),)),
     ((Shift,), (ShiftKernel(True), ShiftKernel(False))),
     ((Roll,), (RollKernel(),)),

@@ -79,6 +79,8 @@ class _Function:
             raise NotLowered("its steps are large")
         self.op, self.roles = op, code.roles
         self._values = code.values
+        #: The number of steps for which the sizes were found to be right.
+        self._checked = -1
         self._stretch = max(64, _WORK_AT_ONCE // work)
         self._scratch = large_buffers(program)[-1]
         self._run = threads.kernel(steps_ir, program)
@@ -96,7 +98,9 @@ class _Function:
         op = self.op
         given = op.split(inputs)
         n = int(given.steps)
-        op.check_lengths(n, op.split([a.shape for a in inputs]))
+        if n != self._checked:  # for these sizes of arrays
+            op.check_lengths(n, op.split([a.shape for a in inputs]))
+            self._checked = n
         if n == 0:
             return None
         arrays = _Arrays(op, given.initials, self._entries, n)

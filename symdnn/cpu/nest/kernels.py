@@ -42,6 +42,8 @@ __all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "block_of", "reducti
 
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
+#: Products of numbers up to which a compiled loop multiplies matrices faster than a call of BLAS.
+_MAX_PRODUCTS_OF_FLOATS = 1 << 14
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 #: Booleans that are looked at, for which it does.
@@ -219,13 +221,16 @@ def _scan_block(
 
 
 class NestProductKernel(_NestKernel[Dot | BatchedDot]):
-    """Products with a vector, and of matrices of integers: sums over the axis that both have."""
+    """Products with a vector, of matrices of integers, and of small ones of float64: sums over the
+    axis that both have."""
 
     def refuses(self, call: Call[Dot | BatchedDot]) -> str | None:
-        """Needs a vector, or integers: BLAS and oneDNN have none of these."""
+        """Needs a vector, or integers, which BLAS and oneDNN have not, or few numbers."""
         x, y = call.inputs
         if x.ndim == y.ndim > 1 and not x.is_integer:
-            return "libraries multiply matrices of floats"
+            few = x.dtype == "float64" and prod(self.sizes(call)) <= _MAX_PRODUCTS_OF_FLOATS
+            if not few:
+                return "libraries multiply matrices of floats"
         return super().refuses(call)
 
     def fold(self, call: Call[Dot | BatchedDot], elements: int) -> Fold | None:

@@ -24,9 +24,11 @@ from symdnn.ops.steps.program import lowered_loop
 from symdnn.ops.steps.rules import RULES
 from symdnn.ops.steps.statements import (
     Folding,
+    Index,
     LoopProgram,
     Map,
     Product,
+    Repeat,
     programs_of,
     work_of,
 )
@@ -39,6 +41,8 @@ _HOT_STEPS = 1000
 #: Operations of a step, in all and for each statement, above which kernels that use the whole
 #: device should run one by one.
 _MOST_WORK, _WORK_OF_A_STATEMENT = 1 << 18, 1 << 15
+#: Indices of an array by which entries are moved one after the other.
+_MOST_INDICES = 256
 #: Work of one launch (of :func:`~symdnn.ops.steps.statements.work_of`), so that a loop that does
 #: not end can be interrupted between launches, and steps in one launch at least.
 _WORK_AT_ONCE, _LEAST_AT_ONCE = 1 << 22, 64
@@ -164,8 +168,15 @@ def _check(program: LoopProgram) -> None:
             work += prod(s.sizes) * (1 + sum(p.cost for p in s.fold.programs))
         elif isinstance(s, Product):
             work += 2 * prod(s.x.shape) * s.y.shape[2]
+        elif isinstance(s, Repeat) and _moves_by_many(s):
+            raise NotLowered("it moves entries by many indices, one after the other")
     if work > min(_MOST_WORK, _WORK_OF_A_STATEMENT * statements):
         raise NotLowered("its steps are large")
+
+
+def _moves_by_many(s: Repeat) -> bool:
+    many = isinstance(s.count, int) and s.count > _MOST_INDICES
+    return many and isinstance(s.body[0], Index)
 
 
 class _Arrays:

@@ -69,8 +69,9 @@ def fori_loop(
 ) -> Any:
     """The value after ``body_fun(i, value)`` for i from ``lower`` to ``upper`` (not included).
 
-    The bounds may be expressions; where there are no steps the value is ``init_val``. The value is
-    a tree, whose leaves keep their dtype and rank. It has derivatives in both modes.
+    The bounds may be expressions; where there are no steps the value is ``init_val``. ``i`` is a
+    number like those of Python's ``range``: times float32 it is float32. The value is a tree, whose
+    leaves keep their dtype and rank. It has derivatives in both modes.
     (``jax.lax.fori_loop``; ``unroll`` is accepted for its sake.)
 
     >>> import symdnn
@@ -85,6 +86,7 @@ def fori_loop(
     loop = _Loop("fori_loop", init_val)
     numbers = operator("arange")(lower, upper)
     (i,) = loop.sequences([numbers.astype("int64")])
+    i.number_kind = int  # as those of Python's range: times float32 it is float32
     loop.trace(lambda value: body_fun(i, value))
     return loop.value()
 
@@ -95,6 +97,7 @@ def _counted_loop(
     """:func:`fori_loop` with a count for a state: lanes may differ in their bounds."""
     lower, upper = (v.astype("int64") for v in (lower, upper))
     loop = _Loop("fori_loop", (lower, at))
+    loop.inside[0].number_kind = int
     loop.steps = operator("maximum")(upper - lower, 0)
     loop.trace(lambda state: (state[0] + 1, body(*state)))
     return loop.value()[1]

@@ -4,7 +4,8 @@ A Python number has no dtype. In an op with arrays it takes theirs. If its kind 
 float with ints), it takes the dtype of its kind by the flag ``floatX``. Arrays and NumPy scalars
 keep their dtype.
 
-Sizes, as ``x.shape[0]``, are Python ints in NumPy: with float32 they are float32, too.
+Sizes, as ``x.shape[0]``, are Python ints in NumPy: with float32 they are float32, too. A float of
+integer scalars and numbers keeps its digits beside float64 (:mod:`symdnn.ops.core.unrounded`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from symdnn.graph.typing import Array
 from symdnn.graph.values.value import number_array
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.unrounded import with_digits
 
 __all__ = ["alike", "settled"]
 
@@ -37,6 +39,7 @@ def settled(
     The operands from ``first`` on share a dtype. If they are ``compared``, an int may be out of the
     dtype's range; else :class:`~symdnn.errors.NumberOutOfRange` is raised for it.
     """
+    variables = with_digits(variables)
     if not compared:
         variables = _with_sizes(variables, first)
     rest = variables[first:]

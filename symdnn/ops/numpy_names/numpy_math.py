@@ -46,7 +46,7 @@ def _floating(x: TensorLike) -> Variable:
 
 def _two_floating(x: TensorLike, y: TensorLike) -> tuple[Variable, Variable]:
     """Both in their common dtype: an int64 with a float64 keeps its digits."""
-    a, b = as_variable(x), as_variable(y)
+    a, b = settled([as_variable(x), as_variable(y)])
     dtype = float_of(a.type.dtype, b.type.dtype)
     return cast(a, dtype), cast(b, dtype)
 

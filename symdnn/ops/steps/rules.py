@@ -15,11 +15,10 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
 from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.array.slices import FULL, is_slice
+from symdnn.ops.array.slices import is_slice
 from symdnn.ops.array.view import Copy
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.gradient_control import Assert, Print
@@ -39,8 +38,10 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.code import NotLowered, same
 from symdnn.ops.steps.loops import scan_statements
+from symdnn.ops.steps.matrices import MATRICES
+from symdnn.ops.steps.moves import MOVES, sum_of
 from symdnn.ops.steps.rows import rows_statements
-from symdnn.ops.steps.statements import Check, Folding, Index, Map, Product, Repeat, Statement, View
+from symdnn.ops.steps.statements import Check, Folding, Index, Map, Product, Statement, View
 
 __all__ = ["RULES"]
 
@@ -320,18 +321,6 @@ def _subtensor(block: Block, node: Apply) -> list[Statement]:
     return found
 
 
-_ADD: dict[str, Any] = {}
-
-
-def _sum_of(dtype: str) -> Any:
-    if dtype not in _ADD:
-        b = Builder([dtype, dtype])
-        narrow = dtype in ("float16", "bfloat16")
-        a, c = (b.input(i).cast("float32") if narrow else b.input(i) for i in range(2))
-        _ADD[dtype] = b.program([(a + c).cast(dtype) if narrow else a + c])
-    return _ADD[dtype]
-
-
 def _increment(block: Block, node: Apply) -> list[Statement]:
     op: Any = node.op
     (x, y, *bounds), (out,) = node.inputs, node.outputs
@@ -347,34 +336,8 @@ def _increment(block: Block, node: Apply) -> list[Statement]:
     value = value.spread(part.shape)
     if op.set_instead_of_inc:
         return [*found, *copies, *same(part, value)]
-    add = Map(_sum_of(view.dtype), part.shape, (part, value), (part,))
+    add = Map(sum_of(view.dtype), part.shape, (part, value), (part,))
     return [*found, *copies, add]
-
-
-def _gather(block: Block, node: Apply) -> list[Statement] | None:
-    """Entries along one axis by a vector of indices; slices of all elsewhere."""
-    op: Any = node.op
-    axes = [k for k, e in enumerate(op.index) if e == "a"]
-    if len(axes) != 1 or any(e != FULL for k, e in enumerate(op.index) if k not in axes):
-        return None
-    (axis,), view, index = axes, block.view(node.inputs[0]), block.view(node.inputs[1])
-    if len(index.shape) != 1:
-        return None
-    (shape,) = block.shapes(node)
-    out, t, i = (
-        block.make(node.outputs[0], shape),
-        block.code.name("step"),
-        block.code.name("index"),
-    )
-    number = replace(index, shape=(), steps=()).moved(t, index.steps[0])
-    source, target = (_entry(v, axis) for v in (view, out))
-    copies = same(target.moved(t, out.steps[axis]), source.moved(i, view.steps[axis]))
-    body = (Index(i, number, view.shape[axis]), *copies)
-    return [Repeat(t, index.shape[0], body, ())]
-
-
-def _entry(view: View, axis: int) -> View:
-    return view.order([d for d in range(len(view.shape)) if d != axis])
 
 
 # -- products -------------------------------------------------------------------------------------
@@ -452,6 +415,6 @@ RULES: dict[type, Rule] = {
     ShapeI: _shape, ShapeVector: _shape,
     GpuFromHost: _transfer, HostFromGpu: _transfer,
     Copy: _copy, Alloc: _alloc, MakeVector: _vector, Join: _join, Split: _split,
-    Subtensor: _subtensor, IncSubtensor: _increment, AdvancedSubtensor: _gather,
+    Subtensor: _subtensor, IncSubtensor: _increment, **MOVES, **MATRICES,
     Dot: _product, BatchedDot: _product, Scan: scan_statements, FusedRows: rows_statements,
 }  # fmt: skip

@@ -219,3 +219,24 @@ def test_what_a_block_should_not_run_is_left_to_kernels(rt):
     assert "steps" in rt.kernels()
     assert f(np.ones(3, "float32"), 0).tolist() == [1, 1, 1]
     assert f(np.ones(0, "float32"), 3).shape == (0,)
+
+
+@pytest.mark.usefixtures("always")
+def test_moves_and_small_matrices_are_in_the_kernel(rt):
+    """Rolls, scatters and solutions; not where many indices would move entries one by one."""
+
+    def step(i, v):
+        moved = T.roll(v, 1, 0) + v.at[np.array([2, 0, 2])].add(v[:3])
+        return T.tanh(T.linalg.solve(moved + 4 * np.eye(4, dtype="float32"), v))
+
+    x = T.fmatrix("x")
+    y = control.fori_loop(0, 4, step, x)
+    f, g = (symdnn.function([x], [y], mode=mode) for mode in (CUDA, CPU))
+    a = floats(4, 4)
+    assert_same(f(a), g(a))
+    assert rt.kernels().count("steps") == 1
+    many = np.arange(1000) % 4
+    y = control.fori_loop(0, 4, lambda i, v: v + v[many].sum() * 0.01, x)
+    f, g = (symdnn.function([x], [y], mode=mode) for mode in (CUDA, CPU))
+    assert_same(f(a), g(a))
+    assert "by many indices" in f.lowering_report().loops[0]

@@ -1,0 +1,40 @@
+"""Small matrices of float64, and vectors of numbers, are compiled once a plan is called often."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+
+
+@pytest.fixture
+def compiled():
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
+
+
+def kernels(f, *arguments):
+    f(*arguments)
+    return [line.split()[2] for line in str(f.lowering_report()).splitlines() if " cpu " in line]
+
+
+def test_small_products_of_float64_are_loops(rng, compiled):
+    a, b = rng.normal(size=(3, 4)), rng.normal(size=(4, 5))
+    stack = rng.normal(size=(2, 5, 3))
+    x, y, z = T.dmatrix("x"), T.dmatrix("y"), T.dtensor3("z")
+    f = symdnn.function([x, y, z], [T.dot(x, y), T.dot(y.T, x.T), T.batched_dot(z, z.mT)])
+    for got, want in zip(f(a, b, stack), [a @ b, b.T @ a.T, stack @ stack.mT], strict=True):
+        np.testing.assert_allclose(got, want, 1e-13)
+    assert kernels(f, a, b, stack).count("llvm.nest") == 3
+    large = rng.normal(size=(32, 32))
+    assert "llvm.nest" not in kernels(symdnn.function([x], T.dot(x, x)), large)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8", "bool"])
+def test_vectors_of_numbers_are_copies(dtype, rng, compiled):
+    data = rng.integers(0, 2, (3, 4)).astype(dtype)
+    x = T.matrix("x", dtype=dtype)
+    f = symdnn.function([x], T.stack([x[0, 1], x[2, 3], x[1, 0], x[-1, -1]]))
+    np.testing.assert_array_equal(f(data), data[[0, 2, 1, -1], [1, 3, 0, -1]])
+    assert "llvm.move" in kernels(f, data)

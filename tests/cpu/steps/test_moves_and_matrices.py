@@ -1,0 +1,120 @@
+"""Ops that move elements, and those of small matrices, in loops that are one compiled function."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import control
+from symdnn.errors import IndexOutOfRange
+from tests.cpu.steps.test_whole_loops import agree, both, ran
+
+__all__ = ["ran"]
+L = T.linalg
+PLACES, ROWS = np.array([2, 0, 2, -1]), np.array([[1, 0], [3, 3]])
+
+
+def near_identity(v):
+    """A matrix that needs exchanges of rows, and is far from singular."""
+    return v + np.eye(4)[[2, 0, 3, 1]] * 3
+
+
+def definite(v):
+    return v @ v.mT + np.eye(4)
+
+
+#: Steps of a loop that carries a matrix of 4 rows and columns.
+STEPS = {
+    "roll": lambda i, v: T.roll(v, 1, 0) + 0.5 * T.roll(v, -3, 1) - T.roll(v, (1, 2), (0, 1)) / 4,
+    "pad": lambda i, v: T.pad(v[1:3, 1:-1], ((1, 1), (0, 2)), constant_values=0.5) - v / 2,
+    "diagonal": lambda i, v: T.diag(T.tanh(T.diag(v))) + T.diag(v[0, :3], 1) + T.diag(v[1, 1:], -1),
+    "gather": lambda i, v: T.tanh(v[PLACES] + v[:, PLACES] * 0.5),
+    "gather of two": lambda i, v: T.tanh(v[PLACES, ROWS[:, :1]].sum(0) + v),
+    "gather of places": lambda i, v: T.tanh(v[T.argmax(v, axis=1)] + v),
+    "scatter": lambda i, v: T.tanh(v.at[PLACES].add(0.1 * v[:4] + i)),
+    "scatter of two": lambda i, v: T.tanh(v.at[ROWS, ROWS.T].add(v[:2, 1:3]).at[:, PLACES].set(v)),
+    "contractions": lambda i, v: T.tanh(
+        T.einsum("kn,kni,knj->kij", v, v[..., None], T.stack([v, v], 2)).sum((1, 2)) + v
+    ),
+    "searchsorted": lambda i, v: T.tanh(
+        v * T.searchsorted(T.cumsum(abs(v[0])), v, side="right")
+        - T.searchsorted(T.cumsum(abs(v[1])), v)
+    ),
+    "cholesky": lambda i, v: T.tanh(L.cholesky(definite(v)) + L.cholesky(definite(v.T), False)),
+    "solve": lambda i, v: T.tanh(L.solve(near_identity(v), v.T)),
+    "solve of a definite one": lambda i, v: T.tanh(L.solve(definite(v), v[:, :2], "pos") @ v[:2]),
+    "solve of a symmetric one": lambda i, v: T.tanh(
+        L.solve(near_identity(v), v, "sym") + L.solve(near_identity(v), v, "sym", lower=True)
+    ),
+    "triangular": lambda i, v: T.tanh(
+        L.solve_triangular(near_identity(v) + 2 * np.eye(4), v, lower=True)
+        + L.solve_triangular(v.T * 0.3, v, "T", unit_diagonal=True)
+    ),
+    "inverse": lambda i, v: T.tanh(L.inv(near_identity(v))),
+    "a stack": lambda i, v: T.tanh(L.inv(T.stack([near_identity(v), definite(v)])).sum(0)),
+    "determinants": lambda i, v: T.tanh(
+        v * L.det(near_identity(v)) / 80 + L.slogdet(near_identity(-v))[1] * 0.1
+        + L.slogdet(near_identity(v))[0]
+    ),
+}  # fmt: skip
+#: Those whose gradients are loops of other rules.
+WITH_GRADIENTS = {"roll", "pad", "diagonal", "gather", "scatter of two", "triangular"}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_values_and_gradients_are_those_of_single_steps(name, rng, ran):
+    start, step = rng.normal(size=(4, 4)), STEPS[name]
+
+    def make():
+        def last(v):
+            return control.fori_loop(0, 6, lambda i, v: step(i * 0.1, v), v)
+
+        grad = symdnn.grad(lambda v: (last(v) * np.arange(16).reshape(4, 4)).sum())
+        return lambda v: (last(v), grad(v) if name in WITH_GRADIENTS else 0.0)
+
+    agree(make, start, tolerance=1e-8)
+    assert ran["fori_loop"], ran
+    assert not any("refused" in k for k in ran), ran
+
+
+def test_factors_are_those_of_lapack(rng, ran):
+    """Pivots and signs are the same, also of singular matrices and at ties."""
+    singular = np.ones((3, 4, 4))
+    singular[1] = np.tril(np.ones((4, 4)), -1)
+    singular[2, 0, 0] = 0
+
+    def make():
+        def step(k, a):
+            found = [*L.lu_factor(a), *L.slogdet(a), L.det(a)]
+            return k + 1, found
+
+        return lambda a: control.scan(step, 0, a)[1]
+
+    agree(make, np.concatenate([rng.normal(size=(4, 4, 4)), singular]))
+    assert ran["scan"], ran
+
+
+@pytest.mark.parametrize(
+    ("step", "start"),
+    [
+        (lambda v: L.inv(v), np.ones((2, 2))),
+        (lambda v: L.cholesky(v - 1), np.eye(2)),
+        (lambda v: L.solve(v, v), np.zeros((2, 2))),
+    ],
+)
+def test_matrices_without_a_result_are_errors(step, start, ran):
+    with pytest.raises(L.LinAlgError, match="matri"):
+        both(lambda: lambda v: control.fori_loop(0, 3, lambda i, w: step(w), v), start)
+    quiet = symdnn.jit(lambda v: control.fori_loop(0, 2, lambda i, w: L.inv(w, check=False), v))
+    assert np.isnan(quiet(np.ones((2, 2)))).all()
+
+
+def test_places_out_of_range_are_errors(ran):
+    def make():
+        def step(i, v):
+            return v.at[T.stack([i, i + 3])].add(1.0)
+
+        return lambda v: control.fori_loop(0, 3, step, v)
+
+    with pytest.raises(IndexOutOfRange):
+        both(make, np.zeros(4))
