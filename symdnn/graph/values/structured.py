@@ -21,7 +21,7 @@ class Form(ABC):
         """Names of the parts."""
 
     @abstractmethod
-    def split(self, value: Any, what: str) -> Sequence[Any]:
+    def split(self, value: object, what: str) -> Sequence[Any]:
         """The parts of a value of the user's, as arrays.
 
         Raises :class:`~symdnn.errors.InputError`, whose message begins with ``what``, for values of
@@ -62,5 +62,5 @@ class Structured(ABC):
         """The same structure with the gradient of that part in its place."""
 
     @abstractmethod
-    def fitting(self, new: Any, what: str) -> Structured:
+    def fitting(self, new: object, what: str) -> Structured:
         """``new`` as an expression that may replace this one; raises ``TypeMismatch`` if none."""

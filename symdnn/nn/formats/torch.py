@@ -24,7 +24,7 @@ _RECURRENT = ("weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l")
 
 def load_torch(
     net: Module,
-    source: Any,
+    source: object,
     *,
     strict: bool = True,
     rename: Mapping[str, str | None] | None = None,
