@@ -55,7 +55,7 @@ class In:
             raise InputError(f"In({variable}): an update needs a value to start from")
         if implicit and value is None:
             raise InputError(f"In({variable}): an implicit input needs a value")
-        #: A structured variable (a sparse matrix) is taken apart before anything else reads it.
+        #: A structured variable (a sparse matrix) is split into arrays before anything reads it.
         self.variable: Any = variable
         self.name = name if name is not None else variable.name
         self.value = value

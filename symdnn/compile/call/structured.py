@@ -1,4 +1,4 @@
-"""Structured values (sparse matrices) at the border of a function: taken apart and put together."""
+"""Structured values (sparse matrices) as inputs and outputs of functions: their arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InputForms:
     def flat(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a call with structured values taken apart."""
+        """The arguments of a call, structured values as their arrays."""
         found: list[Any] = []
         for i, value in enumerate(args):
             name, form, _ = self.inputs[i] if i < len(self.inputs) else (None, None, 1)

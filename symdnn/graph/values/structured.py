@@ -13,7 +13,7 @@ __all__ = ["Form", "Structured"]
 
 
 class Form(ABC):
-    """How a call's value is taken apart and put together: a frozen dataclass, without variables."""
+    """How a call's value becomes arrays, and is made of them: a frozen dataclass."""
 
     @property
     @abstractmethod
@@ -45,7 +45,7 @@ class Structured(ABC):
     @property
     @abstractmethod
     def form(self) -> Form:
-        """How its values are taken apart."""
+        """How its values become arrays."""
 
     @property
     @abstractmethod

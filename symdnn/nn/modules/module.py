@@ -354,8 +354,8 @@ class ModuleCall:
 class _Watch:
     """Calls a function at the end of each call of a module."""
 
-    def __init__(self, told: Callable[[ModuleCall], Any]) -> None:
-        self.told, self.depth, self.begun = told, 0, 0
+    def __init__(self, report: Callable[[ModuleCall], Any]) -> None:
+        self.report, self.depth, self.begun = report, 0, 0
 
     def forward(self, module: Module, *given: Any, **named: Any) -> Any:
         """The results of the module's own ``forward``."""
@@ -363,7 +363,7 @@ class _Watch:
         self.begun, self.depth = index + 1, depth + 1
         output = module.forward(*given, **named)
         self.depth = depth
-        self.told(ModuleCall(module, index, depth, (*given, *named.values()), output))
+        self.report(ModuleCall(module, index, depth, (*given, *named.values()), output))
         return output
 
 
@@ -373,9 +373,9 @@ _calling: ContextVar[Mapping[int, str] | None] = ContextVar("calling", default=N
 
 
 @contextmanager
-def watched(told: Callable[[ModuleCall], Any]) -> Iterator[None]:
-    """A block in which ``told(call)`` is called at the end of every call of a module."""
-    token = _watch.set(_Watch(told))
+def watched(report: Callable[[ModuleCall], Any]) -> Iterator[None]:
+    """A block in which ``report(call)`` is called at the end of every call of a module."""
+    token = _watch.set(_Watch(report))
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Graphs as statements: in which order nodes run, where their results lie, lazy branches."""
+"""Graphs as statements: the order of nodes, the memory of their results, lazy branches."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _inputs(type_: TypedListType, name: str | None) -> Parts:
 
 @dataclass(frozen=True)
 class ListForm(Form):
-    """How lists are taken apart."""
+    """How lists become arrays."""
 
     type: TypedListType
 
