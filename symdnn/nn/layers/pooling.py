@@ -203,8 +203,7 @@ class _SpatialPooling(_Pooling):
         self, kW: int | None = None, kH: int | None = None, dW: int | None = None,
         dH: int | None = None, padW: int | None = None, padH: int | None = None, *,
         kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
-        padding: PerAxis | None = None,
-        ceil_mode: bool = False,
+        padding: PerAxis | None = None, ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kW, kH or kernel_size=", 2, (kH, kW), kernel_size)
@@ -222,8 +221,7 @@ class _VolumetricPooling(_Pooling):
         dT: int | None = None, dW: int | None = None, dH: int | None = None,
         padT: int | None = None, padW: int | None = None, padH: int | None = None, *,
         kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
-        padding: PerAxis | None = None,
-        ceil_mode: bool = False,
+        padding: PerAxis | None = None, ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kT, kW, kH or kernel_size=", 3, (kT, kH, kW), kernel_size)

@@ -189,8 +189,7 @@ def _pooling(kind: type[Pool], window: tuple[Any, ...], **options: object) -> Po
 @checked
 def MaxPool1d(
     kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    return_indices: bool = False, ceil_mode: bool = False,
+    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
 ) -> pooling.TemporalMaxPooling:  # fmt: skip
     """:class:`TemporalMaxPooling` of (N, features, frames)."""
     window = (kernel_size, stride, padding)
@@ -201,8 +200,7 @@ def MaxPool1d(
 @checked
 def MaxPool2d(
     kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    return_indices: bool = False, ceil_mode: bool = False,
+    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
 ) -> pooling.SpatialMaxPooling:  # fmt: skip
     """:class:`SpatialMaxPooling`."""
     window = (kernel_size, stride, padding)
@@ -213,8 +211,7 @@ def MaxPool2d(
 @checked
 def MaxPool3d(
     kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    return_indices: bool = False, ceil_mode: bool = False,
+    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
 ) -> pooling.VolumetricMaxPooling:  # fmt: skip
     """:class:`VolumetricMaxPooling`."""
     window = (kernel_size, stride, padding)
@@ -225,8 +222,7 @@ def MaxPool3d(
 @checked
 def AvgPool1d(
     kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> pooling.TemporalAveragePooling:  # fmt: skip
     """:class:`TemporalAveragePooling` of (N, features, frames)."""
     window = (kernel_size, stride, padding)
@@ -237,8 +233,7 @@ def AvgPool1d(
 @checked
 def AvgPool2d(
     kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> pooling.SpatialAveragePooling:  # fmt: skip
     """:class:`SpatialAveragePooling`."""
     window = (kernel_size, stride, padding)
@@ -251,8 +246,7 @@ def AvgPool2d(
 @checked
 def AvgPool3d(
     kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> pooling.VolumetricAveragePooling:  # fmt: skip
     """:class:`VolumetricAveragePooling`."""
     window = (kernel_size, stride, padding)

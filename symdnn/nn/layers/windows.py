@@ -88,8 +88,7 @@ class Fold(_Windowed):
 
     def __init__(
         self, output_size: PerAxis, kernel_size: PerAxis, dilation: PerAxis = 1,
-        padding: PerAxis = 0,
-        stride: PerAxis = 1,
+        padding: PerAxis = 0, stride: PerAxis = 1,
     ) -> None:  # fmt: skip
         self.output_size = sizes("Fold: output_size", 2, (None, None), output_size)
         self._sizes(kernel_size, dilation, padding, stride)
