@@ -53,7 +53,7 @@ class AssertionFailed(SymdnnError, AssertionError):
 
 
 class IndexOutOfRange(SymdnnError, IndexError):
-    """An index or a label lies outside of the array it points into."""
+    """An index or a label is outside of the array that it indexes."""
 
 
 class DataError(SymdnnError, ValueError):

@@ -1,13 +1,15 @@
-"""The package's source files and what they consist of, read once in a process."""
+"""The package's source files and what they consist of, read once in a process; programs loaded."""
 
 import ast
 import gc
+import importlib.util
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import symdnn
 
-__all__ = ["PACKAGE", "SOURCES", "trees"]
+__all__ = ["PACKAGE", "SOURCES", "program", "trees"]
 
 PACKAGE = Path(symdnn.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -22,3 +24,13 @@ def trees() -> dict[Path, ast.Module]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def program(path: Path) -> ModuleType:
+    """A file that is in no package as a module, with ``__name__`` its name without ending."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

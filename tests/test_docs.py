@@ -137,6 +137,10 @@ def anchors(page):
 
 def test_pages_are_markdown():
     assert not [p.name for p in (ROOT / "docs").iterdir() if p.suffix == ".rst"]
+    for page in PAGES:  # reStructuredText's links are plain text in Markdown
+        prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+        spans = re.findall(r"`[^`]+`_*", prose)
+        assert not [span for span in spans if span.endswith("_")], page.name
 
 
 PARTS = sorted({p.relative_to(ROOT).parts[1] for p in (ROOT / "symdnn").rglob("*.py")})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -10,16 +9,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from tests.sources import program
+
 FOLDER = Path(__file__).parent.parent / "examples"
 
 
 def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program(FOLDER / f"{name}.py")
 
 
 def test_logistic_regression_learns() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import runpy
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu import libcudnn
+from tests.sources import program
 
 FOLDER = Path(__file__).parent.parent / "examples" / "reference"
 THEANO = ("theano_gpuarray_dnn", "theano_sandbox_dnn")
@@ -23,20 +23,11 @@ WRAPPERS = FOLDER / "cudnn_python_wrappers.py"
 on_gpu = pytest.mark.gpu
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 sys.path.append(str(FOLDER))  # Where a program that is run finds samples.py.
 
-GPUARRAY, SANDBOX = (load(name) for name in THEANO)
-LOWLEVEL = load("pytorch_cudnn_lowlevel")
-TORCH = load("cudnn_torch")
+GPUARRAY, SANDBOX = (program(FOLDER / f"{name}.py") for name in THEANO)
+LOWLEVEL = program(FOLDER / "pytorch_cudnn_lowlevel.py")
+TORCH = program(FOLDER / "cudnn_torch.py")
 EVERY_SAMPLE = [(m, name) for m in (GPUARRAY, SANDBOX, TORCH) for name in m.SAMPLES]
 each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
 

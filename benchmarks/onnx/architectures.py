@@ -1,6 +1,6 @@
 """Exports architectures of torchvision, timm and transformers, with random weights, as ONNX.
 
-python benchmarks/onnx/architectures.py FOLDER [tf] [more] [tv] [tm]
+python benchmarks/onnx/architectures.py FOLDER [tf] [tv] [tm]
 
 where torch, torchvision, timm and transformers are installed. FOLDER gets NAME.onnx, and its
 inputs i0, i1, ... in NAME.npz
@@ -216,12 +216,8 @@ def tm():
 if __name__ == "__main__":
     for k in sys.argv[2:]:
         if k == "tf":
-            from transformer_architectures import transformers
+            from transformer_nets import transformers
 
             transformers(save)
-        elif k == "more":
-            from more_transformers import more_transformers
-
-            more_transformers(save)
         else:
             globals()[k]()

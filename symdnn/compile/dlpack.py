@@ -13,7 +13,7 @@ from symdnn.graph.values.interop import is_on_device, place
 __all__ = ["as_dlpack", "from_dlpack"]
 
 
-def from_dlpack(value: Any) -> Any:
+def from_dlpack(value: object) -> Any:
     """An array over the memory of any object with ``__dlpack__``, without a copy.
 
     Memory of the host (pinned memory, too) gives a NumPy array of any shape, strides and dtype of
@@ -43,7 +43,7 @@ def from_dlpack(value: Any) -> Any:
     return as_numpy_view(value, "from_dlpack")
 
 
-def as_dlpack(array: Any) -> Any:
+def as_dlpack(array: object) -> Any:
     """``array`` as an object with ``__dlpack__`` and ``__dlpack_device__``, over the same memory.
 
     NumPy exports its own dtypes; this exports bfloat16 as well: ``torch.from_dlpack(

@@ -53,16 +53,16 @@ __all__ = ["Function", "Stages", "function"]
 
 def function(
     inputs: Sequence[Any] | Variable = (),
-    outputs: Any = None,
+    outputs: object = None,
     mode: Mode | str | None = None,
-    updates: Any = None,
-    givens: Any = None,
+    updates: object = None,
+    givens: object = None,
     no_default_updates: bool | Sequence[Variable] = False,
     accept_inplace: bool = False,
     name: str | None = None,
     rebuild_strict: bool = True,
     allow_input_downcast: bool | None = None,
-    profile: Any = None,
+    profile: object = None,
     on_unused_input: str | None = None,
     memory_budget: str | int | None = None,
 ) -> Function:
@@ -132,7 +132,7 @@ def _compile(
     return Stages(mode, target, fgraph, program, rewrites, audit)
 
 
-def _declare(inputs: Any) -> list[In]:
+def _declare(inputs: object) -> list[In]:
     if isinstance(inputs, Variable) or not isinstance(inputs, list | tuple):
         raise InputError(f"function: inputs must be a list of variables, got {inputs!r}")
     declared = [as_in(i) for i in inputs]
@@ -140,7 +140,7 @@ def _declare(inputs: Any) -> list[In]:
     return declared
 
 
-def _outputs(outputs: Any) -> tuple[list[Out], Structure]:
+def _outputs(outputs: object) -> tuple[list[Out], Structure]:
     """The outputs as a list, with the structure in which a call returns them."""
     kind, keys = "list", ()
     if outputs is None:
@@ -157,8 +157,8 @@ def _outputs(outputs: Any) -> tuple[list[Out], Structure]:
 def _expressions(
     declared: Sequence[In],
     wanted: Sequence[Out],
-    updates: Any,
-    givens: Any,
+    updates: object,
+    givens: object,
     no_default_updates: bool | Sequence[Variable],
     states: Mapping[Variable, Shared],
 ) -> tuple[list[Variable], list[tuple[Shared, Variable]]]:

@@ -189,7 +189,7 @@ def _act(message: str, error: NanDetected) -> None:
         raise error
 
 
-def span(value: Any) -> str:
+def span(value: object) -> str:
     """A short description of a value: dtype, shape, minimum, maximum, number of NaN."""
     if not isinstance(value, np.ndarray | np.generic):
         return type(value).__name__

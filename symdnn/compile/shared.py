@@ -24,7 +24,7 @@ __all__ = ["shared"]
 
 
 def shared(
-    value: Any,
+    value: object,
     name: str | None = None,
     strict: bool = False,
     allow_downcast: bool | None = None,
@@ -79,7 +79,7 @@ def shared(
 class _Targets:
     """See :class:`symdnn.graph.values.interop.Targets`."""
 
-    def place(self, value: Any, what: str) -> Placed:
+    def place(self, value: object, what: str) -> Placed:
         module = importlib.import_module("symdnn.gpu.execution.placed_arrays")
         made: Placed = module.place(value, what)
         return made

@@ -36,7 +36,7 @@ def as_pairs(items: Any, what: str) -> list[tuple[Any, Any]]:
     return [tuple(p) for p in pairs]
 
 
-def apply_givens(outputs: Sequence[Variable], givens: Any) -> list[Variable]:
+def apply_givens(outputs: Sequence[Variable], givens: object) -> list[Variable]:
     """The graph of ``outputs`` with each variable of ``givens`` replaced.
 
     Raises :class:`GraphError` where the givens form a loop or name a variable twice, and
@@ -75,7 +75,7 @@ def _dependencies_first(replace: Mapping[Variable, Variable]) -> list[Variable]:
     return order
 
 
-def collect_updates(updates: Any) -> list[tuple[Shared, Variable]]:
+def collect_updates(updates: object) -> list[tuple[Shared, Variable]]:
     """The user's updates as pairs of a shared variable and its next value."""
     pairs: list[tuple[Shared, Variable]] = []
     seen: set[Variable] = set()
@@ -125,7 +125,7 @@ def default_updates(
     return found
 
 
-def fitting(old: Variable, new: Any, what: str) -> Variable:
+def fitting(old: Variable, new: object, what: str) -> Variable:
     """``new`` as a variable that may replace ``old``; raises ``TypeMismatch`` if it may not."""
     if not isinstance(new, Variable):
         new = Constant(as_numpy(new, old.type, f"{what} of {old}", allow_downcast=None))

@@ -85,14 +85,14 @@ def _agreed(world: process.World, group: Group, measured: Callable[[Group], Link
     """The first rank's record, or its measurement, which all ranks make together."""
     key, first = _key(world, group), world.place.rank == group.ranks[0]
     kept = store.recall(key) if first else None
-    told = world.gather("the link's record", kept, group)[0]
-    if told is None:
+    agreed = world.gather("the link's record", kept, group)[0]
+    if agreed is None:
         own = measured(group)
         record = {"latency": own.latency, "bandwidth": own.bandwidth}
         if first:
             record = store.remember(key, record) or record
-        told = world.gather("the link's measurement", record, group)[0]
-    return Link(float(told["latency"]), float(told["bandwidth"]))
+        agreed = world.gather("the link's measurement", record, group)[0]
+    return Link(float(agreed["latency"]), float(agreed["bandwidth"]))
 
 
 def _key(world: process.World, group: Group) -> dict[str, Any]:

@@ -63,7 +63,9 @@ class Unknown(Variable):
     def __init__(self, name: str = "?") -> None:
         super().__init__(_SCALAR, name)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: object, method: str, *inputs: object, **options: object
+    ) -> Any:
         return Unknown()
 
     def _sum(self, other: Any) -> Unknown:
@@ -72,7 +74,7 @@ class Unknown(Variable):
     def _multiple(self, other: Any) -> Unknown:
         return self if known(other) == 1 else Unknown()
 
-    def _result(self, other: Any = None) -> Unknown:
+    def _result(self, other: object = None) -> Unknown:
         return Unknown()
 
     __add__ = __radd__ = __sub__ = _sum

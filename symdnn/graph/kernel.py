@@ -341,7 +341,7 @@ def enter(target_kind: str, rows: Iterable[Row]) -> None:
 def register_kernel(
     op_type: type[Op],
     target_kind: str,
-    kernel: Any,
+    kernel: object,
     *,
     before: str | None = None,
     after: str | None = None,

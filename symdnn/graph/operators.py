@@ -115,7 +115,7 @@ class TensorMethods:
             return by_method(ufunc.__name__, inputs, options)
         raise refusal(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
 
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+    def __array_function__(self, function: Any, types: object, args: Any, options: Any) -> Any:
         if function.__name__ in numpy_calls and args and isinstance(args[0], TensorMethods):
             return by_method(function.__name__, args, options)
         raise refusal(function.__name__)
@@ -131,7 +131,7 @@ class TensorMethods:
         def __dir__(self) -> list[str]:
             return sorted({*object.__dir__(self), *_methods})
 
-        def __array__(self, *args: Any, **options: Any) -> Any:
+        def __array__(self, *args: object, **options: object) -> Any:
             if numpy_calls:  # of Theano's programs: an object, as any other
                 found = np.empty((), object)
                 found[()] = self
@@ -254,7 +254,7 @@ class TensorMethods:
     def __ge__(self, other: TensorLike) -> Variable:
         return apply("ge", self, other)
 
-    def __getitem__(self, index: Any) -> Variable:
+    def __getitem__(self, index: object) -> Variable:
         return apply("getitem", self, index)
 
     def __len__(self) -> int:
@@ -312,13 +312,13 @@ class TensorMethods:
         """A new variable with the same value."""
         return apply("copy", self, name)
 
-    def dimshuffle(self, *pattern: Any) -> Variable:
+    def dimshuffle(self, *pattern: object) -> Variable:
         """Reorder, drop (static 1) and insert (``'x'``) dimensions."""
         if len(pattern) == 1 and isinstance(pattern[0], list | tuple):
             pattern = tuple(pattern[0])
         return apply("dimshuffle", self, pattern)
 
-    def transpose(self, *axes: Any) -> Variable:
+    def transpose(self, *axes: object) -> Variable:
         """Dimensions reordered by ``axes`` (reversed when none are given).
 
         Two axes of a tensor that has more are exchanged, as in PyTorch.
@@ -349,7 +349,7 @@ class TensorMethods:
         """Static-1 dimensions dropped."""
         return apply("squeeze", self, axis)
 
-    def repeat(self, repeats: Any, axis: int | None = None) -> Variable:
+    def repeat(self, repeats: object, axis: int | None = None) -> Variable:
         """Each element repeated along ``axis``."""
         return apply("repeat", self, repeats, axis)
 
@@ -369,7 +369,7 @@ class TensorMethods:
         """The entries along ``axis`` for which ``condition`` holds."""
         return apply("compress", condition, self, axis)
 
-    def searchsorted(self, v: TensorLike, side: str = "left", sorter: Any = None) -> Variable:
+    def searchsorted(self, v: TensorLike, side: str = "left", sorter: object = None) -> Variable:
         """The indices at which the elements of ``v`` keep this sorted vector sorted."""
         return apply("searchsorted", self, v, side, sorter)
 
@@ -399,7 +399,7 @@ class TensorMethods:
 
     __dot__ = dot
 
-    def choose(self, choices: Any, mode: str = "raise") -> Variable:
+    def choose(self, choices: object, mode: str = "raise") -> Variable:
         """Elements picked from ``choices`` by this integer variable."""
         return apply("choose", self, choices, mode)
 

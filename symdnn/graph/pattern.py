@@ -143,7 +143,7 @@ class Match:
 Matcher = Callable[[Variable, Match], bool]
 
 
-def match(pattern: Any, variable: Variable, found: Match) -> bool:
+def match(pattern: object, variable: Variable, found: Match) -> bool:
     """Whether ``variable`` is an instance of ``pattern``; fills ``found``."""
     return matcher(pattern)(variable, found)
 

@@ -31,7 +31,7 @@ class _Numbers:
             found[v] = self._number(v.key() if isinstance(v, Constant) else v)
         return found[v]
 
-    def _number(self, key: Any) -> int:
+    def _number(self, key: object) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
 
 

@@ -44,7 +44,7 @@ class _ComputedOnce:
     def __init__(self, compute: Callable[[Any], Any]) -> None:
         self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
 
-    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
         if owner is None:
             return self
         # The instance's own entry hides this property from now on.

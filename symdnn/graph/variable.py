@@ -276,7 +276,7 @@ class Shared(Variable):
 
     @classmethod
     def on_device(
-        cls, value: Any, name: str | None = None, static: Any = None, borrow: bool = False,
+        cls, value: object, name: str | None = None, static: Any = None, borrow: bool = False,
         dtype: str | None = None,
     ) -> Shared:  # fmt: skip
         """A variable whose value is an array on a device and stays there.
@@ -305,7 +305,7 @@ class Shared(Variable):
         device: tuple[int, int] = self.storage.export(home(self.type)).__dlpack_device__()
         return device
 
-    def __dlpack__(self, **words: Any) -> Any:
+    def __dlpack__(self, **words: object) -> Any:
         """A DLPack capsule of the value's own memory, so that other libraries have it in place.
 
         It is what ``get_value(borrow=True, return_internal_type=True)`` gives: what they write
@@ -316,7 +316,7 @@ class Shared(Variable):
         """
         return self.storage.export(home(self.type)).__dlpack__(**words)
 
-    def set_value(self, new_value: Any, borrow: bool = False) -> None:
+    def set_value(self, new_value: object, borrow: bool = False) -> None:
         """Replace the value; dtype and ndim must stay, static dimensions too.
 
         An array on a GPU (PyCUDA's ``GPUArray``, or any with ``__cuda_array_interface__`` or
@@ -341,7 +341,7 @@ class Shared(Variable):
         return self.get_value()
 
     @value.setter
-    def value(self, new: Any) -> None:
+    def value(self, new: object) -> None:
         self.set_value(new)
 
     @property
@@ -436,7 +436,7 @@ class Apply(Generic[OpT]):
 
 
 def constant(
-    x: Any, name: str | None = None, ndim: int | None = None, dtype: DtypeLike | None = None
+    x: object, name: str | None = None, ndim: int | None = None, dtype: DtypeLike | None = None
 ) -> Constant:
     """A constant variable.
 
@@ -454,7 +454,7 @@ def constant(
     return Constant(array, name, exact, x if plain else None)
 
 
-def as_variable(value: Any, name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
+def as_variable(value: object, name: str | None = None, dtype: DtypeLike | None = None) -> Variable:
     """``value`` itself if it is a variable, else a constant.
 
     A list or tuple that holds variables is stacked (``T.stack``).

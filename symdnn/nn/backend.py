@@ -81,7 +81,7 @@ CONVERTIBLE: dict[str, tuple[type[Module], ...]] = {
 
 def convert(
     net: Module,
-    backend: Any,
+    backend: object,
     exclude: Exclude | None = None,
     *,
     benchmark: bool | None = None,
@@ -235,7 +235,7 @@ class Cudnn:
         if kind is None:
             raise AttributeError(f"nn.cudnn has no {name!r}; its modules: {', '.join(_modules())}")
 
-        def make(*args: Any, **kwargs: Any) -> Module:
+        def make(*args: object, **kwargs: object) -> Module:
             module = kind(*args, **kwargs)
             module.backend = "cudnn"
             return module

@@ -28,7 +28,7 @@ _FACTS = {
 }  # fmt: skip
 
 
-def graph_page(obj: Any, path: str | os.PathLike[str] | None = None) -> str:
+def graph_page(obj: object, path: str | os.PathLike[str] | None = None) -> str:
     """An interactive HTML page of an expression, a compiled function, or any stage of one.
 
     Nodes are in groups that fold: modules by their paths in the network (the nodes of their
@@ -52,14 +52,14 @@ def graph_page(obj: Any, path: str | os.PathLike[str] | None = None) -> str:
     return page
 
 
-def framed_page(obj: Any, height_px: int = 480) -> str:
+def framed_page(obj: object, height_px: int = 480) -> str:
     """:func:`graph_page` as an element of another page, such as a notebook."""
     style = f"width: 100%; height: {height_px}px; border: 1px solid #8886; border-radius: 6px"
     page = escape(graph_page(obj))
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
 
-def page_data(obj: Any) -> dict[str, Any]:
+def page_data(obj: object) -> dict[str, Any]:
     """The nodes with their groups, and the edges, as JSON values. Constants are facts of nodes."""
     drawing = drawing_of(obj, sizes=False, inside=True)
     regions = dict(_regions(drawing.root, ()))
@@ -95,19 +95,19 @@ def _node(box: Box, path: Sequence[str], constants: Iterable[str]) -> dict[str, 
     }  # fmt: skip
 
 
-def _title(obj: Any) -> str:
+def _title(obj: object) -> str:
     if isinstance(obj, Function):
         return str(obj.name)
     return {Program: "program", FunctionGraph: "graph"}.get(type(obj), "expression")
 
 
-def _about(obj: Any, nodes: Sequence[Any]) -> str:
+def _about(obj: object, nodes: Sequence[Any]) -> str:
     count = sum(n["kind"] == "op" for n in nodes)
     where = f" on {obj.stages.target}" if isinstance(obj, Function) else ""
     return f"{count} node{'' if count == 1 else 's'}{where}"
 
 
-def _algorithms(obj: Any) -> dict[Apply | None, str]:
+def _algorithms(obj: object) -> dict[Apply | None, str]:
     """What a library chose for each node that a plan of ``obj`` knows."""
     plans = obj.plans() if isinstance(obj, Function) else [obj] if isinstance(obj, Plan) else []
     found: dict[Apply | None, dict[str, None]] = {}
@@ -128,7 +128,7 @@ def _add_devices(f: Function, boxes: Iterable[Box], nodes: Iterable[dict[str, An
             node["facts"]["device"] = "cpu" if on_host else str(target)
 
 
-def _times(obj: Any) -> dict[Apply | None, float]:
+def _times(obj: object) -> dict[Apply | None, float]:
     """Microseconds a call of each node that a profile knows."""
     profile = obj.profile if isinstance(obj, Function) else None
     if not profile or not profile.calls:

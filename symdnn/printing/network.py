@@ -58,7 +58,7 @@ class Drawing:
     root: Group = field(default_factory=lambda: Group(""))
 
 
-def to_networkx(obj: Any) -> Any:
+def to_networkx(obj: object) -> Any:
     """A ``networkx.DiGraph`` of an expression, a compiled function, or a stage of compiling one.
 
     Nodes are strings (``n0``, ``v0``, ``o0``: ops, leaves, outputs, in topological order) with

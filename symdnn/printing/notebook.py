@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 from symdnn.compile.function import Function
 from symdnn.graph.fgraph import FunctionGraph
@@ -18,7 +17,7 @@ __all__ = ["repr_html"]
 _MAX_LINES = 200
 
 
-def repr_html(obj: Any) -> str:
+def repr_html(obj: object) -> str:
     """HTML of a variable, a compiled function or a graph; for other objects their text.
 
     A variable is shown as its formula and type. A function is shown as its signature and its

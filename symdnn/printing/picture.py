@@ -50,7 +50,7 @@ FILL = {
 
 
 def pydotprint(
-    fct: Any,
+    fct: object,
     outfile: str | os.PathLike[str] | None = None,
     format: str | None = None,
     *,

@@ -66,7 +66,7 @@ def debugprint(
     return file
 
 
-def _text(obj: Any, tree: _Tree) -> str:
+def _text(obj: object, tree: _Tree) -> str:
     if isinstance(obj, Program):
         return program_text(obj)
     if isinstance(obj, Plan):
@@ -77,7 +77,7 @@ def _text(obj: Any, tree: _Tree) -> str:
     return tree.out.getvalue()
 
 
-def _print_one(obj: Any, tree: _Tree) -> None:
+def _print_one(obj: object, tree: _Tree) -> None:
     if isinstance(obj, Function):
         tree.facts = facts_of(obj)
         _print_graph(obj.fgraph, tree, obj.updated)
@@ -177,7 +177,7 @@ def _inner_graphs(op: Op) -> list[InnerGraph]:
     return [value for n in names if isinstance(value := getattr(op, n), InnerGraph)]
 
 
-def min_informative_str(obj: Any, ids: Mapping[Any, str] | None = None) -> str:
+def min_informative_str(obj: object, ids: Mapping[Any, str] | None = None) -> str:
     """A short tree that distinguishes graphs: letters for nodes, no names of the user's.
 
     Two graphs of equal structure give equal texts.

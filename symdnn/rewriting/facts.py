@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,7 +107,7 @@ class ShapeFacts:
             if key[0] == "is":
                 count *= key[1]
             elif isinstance(size, Variable) and _is_product(size):
-                pending += size.owner.inputs  # type: ignore[union-attr]
+                pending += node_of(size).inputs
             elif (through := self._size_behind(size)) is not None:
                 pending.append(through)
             else:
@@ -285,8 +285,6 @@ def is_nonnegative(v: Variable) -> bool:
 
 
 # -- conditions of rewrites -----------------------------------------------------------------------
-
-Condition = Callable[[Match], bool]
 
 
 def one_dtype(m: Match) -> bool:

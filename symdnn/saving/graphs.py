@@ -94,7 +94,7 @@ class Writer:
             )
         return entries
 
-    def keep(self, key: str, value: Any) -> str:
+    def keep(self, key: str, value: object) -> str:
         """Keep an array under a name; the name."""
         self.arrays[key] = _stored(value)
         return key
@@ -128,7 +128,7 @@ class Writer:
         return self._constants[key]
 
 
-def _is_plain(name: Any) -> bool:
+def _is_plain(name: object) -> bool:
     """Whether an array in a file may have the name of its variable."""
     if not isinstance(name, str) or not name or name[0] == "#" or name.startswith("__"):
         return False
@@ -215,7 +215,7 @@ class Reader:
         """The graph of an entry; raises ``ValueError``."""
         return InnerGraph(*self.graph(entry))
 
-    def find(self, reference: Any, made: Sequence[Variable]) -> Variable:
+    def find(self, reference: object, made: Sequence[Variable]) -> Variable:
         """The variable that is referred to."""
         if type(reference) is int and 0 <= reference < len(made):
             return made[reference]

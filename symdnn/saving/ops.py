@@ -82,7 +82,7 @@ def saved_op(op: OpClass) -> OpClass: ...
 def saved_op(*, name: str) -> Callable[[OpClass], OpClass]: ...
 
 
-def saved_op(op: Any = None, *, name: str = "") -> Any:
+def saved_op(op: object = None, *, name: str = "") -> Any:
     """A decorator for an op of your own: functions with it can be saved and loaded.
 
     The file holds ``name`` (default: the class's) and the op's fields; its class is not in the
@@ -120,7 +120,7 @@ def _register(op: Any, name: str) -> Any:
     return op
 
 
-def _is_op(value: Any) -> bool:
+def _is_op(value: object) -> bool:
     is_class = isinstance(value, type) and issubclass(value, Op)
     return is_class and hasattr(value, "__dataclass_fields__")
 
@@ -141,7 +141,7 @@ def _name_of(op: Op) -> str:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def encode(value: Any, write: Write, where: str = "") -> Any:
+def encode(value: object, write: Write, where: str = "") -> Any:
     """``value``, an op or what a field of one holds, as what JSON holds.
 
     Raises :class:`~symdnn.errors.InputError` for what is no data: a function, an object.
@@ -268,7 +268,7 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _check_field(kind: type, name: str, value: Any, hint: Any) -> None:
+def _check_field(kind: type, name: str, value: object, hint: object) -> None:
     if not _fits(value, hint):
         raise ValueError(f"{kind.__name__} has {value!r:.60} as its {name}")
     for text in _texts(value):
@@ -279,7 +279,7 @@ def _check_field(kind: type, name: str, value: Any, hint: Any) -> None:
             raise ValueError(f"{kind.__name__} has {text!r:.60} as its {name}")
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     return [t for v in value for t in _texts(v)] if isinstance(value, tuple) else []

@@ -103,7 +103,7 @@ class Bucket(Layout):
             self.own.set_value(mine)
 
     def bounds(self, member: Shared) -> tuple[int, int]:
-        """Where the elements of a member lie in this rank's part; empty where it has none."""
+        """The place of a member's elements in this rank's part; empty where it has none."""
         start = self.starts[member] - self.place.start
         first, last = max(start, 0), min(start + _count(self.shapes[member]), self.count)
         return (first, last) if first < last else (0, 0)

@@ -116,7 +116,7 @@ class StableGraph:
                     self._visit(node)
 
     def _visit(self, node: Apply) -> None:
-        self._current_node, self._why = node, (node.origin, node.hints)
+        self._current_node = node
         inputs = [self._input(v) for v in node.inputs]
         changed = any(a is not b for a, b in zip(inputs, node.inputs))
         if (twin := self._twin(node, inputs)) is not node:

@@ -54,11 +54,11 @@ def _short(asked: Record) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 3]}..."
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return "x".join(map(_plain, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def add(question: Record, algorithm: Any, name: str, error: float, why: str) -> None:
+def add(question: Record, algorithm: object, name: str, error: float, why: str) -> None:
     """Put an algorithm on the list.
 
     ``question`` and ``algorithm`` are JSON values. The first entry of an algorithm stays.
@@ -69,7 +69,7 @@ def add(question: Record, algorithm: Any, name: str, error: float, why: str) -> 
     store.remember(key, record)
 
 
-def error_of(question: Record, algorithm: Any) -> float | None:
+def error_of(question: Record, algorithm: object) -> float | None:
     """The error for which an algorithm is on the list; None if it is not."""
     key = _key(question, algorithm)
     known = _of_process.get(_text(key))
@@ -99,7 +99,7 @@ def _is_one(key: Record) -> bool:
     return key.get("family") == FAMILY
 
 
-def _key(question: Record, algorithm: Any) -> dict[str, Any]:
+def _key(question: Record, algorithm: object) -> dict[str, Any]:
     return {"family": FAMILY, **question, "algorithm": algorithm}
 
 

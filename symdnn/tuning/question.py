@@ -250,7 +250,7 @@ def _block_wrong(question: Question[C], table: Sequence[Attempt[C]]) -> None:
             question.block(a)
 
 
-def _name(candidate: Any) -> str:
+def _name(candidate: object) -> str:
     return str(getattr(candidate, "name", candidate))
 
 
@@ -259,7 +259,7 @@ def _say_once(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A value as JSON returns it: tuples become lists."""
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}

@@ -134,12 +134,12 @@ def imported(line: str) -> str:
     return "lost" if remember(found["key"], found["record"]) is None else "new"
 
 
-def name_of(key: Any) -> str:
+def name_of(key: object) -> str:
     """The name of a key's file: a hash."""
     return hashlib.sha256(_canonical(key).encode()).hexdigest()
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

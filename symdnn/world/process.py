@@ -51,7 +51,6 @@ class World:
         #: Why no collective can run any more; empty while they can.
         self.broken = ""
         self._communicators: dict[Group, Communicator] = {}
-        self._agreed: dict[Group, int] = {}
         self._gathers: dict[tuple[str, tuple[int, ...]], int] = {}
 
     @property

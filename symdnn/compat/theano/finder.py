@@ -55,7 +55,7 @@ class TheanoModule(ModuleType):
             return importlib.import_module(full)
         raise AttributeError(f"module {self.__name__!r} has no {name!r}: {advice(full)}")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         full = f"{self.__name__}.{name}"
         if isinstance(value, TheanoModule) and full in FUNCTIONS_FIRST:
             return  # what import does; the function of that name is what Theano has there

@@ -47,7 +47,7 @@ class TheanoObject:
     entries: list[Any]
     state: Any
 
-    def __new__(cls, *args: object, **words: Any) -> Any:
+    def __new__(cls, *args: object, **words: object) -> Any:
         made = object.__new__(cls)
         made.arguments, made.state, made.entries = args, {}, []
         return made
@@ -55,10 +55,10 @@ class TheanoObject:
     def __init__(self, *args: object, **words: Any) -> None:
         """Nothing, whatever is given."""
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
-    def __setitem__(self, key: Any, value: TensorLike) -> None:
+    def __setitem__(self, key: object, value: TensorLike) -> None:
         self.entries.append((key, value))
 
     def append(self, value: TensorLike) -> None:
@@ -163,7 +163,7 @@ class _Unpickler(pickle.Unpickler):
             )
         return self.classes[full]
 
-    def persistent_load(self, saved: Any) -> Any:
+    def persistent_load(self, saved: object) -> Any:
         # pkl_utils: ids such as "array_0", with or without what kind of value it is.
         key = saved[-1] if isinstance(saved, tuple | list) else saved
         for name in (str(key), str(key).partition(".")[2]):
@@ -203,7 +203,7 @@ def _as_bytes(value: Any) -> bytes:
     return value.encode("latin1") if isinstance(value, str) else bytes(value)
 
 
-def _reconstructed(kind: Any, base: Any = object, state: Any = None) -> Any:
+def _reconstructed(kind: object, base: object = object, state: object = None) -> Any:
     """``copyreg._reconstructor``: an instance without its constructor."""
     if isinstance(kind, type) and issubclass(kind, TheanoObject):
         made = kind.__new__(kind)
@@ -226,7 +226,7 @@ class _Dtype:
         self.text = str(text)
         self.order: Any = "<"
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) < 5 or any(state[2:5]):
             raise ValueError("a dtype with parts")
         self.order = str(state[1])
@@ -264,7 +264,7 @@ class _Array:
         self.array = flat.reshape(shape, order="F" if fortran else "C")
 
 
-def _scalar(dtype: Any, raw: Any) -> Any:
+def _scalar(dtype: object, raw: object) -> Any:
     if not isinstance(dtype, _Dtype):
         raise ValueError("a number of no dtype")
     kind, content = dtype.made(), _as_bytes(raw)
@@ -280,7 +280,7 @@ class _Values:
         self.done: dict[int, Any] = {}
         self.kept: list[Any] = []  # so that no id is used twice
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: object) -> Any:
         """``value`` with arrays for variables."""
         if id(value) in self.done:
             return self.done[id(value)]
@@ -331,6 +331,6 @@ class _Values:
         return None
 
 
-def _is_pair(state: Any) -> bool:
+def _is_pair(state: object) -> bool:
     # Classes with slots: (attributes, slots).
     return isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict)

@@ -76,7 +76,7 @@ class _Section:
             raise AttributeError(name)
         return self._owner.read(self._prefix + name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if self._prefix + name == "device" and value != self._owner.read("device"):
             raise ConfigError(
                 f"theano.config.device = {value!r}: as in Theano a program cannot change it. Say "
@@ -131,7 +131,7 @@ class TheanoConfig(_Section):
             return self.read(name.replace("__", "."))
         raise AttributeError(f"theano.config has no flag {name!r}")
 
-    def write(self, name: str, value: Any) -> None:
+    def write(self, name: str, value: object) -> None:
         """Assign a flag, for all threads."""
         for each, setting in self.translated(name, value).items():
             if each in FLAGS:
@@ -152,12 +152,12 @@ class TheanoConfig(_Section):
         yield from WITHOUT_MEANING
         yield from self._own
 
-    def add(self, name: str, default: Any) -> None:
+    def add(self, name: str, default: object) -> None:
         """A flag of the program's own (``AddConfigVar``), unless it was set already."""
         if name not in FLAGS:
             self._own.setdefault(name, default)
 
-    def translated(self, name: str, value: Any) -> dict[str, Any]:
+    def translated(self, name: str, value: object) -> dict[str, Any]:
         """The flags and values that an assignment of Theano's means."""
         if name in ("device", "init_gpu_device") and isinstance(value, str):
             if value.startswith("opencl"):
@@ -177,7 +177,7 @@ class TheanoConfig(_Section):
         raise AttributeError(f"theano.config has no flag {name!r}")
 
     def change_flags(
-        self, changes: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any
+        self, changes: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: object
     ) -> ChangeFlags:
         """As ``theano.change_flags``."""
         return ChangeFlags(changes, **more)
@@ -314,13 +314,13 @@ class BoolParam(ConfigParam):
 
 
 def AddConfigVar(
-    name: str, doc: str, configparam: Any, root: Any = None, in_c_key: bool = True
+    name: str, doc: str, configparam: object, root: object = None, in_c_key: bool = True
 ) -> None:
     """Add a flag ``name`` of the program's own; a value from ``THEANO_FLAGS`` is kept."""
     config.add(name, getattr(configparam, "default", configparam))
 
 
-def _config_print(thing: Any, buf: Any, print_doc: bool = True) -> None:
+def _config_print(thing: object, buf: Any, print_doc: bool = True) -> None:
     """Write the names and the values of all flags to ``buf``."""
     for flag in sorted({*config.names()}):
         print(f"{flag}\n    Value:  {config.read(flag)}\n", file=buf)
@@ -335,10 +335,10 @@ class _Named:
     def __init__(self, fullname: str) -> None:
         self.fullname = fullname
 
-    def __get__(self, *owner: Any) -> Any:
+    def __get__(self, *owner: object) -> Any:
         return config.read(self.fullname)
 
-    def __set__(self, owner: Any, value: Any) -> None:
+    def __set__(self, owner: object, value: object) -> None:
         config.write(self.fullname, value)
 
 

@@ -55,7 +55,7 @@ class In:
             raise InputError(f"In({variable}): an update needs a value to start from")
         if implicit and value is None:
             raise InputError(f"In({variable}): an implicit input needs a value")
-        #: A structured variable (a sparse matrix) is taken apart before anything else reads it.
+        #: A structured variable (a sparse matrix) is split into arrays before anything reads it.
         self.variable: Any = variable
         self.name = name if name is not None else variable.name
         self.value = value
@@ -104,7 +104,7 @@ class Out:
         return f"Out({self.variable})"
 
 
-def as_in(item: Any) -> In:
+def as_in(item: object) -> In:
     """``item`` (an In, a variable, or Theano's ``(name, variable, value)`` tuples) as an In."""
     if isinstance(item, In):
         declared = item
@@ -156,7 +156,9 @@ class Slot:
         #: Whether a call writes the memory of the default value.
         self.changes = False
 
-    def convert(self, value: Any, allow_downcast: bool | None, adopt: Adopt | None = None) -> Any:
+    def convert(
+        self, value: object, allow_downcast: bool | None, adopt: Adopt | None = None
+    ) -> Any:
         """The value as a C-contiguous array of the input's type, on the host or on the device.
 
         ``adopt(value, text)`` takes an array on the device of the function's target.
@@ -172,7 +174,7 @@ class Slot:
             return self._adopted(value, adopt)
         return self._convert(value, allow_downcast)
 
-    def _adopted(self, value: Any, adopt: Adopt | None) -> Any:
+    def _adopted(self, value: object, adopt: Adopt | None) -> Any:
         if adopt is None:
             raise InputError(
                 f"{self.text}: the array is on a GPU and the function runs on the CPU; "
@@ -182,7 +184,7 @@ class Slot:
         check_as(array, self.variable.type, self.text)
         return array if self.may_stay else adopt(array, self.text, True)
 
-    def _convert(self, value: Any, allow_downcast: bool | None) -> Any:
+    def _convert(self, value: object, allow_downcast: bool | None) -> Any:
         if self.dtype is None:
             return value
         rule = self.declared.allow_downcast
@@ -195,7 +197,7 @@ class Slot:
         )
         return array if array.flags.c_contiguous else array.copy()
 
-    def store(self, value: Any) -> None:
+    def store(self, value: object) -> None:
         """Replace the default value (``f[name] = value``)."""
         if self.default is None:
             raise InputError(f"{self.text} keeps no value; declare it with In(variable, value=...)")
@@ -319,13 +321,13 @@ class Stored:
     def __init__(self, arguments: Arguments, storages: bool) -> None:
         self._arguments, self._storages = arguments, storages
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         slot = self._arguments.find(key)
         if slot.default is None:
             raise InputError(f"{slot.text} keeps no value; declare it with In(variable, value=...)")
         return slot.default if self._storages else slot.default.get()
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         self._arguments.find(key).store(value)
 
     def __contains__(self, key: object) -> bool:

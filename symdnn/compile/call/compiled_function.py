@@ -254,10 +254,10 @@ class Function:
         """The storages of the values kept for inputs."""
         return Stored(self.arguments, storages=True)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return self.value[key]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         self.value[key] = value
 
     def __contains__(self, key: object) -> bool:
@@ -271,7 +271,7 @@ class Function:
         swap: Mapping[Shared, Shared] | None = None,
         delete_updates: bool = False,
         name: str | None = None,
-        profile: Any = None,
+        profile: object = None,
     ) -> Function:
         """Another function of the same graph, with plans of its own.
 

@@ -206,7 +206,7 @@ class FastCalls(Calls):
         return [runtime.lend(r) if lent else r for r, lent in zip(found, self.lent)]
 
     def _found(
-        self, function: CallSite, executor: Executor, runtime: Any, args: Sequence[Any]
+        self, function: CallSite, executor: Executor, runtime: object, args: Sequence[Any]
     ) -> list[Any] | None:
         """The outputs, or None as in :meth:`attempt`. The device's lock must be held."""
         bound = self._bound(function, runtime, args)

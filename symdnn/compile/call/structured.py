@@ -1,4 +1,4 @@
-"""Structured values (sparse matrices) at the border of a function: taken apart and put together."""
+"""Structured values (sparse matrices) as inputs and outputs of functions: their arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InputForms:
     def flat(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a call with structured values taken apart."""
+        """The arguments of a call, structured values as their arrays."""
         found: list[Any] = []
         for i, value in enumerate(args):
             name, form, _ = self.inputs[i] if i < len(self.inputs) else (None, None, 1)
@@ -54,7 +54,7 @@ class InputForms:
             at += count
 
 
-def flat_inputs(inputs: Any, function: str) -> tuple[Any, InputForms | None]:
+def flat_inputs(inputs: object, function: str) -> tuple[Any, InputForms | None]:
     """The declared inputs with structured ones as their parts; None where there are none."""
     if not isinstance(inputs, list | tuple) or not any(map(_structured, inputs)):
         return inputs, None
@@ -79,13 +79,13 @@ def flat_inputs(inputs: Any, function: str) -> tuple[Any, InputForms | None]:
     return flat, InputForms(function, tuple(forms))
 
 
-def _structured(item: Any) -> Structured | None:
+def _structured(item: object) -> Structured | None:
     """The structured variable that an input is, or None."""
     variable = item.variable if isinstance(item, In) else item
     return variable if isinstance(variable, Structured) else None
 
 
-def parts_of_output(item: Any) -> tuple[list[Any], Form | None]:
+def parts_of_output(item: object) -> tuple[list[Any], Form | None]:
     """An output as variables, and its form if it is structured."""
     value = item.variable if isinstance(item, Out) else item
     return (list(value.parts), value.form) if isinstance(value, Structured) else ([item], None)
@@ -102,7 +102,7 @@ def packed(results: Sequence[Any], forms: Sequence[Form | None]) -> list[Any]:
     return found
 
 
-def flat_pairs(items: Any, what: str) -> Any:
+def flat_pairs(items: object, what: str) -> Any:
     """Updates or givens with those of structured variables as pairs of their parts.
 
     A part whose new value is the old one has no pair.

@@ -222,7 +222,7 @@ class _Debugger(Watch):
         raise error
 
 
-def _may_overwrite(node: Apply, i: int, value: Any, outputs: Sequence[Any]) -> bool:
+def _may_overwrite(node: Apply, i: int, value: object, outputs: Sequence[Any]) -> bool:
     allowed = node.op.may_overwrite
     return any(_share(value, out) and i in allowed.get(o, ()) for o, out in enumerate(outputs))
 
@@ -233,7 +233,7 @@ def _aliased(node: Apply, i: int, inputs: Sequence[Any]) -> bool:
     return any(k != i and k < len(inputs) and _share(inputs[k], inputs[i]) for k in declared)
 
 
-def _share(a: Any, b: Any) -> bool:
+def _share(a: object, b: object) -> bool:
     return (
         isinstance(a, np.ndarray)
         and isinstance(b, np.ndarray)
@@ -242,7 +242,7 @@ def _share(a: Any, b: Any) -> bool:
     )
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     return np.array(value, copy=True) if isinstance(value, np.ndarray) else value
 
 
@@ -256,7 +256,7 @@ def _fits(static: Sequence[int | None], shape: Sequence[int]) -> bool:
     return len(static) == len(shape) and all(s is None or s == n for s, n in zip(static, shape))
 
 
-def _strided(value: Any) -> Any:
+def _strided(value: object) -> Any:
     """The same values in every second element of a larger array."""
     if not isinstance(value, np.ndarray) or value.ndim == 0:
         return _copy(value)

@@ -42,7 +42,7 @@ class MonitorMode(Mode):
     pre_func: Monitor | None = None
     post_func: Monitor | None = None
 
-    def watch(self, stages: Any, values: Mapping[Variable, Any]) -> Watch | None:
+    def watch(self, stages: object, values: Mapping[Variable, Any]) -> Watch | None:
         return _Monitor(self.pre_func, self.post_func)
 
 

@@ -195,7 +195,7 @@ def _compute(node: Apply, inputs: Sequence[Any]) -> Sequence[Any]:
         return [_Failed(error)] * len(node.outputs)
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     return np.array(value, copy=True) if isinstance(value, np.ndarray) else value
 
 

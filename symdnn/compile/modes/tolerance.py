@@ -18,7 +18,9 @@ _KERNEL_RELATIVE_ERROR = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-5, "c
 _ROUNDING_FACTOR = 16
 
 
-def difference(wanted: Any, got: Any, exact_nan: bool = False, samples: Sequence[Any] = ()) -> str:
+def difference(
+    wanted: object, got: object, exact_nan: bool = False, samples: Sequence[Any] = ()
+) -> str:
     """The difference of ``got`` from ``wanted``, in words; empty if they count as equal.
 
     ``samples`` are values of ``wanted`` computed with random rounding

@@ -48,7 +48,7 @@ class MemoryPlan:
     workspaces: dict[Apply, Buffer] = field(default_factory=dict)
     in_place: dict[Apply, dict[int, int]] = field(default_factory=dict)
     aliases: set[Apply] = field(default_factory=set)
-    #: Joins and splits -> the pieces that lie in the whole, by number; all: the node is an alias.
+    #: Joins and splits -> pieces in the whole's memory, by number; all: the node is an alias.
     parts: dict[Apply, frozenset[int]] = field(default_factory=dict)
     #: Values that a kernel makes between others, in the result of a join.
     beside: set[Variable] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""Where the values of a segment lie: parts of buffers, and those that view ops take of them."""
+"""The memory of a segment's values: parts of buffers, and the views of them that view ops make."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Mode:
         """The audit of the rewriting of ``fgraph`` for ``target``; None for none."""
         return None
 
-    def watch(self, stages: Any, values: Mapping[Variable, Any]) -> Watch | None:
+    def watch(self, stages: object, values: Mapping[Variable, Any]) -> Watch | None:
         """The watch of a call on ``values`` (inputs and shared variables); None for none.
 
         ``values`` are arrays on the host, read when they are accessed.

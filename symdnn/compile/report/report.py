@@ -246,7 +246,7 @@ class MemoryReport:
 
 
 def memory_report(
-    plans: Sequence[Plan], fgraph: FunctionGraph, shared: Iterable[Shared], device: Any
+    plans: Sequence[Plan], fgraph: FunctionGraph, shared: Iterable[Shared], device: object
 ) -> MemoryReport:
     """The memory report of a function, over the plans made so far.
 

@@ -468,9 +468,9 @@ class CpuPlan(BoundPlan):
         try:
             for step in self.steps:
                 inputs = [values[i] for i in step.inputs]
-                told = watcher if step.node.outputs else None  # not of checks
-                if told is not None:
-                    told(step.node, inputs, None)
+                report = watcher if step.node.outputs else None  # not of checks
+                if report is not None:
+                    report(step.node, inputs, None)
                 if step.by_view:
                     values[step.outputs[0]] = step.launch(*inputs)[0]
                 else:
@@ -479,8 +479,8 @@ class CpuPlan(BoundPlan):
                     if results is not None:
                         for o, result in zip(step.outputs, results):
                             values[o] = result
-                if told is not None:
-                    told(step.node, inputs, [values[o] for o in step.outputs])
+                if report is not None:
+                    report(step.node, inputs, [values[o] for o in step.outputs])
         except Exception as error:
             if step is not None:
                 error.add_note(describe_failure(step.node, [values[i] for i in step.inputs]))

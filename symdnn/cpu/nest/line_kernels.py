@@ -34,7 +34,7 @@ _ADDITIONS_PER_THREAD, _SORT_ADDITIONS = 1 << 15, 8
 
 
 def _line_words(cost: int, axis: int, operands: Mapping[str, Array]) -> tuple[dict[str, int], int]:
-    """The words that all leaves have, and the number of axes that lines lie along.
+    """The words that all leaves have, and the number of axes that count the lines.
 
     ``cost`` is the work in all, ``axis`` that of the operands' lines.
     """

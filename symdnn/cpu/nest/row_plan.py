@@ -21,14 +21,14 @@ FLAG = 3
 class RowPlan:
     """What the text depends on.
 
-    ``reads`` are the operands of ``op``, by how they lie along the innermost loop. ``order`` has
+    ``reads`` are the operands of ``op``, by their stride along the innermost loop. ``order`` has
     the names of all operands as the call has them: ``x0``, ... that are read, results ``y0``, ...,
     row values ``r0``, ... that are kept, sums over all rows ``s0``, ...; for classes ``label``, and
     ``loss``, the result at the label with its sign changed. A ``label`` without ``loss`` is where
     ``x1`` is taken from the result. ``work`` is the dtype of row values, ``adds`` that of
     sums, ``kept_as`` that of row values which are kept. ``kept`` and ``along`` are numbers of axes:
     of rows (without the lanes), and of those folded around the innermost one. Of bands, ``turned``
-    are the operands whose rows lie dense.
+    are the operands whose rows are contiguous.
     """
 
     op: FusedRows
@@ -63,7 +63,7 @@ class RowPlan:
         return self.kept_as if name[0] == "r" else self.op.after.output_dtypes[0]
 
     def kind_of(self, name: str) -> str:
-        """How an operand lies along the innermost loop."""
+        """The stride of an operand along the innermost loop."""
         return self.reads[int(name[1:])].inner if name[0] == "x" else "dense"
 
 

@@ -1,4 +1,4 @@
-"""Launches of rows that are read once: how operands lie, and what a task is."""
+"""Launches of rows that are read once: the strides of operands, and what a task is."""
 
 from __future__ import annotations
 

@@ -3,11 +3,11 @@
 The programs are those of :class:`~symdnn.ops.lowered.fused_rows.FusedRows`. Each stage goes over
 the row again, which then is in the cache. There are two shapes of loops:
 
-- rows: the innermost folded axis lies dense. A task is a row, whose values are in registers. The
+- rows: the innermost folded axis is contiguous. A task is a row, whose values are in registers. The
   length of short rows is a constant of the code.
-- bands: a kept axis lies dense. A task has up to 256 neighbouring rows as lanes, whose values are
-  on the stack. The innermost loop is over lanes. Short dense rows are such bands too, of 64 rows:
-  they are turned into tiles on the stack, and results back.
+- bands: a kept axis is contiguous. A task has up to 256 neighbouring rows as lanes, whose values
+  are on the stack. The innermost loop is over lanes. Short contiguous rows are such bands too, of
+  64 rows: they are transposed into tiles on the stack, and results back.
 
 Both are loops of scalar code that LLVM vectorises for the processor at hand.
 """

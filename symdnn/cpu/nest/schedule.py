@@ -60,7 +60,7 @@ _WANTED_TASKS, _MIN_TASK_ELEMENTS = 64, 1 << 14
 class Schedule:
     """What the text depends on: the shape of loops, how many axes are outside of the lanes.
 
-    ``reads`` and ``writes`` say how operands lie along the lanes (along the folded axis for lines);
+    ``reads`` and ``writes`` are strides along the lanes (along the folded axis for lines);
     a read is ``turned`` if it is dense along the rows of columns, of which a tile has ``rows``.
     ``meet``: the lanes of columns are along a folded axis. ``simple``: the monoids are of
     :data:`_SIMPLE`. ``ones`` are words that are 1. ``length`` is that of short rows, else 0.
@@ -195,7 +195,7 @@ def _axes(nest: Nest) -> _Axes:
     columns, length = nest.sizes[column], nest.sizes[row]
 
     def dense(d: int, other: int) -> bool:
-        """Whether an operand's neighbours lie along an axis, and it has the other one too."""
+        """Whether an operand is contiguous along an axis, and it has the other one too."""
         return nest.sizes[d] > 1 and any(
             a.steps[d] == a.itemsize and a.steps[other] for a in nest.reads
         )

@@ -25,7 +25,7 @@ from symdnn.cpu.onednn.kernel import (
     activation_layout,
     contiguous,
 )
-from symdnn.cpu.onednn.library import OnednnError, has_bfloat16
+from symdnn.cpu.onednn.library import OnednnError
 from symdnn.cpu.onednn.objects import ALG, PROP, Attributes, Layout, Primitive, primitive
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Row
@@ -62,10 +62,7 @@ class ConvKernel(OnednnKernel):
     def __init__(self, *keeps: int) -> None:
         self.keeps = keeps
 
-    @property
-    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
-        """bfloat16, where the CPU has instructions for it."""
-        return frozenset({"bfloat16"} if has_bfloat16() else ())
+    takes_bfloat16 = True
 
     def planned(self, call: Call) -> PlannedPrimitive:
         """The primitive, in the layout that the flag ``onednn.conv.algo`` leads to."""

@@ -302,14 +302,19 @@ class OnednnKernel(Kernel[OpT]):
 
     name = ""
     traits = ONEDNN
-    #: Dtypes besides float32.
-    more_dtypes: frozenset[str] = frozenset()
+    #: Whether activations may be bfloat16, where the CPU has instructions for it.
+    takes_bfloat16 = False
     #: Whether an implementation called ``ref`` is accepted (RNNs have no other, and it is fast).
     takes_reference = False
     #: Whether it uses libgomp's threads.
     threaded = True
     #: Inputs that are prepacked: kept in the primitive's layout until their value changes.
     keeps: tuple[int, ...] = ()
+
+    @property
+    def more_dtypes(self) -> frozenset[str]:
+        """Dtypes besides float32."""
+        return frozenset({"bfloat16"} if self.takes_bfloat16 and library.has_bfloat16() else ())
 
     def planned(self, call: Call[OpT]) -> PlannedPrimitive:
         """The primitive for a call at known sizes."""

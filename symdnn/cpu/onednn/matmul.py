@@ -35,10 +35,7 @@ class MatmulKernel(OnednnKernel):
 
     name = "onednn.matmul"
 
-    @property
-    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
-        """bfloat16, where the CPU has instructions for it."""
-        return frozenset({"bfloat16"} if library.has_bfloat16() else ())
+    takes_bfloat16 = True
 
     def refuses(self, call: Call) -> str | None:
         """Why oneDNN cannot run this call: it has no implementation, or nothing to do."""

@@ -21,7 +21,6 @@ from symdnn.cpu.onednn.kernel import (
     activation_layout,
     contiguous,
 )
-from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import NORMALISATION, PROP, Layout, Primitive, primitive
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.typing import Array
@@ -184,10 +183,7 @@ class BatchNormKernel(_NormKernel):
 
     name = "onednn.batch_norm"
 
-    @property
-    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
-        """bfloat16 activations, where the CPU has instructions for it; parameters are float32."""
-        return frozenset({"bfloat16"} if has_bfloat16() else ())
+    takes_bfloat16 = True
 
     def statistics(self, ndim: int) -> tuple[int, ...]:
         return (0, *range(2, ndim))

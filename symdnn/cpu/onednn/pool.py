@@ -23,7 +23,6 @@ from symdnn.cpu.onednn.kernel import (
     activation_layout,
     with_nan_check,
 )
-from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
 from symdnn.graph.kernel import Call, Kernel, Row, sized
 from symdnn.graph.type import TensorType
@@ -56,10 +55,7 @@ class PoolKernel(OnednnKernel[OneDnnPool | OneDnnPoolGrad]):
 
     name = "onednn.pool"
 
-    @property
-    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
-        """bfloat16, where the CPU has instructions for it."""
-        return frozenset({"bfloat16"} if has_bfloat16() else ())
+    takes_bfloat16 = True
 
     def refuses_types(self, call: Call[OneDnnPool | OneDnnPoolGrad]) -> str | None:
         """Refuses the gradient of a maximum, and ops that no rewrite lowers."""

@@ -1,7 +1,7 @@
-"""CUDA C of elementwise loops whose operands lie across each other: tiles through shared memory.
+"""CUDA C of elementwise loops over transposed operands: tiles go through shared memory.
 
 The loop has ``rows`` and ``columns``, along which the outputs are dense, and any number of batch
-dimensions. Operands that are dense along the rows are turned (``src/tile.cuh``); the others are
+dimensions. Operands that are dense along the rows are transposed (``src/tile.cuh``); the others are
 read where they are used, in vectors if they are dense along the columns.
 """
 
@@ -21,7 +21,7 @@ _MAX_REGISTERS_AHEAD = 64
 
 @dataclass(frozen=True)
 class TileOperand:
-    """How an operand lies in a tile.
+    """The strides of an operand in a tile.
 
     ``kind``: ``turned`` is dense along the rows, ``dense`` along the columns, ``row`` is one
     element for each row, ``strided`` is neither, ``number`` is among the parameters. ``vectors``:

@@ -123,7 +123,6 @@ class _ListedPlans:
 
     def __init__(self, graph: Any, limits: Limits, also_unwanted: Sequence[str]) -> None:
         self.graph = graph
-        self._limits = limits
         self._unwanted = (*limits.unwanted, *also_unwanted)
 
     def list_more(self, mode: str, refused: list[str]) -> range:

@@ -75,7 +75,6 @@ class CudaPlan(BoundPlan):
         self.strided_results = updated and any(
             not memory.views[n.inputs[0]].contiguous for n in self.steps.outs
         )
-        self.returns_to_host = bool(self.steps.outs)
         self.replay: Replay | None = None
         self.failed_captures = 0
         #: Addresses of the inputs of the last call.

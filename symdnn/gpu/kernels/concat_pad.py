@@ -32,33 +32,33 @@ _THREADS = 256
 _MAX_SCALARS = 400
 
 
-class JoinKernel(CudaKernel):
+class JoinKernel(CudaKernel[Join]):
     """A copy of each tensor."""
 
     name = "cuda.copy"
 
-    def writes(self, call: Call, index: int, array: Any) -> bool:
+    def writes(self, call: Call[Join], index: int, array: Any) -> bool:
         """True: a copy writes any layout."""
         return True
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Join], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The copies."""
-        places = split_views(outputs[0], inputs, call.op.axis)  # type: ignore[attr-defined]
+        places = split_views(outputs[0], inputs, call.op.axis)
         return [k for x, part in zip(inputs, places) for k in copies(x, part)]
 
 
-class RollKernel(CudaKernel):
+class RollKernel(CudaKernel[Roll]):
     """Two copies."""
 
     name = "cuda.copy"
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Roll], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The elements that move forward, and those that wrap around."""
-        axis: int = call.op.axis  # type: ignore[attr-defined]
+        axis: int = call.op.axis
         (x, shift), (y,) = inputs, outputs
         n = x.shape[axis]
         if y.size == 0:
@@ -83,20 +83,20 @@ class PadKernel(CudaKernel):
         return around + copies(x, y[inside])
 
 
-class AllocDiagKernel(CudaKernel):
+class AllocDiagKernel(CudaKernel[AllocDiag]):
     """Zeros, then the diagonal."""
 
     name = "cuda.copy"
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[AllocDiag], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A fill and a copy."""
         (y,) = outputs
         if y.size == 0:
             return []
         x = inputs[0]
-        diagonal = view_by_op(Diagonal(call.op.offset), y, x.shape, ())  # type: ignore[attr-defined]
+        diagonal = view_by_op(Diagonal(call.op.offset), y, x.shape, ())
         assert diagonal is not None
         return fill(y, 0) + copies(x, diagonal)
 

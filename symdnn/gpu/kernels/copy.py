@@ -175,16 +175,16 @@ def split_views(whole: View, pieces: Sequence[View], axis: int) -> Iterator[View
         start = stop
 
 
-class SplitKernel(CudaKernel):
+class SplitKernel(CudaKernel[Split]):
     """The pieces of a split in memory of their own."""
 
     name = "cuda.copy"
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Split], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A strided copy for each piece."""
-        places = split_views(inputs[0], outputs, call.op.axis)  # type: ignore[attr-defined]
+        places = split_views(inputs[0], outputs, call.op.axis)
         return [k for part, out in zip(places, outputs) for k in copies(part, out)]
 
 

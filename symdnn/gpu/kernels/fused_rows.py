@@ -186,7 +186,7 @@ def _staged(share: _Share, vectors: int, vector_bytes: int, rows: int) -> _Share
 
 
 def _vector_bytes(given: Sequence[RowOperand], width: int) -> int:
-    """Bytes of a thread's vectors of all operands; 0 if they do not all lie side by side."""
+    """Bytes of a thread's vectors of all operands; 0 if they are not all contiguous."""
     moving = [a for a in given if a.kind != "fixed"]
     if any(a.kind != "dense" for a in moving):
         return 0
@@ -376,7 +376,7 @@ def column_bytes(op: FusedRows, shape: Sequence[int]) -> int:
 
 
 def takes_rows(op: FusedRows, views: Sequence[View]) -> bool:
-    """Whether one kernel that reads rows is the fastest: neighbours of a row lie side by side, and
+    """Whether one kernel that reads rows is the fastest: a row is contiguous, and
     rows fit into registers, or they are many."""
     shape = _whole(views)
     rows, elements = _sizes(op, shape)

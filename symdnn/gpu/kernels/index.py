@@ -389,15 +389,15 @@ class ReduceKernel(CudaKernel[ScatterReduce]):
         return before + _indexed(["combine"], space, y, space.x, reduce=call.op.reduce)
 
 
-class OrderedScatterKernel(CudaKernel):
+class OrderedScatterKernel(CudaKernel[AdvancedIncSubtensor]):
     """Increments in an order that the index arrays decide: sorted by target, and summed by runs."""
 
     name = "cuda.scatter.ordered"
     dtypes = frozenset(CTYPES)
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
         """Sets, and arrays that are too large for 32-bit indices."""
-        if call.op.set_instead_of_inc:  # type: ignore[attr-defined]
+        if call.op.set_instead_of_inc:
             return "it adds, it does not set"
         if reason := super().refuses(call):
             return reason
@@ -406,7 +406,7 @@ class OrderedScatterKernel(CudaKernel):
             return "more elements than 32 bits number"
         return None
 
-    def workspace_bytes(self, call: Call) -> int:
+    def workspace_bytes(self, call: Call[AdvancedIncSubtensor]) -> int:
         """The ranks of all rows, the workspace of their sort, and sums of parts of runs."""
         rows, segments = _rows(call), -(-_rows(call) // _SEGMENT)
         sums = 2 * segments * _columns(call)
@@ -414,7 +414,7 @@ class OrderedScatterKernel(CudaKernel):
         return 2 * _rank_bytes(rows) + sort_bytes(rows, "uint64") + parts
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, the ranks, their sort, the sums."""
         (x, y, *rest), (out,) = inputs, outputs

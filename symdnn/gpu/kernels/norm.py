@@ -120,17 +120,17 @@ class NormGradKernel(CudaKernel[LayerNormGrad | BatchNormGrad]):
         return [*found, *elementwise_of(_dx, [*operands, a, b, count], [dx])]
 
 
-class InferenceKernel(CudaKernel):
+class InferenceKernel(CudaKernel[BatchNormInference]):
     """One elementwise kernel."""
 
     name = "cuda.norm"
     dtypes = frozenset(CTYPES)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[BatchNormInference], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The kernel."""
-        return elementwise_of(_inference, [*inputs, float(call.op.epsilon)], outputs)  # type: ignore[attr-defined]
+        return elementwise_of(_inference, [*inputs, float(call.op.epsilon)], outputs)
 
 
 def _partial(shape: Sequence[int], outputs: int, sums: int) -> int:

@@ -236,14 +236,14 @@ class SortKernel(CudaKernel[Sort | ArgSort | TopK]):
         return sorted_lines(x, op.axis, None, outputs[0])
 
 
-class SearchKernel(CudaKernel):
+class SearchKernel(CudaKernel[SearchSorted]):
     """Binary search, one thread per element."""
 
     name = "cuda.search"
     dtypes = frozenset(CTYPES)
 
     def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[SearchSorted], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         table, x = inputs
@@ -253,7 +253,7 @@ class SearchKernel(CudaKernel):
         sizes, (steps,) = merged(x.shape, [x.steps])
         source = specialised(
             "lines.cuh", "search.cu", T=CTYPES[x.dtype], K=CTYPES[key_dtype(x.dtype)],
-            D=len(sizes), RIGHT=int(call.op.side == "right"), COUNT=count_type([x]),  # type: ignore[attr-defined]
+            D=len(sizes), RIGHT=int(call.op.side == "right"), COUNT=count_type([x]),
         )  # fmt: skip
         parameters = (
             table.pointer, x.pointer, y.pointer, table.shape[0], table.steps[0], y.size,

@@ -1,4 +1,4 @@
-"""Elementwise loops in tiles, for operands whose neighbours in memory lie along different axes."""
+"""Elementwise loops in tiles, for operands that are contiguous along different axes."""
 
 from __future__ import annotations
 

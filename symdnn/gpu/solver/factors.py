@@ -98,7 +98,7 @@ class TriangularKernel(SolverKernel[Solve]):
         return super().refuses(call) or _partly_broadcast(call, 0)
 
     def plan(self, call: Call[Solve], layout: Layout) -> Callable[..., None]:
-        """``x.T m = b.T`` for the transpose ``m`` that cuBLAS sees; vectors lie as they are."""
+        """``x.T m = b.T`` for the transpose ``m`` that cuBLAS sees; vectors are not transposed."""
         op, (a, _), (out,) = call.op, call.inputs, call.outputs
         m, x = Matrices(a.dtype, a.shape), Matrices(out.dtype, out.shape)
         n, columns, shared = x.rows, x.columns, m.count == 1
@@ -264,7 +264,7 @@ def solve_calls(
 ) -> Callable[[Work, int, int, int, int], None]:
     """A function of the addresses of factors, pivots (from 1), right sides and statuses.
 
-    The right sides lie by columns, so those of one shared matrix are one matrix themselves.
+    The right sides are stored by columns, so those of one shared matrix are one matrix themselves.
     """
     n, step = x.rows, m.size
     if batched(x) and not shared:

@@ -169,7 +169,7 @@ class QRKernel(SolverKernel[QR]):
     """``geqrf``, and ``orgqr`` or ``ungqr``, of a transposed copy."""
 
     def plan(self, call: Call[QR], layout: Layout) -> Callable[..., None]:
-        """The reflectors lie in the workspace."""
+        """The reflectors are in the workspace."""
         op, m = call.op, Matrices(call.inputs[0].dtype, call.inputs[0].shape)
         r, c, k = m.rows, m.columns, min(m.rows, m.columns)
         made = 0 if op.mode == "r" else r if op.mode == "complete" else k

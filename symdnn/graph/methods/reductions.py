@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import apply
@@ -105,7 +105,7 @@ class ReductionMethods:
         return apply("any", self, axis, keepdims, where=where)
 
     @torch_words()
-    def norm(self, L: Any = 2, axis: AxisLike = None, keepdims: bool = False) -> Variable:
+    def norm(self, L: object = 2, axis: AxisLike = None, keepdims: bool = False) -> Variable:
         """The L-norm over ``axis``."""
         return apply("norm", self, L, axis, keepdims)
 
@@ -120,11 +120,11 @@ class ReductionMethods:
         return apply("cumprod", self, axis)
 
     @torch_words("sort", "descending", "stable")
-    def sort(self, axis: int = -1, kind: str = "quicksort", order: Any = None) -> Variable:
+    def sort(self, axis: int = -1, kind: str = "quicksort", order: object = None) -> Variable:
         """Sorted along ``axis``."""
         return apply("sort", self, axis, kind, order)
 
     @torch_words("argsort", "descending", "stable")
-    def argsort(self, axis: int = -1, kind: str = "quicksort", order: Any = None) -> Variable:
+    def argsort(self, axis: int = -1, kind: str = "quicksort", order: object = None) -> Variable:
         """Indices that sort along ``axis``."""
         return apply("argsort", self, axis, kind, order)

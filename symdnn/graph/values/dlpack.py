@@ -101,7 +101,7 @@ def request(value: Any, **words: Any) -> Any:
         return value.__dlpack__(**words)
 
 
-def describe(capsule: Any, what: str) -> Described:
+def describe(capsule: object, what: str) -> Described:
     """What is in a capsule of either version. It is not consumed: it keeps the memory alive.
 
     Raises :class:`~symdnn.errors.InputError`, naming ``what``, for elements or a version that
@@ -136,7 +136,7 @@ def _dense(shape: Sequence[int]) -> list[int]:
     return steps[::-1]
 
 
-def _is_valid(capsule: Any, name: bytes) -> bool:
+def _is_valid(capsule: object, name: bytes) -> bool:
     check = ctypes.pythonapi.PyCapsule_IsValid
     check.restype, check.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
     return bool(check(capsule, name))
@@ -164,7 +164,7 @@ class _Interface:
         }  # fmt: skip
 
 
-def as_numpy_view(value: Any, what: str) -> Array:
+def as_numpy_view(value: object, what: str) -> Array:
     """A NumPy array over the host memory of an object with ``__dlpack__``; bfloat16, too.
 
     Raises :class:`~symdnn.errors.InputError` for memory that the host cannot read.
@@ -263,7 +263,7 @@ class HostExport:
     def __dlpack__(
         self,
         *,
-        stream: Any = None,
+        stream: object = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +44,7 @@ class ValueGuard:
         """The faults of a dtype, in ascending order; ranges that touch are one."""
         return _ranges(self, part_dtype(dtype))
 
-    def is_faulty(self, value: Any) -> bool:
+    def is_faulty(self, value: object) -> bool:
         """Whether an array has a fault, by NumPy."""
         a = np.ascontiguousarray(value)
         part = part_dtype(a.dtype.name)

@@ -38,14 +38,14 @@ def is_on_device(value: object) -> bool:
 class Targets(Protocol):
     """The interface of the layer that loads targets."""
 
-    def place(self, value: Any, what: str) -> Placed:
+    def place(self, value: object, what: str) -> Placed:
         """An array on a device as a value, with the device's memory.
 
         Raises :class:`~symdnn.errors.InputError`, which names ``what``, for memory that functions
         can't use.
         """
 
-    def home(self, type_: Any) -> DeviceMemory | None:
+    def home(self, type_: object) -> DeviceMemory | None:
         """The memory in which functions keep a shared variable of this type; None for the host."""
 
 
@@ -58,17 +58,17 @@ def install(targets: Targets) -> None:
     _targets.append(targets)
 
 
-def place(value: Any, what: str) -> Placed:
+def place(value: object, what: str) -> Placed:
     """See :meth:`Targets.place`."""
     return _targets[0].place(value, what)
 
 
-def home(type_: Any) -> DeviceMemory | None:
+def home(type_: object) -> DeviceMemory | None:
     """See :meth:`Targets.home`."""
     return _targets[0].home(type_) if _targets else None
 
 
-def place_as(value: Any, type_: TensorType, what: str) -> Placed:
+def place_as(value: object, type_: TensorType, what: str) -> Placed:
     """:func:`place` for a variable of ``type_``.
 
     Raises :class:`~symdnn.errors.InputError` for another dtype and

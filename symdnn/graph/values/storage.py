@@ -60,16 +60,16 @@ class DeviceMemory(Protocol):
     #: The device; storages key their copies by it.
     place: Place
 
-    def upload(self, array: Array, into: Any) -> Any:
+    def upload(self, array: Array, into: object) -> Any:
         """Copy to the device, into the buffer ``into`` (a new one when None); the buffer."""
 
-    def download(self, buffer: Any) -> Array:
+    def download(self, buffer: object) -> Array:
         """A fresh host array with the buffer's content."""
 
-    def lend(self, buffer: Any) -> Any:
+    def lend(self, buffer: object) -> Any:
         """The buffer itself as an array of a type for users."""
 
-    def export(self, buffer: Any) -> Any:
+    def export(self, buffer: object) -> Any:
         """The buffer itself as an object with ``__dlpack__``."""
 
 
@@ -88,7 +88,7 @@ class Placed(Protocol):
     def dtype(self) -> str:
         """Its dtype, a name of ``TensorType``."""
 
-    def copied(self, into: Any) -> Any:
+    def copied(self, into: object) -> Any:
         """Its content in the buffer ``into`` (a new one when None); the buffer."""
 
     def itself(self) -> Any:

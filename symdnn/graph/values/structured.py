@@ -13,7 +13,7 @@ __all__ = ["Form", "Structured"]
 
 
 class Form(ABC):
-    """How a call's value is taken apart and put together: a frozen dataclass, without variables."""
+    """How a call's value becomes arrays, and is made of them: a frozen dataclass."""
 
     @property
     @abstractmethod
@@ -21,7 +21,7 @@ class Form(ABC):
         """Names of the parts."""
 
     @abstractmethod
-    def split(self, value: Any, what: str) -> Sequence[Any]:
+    def split(self, value: object, what: str) -> Sequence[Any]:
         """The parts of a value of the user's, as arrays.
 
         Raises :class:`~symdnn.errors.InputError`, whose message begins with ``what``, for values of
@@ -45,7 +45,7 @@ class Structured(ABC):
     @property
     @abstractmethod
     def form(self) -> Form:
-        """How its values are taken apart."""
+        """How its values become arrays."""
 
     @property
     @abstractmethod
@@ -62,5 +62,5 @@ class Structured(ABC):
         """The same structure with the gradient of that part in its place."""
 
     @abstractmethod
-    def fitting(self, new: Any, what: str) -> Structured:
+    def fitting(self, new: object, what: str) -> Structured:
         """``new`` as an expression that may replace this one; raises ``TypeMismatch`` if none."""

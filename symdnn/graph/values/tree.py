@@ -91,7 +91,7 @@ def register_tree(cls: type, split: Split, join: Join) -> None:
     _registered[cls] = (split, join)
 
 
-def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Tree]:
+def flatten(tree: object, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Tree]:
     """The leaves of ``tree`` in order, and its structure.
 
     ``is_leaf(value)`` may declare a container a leaf.
@@ -200,7 +200,7 @@ def paths(tree: Tree, root: str = "") -> list[str]:
     return [p for n, c in zip(names, tree.children, strict=True) for p in paths(c, root + n)]
 
 
-def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def map_tree(f: Callable[..., Any], tree: object, *others: object) -> Any:
     """``f`` of each leaf (and of those of ``others``, which have the same structure), as a tree.
 
     Raises :class:`~symdnn.errors.TypeMismatch` for another structure.

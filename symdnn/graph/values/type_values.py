@@ -20,7 +20,7 @@ class TypeValues:
     """
 
     def filter(
-        self, data: Any, strict: bool = False, allow_downcast: bool | None = None
+        self, data: object, strict: bool = False, allow_downcast: bool | None = None
     ) -> Array:  # fmt: skip
         """``data`` as an array of this type, without loss of precision.
 
@@ -37,7 +37,7 @@ class TypeValues:
             data, type_, f"filter of {self}", strict=strict, allow_downcast=allow_downcast
         )
 
-    def is_valid_value(self, a: Any) -> bool:
+    def is_valid_value(self, a: object) -> bool:
         """Whether ``filter(a, strict=True)`` takes it."""
         try:
             self.filter(a, strict=True)
@@ -45,7 +45,7 @@ class TypeValues:
             return False
         return True
 
-    def filter_variable(self, other: Any, allow_convert: bool = True) -> Any:
+    def filter_variable(self, other: object, allow_convert: bool = True) -> Any:
         """``other`` as a variable of this type: a constant of a value, or a variable that fits.
 
         With ``allow_convert`` dimensions that are 1 by this type are checked when it runs.
@@ -72,31 +72,31 @@ class TypeValues:
         type_: Any = self
         return type_(name)
 
-    def make_constant(self, value: Any, name: str | None = None) -> Any:
+    def make_constant(self, value: object, name: str | None = None) -> Any:
         """A constant of this type."""
         from symdnn.graph.variable import Constant
 
         return Constant(self.filter(value), name)
 
-    def clone(self, dtype: Any = None, broadcastable: Any = None) -> Any:
+    def clone(self, dtype: object = None, broadcastable: Any = None) -> Any:
         """The type with another dtype or other broadcast flags."""
         type_: Any = self
         shape = type_.shape if broadcastable is None else tuple(broadcastable)
         return type(type_)(dtype or type_.dtype, shape)
 
-    def value_zeros(self, shape: Any) -> Array:
+    def value_zeros(self, shape: object) -> Array:
         """Zeros of ``shape`` in this type's dtype."""
         type_: Any = self
         return np.zeros(shape, type_.numpy)
 
-    def in_same_class(self, other: Any) -> bool:
+    def in_same_class(self, other: object) -> bool:
         """Whether ``other`` has this dtype and these broadcast flags."""
         type_: Any = self
         mine = (type_.dtype, type_.broadcastable)
         return mine == (getattr(other, "dtype", None), getattr(other, "broadcastable", None))
 
     @staticmethod
-    def values_eq(a: Any, b: Any) -> bool:
+    def values_eq(a: object, b: object) -> bool:
         """Whether arrays are equal in dtype, shape and elements; NaNs are equal."""
         x, y = np.asarray(a), np.asarray(b)
         if (x.dtype, x.shape) != (y.dtype, y.shape):
@@ -105,7 +105,7 @@ class TypeValues:
 
     @staticmethod
     def values_eq_approx(
-        a: Any, b: Any, allow_remove_inf: bool = False, allow_remove_nan: bool = False,
+        a: object, b: object, allow_remove_inf: bool = False, allow_remove_nan: bool = False,
         rtol: float | None = None, atol: float | None = None,
     ) -> bool:  # fmt: skip
         """Whether arrays agree but for rounding: by 1e-5 (float16: 5e-3), unless told.

@@ -26,7 +26,7 @@ def is_python_number(value: object) -> TypeGuard[int | float | complex]:
     return isinstance(value, int | float | complex) and not isinstance(value, bool | np.generic)
 
 
-def constant_array(value: Any, dtype: DtypeLike | None = None) -> Array:
+def constant_array(value: object, dtype: DtypeLike | None = None) -> Array:
     """The array of a constant: of a Python number :func:`number_array`, an array as it is."""
     if dtype is not None:
         return _array(value, numpy_dtype(TensorType(dtype).dtype))
@@ -55,7 +55,7 @@ def _array(value: Any, dtype: Any = None) -> Array:
         raise InputError(f"cannot make a constant of {value!r:.80} (a {kind}): {error}") from error
 
 
-def array_from(value: Any, what: str) -> Array:
+def array_from(value: object, what: str) -> Array:
     """The array of a list, or of an object with NumPy's protocol, DLPack or the buffer protocol;
     also of a PyTorch tensor that has a gradient or is bfloat16.
 
@@ -78,7 +78,7 @@ def array_from(value: Any, what: str) -> Array:
         raise InputError(f"{what}: no array can be made of this {kind}: {error}") from error
 
 
-def _holds_masked(value: Any) -> bool:
+def _holds_masked(value: object) -> bool:
     """Whether a list has a masked array somewhere inside."""
     if not isinstance(value, list | tuple) or (value and isinstance(value[0], float | int)):
         return False
@@ -145,7 +145,7 @@ def _autocast_float(value: float) -> Array:
 
 
 def as_numpy(
-    value: Any,
+    value: object,
     type_: TensorType,
     what: str,
     *,
@@ -188,7 +188,7 @@ def check_shape(array: Any, type_: TensorType, what: str) -> None:
             )
 
 
-def _convert(value: Any, type_: TensorType, what: str, allow_downcast: bool | None) -> Array:
+def _convert(value: object, type_: TensorType, what: str, allow_downcast: bool | None) -> Array:
     if hasattr(value, "type") and hasattr(value, "owner"):
         raise InputError(f"{what}: wanted a value of {type_}, got the symbolic variable {value}")
     array = array_from(value, f"{what}: wanted {type_}")

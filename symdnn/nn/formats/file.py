@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
 
 
-def read_weights(source: Any, key: str | None = None) -> Parameters:
+def read_weights(source: object, key: str | None = None) -> Parameters:
     """Arrays by name: of a file, or of a mapping as it is.
 
     Files are .safetensors, .npz (as ``numpy.savez`` writes it), .pt, .pth, .bin, .ckpt of
@@ -100,5 +100,5 @@ def _arrays(found: object, path: Path) -> dict[str, Array]:
     return arrays
 
 
-def _listed(found: Any) -> str:
+def _listed(found: object) -> str:
     return ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__

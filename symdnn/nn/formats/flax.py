@@ -34,7 +34,7 @@ LETTERS = {
 
 def load_flax(
     net: Module,
-    source: Any,
+    source: object,
     *,
     layers: Mapping[str, str] | None = None,
     flattened: Mapping[str, Sequence[int]] | None = None,
@@ -70,7 +70,7 @@ def load_flax(
     return load_groups("load_flax", modules, groups, pairs, flattened or {})
 
 
-def _flat(source: Any) -> dict[str, Any]:
+def _flat(source: object) -> dict[str, Any]:
     """Arrays by path, with slashes."""
     if isinstance(source, str | os.PathLike):
         found = read_weights(source)

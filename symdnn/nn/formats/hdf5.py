@@ -67,7 +67,7 @@ def read_keras_zip(path: Path) -> dict[str, Array]:
         return _of_file(io.BytesIO(content), len(content), config)
 
 
-def _of_file(file: Any, size: int, config: Any) -> dict[str, Array]:
+def _of_file(file: object, size: int, config: object) -> dict[str, Array]:
     try:
         import h5py
     except ImportError:
@@ -192,7 +192,7 @@ def _datasets(root: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{path}{name}", item
 
 
-def _image_order(config: Any, layer: str) -> str | None:
+def _image_order(config: object, layer: str) -> str | None:
     """``"th"`` or ``"tf"``, as the saved configuration says of the layer's kernels; None if not."""
     rest, words = [config], []
     while rest:
@@ -237,7 +237,7 @@ def _channels_last(layer: str, kernel: Array, order: str | None) -> Array:
     return kernel if order == "tf" else np.moveaxis(kernel, (1, 0), (-2, -1))
 
 
-def _order_3(config: Any) -> list[str]:
+def _order_3(config: object) -> list[str]:
     """The layers of a configuration in the model's order, by the names that files have of them."""
     found: list[str] = []
     counts: dict[str, int] = {}

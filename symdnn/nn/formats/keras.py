@@ -34,7 +34,7 @@ GATES = {
 
 def load_keras(
     net: Module,
-    source: Any,
+    source: object,
     *,
     layers: Mapping[str, str] | None = None,
     flattened: Mapping[str, Sequence[int]] | None = None,

@@ -104,21 +104,21 @@ def set_slots(
     A part of a variable that is not given keeps its value. Raises
     :class:`~symdnn.errors.InputError` with ``problems`` and what was found beside them.
     """
-    told = list(problems)
+    messages = list(problems)
     values: dict[Shared, Array] = {}
     written: dict[tuple[Shared, int], str] = {}
     for name, value in given.items():
         slot, array = slots[name], np.asarray(value)
         first = written.setdefault((slot.variable, slot.start), name)
         if array.shape != slot.shape:
-            told.append(f"{name} has shape {array.shape}, wanted {slot.shape}")
+            messages.append(f"{name} has shape {array.shape}, wanted {slot.shape}")
         elif first != name and not np.array_equal(array, np.asarray(given[first])):
-            told.append(f"{name} and {first} are one variable here, but their values differ")
+            messages.append(f"{name} and {first} are one variable here, but their values differ")
         else:
             if slot.variable not in values:
                 values[slot.variable] = slot.start_value()
             slot.part(values[slot.variable])[...] = array
-    if told:
-        raise InputError(f"{who}: {'; '.join(told)}. Nothing was changed")
+    if messages:
+        raise InputError(f"{who}: {'; '.join(messages)}. Nothing was changed")
     for variable, value in values.items():
         variable.set_value(value, borrow=True)

@@ -181,7 +181,7 @@ class _Reader:
         return made.astype(dtype.newbyteorder("="))
 
 
-def _name(value: Any, path: str, found: dict[str, Array], open_: set[int]) -> None:
+def _name(value: object, path: str, found: dict[str, Array], open_: set[int]) -> None:
     """Put the tensors of ``value`` into ``found`` by their paths."""
     if isinstance(value, np.ndarray):
         if value.size and path:

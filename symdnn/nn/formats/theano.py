@@ -23,7 +23,7 @@ Own = Mapping[str, Shared]
 
 
 def load_theano(
-    net: Module, arrays: Any, *, filter_flip: bool | None = None, eps: float = 1e-4
+    net: Module, arrays: object, *, filter_flip: bool | None = None, eps: float = 1e-4
 ) -> Loaded:
     """Load a list of arrays in the order of the layers, as Lasagne and most of Theano's programs.
 
@@ -78,7 +78,7 @@ def _flips(module: Module, said: Sequence[bool | None], given: bool | None) -> b
     return flip_of("load_theano", f"of {type(module).__name__}", said[0], given)
 
 
-def _numbered(arrays: Any) -> tuple[list[Array], list[bool | None]]:
+def _numbered(arrays: object) -> tuple[list[Array], list[bool | None]]:
     """Arrays in order, and what their file says of filters."""
     if isinstance(arrays, list | tuple):
         return [np.asarray(a) for a in arrays], [None] * len(arrays)
@@ -120,7 +120,7 @@ def _theano(
         yield name, value
 
 
-def load_torch7(net: Module, source: Any) -> Loaded:
+def load_torch7(net: Module, source: object) -> Loaded:
     """Load weights under Torch7's names, a .t7, .npz or .safetensors file or a mapping, into
     ``net``.
 

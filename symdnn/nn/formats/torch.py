@@ -24,7 +24,7 @@ _RECURRENT = ("weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l")
 
 def load_torch(
     net: Module,
-    source: Any,
+    source: object,
     *,
     strict: bool = True,
     rename: Mapping[str, str | None] | None = None,
@@ -84,7 +84,7 @@ def torch_slots(net: Module) -> dict[str, Slot]:
 
 
 def _recurrent(module: Recurrent) -> dict[str, Slot]:
-    """The names of a recurrent layer: PyTorch joins the gates of a matrix, which lie together."""
+    """The names of a recurrent layer: PyTorch joins the gates of a matrix, which are one array."""
     word = {
         "W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh", "P": "weight_hr",
     }  # fmt: skip

@@ -170,7 +170,7 @@ class _Unpickler(pickle.Unpickler):
             )
         return found[module, name]
 
-    def persistent_load(self, saved: Any) -> Array:
+    def persistent_load(self, saved: object) -> Array:
         """A storage: ("storage", class, key, device, number of elements)."""
         if not (isinstance(saved, tuple) and len(saved) == 5 and saved[0] == "storage"):
             raise FileFormatError(f"{self.path} is damaged: {saved!r:.80} is no storage")

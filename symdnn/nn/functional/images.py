@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, NdimMismatch, OptionError
-from symdnn.graph.typing import TensorLike
+from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.functional.of_layers import function_of
 from symdnn.nn.layers import pool_places, torch_layers, torch_names, windows
@@ -54,14 +54,14 @@ max_pool2d = function_of("max_pool2d", torch_names.MaxPool2d, order=_POOL)
 max_pool3d = function_of("max_pool3d", torch_names.MaxPool3d, order=_POOL)
 
 
-def _unpooled(layer: Any, input: TensorLike, indices: TensorLike, output_size: Any) -> Variable:
+def _unpooled(layer: Any, input: TensorLike, indices: TensorLike, output_size: PerAxis) -> Variable:
     made: Variable = layer(input, indices, output_size=output_size)
     return made
 
 
 def max_unpool1d(
-    input: TensorLike, indices: TensorLike, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, output_size: Any = None,
+    input: TensorLike, indices: TensorLike, kernel_size: PerAxis, stride: PerAxis | None = None,
+    padding: PerAxis = 0, output_size: Any = None,
 ) -> Variable:  # fmt: skip
     """``nn.MaxUnpool1d`` as a function."""
     layer = pool_places.MaxUnpool1d(kernel_size, stride, padding)
@@ -69,8 +69,8 @@ def max_unpool1d(
 
 
 def max_unpool2d(
-    input: TensorLike, indices: TensorLike, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, output_size: Any = None,
+    input: TensorLike, indices: TensorLike, kernel_size: PerAxis, stride: PerAxis | None = None,
+    padding: PerAxis = 0, output_size: Any = None,
 ) -> Variable:  # fmt: skip
     """``nn.MaxUnpool2d`` as a function."""
     layer = pool_places.MaxUnpool2d(kernel_size, stride, padding)
@@ -78,8 +78,8 @@ def max_unpool2d(
 
 
 def max_unpool3d(
-    input: TensorLike, indices: TensorLike, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, output_size: Any = None,
+    input: TensorLike, indices: TensorLike, kernel_size: PerAxis, stride: PerAxis | None = None,
+    padding: PerAxis = 0, output_size: Any = None,
 ) -> Variable:  # fmt: skip
     """``nn.MaxUnpool3d`` as a function."""
     layer = pool_places.MaxUnpool3d(kernel_size, stride, padding)

@@ -21,7 +21,6 @@ __all__ = [
 
 _TWO = ("input", "target")
 _PAIR = ("input1", "input2", "target")
-_TORCHS = ("weight", "size_average", "ignore_index", "reduce", "reduction")
 
 binary_cross_entropy = function_of("binary_cross_entropy", losses.BCELoss, _TWO)
 binary_cross_entropy_with_logits = function_of(

@@ -26,7 +26,7 @@ def function_of(
     taken = [p for p in inspect.signature(layer).parameters if p != "self"]
     positions = list(order) or taken
 
-    def function(*args: Any, **options: Any) -> Any:
+    def function(*args: object, **options: object) -> Any:
         given = dict(zip(inputs, args))
         for word in inputs[len(args) :]:
             if word not in options:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, NdimMismatch, TypeMismatch
-from symdnn.graph.typing import TensorLike
+from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.modules.arguments import sizes
 from symdnn.ops.attention.attention import scaled_dot_product_attention
@@ -91,8 +91,8 @@ def _finished(n: int, y: Variable, bias: TensorLike | None, alone: bool) -> Vari
 
 
 def _conv(
-    n: int, input: TensorLike, weight: TensorLike, bias: TensorLike | None, stride: Any,
-    padding: Any, dilation: Any, groups: int,
+    n: int, input: TensorLike, weight: TensorLike, bias: TensorLike | None, stride: PerAxis,
+    padding: Any, dilation: PerAxis, groups: int,
 ) -> Variable:  # fmt: skip
     name, none = f"conv{n}d", (None,) * n
     x, alone = _batch(name, n, input)
@@ -118,32 +118,32 @@ def _conv(
 
 
 def conv1d(
-    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
+    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
+    padding: PerAxis = 0, dilation: PerAxis = 1, groups: int = 1,
 ) -> Variable:  # fmt: skip
     """Cross-correlation of (N, C, L) with (out, C / groups, k); "same" and "valid" are paddings."""
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv2d(
-    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
+    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
+    padding: PerAxis = 0, dilation: PerAxis = 1, groups: int = 1,
 ) -> Variable:  # fmt: skip
     """:func:`conv1d` of (N, C, H, W) with (out, C / groups, kh, kw)."""
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv3d(
-    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
+    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
+    padding: PerAxis = 0, dilation: PerAxis = 1, groups: int = 1,
 ) -> Variable:  # fmt: skip
     """:func:`conv1d` of (N, C, D, H, W) with (out, C / groups, kd, kh, kw)."""
     return _conv(3, input, weight, bias, stride, padding, dilation, groups)
 
 
 def _transposed(
-    n: int, input: TensorLike, weight: TensorLike, bias: TensorLike | None, stride: Any,
-    padding: Any, output_padding: Any, groups: int, dilation: Any,
+    n: int, input: TensorLike, weight: TensorLike, bias: TensorLike | None, stride: PerAxis,
+    padding: PerAxis, output_padding: PerAxis, groups: int, dilation: PerAxis,
 ) -> Variable:  # fmt: skip
     name, none = f"conv_transpose{n}d", (None,) * n
     x, alone = _batch(name, n, input)
@@ -164,24 +164,24 @@ def _transposed(
 
 
 def conv_transpose1d(
-    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: Any = 1,
-    padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
+    padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
 ) -> Variable:  # fmt: skip
     """The transpose of :func:`conv1d`: (N, C, L) with (C, out / groups, k)."""
     return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def conv_transpose2d(
-    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: Any = 1,
-    padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
+    padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
 ) -> Variable:  # fmt: skip
     """The transpose of :func:`conv2d`."""
     return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def conv_transpose3d(
-    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: Any = 1,
-    padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
+    padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
 ) -> Variable:  # fmt: skip
     """The transpose of :func:`conv3d`."""
     return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

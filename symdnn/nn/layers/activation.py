@@ -1,7 +1,7 @@
 """Functions of each element, as modules.
 
-``inplace`` stands where Torch7 has it and changes nothing: whether a result overwrites its operand
-is decided by the memory plan, for every function, wherever the operand is not read again.
+Torch7's argument ``inplace`` is accepted and changes nothing: the memory plan decides
+for every function whether its result overwrites an operand that is not read again.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.graph.dims import Dim, ceil_div, known
+from symdnn.graph.typing import PerAxis
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.layers.pool_places import adaptive_maxima
 from symdnn.nn.layers.pooling import _INPUTS, _torch_order
@@ -119,7 +120,7 @@ class _SpatialAdaptive(_Adaptive):
     ndim = 2
 
     def __init__(
-        self, W: int | None = None, H: int | None = None, *, output_size: Any = None
+        self, W: int | None = None, H: int | None = None, *, output_size: PerAxis | None = None
     ) -> None:
         self.output = _outputs(type(self).__name__, 2, (H, W), output_size)
 
@@ -129,7 +130,7 @@ class _VolumetricAdaptive(_Adaptive):
 
     def __init__(
         self, T: int | None = None, W: int | None = None, H: int | None = None, *,
-        output_size: Any = None,
+        output_size: PerAxis | None = None,
     ) -> None:  # fmt: skip
         self.output = _outputs(type(self).__name__, 3, (T, H, W), output_size)
 

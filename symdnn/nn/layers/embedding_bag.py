@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.layers.linear import LookupTable
 from symdnn.ops.array.argreduce import argmax
@@ -37,7 +38,7 @@ class EmbeddingBag(LookupTable):
     def __init__(
         self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
-        sparse: bool = False, _weight: Any = None, include_last_offset: bool = False,
+        sparse: bool = False, _weight: TensorLike | None = None, include_last_offset: bool = False,
         padding_idx: int | None = None, *, dtype: str | None = None,
     ) -> None:  # fmt: skip
         if mode not in _MODES:

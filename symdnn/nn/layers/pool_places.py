@@ -14,6 +14,7 @@ import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.dims import Dim, ceil_div, known
+from symdnn.graph.typing import PerAxis
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.modules.arguments import as_batch, positive, sizes
 from symdnn.nn.modules.module import Module
@@ -112,7 +113,9 @@ class _MaxUnpool(Module):
 
     ndim: ClassVar[int]
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0
+    ) -> None:
         name, n = type(self).__name__, self.ndim
         self.kernel = sizes(f"{name}: kernel_size", n, (None,) * n, kernel_size)
         self.stride = sizes(f"{name}: stride", n, (None,) * n, stride, self.kernel)

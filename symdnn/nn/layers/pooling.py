@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.dims import ceil_div, dim_max, dim_where, known
+from symdnn.graph.typing import PerAxis
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.layers.pool_places import window_maxima
 from symdnn.nn.modules.arguments import as_batch, positive, sizes
@@ -109,7 +110,7 @@ class _Pooling(Module):
         return self
 
     def options(
-        self, *, dilation: Any = 1, return_indices: bool = False,
+        self, *, dilation: PerAxis = 1, return_indices: bool = False,
         divisor_override: int | None = None,
     ) -> None:  # fmt: skip
         """Set what PyTorch's pooling has beside Torch7's: see the attributes."""
@@ -201,8 +202,8 @@ class _SpatialPooling(_Pooling):
     def __init__(
         self, kW: int | None = None, kH: int | None = None, dW: int | None = None,
         dH: int | None = None, padW: int | None = None, padH: int | None = None, *,
-        kernel_size: Any = None, stride: Any = None, padding: Any = None,
-        ceil_mode: bool = False,
+        kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
+        padding: PerAxis | None = None, ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kW, kH or kernel_size=", 2, (kH, kW), kernel_size)
@@ -219,8 +220,8 @@ class _VolumetricPooling(_Pooling):
         self, kT: int | None = None, kW: int | None = None, kH: int | None = None,
         dT: int | None = None, dW: int | None = None, dH: int | None = None,
         padT: int | None = None, padW: int | None = None, padH: int | None = None, *,
-        kernel_size: Any = None, stride: Any = None, padding: Any = None,
-        ceil_mode: bool = False,
+        kernel_size: PerAxis | None = None, stride: PerAxis | None = None,
+        padding: PerAxis | None = None, ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kT, kW, kH or kernel_size=", 3, (kT, kH, kW), kernel_size)
@@ -236,8 +237,8 @@ class _TemporalPooling(_Pooling):
     ndim = 1
 
     def __init__(
-        self, kW: int | None = None, dW: int | None = None, *, kernel_size: Any = None,
-        stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        self, kW: int | None = None, dW: int | None = None, *, kernel_size: PerAxis | None = None,
+        stride: PerAxis | None = None, padding: PerAxis = 0, ceil_mode: bool = False,
         channels_first: bool = False,
     ) -> None:  # fmt: skip
         name = type(self).__name__

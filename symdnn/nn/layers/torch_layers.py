@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.typing import PerAxis
 from symdnn.graph.variable import Shared, Variable, constant
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import positive, sizes, tensor_input
@@ -42,7 +43,7 @@ class _Pad(Module):
     mode: ClassVar[str] = "constant"
     ndim: ClassVar[int] = 1
 
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: PerAxis) -> None:
         name, sides = type(self).__name__, 2 * self.ndim
         self.padding = sizes(f"{name}: padding", sides, [None] * sides, padding)
         if min(self.padding) < 0:
@@ -76,7 +77,7 @@ class ZeroPad3d(_Pad):
 class ConstantPad1d(_Pad):
     """A number around (N, C, L)."""
 
-    def __init__(self, padding: Any, value: float) -> None:
+    def __init__(self, padding: PerAxis, value: float) -> None:
         super().__init__(padding)
         self.value = float(value)
 

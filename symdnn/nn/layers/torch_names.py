@@ -53,7 +53,7 @@ Dropout2d, Dropout3d = SpatialDropout, VolumetricDropout
 # -- convolutions --------------------------------------------------------------------------------
 
 
-def _convolution(kind: type[Layer], *arguments: Any, **options: Any) -> Layer:
+def _convolution(kind: type[Layer], *arguments: object, **options: object) -> Layer:
     """A convolution; the first nine arguments are those that all of PyTorch's have."""
     planes_in, planes_out, kernel, stride, padding, dilation, groups, bias, mode = arguments
     if issubclass(kind, conv.TRANSPOSED):
@@ -74,7 +74,7 @@ def _convolution(kind: type[Layer], *arguments: Any, **options: Any) -> Layer:
 def Conv1d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
     padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
-    padding_mode: str = "zeros", **options: Any,
+    padding_mode: str = "zeros", **options: object,
 ) -> conv.TemporalConvolution:  # fmt: skip
     """:class:`TemporalConvolution` of (N, features, frames)."""
     return _convolution(
@@ -88,7 +88,7 @@ def Conv1d(
 def Conv2d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
     padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
-    padding_mode: str = "zeros", **options: Any,
+    padding_mode: str = "zeros", **options: object,
 ) -> conv.SpatialConvolution:  # fmt: skip
     """:class:`SpatialConvolution`.
 
@@ -106,7 +106,7 @@ def Conv2d(
 def Conv3d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
     padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
-    padding_mode: str = "zeros", **options: Any,
+    padding_mode: str = "zeros", **options: object,
 ) -> conv.VolumetricConvolution:  # fmt: skip
     """:class:`VolumetricConvolution`."""
     return _convolution(
@@ -120,7 +120,7 @@ def Conv3d(
 def ConvTranspose1d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
     padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
-    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: Any,
+    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: object,
 ) -> conv.TemporalFullConvolution:  # fmt: skip
     """:class:`TemporalFullConvolution` of (N, features, frames)."""
     return _convolution(
@@ -135,7 +135,7 @@ def ConvTranspose1d(
 def ConvTranspose2d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
     padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
-    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: Any,
+    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: object,
 ) -> conv.SpatialFullConvolution:  # fmt: skip
     """:class:`SpatialFullConvolution`."""
     return _convolution(
@@ -149,7 +149,7 @@ def ConvTranspose2d(
 def ConvTranspose3d(
     in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
     padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
-    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: Any,
+    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: object,
 ) -> conv.VolumetricFullConvolution:  # fmt: skip
     """:class:`VolumetricFullConvolution`."""
     return _convolution(
@@ -177,7 +177,7 @@ def _average(
     return made
 
 
-def _pooling(kind: type[Pool], window: tuple[Any, ...], **options: Any) -> Pool:
+def _pooling(kind: type[Pool], window: tuple[Any, ...], **options: object) -> Pool:
     kernel, stride, padding = window
     make: Callable[..., Pool] = kind
     if kind in (pooling.TemporalMaxPooling, pooling.TemporalAveragePooling):
@@ -188,8 +188,8 @@ def _pooling(kind: type[Pool], window: tuple[Any, ...], **options: Any) -> Pool:
 @torch_class(pooling.TemporalMaxPooling)
 @checked
 def MaxPool1d(
-    kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    return_indices: bool = False, ceil_mode: bool = False,
+    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
 ) -> pooling.TemporalMaxPooling:  # fmt: skip
     """:class:`TemporalMaxPooling` of (N, features, frames)."""
     window = (kernel_size, stride, padding)
@@ -199,8 +199,8 @@ def MaxPool1d(
 @torch_class(pooling.SpatialMaxPooling)
 @checked
 def MaxPool2d(
-    kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    return_indices: bool = False, ceil_mode: bool = False,
+    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
 ) -> pooling.SpatialMaxPooling:  # fmt: skip
     """:class:`SpatialMaxPooling`."""
     window = (kernel_size, stride, padding)
@@ -210,8 +210,8 @@ def MaxPool2d(
 @torch_class(pooling.VolumetricMaxPooling)
 @checked
 def MaxPool3d(
-    kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    return_indices: bool = False, ceil_mode: bool = False,
+    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
 ) -> pooling.VolumetricMaxPooling:  # fmt: skip
     """:class:`VolumetricMaxPooling`."""
     window = (kernel_size, stride, padding)
@@ -221,8 +221,8 @@ def MaxPool3d(
 @torch_class(pooling.TemporalAveragePooling)
 @checked
 def AvgPool1d(
-    kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> pooling.TemporalAveragePooling:  # fmt: skip
     """:class:`TemporalAveragePooling` of (N, features, frames)."""
     window = (kernel_size, stride, padding)
@@ -232,8 +232,8 @@ def AvgPool1d(
 @torch_class(pooling.SpatialAveragePooling)
 @checked
 def AvgPool2d(
-    kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> pooling.SpatialAveragePooling:  # fmt: skip
     """:class:`SpatialAveragePooling`."""
     window = (kernel_size, stride, padding)
@@ -245,8 +245,8 @@ def AvgPool2d(
 @torch_class(pooling.VolumetricAveragePooling)
 @checked
 def AvgPool3d(
-    kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> pooling.VolumetricAveragePooling:  # fmt: skip
     """:class:`VolumetricAveragePooling`."""
     window = (kernel_size, stride, padding)

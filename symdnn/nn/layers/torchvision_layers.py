@@ -115,7 +115,7 @@ class SqueezeExcitation(Module):
         return f"({self.fc1.nInputPlane} -> {self.fc1.nOutputPlane})"
 
 
-def _made(name: str, make: Callable[..., Module], *args: Any) -> Module:
+def _made(name: str, make: Callable[..., Module], *args: object) -> Module:
     """The module that ``make`` makes; raises :class:`InputError` where it does not."""
     try:
         found = make(*args)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.dims import Dim
+from symdnn.graph.typing import PerAxis
 from symdnn.graph.variable import Variable
 from symdnn.nn.layers import pooling
 from symdnn.nn.layers.pool_places import slices_of_windows
@@ -28,7 +29,9 @@ __all__ = ["Fold", "LPPool1d", "LPPool2d", "LPPool3d", "Unfold"]
 class _Windowed(Module):
     """Base: PyTorch's arguments of windows of images."""
 
-    def _sizes(self, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> None:
+    def _sizes(
+        self, kernel_size: PerAxis, dilation: PerAxis, padding: PerAxis, stride: PerAxis
+    ) -> None:
         name, none = type(self).__name__, (None, None)
         self.kernel = sizes(f"{name}: kernel_size", 2, none, kernel_size)
         self.dilation = sizes(f"{name}: dilation", 2, none, dilation)
@@ -61,7 +64,7 @@ class Unfold(_Windowed):
     """
 
     def __init__(
-        self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+        self, kernel_size: PerAxis, dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1
     ) -> None:
         self._sizes(kernel_size, dilation, padding, stride)
 
@@ -84,8 +87,8 @@ class Fold(_Windowed):
     """
 
     def __init__(
-        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
-        stride: Any = 1,
+        self, output_size: PerAxis, kernel_size: PerAxis, dilation: PerAxis = 1,
+        padding: PerAxis = 0, stride: PerAxis = 1,
     ) -> None:  # fmt: skip
         self.output_size = sizes("Fold: output_size", 2, (None, None), output_size)
         self._sizes(kernel_size, dilation, padding, stride)
@@ -121,7 +124,11 @@ class _LPPool(Module):
     ndim: ClassVar[int] = 1
 
     def __init__(
-        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+        self,
+        norm_type: float,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        ceil_mode: bool = False,
     ) -> None:
         if not norm_type:
             raise InputError(f"{type(self).__name__}: norm_type={norm_type!r}; wanted no 0")

@@ -214,7 +214,7 @@ class CrossEntropyCriterion(_Classes):
 
     def __init__(
         self,
-        weights: Any = None,
+        weights: TensorLike | None = None,
         sizeAverage: bool = True,
         ignoreIndex: int | None = None,
         *,

@@ -129,7 +129,7 @@ class MultiCriterion(Criterion):
         made: list[Any] = self._weights.value
         return made
 
-    def add(self, criterion: Criterion, weight: Any = 1) -> MultiCriterion:
+    def add(self, criterion: Criterion, weight: TensorLike = 1) -> MultiCriterion:
         """Append a criterion with its weight (a number, or a symbolic scalar); returns itself."""
         if not isinstance(criterion, Criterion):
             raise InputError(f"{type(self).__name__}.add: wanted a criterion, got {criterion!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.nn.losses.criterion import Criterion, vector_of_weights
 from symdnn.nn.modules.inside import Lent
@@ -68,7 +69,11 @@ class BCECriterion(Criterion):
     """
 
     def __init__(
-        self, weights: Any = None, sizeAverage: bool = True, *, reduction: str | None = None
+        self,
+        weights: TensorLike | None = None,
+        sizeAverage: bool = True,
+        *,
+        reduction: str | None = None,
     ) -> None:
         super().__init__(sizeAverage, reduction=reduction)
         self._weights = Lent(None if weights is None else as_variable(weights))
@@ -94,10 +99,10 @@ class BCEWithLogitsCriterion(BCECriterion):
 
     def __init__(
         self,
-        weights: Any = None,
+        weights: TensorLike | None = None,
         sizeAverage: bool = True,
         *,
-        posWeight: Any = None,
+        posWeight: TensorLike | None = None,
         reduction: str | None = None,
     ) -> None:
         super().__init__(weights, sizeAverage, reduction=reduction)

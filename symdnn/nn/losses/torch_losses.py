@@ -14,6 +14,7 @@ from typing import Any
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.nn.losses import criterion as classes
 from symdnn.nn.losses import criterion_values as values
@@ -39,7 +40,7 @@ class NLLLoss(classes.ClassNLLCriterion):
     """
 
     def __init__(
-        self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
+        self, weight: TensorLike | None = None, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
         super().__init__(weight, ignoreIndex=ignore_index, reduction=reduction)
 
@@ -53,7 +54,8 @@ class CrossEntropyLoss(classes.CrossEntropyCriterion):
     """
 
     def __init__(
-        self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean",
+        self, weight: TensorLike | None = None, *, ignore_index: int = -100,
+        reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:  # fmt: skip
         if not 0 <= label_smoothing <= 1:
@@ -149,7 +151,7 @@ class BCELoss(values.BCECriterion):
     There is no gradient where one is cut off: after a sigmoid take :class:`BCEWithLogitsLoss`.
     """
 
-    def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
+    def __init__(self, weight: TensorLike | None = None, *, reduction: str = "mean") -> None:
         super().__init__(weight, reduction=reduction)
 
     def forward(self, output: Variable, target: Any) -> Variable:
@@ -171,7 +173,11 @@ class BCEWithLogitsLoss(values.BCEWithLogitsCriterion):
     """
 
     def __init__(
-        self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
+        self,
+        weight: TensorLike | None = None,
+        *,
+        reduction: str = "mean",
+        pos_weight: TensorLike | None = None,
     ) -> None:
         super().__init__(weight, posWeight=pos_weight, reduction=reduction)
 

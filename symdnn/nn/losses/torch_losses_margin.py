@@ -71,7 +71,7 @@ class SoftMarginLoss(margins.SoftMarginCriterion):
 class MultiLabelSoftMarginLoss(values.MultiLabelSoftMarginCriterion):
     """The mean over the classes of the cross-entropy of ``sigmoid(x)`` and targets of 0 and 1."""
 
-    def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
+    def __init__(self, weight: TensorLike | None = None, *, reduction: str = "mean") -> None:
         super().__init__(weight, reduction=reduction)
 
 

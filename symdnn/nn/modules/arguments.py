@@ -46,14 +46,16 @@ def sizes(
     return tuple(int(e) for e in entries)
 
 
-def positive(what: str, *numbers: Any, least: int = 1) -> None:
+def positive(what: str, *numbers: object, least: int = 1) -> None:
     """Raise :class:`~symdnn.errors.InputError` unless all are ints from ``least`` on."""
     for n in numbers:
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
             raise InputError(f"{what}: wanted an int, {least} or more, got {n!r}")
 
 
-def tensor_input(module: Module, x: Any, wanted: str, *ndims: int, any_dtype: bool = False) -> None:
+def tensor_input(
+    module: Module, x: object, wanted: str, *ndims: int, any_dtype: bool = False
+) -> None:
     """Raise :class:`TypeMismatch` unless ``x`` is a (float) tensor of one of these ndims.
 
     No ``ndims``: any number of dimensions.

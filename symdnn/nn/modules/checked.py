@@ -159,7 +159,7 @@ def _kinds_of(
     return signature, kinds
 
 
-def _words(annotation: Any) -> Iterable[str]:
+def _words(annotation: object) -> Iterable[str]:
     """``float | None`` as its two words, without brackets after a word."""
     if not isinstance(annotation, str):
         return [getattr(annotation, "__name__", "Any")] if annotation is not None else ["None"]

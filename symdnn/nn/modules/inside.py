@@ -50,7 +50,7 @@ def found_in(
             yield from _entries(where, start, value, wanted)
 
 
-def _entries(where: str, start: str, holder: Any, wanted: Any) -> Iterator[tuple[str, Any]]:
+def _entries(where: str, start: str, holder: object, wanted: Any) -> Iterator[tuple[str, Any]]:
     """The entries depth first, without recursion; a container inside of itself is entered once."""
     stack: list[tuple[str, Any]] = [(start, holder)]
     entered: set[int] = set()
@@ -77,7 +77,7 @@ def _may_hold(value: object, wanted: Any) -> bool:
     return isinstance(value, (wanted, *_ROWS, Mapping, AbstractSet))
 
 
-def replaced(value: Any, change: Callable[[Any], Any], entered: set[int] | None = None) -> Any:
+def replaced(value: object, change: Callable[[Any], Any], entered: set[int] | None = None) -> Any:
     """``value`` with ``change`` applied to it or to its entries.
 
     Lists and dicts are changed in place, and tuples are replaced.

@@ -68,7 +68,7 @@ class ModuleList(_Held):
         self.held = []
         self.extend(() if entries is None else entries)
 
-    def append(self, entry: Any) -> ModuleList:
+    def append(self, entry: object) -> ModuleList:
         """Add an entry at the end; returns the list."""
         return self.insert(len(self), entry)
 
@@ -80,7 +80,7 @@ class ModuleList(_Held):
         self._changed()
         return self
 
-    def insert(self, index: int, entry: Any) -> ModuleList:
+    def insert(self, index: int, entry: object) -> ModuleList:
         """Add an entry before the entry ``index``; returns the list."""
         self.held.insert(index, self._checked(entry))
         self._changed()
@@ -92,7 +92,7 @@ class ModuleList(_Held):
         self._changed()
         return entry
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
             return type(self)(self.held[index])
         return self.held[index]
@@ -120,7 +120,7 @@ class ModuleDict(_Held):
     (PyTorch's ModuleDict.)
     """
 
-    def __init__(self, entries: Any = None) -> None:
+    def __init__(self, entries: object = None) -> None:
         self.held = {}
         self.update({} if entries is None else entries)
 
@@ -166,14 +166,14 @@ class ModuleDict(_Held):
         found: ItemsView[str, Any] = self.held.items()
         return found
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """The entry of this name, or ``default``."""
         return self.held.get(name, default)
 
     def __getitem__(self, name: str) -> Any:
         return self.held[name]
 
-    def __setitem__(self, name: str, entry: Any) -> None:
+    def __setitem__(self, name: str, entry: object) -> None:
         self.update({name: entry})
 
     def __delitem__(self, name: str) -> None:
@@ -186,7 +186,7 @@ class ModuleDict(_Held):
 class _Parameters:
     """Base of containers of shared variables; arrays become shared variables."""
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: object) -> Any:
         if isinstance(value, Shared):
             return value
         try:
@@ -216,7 +216,7 @@ class ParameterDict(_Parameters, ModuleDict):
     Arrays become shared variables. (PyTorch's ParameterDict.)
     """
 
-    def setdefault(self, name: str, default: Any) -> Any:
+    def setdefault(self, name: str, default: object) -> Any:
         """The entry of this name; ``default`` is added if there is none."""
         if name not in self.held:
             self[name] = default

@@ -46,7 +46,7 @@ class ConvolutionModes:
         self.benchmark_mode = bool(mode)
         return self._choose()
 
-    def setMode(self, fmode: Any = None, bdmode: Any = None, bwmode: Any = None) -> Any:
+    def setMode(self, fmode: object = None, bdmode: object = None, bwmode: object = None) -> Any:
         """The algorithms of the forward pass, the gradient in the input, and that in the weight.
 
         Each is a number of cuDNN's enum, its name (``"CUDNN_CONVOLUTION_FWD_ALGO_GEMM"``), or a
@@ -75,7 +75,7 @@ class ConvolutionModes:
         self.hints = replace(self.hints, **algos, workspace_limit=limit)
         return self
 
-    def _algorithm(self, mode: str, value: Any) -> str | int:
+    def _algorithm(self, mode: str, value: object) -> str | int:
         """A number or a word that the hint takes."""
         from symdnn.gpu.binding import libcudnn_table
 

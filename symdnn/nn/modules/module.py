@@ -63,7 +63,7 @@ class Module(State):
     #: Choices for the nodes that this module builds, such as a convolution's algorithms.
     hints: Hints = NO_HINTS
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Check the types of arguments, for the layers of this package."""
         if cls.__module__.startswith("symdnn.nn.") and (args or kwargs):
             named = own_keywords(cls, kwargs)
@@ -269,7 +269,7 @@ class Module(State):
             function(module)
         return self
 
-    def summary(self, *inputs: Any, dtype: str | None = None) -> Summary:
+    def summary(self, *inputs: object, dtype: str | None = None) -> Summary:
         """Shapes, parameters and FLOPs of each module for inputs of these shapes.
 
         Of the class :class:`symdnn.nn.Summary`, which prints as a table; see
@@ -299,7 +299,7 @@ class Module(State):
 _fixed: WeakValueDictionary[int, Shared] = WeakValueDictionary()
 
 
-def Parameter(data: Any = None, requires_grad: bool = True) -> Shared:
+def Parameter(data: object = None, requires_grad: bool = True) -> Shared:
     """A shared variable with this value: as an attribute of a module, its parameter.
 
     Floats of Python and of NumPy's float64 become ``floatX``. ``data`` may be an expression of
@@ -322,7 +322,7 @@ def Parameter(data: Any = None, requires_grad: bool = True) -> Shared:
     return made
 
 
-def symbolic(module: Module, value: Any) -> Any:
+def symbolic(module: Module, value: object) -> Any:
     """An input as a variable; tables (lists, tuples) of them entry by entry."""
     if isinstance(value, Variable | bool) or value is None:
         return value
@@ -336,7 +336,7 @@ def symbolic(module: Module, value: Any) -> Any:
         ) from error
 
 
-def _holds_values(value: Any) -> bool:
+def _holds_values(value: object) -> bool:
     return isinstance(value, np.ndarray | np.generic | list | tuple)
 
 
@@ -354,8 +354,8 @@ class ModuleCall:
 class _Watch:
     """Calls a function at the end of each call of a module."""
 
-    def __init__(self, told: Callable[[ModuleCall], Any]) -> None:
-        self.told, self.depth, self.begun = told, 0, 0
+    def __init__(self, report: Callable[[ModuleCall], Any]) -> None:
+        self.report, self.depth, self.begun = report, 0, 0
 
     def forward(self, module: Module, *given: Any, **named: Any) -> Any:
         """The results of the module's own ``forward``."""
@@ -363,7 +363,7 @@ class _Watch:
         self.begun, self.depth = index + 1, depth + 1
         output = module.forward(*given, **named)
         self.depth = depth
-        self.told(ModuleCall(module, index, depth, (*given, *named.values()), output))
+        self.report(ModuleCall(module, index, depth, (*given, *named.values()), output))
         return output
 
 
@@ -373,9 +373,9 @@ _calling: ContextVar[Mapping[int, str] | None] = ContextVar("calling", default=N
 
 
 @contextmanager
-def watched(told: Callable[[ModuleCall], Any]) -> Iterator[None]:
-    """A block in which ``told(call)`` is called at the end of every call of a module."""
-    token = _watch.set(_Watch(told))
+def watched(report: Callable[[ModuleCall], Any]) -> Iterator[None]:
+    """A block in which ``report(call)`` is called at the end of every call of a module."""
+    token = _watch.set(_Watch(report))
     try:
         yield
     finally:

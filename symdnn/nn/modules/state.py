@@ -91,7 +91,7 @@ class State:
     def _replace(self, new: Mapping[Shared, Shared]) -> None:
         """Replace some variables by others."""
 
-        def change(v: Any) -> Any:
+        def change(v: object) -> Any:
             return new.get(v, v) if isinstance(v, Shared) else v
 
         for name, value in list(vars(self).items()):

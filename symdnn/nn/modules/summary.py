@@ -102,7 +102,7 @@ class Summary:
     __repr__ = __str__
 
 
-def summary(module: Module, *inputs: Any, dtype: str | None = None) -> Summary:
+def summary(module: Module, *inputs: object, dtype: str | None = None) -> Summary:
     """A :class:`Summary` of a network for inputs of these shapes.
 
     ``inputs`` are tuples of ints, the batch first, or symbolic variables; ``dtype`` is that of the

@@ -46,7 +46,7 @@ def torch_class(*kinds: type[Module]) -> Callable[[Callable[P, Layer]], Callable
 
     def decorate(function: Callable[P, Layer]) -> Callable[P, Layer]:
         @functools.wraps(function)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        def __init__(self: object, *args: Any, **kwargs: Any) -> None:
             made = function(*args, **kwargs)
             for name, value in vars(made).items():
                 setattr(self, name, value)

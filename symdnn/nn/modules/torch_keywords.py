@@ -25,7 +25,7 @@ def torch_keywords(**names: str) -> Callable[[Class], Class]:
         constructor: Callable[..., None] = cls.__init__
 
         @functools.wraps(constructor)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        def __init__(self: object, *args: Any, **kwargs: Any) -> None:
             name = type(self).__name__
             most, why = getattr(type(self), "by_position", None) or (len(args), "")
             if len(args) > most:
@@ -65,10 +65,10 @@ def _translated(
 
 
 def _attribute(ours: str) -> property:
-    def read(self: Any) -> Any:
+    def read(self: object) -> Any:
         return getattr(self, ours)
 
-    def write(self: Any, value: Any) -> None:
+    def write(self: object, value: object) -> None:
         setattr(self, ours, value)
 
     return property(read, write, doc=f"PyTorch's name of ``{ours}``.")

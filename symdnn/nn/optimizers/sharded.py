@@ -44,7 +44,7 @@ class Part(Parameter):
 
     @property
     def geometry(self) -> Bucket:
-        """Where the parameters lie in the part."""
+        """The place of the parameters in the part."""
         assert self.bucket is not None, "made with it"
         return self.bucket
 

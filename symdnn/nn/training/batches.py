@@ -24,7 +24,7 @@ class Batches:
     """The batches of some arrays; see :func:`batches`. Each ``iter()`` is the next epoch."""
 
     def __init__(
-        self, arrays: Any, size: int, shuffle: bool = False, seed: int | None = None,
+        self, arrays: object, size: int, shuffle: bool = False, seed: int | None = None,
         drop_last: bool = False, transform: Transform | None = None,
     ) -> None:  # fmt: skip
         self._keys, self._arrays = _named(arrays)
@@ -91,7 +91,7 @@ class Batches:
 
 @checked
 def batches(
-    arrays: Any, size: int, shuffle: bool = False, seed: int | None = None,
+    arrays: object, size: int, shuffle: bool = False, seed: int | None = None,
     drop_last: bool = False, transform: Transform | None = None,
 ) -> Batches:  # fmt: skip
     """Batches of ``size`` of an array, a list of arrays or a dict of arrays of equal length.
@@ -111,7 +111,7 @@ def batches(
     return Batches(arrays, size, shuffle, seed, drop_last, transform)
 
 
-def _named(arrays: Any) -> tuple[Sequence[Any], list[Any]]:
+def _named(arrays: object) -> tuple[Sequence[Any], list[Any]]:
     if isinstance(arrays, Mapping):
         return list(arrays), list(arrays.values())
     found = list(arrays) if isinstance(arrays, list | tuple) else [arrays]

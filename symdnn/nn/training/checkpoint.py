@@ -80,7 +80,7 @@ def save_together(
     ranks.agreed("a checkpoint's index", True)
 
 
-def _form(value: Any) -> tuple[str, tuple[int, ...], int]:
+def _form(value: object) -> tuple[str, tuple[int, ...], int]:
     """Dtype, shape and bytes, without the value."""
     held = value.storage if isinstance(value, Shared) else np.asarray(value)
     size = math.prod(held.shape) * np.dtype(held.dtype).itemsize
@@ -140,7 +140,7 @@ def _checked(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """``value`` as JSON can hold it; Python writes floats so that they are read back exactly."""
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}

@@ -90,9 +90,9 @@ Callback = Callable[[Run], Any]
 
 @checked
 def fit(
-    net: Module, criterion: Callable[..., Any], optimiser: Callable[..., Any] | str, data: Any,
-    epochs: int, *, lr: float | Schedule | None = None, params: Any = None,
-    validation: Any = None, metrics: Mapping[str, Any] | Sequence[Any] | None = None,
+    net: Module, criterion: Callable[..., Any], optimiser: Callable[..., Any] | str, data: object,
+    epochs: int, *, lr: float | Schedule | None = None, params: object = None,
+    validation: object = None, metrics: Mapping[str, Any] | Sequence[Any] | None = None,
     targets: int = 1,
     inputs: Sequence[Variable] | None = None, monitor: str | None = None, maximise: bool = False,
     patience: int | None = None, min_delta: float = 0.0, keep_best: bool | None = None,
@@ -100,7 +100,7 @@ def fit(
     resume: bool = False, csv: PathLike | None = None, tensorboard: PathLike | None = None,
     callbacks: Sequence[Callback] = (), on_step: Sequence[Callback] = (), amp: str | None = None,
     loss_scale: LossScale | None = None, prefetch: int = 0, progress: bool | None = None,
-    distributed: Any = None, mode: Any = None,
+    distributed: object = None, mode: object = None,
 ) -> History:  # fmt: skip
     """Train ``net`` until ``epochs`` epochs are done; returns what was measured.
 
@@ -160,9 +160,9 @@ def _on_ranks(problem: Problem, parallel: DataParallel | None) -> tuple[Problem,
 
 @checked
 def measure(
-    net: Module, criterion: Callable[..., Any], data: Any, *,
+    net: Module, criterion: Callable[..., Any], data: object, *,
     metrics: Mapping[str, Any] | Sequence[Any] | None = None, targets: int = 1,
-    inputs: Sequence[Variable] | None = None, mode: Any = None,
+    inputs: Sequence[Variable] | None = None, mode: object = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The loss and the metrics of ``net``, in evaluation, over ``data``; see :func:`fit`."""
     problem = _problem(net, criterion, data, metrics, targets, inputs, mode)
@@ -170,9 +170,9 @@ def measure(
 
 
 def _problem(
-    net: Module, criterion: Callable[..., Any], data: Any,
+    net: Module, criterion: Callable[..., Any], data: object,
     metrics: Mapping[str, Any] | Sequence[Any] | None, targets: int,
-    inputs: Sequence[Variable] | None, mode: Any,
+    inputs: Sequence[Variable] | None, mode: object,
 ) -> Problem:  # fmt: skip
     if not isinstance(net, Module):
         raise InputError(f"fit: wanted a module, got {net!r:.60}")

@@ -171,7 +171,7 @@ def _name_of(m: object) -> str:
     return name
 
 
-def _as_metric(m: Any) -> Metric:
+def _as_metric(m: object) -> Metric:
     if isinstance(m, str):
         number = re.fullmatch(r"top_([1-9]\d*)", m)
         if m == "accuracy" or number:

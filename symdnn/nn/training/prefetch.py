@@ -108,7 +108,7 @@ def prefetch(
     return Prefetch(iterator, n, lambda slot, item: _staged(staging, slot, item), staging.close)
 
 
-def _staged(staging: Any, slot: int, item: Any) -> Any:
+def _staged(staging: Any, slot: int, item: object) -> Any:
     """``item`` with its arrays on the device."""
     found: list[Any] = []
     _each_array(item, found.append)
@@ -116,7 +116,7 @@ def _staged(staging: Any, slot: int, item: Any) -> Any:
     return _each_array(item, lambda array: next(placed))
 
 
-def _each_array(item: Any, change: Callable[[Any], Any]) -> Any:
+def _each_array(item: object, change: Callable[[Any], Any]) -> Any:
     if isinstance(item, np.ndarray):
         return change(item)
     if isinstance(item, Mapping):

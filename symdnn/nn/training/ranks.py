@@ -55,7 +55,7 @@ class Ranks:
             arrays, count = self.part(as_list(batch))
             yield [*arrays, np.float64(count)]
 
-    def begin(self, variables: Mapping[str, Mapping[str, Shared]], data: Any) -> None:
+    def begin(self, variables: Mapping[str, Mapping[str, Shared]], data: object) -> None:
         """Give all ranks the first one's values, and its seed of the order of the data; random
         streams have the rank's own numbers."""
         if hasattr(data, "state_dict") and hasattr(data, "load_state_dict"):
@@ -71,7 +71,7 @@ class Ranks:
             n: np.sum([np.asarray(s[n], "float64") for s in every], axis=0).tolist() for n in states
         }
 
-    def agreed(self, what: str, value: Any) -> list[Any]:
+    def agreed(self, what: str, value: object) -> list[Any]:
         """The values of all ranks."""
         return process.current().gather(f"fit: {what}", value, self.group)
 

@@ -73,7 +73,7 @@ class Steps:
 
 
 def build(
-    problem: Problem, optimiser: Callable[..., Any], params: Any, *, with_rate: bool,
+    problem: Problem, optimiser: Callable[..., Any], params: object, *, with_rate: bool,
     amp: str | None = None, loss_scale: LossScale | None = None, average: float | None = None,
 ) -> Steps:  # fmt: skip
     """Compile the functions; ``optimiser(loss, params[, rate])`` gives the updates.
@@ -111,7 +111,7 @@ def build_evaluation(problem: Problem) -> Function:
 
 
 def _updates(
-    optimiser: Callable[..., Any], loss: Variable, params: Any, with_rate: bool,
+    optimiser: Callable[..., Any], loss: Variable, params: object, with_rate: bool,
     scale: LossScale | None, parallel: DataParallel | None,
 ) -> tuple[Updates, Variable | None]:  # fmt: skip
     wide = any(v.type.dtype == "float64" for v in _variables(params))
@@ -128,7 +128,7 @@ def _updates(
     return Updates(as_pairs(found, "fit: what the optimiser gives")), rate
 
 
-def _variables(params: Any) -> Iterator[Variable]:
+def _variables(params: object) -> Iterator[Variable]:
     if isinstance(params, Module):
         yield from params.parameters()
     elif isinstance(params, Variable):

@@ -34,8 +34,6 @@ from symdnn.onnx.ops.microsoft import blocks, plain, quantized
 
 __all__ = ["builder_of", "known_ops"]
 
-#: A builder, or builders by the version from which they hold.
-Entry = Builder | Mapping[int, Builder]
 
 _DEFAULT = (
     arithmetic, attention, control, conv, elementwise, gather, grams, indexing, linear, norms,

@@ -35,11 +35,6 @@ def is_slice(entry: Entry) -> bool:
     return isinstance(entry, tuple)
 
 
-def is_integer(entry: Entry) -> bool:
-    """Whether an entry is a single integer, which removes its dimension."""
-    return not isinstance(entry, tuple) and entry not in ("a", "x")
-
-
 def symbolic_count(pattern: IndexPattern) -> int:
     """The number of symbolic ints and bounds."""
     return sum(e.count("?") if isinstance(e, tuple) else e == "?" for e in pattern)

@@ -21,7 +21,6 @@ from symdnn.ops.core.inner_shapes import inner_shapes, scalars_for_shapes
 __all__ = ["OpFromGraph"]
 
 #: (inputs, outputs, cotangents) -> gradients, one per input (None: not differentiable).
-Override = Callable[[Vars, Vars, Vars], Any]
 
 
 @dataclass(frozen=True, init=False)

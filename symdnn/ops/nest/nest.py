@@ -1,4 +1,4 @@
-"""A loop nest: axes, how operands lie along them, a scalar program, and folds over some axes.
+"""A loop nest: axes, the strides of operands along them, a scalar program, folds over axes.
 
 It says what is computed and in no way how. ``cpu/nest`` and ``gpu/kernels/nest*`` have schedules
 and print nests as LLVM's IR and as CUDA C.

@@ -1,4 +1,4 @@
-"""Graphs as statements: in which order nodes run, where their results lie, lazy branches."""
+"""Graphs as statements: the order of nodes, the memory of their results, lazy branches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Value = View | np.ndarray[Any, Any] | Given
 #: Elements of arrays that are computed when the program is made.
 _MAX_KNOWN = 64
 
-Rule = Callable[["Block", Apply], "list[Statement] | None"]
+Rule = Callable[["Block", Apply[Any]], "list[Statement] | None"]
 Rules = Mapping[type, Rule]
 
 
@@ -173,7 +173,7 @@ class Block:
 
     def _node(self, node: Apply, path: tuple[Any, ...]) -> list[Statement]:
         if isinstance(node.op, IfElse):
-            found = self._branch(node, path)
+            found = self._branch(node, node.op.count, path)
         elif self._folds(node):
             found = []
         else:
@@ -220,8 +220,7 @@ class Block:
             self.set(v, np.asarray(value))
         return True
 
-    def _branch(self, node: Apply, path: tuple[Any, ...]) -> list[Statement]:
-        count = node.op.count  # type: ignore[attr-defined]
+    def _branch(self, node: Apply, count: int, path: tuple[Any, ...]) -> list[Statement]:
         yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
         blocks = [self.lowered((*path, node, k)) for k in range(2)]
         for v, a, b in zip(node.outputs, yes, no, strict=True):
@@ -247,9 +246,10 @@ def _homes(nodes: Sequence[Apply], outputs: Sequence[Variable]) -> dict[Apply, t
     for node in reversed(nodes):
         path = found.get(node, ())
         for i, v in enumerate(node.inputs):
-            lazy = isinstance(node.op, IfElse) and i > 0
-            side = int(i > node.op.count) if lazy else 0  # type: ignore[attr-defined]
-            used(v, (*path, node, side) if lazy else path)
+            if isinstance(node.op, IfElse) and i > 0:
+                used(v, (*path, node, int(i > node.op.count)))
+            else:
+                used(v, path)
     return found
 
 

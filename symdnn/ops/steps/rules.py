@@ -250,10 +250,10 @@ def _vector(block: Block, node: Apply) -> list[Statement]:
     return _joined(block, node, (n,), 0, [replace(v, shape=(1,), steps=(0,)) for v in views])
 
 
-def _join(block: Block, node: Apply) -> list[Statement]:
+def _join(block: Block, node: Apply[Join]) -> list[Statement]:
     (shape,) = block.shapes(node)
     views = [block.view(v) for v in node.inputs]
-    return _joined(block, node, shape, node.op.axis, views)  # type: ignore[attr-defined]
+    return _joined(block, node, shape, node.op.axis, views)
 
 
 def _joined(
@@ -269,8 +269,8 @@ def _joined(
     return found
 
 
-def _split(block: Block, node: Apply) -> list[Statement]:
-    axis: int = node.op.axis  # type: ignore[attr-defined]
+def _split(block: Block, node: Apply[Split]) -> list[Statement]:
+    axis = node.op.axis
     view, at = block.view(node.inputs[0]), 0
     for v, shape in zip(node.outputs, block.shapes(node), strict=True):
         place = replace(view, shape=shape, offset=view.offset + at * view.steps[axis])

@@ -130,9 +130,9 @@ SIGNS = [
 
 
 @on(Elemwise, names=("local_canonicalize_constants",))
-def constant_left(node: Apply, context: Context) -> Variable | None:
+def constant_left(node: Apply[Elemwise], context: Context) -> Variable | None:
     """``x + 2 -> 2 + x``: the constant is the first operand of a commutative op."""
-    if len(node.inputs) != 2 or not node.op.commutative:  # type: ignore[attr-defined]
+    if len(node.inputs) != 2 or not node.op.commutative:
         return None
     a, b = node.inputs
     if isinstance(a, Constant) or not isinstance(b, Constant):

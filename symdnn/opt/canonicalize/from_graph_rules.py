@@ -22,9 +22,9 @@ def _graph(node: Apply) -> Sequence[Variable]:
 
 
 @node_rewrite(OpFromGraph, phase="canonicalize", tags=("fast_compile", "inline"))
-def inline_graph(node: Apply, context: Context) -> Sequence[Variable] | None:
+def inline_graph(node: Apply[OpFromGraph], context: Context) -> Sequence[Variable] | None:
     """With ``inline=True``: at once, so that all rules see its nodes."""
-    return _graph(node) if node.op.inline else None  # type: ignore[attr-defined]
+    return _graph(node) if node.op.inline else None
 
 
 @node_rewrite(OpFromGraph, phase="lower", tags=("fast_compile", "inline"))

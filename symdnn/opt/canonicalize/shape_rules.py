@@ -58,10 +58,10 @@ def type_known_already(node: Apply, context: Context) -> Variable | None:
 
 
 @node_rewrite(SpecifyShape, phase=PHASE, tags=(*TAGS, "local_useless_SpecifyShape"))
-def shape_known_already(node: Apply, context: Context) -> Variable | None:
+def shape_known_already(node: Apply[SpecifyShape], context: Context) -> Variable | None:
     """A check of a shape that is known to be right is dropped."""
     x, *wanted = node.inputs
-    known = node.op.static  # type: ignore[attr-defined]
+    known = node.op.static
     for a, b, s in zip(context.shapes.dims(x), wanted, known, strict=True):
         if s is None and not context.shapes.same(a, b):
             return None

@@ -9,6 +9,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.opt.fuse.groups import Groups, Member, number_in, scalar_behind, widened
+from symdnn.rewriting.facts import node_of
 
 __all__ = ["Body"]
 
@@ -83,12 +84,12 @@ class Body:
             self._add_input(narrow)
             return
         if v in self.again:
-            for w in v.owner.inputs:  # type: ignore[union-attr]
+            for w in node_of(v).inputs:
                 self._add_input(w)
             return
         behind = scalar_behind(v)
         if behind is not None and behind in self.recomputed:
-            for w in behind.owner.inputs:  # type: ignore[union-attr]
+            for w in node_of(behind).inputs:
                 self._add_input(w)
             return
         self.inputs[v] = v
@@ -120,7 +121,7 @@ class Body:
             self.values[v] = self.builder.cast(self._value(narrow), v.type.dtype)
             return self.values[v]
         if v in self.again:
-            self._emit(v.owner, self.again[v])  # type: ignore[arg-type]
+            self._emit(node_of(v), self.again[v])
             return self.values[v]
         behind: Any = scalar_behind(v)
         if behind not in self.values:

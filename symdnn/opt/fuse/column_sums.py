@@ -130,7 +130,7 @@ class _Columns:
 
 
 def _is_permuted(v: Variable) -> bool:
-    """Whether it is a view in another order of the axes, where neighbours lie apart."""
+    """Whether it is a view in another order of the axes, which is not contiguous."""
     if v.owner is None or not isinstance(v.owner.op, DimShuffle):
         return False
     kept: Sequence[int] = [d for d in v.owner.op.pattern if isinstance(d, int)]

@@ -30,7 +30,7 @@ from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.opt.fuse.branches import branch_paths, effects_among
 from symdnn.opt.fuse.transfer import Places
-from symdnn.rewriting.facts import all_ones
+from symdnn.rewriting.facts import all_ones, node_of
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
@@ -327,7 +327,7 @@ class Groups:
         ops = [op for op in found if op is not None]
         if len(ops) < len(found):
             return False
-        chosen = Builder([v.owner.inputs[0].type.dtype])  # type: ignore[union-attr]
+        chosen = Builder([node_of(v).inputs[0].type.dtype])
         wide = chosen.cast(chosen.input(0), v.type.dtype)
         parts: dict[Any, list[Reduce]] = {}
         for op in ops:

@@ -23,6 +23,7 @@ from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
 from symdnn.ops.nn.channels_last import last_order
 from symdnn.opt.fuse.groups import fusable_program, number_in, widened
+from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "CotangentSource", "split_batch_norm"]
@@ -159,14 +160,15 @@ class CotangentSource:
             own = self._read_only_here(v) or self._follows_from_x(v)
             if not own and widened(v) is None:
                 continue
-            self.programs[v.owner] = program  # type: ignore[index]
+            node = node_of(v)
+            self.programs[node] = program
             if within_limits and not self._fits(self._leaves()):
-                del self.programs[v.owner]  # type: ignore[arg-type]
+                del self.programs[node]
                 continue
             if own:
-                pending += [w for w in v.owner.inputs if self._is_full_size(w)]  # type: ignore[union-attr]
+                pending += [w for w in node.inputs if self._is_full_size(w)]
             else:  # others cast it on reading, too
-                self.shared.add(v.owner)  # type: ignore[arg-type]
+                self.shared.add(node)
 
     def _program(self, v: Variable) -> ScalarProgram | None:
         if v.owner is None or v is self.x or v.owner in self.programs or not self._is_full_size(v):
@@ -179,7 +181,7 @@ class CotangentSource:
 
     def _read_only_here(self, v: Variable) -> bool:
         """Whether only the gradient and nodes added so far read the node of ``v``."""
-        users = {u for out in v.owner.outputs for u, _ in self.fgraph.users(out)}  # type: ignore[union-attr]
+        users = {u for out in node_of(v).outputs for u, _ in self.fgraph.users(out)}
         return all(u is self.node or (u in self.programs and u not in self.shared) for u in users)
 
     def _follows_from_x(self, v: Variable) -> bool:

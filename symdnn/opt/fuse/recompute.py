@@ -21,7 +21,7 @@ from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.fuse.groups import Group, Groups
-from symdnn.rewriting.facts import all_ones
+from symdnn.rewriting.facts import all_ones, node_of
 
 __all__ = ["Recomputed", "recomputed_values"]
 
@@ -107,7 +107,7 @@ class _Search:
 
     def _readers(self, v: Variable) -> set[int]:
         """The other groups that read ``v``; none where anything else does."""
-        own, found = self.number[v.owner], set[int]()  # type: ignore[index]
+        own, found = self.number[node_of(v)], set[int]()
         pending = [v]
         while pending:
             w = pending.pop()
@@ -125,8 +125,8 @@ class _Search:
     def _is_far(self, v: Variable, group: int) -> bool:
         """Whether a product, or the like, is between ``v`` and a group of its own kind."""
         first = self.pieces[group][0]
-        like = first.kind[1] == self.groups.members[v.owner].kind[1]  # type: ignore[index]
-        return like and max(self.depth[m.node] for m in self.pieces[group]) > self.depth[v.owner]  # type: ignore[index]
+        like = first.kind[1] == self.groups.members[node_of(v)].kind[1]
+        return like and max(self.depth[m.node] for m in self.pieces[group]) > self.depth[node_of(v)]
 
     def _plan(self, v: Variable, group: int) -> _Again | None:
         """How ``group`` computes ``v``; None where that costs more than reading it."""
@@ -152,7 +152,7 @@ class _Search:
         node = w.owner
         if node is None or len(node.outputs) != 1 or node not in self.number:
             return False
-        if self.number[node] != self.number[v.owner] or len(again.nodes) > _MOST_NODES:  # type: ignore[index]
+        if self.number[node] != self.number[node_of(v)] or len(again.nodes) > _MOST_NODES:
             return False
         if not all(self._add(x, v, group, again) for x in self.groups.operands_of_node(node)):
             return False

@@ -1,4 +1,4 @@
-"""What lies between 1-D convolutions as ops of images of one row, so that it may have NHWC.
+"""Ops between 1-D convolutions as ops of images with one row, so that they may have NHWC.
 
 A 1-D convolution is one of images (batch, channels, 1, positions). Elementwise ops and slices
 between two of them have three dimensions, which have no layout but their own: all of their

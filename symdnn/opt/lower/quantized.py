@@ -1,7 +1,7 @@
 """Products of dequantised values, as products of their codes: what libraries compute in 8 bits.
 
 ``conv(dequantize(x), dequantize(w))`` is the exact sum of products of the codes, scaled once, if
-``x`` has one scale and ``w`` one for each output channel, and no zero point. What stands behind it
+``x`` has one scale and ``w`` one for each output channel, and no zero point. What follows it
 (a bias, an addend, relu, and the quantisation of the result) becomes part of the op where nothing
 else reads the values between.
 """

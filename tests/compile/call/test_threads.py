@@ -3,15 +3,13 @@
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.graph.op import Op
+from tests.user_op import Calls
 
 
 def test_one_function_from_several_threads():
@@ -44,22 +42,6 @@ def test_updates_from_several_threads_are_all_counted():
     for t in threads:
         t.join()
     assert w.get_value().tolist() == [400.0] * 3
-
-
-@dataclass(frozen=True)
-class Calls(Op):
-    """Calls a function while it runs."""
-
-    what: Any = field(compare=False)
-
-    def infer(self, x):
-        return x
-
-    def reference(self, x):
-        return np.asarray(self.what(x))
-
-    def shapes(self, types, shapes, host):
-        return [shapes[0]]
 
 
 def test_a_call_inside_of_a_call():

@@ -3,36 +3,18 @@
 import gc
 import tracemalloc
 import weakref
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.graph.op import Op
 from tests.seeded import new_rng
+from tests.user_op import Calls
 
 pytestmark = pytest.mark.usefixtures("own_garbage")
 
 UNFUSED = symdnn.Mode(target="cpu").excluding("fusion")
-
-
-@dataclass(frozen=True)
-class Asks(Op):
-    """The identity by a user's function."""
-
-    what: Any = field(compare=False)
-
-    def infer(self, x):
-        return x
-
-    def reference(self, x):
-        return np.asarray(self.what(x))
-
-    def shapes(self, types, shapes, host):
-        return [shapes[0]]
 
 
 def wide():
@@ -110,7 +92,7 @@ def test_a_run_of_the_same_plan_inside_of_a_run():
         return found["f"](a - 1) if a[0] > 0 else a
 
     y = T.exp(x)
-    f = found["f"] = symdnn.function([x], Asks(again)(x) * y + y, mode=UNFUSED)
+    f = found["f"] = symdnn.function([x], Calls(again)(x) * y + y, mode=UNFUSED)
 
     def wanted(a):
         return (wanted(a - 1) if a[0] > 0 else a) * np.exp(a) + np.exp(a)

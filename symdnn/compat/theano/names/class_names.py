@@ -67,7 +67,7 @@ class AppliedOp:
             found.name = name
         return [found] if return_list and isinstance(found, Variable) else found
 
-    def make_node(self, *inputs: Any) -> Any:
+    def make_node(self, *inputs: object) -> Any:
         """The node on ``inputs``."""
         found = self(*inputs)
         return (found if isinstance(found, Variable) else found[0]).owner
@@ -195,20 +195,22 @@ AbstractBatchNormTrainGrad  nn.batchnorm.BatchNormGrad
 _FUNCTIONS = {"CAReduceDtype": "T.sum, T.prod, ...", "Composite": "theano.scalar.Composite"}
 
 
-def _elemwise(scalar_op: Any, *args: Any, **words: Any) -> Any:
+def _elemwise(scalar_op: object, *args: object, **words: object) -> Any:
     from symdnn.compat.theano.names.scalar_names import elementwise
 
     return elementwise(scalar_op)
 
 
 def _dim_shuffle(
-    input_broadcastable: Any, new_order: Any, inplace: bool = True
+    input_broadcastable: object, new_order: Any, inplace: bool = True
 ) -> Callable[..., Any]:
     return lambda x: as_variable(x).dimshuffle(*new_order)
 
 
 def _reduced(name: str) -> Callable[..., Any]:
-    def make(axis: Any = None, dtype: Any = None, acc_dtype: Any = None, **words: Any) -> Any:
+    def make(
+        axis: object = None, dtype: object = None, acc_dtype: object = None, **words: object
+    ) -> Any:
         function = getattr(T, name)
         given = {} if name in ("all", "any") else {"dtype": dtype}
         return lambda x: function(x, axis=axis, **given)
@@ -216,7 +218,7 @@ def _reduced(name: str) -> Callable[..., Any]:
     return make
 
 
-def _reduce(scalar_op: Any, axis: Any = None) -> Callable[..., Any]:
+def _reduce(scalar_op: object, axis: object = None) -> Callable[..., Any]:
     name = str(scalar_op).strip("<>").split()[-1].lower()  # "<elementwise function add>"
     names = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min", "and_": "all",
              "or_": "any"}  # fmt: skip
@@ -230,7 +232,7 @@ def _index(idx_list: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Theano's ``idx_list`` as an index: types stand for the ``inputs`` in their order."""
     left = iter(inputs)
 
-    def value(part: Any) -> Any:
+    def value(part: object) -> Any:
         if isinstance(part, slice):
             return slice(value(part.start), value(part.stop), value(part.step))
         return next(left) if isinstance(part, Type) else part
@@ -244,7 +246,7 @@ def _subtensor(idx_list: Sequence[Any]) -> Callable[..., Any]:
 
 def _inc_subtensor(
     idx_list: Sequence[Any], inplace: bool = False, set_instead_of_inc: bool = False,
-    destroyhandler_tolerate_aliased: Any = None,
+    destroyhandler_tolerate_aliased: object = None,
 ) -> Callable[..., Any]:  # fmt: skip
     change = T.set_subtensor if set_instead_of_inc else T.inc_subtensor
     return lambda x, y, *inputs: change(as_variable(x)[_index(idx_list, inputs)], y)
@@ -255,14 +257,14 @@ def _advanced_inc(inplace: bool = False, set_instead_of_inc: bool = False) -> Ca
     return lambda x, y, *index: change(as_variable(x)[index], y)
 
 
-def _permute_rows(x: Any, y: Any, inverse: Any = 0) -> Any:
+def _permute_rows(x: object, y: object, inverse: object = 0) -> Any:
     """The elements of each row of ``x`` in the order of that row of ``y``, or the reverse."""
     rows = as_variable(y)
     order = T.switch(as_variable(inverse), T.argsort(rows, axis=-1), rows)
     return T.take_along_axis(as_variable(x), T.cast(order, "int64"), axis=-1)
 
 
-def _from_uniform(pvals: Any, unis: Any, n: Any, odtype: str) -> Any:
+def _from_uniform(pvals: object, unis: object, n: Any, odtype: str) -> Any:
     """How often each class is drawn, of ``n`` times for each row, by the numbers ``unis``."""
     p, u = as_variable(pvals), as_variable(unis)
     below = T.cumsum(p, axis=1).dimshuffle("x", 0, 1) > u.reshape((n, -1)).dimshuffle(0, 1, "x")
@@ -277,14 +279,14 @@ def _softmax_grad(dy: Any, sm: Any) -> Any:
     return product - product.sum(axis=-1, keepdims=True) * sm
 
 
-def _one_hot_grad(g: Any, coding: Any, index: Any) -> Any:
+def _one_hot_grad(g: object, coding: object, index: object) -> Any:
     """The gradient of ``crossentropy_categorical_1hot`` by the probabilities ``coding``."""
     p = as_variable(coding)
     rows = T.arange(p.shape[0])
     return T.set_subtensor(T.zeros_like(p)[rows, index], -as_variable(g) / p[rows, index])
 
 
-def _softmax_one_hot_grad(dy: Any, sm: Any, index: Any) -> Any:
+def _softmax_one_hot_grad(dy: object, sm: object, index: object) -> Any:
     """The gradient of the cross-entropy by the input of the softmax ``sm``."""
     p = as_variable(sm)
     less = T.inc_subtensor(p[T.arange(p.shape[0]), index], -1)
@@ -295,7 +297,7 @@ def _softmax_one_hot_grad(dy: Any, sm: Any, index: Any) -> Any:
 def _named(name: str) -> Callable[..., Any]:
     """A function of ``theano.tensor``, found when it is called."""
 
-    def call(*inputs: Any, **words: Any) -> Any:
+    def call(*inputs: object, **words: object) -> Any:
         from symdnn.compat.theano.names import tensor_names
 
         for module in (tensor_names, T):

@@ -77,14 +77,14 @@ def get_default_mode() -> Mode:
     return _get_mode(None)
 
 
-def get_mode(orig: Any = None) -> Mode:
+def get_mode(orig: object = None) -> Mode:
     """The mode of a name, a mode itself, or for None that of the flag ``mode``."""
     if isinstance(orig, str) and orig in predefined_modes:
         return predefined_modes[orig]  # type: ignore[no-any-return]
     return _get_mode(_named(orig))
 
 
-def _named(mode: Any) -> Any:
+def _named(mode: object) -> Any:
     return None if mode in ("Mode", "ProfileMode", "PROFILE_MODE") else mode
 
 
@@ -121,13 +121,13 @@ OPT_FAST_RUN_STABLE, OPT_STABILIZE, OPT_UNSAFE = "fast_run", "fast_run", "unsafe
 OPT_O2 = OPT_O3 = "fast_run"
 
 
-def contains_nan(arr: Any, node: Any = None, var: Any = None) -> bool:
+def contains_nan(arr: object, node: object = None, var: object = None) -> bool:
     """Whether an array of floats has a NaN."""
     value = np.asarray(arr)
     return value.dtype.kind in "fc" and bool(np.isnan(value).any())
 
 
-def contains_inf(arr: Any, node: Any = None, var: Any = None) -> bool:
+def contains_inf(arr: object, node: object = None, var: object = None) -> bool:
     """Whether an array of floats has an infinity."""
     value = np.asarray(arr)
     return value.dtype.kind in "fc" and bool(np.isinf(value).any())
@@ -177,7 +177,7 @@ class DebugMode(_DebugMode):
 class ProfileMode(Mode):
     """Theano's old mode that profiles; use ``function(..., profile=True)``."""
 
-    def print_summary(self, **words: Any) -> None:
+    def print_summary(self, **words: object) -> None:
         """Nothing: with the flag ``profile`` a table is printed when the process ends."""
 
 
@@ -190,9 +190,9 @@ class ProfileStats:
 
 
 def function(
-    inputs: Any, outputs: Any = None, mode: Any = None, updates: Any = None, givens: Any = None,
+    inputs: Any, outputs: Any = None, mode: object = None, updates: Any = None, givens: Any = None,
     no_default_updates: Any = False, accept_inplace: bool = False, name: str | None = None,
-    rebuild_strict: bool = True, allow_input_downcast: bool | None = None, profile: Any = None,
+    rebuild_strict: bool = True, allow_input_downcast: bool | None = None, profile: object = None,
     on_unused_input: str | None = None,
 ) -> Function:  # fmt: skip
     """``theano.function``: :func:`symdnn.function` that takes Theano's words for modes."""
@@ -212,7 +212,7 @@ def function(
     )  # fmt: skip
 
 
-def _rebuilt(outputs: Any, updates: Any, givens: Any) -> tuple[Any, Any, None]:
+def _rebuilt(outputs: object, updates: Any, givens: Any) -> tuple[Any, Any, None]:
     """Outputs and updates with ``givens`` in place, which may have other types."""
     made = {k: as_variable(v) for k, v in dict(givens).items()}
     pairs = list(dict(updates or {}).items())
@@ -226,7 +226,7 @@ def _rebuilt(outputs: Any, updates: Any, givens: Any) -> tuple[Any, Any, None]:
     return new[0], updated, None
 
 
-def _refuse_objects(inputs: Any, outputs: Any) -> None:
+def _refuse_objects(inputs: object, outputs: object) -> None:
     given = list(inputs) if isinstance(inputs, list | tuple) else []
     wanted = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
     plain = [getattr(v, "variable", v) for v in (*given, *wanted)]
@@ -242,7 +242,7 @@ def _refuse_objects(inputs: Any, outputs: Any) -> None:
             )
 
 
-def _input(given: Any) -> Any:
+def _input(given: object) -> Any:
     """Theano's first form of inputs: ``(variable, value)``, ``((variable, update), value)``, with a
     name before or not."""
     if not isinstance(given, list | tuple):
@@ -280,7 +280,7 @@ class OpFromGraph(_OpFromGraph):
         super().__init__(inputs, outputs, inline, lop, grad, rop, name)
         object.__setattr__(self, "_pattern", connection_pattern)
 
-    def connection_pattern(self, node: Any) -> list[list[bool]]:
+    def connection_pattern(self, node: object) -> list[list[bool]]:
         """For each input and output, whether the output depends on the input."""
         given = self.__dict__.get("_pattern")
         if given is not None:
@@ -297,14 +297,14 @@ class OpFromGraph(_OpFromGraph):
         return [g if i >= len(rows) or any(rows[i]) else None for i, g in enumerate(found)]
 
 
-def _without_types(override: Any) -> Any:
+def _without_types(override: object) -> Any:
     """An override whose results of ``DisconnectedType`` are None."""
     if isinstance(override, list | tuple):
         return [_without_types(o) for o in override]
     if not callable(override) or isinstance(override, _OpFromGraph):
         return override
 
-    def call(*groups: Any) -> Any:
+    def call(*groups: object) -> Any:
         found = override(*groups)
         given = found if isinstance(found, list | tuple) else [found]
         grads = [None if g is not None and isinstance(getattr(g, "type", None), DisconnectedType)
@@ -355,12 +355,12 @@ class NarrowingShared(Shared):
 
     __slots__ = ()
 
-    def set_value(self, new_value: Any, borrow: bool = False) -> None:
+    def set_value(self, new_value: object, borrow: bool = False) -> None:
         """Replace the value, narrowed to the variable's dtype."""
         super().set_value(self.type.filter(new_value, allow_downcast=True), borrow)
 
 
-def _is_numeric(value: Any) -> bool:
+def _is_numeric(value: object) -> bool:
     if isinstance(value, Mapping | str | np.random.RandomState | np.random.Generator):
         return False
     if value is None or callable(value):
@@ -368,13 +368,17 @@ def _is_numeric(value: Any) -> bool:
     return not isinstance(value, np.ndarray) or value.dtype.kind != "O"
 
 
-def shared_constructor(ctor: Any, remove: bool = False) -> Any:
+def shared_constructor(ctor: object, remove: bool = False) -> Any:
     """Theano's register of constructors of shared variables; there is one here, and none added."""
     return ctor
 
 
 def rebuild_collect_shared(
-    outputs: Any, inputs: Any = None, replace: Any = None, updates: Any = None, **words: Any
+    outputs: object,
+    inputs: Any = None,
+    replace: object = None,
+    updates: Any = None,
+    **words: object,
 ) -> Any:
     """``(inputs, outputs, [clones, updates, update expressions, shared variables])`` of a graph in
     which ``replace`` was done."""

@@ -42,21 +42,21 @@ AbstractConv_gradInputs, AbstractConv_gradWeights = CorrMM_gradInputs, CorrMM_gr
 
 
 def max_pool_2d(
-    input: TensorLike, ds: Any, ignore_border: bool | None = None, st: Any = None,
+    input: TensorLike, ds: object, ignore_border: bool | None = None, st: object = None,
     padding: BorderMode = (0, 0), mode: str = "max",
 ) -> Variable:  # fmt: skip
     """Theano's old name of ``pool_2d``: windows ``ds``, steps ``st``."""
     return pool_2d(input, ws=ds, ignore_border=ignore_border, stride=st, pad=padding, mode=mode)
 
 
-def max_pool_3d(input: TensorLike, ds: Any, ignore_border: bool | None = None) -> Variable:
+def max_pool_3d(input: TensorLike, ds: object, ignore_border: bool | None = None) -> Variable:
     """Pooling of the last three dimensions."""
     return pool_3d(input, ws=ds, ignore_border=ignore_border)
 
 
 def _pool_shape(
     imgshape: Any, ws: Any = None, ignore_border: bool = False, stride: Any = None,
-    pad: Any = None, ndim: int = 2, ds: Any = None, st: Any = None, padding: Any = None,
+    pad: Any = None, ndim: int = 2, ds: Any = None, st: object = None, padding: object = None,
 ) -> list[Any]:  # fmt: skip
     """``Pool.out_shape``: the shape of pooled images of ``imgshape``, ints or variables.
 
@@ -74,7 +74,7 @@ def _pool_shape(
 
 
 def _pool_op(
-    ignore_border: bool = False, mode: str = "max", ndim: int = 2, openmp: Any = None
+    ignore_border: bool = False, mode: str = "max", ndim: int = 2, openmp: object = None
 ) -> Callable[..., Variable]:
     """Theano's op of pooling the last ``ndim`` dimensions, 1 to 3: a function of
     ``(images, ws, stride, pad)``."""
@@ -90,7 +90,7 @@ def _pool_op(
             given = tuple(given[i] for i in range(ndim))
         return (each,) * lead + tuple(given)
 
-    def apply(x: TensorLike, ws: Any, stride: Any = None, pad: Any = None) -> Variable:
+    def apply(x: TensorLike, ws: object, stride: object = None, pad: object = None) -> Variable:
         v: Any = T.as_tensor_variable(x)
         if v.ndim < ndim:
             raise TypeError(f"Pool: wanted at least {ndim} dimensions, got {v.type}")
@@ -117,7 +117,9 @@ def _average_grad(
     stride, pad)``."""
     pool = _pool_op(ignore_border, mode, ndim)
 
-    def apply(x: Any, gz: Any, ws: Any, stride: Any = None, pad: Any = None) -> Variable:
+    def apply(
+        x: Any, gz: object, ws: object, stride: object = None, pad: object = None
+    ) -> Variable:
         v = T.as_tensor_variable(x)
         found: Variable = grad(None, v, known_grads={pool(v, ws, stride, pad): gz})
         return found
@@ -125,7 +127,9 @@ def _average_grad(
     return apply
 
 
-def _max_grad(ignore_border: bool = False, ndim: int = 2, **words: Any) -> Callable[..., Variable]:
+def _max_grad(
+    ignore_border: bool = False, ndim: int = 2, **words: object
+) -> Callable[..., Variable]:
     """Theano's op of the gradient of max-pooling: a function of ``(images, pooled, gradient, ws,
     stride, pad)``."""
     of_images = _average_grad(ignore_border, "max", ndim)
@@ -133,8 +137,8 @@ def _max_grad(ignore_border: bool = False, ndim: int = 2, **words: Any) -> Calla
 
 
 def _downsample(
-    ds: Any, ignore_border: bool = False, st: Any = None, padding: BorderMode = (0, 0),
-    mode: str = "max", openmp: Any = None,
+    ds: object, ignore_border: bool = False, st: object = None, padding: BorderMode = (0, 0),
+    mode: str = "max", openmp: object = None,
 ) -> Callable[..., Variable]:  # fmt: skip
     """Theano's op of ``pool_2d`` to 0.8: a function of the images."""
     return lambda x: max_pool_2d(x, ds, ignore_border, st, padding, mode)
@@ -153,7 +157,7 @@ MaxPoolGrad = _pool_name("MaxPoolGrad", _max_grad, "nn.pool.MaxPoolGrad")
 AveragePoolGrad = _pool_name("AveragePoolGrad", _average_grad, "nn.pool.AveragePoolGrad")
 
 
-def frac_bilinear_upsampling(input: TensorLike, frac_ratio: Any) -> Variable:
+def frac_bilinear_upsampling(input: TensorLike, frac_ratio: object) -> Variable:
     """Bilinear upsampling by fractions."""
     return bilinear_upsampling(input, frac_ratio=frac_ratio)
 
@@ -178,7 +182,7 @@ def border_mode_to_pad(mode: Any, convdim: int, kshp: Any) -> tuple[tuple[int, i
 
 
 def get_conv_gradinputs_shape_1axis(
-    kernel_shape: Any, top_shape: Any, border_mode: Any, subsample: Any, dilation: Any
+    kernel_shape: Any, top_shape: Any, border_mode: Any, subsample: object, dilation: Any
 ) -> Any:
     """The size of the images of which a convolution has this output, along one axis; None where
     it is not known."""
@@ -210,7 +214,7 @@ def get_conv_gradweights_shape_1axis(
     return (image_shape + 2 * pad - top_shape) // dilation + 1
 
 
-def assert_conv_shape(shape: Any) -> Any:
+def assert_conv_shape(shape: object) -> Any:
     """``shape``; the sizes of a convolution are always checked."""
     return shape
 

@@ -72,7 +72,9 @@ def _load_lib(name: str) -> Any:
 # -- ops by hand, whose constructors and inputs differ from those of symdnn's ----------------------
 
 
-def _make_dropout_desc(dropout: Any, seed: Any, context_name: Any = None) -> tuple[Any, Any]:
+def _make_dropout_desc(
+    dropout: object, seed: object, context_name: object = None
+) -> tuple[Any, Any]:
     """``(descriptor, states)`` of dropout: its probability, and a shared variable of the draws."""
     made = dnn._DropoutDescriptor(context_name)(dropout, seed, context_name)
     return made, RandomStream(made.seed).new_state()
@@ -144,7 +146,7 @@ GpuDnnRNNGradWeights = _stand_in(_GradWeights)
 
 def _make_rnn_desc(
     hidden_size: Any, num_layers: Any, ddesc: Any, rnn_mode: str, input_mode: str,
-    direction_mode: str, dtype: str, context_name: Any = None,
+    direction_mode: str, dtype: str, context_name: object = None,
 ) -> Any:  # fmt: skip
     """The descriptor of a recurrent network."""
     return dnn._RNNDescriptor(context_name)(
@@ -164,7 +166,7 @@ def _split_rnn_params(
     return dnn._RNNSplitParams(rnn_mode)(w, desc, layer, input_size, dtype)
 
 
-def ensure_float(val: Any, default: float, name: str) -> Variable:
+def ensure_float(val: object, default: float, name: str) -> Variable:
     """0.9's ``ensure_dt`` of float32."""
     return dnn.ensure_dt(val, default, name, "float32")
 
@@ -174,14 +176,15 @@ def raise_no_cudnn(msg: str = "Please update driver/CUDA/cuDNN.") -> None:
     raise RuntimeError(f"cuDNN is required: {dnn.dnn_available.msg or msg}")
 
 
-def softmax(x: Any) -> Variable:
+def softmax(x: object) -> Variable:
     """Softmax along axis 1, by cuDNN on a GPU."""
     return dnn.GpuDnnSoftmax("accurate", "channel")(as_variable(x))
 
 
 def dnn_batch_normalization_train(
-    inputs: Any, gamma: Any, beta: Any, mode: str = "per-activation", epsilon: Any = 1e-4,
-    running_average_factor: Any = 0.1, running_mean: Any = None, running_var: Any = None,
+    inputs: object, gamma: object, beta: object, mode: str = "per-activation",
+    epsilon: object = 1e-4,
+    running_average_factor: object = 0.1, running_mean: object = None, running_var: object = None,
 ) -> Any:  # fmt: skip
     """:func:`symdnn.gpu.dnn.dnn_batch_normalization_train`. One running value alone is refused."""
     if (running_mean is None) != (running_var is None):

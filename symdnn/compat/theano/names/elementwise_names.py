@@ -39,7 +39,7 @@ class ElementwiseFunction:
     def __call__(self, *operands: Any, **words: Any) -> Any:
         return self._function(*operands, **words)
 
-    def make_node(self, *operands: Any) -> Any:
+    def make_node(self, *operands: object) -> Any:
         """The node that computes it of ``operands``."""
         return self(*operands).owner
 

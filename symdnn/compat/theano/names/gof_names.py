@@ -89,12 +89,12 @@ def ops(i: Iterable[Variable], o: Iterable[Variable]) -> set[_Node]:
     return set(traverse.toposort(o, set(i)))
 
 
-def io_toposort(inputs: Iterable[Variable], outputs: Iterable[Variable], **words: Any) -> Any:
+def io_toposort(inputs: Iterable[Variable], outputs: Iterable[Variable], **words: object) -> Any:
     """The nodes between inputs and outputs, in a topological order."""
     return traverse.toposort(outputs, set(inputs))
 
 
-def general_toposort(r_out: Iterable[Variable], deps: Any = None, **words: Any) -> list[Any]:
+def general_toposort(r_out: Iterable[Variable], deps: object = None, **words: object) -> list[Any]:
     """Variables and nodes above ``r_out`` in a topological order."""
     found: list[Any] = []
     for node in traverse.toposort(r_out):
@@ -138,7 +138,10 @@ def clone(i: Sequence[Variable], o: Sequence[Variable], copy_inputs: bool = True
 
 
 def clone_get_equiv(
-    inputs: Sequence[Variable], outputs: Sequence[Variable], copy_inputs: bool = True, **words: Any
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    copy_inputs: bool = True,
+    **words: object,
 ) -> dict[Any, Any]:
     """A dict from each variable of a graph to its copy."""
     wanted = [v for v in traverse.ancestors(outputs, set(inputs)) if v.owner is not None]
@@ -180,7 +183,7 @@ def give_variables_names(variables: Iterable[Variable]) -> list[str]:
     return found
 
 
-def add_tag_trace(thing: Any, user_line: Any = None) -> Any:
+def add_tag_trace(thing: object, user_line: object = None) -> Any:
     """``thing``: where a variable was made is kept anyway."""
     return thing
 
@@ -216,14 +219,14 @@ def walk(
         left.extend(children or ())
 
 
-def as_string(i: Sequence[Variable], o: Sequence[Variable], **words: Any) -> list[str]:
+def as_string(i: Sequence[Variable], o: Sequence[Variable], **words: object) -> list[str]:
     """The outputs of a graph as text."""
     from symdnn.printing import pp
 
     return [pp(v) for v in o]
 
 
-def op_as_string(i: Sequence[Variable], op: Any, **words: Any) -> str:
+def op_as_string(i: Sequence[Variable], op: object, **words: object) -> str:
     """A node as text."""
     return str(op)
 
@@ -288,7 +291,7 @@ class TestValueError(AttributeError):
     __test__ = False  # pytest takes it for a class of tests
 
 
-def get_test_value(v: Any) -> Any:
+def get_test_value(v: object) -> Any:
     """The test value of a variable, or the value of a constant."""
     from symdnn.compat.theano.names.top import get_debug_values
 
@@ -320,7 +323,7 @@ class OpRemove:
         self.op = op
 
 
-def register(rule: Any, *tags: object, **words: Any) -> Any:
+def register(rule: object, *tags: object, **words: object) -> Any:
     """``register_canonicalize`` and its like, for :class:`OpRemove` alone.
 
     Raises ``TypeError`` for a rewrite of a program's own.

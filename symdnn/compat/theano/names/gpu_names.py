@@ -66,7 +66,7 @@ def CudaNdarrayType(
 
 
 def GpuArrayType(
-    dtype: str, broadcastable: Any, context_name: Any = None, name: str | None = None
+    dtype: str, broadcastable: Any, context_name: object = None, name: str | None = None
 ) -> TensorType:
     """A type of tensors: the compiler places values."""
     return TensorType(dtype, tuple(map(bool, broadcastable)))
@@ -75,7 +75,7 @@ def GpuArrayType(
 def use(
     device: str = "cuda", force: bool = False, default_to_move_computation_to_gpu: bool = True,
     move_shared_float32_to_gpu: bool = True, enable_cuda: bool = True, test_driver: bool = True,
-    **words: Any,
+    **words: object,
 ) -> None:  # fmt: skip
     """Compile functions for this device from now on."""
     config.write("device", device)
@@ -86,14 +86,14 @@ def unuse() -> None:
     config.write("device", "cpu")
 
 
-def init_dev(dev: str, name: str | None = None, **words: Any) -> None:
+def init_dev(dev: str, name: str | None = None, **words: object) -> None:
     """Accepted: a device is made ready when a function first needs it."""
 
 
 set_gpu_default_device = use
 
 
-def get_context(name: Any = None) -> Any:
+def get_context(name: object = None) -> Any:
     """Theano's context of a GPU."""
     raise ContextNotDefined(
         f"get_context({name!r}): contexts are not offered; symdnn.gpu.detect has what is asked of "
@@ -106,17 +106,17 @@ def list_contexts() -> list[Any]:
     return [None] if gpu_available() else []
 
 
-def infer_context_name(*variables: Any) -> Any:
+def infer_context_name(*variables: object) -> Any:
     """The name of the default GPU."""
     return None
 
 
-def as_gpuarray_variable(x: Any, context_name: Any = None) -> Variable:
+def as_gpuarray_variable(x: object, context_name: object = None) -> Variable:
     """``x`` as a variable: the compiler places values."""
     return as_variable(x)
 
 
-def gpu_contiguous(x: Any) -> Variable:
+def gpu_contiguous(x: object) -> Variable:
     """``x`` itself: the compiler copies where a kernel needs it."""
     return as_variable(x)
 

@@ -68,7 +68,7 @@ def grad(
 
 
 def verify_grad(
-    fun: Any, pt: Any, n_tests: int = 2, rng: Any = None, eps: float | None = None,
+    fun: Any, pt: object, n_tests: int = 2, rng: Any = None, eps: float | None = None,
     out_type: Any = None, abs_tol: float | None = None, rel_tol: float | None = None,
     mode: object = None, cast_to_output_type: bool = False, no_debug_ref: bool = True,
 ) -> None:  # fmt: skip
@@ -79,14 +79,14 @@ def verify_grad(
     )
 
 
-def _generator(rng: Any) -> Any:
+def _generator(rng: object) -> Any:
     if isinstance(rng, np.random.RandomState):
         return np.random.default_rng(rng.randint(2**31))
     return rng
 
 
 def Rop(
-    f: Any, wrt: Any, eval_points: Any, disconnected_outputs: str = "raise", **words: Any
+    f: Any, wrt: object, eval_points: object, disconnected_outputs: str = "raise", **words: object
 ) -> Any:
     """:func:`symdnn.Rop`; a function of it may have any input of ``f``, as in Theano.
 
@@ -105,7 +105,7 @@ def Rop(
 
 
 def Lop(
-    f: Any, wrt: Any, eval_points: Any, consider_constant: Any = None,
+    f: Any, wrt: object, eval_points: object, consider_constant: object = None,
     disconnected_inputs: str = "raise",
 ) -> Any:  # fmt: skip
     """:func:`symdnn.Lop`; a function of it may have any input of ``f``, as in Theano."""
@@ -190,7 +190,7 @@ def _marked(v: Variable, source: Variable) -> Variable:
     return found
 
 
-def format_as(use_list: bool, use_tuple: bool, outputs: Any) -> Any:
+def format_as(use_list: bool, use_tuple: bool, outputs: object) -> Any:
     """``outputs`` as a list, a tuple, or alone."""
     if use_list or use_tuple:
         found = outputs if isinstance(outputs, list | tuple) else [outputs]
@@ -243,18 +243,20 @@ class Raise(Op):
     def __init__(self, msg: str = "", exc: type[Exception] = NotImplementedError) -> None:
         self.msg, self.exc = msg, exc
 
-    def make_node(self, *inputs: Any, **words: Any) -> Any:
+    def make_node(self, *inputs: Any, **words: object) -> Any:
         """The node on ``inputs``."""
         from symdnn.compat.theano.names.user_ops import Apply
 
         given = [as_tensor_variable(i) for i in inputs]
         return Apply(self, given, [given[0].type()])
 
-    def do_constant_folding(self, node: Any) -> bool:
+    def do_constant_folding(self, node: object) -> bool:
         """Never: it is to raise when the function runs."""
         return False
 
-    def perform(self, node: Any, inputs: Any, output_storage: Any, params: object = None) -> None:
+    def perform(
+        self, node: object, inputs: object, output_storage: object, params: object = None
+    ) -> None:
         """Raise the error."""
         raise self.exc(self.msg)
 

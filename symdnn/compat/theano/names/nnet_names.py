@@ -132,7 +132,7 @@ def crossentropy_softmax_argmax_1hot_with_bias(x: Any, b: Any, y_idx: Any) -> li
 
 
 def crossentropy_softmax_max_and_argmax_1hot_with_bias(
-    x: Any, b: Any, y_idx: Any, **words: Any
+    x: Any, b: Any, y_idx: Any, **words: object
 ) -> list[Variable]:
     """The cross-entropy, the softmax, and the largest probability of each row with its index."""
     loss, rows = crossentropy_softmax_1hot_with_bias(x, b, y_idx)
@@ -140,14 +140,14 @@ def crossentropy_softmax_max_and_argmax_1hot_with_bias(
     return [loss, rows, largest, index]
 
 
-def crossentropy_softmax_max_and_argmax_1hot(x: Any, y_idx: Any, **words: Any) -> list[Variable]:
+def crossentropy_softmax_max_and_argmax_1hot(x: Any, y_idx: Any, **words: object) -> list[Variable]:
     """As :func:`crossentropy_softmax_max_and_argmax_1hot_with_bias`, without a bias."""
     loss, rows = crossentropy_softmax_1hot(x, y_idx)
     largest, index = T.max_and_argmax(rows, axis=-1)
     return [loss, rows, largest, index]
 
 
-def softmax_simplifier(numerators: Any, denominators: Any) -> Any:
+def softmax_simplifier(numerators: object, denominators: object) -> Any:
     """Theano's rewrite of ``exp(x) / exp(x).sum(1)``, which the compiler has."""
     return numerators, denominators
 
@@ -191,7 +191,7 @@ def sparse_block_dot(W: Any, h: Any, inputIdx: Any, b: Any, outputIdx: Any) -> V
     return sparse_block_gemv(T.as_tensor_variable(b)[j], W, given, i, j)
 
 
-def _block_op(name: str, function: Any) -> Any:
+def _block_op(name: str, function: object) -> Any:
     body = {"targets": (), "maker": staticmethod(lambda inplace=False: function), "abstract": True}
     return OpName(name, (Op,), {**body, "__doc__": function.__doc__})
 
@@ -212,7 +212,7 @@ def ctc_present() -> bool:
 ctc_available = ctc_present
 
 
-def ConnectionistTemporalClassification(compute_grad: bool = True, openmp: Any = None) -> Any:
+def ConnectionistTemporalClassification(compute_grad: bool = True, openmp: object = None) -> Any:
     """Theano's op of the CTC loss: the function."""
     from symdnn.ops.nn.ctc import ctc
 

@@ -53,7 +53,7 @@ class PersistentNdarrayID:
             self.count += 1
         return self.seen[id(obj)]
 
-    def store(self, array: Any, name: str) -> str:
+    def store(self, array: object, name: str) -> str:
         """Put an array into the zip file; its name there."""
         buffer = io.BytesIO()
         np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
@@ -89,7 +89,7 @@ class PersistentSharedVariableID(PersistentNdarrayID):
 
 
 def dump(
-    obj: Any, file_handler: Any, protocol: int = DEFAULT_PROTOCOL,
+    obj: object, file_handler: Any, protocol: int = DEFAULT_PROTOCOL,
     persistent_id: Any = PersistentSharedVariableID,
 ) -> None:  # fmt: skip
     """Write ``obj`` to a zip file: shared variables and arrays as .npy, the rest as a pickle.
@@ -100,7 +100,7 @@ def dump(
         known = persistent_id(archive)
 
         class Writer(pickle.Pickler):
-            def persistent_id(self, obj: Any) -> Any:
+            def persistent_id(self, obj: object) -> Any:
                 return known(obj)
 
         buffer = io.BytesIO()
@@ -119,7 +119,7 @@ def _deep() -> Any:
         sys.setrecursionlimit(before)
 
 
-def load(f: Any, persistent_load: Any = None) -> Any:
+def load(f: Any, persistent_load: object = None) -> Any:
     """What :func:`dump` wrote, or Theano's own ``dump``: see
     :func:`symdnn.compat.theano.load_pickle`."""
     return load_pickle(f)

@@ -43,14 +43,14 @@ class PPrinter:
 
     process = __call__
 
-    def assign(self, condition: Any, printer: Any = None) -> None:
+    def assign(self, condition: object, printer: object = None) -> None:
         """Nothing."""
 
     def clone(self) -> PPrinter:
         """This printer."""
         return self
 
-    def clone_assign(self, condition: Any, printer: Any = None) -> PPrinter:
+    def clone_assign(self, condition: object, printer: object = None) -> PPrinter:
         """This printer."""
         return self
 
@@ -77,30 +77,30 @@ def debugprint(obj: Any, *args: Any, **words: Any) -> Any:
     return printing.debugprint(obj, *args, **words)
 
 
-def pydotprint(fct: Any, outfile: Any = None, *args: Any, **words: Any) -> Any:
+def pydotprint(fct: Any, outfile: Any = None, *args: object, **words: object) -> Any:
     """``theano.printing.pydotprint``: :func:`symdnn.printing.pydotprint`; words that say how
     GraphViz is to draw change nothing."""
     return _pydotprint(fct, outfile or "symdnn.svg")
 
 
 def pydotprint_variables(
-    vars: Any, outfile: Any = "variables.svg", *args: Any, **words: Any
+    vars: Any, outfile: Any = "variables.svg", *args: object, **words: object
 ) -> Any:
     """The picture of an expression."""
     return _pydotprint(vars, outfile)
 
 
-def d3viz(fct: Any, outfile: str, *args: Any, **words: Any) -> None:
+def d3viz(fct: object, outfile: str, *args: object, **words: object) -> None:
     """``theano.d3viz.d3viz``: :func:`symdnn.printing.graph_page`."""
     graph_page(fct, outfile)
 
 
-def d3write(fct: Any, path: str, *args: Any, **words: Any) -> None:
+def d3write(fct: object, path: str, *args: object, **words: object) -> None:
     """A page of a graph in a file."""
     graph_page(fct, path)
 
 
-def var_descriptor(obj: Any, *args: Any, **words: Any) -> str:
+def var_descriptor(obj: Any, *args: object, **words: object) -> str:
     """An expression as text."""
     found: Sequence[Variable] | Variable = obj
     return str(printing.pprint(found))

@@ -107,7 +107,7 @@ def exc_message(error: BaseException) -> Any:
     return error.args[0] if error.args else error
 
 
-def get_unbound_function(unbound: Any) -> Any:
+def get_unbound_function(unbound: object) -> Any:
     """The function of a method."""
     return getattr(unbound, "__func__", unbound)
 
@@ -145,7 +145,7 @@ class DefaultOrderedDict(OrderedDict[Any, Any]):
         super().__init__(*args, **words)
         self.default_factory = default_factory
 
-    def __missing__(self, key: Any) -> Any:
+    def __missing__(self, key: object) -> Any:
         if self.default_factory is None:
             raise KeyError(key)
         self[key] = value = self.default_factory()
@@ -167,11 +167,11 @@ class OrderedSet(MutableSet[Any]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Add an item at the end, unless it is there."""
         self._items.setdefault(value)
 
-    def discard(self, value: Any) -> None:
+    def discard(self, value: object) -> None:
         """Remove an item if it is there."""
         self._items.pop(value, None)
 
@@ -193,7 +193,7 @@ class frozendict(Mapping[Any, Any], Hashable):
     def __init__(self, *args: Any, **words: Any) -> None:
         self._items = dict(*args, **words)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return self._items[key]
 
     def __iter__(self) -> Iterator[Any]:

@@ -37,7 +37,7 @@ class _Generator:
         """The state's numbers."""
         return self._state.copy()
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state: object) -> None:
         """Set the state."""
         self._state = np.array(state)
         if self._write is not None:
@@ -60,7 +60,7 @@ class RandomStateSharedVariable(Shared):
         found = np.array(super().get_value())
         return _Generator(found, super().set_value if borrow else None)
 
-    def set_value(self, new_value: Any, borrow: bool = False) -> None:
+    def set_value(self, new_value: object, borrow: bool = False) -> None:
         """Set the state, to what :meth:`get_value` gave."""
         super().set_value(np.asarray(new_value), borrow)
 
@@ -83,7 +83,7 @@ def _sampler(name: str) -> Any:
     method = getattr(RandomStream, name)
 
     @functools.wraps(method)
-    def sample(self: _TheanosWords, *args: Any, **words: Any) -> Any:
+    def sample(self: _TheanosWords, *args: object, **words: object) -> Any:
         if "prob" in words:  # the old name of p
             words["p"] = words.pop("prob")
         made = len(self.state_updates)
@@ -142,7 +142,7 @@ GPUA_MRG_RandomStreams = CURAND_RandomStreams = MRG_RandomStreams
 random_state_type = None
 
 
-def guess_n_streams(size: Any, warn: bool = False) -> int:
+def guess_n_streams(size: object, warn: bool = False) -> int:
     """Theano's number of streams for a draw; symdnn's need none."""
     return 60 * 256
 
@@ -150,7 +150,7 @@ def guess_n_streams(size: Any, warn: bool = False) -> int:
 def _draw(method: str) -> Any:
     """A function of ``theano.tensor.raw_random``: ``(new state, values)`` from a state."""
 
-    def draw(random_state: Any, *args: Any, **words: Any) -> Any:
+    def draw(random_state: object, *args: object, **words: object) -> Any:
         if not isinstance(random_state, Shared):
             raise TypeError(
                 f"raw_random.{method}: wanted the state of a RandomStreams of symdnn "

@@ -109,7 +109,7 @@ constant = as_scalar
 def _numbers(make: Callable[..., Any]) -> Callable[..., Any]:
     """``floats("x", "y")``: variables of these names, or of a number without names."""
 
-    def made(*names: Any) -> Any:
+    def made(*names: object) -> Any:
         """Variables of these names; an int makes so many without names."""
         if len(names) == 1 and isinstance(names[0], builtins.int):
             names = (None,) * names[0]
@@ -123,7 +123,7 @@ complexs64, complexs128 = _numbers(complex64), _numbers(complex128)
 complexs = complexs128
 
 
-def same_out(*types: Any) -> tuple[Any, ...]:
+def same_out(*types: object) -> tuple[Any, ...]:
     """The output has the type of the first input."""
     return (types[0],)
 
@@ -140,12 +140,12 @@ def upcast_out(*types: Any) -> tuple[Any, ...]:
 upcast_out_no_complex = upcast_out_nobool = upcast_out
 
 
-def float_out(*types: Any) -> tuple[Any, ...]:
+def float_out(*types: object) -> tuple[Any, ...]:
     """The output is of ``floatX``."""
     return (TensorType("floatX"),)
 
 
-def int_out(*types: Any) -> tuple[Any, ...]:
+def int_out(*types: object) -> tuple[Any, ...]:
     """The output is of int64."""
     return (int64,)
 
@@ -194,7 +194,7 @@ class ScalarOp(Op):
         if output_types_preference is not None:
             self.output_types_preference = output_types_preference
 
-    def impl(self, *inputs: Any) -> Any:
+    def impl(self, *inputs: object) -> Any:
         """The result for numbers (or arrays)."""
         raise NotImplementedError(f"{type(self).__name__}.impl")
 
@@ -202,7 +202,7 @@ class ScalarOp(Op):
         """The types of the outputs from those of the inputs."""
         return getattr(self, "output_types_preference", upcast_out)(*types)
 
-    def make_node(self, *inputs: Any, **words: Any) -> Any:
+    def make_node(self, *inputs: object, **words: object) -> Any:
         """The elementwise node on tensors."""
         from symdnn.ops.elemwise import broadcast_static, pad_left
 

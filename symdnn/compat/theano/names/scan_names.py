@@ -31,7 +31,7 @@ def scan(
     fn: Any, sequences: Any = None, outputs_info: Any = None, non_sequences: Any = None,
     n_steps: Any = None, truncate_gradient: int = -1, go_backwards: bool = False, mode: Any = None,
     name: str | None = None, profile: bool = False, allow_gc: Any = None, strict: bool = False,
-    return_list: bool = False, **old: Any,
+    return_list: bool = False, **old: object,
 ) -> Any:  # fmt: skip
     """``theano.scan``: :func:`symdnn.scan`; ``outputs`` and ``info`` are old names."""
     if "outputs" in old:
@@ -49,7 +49,7 @@ def scan(
     return (reading(outputs, given) if given else outputs), updates
 
 
-def _listed(given: Any) -> list[Any]:
+def _listed(given: object) -> list[Any]:
     """What ``sequences`` or ``non_sequences`` hold: variables, and dicts with an ``input``."""
     items = list(given) if isinstance(given, list | tuple) else [given]
     return [i.get("input") if isinstance(i, dict) else i for i in items]
@@ -92,7 +92,9 @@ def safe_new(x: TensorLike, tag: str = "", dtype: Any = None) -> Variable:
     return new  # type: ignore[no-any-return]
 
 
-def traverse(out: Any, x: TensorLike, x_copy: Any, d: dict[Any, Any], visited: Any = None) -> Any:
+def traverse(
+    out: object, x: TensorLike, x_copy: object, d: dict[Any, Any], visited: object = None
+) -> Any:
     """Theano's inner function for copies between devices: nothing to do here."""
     return d
 
@@ -119,7 +121,7 @@ def reconstruct_graph(inputs: Any, outputs: Any, tag: str | None = None) -> Any:
     return new, clone(list(outputs), dict(zip(inputs, new)), strict=False)
 
 
-def get_updates_and_outputs(ls: Any) -> Any:
+def get_updates_and_outputs(ls: object) -> Any:
     """What a step returned as ``(condition, outputs, updates)``."""
     items = list(ls) if isinstance(ls, list | tuple) else [ls]
     condition, updates = None, OrderedDict[Any, Any]()
@@ -147,12 +149,12 @@ def isNaN_or_Inf_or_None(x: Any) -> bool:
     return x is None or (not isinstance(x, Variable | str) and not bool(np.all(np.isfinite(x))))
 
 
-def infer_shape(outs: Any, inputs: Any, input_shapes: Any) -> list[Any]:
+def infer_shape(outs: Any, inputs: object, input_shapes: object) -> list[Any]:
     """The shapes of ``outs`` as variables."""
     return [tuple(o.shape[i] for i in range(o.ndim)) for o in outs]
 
 
-def map_variables(replacer: Any, graphs: Any, additional_inputs: Any = ()) -> list[Any]:
+def map_variables(replacer: Any, graphs: Any, additional_inputs: object = ()) -> list[Any]:
     """``graphs`` with each variable ``v`` replaced by ``replacer(v)``, inputs first."""
     from symdnn.graph.traverse import ancestors
 

@@ -88,7 +88,7 @@ def second(a: TensorLike, b: TensorLike) -> Any:
     return T.fill(a, b)
 
 
-def default(x: Any, default: Any) -> Any:
+def default(x: object, default: object) -> Any:
     """``x``, or ``default`` where ``x`` is None while the graph is built."""
     other = as_variable(default)
     return other if x is None else reading(as_variable(x), [other])
@@ -123,7 +123,7 @@ def bartlett(M: TensorLike) -> Variable:
 
 
 def unravel_index(
-    indices: Any, dims: Any, order: str = "C", ndim: int | None = None
+    indices: object, dims: object, order: str = "C", ndim: int | None = None
 ) -> list[Variable]:
     """The coordinates of flat ``indices`` in an array of shape ``dims``: NumPy's, as a list.
 
@@ -139,7 +139,7 @@ def unravel_index(
 
 
 def ravel_multi_index(
-    multi_index: Any, dims: Any, mode: str = "raise", order: str = "C"
+    multi_index: Any, dims: object, mode: str = "raise", order: str = "C"
 ) -> Variable:
     """The flat index of coordinates in an array of shape ``dims``: NumPy's."""
     if mode not in ("raise", "wrap", "clip") or order not in ("C", "F"):
@@ -206,13 +206,13 @@ def incsubtensor(x: TensorLike, y: TensorLike, idx_list: Any, inplace: bool = Fa
     return inc_subtensor(as_variable(x)[tuple(idx_list)], y)
 
 
-def as_index_variable(i: Any) -> Any:
+def as_index_variable(i: object) -> Any:
     """An index as a variable; None and slices as they are."""
     return i if i is None or isinstance(i, slice) else as_variable(i)
 
 
 def bincount(
-    x: Any, weights: Any = None, minlength: Any = None, assert_nonneg: bool = False
+    x: object, weights: Any = None, minlength: Any = None, assert_nonneg: bool = False
 ) -> Variable:
     """``T.bincount``; with ``assert_nonneg`` a negative element is an ``AssertionError``."""
     v = as_variable(x)
@@ -240,7 +240,7 @@ def _allclose(a: Any, b: Any, rtol: float | None = None, atol: float | None = No
                             rtol=limits[1] if rtol is None else rtol))  # fmt: skip
 
 
-def makeKeepDims(x: Any, y: Any, axis: Any) -> Variable:
+def makeKeepDims(x: object, y: object, axis: Any) -> Variable:
     """``y``, ``x`` reduced over ``axis``, with these dimensions of size 1."""
     v, r = as_variable(x), as_variable(y)
     axes = range(v.ndim) if axis is None else np.atleast_1d(axis)
@@ -249,7 +249,7 @@ def makeKeepDims(x: Any, y: Any, axis: Any) -> Variable:
     return r.dimshuffle(["x" if i in dropped else next(left) for i in range(v.ndim)])
 
 
-def is_flat(v: Any, ndim: int | None = None, outdim: int | None = None) -> bool:
+def is_flat(v: object, ndim: int | None = None, outdim: int | None = None) -> bool:
     """Whether ``v`` has ``ndim`` dimensions, 1 unless it is given."""
     return bool(as_variable(v).ndim == (ndim or outdim or 1))
 
@@ -261,7 +261,7 @@ def make_constant(args: object) -> Any:
     return args if args is None or isinstance(args, slice | Variable) else as_variable(args)
 
 
-def numpy_scalar(data: Any) -> Any:
+def numpy_scalar(data: object) -> Any:
     """The number of an array with one element."""
     array = np.asarray(data)
     if array.size != 1:
@@ -289,7 +289,7 @@ def transfer(var: TensorLike, target: str) -> Variable:
     return as_variable(var)
 
 
-def register_transfer(fn: Any) -> None:
+def register_transfer(fn: object) -> None:
     """Accepted: the compiler places values."""
 
 
@@ -298,7 +298,7 @@ def transpose_inplace(x: TensorLike) -> Variable:
     return T.transpose(x)
 
 
-def hash_from_ndarray(data: Any) -> str:
+def hash_from_ndarray(data: object) -> str:
     """A hash of an array's dtype, shape and bytes."""
     import hashlib
 
@@ -324,12 +324,14 @@ def load(path: str, dtype: Any, broadcastable: Any, mmap_mode: Any = None) -> Va
     return T.patternbroadcast(made, broadcastable)
 
 
-def values_eq_approx_always_true(a: TensorLike, b: TensorLike, **words: Any) -> bool:
+def values_eq_approx_always_true(a: TensorLike, b: TensorLike, **words: object) -> bool:
     """True: what a program sets where results are random."""
     return True
 
 
-def values_eq_approx(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, **words: Any) -> bool:
+def values_eq_approx(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, **words: object
+) -> bool:
     """Whether arrays agree."""
     return bool(np.allclose(a, b, rtol, atol, equal_nan=True))
 
@@ -397,6 +399,6 @@ def shared_constructor(value: Any, name: str | None = None, **words: Any) -> Any
 tensor_constructor = scalar_constructor = generic_constructor = shared_constructor
 
 
-def make_vector(*scalars: Any) -> Variable:
+def make_vector(*scalars: object) -> Variable:
     """Scalars, variables or numbers, as a vector of their common dtype."""
     return T.stack(list(scalars))

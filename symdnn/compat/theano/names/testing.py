@@ -35,7 +35,7 @@ def seed_rng(pseed: int | None = None) -> int:
 
 
 def verify_grad(
-    op: Any, pt: Any, n_tests: int = 2, rng: Any = None, *args: Any, **words: Any
+    op: Any, pt: Any, n_tests: int = 2, rng: object = None, *args: Any, **words: Any
 ) -> None:
     """:func:`symdnn.verify_grad` with a seeded generator."""
     given = rng if rng is not None else np.random.RandomState(fetch_seed())
@@ -56,7 +56,7 @@ def assert_allclose(
         raise WrongValue(expected, value, relative, absolute)
 
 
-def str_diagnostic(expected: Any, value: Any, rtol: float, atol: float) -> str:
+def str_diagnostic(expected: object, value: object, rtol: float, atol: float) -> str:
     """What differs, as text."""
     error = np.abs(np.asarray(expected) - np.asarray(value))
     return (
@@ -73,17 +73,17 @@ class WrongValue(Exception):
         self.expected_value, self.val = expected, value
 
 
-def attr(*args: Any, **words: Any) -> Any:
+def attr(*args: object, **words: object) -> Any:
     """nose's decorator, which changes nothing."""
     return lambda f: f
 
 
-def custom_name_func(testcase_func: Any, param_num: Any, param: Any) -> str:
+def custom_name_func(testcase_func: Any, param_num: Any, param: object) -> str:
     """The name of a parameterised test."""
     return f"{testcase_func.__name__}_{param_num}"
 
 
-def assertFailure_fast(f: Any) -> Any:
+def assertFailure_fast(f: object) -> Any:
     """The test itself."""
     return f
 
@@ -108,7 +108,13 @@ class InferShapeTester(unittest.TestCase):
         seed_rng()
 
     def _compile_and_check(
-        self, inputs: Any, outputs: Any, numeric_inputs: Any, cls: Any, *args: Any, **words: Any
+        self,
+        inputs: Any,
+        outputs: Any,
+        numeric_inputs: Any,
+        cls: object,
+        *args: object,
+        **words: object,
     ) -> None:
         from symdnn.compat.theano.names.compile_names import function
 

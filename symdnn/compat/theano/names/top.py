@@ -61,7 +61,7 @@ SymbolicInput = In
 
 
 def Param(
-    variable: Variable, default: Any = None, name: str | None = None, mutable: bool = False,
+    variable: Variable, default: object = None, name: str | None = None, mutable: bool = False,
     strict: bool = False, allow_downcast: bool | None = None, implicit: bool | None = None,
     borrow: bool | None = None,
 ) -> In:  # fmt: skip
@@ -96,7 +96,7 @@ def sparse_grad(var: Variable) -> Variable:
     return var
 
 
-def get_debug_values(*args: Any) -> Any:
+def get_debug_values(*args: object) -> Any:
     """The test values of ``args`` as a tuple in an iterator, which is empty if one has none."""
     found = []
     for v in args:
@@ -108,6 +108,6 @@ def get_debug_values(*args: Any) -> Any:
     return iter([tuple(found)])
 
 
-def copy_function(f: Any, names: Sequence[str] = ()) -> Any:
+def copy_function(f: object, names: Sequence[str] = ()) -> Any:
     """A copy with shared variables of its own."""
     return copy.deepcopy(f)

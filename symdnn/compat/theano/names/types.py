@@ -55,12 +55,12 @@ class Generic(_Marker):
 disconnected_type, null_type, generic = DisconnectedType(), NullType(), Generic()
 
 
-def grad_undefined(op: Any, x_pos: int, x: Any, comment: str = "") -> Variable:
+def grad_undefined(op: object, x_pos: int, x: object, comment: str = "") -> Variable:
     """What ``grad`` of an op returns for an input whose gradient does not exist."""
     return NullType(f"{op}: the gradient of input {x_pos} ({x}) is undefined. {comment}")()
 
 
-def grad_not_implemented(op: Any, x_pos: int, x: Any, comment: str = "") -> Variable:
+def grad_not_implemented(op: object, x_pos: int, x: object, comment: str = "") -> Variable:
     """What ``grad`` of an op returns for an input whose gradient is not written."""
     return NullType(f"{op}: the gradient of input {x_pos} ({x}) is not implemented. {comment}")()
 
@@ -79,7 +79,7 @@ class SharedObject(Variable):
         """The object: a deep copy unless ``borrow``."""
         return self.object if borrow else copy.deepcopy(self.object)
 
-    def set_value(self, new_value: Any, borrow: bool = False) -> None:
+    def set_value(self, new_value: object, borrow: bool = False) -> None:
         """Replace the object."""
         self.object = new_value if borrow else copy.deepcopy(new_value)
 

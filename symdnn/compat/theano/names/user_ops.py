@@ -93,7 +93,7 @@ class PureOp(MultiOp):
     view_map: ClassVar[Mapping[int, Sequence[int]]] = {}
     destroy_map: ClassVar[Mapping[int, Sequence[int]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.abstract = False
         if "__props__" in cls.__dict__:
@@ -105,7 +105,7 @@ class PureOp(MultiOp):
     def host_callback(self) -> bool:
         return True
 
-    def do_constant_folding(self, node: Any) -> bool:
+    def do_constant_folding(self, node: object) -> bool:
         """Whether the op may be computed while compiling where all inputs are constants."""
         return True
 
@@ -118,7 +118,7 @@ class PureOp(MultiOp):
 
     # -- Theano's contract --------------------------------------------------------------------
 
-    def make_node(self, *inputs: Any, hints: Hints | None = None, **words: Any) -> Any:
+    def make_node(self, *inputs: object, hints: Hints | None = None, **words: object) -> Any:
         """The node of this op on ``inputs``: by ``itypes`` and ``otypes`` unless overridden."""
         itypes, otypes = getattr(self, "itypes", None), getattr(self, "otypes", None)
         if itypes is None or otypes is None:
@@ -131,15 +131,17 @@ class PureOp(MultiOp):
                 raise TypeError(f"{self}: input {i} has type {v.type}, wanted {t}")
         return Apply(self, given, [t() for t in otypes])
 
-    def perform(self, node: Any, inputs: Any, output_storage: Any, params: object = None) -> None:
+    def perform(
+        self, node: object, inputs: object, output_storage: object, params: object = None
+    ) -> None:
         """Compute ``inputs`` (arrays) and put the results into ``output_storage[i][0]``."""
         raise MethodNotDefined(f"{type(self).__name__}.perform")
 
-    def grad(self, inputs: Any, output_grads: Any) -> Any:
+    def grad(self, inputs: object, output_grads: object) -> Any:
         """The gradients with respect to ``inputs``, of which there is one for each."""
         raise NonDifferentiable(f"{self} has no grad")
 
-    def L_op(self, inputs: Any, outputs: Any, output_grads: Any) -> Any:
+    def L_op(self, inputs: object, outputs: object, output_grads: object) -> Any:
         """As :meth:`grad`, with the node's outputs."""
         return self.grad(inputs, output_grads)
 
@@ -285,17 +287,19 @@ class ViewOp(PureOp, Identity):
     def views(self) -> Mapping[int, int]:
         return {} if self._computes else {0: 0}
 
-    def make_node(self, *inputs: Any, hints: Hints | None = None, **words: Any) -> Any:
+    def make_node(self, *inputs: object, hints: Hints | None = None, **words: object) -> Any:
         given = [as_variable(i) for i in inputs]
         return Apply(self, given, [given[0].type()])
 
-    def perform(self, node: Any, inputs: Any, output_storage: Any, params: object = None) -> None:
+    def perform(
+        self, node: object, inputs: Any, output_storage: Any, params: object = None
+    ) -> None:
         output_storage[0][0] = inputs[0]
 
     def compute(self, *inputs: Any) -> tuple[Any, ...]:
         return super().compute(*inputs) if self._computes else (inputs[0],)
 
-    def infer_shape(self, node: Any, shapes: Any) -> Any:
+    def infer_shape(self, node: object, shapes: Any) -> Any:
         """The input's shape."""
         return [shapes[0]]
 
@@ -341,7 +345,7 @@ def _type_of(value: Any) -> TensorType:
     return TensorType(str(value.dtype), (None,) * value.ndim)
 
 
-def _result(op: SymdnnOp, type_: Any, value: TensorLike, inputs: Sequence[Any]) -> Any:
+def _result(op: SymdnnOp, type_: object, value: TensorLike, inputs: Sequence[Any]) -> Any:
     """What ``perform`` stored, as a new array of the output's dtype."""
     if value is None:
         raise ValueError(f"{op}.perform left an output empty")
@@ -391,7 +395,9 @@ class FromFunctionOp(Op):
     def __str__(self) -> str:
         return f"FromFunctionOp{{{self.fn.__name__}}}"
 
-    def perform(self, node: Any, inputs: Any, output_storage: Any, params: object = None) -> None:
+    def perform(
+        self, node: object, inputs: Any, output_storage: Any, params: object = None
+    ) -> None:
         """Call the function."""
         found = self.fn(*inputs)
         results = found if isinstance(found, list | tuple) else [found]
@@ -401,7 +407,9 @@ class FromFunctionOp(Op):
             cell[0] = value
 
 
-def as_op(itypes: Any, otypes: Any, infer_shape: Any = None) -> Callable[..., FromFunctionOp]:
+def as_op(
+    itypes: object, otypes: object, infer_shape: object = None
+) -> Callable[..., FromFunctionOp]:
     """A decorator that makes an op of a function of arrays (Theano's ``as_op``).
 
     ``itypes`` and ``otypes`` are a type or a list of types; ``infer_shape(node, input_shapes)``

@@ -30,7 +30,7 @@ class SliceType(Type):
 
     make_variable = __call__
 
-    def filter(self, x: Any, strict: bool = False, allow_downcast: bool | None = None) -> slice:
+    def filter(self, x: object, strict: bool = False, allow_downcast: bool | None = None) -> slice:
         """The slice itself. Raises ``TypeError`` for another value."""
         if not isinstance(x, slice):
             raise InputError(f"SliceType: wanted a slice, got {x!r:.60}")
@@ -59,7 +59,7 @@ class SliceForm(Form):
     def labels(self) -> tuple[str, ...]:
         return self.names
 
-    def split(self, value: Any, what: str) -> Sequence[Any]:
+    def split(self, value: object, what: str) -> Sequence[Any]:
         if not isinstance(value, slice):
             raise InputError(f"{what}: wanted a slice, got a {type(value).__name__}")
         return [np.int64(_NONE if p is None else p) for p in (value.start, value.stop, value.step)]
@@ -91,7 +91,7 @@ class SliceVariable(Structured):
     def with_gradient(self, gradient: Variable) -> Self:
         raise TypeMismatch("grad", "an array", "a slice")
 
-    def fitting(self, new: Any, what: str) -> SliceVariable:
+    def fitting(self, new: object, what: str) -> SliceVariable:
         if not isinstance(new, slice | SliceVariable):
             raise TypeMismatch(what, "a slice", new)
         return new if isinstance(new, SliceVariable) else make_slice(new)

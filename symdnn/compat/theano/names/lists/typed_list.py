@@ -107,7 +107,7 @@ def _inputs(type_: TypedListType, name: str | None) -> Parts:
 
 @dataclass(frozen=True)
 class ListForm(Form):
-    """How lists are taken apart."""
+    """How lists become arrays."""
 
     type: TypedListType
 
@@ -115,7 +115,7 @@ class ListForm(Form):
     def labels(self) -> tuple[str, ...]:
         return ("data", "shapes", *(f"counts{i}" for i in range(self.type.get_depth())))
 
-    def split(self, value: Any, what: str) -> Sequence[Any]:
+    def split(self, value: object, what: str) -> Sequence[Any]:
         try:
             found = self.type.filter(value)
         except (TypeError, ValueError) as error:
@@ -170,7 +170,7 @@ class TypedListVariable(Structured):
         made: Any = TypedListVariable(self.type, (gradient, *self._parts[1:]))
         return made  # type: ignore[no-any-return]
 
-    def fitting(self, new: Any, what: str) -> TypedListVariable:
+    def fitting(self, new: object, what: str) -> TypedListVariable:
         found = TypedListConstant(self.type, new) if isinstance(new, list) else new
         if not isinstance(found, TypedListVariable) or found.type != self.type:
             raise TypeMismatch(f"{what} of {self}", str(self.type), new)
