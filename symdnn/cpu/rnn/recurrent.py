@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -18,207 +17,38 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.gemm.gemm_ir import shape_of
 from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
-from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous, empty_aligned
+from symdnn.cpu.launch.scratch import Scratch, address, as_contiguous, empty_aligned
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.onednn.kernel import PrepackedInput, version_of
-from symdnn.cpu.rnn.recurrent_grad_ir import BACKWARD_WORDS, GATE_SLOTS, backward_ir
-from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, GATES, SAVED_VECTORS, forward_ir, panels
+from symdnn.cpu.rnn.recurrent_grad_ir import BACKWARD_WORDS, backward_ir
+from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, forward_ir
+from symdnn.cpu.rnn.recurrent_layers import (
+    RecurrentLayer,
+    backward_floats,
+    block_steps,
+    forward_floats,
+    layers_of,
+    places_of,
+)
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.core.lanes import joined
-from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
 __all__ = ["RecurrentGradKernel", "RecurrentKernel", "KERNELS"]
 
-#: Terms (steps times sequences) of a block of the matrices' gradients; a block has whole steps.
-_BLOCK_TERMS = 256
 #: Limit of one direction's matrices, which must fit the L2 caches. For larger ones oneDNN's GEMM
 #: reads less memory; but its GRU is slower at all sizes.
 _MAX_MATRIX_BYTES = 7 << 19
-#: Rows of a product of the inputs of several steps: their matrix is read once for so many.
-_CHUNK_ROWS = 32
-#: Multiplications of a step for which another thread pays: a barrier takes about 1 us.
-_MULTIPLICATIONS_PER_THREAD = 1 << 16
 #: Iterations of a thread's spin loop at a barrier before it yields its processor: some 10 ms, since
 #: another program would then take a whole slice of the scheduler, at each step. It is 5 us if there
 #: are more threads than processors.
 _SPIN_ITERATIONS, _SPIN_ITERATIONS_OVERSUBSCRIBED = 200_000, 100
 _Words = ctypes.c_int64
-
-
-@dataclass(frozen=True)
-class RecurrentLayer:
-    """One direction of a layer at known sizes; ``columns`` is the number of its input features.
-
-    ``matrices`` and ``biases`` are offsets of its parameters in the vector. ``direction`` is 1 if
-    it runs from the last step to the first; ``directions`` share the result. The sequences of each
-    of ``lanes`` give gradients of the parameters of their own.
-    """
-
-    mode: str
-    steps: int
-    batch: int
-    columns: int
-    hidden: int
-    direction: int
-    directions: int
-    matrices: int
-    biases: int
-    lanes: int = 1
-
-    @property
-    def gates(self) -> int:
-        """Number of gates."""
-        return GATES[self.mode]
-
-    @property
-    def groups(self) -> int:
-        """Number of groups of 16 units."""
-        return -(-self.hidden // WIDTH)
-
-    @property
-    def examples(self) -> int:
-        """Sequences of a lane."""
-        return self.batch // self.lanes
-
-    @property
-    def kept_shape(self) -> tuple[int, ...]:
-        """Shape of the values of the gates that are saved for the gradient."""
-        return (self.steps, self.batch, self.groups, SAVED_VECTORS[self.mode], WIDTH)
-
-    @property
-    def order(self) -> range:
-        """Time indices in the order in which the direction runs."""
-        steps = range(self.steps)
-        return steps[::-1] if self.direction else steps
-
-    @property
-    def units(self) -> slice:
-        """The columns of the result that belong to this direction."""
-        return slice(self.direction * self.hidden, (self.direction + 1) * self.hidden)
-
-    def threads(self) -> int:
-        """The number of threads for this layer."""
-        work = self.batch * self.gates * self.hidden * (self.columns + self.hidden)
-        return min(threads.threads(work, _MULTIPLICATIONS_PER_THREAD), self.groups)
-
-    @property
-    def chunk(self) -> int:
-        """Steps whose inputs are multiplied at once: several where the sequences are few."""
-        if self.batch >= shape_of(jit.vector_width()).rows:
-            return 1
-        return min(self.steps, max(1, _CHUNK_ROWS // self.batch))
-
-    @property
-    def rows_before(self) -> int:
-        """Rows of a thread's memory for products of inputs."""
-        return max(shape_of(jit.vector_width()).rows, self.chunk * self.batch)
-
-    def parameters(self, at: int) -> dict[str, int]:
-        """Addresses of matrices and biases in a vector at address ``at``."""
-        rows = self.gates * self.hidden
-        return {
-            "w": at + 4 * self.matrices, "r": at + 4 * (self.matrices + rows * self.columns),
-            "bw": at + 4 * self.biases, "br": at + 4 * (self.biases + rows),
-        }  # fmt: skip
-
-    def sizes(self) -> dict[str, int]:
-        """Words of the block that are sizes."""
-        return {
-            "steps": self.steps, "batch": self.batch, "columns": self.columns,
-            "hidden": self.hidden, "y_row": 4 * self.directions * self.hidden,
-            "cells_step": 4 * self.batch * self.hidden, "kept_step": 4 * prod(self.kept_shape[1:]),
-            "chunk": self.chunk, "before_rows": self.rows_before,
-            "lanes": self.lanes, "examples": self.examples,
-        }  # fmt: skip
-
-    def steps_of(self, name: str, array: Array, first: int = 0) -> dict[str, int]:
-        """Words for an array (time, batch, features): its address at column ``first``, its stride.
-
-        The stride is from step to step, in bytes.
-        """
-        step = 4 * prod(array.shape[1:])
-        begin = address(array) + 4 * first
-        if not self.direction:
-            return {name: begin, f"{name}_step": step}
-        return {name: begin + (self.steps - 1) * step, f"{name}_step": -step}
-
-    def results_of(self, name: str, array: Array) -> dict[str, int]:
-        """:meth:`steps_of` for this direction's columns of the results."""
-        return self.steps_of(name, array, self.direction * self.hidden)
-
-
-def _layers(op: Any, shape: Sequence[int]) -> list[list[RecurrentLayer]]:
-    """The directions of each layer for an input of (time, [lanes], batch, features)."""
-    steps, *parts, features = shape
-    batch = prod(parts)
-    lanes = parts[0] if len(parts) > 1 else 1
-    layout: RNNShape = op.layout
-    offsets, d = layout.block_offsets(features), layout.directions
-    return [
-        [
-            RecurrentLayer(
-                op.rnn_mode, steps, batch, int(layout.inputs_of(i, features)), op.hidden_size, k, d,
-                *offsets[i * d + k], lanes,
-            )
-            for k in range(d)
-        ]
-        for i in range(layout.num_layers)
-    ]  # fmt: skip
-
-
-# -- scratch memory -------------------------------------------------------------------------------
-
-
-def _forward_floats(layer: RecurrentLayer, count: int, keeps: bool) -> dict[str, int]:
-    """Sizes of scratch memory in floats, by the words for their addresses."""
-    width, columns = jit.vector_width(), layer.gates * layer.groups * WIDTH
-    panel = panels(width, columns, count) * shape_of(width).columns
-    row = count * (columns + WIDTH)
-    gru = layer.mode == "gru"
-    return {
-        "packed_w": panel * layer.columns, "packed_r": panel * layer.hidden,
-        "bias": columns * (1 + gru), "packed_for": 2 * count, "before": row * layer.rows_before,
-        "before_h": row * shape_of(width).rows * gru,
-        "cells": 0 if keeps else layer.batch * layer.hidden,
-    }  # fmt: skip
-
-
-def _backward_floats(layer: RecurrentLayer, count: int) -> dict[str, int]:
-    width, slots = jit.vector_width(), GATE_SLOTS[layer.mode][0]
-    panel, terms = shape_of(width).columns, layer.gates * layer.hidden
-    block = _block(layer) * layer.examples * panel * count
-    whole = -(-layer.columns // WIDTH) * WIDTH
-    return {
-        "packed_w": panels(width, whole, count) * panel * terms,
-        "packed_r": panels(width, layer.groups * WIDTH, count) * panel * terms,
-        "deltas": 3 * layer.batch * (slots * layer.hidden + WIDTH),
-        "slots": layer.groups * layer.steps * layer.batch * slots * WIDTH,
-        "packed_x": -(-layer.columns // panel) * block,
-        "packed_h": -(-layer.hidden // panel) * block,
-    }  # fmt: skip
-
-
-def _block(layer: RecurrentLayer) -> int:
-    """Steps of a block of the matrices' gradients."""
-    return min(layer.steps, max(1, _BLOCK_TERMS // layer.examples))
-
-
-def _places(floats: dict[str, int]) -> tuple[dict[str, int], int]:
-    """(offsets of all parts in bytes, total size); the counter of barriers comes first."""
-    places, at = {"counter": 0}, 64
-    for name, count in floats.items():
-        places[name] = at
-        at += aligned(4 * count)
-    return places, at
-
-
 #: Words for the addresses of what is packed of the parameters, in the order of their memory.
 _PACKED = ("packed_w", "packed_r", "bias", "packed_for")
 
@@ -299,7 +129,7 @@ def _size_refusal(op: Any, shape: Sequence[Any]) -> str | None:
     """Why a network of these sizes is left to oneDNN; the same for both passes."""
     if 0 in shape:
         return "it is empty"
-    for first, *_ in _layers(op, shape):
+    for first, *_ in layers_of(op, shape):
         size = 4 * first.gates * first.hidden * (first.columns + first.hidden)
         if size > _MAX_MATRIX_BYTES and first.mode != "gru":
             return "its matrices are too large to stay in the second caches"
@@ -314,12 +144,12 @@ class _RecurrentLaunch:
     def __init__(self, call: Call) -> None:
         self.op: Any = call.op.op  # type: ignore[attr-defined]
         thread_pools.set_threads()
-        self.layers = _layers(self.op, call.inputs[1].shape)
+        self.layers = layers_of(self.op, call.inputs[1].shape)
         self.lstm = self.op.has_cell
         each = [d for layer in self.layers for d in layer]
         #: Threads that scratch memory is sized for; later calls may use fewer.
         self._threads = {d: d.threads() for d in each}
-        self._places = {d: _places(self._floats(d)) for d in each}
+        self._places = {d: places_of(self._floats(d)) for d in each}
         self.workspace_bytes = max(end for _, end in self._places.values())
         self._scratch = Scratch([self.workspace_bytes])
 
@@ -365,7 +195,7 @@ class _ForwardLaunch(_RecurrentLaunch):
         }
 
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
-        return _forward_floats(layer, self._threads[layer], self.keeps)
+        return forward_floats(layer, self._threads[layer], self.keeps)
 
     def __call__(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
@@ -448,7 +278,7 @@ class _BackwardLaunch(_RecurrentLaunch):
         self._function = threads.kernel(backward_ir, self.op.rnn_mode, jit.vector_width())
 
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
-        return _backward_floats(layer, self._threads[layer])
+        return backward_floats(layer, self._threads[layer])
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Array], workspace: Array | None = None
@@ -492,7 +322,7 @@ class _BackwardLaunch(_RecurrentLaunch):
             layer, self._function, workspace, **layer.parameters(address(w)), **gradients, **inputs,
             **layer.results_of("y", y), **layer.results_of("dy", dy), hx=hx, dh=dh, dc=dc,
             dx=layer.steps_of("dx", dx)["dx"], dx_adds=int(layer.direction > 0),
-            kept=address(kept), cells=address(cells), block=_block(layer),
+            kept=address(kept), cells=address(cells), block=block_steps(layer),
             dw_lane=dw.strides[0] if dw.ndim > 1 else 0,
         )  # fmt: skip
         if layer.mode != "gru":

@@ -74,15 +74,15 @@ def test_panels_follow_the_parameter(packings):
     new = symdnn.function([], updates=[(w, w * np.float32(2))])
     with config.change_flags({"openmp.threads": 1}):  # parts of any columns have panels
         first = [f(x) for _ in range(3)][-1]
-    assert len(packings) == 1
-    new()
-    for _ in range(3):
-        np.testing.assert_allclose(f(x), 2 * first, rtol=1e-5, atol=1e-5)
-    assert len(packings) == 2
-    w.set_value(normal(513, 513))
-    for _ in range(3):
-        np.testing.assert_allclose(f(x), x @ w.get_value(), rtol=1e-4, atol=1e-4)
-    assert len(packings) == 3
+        assert len(packings) == 1
+        new()
+        for _ in range(3):
+            np.testing.assert_allclose(f(x), 2 * first, rtol=1e-5, atol=1e-5)
+        assert len(packings) == 2
+        w.set_value(normal(513, 513))
+        for _ in range(3):
+            np.testing.assert_allclose(f(x), x @ w.get_value(), rtol=1e-4, atol=1e-4)
+        assert len(packings) == 3
 
 
 def test_a_parameter_that_changes_in_each_call_is_not_kept(packings):
