@@ -26,7 +26,7 @@ from symdnn.ops.nn import crossentropy as X
 from symdnn.ops.nn import softmax as S
 from symdnn.ops.nn.batchnorm import BatchNormTrain
 from symdnn.ops.nn.dropout import Dropout
-from symdnn.ops.nn.rnn import RNNForward
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
 
 SHAPES = ("size_of_result", "mul_one", "sub_zero")
@@ -267,6 +267,8 @@ def branch(c, yes, no):
 
 NORM = (f64("n", "m"), *[f64(1, "m", low=0.5)] * 4)
 NET = (f64(24), f64("n", 2, 3), f64(1, 2, 3))
+#: A net's parameters, and of two lanes of two sequences x, hx, y, dy and dhy.
+LANES = (f64(24), *[f64(k, 2, 2, 3) for k in ("n", 1, "n", "n", 1)])
 LAZY = (boolean(), *TWO)
 ROWS = f64("n", 2, 3, 4)
 MASKED = (*[ROWS] * 4, f64("n", 2, 3), ROWS, f64(1, 2, 3, 3))
@@ -274,6 +276,16 @@ MASKED = (*[ROWS] * 4, f64("n", 2, 3), ROWS, f64(1, 2, 3, 3))
 
 def net(w, x, h):
     return RNNForward("rnn_tanh", 3, 1)(w, x, h)
+
+
+def of_lanes(w, *given):
+    reserve = net(w, *(v.reshape((v.shape[0], 4, 3), ndim=3) for v in given[:2]))[-1]
+    return RNNGrad("rnn_tanh", 3, 1, lanes=True)(w, *given, reserve)
+
+
+def without_weights(*given):
+    node = of_lanes(*given)[0].owner
+    return node.op.without_weights(node.inputs)
 
 
 def dropped(x):
@@ -311,6 +323,8 @@ UNREAD = [
     RuleCase("rnn_without_reserve", NET, lambda *a: list(net(*a)[:2]),
              lambda *a: list(RNNForward("rnn_tanh", 3, 1, keeps_reserve=False)(*a)),
              lambda *a: list(net(*a))),
+    RuleCase("rnn_grad_without_weights", LANES, lambda *a: list(of_lanes(*a)[1:]),
+             without_weights, lambda *a: list(of_lanes(*a))),
     RuleCase("attention_grad_without_mask", MASKED, lambda *a: list(attend_grad(*a)[:3]),
              lambda *a: list(attend_grad(*a, of_mask=False)), lambda *a: list(attend_grad(*a))),
     *[
