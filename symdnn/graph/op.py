@@ -151,6 +151,13 @@ class Op:
         """
         return None
 
+    def short_with(self, inputs: Vars, axis: int) -> Sequence[tuple[Variable, int]] | None:
+        """Axes of inputs: where each has at most one element, so has ``axis`` of the output.
+
+        None if it may have more even then (the default). Only asked where the size is unknown.
+        """
+        return None
+
     @property
     def random_state(self) -> int | None:
         """The input that is the state of a generator which it advances; None for all other ops.

@@ -224,6 +224,9 @@ class Elemwise(Op):
             total = operator("fill")(y, total)
         return [total]
 
+    def short_with(self, inputs: Vars, axis: int) -> Sequence[tuple[Variable, int]]:
+        return [(v, axis) for v in inputs]
+
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         wide = [same_for_all(v) if a is None else v for v, a in zip(inputs, axes)]
         return Op.make_node(self, *wide).outputs, [0]  # without casts by the present flags

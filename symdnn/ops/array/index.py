@@ -22,6 +22,7 @@ from symdnn.ops.array.slices import (
     as_python,
     check_index,
     fill_in,
+    is_short,
     is_slice,
     pattern_text,
     slice_length,
@@ -102,6 +103,10 @@ class Subtensor(Op):
 
     def __str__(self) -> str:
         return f"Subtensor{{{pattern_text(self.index)}}}"
+
+    def short_with(self, inputs: Vars, axis: int) -> Sequence[tuple[Variable, int]] | None:
+        slices = [e for e in fill_in(self.index, inputs[1:]) if is_slice(e)]
+        return [] if is_short(*slices[axis]) else None
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         x, *bounds = inputs

@@ -22,6 +22,8 @@ from symdnn.graph.dims import (
     known,
 )
 from symdnn.graph.op import Op
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.elementwise.arithmetic import Add, Cast
 
 __all__ = ["Entry", "IndexPattern", "fill_in", "pattern_text", "slice_length"]
 
@@ -74,6 +76,34 @@ def static_length(size: int | None, entry: Any) -> int | None:
     if size is None or "?" in entry:
         return None
     return len(range(*slice(*entry).indices(size)))
+
+
+def is_short(start: Any, stop: Any, step: Any) -> bool:
+    """Whether a slice has at most one element by its form: ``:1``, ``-1:``, ``i : i + 1``."""
+    if isinstance(step, Variable) or (step is not None and step < 0):
+        return False
+    if isinstance(start, Variable) or isinstance(stop, Variable):
+        return _is_next(stop, start)
+    if stop is None:
+        return bool(start == -1)
+    first = start or 0
+    return (first < 0) == (stop < 0) and len(range(first, stop, step or 1)) <= 1
+
+
+def _is_next(v: object, before: object) -> bool:
+    """Whether a bound was written as the other one plus 1."""
+    node = v.owner if isinstance(v, Variable) else None
+    if node is None or not isinstance(node.op, Add) or len(node.inputs) != 2:
+        return False
+    plain = [
+        u.owner.inputs[0] if u.owner and isinstance(u.owner.op, Cast) else u for u in node.inputs
+    ]
+    ones = [u for u in plain if isinstance(u, Constant) and u.data.size == 1 and u.data == 1]
+    return len(ones) == 1 and any(before is u for u in (*node.inputs, *plain))
+
+
+def _uncast(v: Variable) -> Variable:
+    return v.owner.inputs[0] if v.owner is not None and isinstance(v.owner.op, Cast) else v
 
 
 def slice_length(size: Dim, start: Any, stop: Any, step: Any) -> Dim:

@@ -83,6 +83,9 @@ class DimShuffle(Op):
     def views(self) -> Mapping[int, int]:
         return {0: 0}
 
+    def short_with(self, inputs: Vars, axis: int) -> Sequence[tuple[Variable, int]]:
+        return [(inputs[0], int(self.pattern[axis]))]
+
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         moved = (d if d == "x" else int(d) + 1 for d in self.pattern)
         return [DimShuffle((0, *moved))(inputs[0])], [0]

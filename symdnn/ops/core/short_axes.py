@@ -7,9 +7,8 @@ they are meant to broadcast, as in NumPy: there the size is declared to be 1, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from symdnn.graph.variable import Constant, Variable
+from symdnn.graph.variable import Variable
 from symdnn.ops.core.shape import specify_type
 
 __all__ = ["is_short", "with_short_axes_declared"]
@@ -34,58 +33,9 @@ def with_short_axes_declared(operands: Sequence[Variable]) -> Sequence[Variable]
 
 
 def is_short(v: Variable, axis: int, depth: int = _DEPTH) -> bool:
-    """Whether a dimension is of size 0 or 1 by the slice that made it."""
+    """Whether a dimension is of size 0 or 1, by its type or by the slice that made it."""
     size = v.type.shape[axis]
-    if size is not None:
-        return bool(size <= 1)
-    node = v.owner
-    if node is None or depth == 0:
-        return False
-    op: Any = node.op
-    kind = type(op).__name__
-    if kind == "Subtensor":
-        return _slice_is_short(node.inputs, op.index, axis)
-    if kind == "DimShuffle":
-        source = op.pattern[axis]
-        return source != "x" and is_short(node.inputs[0], source, depth - 1)
-    if hasattr(op, "scalar_op"):
-        return all(is_short(i, axis, depth - 1) for i in node.inputs)
-    return False
-
-
-def _slice_is_short(inputs: Sequence[Variable], index: Sequence[Any], axis: int) -> bool:
-    """Whether the slice that makes an axis of a part has at most one element."""
-    bounds = iter(inputs[1:])
-    filled = [
-        tuple(next(bounds) if b == "?" else b for b in e) if isinstance(e, tuple) else e
-        for e in index if isinstance(e, tuple) or _skip(e, bounds)
-    ]  # fmt: skip
-    start, stop, step = filled[axis]
-    if isinstance(start, Variable) or isinstance(stop, Variable):
-        return step is None and _follows(start, stop)
-    if isinstance(step, Variable) or (step is not None and step < 0):
-        return False
-    if stop is None:
-        return bool(start == -1)
-    first = start or 0
-    return (first < 0) == (stop < 0) and len(range(first, stop, step or 1)) <= 1
-
-
-def _skip(entry: Any, bounds: Any) -> bool:
-    """An integer index has no axis; its value is passed over."""
-    if entry == "?":
-        next(bounds)
-    return False
-
-
-def _follows(start: Any, stop: Any) -> bool:
-    """Whether a bound is the other one plus 1."""
-    node = stop.owner if isinstance(stop, Variable) else None
-    if node is None or type(node.op).__name__ != "Add" or len(node.inputs) != 2:
-        return False
-    ones = [i for i in node.inputs if isinstance(i, Constant) and i.data.size == 1 and i.data == 1]
-    return len(ones) == 1 and start in [_uncast(i) for i in node.inputs] + list(node.inputs)
-
-
-def _uncast(v: Variable) -> Variable:
-    return v.owner.inputs[0] if v.owner is not None and type(v.owner.op).__name__ == "Cast" else v
+    if size is not None or v.owner is None or depth == 0:
+        return size is not None and bool(size <= 1)
+    found = v.owner.op.short_with(v.owner.inputs, axis)
+    return found is not None and all(is_short(u, a, depth - 1) for u, a in found)
