@@ -72,8 +72,10 @@ def test_a_divergence_ends_a_trajectory_and_is_told():
 
 
 def test_hmc_and_a_seed():
-    kept = [mcmc.hmc(lambda x: -((x - 1) ** 2).sum() / 2, np.zeros(2), 300, 100, leaps=8, seed=s)
-            for s in (5, 5, 6)]  # fmt: skip
+    """Steps that grow without bounds while they adapt show any other rounding of compiled loops."""
+    with symdnn.config.change_flags(deterministic="more"):
+        kept = [mcmc.hmc(lambda x: -((x - 1) ** 2).sum() / 2, np.zeros(2), 300, 100, leaps=8,
+                         seed=s) for s in (5, 5, 6)]  # fmt: skip
     assert abs(kept[0].values.mean() - 1) < 0.2
     assert abs(kept[0].values.std() - 1) < 0.2
     np.testing.assert_array_equal(kept[0].values, kept[1].values)
