@@ -228,8 +228,8 @@ class NestProductKernel(_NestKernel[Dot | BatchedDot]):
         """Needs a vector, or integers, which BLAS and oneDNN have not, or few numbers."""
         x, y = call.inputs
         if x.ndim == y.ndim > 1 and not x.is_integer:
-            few = x.dtype == "float64" and prod(self.sizes(call)) <= _MAX_PRODUCTS_OF_FLOATS
-            if not few:
+            many = call.has_sizes and prod(self.sizes(call)) > _MAX_PRODUCTS_OF_FLOATS
+            if x.dtype != "float64" or many:
                 return "libraries multiply matrices of floats"
         return super().refuses(call)
 
