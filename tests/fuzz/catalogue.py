@@ -57,6 +57,8 @@ LEFT_OUT = {
     "bilinear_kernel_1D": "a constant",
     "bilinear_kernel_2D": "a constant",
     "cho_factor": "gives a factor and a flag; cholesky is drawn",
+    "cdist": "its gradient at equal rows is a convention; tests/ops/torch_names has PyTorch's",
+    "masked_scatter": "it reads as many values as the mask has; likewise",
     "dropout": "its values are random",
     "spatial_dropout": "its values are random",
 }

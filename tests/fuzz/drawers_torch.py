@@ -163,7 +163,85 @@ def masked(value: bool) -> Drawer:
     return draw
 
 
+# -- distances, blocks, parts ----------------------------------------------------------------------
+
+
+def of_shape(sizes: str, count: int = 1) -> Drawer:
+    """``count`` new arrays of floats; letters are sizes."""
+
+    def draw(g: Growth) -> Call:
+        given = {k: g.of(g.sizes) for k in sizes}
+        dtype = g.of(g.dtypes or ["float32", "float64"])
+        return call(*[g.fresh([given[k] for k in sizes], dtype) for _ in range(count)])
+
+    return draw
+
+
+def listed(g: Growth) -> Call:
+    """A list of vectors of one dtype."""
+    dtype = g.of(["float32", "int64"])
+    return call(*[g.fresh([g.integer(1, 3)], dtype) for _ in range(g.integer(1, 3))])
+
+
+def broadcast(g: Growth) -> Call:
+    t = g.term((1, 2, 3))
+    other = g.partner(t, t.kind)
+    check_broadcast([t, other])
+    return call(t, other)
+
+
+def gamma_of_many(g: Growth) -> Call:
+    return call(g.term(kinds="f"), g.integer(1, 3))
+
+
+def sorted_into(g: Growth) -> Call:
+    t = g.term(kinds="f")
+    edges = np.sort(g.rng.normal(size=g.integer(0, 4))).astype(t.dtype)
+    return call(t, g.fresh(edges.shape, t.dtype, edges), right=g.chance(0.5))
+
+
+def taken_along(g: Growth) -> Call:
+    t = g.term((1, 2, 3), low=1)
+    a = g.integer(0, t.ndim - 1)
+    shape = [g.integer(1, 3) if d == a else n for d, n in enumerate(t.shape)]
+    return call(t, indices(g, t.shape[a], shape), a)
+
+
+def divided(g: Growth) -> Call:
+    t = g.term((1, 2, 3))
+    a = g.integer(0, t.ndim - 1)
+    first = g.integer(0, t.shape[a])
+    return call(t, (first, t.shape[a] - first), a)
+
+
+def selected(g: Growth) -> Call:
+    t = g.term((1, 2, 3), "iufc", low=1)
+    a = g.integer(0, t.ndim - 1)
+    shape = [n for d, n in enumerate(t.shape) if d != a]
+    return call(t, g.fresh(shape, t.dtype), a, g.integer(0, t.shape[a] - 1))
+
+
+def sliced(g: Growth) -> Call:
+    t = g.term((1, 2, 3), "iufc", low=1)
+    a = g.integer(0, t.ndim - 1)
+    start, step = g.integer(0, t.shape[a] - 1), g.integer(1, 2)
+    shape = [len(range(start, n, step)) if d == a else n for d, n in enumerate(t.shape)]
+    return call(t, g.fresh(shape, t.dtype), a, start, None, step)
+
+
+def on_diagonal(g: Growth) -> Call:
+    t = g.term((2,), "iufc")
+    offset = g.integer(-1, 1)
+    count = np.diagonal(np.empty(t.shape), offset).size
+    return call(t, g.fresh([count], t.dtype), offset)
+
+
 DRAWERS: dict[str, Drawer] = {
+    "pairwise_distance": of_shape("nk", 2), "cosine_similarity": of_shape("nk", 2),
+    "matrix_exp": of_shape("nn"), "cartesian_prod": listed, "broadcast_tensors": broadcast,
+    "mvlgamma": gamma_of_many, "bucketize": sorted_into, "take_along_dim": taken_along,
+    "split_with_sizes": divided, "select_scatter": selected, "slice_scatter": sliced,
+    "diagonal_scatter": on_diagonal,
     "addmm": added("np", "nm", "mp"), "addmv": added("n", "nm", "m"), "addr": added("nm", "n", "m"),
     "baddbmm": added("bnp", "bnm", "bmp"), "addbmm": added("np", "bnm", "bmp"),
     "mv": lambda g: (lambda args: call(*args[1:]))(added("n", "nm", "m")(g)[0]),

@@ -41,7 +41,9 @@ _ROUNDED = [
     "histogram2d", "lcm", "matvec", "median", "mm", "mv", "nancumprod", "nancumsum", "nanmean",
     "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "percentile", "poly",
     "polyadd", "polyder", "polyfit", "polyint", "polymul", "polysub", "polyval", "quantile",
-    "std_mean", "trace", "unwrap", "vander", "var_mean", "vecdot", "vecmat", "xlogy",
+    "cosine_similarity", "cumulative_trapezoid", "logdet", "matrix_exp", "mvlgamma",
+    "pairwise_distance", "pdist", "std_mean", "trace", "unwrap", "vander", "var_mean", "vecdot",
+    "vecmat", "xlogy",
 ]  # fmt: skip
 #: Rounded, but of operands that stay ints.
 _OTHERS = ["bartlett", "blackman", "geomspace", "hamming", "hanning", "histogram_bin_edges",

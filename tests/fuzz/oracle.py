@@ -452,7 +452,7 @@ SPREADS = frozenset(["var", "std", "nanvar", "nanstd", "cov"])
 INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid": 0.5,
           "ultra_fast_sigmoid": 1.0, "crossentropy_softmax_argmax_1hot_with_bias": 1.0,
           "sigmoid_binary_crossentropy": 1.0, "gammaln": 1.0, "digamma": 1.0, "psi": 1.0,
-          "gammainc": 8.0, "gammaincc": 8.0, "chi2sf": 8.0,
+          "mvlgamma": 8.0, "gammainc": 8.0, "gammaincc": 8.0, "chi2sf": 8.0,
           "betaln": 8.0, "betainc": 8.0, "betaincc": 8.0, "logit": 1.0, "logcumsumexp": 1.0,
           "logaddexp": 1.0, "logaddexp2": 1.0,
           # Elements of a matrix are sums that cancel: rounding is that of its norm.
@@ -460,8 +460,8 @@ INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid
                            "svdvals", "lstsq", "matrix_power"), 4.0)}  # fmt: skip
 
 #: Functions of matrices whose elements are rounded as the largest one is, so many times.
-OF_NORM = {"expm": 16.0, "cov": 8.0, "corrcoef": 8.0, "poly": 8.0, "polyfit": 16.0, "unwrap": 8.0,
-           "geomspace": 4.0, "logspace": 4.0}  # fmt: skip
+OF_NORM = {"expm": 16.0, "matrix_exp": 16.0, "cov": 8.0, "corrcoef": 8.0, "poly": 8.0,
+           "polyfit": 16.0, "unwrap": 8.0, "geomspace": 4.0, "logspace": 4.0}  # fmt: skip
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.
 FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",

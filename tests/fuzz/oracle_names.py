@@ -103,6 +103,11 @@ def _nearest(x: Any, mode: Any = None) -> Any:
     return np.trunc(x + np.copysign(0.5, x)) if mode == "half_away_from_zero" else np.rint(x)
 
 
+def _pairs(*vectors: Any) -> Any:
+    rows = np.stack(np.meshgrid(*vectors, indexing="ij"), -1).reshape(-1, len(vectors))
+    return rows if len(vectors) > 1 else rows[:, 0]
+
+
 NAMES: dict[str, Function] = {
     "addmm": _added(np.matmul), "addmv": _added(np.matmul), "baddbmm": _added(np.matmul),
     "addbmm": _added(lambda a, b: (a @ b).sum(0)), "addr": _added(np.outer), "mv": np.matmul,
@@ -130,6 +135,11 @@ NAMES: dict[str, Function] = {
     "masked_select": lambda x, mask: x[mask], "movedim": np.moveaxis, "swapdims": np.swapaxes,
     "repeat_interleave": np.repeat, "tensor_split": np.array_split, "unflatten": _unflatten,
     "unfold": _unfold, "unsqueeze": np.expand_dims, "kthvalue": _kth,
+    "bucketize": lambda x, boundaries, right=False: np.searchsorted(
+        boundaries, x, "right" if right else "left"),
+    "take_along_dim": np.take_along_axis, "cartesian_prod": _pairs,
+    "split_with_sizes": lambda x, sizes, dim=0: np.split(x, np.cumsum(sizes)[:-1], dim),
+    "broadcast_tensors": lambda *a: list(np.broadcast_arrays(*a)),
     # -- of NumPy's functions what is open there
     "partition": lambda a, kth, axis=-1: np.sort(a, axis),
     "argpartition": lambda a, kth, axis=-1: np.argsort(a, axis, kind="stable"),

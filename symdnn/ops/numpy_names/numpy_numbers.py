@@ -20,6 +20,7 @@ from symdnn.ops.array.take import diff, take, take_along_axis
 from symdnn.ops.array.view import broadcast_to, moveaxis
 from symdnn.ops.control.loops import while_loop
 from symdnn.ops.core.dtype import float_of, upcast
+from symdnn.ops.core.gradient_control import zero_grad
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum
@@ -153,8 +154,8 @@ def nextafter(x1: TensorLike, x2: TensorLike) -> Variable:
 
 
 def spacing(x: TensorLike) -> Variable:
-    """The distance to the next number away from 0."""
-    v = as_variable(x)
+    """The distance to the next number away from 0. Its gradient is 0."""
+    v = zero_grad(as_variable(x))
     if v.type.dtype not in _BITS:
         raise DtypeError(f"spacing: wanted floats, got {v.type}")
     return nextafter(v, switch(v < 0, like(-np.inf, v), like(np.inf, v))) - v

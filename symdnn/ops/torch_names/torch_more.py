@@ -229,8 +229,8 @@ def mvlgamma(x: TensorLike, p: int) -> Variable:
 
     (``torch.mvlgamma``, ``scipy.special.multigammaln``)
     """
-    if p < 1:
-        raise OptionError(f"mvlgamma: wanted p of at least 1, got {p!r}")
+    if not isinstance(p, int) or p < 1:
+        raise OptionError(f"mvlgamma: wanted an int p of at least 1, got {p!r}")
     v = as_variable(x)
     terms = [gammaln(v - j / 2) for j in range(p)]
     return sum(terms[1:], terms[0]) + p * (p - 1) / 4 * math.log(math.pi)
