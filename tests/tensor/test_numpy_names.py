@@ -365,6 +365,8 @@ def test_interp_and_trapezoid_of_whole_numbers_keep_their_digits(rng):
     np.testing.assert_allclose(f(at, places, values), np.interp(at, places, values), rtol=1e-12)
     f = function([p, v], T.trapezoid(p, v))
     np.testing.assert_allclose(f(places, values), np.trapezoid(places, values), rtol=1e-14)
+    y, x = np.array([200, 100, 250], "uint8"), np.array([9, 5, 2], "uint8")
+    assert T.trapezoid(y, x).eval() == np.trapezoid(y.astype("float64"), x.astype("float64"))
 
 
 # --- hints ----------------------------------------------------------------------------------------

@@ -340,9 +340,18 @@ def trapezoid(
     y: TensorLike, x: TensorLike | None = None, dx: TensorLike = 1.0, axis: int = -1
 ) -> Variable:
     """The integral along ``axis`` by trapezoids between the points ``x`` (or steps ``dx``)."""
-    places = None if x is None else as_variable(x)
-    v = _floating(y) if places is None else _two_floating(y, places)[0]
-    where = normal_axis("trapezoid", axis, v.type.ndim)
+    return sum_of(trapezoids("trapezoid", y, x, dx, axis), axis=-1)
+
+
+def trapezoids(
+    name: str, y: TensorLike, x: TensorLike | None, dx: TensorLike, axis: int
+) -> Variable:
+    """The areas between neighbours along ``axis``, which comes last."""
+    v, places = (_floating(y), None) if x is None else _two_floating(y, x)
+    where = normal_axis(name, axis, v.type.ndim)
     v = moveaxis(v, where, -1)
-    steps = as_variable(dx) if places is None else places[1:] - places[:-1]
-    return sum_of((v[..., 1:] + v[..., :-1]) * steps * like(0.5, v), axis=-1)
+    steps = as_variable(dx)
+    if places is not None:
+        places = moveaxis(places, where, -1) if places.type.ndim > 1 else places
+        steps = places[..., 1:] - places[..., :-1]
+    return (v[..., 1:] + v[..., :-1]) * steps * like(0.5, v)

@@ -27,7 +27,7 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, neq, switch
 from symdnn.ops.elementwise.special import gammaln
 from symdnn.ops.matrix.determinant import slogdet
-from symdnn.ops.numpy_names.numpy_math import trapezoid
+from symdnn.ops.numpy_names.numpy_math import trapezoid, trapezoids
 from symdnn.ops.numpy_names.numpy_reductions import histogram
 
 __all__ = [
@@ -270,12 +270,5 @@ def cumulative_trapezoid(
     y: TensorLike, x: TensorLike | None = None, dx: TensorLike = 1.0, dim: int = -1
 ) -> Variable:
     """Integrals up to each point but the first, by trapezoids (``trapezoid`` is the whole)."""
-    v = as_variable(y)
-    axis = normal_axis("cumulative_trapezoid", dim, v.type.ndim)
-    v = moveaxis(v, axis, -1)
-    steps: Any = dx
-    if x is not None:
-        places = as_variable(x)
-        places = moveaxis(places, axis, -1) if places.type.ndim > 1 else places
-        steps = places[..., 1:] - places[..., :-1]
-    return moveaxis(cumsum((v[..., 1:] + v[..., :-1]) / 2 * steps, -1), -1, axis)
+    areas = trapezoids("cumulative_trapezoid", y, x, dx, dim)
+    return moveaxis(cumsum(areas, -1), -1, dim)
