@@ -35,7 +35,10 @@ def rnn_refuses(node: Apply, context: Context) -> str | None:
     """A loop that draws the masks of dropout itself (a derivative of the gradient): cuDNN's differ.
 
     A gradient is taken if the forward op was, which made its reserve: only cuDNN can read that.
+    Parameters' gradients of parts of the batch (``lanes``) are none of cuDNN's.
     """
+    if isinstance(node.op, RNNGrad) and node.op.lanes:
+        return "cuDNN adds up the parameters' gradients of all sequences"
     forward = node if isinstance(node.op, RNNForward) else node.inputs[-1].owner
     if forward is None or not isinstance(forward.op, RNNForward) or not forward.op.random:
         return None
