@@ -60,6 +60,8 @@ class Elemwise(Op):
     formula: ClassVar[Any] = None
     #: Whether operands of the formula, then a method, keep dtypes other than :meth:`work_dtype`.
     mixes_dtypes: ClassVar[bool] = False
+    #: Whether a program that applies it wants the result rounded to its dtype.
+    rounds: ClassVar[bool] = False
     #: Whether it jumps: of 16-bit operands it then reads the rounded numbers.
     decides: ClassVar[bool] = False
     #: Whether the operands may be exchanged.
@@ -99,7 +101,8 @@ class Elemwise(Op):
         node = super().make_node(*variables, hints=hints)
         if is_number(given[self.first :]):
             node.outputs[0].number_kind = kind_of_number(node.outputs[0].type.dtype)
-        note_unrounded(node, given)
+        if not self.rounds:
+            note_unrounded(node, given)
         return node
 
     def operand_dtype(self, *dtypes: str) -> str | None:

@@ -23,14 +23,11 @@ _WIDE = {"float64", "complex128"}
 
 
 def note_unrounded(node: Apply, given: Sequence[Variable]) -> None:
-    """Note at a float scalar what it was made of, if that is integers and Python numbers.
-
-    A cast is what a program wants.
-    """
+    """Note at a float scalar what it was made of, if that is integers and Python numbers."""
     out = node.outputs[0]
-    if _count(out.type) != 1 or out.type.is_discrete or out.type.dtype in _WIDE:
+    if not _is_number(out.type) or out.type.is_discrete or out.type.dtype in _WIDE:
         return
-    if type(node.op).__name__ != "Cast" and all(_keeps_digits(v) for v in given):
+    if all(_keeps_digits(v) for v in given):
         out.unrounded = (node.op, tuple(given))
 
 
@@ -40,15 +37,15 @@ def note_padded(padded: Variable, v: Variable) -> None:
         padded.unrounded = (padded.owner.op, (v,))
 
 
-def _count(t: TensorType) -> int:
-    """The number of elements where all dimensions are statically 1; else 0."""
-    return int(isinstance(t, TensorType) and t.shape.count(1) == t.ndim)
+def _is_number(t: TensorType) -> bool:
+    """Whether all dimensions are statically 1."""
+    return isinstance(t, TensorType) and t.shape.count(1) == t.ndim
 
 
 def _keeps_digits(v: Variable) -> bool:
     if v.unrounded is not None or v.number_kind is not None:
         return True
-    return isinstance(v.type, TensorType) and v.type.is_integer and _count(v.type) == 1
+    return isinstance(v.type, TensorType) and v.type.is_integer and _is_number(v.type)
 
 
 def with_digits(variables: Sequence[Variable]) -> Sequence[Variable]:
@@ -63,11 +60,24 @@ def with_digits(variables: Sequence[Variable]) -> Sequence[Variable]:
 
 def unrounded(v: Variable) -> Variable:
     """``v``, computed in float64 from the integers and numbers that it is made of."""
-    if v.unrounded is None:
-        if isinstance(v, Constant) and isinstance(v.number, int | float | complex):
-            wide = "complex128" if isinstance(v.number, complex) else "float64"
-            return constant(np.asarray(v.number, wide).reshape(v.data.shape))
-        return v if v.type.dtype in _WIDE else operator("cast")(v, "float64")
-    op, given = v.unrounded
-    made: Variable = op(*map(unrounded, given))
-    return made
+    found: dict[Variable, Variable] = {}
+    pending = [v]
+    while pending:
+        u = pending[-1]
+        op, given = u.unrounded or (None, ())
+        missing = [g for g in given if g not in found]
+        if missing:
+            pending += missing
+            continue
+        pending.pop()
+        if u not in found:
+            found[u] = _widened(u) if op is None else op(*(found[g] for g in given))
+    return found[v]
+
+
+def _widened(v: Variable) -> Variable:
+    """An integer or a number in float64 or complex128."""
+    if isinstance(v, Constant) and isinstance(v.number, int | float | complex):
+        wide = "complex128" if isinstance(v.number, complex) else "float64"
+        return constant(np.asarray(v.number, wide).reshape(v.data.shape))
+    return v if v.type.dtype in _WIDE else operator("cast")(v, "float64")

@@ -343,6 +343,7 @@ class Cast(Elemwise):
     """The same values in another dtype; from a complex to a real dtype the real part."""
 
     mixes_dtypes: ClassVar[bool] = True
+    rounds: ClassVar[bool] = True
     dtype: str
 
     def formula(self, x: Scalar) -> Scalar:

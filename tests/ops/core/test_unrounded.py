@@ -68,3 +68,11 @@ def test_the_counter_of_a_loop_is_a_number(dtype):
         np.testing.assert_allclose(found, want, within, err_msg=name)
     ints = symdnn.jit(lambda v: control.fori_loop(0, 3, lambda i, c: c * i + 1, v))
     assert ints(np.ones(2, "int32")).dtype == "int32"
+
+
+def test_the_work_grows_with_the_program():
+    n, x = T.iscalar("n"), T.dvector("x")
+    small = 0.5 / n
+    for _ in range(1200):  # each step reads the last one three times
+        small = small * 0.5 + small * small
+    assert (x * small).type.dtype == "float64"
