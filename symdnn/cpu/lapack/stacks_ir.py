@@ -99,10 +99,11 @@ class _StackBuilder(LoopBuilder):
 
     # -- loops and elements -----------------------------------------------------------------------
 
-    def each(self, low: int | str, high: int, body: Callable[[int | str], None]) -> None:
+    def each(self, low: int | str, high: int | str, body: Callable[[int | str], None]) -> None:
         """A loop, or straight code for small matrices."""
-        if self.n <= UNROLLED and isinstance(low, int):
-            for i in range(low, high):
+        known = isinstance(low, int) and isinstance(high, int)
+        if known and self.n <= UNROLLED:
+            for i in range(int(low), int(high)):
                 body(i)
             return
 
@@ -113,11 +114,10 @@ class _StackBuilder(LoopBuilder):
         def loop() -> None:
             self.counted(self.tag(), low, str(high), one)
 
-        if isinstance(low, int):
-            if low < high:
-                loop()
-            return
-        self.when(self.tag(), self.new(f"icmp slt i64 {low}, {high}"), loop)
+        if not known:
+            self.when(self.tag(), self.new(f"icmp slt i64 {low}, {high}"), loop)
+        elif int(low) < int(high):
+            loop()
 
     def plus(self, i: int | str, by: int) -> int | str:
         return i + by if isinstance(i, int) else self.new(f"add i64 {i}, {by}")
@@ -350,10 +350,8 @@ class _StackBuilder(LoopBuilder):
 
                 if back:
                     self.each(self.plus(i, 1), self.n, known)
-                elif isinstance(i, int):
-                    self.each(0, i, known)
                 else:
-                    self._below(i, known)
+                    self.each(0, i, known)
                 x = self.new(f"load {self.vector}, ptr %held")
                 if not lower:
                     x = self.new(f"fdiv {self.vector} {x}, {self.get(i, i)}")
@@ -362,16 +360,6 @@ class _StackBuilder(LoopBuilder):
             self.each(self.n, self.wide, column)
 
         self.each(0, self.n, row)
-
-    def _below(self, high: str, body: Callable[[int | str], None]) -> None:
-        def one(j: str, _: list[str]) -> list[str]:
-            body(j)
-            return []
-
-        def loop() -> None:
-            self.counted(self.tag(), 0, high, one)
-
-        self.when(self.tag(), self.new(f"icmp sgt i64 {high}, 0"), loop)
 
     # -- ops --------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from symdnn.ops.array.join import Roll
 from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.sort import SearchSorted
-from symdnn.ops.core.scalar import Builder
+from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.elementwise.comparison import isnan
 from symdnn.ops.linalg.products import MatchSizes
 from symdnn.ops.steps.block import Block, Rule
@@ -24,17 +25,14 @@ from symdnn.ops.steps.statements import Index, Map, Repeat, Statement, View
 
 __all__ = ["MOVES", "sum_of"]
 
-_ADD: dict[str, Any] = {}
 
-
-def sum_of(dtype: str) -> Any:
+@cache
+def sum_of(dtype: str) -> ScalarProgram:
     """The scalar program that adds two numbers of a dtype."""
-    if dtype not in _ADD:
-        b = Builder([dtype, dtype])
-        narrow = dtype in ("float16", "bfloat16")
-        a, c = (b.input(i).cast("float32") if narrow else b.input(i) for i in range(2))
-        _ADD[dtype] = b.program([(a + c).cast(dtype) if narrow else a + c])
-    return _ADD[dtype]
+    b = Builder([dtype, dtype])
+    narrow = dtype in ("float16", "bfloat16")
+    x, y = (b.input(i).cast("float32") if narrow else b.input(i) for i in range(2))
+    return b.program([(x + y).cast(dtype) if narrow else x + y])
 
 
 def _part(view: View, axis: int, start: int, count: int) -> View:

@@ -13,21 +13,22 @@ from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.array.create import arange, meshgrid
+from symdnn.ops.array.create import alloc_diag, arange, meshgrid
 from symdnn.ops.array.cumulative import cumsum
 from symdnn.ops.array.getitem import set_subtensor
-from symdnn.ops.array.join import concatenate, stack
+from symdnn.ops.array.join import concatenate, split, stack
 from symdnn.ops.array.sort import searchsorted, sort
 from symdnn.ops.array.take import take_along_axis
 from symdnn.ops.array.view import broadcast_to, flatten, moveaxis
 from symdnn.ops.core.python_numbers import alike
-from symdnn.ops.core.shape import dims_of, reshape, zeros_like
+from symdnn.ops.core.shape import dims_of, reshape
 from symdnn.ops.elementwise import complexes
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, neq, switch
 from symdnn.ops.elementwise.special import gammaln
 from symdnn.ops.matrix.determinant import slogdet
 from symdnn.ops.numpy_names.numpy_math import trapezoid, trapezoids
+from symdnn.ops.numpy_names.numpy_more import broadcast_arrays
 from symdnn.ops.numpy_names.numpy_reductions import histogram
 
 __all__ = [
@@ -139,19 +140,12 @@ def combinations(x: TensorLike, r: int = 2, with_replacement: bool = False) -> V
 
 def broadcast_tensors(*tensors: TensorLike) -> tuple[Variable, ...]:
     """All tensors in the shape to which they broadcast."""
-    vs = [as_variable(v) for v in tensors]
-    shaped = sum((zeros_like(v, "int8") for v in vs[1:]), zeros_like(vs[0], "int8"))
-    dims = dims_of(shaped)
-    return tuple(broadcast_to(v, dims) for v in vs)
+    return tuple(broadcast_arrays(*tensors))
 
 
 def split_with_sizes(x: TensorLike, split_sizes: Sequence[int], dim: int = 0) -> list[Variable]:
     """Parts of these sizes along ``dim``."""
-    v = as_variable(x)
-    axis = normal_axis("split_with_sizes", dim, v.type.ndim)
-    ends = list(itertools.accumulate(split_sizes, initial=0))
-    lead = (slice(None),) * axis
-    return [v[(*lead, slice(a, b))] for a, b in itertools.pairwise(ends)]
+    return split(x, list(split_sizes), len(split_sizes), dim)
 
 
 # -- parts that are replaced -----------------------------------------------------------------------
@@ -200,14 +194,7 @@ def diag_embed(x: TensorLike, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     rows, columns = (normal_axis("diag_embed", d, ndim) for d in (dim1, dim2))
     if rows == columns:
         raise OptionError(f"diag_embed: wanted two axes, got dim1={dim1} and dim2={dim2}")
-    place = arange(v.shape[-1] + abs(offset))
-    wanted = eq(place.dimshuffle("x", 0) - place.dimshuffle(0, "x"), offset)
-    low = max(-offset, 0)
-    source = place - (low if offset < 0 else 0)
-    kept = (source >= 0) & (source < v.shape[-1])
-    long = v[..., switch(kept, source, 0)]
-    made = switch(wanted, long.dimshuffle(*range(ndim - 1), "x"), 0)
-    return moveaxis(made, (-2, -1), (rows, columns))
+    return moveaxis(alloc_diag(v, offset), (-2, -1), (rows, columns))
 
 
 def diagonal_scatter(
