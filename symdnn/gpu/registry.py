@@ -25,7 +25,7 @@ FAMILIES = (
     "kernels.concat_pad", "kernels.fused_rows", "kernels.layernorm", "kernels.norm",
     "kernels.parts", "kernels.random", "kernels.rows", "kernels.scan", "kernels.sort",
     "kernels.totals", "kernels.transfer", "kernels.spatial_transformer", "fft.kernel",
-    "kernels.sparse", "solver.factors", "solver.spectra", "nccl.kernels",
+    "kernels.sparse", "solver.expm", "solver.factors", "solver.spectra", "nccl.kernels",
 )  # fmt: skip
 
 

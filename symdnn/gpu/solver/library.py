@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from symdnn.graph.place import Place
 
 __all__ = [
-    "FILL", "JOB", "OPERATION", "Device", "blas", "problem", "routine", "solver", "without_device",
+    "DATA_TYPE", "FILL", "JOB", "OPERATION", "Device", "blas", "problem", "routine", "solver",
+    "without_device",
 ]  # fmt: skip
 
 #: ``cublasFillMode_t`` of the triangle here, which the libraries see transposed.
@@ -22,7 +23,9 @@ JOB = {False: 0, True: 1}
 
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 #: Routines of complex matrices whose names are not those of real ones.
-_COMPLEX = {"syevd": "heevd", "syevj": "heevj", "syevj_batched": "heevj_batched", "orgqr": "ungqr"}
+_COMPLEX = {"syevd": "heevd", "orgqr": "ungqr"}
+#: ``cudaDataType_t``, which generic routines (``xsyev_batched``) are told.
+DATA_TYPE = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
 
 
 class Device(Protocol):
@@ -61,7 +64,12 @@ def blas() -> Any:
 
 
 def routine(library: Any, dtype: str, name: str, ending: str = "") -> Any:
-    """The routine of a dtype, such as ``spotrf``, or with an ending ``spotrf_buffer_size``."""
+    """The routine of a dtype, such as ``spotrf``, or with an ending ``spotrf_buffer_size``.
+
+    Generic routines, whose names begin with an x, have one name for all.
+    """
+    if name.startswith("x"):
+        return getattr(library, name + ending)
     own = _COMPLEX.get(name, name) if dtype.startswith("complex") else name
     return getattr(library, _LETTERS[dtype] + own + ending)
 

@@ -1,7 +1,7 @@
 """Eigenvalues, singular values and QR factors by cuSOLVER.
 
-These routines iterate, and read on the host how far they are, so no CUDA graph records them; QR's
-do not.
+Routines of eigenvalues and singular values iterate, and read on the host how far they are, so no
+CUDA graph records them.
 """
 
 from __future__ import annotations
@@ -10,68 +10,74 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.error_codes import NOT_CONVERGED
 from symdnn.gpu.solver import library
 from symdnn.gpu.solver.factors import code_of, turn, with_host
 from symdnn.gpu.solver.library import FILL, JOB
-from symdnn.gpu.solver.work import Layout, Matrices, SolverKernel, Work, question, small
+from symdnn.gpu.solver.work import (
+    Layout,
+    Matrices,
+    SolverKernel,
+    Work,
+    enqueue,
+    question,
+    small,
+)
 from symdnn.graph.kernel import Call, Row
+from symdnn.ops.matrix.base import real_dtype
 from symdnn.ops.matrix.eigen import Eigh, Eigvalsh
 from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.svd import SVD
 
 __all__ = ["KERNELS"]
 
-#: The largest matrices of the batched Jacobi routines, which are one kernel, for one matrix too.
+#: The largest matrices of the batched Jacobi routine, which is one kernel.
 _MOST_ROWS_OF_JACOBI = 32
 _FULL, _ECONOMY = 0, 1
 #: Both triangles, where 0 is the upper and 1 the lower one.
 _ALL = 2
+_MOST_BLOCKS = 1 << 16
+#: Static shared memory of a block, of which a matrix and its reflections take a part.
+_SHARED_BYTES = 47 << 10
 
 
 @cache
-def jacobi(kind: str) -> int:
-    """Parameters of Jacobi's method: ``syevjInfo_t`` or ``gesvdjInfo_t`` with their defaults."""
-    made: int = getattr(library.solver(), f"create_{kind}_info")()
+def jacobi() -> int:
+    """Parameters of Jacobi's method: ``gesvdjInfo_t`` with its defaults."""
+    made: int = library.solver().create_gesvdj_info()
+    return made
+
+
+@cache
+def generic() -> int:
+    """Parameters of generic routines: ``cusolverDnParams_t`` with its defaults."""
+    made: int = library.solver().create_params()
     return made
 
 
 class EighKernel(SolverKernel[Any]):
-    """``syevd`` and ``heevd``; small matrices by ``syevjBatched``, which is one kernel."""
+    """``syevd`` and ``heevd``; of a stack ``cusolverDnXsyevBatched``."""
 
     recordable = False
 
     def plan(self, call: Call[Any], layout: Layout) -> Callable[..., None]:
         """Of a transposed copy, which is the matrix as the library sees it."""
         op, m = call.op, Matrices(call.inputs[0].dtype, call.inputs[0].shape)
-        n, real = m.rows, m.itemsize // (2 if m.dtype.startswith("complex") else 1)
-        vectors, code = isinstance(op, Eigh), code_of(op, NOT_CONVERGED)
+        n, vectors, code = m.rows, isinstance(op, Eigh), code_of(op, NOT_CONVERGED)
         # A transposed copy: its lower triangle is the library's, too.
         fill = FILL["upper" if op.UPLO == "L" else "lower"]
-        how = (JOB[vectors], fill, n, 0, n, 0)
-        in_batch = n <= _MOST_ROWS_OF_JACOBI
         copy, info = layout.part(m.nbytes), layout.part(4 * m.count)
-        if in_batch:
-            more = (_parameters("syevj"), m.count)
-            length = question("syevj_batched", m.dtype, 8 * n * n * m.count, *how, *more)
-        else:
-            length = question("syevd", m.dtype, 4 * n * n + 64 * n, *how)
-        scratch = layout.part(length * m.itemsize)
+        how = (JOB[vectors], fill, n)
+        calls = (_stack_of_eigh if m.count > 1 else _one_eigh)(how, m, layout)
 
         def run(work: Work, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
-            at, w, status = work.at(copy), outputs[0].ptr, work.at(info)
+            at, status = work.at(copy), work.at(info)
             turn(work, inputs[0].ptr, at, m.count, n, n)
-            if in_batch:
-                work.solver(
-                    "syevj_batched", JOB[vectors], fill, n, at, n, w, work.at(scratch), length,
-                    status, jacobi("syevj"), m.count,
-                )  # fmt: skip
-            for i in range(0 if in_batch else m.count):
-                work.solver(
-                    "syevd", JOB[vectors], fill, n, at + i * m.step, n, w + i * n * real,
-                    work.at(scratch), length, status + 4 * i,
-                )  # fmt: skip
+            calls(work, at, outputs[0].ptr, status)
             if vectors:
                 turn(work, at, outputs[1].ptr, m.count, n, n)
             find_not_finite(work, inputs[0].ptr, m, status, int(op.UPLO == "L"))
@@ -81,6 +87,37 @@ class EighKernel(SolverKernel[Any]):
         return run
 
 
+def _one_eigh(how: tuple[int, ...], m: Matrices, layout: Layout) -> Callable[..., None]:
+    """A function of the addresses of the matrix, the values and the status."""
+    n = m.rows
+    length = question("syevd", m.dtype, 4 * n * n + 64 * n, *how, 0, n, 0)
+    scratch = layout.part(length * m.itemsize)
+
+    def run(work: Work, at: int, w: int, status: int) -> None:
+        work.solver("syevd", *how, at, n, w, work.at(scratch), length, status)
+
+    return run
+
+
+def _stack_of_eigh(how: tuple[int, ...], m: Matrices, layout: Layout) -> Callable[..., None]:
+    """The same for a stack."""
+    n, kind = m.rows, library.DATA_TYPE[m.dtype]
+    kinds = kind, library.DATA_TYPE[real_dtype(m.dtype)]
+    given = lambda at, w: (*how, kinds[0], at, n, kinds[1], w, kind)  # noqa: E731
+    parameters = 0 if library.without_device() or library.problem() else generic()
+    estimate = 8 * m.nbytes, 0
+    device, host = question("xsyev_batched", m.dtype, estimate, parameters, *given(0, 0), m.count)
+    scratch, own = layout.part(device), np.empty(max(host, 1), np.uint8)
+
+    def run(work: Work, at: int, w: int, status: int) -> None:
+        work.solver(
+            "xsyev_batched", generic(), *given(at, w), work.at(scratch), device, own.ctypes.data,
+            host, status, m.count,
+        )  # fmt: skip
+
+    return run
+
+
 def find_not_finite(work: Work, at: int, m: Matrices, info: int, part: int = _ALL) -> None:
     """A status for each matrix with an infinity or a NaN: the library reports these for some
     routines and sizes only."""
@@ -88,11 +125,6 @@ def find_not_finite(work: Work, at: int, m: Matrices, info: int, part: int = _AL
         "not_finite", x=at, info=info, count=m.count, rows=m.rows, columns=m.columns,
         x_step=m.size, x_ld=m.columns, value=part,
     )  # fmt: skip
-
-
-def _parameters(kind: str) -> int:
-    """:func:`jacobi` for a question, which is not asked without a device."""
-    return 0 if library.without_device() or library.problem() else jacobi(kind)
 
 
 class SVDKernel(SolverKernel[SVD]):
@@ -105,7 +137,7 @@ class SVDKernel(SolverKernel[SVD]):
         """Of the transpose, whose left vectors are the right ones here."""
         op, m = call.op, Matrices(call.inputs[0].dtype, call.inputs[0].shape)
         r, c, k = m.columns, m.rows, min(m.rows, m.columns)
-        in_batch = max(r, c) <= _MOST_ROWS_OF_JACOBI
+        in_batch = m.count > 1 and max(r, c) <= _MOST_ROWS_OF_JACOBI
         econ = _FULL if op.full_matrices or in_batch else _ECONOMY
         left, right = (r, c) if econ == _FULL else (k, k)
         real = m.itemsize // (2 if m.dtype.startswith("complex") else 1)
@@ -116,7 +148,8 @@ class SVDKernel(SolverKernel[SVD]):
         job = JOB[op.compute_uv]
         name = "gesvdj_batched" if in_batch else "gesvdj"
         begin = (job,) if in_batch else (job, econ)
-        end = (_parameters("gesvdj"), *((m.count,) if in_batch else ()))
+        asked = 0 if library.without_device() or library.problem() else jacobi()
+        end = (asked, *((m.count,) if in_batch else ()))
         estimate = (m.count if in_batch else 1) * 8 * max(r, c) ** 2
         length = question(name, m.dtype, estimate, *begin, r, c, 0, r, 0, 0, r, 0, c, *end)
         scratch, code = layout.part(length * m.itemsize), code_of(op, NOT_CONVERGED)
@@ -129,7 +162,7 @@ class SVDKernel(SolverKernel[SVD]):
                     name, *begin, r, c, at + i * m.step, r, s + i * k * real,
                     work.at(u) + i * r * left * m.itemsize, r,
                     work.at(v) + i * c * right * m.itemsize, c,
-                    work.at(scratch), length, status + 4 * i, jacobi("gesvdj"),
+                    work.at(scratch), length, status + 4 * i, jacobi(),
                     *((m.count,) if in_batch else ()),
                 )  # fmt: skip
             found = outputs[1 if op.compute_uv else 0]
@@ -166,7 +199,8 @@ def _give_vectors(
 
 
 class QRKernel(SolverKernel[QR]):
-    """``geqrf``, and ``orgqr`` or ``ungqr``, of a transposed copy."""
+    """``geqrf``, and ``orgqr`` or ``ungqr``, of a transposed copy; a stack of matrices that fit
+    into shared memory by one kernel of ours."""
 
     def plan(self, call: Call[QR], layout: Layout) -> Callable[..., None]:
         """The reflectors are in the workspace."""
@@ -174,6 +208,8 @@ class QRKernel(SolverKernel[QR]):
         r, c, k = m.rows, m.columns, min(m.rows, m.columns)
         made = 0 if op.mode == "r" else r if op.mode == "complete" else k
         wide = max(c, made) * r
+        if m.count > 1 and (wide + k) * m.itemsize <= _SHARED_BYTES:
+            return _shared_qr(m, made, r if op.mode == "complete" else k)
         copy, info = layout.part(m.count * wide * m.itemsize), layout.part(4)
         tau = layout.part(k * m.itemsize)
         length = question("geqrf", m.dtype, 64 * max(r, c), r, c, 0, r)
@@ -202,6 +238,31 @@ class QRKernel(SolverKernel[QR]):
                 )  # fmt: skip
 
         return run
+
+
+def _shared_qr(m: Matrices, made: int, kept: int) -> Callable[..., None]:
+    """The launch of ``qr.cu`` for Q of ``made`` columns and R of ``kept`` rows.
+
+    A warp has some eight columns. Sizes of shared memory are powers of 2, so that few texts are
+    compiled.
+    """
+    wide = max(m.columns, made)
+    tile = 1 << (wide * m.rows - 1).bit_length()
+    if tile * m.itemsize > _SHARED_BYTES // 2:
+        tile = wide * m.rows
+    source = specialised(
+        "scalar.cuh", "lanes.cuh", "qr.cu", T=CTYPES[real_dtype(m.dtype)],
+        PARTS=2 if m.dtype.startswith("complex") else 1, TILE=tile,
+        REFLECTIONS=min(m.rows, m.columns),
+    )  # fmt: skip
+    threads = 32 * max(1, min(8, wide // 8))
+
+    def run(work: Work, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
+        places = inputs[0].ptr, outputs[0].ptr if made else 0, outputs[-1].ptr
+        sizes = m.count, m.rows, m.columns, made, kept
+        enqueue(work.env, source, "qr", min(m.count, _MOST_BLOCKS), threads, (*places, *sizes))
+
+    return run
 
 
 def _give_triangle(work: Work, at: int, out: RawArray, i: int, m: Matrices) -> None:

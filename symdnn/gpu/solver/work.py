@@ -20,7 +20,9 @@ from symdnn.ops.matrix.base import real_dtype
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["CUSOLVER", "Layout", "Matrices", "SolverKernel", "Work", "question", "small"]
+__all__ = [
+    "CUSOLVER", "Layout", "Matrices", "SolverKernel", "Work", "enqueue", "question", "small",
+]  # fmt: skip
 
 CUSOLVER = Traits("cusolver")
 _BLOCK = 256
@@ -66,10 +68,11 @@ class Matrices:
         return self.count * self.step
 
 
-def question(name: str, dtype: str, estimate: int, *arguments: Any) -> int:
-    """The elements of workspace that a routine of cuSOLVER asks for; an estimate without a device.
+def question(name: str, dtype: str, estimate: Any, *arguments: Any) -> Any:
+    """The workspace that a routine of cuSOLVER asks for; an estimate without a device.
 
-    ``arguments`` are those of its ``_buffer_size`` behind the handle.
+    It is the number of elements, or for generic routines those of bytes on the device and on the
+    host. ``arguments`` are those of its ``_buffer_size`` behind the handle.
     """
     if library.without_device() or library.problem():
         return estimate
@@ -77,11 +80,9 @@ def question(name: str, dtype: str, estimate: int, *arguments: Any) -> int:
 
     solver = library.solver()
     ask = library.routine(solver, dtype, name, "_buffer_size")
-
-    def asked(_: Any) -> int:
-        return int(ask(library.handle(solver, queried_context()), *arguments))
-
-    return query_cudnn(asked, estimate)
+    return query_cudnn(
+        lambda _: ask(library.handle(solver, queried_context()), *arguments), estimate
+    )
 
 
 class Work:
@@ -146,14 +147,18 @@ def small(env: LaunchEnv, dtype: str, name: str, **given: int) -> None:
     threads = (
         max(given["count"], 1) * max(given.get("rows", 1), 1) * max(given.get("columns", 1), 1)
     )
-    launch = KernelLaunch(
-        source, name, (blocks_for(threads, _BLOCK),), (_BLOCK,),
-        (*pointers, *sizes, env.error_word, env.node),
-    )  # fmt: skip
     if given["count"]:
-        function = env.module(source, name)
-        args = (launch.link(np.zeros(1, np.int64)),)
-        env.launch(function, launch.grid, launch.block, 0, args)
+        blocks = blocks_for(threads, _BLOCK)
+        enqueue(env, source, name, blocks, _BLOCK, (*pointers, *sizes, env.error_word, env.node))
+
+
+def enqueue(
+    env: LaunchEnv, source: str, name: str, blocks: int, threads: int, parameters: Sequence[Any]
+) -> None:
+    """Enqueue a kernel with these fields, which have the addresses."""
+    launch = KernelLaunch(source, name, (blocks,), (threads,), tuple(parameters))
+    function = env.module(source, name)
+    env.launch(function, launch.grid, launch.block, 0, (launch.link(np.zeros(1, np.int64)),))
 
 
 class SolverKernel(Kernel[OpT]):

@@ -63,10 +63,7 @@ def _frechet(a: Variable, e: Variable) -> Variable:
 
 
 def expm(a: TensorLike) -> Variable:
-    """The exponential of square matrices (..., n, n). (``scipy.linalg.expm``.)
-
-    A GPU has no kernel for it: it is computed on the host.
-    """
+    """The exponential of square matrices (..., n, n). (``scipy.linalg.expm``.)"""
     return Expm()(matrix_of("expm", a))
 
 

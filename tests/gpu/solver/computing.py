@@ -68,7 +68,7 @@ class Library:
     def set_stream(self, handle: int, stream: int) -> None:
         assert handle == 77
 
-    def create_syevj_info(self) -> int:
+    def create_params(self) -> int:
         return 1
 
     def create_gesvdj_info(self) -> int:
@@ -113,12 +113,18 @@ class Library:
         x[...] = vectors if job else np.nan
         array(work, lwork, _DTYPES[t])[:] = 7
 
-    def _syevj_batched(self, t, job, uplo, n, a, lda, w, work, lwork, info, how, count) -> None:
-        assert how == 1
+    def xsyev_batched(
+        self, handle, how, job, uplo, n, kind, a, lda, real_kind, w, compute, device, device_bytes,
+        host, host_bytes, info, count,
+    ) -> None:  # fmt: skip
+        assert (handle, how, compute, kind % 4, real_kind) == (77, 1, kind, kind % 4, kind % 4)
+        t = "sd__cz"[kind]
+        self.calls.append("xsyev_batched")
         step = n * lda * np.dtype(_DTYPES[t]).itemsize
         real = n * np.dtype(_REAL[t]).itemsize
         for i in range(count):
-            self._syevd(t, job, uplo, n, a + i * step, lda, w + i * real, work, lwork, info + 4 * i)
+            self._syevd(t, job, uplo, n, a + i * step, lda, w + i * real, device, 0, info + 4 * i)
+        array(device, device_bytes, np.uint8)[:] = 7
 
     def _gesvdj(
         self, t, job, econ, m, n, a, lda, s, u, ldu, v, ldv, work, lwork, info, how
@@ -190,3 +196,16 @@ class Library:
             out[...] = matrix(int(a), n, n, lda, _DTYPES[t])
             call(f"{t}getri", n, Address(int(c)), ldc, Address(pivots + 4 * n * i),
                  Address(work.ctypes.data), n * n, Address(info + 4 * i))  # fmt: skip
+
+    def _gemm_strided_batched(
+        self, t, transa, transb, m, n, k, alpha, a, lda, a_step, b, ldb, b_step, beta, c, ldc,
+        c_step, count,
+    ) -> None:  # fmt: skip
+        kind = _DTYPES[t]
+        size = np.dtype(kind).itemsize
+        for i in range(count):
+            left = matrix(a + i * a_step * size, m, k, lda, kind)
+            right = matrix(b + i * b_step * size, k, n, ldb, kind)
+            out = matrix(c + i * c_step * size, m, n, ldc, kind)
+            kept = array(beta, 1, kind)[0] * out if array(beta, 1, kind)[0] else 0
+            out[...] = array(alpha, 1, kind)[0] * (left @ right) + kept

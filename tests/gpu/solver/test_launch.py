@@ -18,6 +18,7 @@ from symdnn.graph.kernel import kernels_for
 from symdnn.graph.op import Op
 from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.eigen import Eigh, Eigvalsh
+from symdnn.ops.matrix.expm import Expm
 from symdnn.ops.matrix.lu import LUFactor, LUSolve, PivotsToPermutation
 from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
@@ -45,9 +46,16 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Library, Librar
         lambda self, at, nbytes: np.frombuffer(_bytes(at, nbytes), np.uint8).fill(0),
         raising=False,
     )  # fmt: skip
-    spectra.jacobi.cache_clear()
+    monkeypatch.setattr(
+        emulator.HostEnv, "download",
+        lambda self, a: np.frombuffer(_bytes(a.ptr, a.nbytes), a.dtype).reshape(a.shape).copy(),
+        raising=False,
+    )  # fmt: skip
+    for parameters in (spectra.jacobi, spectra.generic):
+        parameters.cache_clear()
     yield found
-    spectra.jacobi.cache_clear()
+    for parameters in (spectra.jacobi, spectra.generic):
+        parameters.cache_clear()
 
 
 def _bytes(at: int, nbytes: int) -> Any:
@@ -169,10 +177,46 @@ def test_singular_values(libraries, dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5), (2, 5, 3)])
+@pytest.mark.parametrize(
+    "shape", [(4, 4), (5, 3), (3, 5), (2, 5, 3), (3, 3, 5), (2, 40, 3), (2, 37, 37), (2, 120, 120)]
+)
 def test_qr(libraries, dtype, shape):
     for mode in ("reduced", "complete", "r"):
         same_as_reference(QR(mode), drawn(dtype, *shape))
+    # A stack of matrices that fit into shared memory is one kernel.
+    assert bool(libraries[0].calls) == (len(shape) == 2 or shape[-1] == 120)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_qr_of_columns_without_a_reflection(libraries, dtype):
+    a = drawn(dtype, 4, 6, 6)
+    a[0] = np.eye(6)
+    a[1, :, 2] = 0
+    a[2] = np.triu(a[2])
+    a[3] *= 1e-30 if a.real.dtype == np.float32 else 1e-200  # whose squares are 0
+    scale = np.array([1, 1, 1, abs(a[3]).max()])[:, None, None]
+    (q, r), _, _ = launched(QR(), a)
+    wanted = QR().compute(a)
+    assert_near(q, wanted[0])
+    assert_near((r / scale).astype(dtype), (wanted[1] / scale).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (3, 5, 5), (2, 2, 3, 3), (2, 60, 60)])
+def test_exponentials(libraries, dtype, shape):
+    a = drawn(dtype, *shape) / np.sqrt(shape[-1])
+    if len(shape) == 3:  # each matrix is squared as often as it needs
+        a = (a * np.array([1e-3, 1, 9, 0.1])[: shape[0], None, None]).astype(dtype)
+    same_as_reference(Expm(), a)
+
+
+def test_the_exponential_of_a_matrix_that_is_not_finite(libraries):
+    a = drawn("float64", 3, 4, 4)
+    a[1, 2, 3], a[2, 0, 0] = np.nan, np.inf
+    (y,), env, _ = launched(Expm(), a)
+    assert_near(y[0], Expm().compute(a[:1])[0][0])
+    assert np.isnan(y[1:]).all()
+    assert env.error[0] == 0
 
 
 # -- matrices without a result --------------------------------------------------------------------
