@@ -5,15 +5,16 @@
 Two programs: a network of 48 layers (a product, a norm of rows, gelu, a sum), and a recurrence of
 1000 steps. Each runs plainly, in checkpoints by hand, and (the network) within a bound. ``--peers``
 is a Python that has torch and jax. A row has the memory of values and results of a call beside its
-arguments (symdnn: the plan's; torch and jax: growth of the process's largest resident memory, since
-they have no plan to ask on a CPU; on a card torch's own count) and the median of the processor's
-seconds of a call, both in proportion to the same program without checkpoints. Sides run in turn.
+arguments (symdnn: the plan's; torch and jax: growth of the process's largest resident memory, on a
+card their own counts) and the median of the processor's seconds of a call, on a
+card of those that pass, both in proportion to the same program without checkpoints.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -75,7 +76,7 @@ def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
             run = layers if part is None else symdnn.checkpoint(layers)
             h = run(h, some)
         cost = (h**2).mean()
-        return symdnn.function([x], [cost, *symdnn.grad(cost, ws)], mode=mode, **words)
+        return compiled([x], [cost, *symdnn.grad(cost, ws)], **words)
 
     def loop(every: Any = None, snapshots: int | None = None) -> Any:
         u, w = symdnn.shared(given["u"]), symdnn.shared(given["w"])
@@ -90,10 +91,14 @@ def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
             words = {"save_every_N": every, "snapshots": snapshots}
             h, _ = symdnn.scan_checkpoints(step, steps, h0, **words)
         cost = (h[-1] ** 2).sum()
-        return symdnn.function([steps, h0], [cost, *symdnn.grad(cost, [u, w])], mode=mode)
+        return compiled([steps, h0], [cost, *symdnn.grad(cost, [u, w])])
+
+    def compiled(inputs: Any, outs: Any, **words: Any) -> Any:
+        own = [symdnn.Out(v, borrow=device != "cpu") for v in outs]  # on the card, as the peers'
+        return symdnn.function(inputs, own, mode=mode, **words)
 
     def entry(f: Any, *args: Any) -> tuple[Run, Callable[[], float]]:
-        return lambda: f(*args), lambda: float(f.memory_report().peak)
+        return lambda: float(f(*args)[0]), lambda: float(f.memory_report().peak)
 
     plain = network()
     plain(given["x"])
@@ -121,6 +126,13 @@ def torch_run(variant: str, device: str) -> Run:
 
     given = data()
     put = lambda a: torch.tensor(a, device=device)  # noqa: E731
+    torch.backends.cuda.matmul.allow_tf32 = True  # JAX has it, too
+
+    def done(found: Any) -> Any:
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return found
+
     if variant.startswith("network"):
         ws = [put(w).requires_grad_() for w in given["ws"]]
         x = put(given["x"])
@@ -139,7 +151,7 @@ def torch_run(variant: str, device: str) -> Run:
             else:
                 for i in range(0, LAYERS, PART):
                     h = checkpoint(layers, h, ws[i : i + PART], use_reentrant=False)
-            return torch.autograd.grad((h**2).mean(), ws)
+            return done(torch.autograd.grad((h**2).mean(), ws))
 
         return run
     u, w = (put(given[k]).requires_grad_() for k in "uw")
@@ -157,12 +169,14 @@ def torch_run(variant: str, device: str) -> Run:
         else:
             for part in steps.split(EVERY):
                 h = checkpoint(some_steps, h, part, use_reentrant=False)
-        return torch.autograd.grad((h**2).sum(), [u, w])
+        return done(torch.autograd.grad((h**2).sum(), [u, w]))
 
     return loop
 
 
 def jax_run(variant: str, device: str) -> Run:
+    os.environ["JAX_PLATFORMS"] = device
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
     import jax.numpy as jnp
 
@@ -209,17 +223,26 @@ def jax_run(variant: str, device: str) -> Run:
 def peer(who: str, variant: str, device: str, rounds: int) -> dict[str, float]:
     """Seconds and bytes of one peer's variant, in this process."""
     run = {"torch": torch_run, "jax": jax_run}[who](variant, device)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    held, most = _counts(who, device)
+    before = held()
     run()
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024.0
-    if who == "torch" and device == "cuda":
+    grown = float(most() - before)
+    return {"seconds": _timed({"it": run}, rounds, device)["it"], "bytes": grown}
+
+
+def _counts(who: str, device: str) -> tuple[Callable[[], int], Callable[[], int]]:
+    """What counts the bytes that are held, and the most that were."""
+    if device == "cpu":
+        grown = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # noqa: E731
+        return grown, grown
+    if who == "torch":
         import torch
 
-        torch.cuda.reset_peak_memory_stats()
-        held = torch.cuda.memory_allocated()
-        run()
-        grown = float(torch.cuda.max_memory_allocated() - held)
-    return {"seconds": _timed({"it": run}, rounds, device)["it"], "bytes": grown}
+        return torch.cuda.memory_allocated, torch.cuda.max_memory_allocated
+    import jax
+
+    stats = jax.local_devices()[0].memory_stats
+    return lambda: stats()["bytes_in_use"], lambda: stats()["peak_bytes_in_use"]
 
 
 def _timed(runs: dict[str, Run], rounds: int, device: str) -> dict[str, float]:
@@ -231,9 +254,7 @@ def _timed(runs: dict[str, Run], rounds: int, device: str) -> dict[str, float]:
     for _ in range(rounds):
         for name, run in runs.items():
             start = clock()
-            result = run()
-            if device != "cpu" and hasattr(result[0], "cpu"):
-                result[0].cpu()
+            run()
             found[name].append(clock() - start)
     return {name: statistics.median(times) for name, times in found.items()}
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CASES", "main", "measured"]
+__all__ = ["CASES", "main", "timed"]
 
 #: Name -> (what one call does, its number of steps if the time is that of a step).
 CASES: dict[str, tuple[str, int]] = {
@@ -91,6 +91,18 @@ def built(name: str, lib: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return lib.jit(states), (floats(*shape), floats(*shape))
 
 
+def timed(names: list[str], lib: Any) -> str:
+    """The numbers of the cases as JSON; one that fails says so, and has none."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = measured(name, lib)
+        except Exception as error:
+            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+            found[name] = float("nan")
+    return json.dumps(found)
+
+
 def measured(name: str, lib: Any, seconds: float = 0.4) -> float:
     """Microseconds of a call, or of a step; the least of some repetitions."""
     f, args = built(name, lib)
@@ -149,11 +161,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--case", action="append", help="only this case")
     parser.add_argument("--side", help="run one side and print its numbers")
+    parser.add_argument("--out", help="file that the table is written to")
     options = parser.parse_args(argv)
     names = options.case or list(CASES)
     if options.side == "symdnn":
-        lib = Symdnn(options.device)
-        print(json.dumps({n: measured(n, lib) for n in names}))
+        print(timed(names, Symdnn(options.device)))
         return 0
     cases = [f"--case={n}" for n in names]
     own = [sys.executable, "-m", "benchmarks.transforms.functions", "--side=symdnn", *cases]
@@ -164,17 +176,21 @@ def main(argv: list[str] | None = None) -> int:
     found: dict[str, dict[str, list[float]]] = {s: {n: [] for n in names} for s in sides}
     for _ in range(options.rounds):
         for side, command in sides.items():
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             for n, t in json.loads(done.stdout.splitlines()[-1]).items():
                 found[side][n].append(t)
-    print(f"{'case':20}{'symdnn us':>12}{'jax us':>12}{'ratio':>8}  what")
+    lines = [f"{'case':20}{'symdnn us':>12}{'jax us':>12}{'ratio':>8}  what"]
     for n in names:
         ours = statistics.median(found["symdnn"][n])
         text = f"{n:20}{ours:12.2f}"
         if options.jax:
             theirs = statistics.median(found["jax"][n])
             text += f"{theirs:12.2f}{ours / theirs:8.2f}"
-        print(f"{text}  {CASES[n][0]}")
+        lines.append(f"{text}  {CASES[n][0]}")
+    print("\n".join(lines))
+    if options.out:
+        with open(options.out, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from typing import Any
 
@@ -33,14 +32,13 @@ class Jax:
 
 def main() -> None:
     """Print the numbers of all cases."""
-    from benchmarks.transforms.functions import measured
+    from benchmarks.transforms.functions import timed
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--case", action="append")
     options = parser.parse_args()
-    lib = Jax(options.device)
-    print(json.dumps({n: measured(n, lib) for n in options.case}))
+    print(timed(options.case, Jax(options.device)))
 
 
 if __name__ == "__main__":

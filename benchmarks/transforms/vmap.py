@@ -2,22 +2,28 @@
 
     python -m benchmarks.transforms.vmap --peers ../peers/bin/python --out vmap-cpu.txt
     python -m benchmarks.transforms.vmap --only '^hessian' --rounds 9
+    python -m benchmarks.transforms.vmap --device cuda --out vmap-h200.txt
 
-The rows run as those of :mod:`benchmarks.cpu.nest`. PyTorch is ``torch.func``, as it is and by
-``torch.compile``; JAX is ``jax.jit(jax.vmap(...))``.
+The rows run as those of :mod:`benchmarks.cpu.nest`, on a GPU with larger ones as those of
+:mod:`benchmarks.gpu.rows`, which compares the numbers first. PyTorch is ``torch.func``, as it is
+and by ``torch.compile``; JAX is ``jax.jit(jax.vmap(...))``.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu.nest import F, LazyModule, Nest, T, drawn, jax, jnp, main, symdnn, torch
+from benchmarks.cpu import nest
+from benchmarks.cpu.nest import F, LazyModule, Nest, T, drawn, jax, jnp, symdnn, torch
+from benchmarks.gpu import rows as gpu_rows
 
-__all__ = ["rows"]
+__all__ = ["main", "rows", "wide_rows"]
 
 func = LazyModule("torch.func")
 
@@ -31,6 +37,28 @@ def rows() -> Iterator[Nest]:
     yield from _hessians()
     yield from _jacobians()
     yield from _products()
+
+
+def wide_rows() -> Iterator[Nest]:
+    """Rows in sizes for a GPU."""
+    yield from _mlp(256, 256)
+    yield from _convnet(256, (32, 64), 28)
+    yield from _recurrent(256, 128)
+    yield from _hessians(1600, 4000)
+    yield from _jacobians(1000, 512, 128)
+    yield from _products(1024, 256)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Time the rows on a device and print them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.transforms.vmap", add_help=False)
+    gpu_rows.arguments(parser, seconds=110)
+    given, rest = parser.parse_known_args(argv)
+    if given.device == "cpu" and not given.tiny:
+        return nest.main(gpu_rows.on_cpu(given) + rest, module="benchmarks.transforms.vmap")
+    found = [*rows(), *([] if given.tiny else wide_rows())]
+    chosen = [r for r in found if re.search(given.only or "", r.name)]
+    return gpu_rows.measure(given, chosen, compare=True)
 
 
 def _scaled(scale: float, *shape: int, seed: int = 0) -> Callable[[], Any]:
@@ -70,13 +98,13 @@ def _per_example(
         )  # fmt: skip
 
 
-def _mlp(batch: int) -> Iterator[Nest]:
-    """Three layers of 16 units and 10 classes."""
-    sizes = [(16, 16), (16, 16), (16, 16), (16, 10)]
+def _mlp(batch: int, wide: int = 16) -> Iterator[Nest]:
+    """Three layers of some units and 10 classes."""
+    sizes, scale = [*[(wide, wide)] * 3, (wide, 10)], 1.2 * wide**-0.5
     params = [
-        p for i, s in enumerate(sizes) for p in (_scaled(0.3, *s, seed=i), _scaled(0.1, s[1]))
+        p for i, s in enumerate(sizes) for p in (_scaled(scale, *s, seed=i), _scaled(0.1, s[1]))
     ]
-    arrays = (drawn(batch, 16), _labels(10, batch), *params)
+    arrays = (drawn(batch, wide), _labels(10, batch), *params)
 
     def ours(ps: Any, v: Any, label: Any) -> Any:
         for w, b in zip(ps[:-2:2], ps[1:-2:2]):
@@ -93,17 +121,20 @@ def _mlp(batch: int) -> Iterator[Nest]:
             v = jnp.tanh(v @ w + b)
         return -jax.nn.log_softmax(v @ ps[-2] + ps[-1])[label]
 
-    name = f"per-example gradients, MLP, batch {batch}"
+    name = f"per-example gradients, MLP{f' of {wide}' if wide > 16 else ''}, batch {batch}"
     yield from _per_example(name, arrays, ours, torch_loss, jax_loss)
 
 
-def _convnet(batch: int) -> Iterator[Nest]:
-    """Two convolutions with 8 and 16 filters of 3 by 3, pooling, 10 classes; images of 14 by 14."""
+def _convnet(batch: int, filters: tuple[int, int] = (8, 16), side: int = 14) -> Iterator[Nest]:
+    """Two convolutions with some filters of 3 by 3, pooling, 10 classes; square images."""
+    first, second = filters
     params = (
-        _scaled(0.3, 8, 1, 3, 3), _scaled(0.1, 8), _scaled(0.1, 16, 8, 3, 3, seed=1),
-        _scaled(0.1, 16), _scaled(0.05, 16 * 9, 10, seed=2), _scaled(0.1, 10),
+        _scaled(0.3, first, 1, 3, 3), _scaled(0.1, first),
+        _scaled(0.3 * first**-0.5, second, first, 3, 3, seed=1), _scaled(0.1, second),
+        _scaled(0.6 / (second * (side // 4) ** 2) ** 0.5, second * (side // 4) ** 2, 10, seed=2),
+        _scaled(0.1, 10),
     )  # fmt: skip
-    arrays = (drawn(batch, 1, 14, 14), _labels(10, batch), *params)
+    arrays = (drawn(batch, 1, side, side), _labels(10, batch), *params)
 
     def ours(ps: Any, v: Any, label: Any) -> Any:
         v = v.dimshuffle("x", 0, 1, 2)
@@ -127,16 +158,17 @@ def _convnet(batch: int) -> Iterator[Nest]:
             v = jax.lax.reduce_window(v, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
         return -jax.nn.log_softmax(v.reshape(-1) @ ps[4] + ps[5])[label]
 
-    name = f"per-example gradients, convolutions, batch {batch}"
+    size = f" of {first} and {second}" if side > 14 else ""
+    name = f"per-example gradients, convolutions{size}, batch {batch}"
     yield from _per_example(name, arrays, ours, torch_loss, jax_loss)
 
 
-def _recurrent(batch: int) -> Iterator[Nest]:
-    """An LSTM of 64 units over 50 steps of 32 features, of whose last state there are 10 classes.
+def _recurrent(batch: int, hidden: int = 64) -> Iterator[Nest]:
+    """An LSTM over 50 steps of 32 features, of whose last state there are 10 classes.
 
     JAX has a scan, in which the product with the input is one before the loop.
     """
-    steps, features, hidden = 50, 32, 64
+    steps, features = 50, 32
     params = (
         _scaled(0.1, 4 * hidden, features), _scaled(0.1, 4 * hidden, hidden, seed=1),
         _scaled(0.1, 4 * hidden, seed=2), _scaled(0.1, hidden, 10, seed=3),
@@ -167,22 +199,22 @@ def _recurrent(batch: int) -> Iterator[Nest]:
             c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
             return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
 
-        first = jnp.zeros(hidden), jnp.zeros(hidden)
+        first = jnp.zeros(hidden, v.dtype), jnp.zeros(hidden, v.dtype)
         (h, _), _ = jax.lax.scan(step, first, v @ w.T + b)
         return -jax.nn.log_softmax(h @ out)[label]
 
-    yield from _per_example(
-        f"per-example gradients, LSTM, batch {batch}", arrays, ours, torch_loss, jax_loss
-    )
+    size = f" of {hidden}" if hidden > 64 else ""
+    name = f"per-example gradients, LSTM{size}, batch {batch}"
+    yield from _per_example(name, arrays, ours, torch_loss, jax_loss)
 
 
-def _hessians() -> Iterator[Nest]:
-    """Of 200 parameters: of a logistic regression, of Rosenbrock's function, of a small network."""
-    x, y = drawn(500, 200), lambda: np.sign(drawn(500, seed=1)())
+def _hessians(count: int = 200, examples: int = 500) -> Iterator[Nest]:
+    """Of a logistic regression, of Rosenbrock's function, of a network of 16 inputs."""
+    x, y = drawn(examples, count), lambda: np.sign(drawn(examples, seed=1)())
 
     def derived(name: str, arrays: Any, ours: Any, torch_cost: Any, jax_cost: Any) -> Nest:
         return Nest(
-            f"hessian of 200, {name}", arrays,
+            f"hessian of {count}, {name}", arrays,
             lambda w, *rest: symdnn.hessian(ours(w, *rest), w),
             lambda w, *rest: func.hessian(torch_cost)(w, *rest),
             lambda w, *rest: jax.hessian(jax_cost)(w, *rest),
@@ -190,7 +222,7 @@ def _hessians() -> Iterator[Nest]:
         )  # fmt: skip
 
     yield derived(
-        "logistic regression", (_scaled(0.1, 200), x, y),
+        "logistic regression", (_scaled(1.4 * count**-0.5, count), x, y),
         lambda w, a, t: T.softplus(-t * a.dot(w)).mean() + 0.01 * (w**2).sum(),
         lambda w, a, t: F.softplus(-t * (a @ w)).mean() + 0.01 * (w**2).sum(),
         lambda w, a, t: jax.nn.softplus(-t * (a @ w)).mean() + 0.01 * (w**2).sum(),
@@ -199,37 +231,40 @@ def _hessians() -> Iterator[Nest]:
     def rosenbrock(w: Any) -> Any:
         return (100 * (w[1:] - w[:-1] ** 2) ** 2 + (1 - w[:-1]) ** 2).sum()
 
-    yield derived("Rosenbrock", (_scaled(0.1, 200),), rosenbrock, rosenbrock, rosenbrock)
+    yield derived("Rosenbrock", (_scaled(0.1, count),), rosenbrock, rosenbrock, rosenbrock)
+
+    units = count // 20
+    bias, last = 16 * units, 19 * units
 
     def network(tanh: Any) -> Any:
         def cost(w: Any, a: Any) -> Any:
-            hidden = tanh(a @ w[:160].reshape((16, 10)) + w[160:170])
-            out = tanh(hidden @ w[170:190].reshape((10, 2)) + w[190:192])
-            return (out**2).mean() + (w[192:] ** 2).sum()
+            hidden = tanh(a @ w[:bias].reshape((16, units)) + w[bias : bias + units])
+            out = tanh(hidden @ w[bias + units : last].reshape((units, 2)) + w[last : last + 2])
+            return (out**2).mean() + (w[last + 2 :] ** 2).sum()
 
         return cost
 
     yield derived(
-        "network", (_scaled(0.3, 200), drawn(100, 16)), network(lambda v: T.tanh(v)),
+        "network", (_scaled(0.3, count), drawn(examples // 5, 16)), network(lambda v: T.tanh(v)),
         network(lambda v: torch.tanh(v)), network(lambda v: jnp.tanh(v)),
     )  # fmt: skip
 
 
-def _jacobians() -> Iterator[Nest]:
+def _jacobians(wide: int = 100, batch: int = 64, units: int = 30) -> Iterator[Nest]:
     """Of a layer by its input, and of each example."""
-    w, x = _scaled(0.1, 100, 100), drawn(100)
+    w, x = _scaled(wide**-0.5, wide, wide), drawn(wide)
 
     yield Nest(
-        "jacobian of a layer of 100", (x, w),
+        f"jacobian of a layer of {wide}", (x, w),
         lambda v, a: symdnn.jacobian(T.tanh(a.dot(v)), v),
         lambda v, a: func.jacrev(lambda u: torch.tanh(a @ u))(v),
         lambda v, a: jax.jacrev(lambda u: jnp.tanh(a @ u))(v),
         compiled=lambda v, a: func.jacrev(lambda u: torch.tanh(a @ u))(v),
     )  # fmt: skip
-    xs = drawn(64, 30)
-    small = _scaled(0.1, 30, 30)
+    xs = drawn(batch, units)
+    small = _scaled(0.6 * units**-0.5, units, units)
     yield Nest(
-        "jacobians of 64 examples, layer of 30", (xs, small),
+        f"jacobians of {batch} examples, layer of {units}", (xs, small),
         lambda v, a: symdnn.vmap(lambda u: symdnn.jacobian(T.tanh(a.dot(u)), u))(v),
         lambda v, a: func.vmap(func.jacrev(lambda u: torch.tanh(a @ u)))(v),
         lambda v, a: jax.vmap(jax.jacrev(lambda u: jnp.tanh(a @ u)))(v),
@@ -237,20 +272,20 @@ def _jacobians() -> Iterator[Nest]:
     )  # fmt: skip
 
 
-def _products() -> Iterator[Nest]:
+def _products(count: int = 128, units: int = 64) -> Iterator[Nest]:
     """A bilinear form of all pairs by a nest of two, and a linear layer of each example."""
-    x, y, m = drawn(128, 64), drawn(128, 64, seed=1), _scaled(0.1, 64, 64)
+    x, y, m = drawn(count, units), drawn(count, units, seed=1), _scaled(0.1, units, units)
     yield Nest(
-        "all pairs of a bilinear form", (x, y, m),
+        f"all pairs of {f'{count} in ' if count > 128 else ''}a bilinear form", (x, y, m),
         lambda a, b, q: symdnn.vmap(
             lambda u: symdnn.vmap(lambda v: u.dot(q).dot(v))(b)
         )(a),
         lambda a, b, q: func.vmap(lambda u: func.vmap(lambda v: (u @ q) @ v)(b))(a),
         lambda a, b, q: jax.vmap(lambda u: jax.vmap(lambda v: (u @ q) @ v)(b))(a),
     )  # fmt: skip
-    ws = _scaled(0.1, 128, 64, 64)
+    ws = _scaled(0.1, 128, units, units)
     yield Nest(
-        "an ensemble of 128 layers", (ws, x),
+        f"an ensemble of 128 layers{f' of {units}' if units > 64 else ''}", (ws, x),
         lambda a, b: symdnn.vmap(lambda q: T.tanh(b.dot(q)))(a),
         lambda a, b: func.vmap(lambda q: torch.tanh(b @ q))(a),
         lambda a, b: jax.vmap(lambda q: jnp.tanh(b @ q))(a),
@@ -258,4 +293,4 @@ def _products() -> Iterator[Nest]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(module="benchmarks.transforms.vmap"))
+    sys.exit(main())

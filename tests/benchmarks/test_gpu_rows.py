@@ -1,0 +1,80 @@
+"""``benchmarks.gpu.rows``: numbers are looked at before times, and one row does not hide others."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import pytest
+
+import symdnn.tensor as T
+from benchmarks.cpu.nest import Nest, drawn
+from benchmarks.gpu import rows
+from benchmarks.transforms import vmap
+
+
+class _Numpy(rows._Peer):
+    """NumPy as a peer."""
+
+    version = np.__version__
+
+    def __init__(self, on_gpu):
+        pass
+
+    def call(self, f, arrays, compiled=False):
+        return lambda: f(*arrays)
+
+    def host(self, value):
+        return np.asarray(value, np.float64)
+
+
+def printed(capsys, monkeypatch, found, **options):
+    monkeypatch.setenv("SYMDNN_FLAGS", "")
+    monkeypatch.setattr(rows, "_Torch", _Numpy)
+    monkeypatch.setattr(rows, "_Jax", _Numpy)
+    parser = argparse.ArgumentParser()
+    rows.arguments(parser, seconds=50)
+    given = parser.parse_args(["--tiny"])
+    vars(given).update(options)
+    assert rows.measure(given, found, compare=True) == 0
+    return capsys.readouterr().out
+
+
+def test_wrong_numbers_are_said_and_have_no_time(capsys, monkeypatch, tmp_path):
+    x = drawn(5, 4)
+    right = Nest("right", (x,), lambda v: T.exp(v).sum(), torch=lambda v: np.exp(v).sum())
+    wrong = Nest("wrong", (x,), lambda v: T.exp(v).sum(0), torch=lambda v: v.sum(0))
+    shape = Nest("shape", (x,), lambda v: T.exp(v), torch=lambda v: np.exp(v)[:1])
+    broken = Nest("broken", (x,), lambda v: v.no_such(), torch=np.exp)
+    peer = Nest("peer", (x,), T.exp, torch=np.exp, jax=lambda v: v / 0 * np.nan + v)
+    file = tmp_path / "table.txt"
+    with np.errstate(all="ignore"):
+        text = printed(capsys, monkeypatch, [right, wrong, shape, broken, peer], out=str(file))
+    assert "5 rows, 0 left out" in text
+    assert "FAIL  right" not in text
+    for name, what in (("wrong", "wrong by"), ("shape", "wrong shape"), ("broken", "no_such")):
+        line = next(s for s in text.splitlines() if f"FAIL  {name} " in s)
+        assert what in line
+    assert "JAX inf" in text
+    assert "JAX: ValueError: wrong by nan" in text
+    for line in file.read_text().splitlines():
+        assert line in text
+
+
+def test_rows_without_time_are_counted(capsys, monkeypatch):
+    row = Nest("a", (drawn(3),), T.exp, torch=np.exp)
+    assert "0 rows, 1 left out" in printed(capsys, monkeypatch, [row], seconds_in_all=0)
+
+
+@pytest.mark.parametrize("name", ["jacobian of a layer of 100", "hessian of 200, Rosenbrock"])
+def test_the_program_of_a_gpu_runs_rows_of_vmap(name, capsys, monkeypatch):
+    monkeypatch.setenv("SYMDNN_FLAGS", "")
+    assert vmap.main(["--device", "cuda", "--tiny", "--only", f"^{name}"]) == 0
+    text = capsys.readouterr().out
+    assert "1 rows, 0 left out" in text
+    assert "FAIL" not in text
+
+
+def test_rows_for_a_gpu_have_names_of_their_own():
+    names = [r.name for r in (*vmap.rows(), *vmap.wide_rows())]
+    assert len(set(names)) == len(names) > 25
