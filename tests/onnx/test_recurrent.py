@@ -11,6 +11,7 @@ from symdnn.onnx import load
 from symdnn.onnx.ops import recurrent
 from symdnn.ops.array.join import Join
 from symdnn.ops.nn.rnn import RNNForward
+from symdnn.ops.vendor.onednn import OneDnnRNN
 from tests.compile.program.test_parameter_cache import kept_of
 from tests.onnx.models import model
 
@@ -18,7 +19,7 @@ STEPS, BATCH, FEATURES, HIDDEN = 5, 3, 4, 6
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def network(op, attributes="", lengths=None, layout=0, states=False):
+def network(op, attributes="", lengths=None, layout=0, states=False, dtype=None):
     """A graph with one recurrent node of random weights, and an array for its input."""
     rng = np.random.default_rng(0)
     d = 2 if "bidirectional" in attributes else 1
@@ -43,7 +44,7 @@ def network(op, attributes="", lengths=None, layout=0, states=False):
     text = (f"g (float[{sizes}, {FEATURES}] x) => ({', '.join('float ' + o for o in outs)}) "
             f"{{ {', '.join(outs)} = {op} <{options}> ({', '.join(names)}) }}")  # fmt: skip
     x = made(*((BATCH, STEPS) if layout else (STEPS, BATCH)), FEATURES)
-    return load(model(text, **arrays)), x
+    return load(model(text, **arrays), dtype=dtype), x
 
 
 def ops_of(outputs):
@@ -95,6 +96,29 @@ def test_one_op_has_the_values_and_gradients_of_loops(monkeypatch):
         for a, b in zip(found, wanted):
             assert a.shape == b.shape
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5, err_msg=f"{op} {options}")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_one_op_in_16_bits_computes_in_float32(dtype):
+    """Its sums and states are those of float32; only what goes in and out is rounded."""
+    for op, options in VARIANTS:
+        wide, x = network(op, **options)
+        graph, _ = network(op, **options, dtype=dtype)
+        assert is_whole(graph), (op, options)
+        v = graph.variables["x"]
+        f = symdnn.function([v], list(graph.expressions.values()))
+        wanted = symdnn.function([wide.variables["x"]], list(wide.expressions.values()))(x)
+        for a, b in zip(f(x.astype(v.type.numpy)), wanted):
+            assert a.dtype == v.type.numpy
+            np.testing.assert_allclose(a.astype("float32"), b, atol=2e-2, err_msg=f"{op} {options}")
+
+
+def test_a_network_in_16_bits_has_kernels_on_the_cpu():
+    graph, _ = network("LSTM", dtype="bfloat16")
+    f = symdnn.function([graph.variables["x"]], list(graph.expressions.values()))
+    kinds = {type(n.op) for n in f.fgraph.nodes}
+    assert OneDnnRNN in kinds
+    assert RNNForward not in kinds
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from symdnn.graph.target import Libraries, Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.onednn.conv_moments import moments_of_convolutions
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.elementwise.quantize import FLOAT8
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.epilogue import EpilogueOp
@@ -41,7 +43,7 @@ from symdnn.opt.lower.quantized import (
     why_no_product,
 )
 from symdnn.rewriting.facts import broadcast_axis
-from symdnn.rewriting.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
 __all__ = ["LOWERINGS", "ONEDNN", "ROWS", "onednn_reason"]
 
@@ -164,6 +166,18 @@ def _rnn_reason(node: Apply) -> str | None:
     if op.input_mode != "linear":
         return f"oneDNN has no input_mode={op.input_mode!r}"
     return None
+
+
+@node_rewrite(RNNForward, phase="lower", tags=("onednn",))
+def narrow_rnn_in_float32(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A recurrent network in 16 bits as that in float32, the dtype of its computation, in casts."""
+    op, dtype = node.op, node.inputs[1].type.dtype
+    assert isinstance(op, RNNForward)
+    if onednn_reason(context.target) or op.keeps_reserve or not is_narrow_float(dtype):
+        return None
+    wide = [Cast("float32")(v) if v.type.dtype == dtype else v for v in node.inputs]
+    made: Sequence[Variable] = op(*wide, hints=node.hints)
+    return [v if v.type.dtype != "float32" else Cast(dtype)(v) for v in made]
 
 
 # -- quantised ------------------------------------------------------------------------------------
@@ -303,6 +317,6 @@ def onednn_epilogue(context: Context) -> None:
 
 ONEDNN = Library(
     BACKEND, LOWERINGS, (tell_without_onednn, moments_of_convolutions, onednn_epilogue,
-     onednn_quantized_epilogue, product_to_int8.rewrite()),
+     narrow_rnn_in_float32, onednn_quantized_epilogue, product_to_int8.rewrite()),
     detected_by="symdnn.cpu.onednn.library",
 )  # fmt: skip

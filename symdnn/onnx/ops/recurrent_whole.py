@@ -37,7 +37,7 @@ def by_whole_network(
     c, and ``names`` the activations of all directions.
     """
     mode = _mode(node, names)
-    if mode is None or x.type.dtype != "float32":
+    if mode is None or x.type.dtype == "float64":
         return None
     lengths = node.optional(4)
     direction = node.attribute("direction", "forward")
