@@ -27,12 +27,14 @@ import numpy as np
 
 __all__ = ["main"]
 
-LAYERS, WIDE, BATCH, PART = 48, 384, 512, 6
+LAYERS, WIDE, PART = 48, 384, 6
+#: Rows of a batch: on a GPU so many that the workspaces of products are a small part.
+BATCH = {"cpu": 512, "cuda": 8192}
 STEPS, FEATURES, STATE, SEQUENCES, EVERY = 1000, 16, 256, 64, 32
 Run = Callable[[], Any]
 
 
-def data() -> dict[str, Any]:
+def data(device: str) -> dict[str, Any]:
     """Parameters and inputs of both programs, float32."""
     rng = np.random.default_rng(0)
 
@@ -41,7 +43,7 @@ def data() -> dict[str, Any]:
 
     return {
         "ws": [normal(WIDE, WIDE, scale=WIDE**-0.5) for _ in range(LAYERS)],
-        "x": normal(BATCH, WIDE),
+        "x": normal(BATCH[device], WIDE),
         "u": normal(FEATURES, STATE, scale=STATE**-0.5),
         "w": normal(STATE, STATE, scale=STATE**-0.5),
         "steps": normal(STEPS, SEQUENCES, FEATURES),
@@ -57,7 +59,7 @@ def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
     import symdnn
     import symdnn.tensor as T
 
-    given = data()
+    given = data(device)
     mode = symdnn.Mode(target=device)
 
     def network(part: int | None = None, **words: Any) -> Any:
@@ -124,7 +126,7 @@ def torch_run(variant: str, device: str) -> Run:
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    given = data()
+    given = data(device)
     put = lambda a: torch.tensor(a, device=device)  # noqa: E731
     torch.backends.cuda.matmul.allow_tf32 = True  # JAX has it, too
 
@@ -180,7 +182,7 @@ def jax_run(variant: str, device: str) -> Run:
     import jax
     import jax.numpy as jnp
 
-    given = data()
+    given = data(device)
     plain = variant.endswith("plain")
     if variant.startswith("network"):
 

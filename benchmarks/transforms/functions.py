@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu.device import Device
+
 __all__ = ["CASES", "main", "timed"]
 
 #: Name -> (what one call does, its number of steps if the time is that of a step).
@@ -146,11 +148,9 @@ class Symdnn:
         return self.jit(lambda a: a)(args)
 
     def wait(self, found: Any) -> None:
-        """Until the result is there."""
+        """Until the result is there, on the device."""
         if self.device != "cpu":
-            while isinstance(found, dict | tuple | list):
-                found = next(iter(found.values())) if isinstance(found, dict) else found[-1]
-            np.asarray(found.get() if hasattr(found, "get") else found)
+            Device(on_gpu=True).sync()
 
 
 def main(argv: list[str] | None = None) -> int:
