@@ -125,7 +125,7 @@ class _Run:
             f = getattr(row, name)
             if f is None or (name == "compiled" and self.compile_seconds <= 0):
                 continue
-            key = name, f
+            key = name, f, *((a.shape, a.dtype.name) for a in arrays)
             if key not in self.times:
                 begin = time.perf_counter()
                 try:

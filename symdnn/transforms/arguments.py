@@ -27,6 +27,8 @@ __all__ = [
 
 _NUMBERS = {float: "float64", int: "int64", complex: "complex128"}
 _FLAT = frozenset([float, int, complex, bool])
+#: Classes of arrays of which one was on a device.
+_ARRAYS: set[type] = set()
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,11 @@ def read(value: Any, leaves: list[Any], key: list[Any]) -> bool:
             names = list(value)
         key += (cls, tuple(names))
         return all([read(value[n], leaves, key) for n in names])
+    if cls in _ARRAYS or interop.is_on_device(value):
+        _ARRAYS.add(cls)
+        leaves.append(value)
+        key += (cls, value.dtype, value.shape)
+        return True
     return _read_other(value, leaves, key)
 
 

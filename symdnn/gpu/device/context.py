@@ -66,6 +66,7 @@ class Context:
         self._primary = self._api.primary(index)
         self._handle = self._primary.handle
         self._modules: dict[tuple[Any, ...], Any] = {}
+        self._functions: dict[tuple[Any, ...], Any] = {}
         self._handles: dict[str, int] = {}
         #: The number of our kernels that were enqueued.
         self.launched = 0
@@ -179,7 +180,10 @@ class Context:
             from symdnn.gpu.binding.nvrtc import compile_cubin
 
             compile_cubin(source, self.capability, options)  # the loaded module stays
-        return self._api.function(self._modules[key], name)
+        found = self._functions.get((key, name))
+        if found is None:
+            found = self._functions[key, name] = self._api.function(self._modules[key], name)
+        return found
 
     def begin(self, sources: Iterable[str]) -> None:
         """Let threads compile the sources that are not loaded, which will likely be asked for."""

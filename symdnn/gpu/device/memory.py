@@ -6,6 +6,7 @@ import contextlib
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.device.driver_api import bindings, checked
 from symdnn.gpu.device.pool import HostBlock, Pool
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = ["CudaMemory", "PendingCopy", "memory_of"]
 
@@ -53,15 +54,14 @@ class CudaMemory:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> RawArray:
         """A new array from the pool; its memory returns there when the array is deleted."""
-        array = RawArray(0, shape, dtype)
-        if array.nbytes == 0:
-            return array
-        nbytes = array.nbytes
+        nbytes = prod(shape) * int(numpy_dtype(dtype).itemsize)
+        if nbytes == 0:
+            return RawArray(0, shape, dtype)
         owner = self.budget.allocate("an array", nbytes, lambda: self._pool.allocate(nbytes))
         self.budget.update_peak()
         if self._keeping is not None:
             self._keeping.append(owner)
-        return RawArray(int(owner), shape, dtype, array.strides, owner)
+        return RawArray(owner.address, shape, dtype, (), owner)
 
     def free_held(self) -> None:
         """Return free blocks of the pool to the driver."""

@@ -20,11 +20,14 @@ from symdnn.gpu.kernels.copy import strided_copy
 
 __all__ = ["LoopGraphs"]
 
-_MAX_NODES = 16384  # kernels and copies in one graph
+_MAX_NODES = 65536  # kernels and copies in one graph
 _MAX_HOST_BYTES = 1 << 16  # of a host array whose values become part of a graph
 _MAX_SIGNATURES = 8
-#: Captures of one signature. If addresses always change, more are not worth their time.
+#: Captures of one signature: plans are dropped, and addresses change.
 _MAX_CAPTURES = 6
+#: Captures after which a graph reads no input in place any more, but copies, so that the addresses
+#: of inputs no longer matter.
+_CAPTURES_IN_PLACE = 3
 #: Calls before the first capture. By then the segments before the loop are graphs themselves, and
 #: their results keep their addresses.
 _CALLS_BEFORE_CAPTURE = 2
@@ -116,6 +119,8 @@ class LoopGraphs:
             state.captured = None
         if state.calls > _CALLS_BEFORE_CAPTURE:
             state.moved |= changed
+            if state.captured is None and state.captures >= _CAPTURES_IN_PLACE:
+                state.moved |= {k for k, a in enumerate(inputs) if isinstance(a, RawArray)}
             if state.captured is None:
                 self._capture(state, inputs, body)
         if state.captured is not None:

@@ -177,7 +177,10 @@ class CudaRuntime(Runtime):
         if not isinstance(value, RawArray):
             return np.array(value, order="C", copy=True)
         target = self.memory.empty(value.shape, value.dtype)
-        strided_copy(self.env(), value, target)
+        if value.contiguous:
+            self.memory.copy(value, target)
+        else:
+            strided_copy(self.env(), value, target)
         return target
 
     def trim(self) -> None:

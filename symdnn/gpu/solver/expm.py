@@ -52,27 +52,28 @@ class ExpmKernel(SolverKernel[Expm]):
             words = {"squarings": work.at(squarings), "info": work.at(info)}
             powers = [work.at(p) for p in (second, fourth, sixth)]
             u, v, w = (work.at(p) for p in (odd, even, more))
-            _step(work, m, "norms", x=x.ptr, bound=bound, **words)
-            _step(work, m, "scaled", x=x.ptr, y=work.at(a), **words)
+            _step(work, m, "norms", {"x": x.ptr, **words}, bound=bound)
+            _step(work, m, "scaled", {"x": x.ptr, "y": work.at(a), **words})
             for left, right, found in ((work.at(a), work.at(a), powers[0]),
                                        (powers[0], powers[0], powers[1]),
                                        (powers[0], powers[1], powers[2])):  # fmt: skip
                 _product(work, m, left, right, found)
             given = dict(zip(("x", "second", "third"), powers))
-            _step(work, m, "sums", y=w, z=v, factors=(*b[1:8:2], *b[0:8:2]), **given)
+            low = (*b[1:8:2], *b[0:8:2])
+            _step(work, m, "sums", {"y": w, "z": v, **given}, factors=low)
             if degree > 7:
                 high = (0.0, *b[9::2], 0.0, *b[8::2])
-                _step(work, m, "sums", y=u, z=y.ptr, factors=high, **given)
+                _step(work, m, "sums", {"y": u, "z": y.ptr, **given}, factors=high)
                 _product(work, m, powers[2], u, w, add=True)
                 _product(work, m, powers[2], y.ptr, v, add=True)
             _product(work, m, work.at(a), w, u)
-            _step(work, m, "sides", x=u, second=v, y=w, z=y.ptr)
+            _step(work, m, "sides", {"x": u, "second": v, "y": w, "z": y.ptr})
             factor(work, w, work.at(pivots), work.at(status))
             solve(work, w, work.at(pivots), y.ptr, work.at(status))
             counts = RawArray(work.at(squarings), (m.count,), "int32", (4,), None)
             for k in range(int(work.env.download(counts).max())):
                 _product(work, m, y.ptr, y.ptr, w)
-                _step(work, m, "squared", x=w, y=y.ptr, step=k, **words)
+                _step(work, m, "squared", {"x": w, "y": y.ptr, **words}, step=k)
             work.settle(y, m.count, work.at(info), 0)
 
         return run
@@ -96,8 +97,8 @@ def _product(work: Work, m: Matrices, left: int, right: int, out: int, add: bool
 
 
 def _step(
-    work: Work, m: Matrices, name: str, bound: float = 0.0,
-    factors: Sequence[float] = (0.0,) * _FACTORS, step: int = 0, **pointers: int,
+    work: Work, m: Matrices, name: str, pointers: dict[str, int], bound: float = 0.0,
+    factors: Sequence[float] = (0.0,) * _FACTORS, step: int = 0,
 ) -> None:  # fmt: skip
     """Enqueue a kernel of ``expm.cu``."""
     parts = 2 if m.dtype.startswith("complex") else 1

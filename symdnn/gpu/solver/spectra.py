@@ -103,7 +103,10 @@ def _stack_of_eigh(how: tuple[int, ...], m: Matrices, layout: Layout) -> Callabl
     """The same for a stack."""
     n, kind = m.rows, library.DATA_TYPE[m.dtype]
     kinds = kind, library.DATA_TYPE[real_dtype(m.dtype)]
-    given = lambda at, w: (*how, kinds[0], at, n, kinds[1], w, kind)  # noqa: E731
+
+    def given(at: int, w: int) -> tuple[int, ...]:
+        return *how, kinds[0], at, n, kinds[1], w, kind
+
     parameters = 0 if library.without_device() or library.problem() else generic()
     estimate = 8 * m.nbytes, 0
     device, host = question("xsyev_batched", m.dtype, estimate, parameters, *given(0, 0), m.count)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
-from symdnn.gpu.codegen.launches import KernelLaunch, blocks_for
+from symdnn.gpu.codegen.launches import KernelLaunch, Pointer, blocks_for
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.solver import library
 from symdnn.graph.kernel import Call, Kernel, Traits
@@ -133,23 +134,29 @@ class Work:
 
 
 _FIELDS = ("count", "rows", "columns", "x_step", "y_step", "x_ld", "y_ld", "value")
+#: Slots of the addresses of ``matrix.cu``, and of the error word.
+_SLOTS = ("x", "y", "info", "")
 
 
 def small(env: LaunchEnv, dtype: str, name: str, **given: int) -> None:
     """Enqueue the kernel ``name`` of ``matrix.cu`` with these parameters, the others 0."""
+    if name == "settle" and given["value"]:
+        env.reports = True
+    if given["count"]:
+        launch = _small(dtype, name, tuple([given.get(f, 0) for f in _FIELDS]), env.node)
+        places = [given.get(s, 0) for s in _SLOTS[:-1]]
+        _enqueue(env, launch, np.array([*places, env.error_word], np.int64))
+
+
+@lru_cache(maxsize=1024)
+def _small(dtype: str, name: str, sizes: tuple[int, ...], node: int) -> KernelLaunch:
     source = specialised(
         "matrix.cu", T=CTYPES[real_dtype(dtype)], PARTS=2 if dtype.startswith("complex") else 1
     )
-    if name == "settle" and given["value"]:
-        env.reports = True
-    sizes = [given.get(f, 0) for f in _FIELDS]
-    pointers = [given.get(f, 0) for f in ("x", "y", "info")]
-    threads = (
-        max(given["count"], 1) * max(given.get("rows", 1), 1) * max(given.get("columns", 1), 1)
-    )
-    if given["count"]:
-        blocks = blocks_for(threads, _BLOCK)
-        enqueue(env, source, name, blocks, _BLOCK, (*pointers, *sizes, env.error_word, env.node))
+    threads = prod(max(n, 1) for n in sizes[:3])
+    x, y, info, error_word = (Pointer(i) for i in range(len(_SLOTS)))
+    parameters = (x, y, info, *sizes, error_word, node)
+    return KernelLaunch(source, name, (blocks_for(threads, _BLOCK),), (_BLOCK,), parameters)
 
 
 def enqueue(
@@ -157,8 +164,12 @@ def enqueue(
 ) -> None:
     """Enqueue a kernel with these fields, which have the addresses."""
     launch = KernelLaunch(source, name, (blocks,), (threads,), tuple(parameters))
-    function = env.module(source, name)
-    env.launch(function, launch.grid, launch.block, 0, (launch.link(np.zeros(1, np.int64)),))
+    _enqueue(env, launch, np.zeros(1, np.int64))
+
+
+def _enqueue(env: LaunchEnv, launch: KernelLaunch, addresses: Any) -> None:
+    function = env.module(launch.source, launch.name)
+    env.launch(function, launch.grid, launch.block, 0, (launch.link(addresses),))
 
 
 class SolverKernel(Kernel[OpT]):

@@ -1,7 +1,5 @@
 """``pycuda.driver``: objects over the driver's handles, with the calls that PyCUDA makes."""
 
-import ctypes
-
 from cuda.bindings import driver
 
 
@@ -59,46 +57,3 @@ class Context:
 class Stream:
     def __init__(self, flags=0):
         self.handle = int(_checked(driver.cuStreamCreate(flags)))
-
-
-class function_attribute:
-    MAX_DYNAMIC_SHARED_SIZE_BYTES = (
-        driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    )
-
-
-def module_from_buffer(image):
-    return Module(_checked(driver.cuModuleLoadData(image)))
-
-
-class Module:
-    def __init__(self, module):
-        self.module = module
-
-    def get_function(self, name):
-        return Function(_checked(driver.cuModuleGetFunction(self.module, name.encode())))
-
-
-class Function:
-    def __init__(self, function):
-        self.function = function
-
-    def set_attribute(self, attribute, value):
-        _checked(driver.cuFuncSetAttribute(self.function, attribute, value))
-
-    def __call__(self, *args, block, grid, shared, stream):
-        """All arguments in one buffer, each aligned to its size: CU_LAUNCH_PARAM_BUFFER_POINTER."""
-        packed = b""
-        for arg in args:
-            align = next(n for n in (8, 4, 1) if arg.nbytes % n == 0)
-            packed += bytes(-len(packed) % align) + arg.tobytes()
-        buffer, size = (
-            ctypes.create_string_buffer(packed, len(packed)),
-            ctypes.c_size_t(len(packed)),
-        )
-        extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 0)
-        _checked(
-            driver.cuLaunchKernel(
-                self.function, *grid, *block, shared, stream.handle, 0, ctypes.addressof(extra)
-            )
-        )
