@@ -20,6 +20,8 @@ from benchmarks.gpu.device import Device
 
 __all__ = ["CASES", "main", "timed"]
 
+#: Calls before those that are timed: kernels of whole loops are made after many steps.
+_SETTLING_CALLS = 20
 #: Name -> (what one call does, its number of steps if the time is that of a step).
 CASES: dict[str, tuple[str, int]] = {
     "dispatch": ("x + 2 y of 8 numbers", 1),
@@ -109,7 +111,7 @@ def measured(name: str, lib: Any, seconds: float = 0.4) -> float:
     """Microseconds of a call, or of a step; the least of some repetitions."""
     f, args = built(name, lib)
     given = lib.placed(args)
-    for _ in range(3):
+    for _ in range(_SETTLING_CALLS):
         lib.wait(f(*given))
     began = time.perf_counter()
     lib.wait(f(*given))

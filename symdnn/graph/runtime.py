@@ -145,8 +145,11 @@ class Runtime:
         """The maker of a loop's buffers (:class:`symdnn.ops.control.scan_loop.LoopArrays`)."""
         raise NotImplementedError
 
-    def loop_graphs(self) -> Any:
-        """The runner of whole loops as one launch; None on a device without CUDA graphs."""
+    def loop_graphs(self, fresh: bool) -> Any:
+        """The runner of whole loops as one launch; None on a device without CUDA graphs.
+
+        With ``fresh`` its results are in new memory each time.
+        """
         raise NotImplementedError
 
     def whole_loop(self, op: Any) -> Any:

@@ -42,19 +42,16 @@ class LoopRunner:
         self.written = carried_states(op, region.body)
         #: The body's plan in the last run.
         self.plan: Plan | None = None
-        self.graphs = runtime.loop_graphs() if self._may_be_a_graph() else None
+        # The steps of a loop around it keep its results.
+        fresh = not region.outer
+        self.graphs = runtime.loop_graphs(fresh) if self._may_be_a_graph() else None
         guarded = any(s.guard is not None for s in region.body.segments())
         self.whole = None if guarded else runtime.whole_loop(op)
 
     def _may_be_a_graph(self) -> bool:
         """Whether all steps may be captured as one CUDA graph; not those of ``until``."""
         segment = self.segment
-        return (
-            segment is not None
-            and segment.place != HOST
-            and self.region.capture
-            and not self.op.until
-        )
+        return segment is not None and segment.place != HOST and not self.op.until
 
     def run(self, inputs: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Outputs of the scan."""

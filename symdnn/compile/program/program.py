@@ -111,12 +111,12 @@ class Loop:
     """A scan: ``body`` runs once per step, with plans of its own.
 
     The body's inputs are the inner inputs of ``node.op``, its outputs the inner outputs. With
-    ``capture`` the loop may be captured as a whole, since it is in no other loop.
+    ``outer`` it is in no other loop, so its results may be in the same memory each time.
     """
 
     node: Apply
     body: Program
-    capture: bool = True
+    outer: bool = True
 
 
 Region = Segment | If | Loop

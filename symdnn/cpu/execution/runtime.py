@@ -149,7 +149,7 @@ class CpuRuntime(Runtime):
         """A contiguous copy."""
         return np.array(value, order="C", copy=True)
 
-    def loop_graphs(self) -> None:
+    def loop_graphs(self, fresh: bool) -> None:
         """There are no graphs on a CPU."""
 
     def placed(self, v: Constant) -> Array:

@@ -99,10 +99,14 @@ class _Signature:
 
 
 class LoopGraphs:
-    """The graphs of one loop, by the sizes of device inputs and the values of host inputs."""
+    """The graphs of one loop, by the sizes of device inputs and the values of host inputs.
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    A graph's results are in the same memory each time. With ``fresh`` they are copied, for a loop
+    in another one, whose states keep results of earlier steps.
+    """
+
+    def __init__(self, device: Device, fresh: bool) -> None:
+        self.device, self.fresh = device, fresh
         self.signatures: OrderedDict[Any, _Signature] = OrderedDict()
 
     def run(self, inputs: Sequence[Any], body: Body) -> list[Any]:
@@ -124,7 +128,8 @@ class LoopGraphs:
             if state.captured is None:
                 self._capture(state, inputs, body)
         if state.captured is not None:
-            return state.captured.run(inputs)
+            results = state.captured.run(inputs)
+            return [self.device.fresh(r) for r in results] if self.fresh else results
         results = body.work(inputs)
         state.plan = body.plan
         return results

@@ -191,9 +191,9 @@ class CudaRuntime(Runtime):
             self.memory.free_held()
         super().trim()
 
-    def loop_graphs(self) -> LoopGraphs:
-        """The graphs of one loop, which capture it as a whole."""
-        return LoopGraphs(self)
+    def loop_graphs(self, fresh: bool) -> LoopGraphs:
+        """The graphs of one loop, which capture it as a whole; its results, or copies of them."""
+        return LoopGraphs(self, fresh)
 
     def whole_loop(self, op: Any) -> GpuWholeLoop:
         """The runner of a scan of small steps as one kernel."""

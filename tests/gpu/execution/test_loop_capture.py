@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import symdnn
 import symdnn.tensor as T
 from symdnn.errors import IndexOutOfRange
+from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.execution import loop_graph
 from tests.seeded import new_rng
 
 CUDA = symdnn.Mode(target="cuda:sm_90").excluding("cudnn")
@@ -186,8 +191,6 @@ def summed(mode):
 
 
 def test_a_length_of_too_many_kernels_keeps_no_other_from_its_graph(fake_device, monkeypatch):
-    from symdnn.gpu.execution import loop_graph
-
     monkeypatch.setattr(loop_graph, "_MAX_NODES", 20)
     inputs, output, mode = summed(CUDA)
     f = symdnn.function(inputs, output, mode=mode)
@@ -195,6 +198,58 @@ def test_a_length_of_too_many_kernels_keeps_no_other_from_its_graph(fake_device,
         value = floats(n, 4)
         np.testing.assert_allclose(f(value), value.cumsum(0).sum(), rtol=1e-4, atol=1e-4)
     assert any("captured with its loop, 4 steps" in s for s in states_of(f))
+
+
+def test_loops_in_a_loop_become_graphs_whose_results_are_kept(fake_device):
+    """The outer loop's states are results of the inner one, two of them at a time."""
+
+    def outer(rows, before, last):
+        states, _ = symdnn.scan(lambda r, h: T.tanh(h + r * before), [rows], [last])
+        return states[-1], states.sum()
+
+    def built(mode):
+        x, h0 = T.ftensor4("x"), T.ftensor3("h0")
+        init = [{"initial": h0, "taps": [-2, -1]}, None]
+        (states, sums), _ = symdnn.scan(outer, [x], init)
+        return symdnn.function([x, h0], [states, sums, *T.grad((states**2).sum(), [x])], mode=mode)
+
+    f, g = built(CUDA), built(CPU)
+    for _ in range(4):
+        args = floats(5, 3, 2, 4), floats(2, 2, 4)
+        assert_same(f(*args), g(*args))
+    assert any("captured with its loop, 3 steps" in s for s in states_of(f))
+
+
+def test_a_loop_whose_inputs_move_one_after_the_other_keeps_one_graph(monkeypatch):
+    made = []
+
+    class Captured:
+        def __init__(self, device, inputs, moved, body):
+            self.plan = body.plan
+            made.append(set(moved))
+
+        def run(self, inputs):
+            return ["captured"]
+
+    memory = SimpleNamespace(arena_bytes=0)
+    bound = SimpleNamespace(loop_obstacle=lambda: "", runs=[1], memory=memory, loop_state="")
+    body = SimpleNamespace(
+        plan=SimpleNamespace(bound=bound), work=lambda inputs: ["by steps"], steps=lambda i: 5,
+        is_current=lambda plan: True,
+    )  # fmt: skip
+    arena = SimpleNamespace(reserve=lambda nbytes: None)
+    device = SimpleNamespace(watched_bytes=0, arena=arena)
+    monkeypatch.setattr(loop_graph, "_Captured", Captured)
+    graphs = loop_graph.LoopGraphs(device, fresh=False)
+    inputs = [RawArray(1 << 20 | k << 8, (4,), "float32") for k in range(8)]
+    found = []
+    for call in range(24):
+        k = call % len(inputs)
+        inputs[k] = replace(inputs[k], ptr=inputs[k].ptr + (1 << 30))
+        found += graphs.run(inputs, body)
+    assert found[-16:] == ["captured"] * 16
+    assert len(made) == loop_graph._CAPTURES_IN_PLACE + 1
+    assert made[-1] == set(range(len(inputs)))
 
 
 def test_an_index_of_the_host_is_checked_in_each_call(fake_device):
