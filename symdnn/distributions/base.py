@@ -139,10 +139,11 @@ class Distribution:
     def _spread(self, v: Variable) -> Variable:
         """``v`` in the batch's shape, for what does not depend on all parameters."""
         dims = self.batch_shape
-        known = v.type.shape if v.type.ndim == len(dims) else None
-        if not dims or known == dims:
-            return v
-        return T.alloc(v, *dims)
+        # Only a static 1 broadcasts, so another size is that of the batch.
+        whole = v.type.ndim == len(dims) and all(
+            a != 1 or b == 1 for a, b in zip(v.type.shape, dims)
+        )
+        return v if whole else T.alloc(v, *dims)
 
     def expand(self, batch_shape: Any) -> Self:
         """The same distributions in a larger batch: each parameter repeated to ``batch_shape``.

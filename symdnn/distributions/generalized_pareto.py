@@ -102,6 +102,16 @@ class GeneralizedPareto(LocationScale):
         over = T.switch(x > self.loc, like(1, x), T.switch(T.isnan(x), x, like(0, x)))
         return T.switch(self.support.check(x), -T.expm1(-rate), over)
 
+    def log_cdf(self, value: TensorLike) -> Variable:
+        """The logarithm of :meth:`cdf`."""
+        return T.log(self.cdf(value))
+
+    def log_survival_function(self, value: TensorLike) -> Variable:
+        """The logarithm of the probability above a value, exact also where that underflows."""
+        x, rate = self._rate(value)
+        over = T.switch(x > self.loc, like(-np.inf, x), T.switch(T.isnan(x), x, like(0, x)))
+        return T.switch(self.support.check(x), -rate, over)
+
     def _at_rate(self, rate: Variable) -> Variable:
         return self.loc + self.scale * rate * _expm1_over(self.concentration * rate)
 

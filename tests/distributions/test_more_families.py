@@ -311,3 +311,57 @@ def test_what_follows_from_parameters_is_expanded_with_them():
         D.Geometric(0.0)
     with pytest.raises(OptionError, match="as total_count"):
         D.Multinomial(-1, [0.5, 0.5])
+
+
+def kumaraswamy_kl(a, b, c, d):
+    """By an integral over the probability above a value."""
+
+    def difference(w):
+        x = np.log1p(-(w ** (1 / b))) / a
+        p = np.log(a * b) + (a - 1) * x + (b - 1) * np.log(w) / b
+        return p - np.log(c * d) - (c - 1) * x - (d - 1) * np.log(-np.expm1(c * x))
+
+    return integrate.quad(difference, 0, 1, epsabs=1e-11, epsrel=1e-11, limit=400)[0]
+
+
+KUMARASWAMY = [
+    (2.0, 3.0, 2.5, 3.0),
+    (0.5, 0.5, 3.0, 2.0),
+    (7.0, 0.3, 0.6, 2.0),
+    (0.4, 8.0, 2.0, 0.2),
+]
+
+
+@pytest.mark.parametrize(("dtype", "near"), [("float64", 1e-8), ("float32", 2e-5)])
+def test_kumaraswamy_from_another_one(dtype, near):
+    table = np.array(KUMARASWAMY, dtype)
+    p, q = D.Kumaraswamy(table[:, 0], table[:, 1]), D.Kumaraswamy(table[:, 2], table[:, 3])
+    found = D.kl_divergence(p, q)
+    assert found.type.dtype == dtype
+    wanted = [kumaraswamy_kl(*map(float, row)) for row in KUMARASWAMY]
+    np.testing.assert_allclose(value(found), wanted, rtol=near)
+    np.testing.assert_allclose(value(D.kl_divergence(p, p)), 0, atol=near)
+    wide = D.kl_divergence(p, D.Kumaraswamy(table[:2, None, 2], np.array(1.5, dtype)))
+    assert value(wide).shape == (2, 4)
+
+
+def test_the_slope_of_a_divergence_of_kumaraswamy():
+    at = T.dvector("at")
+    p, q = D.Kumaraswamy(at[0], at[1]), D.Kumaraswamy(at[2], at[3])
+    slope = symdnn.function([at], symdnn.grad(D.kl_divergence(p, q), at))
+    for row in KUMARASWAMY:
+        for i in range(4):
+            step = 1e-5 * np.eye(4)[i]
+            up, down = (kumaraswamy_kl(*(np.array(row) + s * step)) for s in (1, -1))
+            assert slope(np.array(row))[i] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-4)
+
+
+def test_tails_of_a_generalized_pareto():
+    x = np.array([-1.0, 0.5, 3.0, 80.0, 1e9])
+    for shape in (0.3, 0.0, -0.2):
+        d = D.GeneralizedPareto(
+            np.float64(0.5), np.float64(2.0), np.float64(shape), validate_args=False
+        )
+        same = stats.genpareto(shape, 0.5, 2.0)
+        np.testing.assert_allclose(value(d.log_survival_function(x)), same.logsf(x), rtol=1e-12)
+        np.testing.assert_allclose(value(d.log_cdf(x)), same.logcdf(x), rtol=1e-12, atol=1e-14)

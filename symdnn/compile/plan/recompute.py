@@ -1,8 +1,9 @@
 """Values of a plan that are computed again, so that its memory keeps to a bound.
 
 :mod:`~symdnn.compile.plan.reruns` says which nodes may run again, and what a choice of them costs;
-:mod:`~symdnn.compile.plan.rerun_search` finds one. The choice is judged by the live bytes of the
-whole order, and in the end by the plan itself.
+:mod:`~symdnn.compile.plan.rerun_search` finds one, and :mod:`~symdnn.compile.plan.rerun_exact` a
+better one where a segment is small. The choice is judged by the live bytes of the whole order, and
+in the end by the plan itself.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from symdnn.compile.plan.memory import plan_memory
 from symdnn.compile.plan.memory_order import eager
-from symdnn.compile.plan.rerun_search import Choice, search
-from symdnn.compile.plan.reruns import Reruns, maker
+from symdnn.compile.plan.rerun_exact import Exact, Solver
+from symdnn.compile.plan.rerun_search import search
+from symdnn.compile.plan.reruns import Found, Reruns, maker
 from symdnn.compile.plan.specialise import Specialised, make_call
 from symdnn.errors import OverBudget
 from symdnn.graph.variable import Apply, Variable
@@ -34,7 +36,8 @@ class Recomputed:
 
     Sizes are in bytes: the ``budget``, and the ``peak`` of arena and results ``before`` and with
     it. ``nodes`` has for each op that runs again how often, and ``share`` is the estimated time of
-    these runs in proportion to that of all nodes.
+    these runs in proportion to that of all nodes. ``gap`` is how much smaller the share of another
+    choice with as many live bytes can be at most; None where no solver has said so.
     """
 
     budget: int
@@ -42,6 +45,7 @@ class Recomputed:
     peak: int
     nodes: Mapping[str, int]
     share: float
+    gap: float | None = None
 
     def __str__(self) -> str:
         count = sum(self.nodes.values())
@@ -53,6 +57,11 @@ class Recomputed:
         return (
             f"memory budget {self.budget}: {self.peak} bytes in place of {self.before}, "
             f"{count} nodes run again ({shown}{more}), {self.share:.0%} more time by estimate"
+            + (
+                ""
+                if self.gap is None
+                else f", no choice takes less than {self.share - self.gap:.0%}"
+            )
         )
 
 
@@ -74,22 +83,25 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
     if before + made <= budget:
         return replace(spec, recomputed=Recomputed(budget, before + made, before + made, {}, 0.0))
     reruns, fitting = Reruns(spec), _Fitting(before)
+    solver = Solver(reruns)
     bound = room = float(budget - made)
     for attempt in range(_MOST_ROUNDS + 1):
         last = attempt == _MOST_ROUNDS
         choice = search(reruns, 0.0 if last else bound)
         if choice is None:
             break
-        found = Rebuilt(reruns, choice)
+        exact = Exact(choice.found) if last else solver.improved(bound, choice.found)
+        found = Rebuilt(reruns, exact.found)
         new = _with_nodes(spec, found)
         arena = plan_memory(new).arena_bytes
-        said = Recomputed(budget, before + made, arena + made, found.counts(), found.share)
+        gap = exact.gap(reruns.total)
+        said = Recomputed(budget, before + made, arena + made, found.counts(), found.share, gap)
         fitting.add(arena, room, replace(new, recomputed=said))
-        if last or choice.found.peak > bound or fitting.is_enough(arena, room):
+        if last or exact.found.peak > bound or fitting.is_enough(arena, room):
             break
         # What is in place takes less, and placement leaves holes: aim higher, or below this choice.
         # The last round takes the least that the search finds.
-        bound = (bound if arena <= room else min(bound, choice.found.peak)) + room - arena
+        bound = (bound if arena <= room else min(bound, exact.found.peak)) + room - arena
     if fitting.best is not None:
         return fitting.best
     raise OverBudget(
@@ -134,9 +146,9 @@ class Rebuilt:
     time, ``main`` maps values to the new ones in their place.
     """
 
-    def __init__(self, reruns: Reruns, choice: Choice) -> None:
+    def __init__(self, reruns: Reruns, found: Found) -> None:
         self._reruns = reruns
-        self.share = choice.found.seconds / reruns.total
+        self.share = found.seconds / reruns.total
         self.nodes: list[Apply] = []
         self.first: dict[Apply, Apply] = {}
         self.again: list[Apply] = []
@@ -145,7 +157,7 @@ class Rebuilt:
         self._latest: dict[Variable, Variable] = {}
         self._views: dict[tuple[Variable, Variable], Variable] = {}
         self._waiting = {n for n in reruns.passing_views() if n.outputs[0] not in reruns.leaving}
-        before = {reruns.stages[t]: units for t, units in choice.found.runs}
+        before = {reruns.stages[t]: units for t, units in found.runs}
         for i, n in enumerate(reruns.nodes):
             for u in before.get(i, ()):
                 self._run_again(reruns.units[u])

@@ -52,6 +52,8 @@ def search(reruns: Reruns, bound: float) -> Choice | None:
     if best.found.peak > bound:
         least = _Annealing(reruns, 0.0, _MEMORY_ALONE).run()
         best = min(best, least, key=lambda c: c.found.peak)
+        if best.found.peak <= bound:
+            best = _Annealing(reruns, bound, _ABOVE).run(best.ways)
     return best
 
 
@@ -68,9 +70,10 @@ class _Annealing:
         cheap = [u for u in reruns.free if not reruns.costly[u]]
         self.groups = [g for g in (costly, cheap) if g]
 
-    def run(self) -> Choice:
-        """The best choice that was met."""
-        found = [(self._badness(self._look(ways)), ways) for ways in self._regular()]
+    def run(self, begin: Sequence[Way] | None = None) -> Choice:
+        """The best choice that was met, from regular ones or another one on."""
+        first = self._regular() if begin is None else [list(begin)]
+        found = [(self._badness(self._look(ways)), ways) for ways in first]
         now, ways = min(found, key=lambda p: p[0])
         work = len(self.reruns.units) + len(self.reruns.stages)
         looks = min(_MOST_LOOKS, _MOST_WORK // work)

@@ -214,42 +214,46 @@ class Reruns:
     # -- what a choice costs --------------------------------------------------------------------
 
     def cost_of(self, ways: Sequence[Way], most_seconds: float = inf) -> Found:
-        """The cost of a way for each unit; infinite seconds if they exceed ``most_seconds``.
+        """The cost of a way for each unit; infinite seconds if they exceed ``most_seconds``."""
+        there = [ways[u] == Way.KEPT for u in self.unit_of]
+        runs: list[tuple[int, Sequence[int]]] = []
+        seconds = 0.0
+        for t, read in enumerate(self.reads):
+            if all([there[i] for i in read]):
+                continue
+            again = self._again(read, there)
+            runs.append((t, again))
+            seconds += sum([self.cost[u] for u in again])
+            if seconds > most_seconds:
+                return Found(inf, inf)
+            for u in again:
+                stays = ways[u] == Way.ONCE
+                for i in self.made[u]:
+                    there[i] = stays or self.first_read[i] <= t < self.last_read[i]
+        return Found(self.peak_of(runs), seconds, runs)
+
+    def peak_of(self, runs: Sequence[tuple[int, Sequence[int]]]) -> float:
+        """The most live bytes where these units run before these stages.
 
         Each computation of a value is a row: the events from ``begins`` to ``ends`` have it. Events
         are runs of units, stages, and what follows a stage.
         """
-        unit_of, sizes, made, needs, cost = (
-            self.unit_of, self.sizes, self.made, self.needs, self.cost,
-        )  # fmt: skip
-        there = [ways[u] == Way.KEPT for u in unit_of]
+        sizes, made, needs, before = self.sizes, self.made, self.needs, dict(runs)
         row = list(range(len(sizes)))
         held = list(row)
         begins, ends = [0] * len(sizes), [-1] * len(sizes)
         others: list[float] = []
-        runs: list[tuple[int, Sequence[int]]] = []
-        seconds = 0.0
         for t, read in enumerate(self.reads):
-            if not all([there[i] for i in read]):
-                again = self._again(read, there)
-                runs.append((t, again))
-                for u in again:
-                    event = len(others)
-                    for i in needs[u]:
-                        ends[row[i]] = event
-                    for i in made[u]:
-                        row[i] = len(begins)
-                        held.append(i)
-                        begins.append(event)
-                        ends.append(event)
-                    others.append(self.before_stage[t] + self.beside[u])
-                    seconds += cost[u]
-                if seconds > most_seconds:
-                    return Found(inf, inf)
-                for u in again:
-                    stays = ways[u] == Way.ONCE
-                    for i in made[u]:
-                        there[i] = stays or self.first_read[i] <= t < self.last_read[i]
+            for u in before.get(t, ()):
+                event = len(others)
+                for i in needs[u]:
+                    ends[row[i]] = event
+                for i in made[u]:
+                    row[i] = len(begins)
+                    held.append(i)
+                    begins.append(event)
+                    ends.append(event)
+                others.append(self.before_stage[t] + self.beside[u])
             event = len(others)
             for i in read:
                 ends[row[i]] = event
@@ -260,7 +264,7 @@ class Reruns:
                 change[begin] += sizes[held[k]]
                 change[end + 1] -= sizes[held[k]]
         live = np.cumsum(change[:-1]) + others
-        return Found(max(float(live.max(initial=0)), self._forward_peak(ends)), seconds, runs)
+        return max(float(live.max(initial=0)), self._forward_peak(ends))
 
     def _again(self, read: Sequence[int], there: Sequence[bool]) -> list[int]:
         """The units that run before a stage that reads values, in the order of the forward pass."""

@@ -1,12 +1,14 @@
-"""The host program of a segment: integers that feed shapes and bounds, at each call.
+"""The host program of a segment: numbers that feed shapes, bounds and conditions, at each call.
 
-Scalar arithmetic on integers becomes one Python function. By references on arrays it would take
-longer than the kernels of many networks. Other nodes run by their references.
+Scalar arithmetic becomes one Python function: of Python's integers, or of NumPy's scalars, which
+round as arrays do. By references on arrays it would take longer than the kernels of many networks.
+Other nodes run by their references.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from symdnn.ops.elementwise.arithmetic import (
     Sub,
 )
 from symdnn.ops.elementwise.comparison import Eq, Ge, Gt, Le, Lt, Neq, Switch
+from symdnn.ops.elemwise import Elemwise
 
 __all__ = ["HostProgram"]
 
@@ -69,24 +72,16 @@ class HostProgram:
     def __init__(self, nodes: Sequence[Apply], runtime: Runtime) -> None:
         self.runtime = runtime
         self.steps: list[Step] = []
-        run: list[Apply] = []
-        for node in nodes:
-            if is_scalar_arithmetic(node):
-                run.append(node)
-                continue
-            self._add_run(run)
-            run = []
-            self.steps.append(self._by_reference(node))
-        self._add_run(run)
+        for compiled, some in groupby(nodes, _compiler):
+            if compiled is None:
+                self.steps += map(self._by_reference, some)
+            else:
+                self.steps.append(compiled(list(some), runtime.to_host))
 
     def __call__(self, values: Values) -> None:
         """Evaluate all nodes."""
         for step in self.steps:
             step(values)
-
-    def _add_run(self, nodes: Sequence[Apply]) -> None:
-        if nodes:
-            self.steps.append(compile_scalars(nodes, self.runtime.to_host))
 
     def _by_reference(self, node: Apply) -> Step:
         to_host = self.runtime.to_host
@@ -120,6 +115,68 @@ def _is_boolean_arithmetic(node: Apply) -> bool:
     """Whether it is arithmetic on bools, which gives a bool here but an int in Python."""
     compares = isinstance(node.op, Lt | Le | Gt | Ge | Eq | Neq | Switch)
     return bool(node.outputs[0].type == _BOOL and not compares)
+
+
+def is_number_function(node: Apply) -> bool:
+    """Whether a function of NumPy on scalars gives the reference's result."""
+    op = node.op
+    if not isinstance(op, Elemwise) or node.outputs[0].type not in (*_FLOATS, _BOOL):
+        return False
+    known = isinstance(type(op).function, np.ufunc) or isinstance(op, Cast | Switch)
+    whole = node.outputs[0].type == _BOOL and isinstance(op, Cast | Switch)
+    return (
+        known
+        and not whole
+        and all(isinstance(v.type, TensorType) and v.type.ndim == 0 for v in node.inputs)
+        and all(v.type.is_discrete or v.type in _FLOATS for v in node.inputs)
+    )
+
+
+_FLOATS = TensorType("float32", ()), TensorType("float64", ())
+
+
+def _compiler(node: Apply) -> Callable[[Sequence[Apply], Callable[[Any], Any]], Step] | None:
+    """What makes one function of nodes like this one."""
+    if is_scalar_arithmetic(node):
+        return compile_scalars
+    return compile_numbers if is_number_function(node) else None
+
+
+def compile_numbers(nodes: Sequence[Apply], to_host: Callable[[Any], Any]) -> Step:
+    """One Python function for a run of nodes on NumPy's scalars."""
+    names: dict[Variable, str] = {}
+    scope: dict[str, Any] = {"array": np.asarray, "errstate": np.errstate, "to_host": to_host}
+    lines = ["def run(values):", "  with errstate(all='ignore'):"]
+
+    def entered(value: Any) -> str:
+        key = f"k{len(scope)}"
+        scope[key] = value
+        return key
+
+    def name(v: Variable) -> str:
+        if v not in names:
+            if isinstance(v, Constant):
+                names[v] = entered(v.data[()])
+            else:
+                names[v] = f"v{len(names)}"
+                lines.append(f"    {names[v]} = to_host(values[{entered(v)}])[()]")
+        return names[v]
+
+    for node in nodes:
+        (out,), given = node.outputs, list(map(name, node.inputs))
+        if isinstance(node.op, Switch):
+            text = f"({given[1]} if {given[0]} else {given[2]})"
+        elif isinstance(node.op, Cast):
+            text = given[0]
+        else:
+            text = f"{entered(type(node.op).function)}({', '.join(given)})"
+        assert isinstance(out.type, TensorType)
+        names[out] = f"v{len(names)}"
+        lines.append(f"    {names[out]} = {entered(out.type.numpy.type)}({text})")
+        lines.append(f"    values[{entered(out)}] = array({names[out]})")
+    exec(compile("\n".join(lines), "<host program>", "exec"), scope)  # names alone, as below
+    run: Step = scope["run"]
+    return run
 
 
 def compile_scalars(nodes: Sequence[Apply], to_host: Callable[[Any], Any]) -> Step:

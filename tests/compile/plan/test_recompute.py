@@ -97,7 +97,7 @@ def test_the_cost_of_a_choice_is_that_of_the_order_made_of_it():
     """Its live bytes, of large values, and its seconds."""
     reruns = problem(layers=4)
     choice = search(reruns, 0.75 * reruns.cost_of([Way.KEPT] * len(reruns.units)).peak)
-    made = Rebuilt(reruns, choice)
+    made = Rebuilt(reruns, choice.found)
     seconds = sum(reruns.seconds[made.first[n]] for n in made.again)
     assert seconds == pytest.approx(choice.found.seconds)
     assert live_bytes(reruns, made) == pytest.approx(choice.found.peak, rel=0.02)

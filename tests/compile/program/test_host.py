@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.program.host import HostProgram, is_scalar_arithmetic
+from symdnn.compile.program.host import (
+    HostProgram,
+    is_number_function,
+    is_scalar_arithmetic,
+)
 from symdnn.cpu.execution.runtime import runtime
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import toposort
@@ -69,3 +73,48 @@ def test_a_mixed_host_program(optimizer):
         np.testing.assert_array_equal(part, a[i_ : count * 2])
         assert zeros.shape == (count + 1, vector[0])
         assert got == count
+
+
+FLOAT_OPS = [
+    lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a / b, T.sqrt, T.exp,
+    lambda a, b: T.minimum(a, b), lambda a, b: T.maximum(a, b), lambda a, b: abs(a - b),
+    lambda a, b: T.switch(T.lt(a, b), a, b), lambda a, b: T.switch(T.eq(a, b), 1, b),
+    lambda a, b: T.cast(a, "float64"), lambda a, b: T.cast(b, "float32"), lambda a, b: a % b,
+    lambda a, b: a**2 // b, lambda a, b: T.isnan(a), lambda a, b: T.gt(a, b) & T.le(b, 1.5),
+    lambda a, b: T.log(a), lambda a, b: T.cast(T.floor(T.clip(a, -9, 9)), "int64") + 1,
+]  # fmt: skip
+ODD = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3e38]
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(0, len(FLOAT_OPS) - 1), st.integers(0, 9), st.integers(0, 9)),
+             min_size=1, max_size=12),
+    st.lists(st.floats(-3, 3, width=32) | st.sampled_from(ODD), min_size=3, max_size=3),
+)  # fmt: skip
+def test_numbers_agree_with_references(choices, numbers):
+    inputs = [T.fscalar("x"), T.dscalar("y"), T.fscalar("z")]
+    terms = [*inputs, T.constant(np.float32(2.5)), T.iscalar("i")]
+    for op, a, b in choices:
+        op, args = FLOAT_OPS[op], (terms[a % len(terms)], terms[b % len(terms)])
+        terms.append(op(*args) if op not in (T.sqrt, T.exp) else op(args[0]))
+    given_ = {v: np.asarray(n, v.dtype) for v, n in zip(inputs, numbers)}
+    given_[terms[4]] = np.asarray(-3, "int32")
+    nodes = toposort(terms)
+    wanted = evaluate([v for n in nodes for v in n.outputs], given_)
+    values = dict(given_)
+    HostProgram(nodes, runtime())(values)
+    for v, want in zip([v for n in nodes for v in n.outputs], wanted, strict=True):
+        np.testing.assert_array_equal(values[v], want, err_msg=str(v.owner))
+        assert values[v].dtype == want.dtype
+        assert type(values[v]) is np.ndarray
+
+
+def test_numbers_of_a_condition_are_one_function():
+    x = T.fscalar("x")
+    near = abs(x * x - 2) > 1e-6 * x
+    program = HostProgram(toposort([T.switch(near, 5, 0)]), runtime())
+    assert len(program.steps) == 2  # of floats, and of ints
+    narrow = T.scalar("h", dtype="float16")
+    for v in (narrow + 1, T.cast(x, "int64"), T.fvector("v") + 1, T.cast(x, "bool")):
+        assert not is_number_function(v.owner), v
