@@ -8,6 +8,7 @@ from symdnn.compile.plan.specialise import Specialised
 from symdnn.compile.plan.views import byte_count
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.lowered.transfer import HostFromGpu
 
 __all__ = ["bytes_of", "eager", "is_view"]
 
@@ -93,9 +94,12 @@ class _Eager:
         return sum(sizes[0]) - sum(sizes[1])
 
     def _stays(self, n: Apply) -> bool:
-        """Whether a node keeps its place: effects, updates, and what has no known size."""
+        """Whether a node keeps its place: effects, updates, and what has no known size.
+
+        So do copies to the host, which come behind a captured graph.
+        """
         known = all(self.spec.shapes.get(v) is not None for v in n.outputs)
-        effect = n.op.unmergeable or n.op.host_callback
+        effect = n.op.unmergeable or n.op.host_callback or isinstance(n.op, HostFromGpu)
         return effect or not known or any(v in self.late for v in n.outputs)
 
 

@@ -24,6 +24,7 @@ from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.checkpoint import After
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
 __all__ = ["Found", "Reruns", "Way"]
 
@@ -118,7 +119,10 @@ class Reruns:
 
     def _may_run_again(self, n: Apply) -> bool:
         op = n.op
-        if op.unmergeable or op.host_callback or op.private_draws or isinstance(op, After):
+        if op.unmergeable or op.host_callback or op.private_draws:
+            return False
+        # Copies from the host come before a captured graph, not in it.
+        if isinstance(op, After | GpuFromHost | HostFromGpu):
             return False
         opaque = any(isinstance(v.type, OpaqueType) for v in (*n.inputs, *n.outputs))
         return not opaque and all(self.spec.shapes.get(v) is not None for v in n.outputs)
