@@ -13,6 +13,7 @@ from symdnn.graph.place import Place
 __all__ = ["Budget", "MemoryUse", "OutOfDeviceMemory"]
 
 T = TypeVar("T")
+_limit = config.reader("gpu.memory_limit")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Budget:
     @property
     def limit(self) -> int:
         """The flag ``gpu.memory_limit``; 0 is no limit."""
-        return int(config.gpu.memory_limit)
+        return int(_limit())
 
     def allocate(self, what: str, nbytes: int, attempt: Callable[[], T]) -> T:
         """``attempt()``, repeated after each of ``reliefs`` while there is no room for ``nbytes``.
@@ -87,12 +88,10 @@ class Budget:
 
     def update_peak(self) -> None:
         """Update the peak, after an allocation."""
-        taken = self.arena_bytes + int(self.pool.active_bytes)
-        if taken > self.peak:
-            self.peak = taken
+        if self.arena_bytes + int(self.pool.most_active_bytes) > self.peak:
+            self.peak = max(self.peak, self.arena_bytes + int(self.pool.active_bytes))
 
     def _allows(self, nbytes: int) -> bool:
-        if not self.limit:
-            return True
+        limit = self.limit
         # Free blocks of the pool do not count: they will be reused, or freed by a relief.
-        return self.arena_bytes + int(self.pool.active_bytes) + nbytes <= self.limit
+        return not limit or self.arena_bytes + int(self.pool.active_bytes) + nbytes <= limit

@@ -93,6 +93,11 @@ class Pool:
             return self._active
 
     @property
+    def most_active_bytes(self) -> int:
+        """Not less than :attr:`active_bytes`, and known at once."""
+        return self._active
+
+    @property
     def managed_bytes(self) -> int:
         """Bytes allocated by the driver, in use or free."""
         return self._managed

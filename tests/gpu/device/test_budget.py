@@ -17,6 +17,10 @@ class Pool:
 def card(capacity, pool):
     """An allocator of a card with ``capacity`` bytes."""
 
+    @property
+    def most_active_bytes(self):
+        return self.active_bytes
+
     def take(nbytes):
         if pool.managed_bytes + nbytes > capacity:
             raise OutOfDeviceMemory("out of memory")
