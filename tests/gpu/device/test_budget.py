@@ -13,13 +13,13 @@ class Pool:
     def __init__(self):
         self.active_bytes = self.managed_bytes = 0
 
-
-def card(capacity, pool):
-    """An allocator of a card with ``capacity`` bytes."""
-
     @property
     def most_active_bytes(self):
         return self.active_bytes
+
+
+def card(capacity, pool):
+    """An allocator of a card with ``capacity`` bytes."""
 
     def take(nbytes):
         if pool.managed_bytes + nbytes > capacity:
