@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu.compiler import jit
 from symdnn.cpu.conv import direct
-from symdnn.cpu.conv.direct import DirectConvKernel
+from symdnn.cpu.conv.direct import DirectConvKernel, fits_processor
 from symdnn.cpu.conv.direct_tile_ir import KINDS
 from symdnn.cpu.onednn import library
 from symdnn.graph.kernel import Call
@@ -147,7 +148,17 @@ def test_what_is_refused(monkeypatch):
     with config.change_flags(**{"cpu.compile": "auto"}):
         assert "too little" in refusal((1, 1, 1, 4), (8, 4, 1, 1))
     monkeypatch.setattr(direct, "fits_processor", lambda: False)
-    assert "AVX2" in refusal(x, w)
+    assert "256 bits" in refusal(x, w)
+
+
+def test_processors_that_halve_vectors_compute_in_256_bits(monkeypatch):
+    for processor, width, fits in (("znver3", 8, True), ("znver4", 16, True),
+                                   ("sapphirerapids", 16, False)):  # fmt: skip
+        with monkeypatch.context() as patch:
+            facts = jit._Facts("", processor, "+avx,+avx512f" if width == 16 else "+avx")
+            patch.setattr(jit, "_facts", lambda facts=facts: facts)
+            patch.setattr(jit, "vector_width", lambda width=width: width)
+            assert fits_processor() is fits, processor
 
 
 # -- programs --------------------------------------------------------------------------------------
