@@ -58,7 +58,7 @@ _BLOCK_BYTES, _MIN_BLOCK_TILES = 1 << 17, 8
 #: Limits of an activation function.
 _LIMITS = {
     "": (-inf, inf), "relu": (0.0, inf), "clip": (0.0, 6.0), "hardsigmoid": (0.0, 1.0),
-    "hardswish": (0.0, 1.0), "logistic": (-inf, inf),
+    "hardswish": (0.0, 1.0), "logistic": (-inf, inf), "swish": (-inf, inf),
 }  # fmt: skip
 _Words = ctypes.c_int64
 

@@ -114,7 +114,7 @@ def test_the_addend_may_be_overwritten(rng):
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("activation", ["relu", "clip", "hardswish"])
+@pytest.mark.parametrize("activation", ["relu", "clip", "hardswish", "swish"])
 def test_what_is_not_a_number_stays_where_it_is(groups, activation):
     x = np.ones((1, 24, 6, 13), "f")
     x[0, 9, 3, 12] = np.nan
