@@ -21,6 +21,7 @@ from symdnn.ops.vendor.onednn import OneDnnConv
 from tests.cpu.harness import call_of, compiled, launched
 
 pytestmark = compiled
+HALVES = jit.halves_vectors
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -28,6 +29,7 @@ def any_processor():
     """The kernel as on a processor without AVX-512; it runs on those with it, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direct, "fits_processor", lambda: True)
+        patch.setattr(jit, "halves_vectors", lambda: False)
         yield
 
 
@@ -143,6 +145,10 @@ def test_what_is_refused(monkeypatch):
     assert "tanh" in refusal(x, w, activation="tanh")
     assert "few channels" in refusal((2, 8, 8, 3), (24, 3, 3, 3))
     assert "few channels" in refusal(x, (16, 4, 3, 3), 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(jit, "halves_vectors", lambda: True)
+        assert "few channels" in refusal((2, 8, 8, 16), (24, 16, 1, 1))
+        assert refusal((2, 8, 8, 17), (24, 17, 1, 1)) is None
     assert "smaller filters" in refusal((1, 40, 40, 4), (8, 4, 30, 30))
     assert "elements" in refusal((0, 8, 8, 16), w)
     with config.change_flags(**{"cpu.compile": "auto"}):
@@ -152,6 +158,7 @@ def test_what_is_refused(monkeypatch):
 
 
 def test_processors_that_halve_vectors_compute_in_256_bits(monkeypatch):
+    monkeypatch.setattr(jit, "halves_vectors", HALVES)
     for processor, width, fits in (("znver3", 8, True), ("znver4", 16, True),
                                    ("sapphirerapids", 16, False)):  # fmt: skip
         with monkeypatch.context() as patch:
