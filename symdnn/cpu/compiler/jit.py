@@ -189,10 +189,21 @@ def vector_width() -> int:
     return 16 if has("avx512f") else 8 if has("avx") else 4
 
 
+def halves_vectors() -> bool:
+    """Whether the processor has AVX-512, but computes in halves of its vectors.
+
+    There code for 256 bits is as fast, and its tiles are filled by fewer channels.
+    """
+    return vector_width() == 16 and _facts().processor in _HALVING
+
+
 def has(feature: str) -> bool:
     """Whether the processor has a feature, by LLVM's name of it."""
     return f"+{feature}" in _facts().features.split(",")
 
+
+#: LLVM's names of processors that compute in halves of the vectors of AVX-512.
+_HALVING = ("znver4",)
 
 # -- functions ------------------------------------------------------------------------------------
 

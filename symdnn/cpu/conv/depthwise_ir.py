@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from symdnn.cpu.compiler import jit
 from symdnn.cpu.ir.builder import (
     MASK,
     ROWS,
@@ -22,6 +23,7 @@ from symdnn.cpu.ir.builder import (
     vector_module,
 )
 from symdnn.cpu.ir.loops_ir import data_of, next_task
+from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid
 
 __all__ = [
     "ACTIVATIONS", "ColumnVectors", "DepthwisePlan", "PlaneSource", "activated", "depthwise_ir",
@@ -422,7 +424,7 @@ class _PlaneResults(PlaneSource):
 
 
 #: Activation functions by oneDNN's names.
-ACTIVATIONS = ("relu", "clip", "hardsigmoid", "hardswish")
+ACTIVATIONS = ("relu", "clip", "hardsigmoid", "hardswish", "swish")
 
 
 def activated(s: Builder, value: str, activation: str) -> str:
@@ -433,6 +435,10 @@ def activated(s: Builder, value: str, activation: str) -> str:
         return _limited(s, _limited(s, value, "olt", "zeroinitializer"), "ogt", splat(6.0, WIDTH))
     if not activation:
         return value
+    if activation == "swish":
+        width = jit.vector_width()
+        s.declared.update(activation_declarations(width))
+        return s.new(f"fmul {VECTOR} {value}, {sigmoid(s, value, width)}")
     line = s.add(s.scaled(value, 1 / 6), splat(0.5, WIDTH))
     limited = _limited(s, _limited(s, line, "olt", "zeroinitializer"), "ogt", splat(1.0, WIDTH))
     return s.new(f"fmul {VECTOR} {value}, {limited}") if activation == "hardswish" else limited

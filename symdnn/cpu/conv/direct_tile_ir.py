@@ -35,8 +35,10 @@ FETCH_SHARES = 4 * PANEL * _UNROLL_TERMS // _FETCH_BYTES
 #: bytes), and nothing.
 ENTRY_BYTES = 8 * (PIXELS + 2)
 #: How an activation function is computed, by oneDNN's names: limits, a hard sigmoid, x times it, a
-#: sigmoid.
-KINDS = {"": 0, "relu": 0, "clip": 0, "hardsigmoid": 1, "hardswish": 2, "logistic": 3}
+#: sigmoid, x times it.
+KINDS = {
+    "": 0, "relu": 0, "clip": 0, "hardsigmoid": 1, "hardswish": 2, "logistic": 3, "swish": 4,
+}  # fmt: skip
 
 _TILE = (
     "(ptr %list, i64 %count, i64 %first, i64 %terms, i64 %second, ptr %panel, ptr %c_0, "
@@ -190,23 +192,25 @@ class _Tile(Builder):
         """Append the activation function of all sums; NaN stays."""
         low, high = self.splat("%low"), self.splat("%high")
         self.put("switch i64 %kind, label %limit [i64 1, label %hard i64 2, label %hard "
-                 "i64 3, label %smooth]", "limit:")  # fmt: skip
+                 "i64 3, label %smooth i64 4, label %smooth]", "limit:")  # fmt: skip
         limited = [self._limited(x, low, high) for x in sums]
         self.put("br label %made", "hard:", "%times = icmp eq i64 %kind, 2")
         hard = []
         for x in sums:
             line = self.scale_add(1 / 6, x, splat(0.5, self.width))
-            line = self._limited(line, low, high)
-            product = self.new(f"fmul {self.vector} {x}, {line}")
-            kinds = f"i1 %times, {self.vector} {product}, {self.vector} {line}"
-            hard.append(self.new(f"select {kinds}"))
-        self.put("br label %made", "smooth:")
-        smooth = self._sigmoids(sums)
+            hard.append(self._times("%times", x, self._limited(line, low, high)))
+        self.put("br label %made", "smooth:", "%times_smooth = icmp eq i64 %kind, 4")
+        smooth = [self._times("%times_smooth", x, y) for x, y in zip(sums, self._sigmoids(sums))]
         self.put("br label %made", "made:")
         return [
             self._phi(self.vector, [("limit", x), ("hard", y), ("smooth", z)])
             for x, y, z in zip(limited, hard, smooth)
         ]
+
+    def _times(self, condition: str, x: str, y: str) -> str:
+        """x * y where a condition holds, else y"""
+        product = self.new(f"fmul {self.vector} {x}, {y}")
+        return self.new(f"select i1 {condition}, {self.vector} {product}, {self.vector} {y}")
 
     def _sigmoids(self, sums: Sequence[str]) -> list[str]:
         """Append the sigmoid of all sums, two vectors at a time."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.conv.direct import DirectSizes, fits_processor
+from symdnn.cpu.conv.direct import DirectSizes
 from symdnn.cpu.conv.direct_ir import WORDS, direct_ir
 from symdnn.cpu.conv.direct_tile_ir import LANES, PANEL
 from symdnn.cpu.gemm.gemm_kept import KeptPanels
@@ -105,7 +105,7 @@ _X, _FILTERS, _BIAS, _MORE = (WORDS.index(n) for n in ("x", "filters", "bias", "
 def direct_product(call: Call, block_terms: int) -> DirectProduct | None:
     """The product of a call by panels that are kept; None where another kernel is as fast."""
     a, b = (t.shape for t in call.inputs[:2])
-    if len(a) != 2 or len(b) != 2 or not config.keep_prepared or not fits_processor():
+    if len(a) != 2 or len(b) != 2 or not config.keep_prepared or jit.vector_width() != LANES:
         return None
     if not _MIN_ROWS <= a[0] <= _MAX_ROWS or a[0] * b[0] * b[1] < _MIN_MULTIPLICATIONS:
         return None

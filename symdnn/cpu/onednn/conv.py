@@ -115,7 +115,7 @@ class ConvKernel(OnednnKernel):
 #: oneDNN's ``alpha`` and ``beta`` of activation functions; else 0.
 _NUMBERS = {
     "soft_relu": (1.0, 0.0), "clip": (0.0, 6.0), "hardsigmoid": (1 / 6, 0.5),
-    "hardswish": (1 / 6, 0.5),
+    "hardswish": (1 / 6, 0.5), "swish": (1.0, 0.0),
 }  # fmt: skip
 
 #: A relu that leaves NaN as it is, where oneDNN's own gives 0: ``x * clip(x * largest, 0, 1)``,

@@ -20,6 +20,7 @@ from symdnn.ops.lowered.activation import (
     HARD_SIGMOID,
     HARD_SWISH,
     RELU6,
+    SWISH,
     Activation,
 )
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
@@ -33,13 +34,14 @@ __all__ = [
     "OneDnnRNNGrad", "OneDnnSoftmax", "OneDnnSoftmaxGrad",
 ]  # fmt: skip
 
-#: Activation functions of epilogues, by oneDNN's names. SiLU is not among them: with oneDNN's exp a
-#: convolution takes longer than it and an elementwise kernel do (EfficientNet-B0, 79 and 59 ms).
+#: Activation functions of epilogues, by oneDNN's names.
 ACTIVATIONS: dict[str, Activation] = {
     "relu": Relu(), "tanh": Tanh(), "logistic": Sigmoid(), "soft_relu": Softplus(),
     "gelu_erf": Gelu(), "gelu_tanh": GeluTanh(), "clip": RELU6,
-    "hardsigmoid": HARD_SIGMOID, "hardswish": HARD_SWISH,
+    "hardsigmoid": HARD_SIGMOID, "hardswish": HARD_SWISH, "swish": SWISH,
 }  # fmt: skip
+#: A GEMM before SiLU is one of a gated network: its kernel computes the product with the gate, too.
+_NOT_OF_PRODUCTS = ("swish",)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,10 @@ _EPILOGUES = EpilogueRules(tuple(ACTIVATIONS.items()), ("float32",))
 class OneDnnMatmul(EpilogueOp, OneDnnBase):
     """A GEMM or batched GEMM. (``dnnl_matmul`` with bias, sum and eltwise post-ops)"""
 
-    rules: ClassVar[EpilogueRules] = replace(_EPILOGUES, through_reshape=True)
+    rules: ClassVar[EpilogueRules] = replace(
+        _EPILOGUES, through_reshape=True,
+        activations=tuple(a for a in ACTIVATIONS.items() if a[0] not in _NOT_OF_PRODUCTS),
+    )  # fmt: skip
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
 
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu.compiler import jit
 from symdnn.cpu.conv import direct
-from symdnn.cpu.conv.direct import DirectConvKernel
+from symdnn.cpu.conv.direct import DirectConvKernel, fits_processor
 from symdnn.cpu.conv.direct_tile_ir import KINDS
 from symdnn.cpu.onednn import library
 from symdnn.graph.kernel import Call
@@ -20,6 +21,7 @@ from symdnn.ops.vendor.onednn import OneDnnConv
 from tests.cpu.harness import call_of, compiled, launched
 
 pytestmark = compiled
+HALVES = jit.halves_vectors
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -27,6 +29,7 @@ def any_processor():
     """The kernel as on a processor without AVX-512; it runs on those with it, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direct, "fits_processor", lambda: True)
+        patch.setattr(jit, "halves_vectors", lambda: False)
         yield
 
 
@@ -113,7 +116,7 @@ def test_the_addend_may_be_overwritten(rng):
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("activation", ["relu", "clip", "hardswish"])
+@pytest.mark.parametrize("activation", ["relu", "clip", "hardswish", "swish"])
 def test_what_is_not_a_number_stays_where_it_is(groups, activation):
     x = np.ones((1, 24, 6, 13), "f")
     x[0, 9, 3, 12] = np.nan
@@ -142,12 +145,27 @@ def test_what_is_refused(monkeypatch):
     assert "tanh" in refusal(x, w, activation="tanh")
     assert "few channels" in refusal((2, 8, 8, 3), (24, 3, 3, 3))
     assert "few channels" in refusal(x, (16, 4, 3, 3), 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(jit, "halves_vectors", lambda: True)
+        assert "few channels" in refusal((2, 8, 8, 16), (24, 16, 1, 1))
+        assert refusal((2, 8, 8, 17), (24, 17, 1, 1)) is None
     assert "smaller filters" in refusal((1, 40, 40, 4), (8, 4, 30, 30))
     assert "elements" in refusal((0, 8, 8, 16), w)
     with config.change_flags(**{"cpu.compile": "auto"}):
         assert "too little" in refusal((1, 1, 1, 4), (8, 4, 1, 1))
     monkeypatch.setattr(direct, "fits_processor", lambda: False)
-    assert "AVX2" in refusal(x, w)
+    assert "256 bits" in refusal(x, w)
+
+
+def test_processors_that_halve_vectors_compute_in_256_bits(monkeypatch):
+    monkeypatch.setattr(jit, "halves_vectors", HALVES)
+    for processor, width, fits in (("znver3", 8, True), ("znver4", 16, True),
+                                   ("sapphirerapids", 16, False)):  # fmt: skip
+        with monkeypatch.context() as patch:
+            facts = jit._Facts("", processor, "+avx,+avx512f" if width == 16 else "+avx")
+            patch.setattr(jit, "_facts", lambda facts=facts: facts)
+            patch.setattr(jit, "vector_width", lambda width=width: width)
+            assert fits_processor() is fits, processor
 
 
 # -- programs --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.conv import winograd
 from symdnn.cpu.conv.direct import fits_processor
 from symdnn.cpu.conv.winograd import WinogradKernel
 from symdnn.cpu.conv.winograd_grad import WinogradFilterGradKernel
@@ -24,8 +25,23 @@ from tests.seeded import new_rng
 missing = library.problem().partition("\n")[0] or jit.problem()
 if not missing and not ("AVX-512" in library.library().isa or fits_processor()):
     missing = "no AVX2"
+
+
+def _widths():
+    wide = not missing and "AVX-512" in library.library().isa
+    return [*[256] * fits_processor(), *[512] * wide]
+
+
 pytestmark = pytest.mark.skipif(bool(missing), reason=missing or "")
 LAST = (0, 2, 3, 1)
+
+
+@pytest.fixture(autouse=True, scope="module", params=_widths())
+def vectors(request):
+    """Vectors of 256 bits, and of 512 where there are such."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "fits_processor", lambda: request.param == 256)
+        yield
 
 
 def launched(op, *arrays):

@@ -25,6 +25,7 @@ FORMULAS: dict[str, Any] = {
     "clip": lambda x: T.nnet.clipped_relu(x, 6),
     "hardsigmoid": nn.HardSigmoid(),
     "hardswish": nn.HardSwish(),
+    "swish": nn.SiLU(),
 }
 NEAR_MISSES: dict[str, Any] = {
     "another ceiling": lambda x: T.nnet.clipped_relu(x, 5),
