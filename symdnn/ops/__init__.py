@@ -44,7 +44,7 @@ from symdnn.ops.nn import (
 from symdnn.ops.numpy_names import indexed_updates
 from symdnn.ops.random import random, random_stream
 from symdnn.ops.sparse import functions as sparse
-from symdnn.ops.torch_names import torch_arrays, torch_math, torch_scatter
+from symdnn.ops.torch_names import torch_arrays, torch_math, torch_methods, torch_scatter
 
 for _family in (
     activations,
@@ -89,6 +89,6 @@ for _family in (
     install_operators(_family.OPERATORS)
 
 install_operators({"indexed": indexed_updates.Indexed})
-for _family in (torch_arrays, torch_math, torch_scatter):
+for _family in (torch_arrays, torch_math, torch_methods, torch_scatter):
     install_methods(_family.METHODS)
     install_torch_functions(_family.FUNCTIONS)

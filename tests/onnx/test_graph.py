@@ -350,3 +350,13 @@ def test_calls_of_the_same_shapes_and_of_others(rng):
     for value in ([1, -2], [3, 7]):
         codes = np.array(value, "int8")
         np.testing.assert_array_equal(narrow(x=codes)["y"], value)
+
+
+def test_places_of_a_resize_are_rounded_as_in_the_definition():
+    body = (
+        'g (float[n, m] x) => (float[p, q] y) { y = Resize <mode="nearest", nearest_mode="floor", '
+        'coordinate_transformation_mode="half_pixel_symmetric"> (x, , s) }'
+    )
+    f = compile(model(body, s=np.array([1, 1.5], "float32")))
+    found = f(x=np.arange(5, dtype="float32")[None])["y"]
+    assert found.tolist() == [[0, 0, 1, 2, 2, 3, 4]]

@@ -8,6 +8,7 @@ from symdnn.graph.variable import constant
 from symdnn.ops.core.shape import Alloc
 from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise.comparison import Eq, Neq, eq, neq
+from symdnn.ops.elementwise.rounding import floor
 from tests.opt.harness import INTS, MAT, TWO, RuleCase, boolean, f32, f64, i64, u8
 
 FOLD = ("constant_folding",)
@@ -82,6 +83,8 @@ CASES = [
              lambda x: C(4) / x),
     RuleCase("div_by_constant", MAT, lambda x: x / C(8), lambda x: C(0.125) * x,
              lambda x: x / C(1e-320), id="div_by_constant_whose_inverse_is_infinite"),
+    RuleCase("div_by_constant", MAT, lambda x: x / C(49), None, lambda x: floor(x / C(49) + x),
+             gone=(A.TrueDiv,), id="div_by_constant_that_decides_no_whole_number"),
     RuleCase("sub_constant", MAT, beside=FOLD, before=lambda x: x - C(3),
              after=lambda x: C(-3) + x,
              miss=lambda x: C(3) - x),

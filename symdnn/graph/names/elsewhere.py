@@ -62,7 +62,7 @@ VARIABLE: Advice = {
 
 #: Of every tensor module: names of arrays and functions.
 _ARRAYS: Advice = {
-    **dict.fromkeys(("randn", "rand", "normal", "manual_seed", "PRNGKey"), _RANDOM),
+    **dict.fromkeys(("randn", "rand", "randint", "normal", "manual_seed", "PRNGKey"), _RANDOM),
     **dict.fromkeys(("no_grad", "enable_grad", "GradientTape"), _NO_TAPE),
     **dict.fromkeys(("device", "devices", "device_put", "cuda"), _DEVICE),
     **dict.fromkeys(("Tensor", "placeholder"), _VARIABLE),
@@ -81,6 +81,13 @@ SYMDNN: Advice = {
     "jacrev": "symdnn.jacobian(y, x) does that",
     "stop_gradient": "symdnn.gradient.disconnected_grad(x) does that",
     "make_jaxpr": "symdnn.dprint(f) prints what f runs",
+    "remat": "symdnn.checkpoint(f) does that",
+    **dict.fromkeys(("custom_vjp", "custom_jvp"), "symdnn.custom_gradient replaces a gradient"),
+    **dict.fromkeys(("amp", "autocast"), "the flag amp=bf16 or amp=fp16 is mixed precision"),
+    "GradScaler": "symdnn.LossScale does that",
+    "inference_mode": _NO_TAPE,
+    "set_default_dtype": "the flag floatX does that",
+    "tree_util": "symdnn.jit and its kin take trees: symdnn.register_tree",
     "pmap": "symdnn.distributed has training over several devices",
     "tree_map": "symdnn.jit and its kin take trees: symdnn.register_tree",
     "zeros": "symdnn.tensor.zeros((2, 3)) does that",
@@ -126,6 +133,8 @@ MODULE: Advice = {
     "zero_grad": _NO_ZERO,
     "zeroGradParameters": _NO_ZERO,
     "backward": "symdnn.grad(loss, net.parameters()) are the gradients",
+    "register_forward_hook": "a call gives an expression: keep it, and make it a result of the "
+    "function",
     "updateGradInput": "symdnn.grad(loss, x) is the gradient",
     "accGradParameters": "symdnn.grad(loss, net.parameters()) are the gradients",
     "updateParameters": "nn.optim.sgd(loss, net, lr) are the updates of symdnn.function",
@@ -136,6 +145,14 @@ MODULE: Advice = {
 NN: Advice = {
     "relu": "T.relu(x) is the function, nn.ReLU() the layer",
     "DataParallel": "symdnn.distributed.DataParallel does that",
+    "SyncBatchNorm": "nn.sync_batch_norm(net) does that",
+    "Buffer": "self.register_buffer(name, array) does that",
+    "utils": "rnn(x, lengths) takes padded sequences, nn.optim.adam(..., clip_norm=1.0) limits "
+    "gradients, nn.clip_by_norm(grads, limit) without an optimiser",
+    **dict.fromkeys(
+        (f"Lazy{name}" for name in ("Linear", "Conv1d", "Conv2d", "Conv3d", "BatchNorm2d")),
+        "sizes are given: nn.summary(net, shape) shows those of each layer",
+    ),
     "Adam": "nn.optim.adam(loss, net, lr) are updates",
     "lr_scheduler": "nn.schedule has schedules of the learning rate",
 }

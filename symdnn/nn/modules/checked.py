@@ -119,7 +119,8 @@ def check_takes(
         inspect.signature(function).bind(*names, **dict.fromkeys(keywords))
     except TypeError as why:
         listed = ", ".join([*names, *keywords])
-        text = f"{what}: {function!r:.60} can't be called with ({listed}): {why}"
+        named = getattr(function, "__qualname__", None) or f"{function!r:.60}"
+        text = f"{what}: {named} can't be called with ({listed}): {why}"
         raise InputError(text) from None
     except ValueError:  # of C, which does not tell
         return

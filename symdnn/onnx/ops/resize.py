@@ -110,7 +110,8 @@ def _coordinates(axis: _Axis, mode: str) -> Variable:
             return T.switch(T.eq(length, 1), at * 0 - 0.5, place)
         return at * 0 - 0.5 if length == 1 else place
     if mode == "half_pixel_symmetric":
-        return place + n / 2 * (1 - _float(axis.m) / length)
+        offset = n / 2 * (1 - _float(axis.m) / length)
+        return offset + (at + 0.5) / scale - 0.5  # in this order, as places are rounded
     return place
 
 

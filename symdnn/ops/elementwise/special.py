@@ -275,7 +275,8 @@ class XLogX(FloatElemwise):
 
 
 def _xlogy(x: Array, y: Array) -> Array:
-    return np.where((x == 0) & ~np.isnan(y), 0, x * np.log(np.where(x == 0, 1, y)))
+    product = np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, y)))
+    return np.where(np.isnan(y), y, product)
 
 
 @dataclass(frozen=True)

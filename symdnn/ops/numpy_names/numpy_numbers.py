@@ -30,7 +30,7 @@ from symdnn.ops.elementwise.rounding import floor, trunc
 from symdnn.ops.elementwise.storage import bitcast
 from symdnn.ops.elemwise import like
 from symdnn.ops.numpy_names.numpy_math import copysign
-from symdnn.ops.numpy_names.numpy_reductions import quantile
+from symdnn.ops.numpy_names.numpy_reductions import between, neighbours, quantile
 
 __all__ = [
     "argpartition", "bartlett", "blackman", "cumulative_prod", "cumulative_sum", "ediff1d", "fix",
@@ -261,12 +261,17 @@ def lexsort(keys: Sequence[TensorLike], axis: int = -1) -> Variable:
 
 
 def nanquantile(
-    a: TensorLike, q: TensorLike, axis: AxisLike = None, keepdims: bool = False
+    a: TensorLike,
+    q: TensorLike,
+    axis: AxisLike = None,
+    keepdims: bool = False,
+    *,
+    method: str = "linear",
 ) -> Variable:
-    """:func:`quantile` (linear) of the elements that are not NaN; NaN if there are none."""
+    """:func:`quantile` of the elements that are not NaN; NaN if there are none."""
     v, at = as_variable(a), as_variable(q)
     if not v.type.is_float:
-        return quantile(v, q, axis, keepdims)
+        return quantile(v, q, axis, keepdims, method=method)
     where = normal_axes(axis, v.type.ndim, "nanquantile")
     kept = [d for d in range(v.type.ndim) if d not in where]
     lead = [dims_of(v)[d] for d in kept]
@@ -277,14 +282,9 @@ def nanquantile(
     none = isnan(rows)
     ordered = sort(switch(none, like(np.inf, rows), rows), -1)
     count = cast(~none, "int64").sum(axis=-1, keepdims=True)
-    levels = cast(at, "float64").flatten()
-    place = cast(maximum(count - 1, 0), "float64") * levels
-    low = cast(floor(place), "int64")
-    high = cast(maximum(count - 1, 0), "int64")
-    above = switch(low + 1 > high, high, low + 1)
-    share = cast(place - floor(place), v.type.dtype)
-    a0, a1 = take_along_axis(ordered, low, -1), take_along_axis(ordered, above, -1)
-    found = switch(eq(a0, a1), a0, a0 + (a1 - a0) * share)
+    lower, upper, share = neighbours(cast(at, "float64").flatten(), count, method)
+    low, high = (take_along_axis(ordered, i, -1) for i in (lower, upper))
+    found = between(low, high, share)
     found = switch(count > 0, found, like(np.nan, found))
     found = moveaxis(found, -1, 0)
     if keepdims:
@@ -297,10 +297,15 @@ def nanquantile(
 
 
 def nanpercentile(
-    a: TensorLike, q: TensorLike, axis: AxisLike = None, keepdims: bool = False
+    a: TensorLike,
+    q: TensorLike,
+    axis: AxisLike = None,
+    keepdims: bool = False,
+    *,
+    method: str = "linear",
 ) -> Variable:
     """:func:`nanquantile` of ``q / 100``."""
-    return nanquantile(a, cast(q, "float64") / 100, axis, keepdims)
+    return nanquantile(a, cast(q, "float64") / 100, axis, keepdims, method=method)
 
 
 def nanmedian(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:

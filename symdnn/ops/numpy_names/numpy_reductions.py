@@ -28,14 +28,14 @@ from symdnn.ops.array.take import take
 from symdnn.ops.array.view import flatten, moveaxis
 from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum
-from symdnn.ops.elementwise.comparison import eq, invert, isnan, neq, switch
+from symdnn.ops.elementwise.comparison import eq, ge, gt, invert, isinf, isnan, neq, switch
 from symdnn.ops.elementwise.rounding import floor, round_half_to_even
 from symdnn.ops.elemwise import like
 
 __all__ = [
-    "average", "count_nonzero", "digitize", "histogram", "median", "nanargmax", "nanargmin",
-    "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "percentile",
-    "quantile",
+    "average", "between", "count_nonzero", "digitize", "histogram", "median", "nanargmax",
+    "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar",
+    "neighbours", "percentile", "quantile",
 ]  # fmt: skip
 
 
@@ -88,9 +88,10 @@ def nanmean(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Var
 def nanvar(a: TensorLike, axis: AxisLike = None, ddof: int = 0, keepdims: bool = False) -> Variable:
     """The variance over ``axis`` without NaNs; NaN for at most ``ddof`` elements."""
     v = _real(a)
-    apart = _filled(v - nanmean(v, axis, keepdims=True), 0)
+    apart = v - nanmean(v, axis, keepdims=True)  # of an infinity NaN, which is to stay
+    apart = switch(_missing(v), like(0, v), apart)
     count = _valid(v, axis, keepdims) - like(ddof, v)
-    total = nansum(apart * operator("conj")(apart), axis, keepdims=keepdims)
+    total = sum_of(apart * operator("conj")(apart), axis, keepdims=keepdims)
     return switch(count > 0, total / count, like(np.nan, total))
 
 
@@ -199,18 +200,40 @@ def _position(at: Variable, size: Variable, method: str) -> tuple[Variable, Vari
         given = at * final
     lower = floor(given)
     rest = given - lower
-    between = eq(rest, 0)
+    exact = eq(rest, 0)
     if method == "lower":
         rest = rest * 0
     elif method == "higher":
-        rest = switch(between, 0.0, 1.0)
+        rest = switch(exact, 0.0, 1.0)
     elif method == "midpoint":
-        rest = switch(between, 0.0, 0.5)
+        rest = switch(exact, 0.0, 0.5)
     elif method == "nearest":
         rest = round_half_to_even(given) - lower
     elif method in ("inverted_cdf", "averaged_inverted_cdf"):
-        rest = switch(between, 0.0 if method == "inverted_cdf" else 0.5, 1.0)
+        rest = switch(exact, 0.0 if method == "inverted_cdf" else 0.5, 1.0)
     return cast(lower, "int64"), rest
+
+
+def neighbours(at: Variable, size: Variable, method: str) -> tuple[Variable, Variable, Variable]:
+    """The indices of the two of ``size`` sorted elements around each quantile; the second's share.
+
+    They are one index where the share is 0 or 1: the other element may be infinite.
+    """
+    if method not in _METHODS:
+        raise OptionError(f"quantile: method={method!r}; wanted one of {', '.join(_METHODS)}")
+    final = maximum(size - 1, 0)
+    below, share = _position(at, size, method)
+    steps = (ge(share, 1), gt(share, 0))
+    lower, upper = (minimum(maximum(below + step, 0), final) for step in steps)
+    return lower, upper, share
+
+
+def between(low: Variable, high: Variable, share: Variable) -> Variable:
+    """``low`` and ``share`` of the way to ``high``; either may be infinite."""
+    share, apart = cast(share, low.type.dtype), high - low
+    weighted = low * (1 - share) + high * share
+    inner = switch(isinf(apart), weighted, low + apart * share)
+    return switch(eq(low, high), low, inner)
 
 
 @torch_words()
@@ -230,20 +253,15 @@ def quantile(
     >>> quantile(np.array([1.0, 2, 4, 8]), [0, 0.5, 0.75]).eval().tolist()
     [1.0, 3.0, 5.0]
     """
-    if method not in _METHODS:
-        raise OptionError(f"quantile: method={method!r}; wanted one of {', '.join(_METHODS)}")
     v, at = _real(a), _double(q)
     axes = normal_axes(axis, v.type.ndim, "quantile")
     ordered = sort(_last(v, axes), axis=-1)
     last = ordered.type.ndim - 1
     size = cast(ordered.shape[last], "int64")
     ordered, final = _never_empty(ordered), maximum(size - 1, 0)
-    below, part = _position(at, size, method)
-    lower, upper = (minimum(maximum(i, 0), final) for i in (below, below + 1))
-    share = cast(part, v.type.dtype)
+    lower, upper, share = neighbours(at, size, method)
     low, high = take(ordered, lower, axis=last), take(ordered, upper, axis=last)
-    share = share.dimshuffle(["x"] * last + list(range(at.type.ndim)))
-    found = switch(eq(low, high), low, low + (high - low) * share)
+    found = between(low, high, share.dimshuffle(["x"] * last + list(range(at.type.ndim))))
     bad = isnan(take(ordered, final, axis=last)).dimshuffle(
         [*range(last), *("x" for _ in range(at.type.ndim))]
     )

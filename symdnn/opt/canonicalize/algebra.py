@@ -14,12 +14,22 @@ import numpy as np
 
 from symdnn.graph.pattern import Match, pattern_vars
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.index import Subtensor
+from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.elementwise.arithmetic import (
+    Abs,
     Add,
+    Cast,
+    Clip,
+    Extreme,
+    IntDiv,
     Maximum,
     Minimum,
+    Mod,
     Mul,
+    Neg,
     Pow,
+    Sqr,
     Sub,
     TrueDiv,
     cast,
@@ -33,7 +43,9 @@ from symdnn.ops.elementwise.arithmetic import (
     sub,
     true_div,
 )
-from symdnn.ops.elementwise.comparison import And, Eq, Neq, Or, Xor
+from symdnn.ops.elementwise.comparison import And, Eq, Ge, Gt, Le, Lt, Neq, Or, Switch, Xor
+from symdnn.ops.elementwise.quantize import Quantize
+from symdnn.ops.elementwise.rounding import Rounding
 from symdnn.ops.elemwise import Elemwise
 from symdnn.opt.canonicalize.elementwise import lossless
 from symdnn.rewriting.facts import (
@@ -42,6 +54,7 @@ from symdnn.rewriting.facts import (
     floating,
     is_constant,
     is_symbolic,
+    is_zero,
     number,
     one_dtype,
     signed,
@@ -171,9 +184,40 @@ def _number(v: Constant) -> float | None:
     return float(v.data.reshape(()))
 
 
+#: What turns a rounding error into another whole number or truth, and what passes it on.
+_JUMPS = (Rounding, IntDiv, Mod, Eq, Neq, Quantize)
+_ORDERS = (Lt, Le, Gt, Ge)
+_EXACT = (
+    Add, Sub, Mul, TrueDiv, Neg, Abs, Sqr, Extreme, Clip, Switch, Cast, DimShuffle, Reshape,
+    Subtensor,
+)  # fmt: skip
+
+
+def _decides(v: Variable, context: Context) -> bool:
+    """Whether the last bit of ``v`` may decide a whole number or a truth, close by.
+
+    A sign is no such truth: rounding leaves it, but for sums that vanish.
+    """
+    found = [v]
+    for each in found:
+        for client in (c for c, _ in context.fgraph.clients.get(each, {}) if c is not None):
+            op, (made, *_) = client.op, client.outputs
+            to_whole = isinstance(op, Cast) and made.type.is_discrete
+            compares = isinstance(op, _ORDERS) and not any(map(is_zero, client.inputs))
+            if to_whole or compares or isinstance(op, _JUMPS):
+                return True
+            if isinstance(op, _EXACT) and made not in found and len(found) < 16:
+                found.append(made)
+    return False
+
+
 @on(TrueDiv, names=("local_div_to_inv",))
 def div_by_constant(node: Apply, context: Context) -> Variable | None:
-    """``x / 4 -> 0.25 * x`` where the reciprocal is a normal number of the same dtype."""
+    """``x / 4 -> 0.25 * x`` where the reciprocal is a normal number of the same dtype.
+
+    Of other numbers than powers of 2 it is rounded: ``floor(x / 49)`` is 0 at 49 by it, so
+    quotients that decide whole numbers or truths stay.
+    """
     a, b = node.inputs
     if isinstance(a, Constant) or not isinstance(b, Constant) or not b.type.is_float:
         return None
@@ -184,6 +228,8 @@ def div_by_constant(node: Apply, context: Context) -> Variable | None:
     size = np.abs(inverse.astype(np.float64))
     smallest = float(_finfo(b.type.dtype).smallest_normal)
     if not np.all(np.isfinite(size) & (size >= smallest)):
+        return None
+    if np.any(np.abs(np.frexp(size)[0]) != 0.5) and _decides(node.outputs[0], context):
         return None
     number = _number(b)
     return Constant(inverse, exact=1 / number if number else None) * a

@@ -99,3 +99,13 @@ def test_gradients_of_a_beta_tail_keep_their_digits():
     found = symdnn.function([a, b, x], slopes)(30.0, 5.0, 1e-10)
     wanted = [np.log(1e-10) - sp.psi(30) + sp.psi(35) - 1 / 30, sp.psi(35) - sp.psi(5), 30e10]
     np.testing.assert_allclose(found, wanted, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["xlogy", "xlog1py"])
+@pytest.mark.parametrize("compiled", ["never", "always"])
+def test_reference_and_kernel_agree_at_the_ends(name, compiled):
+    a, b = (v.ravel() for v in np.meshgrid(ENDS, ENDS))
+    x, y = T.dvectors("x", "y")
+    with symdnn.config.change_flags({"cpu.compile": compiled}), np.errstate(all="ignore"):
+        found = symdnn.function([x, y], getattr(T, name)(x, y))(a, b)
+        np.testing.assert_allclose(found, getattr(sp, name)(a, b), rtol=1e-14)
