@@ -25,7 +25,7 @@ from symdnn.gpu.conv.algorithm import ConvAlgorithm, reasons
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
-from symdnn.gpu.conv.signature import SEARCH, ConvSignature
+from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.conv.tuning import ConvQuestion, replayed
 from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_context, query_cudnn
@@ -81,7 +81,7 @@ def choose(s: ConvSignature, unfused: Callable[[], TwoKernels]) -> ConvAlgorithm
     ``unfused`` makes the two kernels for a measurement.
     """
     device = device_index()
-    timed = s.wanted in SEARCH and str(s.wanted).startswith("time") and not s.deterministic
+    timed = s.way == "time" and not s.deterministic
     wanted = s.wanted
     if device is None or not (timed or isinstance(wanted, Recorded) or _guessed(s)):
         return None
@@ -112,8 +112,9 @@ def _in_one(
 
 def _guessed(s: ConvSignature) -> bool:
     """Whether the fused kernel is used without a measurement."""
-    free = not s.named or s.wanted in SEARCH
-    return free and s.epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
+    return (
+        not s.names_one and s.epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
+    )
 
 
 def _replayed(search: Search, wanted: Recorded) -> ConvAlgorithm | None:

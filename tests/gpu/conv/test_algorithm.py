@@ -15,6 +15,7 @@ import pytest
 
 from symdnn.config import config
 from symdnn.disk import store as disk_store
+from symdnn.errors import ConfigError, OptionError
 from symdnn.gpu import registry
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.conv import algorithm
@@ -178,6 +179,38 @@ def test_a_named_algorithm_is_refused_where_it_does_not_repeat_its_bits(fake):
     refused = pytest.raises(algorithm.UnsupportedAlgorithm, match="not deterministic")
     with config.change_flags(deterministic="more"), refused:
         choose(signature(call), 0)
+
+
+# -- ways of choosing -----------------------------------------------------------------------------
+
+
+def test_a_program_may_have_a_way_of_its_own(both, monkeypatch):
+    def least(search):
+        found = min(search.all(), key=lambda c: c.workspace_bytes)
+        return algorithm.ConvAlgorithm(found, "least workspace")
+
+    monkeypatch.setitem(algorithm.WAYS, "least", least)
+    for more in ({"algo": "least_once"}, {"hints": Hints(algo_fwd="least_on_shape_change")}):
+        found = choose(signature(conv(**more)), 0)
+        assert (found.candidate.name, found.source) == ("eng3", "least workspace")
+    with config.change_flags({"dnn.conv.algo_fwd": "least_once"}):
+        assert choose(signature(conv()), 0).candidate.name == "eng3"
+    monkeypatch.setitem(algorithm.WAYS, "least", lambda search: None)
+    algorithm.forget()
+    assert choose(signature(conv(algo="least_once")), 0).source == "cuDNN's heuristics"
+
+
+def test_an_unknown_way_is_refused_where_it_would_choose(both):
+    with pytest.raises(algorithm.UnsupportedAlgorithm, match="'most_once'.*, time_on_shape_change"):
+        choose(signature(conv(algo="most_once")), 0)
+
+
+@pytest.mark.parametrize("word", ["tiem_once", "gues_on_shape_change", "time_one", "none_once"])
+def test_a_misspelt_way_is_refused_at_once(word):
+    with pytest.raises(ConfigError, match="not an allowed value"):
+        config.change_flags({"dnn.conv.algo_fwd": word}).__enter__()
+    with pytest.raises(OptionError, match="wanted one of"):
+        Hints(algo_fwd=word)
 
 
 # -- once, and on each change of shape ------------------------------------------------------------
