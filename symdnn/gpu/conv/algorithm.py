@@ -9,7 +9,8 @@ The op, a hint or a flag ``dnn.conv.algo_*`` names it, by a word or by the numbe
   first plan of the graph API's heuristics is used, because cuDNN 9's other kernels are slow there.
   Where cuDNN does not support the default, the first guess is used.
 * ``guess_*`` is the first guess of both APIs (:mod:`symdnn.gpu.conv.search`). ``time_*`` is the
-  fastest of all with a right result (:mod:`symdnn.gpu.conv.measure`), kept on disk.
+  fastest of all with a right result (:mod:`symdnn.gpu.conv.measure`), kept on disk. ``kept_*`` is
+  one that is there already: nothing is measured.
 * ``*_on_shape_change`` chooses for each shape, ``*_once`` for the first shape of a node. A node's
   first choice that does not support a later shape is replaced by a guess.
 
@@ -28,6 +29,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any
@@ -298,9 +300,9 @@ class _Choosing:
         return error
 
 
-def _timed(search: Search) -> ConvAlgorithm | None:
+def _timed(search: Search, only_kept: bool = False) -> ConvAlgorithm | None:
     """The measured choice, from disk or new; None if there is none."""
-    found = conv_tuning.measured(search)
+    found = conv_tuning.measured(search, only_kept)
     if found is None:
         return None
     one = found.attempt
@@ -312,6 +314,7 @@ def _timed(search: Search) -> ConvAlgorithm | None:
 WAYS: dict[str, Callable[[Search], ConvAlgorithm | None]] = {
     "guess": lambda search: None,
     "time": _timed,
+    "kept": partial(_timed, only_kept=True),
 }
 
 

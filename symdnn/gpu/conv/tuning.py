@@ -37,13 +37,13 @@ __all__ = [
 _FIELDS_NOT_MEASURED = ("wanted", "on_unsupported", "named")
 
 
-def measured(search: Search) -> Answer[Candidate] | None:
-    """The best measured candidate; None if nothing can be measured, or must not be.
+def measured(search: Search, only_kept: bool = False) -> Answer[Candidate] | None:
+    """The best measured candidate, or ``only_kept`` on disk; None if nothing can be measured.
 
     With ``deterministic=more`` a choice must be the same in all processes, so nothing is measured
     that can't be kept on disk.
     """
-    return answer(ConvQuestion(search))
+    return answer(ConvQuestion(search, only_kept=only_kept))
 
 
 def all_measured(search: Search) -> list[Attempt[Candidate]]:
@@ -54,13 +54,18 @@ def all_measured(search: Search) -> list[Attempt[Candidate]]:
 class ConvQuestion(Question[Candidate]):
     """The best algorithm of one convolution ``by`` an objective, by default the flag's.
 
-    With ``all_candidates`` a measurement does not end before all were tried.
+    With ``all_candidates`` a measurement does not end before all were tried. With ``only_kept`` the
+    answer is that of an earlier measurement: nothing is measured.
     """
 
     family = "convolution"
 
-    def __init__(self, search: Search, by: str = "", all_candidates: bool = False) -> None:
+    def __init__(
+        self, search: Search, by: str = "", all_candidates: bool = False, only_kept: bool = False
+    ) -> None:
         self.search, self.by = search, by or str(config.dnn.conv.objective)
+        self.only_kept = only_kept
+        self.waits = self.warns = not only_kept
         self.patience = 0 if all_candidates else _patience(self.by)
         self.deterministic = search.signature.deterministic
 
@@ -70,6 +75,8 @@ class ConvQuestion(Question[Candidate]):
 
     def measured(self) -> tuple[list[Attempt[Candidate]], str]:
         """Attempts of all candidates within the limits of the flags."""
+        if self.only_kept:
+            return [], "no earlier measurement is kept"
         return measure(
             queried_context(), self.search.signature, self.search.guesses(),
             float(config.dnn.conv.time_budget), self.by, self.patience,

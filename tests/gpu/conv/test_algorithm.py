@@ -31,7 +31,7 @@ from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply
 from symdnn.ops.vendor import gpudnn as G
-from symdnn.tuning import question, store
+from symdnn.tuning import allowance, question, store
 from symdnn.tuning.attempts import Attempt, best_of
 from tests.gpu.conv.test_cudnn_algorithm import FORWARD_GUESS, FORWARD_SIZE, perf, refuse_algorithms
 from tests.gpu.fake_cudnn import HANDLE, conv, run
@@ -313,6 +313,29 @@ def test_the_first_that_stored_wins(both, folder, monkeypatch):
     found = choose(signature(call), 0)
     assert (found.candidate.name, timer.calls) == ("small", 1)
     assert "another process" in found.source
+
+
+def test_a_kept_choice_is_used_and_nothing_is_measured(both, folder, monkeypatch):
+    timer = Timer(monkeypatch, none=3.0, small=1.0)
+    kept = signature(conv(algo="kept_on_shape_change"))
+    assert choose(kept, 0).source == "cuDNN's heuristics"
+    assert timer.calls == 0
+    choose(signature(conv(algo="time_once")), 0)
+    algorithm.forget()
+    found = choose(kept, 0)
+    assert (found.candidate.name, found.ms, timer.calls) == ("small", 1.0, 1)
+    refuse_algorithms(both, FORWARD_SIZE, 1, 3, 4, 5, 6, 7)
+    algorithm.forget()
+    assert choose(kept, 0).source == "cuDNN's heuristics"
+    assert timer.calls == 1
+
+
+@pytest.mark.parametrize("algo", ["time_once", "kept_once"])
+def test_only_a_measurement_is_put_off(both, folder, monkeypatch, algo):
+    Timer(monkeypatch, none=1.0)
+    with allowance.visiting(may_measure=False) as visit:
+        choose(signature(conv(algo=algo)), 0)
+    assert visit.postponed == (algo == "time_once")
 
 
 def test_a_damaged_record_is_dropped(both, folder, monkeypatch):
