@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import scipy.special
 
@@ -11,12 +9,6 @@ from symdnn.ops.array import moments as M
 from symdnn.ops.array import norms as N
 from symdnn.ops.array import reduce as R
 from tests.op_table.record import OpCase, distinct, integers, normal, uniform
-
-
-def runs(x):
-    return np.array([[n for _, run in itertools.groupby(row) for n in range(1, len([*run]) + 1)]
-                     for row in x])  # fmt: skip
-
 
 X, SPREAD = normal(2, 3, 2), distinct(2, 3, 4)
 BOOL = integers(0, 2, 3, 4, dtype="bool")
@@ -190,15 +182,6 @@ RUNNING = [
     OpCase("logsumexp_weights_near", (R.Max,), lambda x, b: R.logsumexp(x, (0, 2), True, b),
            (X, uniform(0.5, 2, 2, 3, 2)),
            lambda x, b: scipy.special.logsumexp(x, (0, 2), keepdims=True, b=b)),
-    OpCase("run_length", (C.RunLength,), lambda x: C.run_length(x, axis=1),
-           (integers(0, 2, 3, 40),), runs),
-    OpCase("run_length_float32", (C.RunLength,), lambda x: C.RunLength(0, True)(x.dimshuffle(1, 0)),
-           (lambda rng: rng.integers(0, 2, (3, 40)).astype("float32"),),
-           lambda x: runs(x[:, ::-1])[:, ::-1].T, grad=False),
-    OpCase("run_length_flat", (C.RunLength,), C.run_length, (BOOL,),
-           lambda x: runs(x.reshape(1, -1))[0]),
-    OpCase("run_length_empty", (C.RunLength,), lambda x: C.run_length(x, axis=0), (normal(0, 3),),
-           lambda x: np.zeros((0, 3), "int64"), grad=False),
     OpCase("cummax", (C.CumMax,), lambda x: C.cummax(x, axis=1), (SPREAD,),
            lambda x: np.maximum.accumulate(x, 1)),
     OpCase("cummax_flat", (C.CumMax,), C.cummax, (distinct(2, 3),),

@@ -1,4 +1,4 @@
-"""Kernels of leaves whose task is a line: top-k, sorts and runs; searches in a sorted line."""
+"""Kernels of leaves whose task is a line: top-k and sorts; searches in a sorted line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.ir.builder import Builder
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.scratch import address, aligned
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.nest import numpy_sort
 from symdnn.cpu.nest.search_ir import BLOCK, SEARCH_WORDS, SearchPlan, search_ir
 from symdnn.cpu.nest.sort_ir import SortPlan, sort_ir, sort_words
@@ -25,10 +23,9 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.cumulative import RunLength
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 
-__all__ = ["KERNELS", "RunLengthKernel", "SearchKernel", "SortKernel", "TopKKernel"]
+__all__ = ["KERNELS", "SearchKernel", "SortKernel", "TopKKernel"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
@@ -178,66 +175,7 @@ class SearchKernel(Kernel[SearchSorted]):
         return ContiguousLaunch(threads.kernel(search_ir, plan), head, reads=2)
 
 
-_RUN_DTYPES = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}
-
-
-def run_length_ir(dtype: str, reverse: bool) -> str:
-    """Words: threads, lines, 1, distance of neighbours in a line, length of a line, x, y."""
-    s, kind = Builder(), _RUN_DTYPES[dtype]
-    words = [*word("%step", 3), *word("%length", 4), *data_of("%x", 5), *data_of("%y", 6)]
-    s.tasks(words, "task")
-    outer, inner = s.new("udiv i64 %r, %step"), s.new("urem i64 %r, %step")
-    panel = s.new("mul i64 %length, %step")
-    start = s.new(f"add i64 {s.new(f'mul i64 {outer}, {panel}')}, {inner}")
-    last = s.new("sub i64 %length, 1")
-
-    def value(k: str) -> tuple[str, str]:
-        """Where element ``k`` is, and its value."""
-        k = s.new(f"sub i64 {last}, {k}") if reverse else k
-        at = s.new(f"add i64 {start}, {s.new(f'mul i64 {k}, %step')}")
-        x = s.new(f"getelementptr {kind}, ptr %x, i64 {at}")
-        return at, s.new(f"load {kind}, ptr {x}, align 1")
-
-    def element(k: str, sofar: Sequence[str]) -> list[str]:
-        at, x = value(k)
-        compare = "fcmp oeq" if kind in ("float", "double") else "icmp eq"
-        later = s.new(f"zext i1 {s.new(f'icmp ne i64 {k}, 0')} to i64")
-        _, before = value(s.new(f"sub i64 {k}, {later}"))
-        same = s.new(f"{compare} {kind} {x}, {before}")
-        one_more = s.new(f"add i64 {sofar[0]}, 1")
-        count = s.new(f"select i1 {same}, i64 {one_more}, i64 1")
-        s.put(f"store i64 {count}, ptr {s.new(f'getelementptr i64, ptr %y, i64 {at}')}, align 1")
-        return [count]
-
-    s.counted("k", 0, "%length", element, ["0"], "i64")
-    return "\n".join([*THREADS, *s.lines, *next_task("task"), *METADATA]) + "\n"
-
-
-class RunLengthKernel(Kernel[RunLength]):
-    """The lengths of runs along each line; a task is a line."""
-
-    name = "llvm.run_length"
-    traits = LLVM
-
-    def refuses(self, call: Call[RunLength]) -> str | None:
-        """Other dtypes, and few elements."""
-        (x,) = call.inputs
-        if x.dtype not in _RUN_DTYPES:
-            return f"there is no code for {x.dtype}"
-        return compile_refusal([x], lambda: prod(x.shape), _MIN_ELEMENTS_TO_COMPILE)
-
-    def bind(self, call: Call[RunLength]) -> Launch[Array]:
-        """A launch of contiguous operands."""
-        (x,), axis = call.inputs, call.op.axis
-        length, step = x.shape[axis], prod(x.shape[axis + 1 :])
-        tasks = prod(x.shape) // length
-        count = threads.threads(prod(x.shape), _ADDITIONS_PER_THREAD)
-        run = threads.kernel(run_length_ir, x.dtype, call.op.reverse)
-        return ContiguousLaunch(run, [count, tasks, 1, step, length], reads=1)
-
-
 KERNELS: tuple[Row, ...] = (
-    ((RunLength,), (RunLengthKernel(),)),
     ((TopK,), (TopKKernel(),)),
     ((Sort, ArgSort), (SortKernel(),)),
     ((SearchSorted,), (SearchKernel(),)),

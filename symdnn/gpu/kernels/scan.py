@@ -1,4 +1,4 @@
-"""Running sums, products and extremes, shifts, recurrences and lengths of runs along an axis."""
+"""Running sums, products and extremes, shifts and linear recurrences along an axis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from symdnn.gpu.codegen.monoid_source import monoid_struct
 from symdnn.gpu.kernels.copy import copies, fill
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.cumulative import RunLength, Shift
+from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nest.of_ops import CUMULATIVE, Cumulative, scan_fold
 
@@ -218,36 +218,7 @@ class ShiftKernel(CudaKernel[Shift]):
         return copies(inputs[0][source], outputs[0][target]) + fill(outputs[0][empty], 0)
 
 
-class RunLengthKernel(CudaKernel[RunLength]):
-    """The lengths of runs; a thread for each line."""
-
-    name = "cuda.run_length"
-    dtypes = frozenset(["float32", "float64", "int32", "int64"])
-
-    def launches(
-        self, call: Call[RunLength], inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
-        """One kernel."""
-        (x,), (y,), axis = inputs, outputs, call.op.axis
-        if y.size == 0:
-            return []
-        if call.op.reverse:
-            backwards = (*[slice(None)] * axis, slice(None, None, -1))
-            x, y = x[backwards], y[backwards]
-        sizes, (x_line, y_line) = lines_of((x, y), axis)
-        macros = {"X": CTYPES[x.dtype], "D": len(sizes), "COUNT": count_type((x, y))}
-        source = specialised("lines.cuh", "runs.cu", **macros)
-        lines, length = prod(sizes), y.shape[axis]
-        parameters = (
-            x.pointer, y.pointer, lines, length, x.steps[axis], y.steps[axis],
-            *sizes, *x_line, *y_line,
-        )  # fmt: skip
-        grid = (blocks_for(lines, _THREADS),)
-        return [KernelLaunch(source, "run_length", grid, (_THREADS,), parameters)]
-
-
 KERNELS: tuple[Row, ...] = (
-    ((RunLength,), (RunLengthKernel(),)),
     (CUMULATIVE, (ScanKernel(),)),
     ((Shift,), (ShiftKernel(),)),
 )

@@ -25,8 +25,8 @@ from symdnn.ops.elementwise.comparison import eq, isinf, switch
 from symdnn.ops.elemwise import broadcast_static, conjugate, like
 
 __all__ = [
-    "CumExtreme", "CumMax", "CumMin", "CumProd", "CumSum", "LinearRecurrence", "RunLength", "Shift",
-    "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "product_of_others", "run_length",
+    "CumExtreme", "CumMax", "CumMin", "CumProd", "CumSum", "LinearRecurrence", "Shift",
+    "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "product_of_others",
 ]  # fmt: skip
 
 
@@ -212,24 +212,6 @@ class LinearRecurrence(AlongAxis):
         return [to_b * conjugate(Shift(self.axis, self.reverse)(s)), to_b]
 
 
-@dataclass(frozen=True)
-class RunLength(AlongAxis):
-    """``y[k]`` counts the elements up to ``x[k]`` that are equal to it; NaN is equal to nothing."""
-
-    def infer(self, *inputs: TensorType) -> TensorType:
-        return super().infer(*inputs).with_dtype("int64")
-
-    def reference(self, *inputs: Array) -> Array:
-        x = self._forwards(inputs[0])
-        starts = np.ones(x.shape, bool)
-        starts[1:] = x[1:] != x[:-1]
-        numbers = np.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1))
-        return self._back(numbers - np.maximum.accumulate(np.where(starts, numbers, 0), 0) + 1)
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
-
-
 @torch_words()
 def cumsum(x: TensorLike, axis: int | None = None) -> Variable:
     """Running sum along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
@@ -256,16 +238,6 @@ def cummin(x: TensorLike, axis: int | None = None) -> Variable:
     """Smallest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummin")
     return CumMin(along)(v)
-
-
-def run_length(x: TensorLike, axis: int | None = None) -> Variable:
-    """How many equal elements end at each element along ``axis`` (None: flattened).
-
-    >>> run_length([7, 7, 2, 7, 7, 7]).eval()
-    array([1, 2, 1, 1, 2, 3])
-    """
-    v, along = _line(x, axis, "run_length")
-    return RunLength(along)(v)
 
 
 @torch_words()
