@@ -1,0 +1,1 @@
+"""Log-softmax by SciPy."""
