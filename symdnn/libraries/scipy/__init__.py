@@ -1,1 +1,0 @@
-"""Log-softmax by SciPy."""
