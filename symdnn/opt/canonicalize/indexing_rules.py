@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from symdnn.graph.operators import operator
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
-from symdnn.ops.array.reduce import max, min, prod, sum
 from symdnn.ops.array.slices import FULL, fill_in, is_slice
 from symdnn.ops.core.make_vector import MakeVector, make_vector
 from symdnn.ops.core.shape import (
@@ -309,7 +309,7 @@ def flipped_scan_of_flipped(node: Apply, context: Context) -> Variable | None:
 
 
 #: What the last element of a scan is.
-_TOTALS: Any = {CumSum: sum, CumProd: prod, CumMax: max, CumMin: min}
+_TOTALS: dict[Any, str] = {CumSum: "sum", CumProd: "prod", CumMax: "max", CumMin: "min"}
 
 
 @node_rewrite(Subtensor, phase=PHASE, tags=TAGS, admits=reads(*_TOTALS))
@@ -324,7 +324,7 @@ def last_of_scan(node: Apply, context: Context) -> Variable | None:
     ends = (0, -size) if scan.reverse else (-1, size - 1)
     if last not in ends or not context.only_user(v) or getattr(scan, "exclusive", False):
         return None
-    total = _TOTALS[type(scan)](x, axis=scan.axis)
+    total = operator(_TOTALS[type(scan)])(x, axis=scan.axis)
     return subtensor(total, _python(entries))
 
 
