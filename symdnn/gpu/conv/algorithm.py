@@ -29,7 +29,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any
@@ -49,7 +48,7 @@ from symdnn.graph.variable import Apply
 from symdnn.tuning import fallbacks
 from symdnn.tuning.allowance import postponed
 from symdnn.tuning.attempts import Attempt
-from symdnn.tuning.question import ChoiceCache
+from symdnn.tuning.question import Answer, ChoiceCache
 from symdnn.tuning.replay import Recorded
 
 __all__ = [
@@ -300,9 +299,8 @@ class _Choosing:
         return error
 
 
-def _timed(search: Search, only_kept: bool = False) -> ConvAlgorithm | None:
-    """The measured choice, from disk or new; None if there is none."""
-    found = conv_tuning.measured(search, only_kept)
+def _timed(found: Answer[Candidate] | None) -> ConvAlgorithm | None:
+    """The measured choice; None if there is none."""
     if found is None:
         return None
     one = found.attempt
@@ -313,8 +311,8 @@ def _timed(search: Search, only_kept: bool = False) -> ConvAlgorithm | None:
 #: Where one finds nothing, the first guess is used.
 WAYS: dict[str, Callable[[Search], ConvAlgorithm | None]] = {
     "guess": lambda search: None,
-    "time": _timed,
-    "kept": partial(_timed, only_kept=True),
+    "time": lambda search: _timed(conv_tuning.measured(search)),
+    "kept": lambda search: _timed(conv_tuning.kept(search)),
 }
 
 

@@ -29,7 +29,7 @@ from symdnn.tuning.question import Answer, Question, answer, plain, table
 from symdnn.tuning.replay import Recorded
 
 __all__ = [
-    "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "key_of", "machine",
+    "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "kept", "key_of", "machine",
     "measured", "replayed",
 ]  # fmt: skip
 
@@ -37,13 +37,18 @@ __all__ = [
 _FIELDS_NOT_MEASURED = ("wanted", "on_unsupported", "named")
 
 
-def measured(search: Search, only_kept: bool = False) -> Answer[Candidate] | None:
-    """The best measured candidate, or ``only_kept`` on disk; None if nothing can be measured.
+def measured(search: Search) -> Answer[Candidate] | None:
+    """The best measured candidate; None if nothing can be measured, or must not be.
 
     With ``deterministic=more`` a choice must be the same in all processes, so nothing is measured
     that can't be kept on disk.
     """
-    return answer(ConvQuestion(search, only_kept=only_kept))
+    return answer(ConvQuestion(search))
+
+
+def kept(search: Search) -> Answer[Candidate] | None:
+    """The best candidate of an earlier measurement; None if none is kept on disk."""
+    return answer(ConvQuestion(search, only_kept=True))
 
 
 def all_measured(search: Search) -> list[Attempt[Candidate]]:
