@@ -28,9 +28,15 @@ export SYMDNN_TESTS_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/symdnn-tests
 demo: .venv/.has-viz
 	$(BIN)/python -m symdnn demo $(ARGS)
 
-test: lint
+# Types are checked beside the tests, since mypy has one process; what it finds is printed last.
+test: .venv/.has-test
 	@mkdir -p -m 700 "$(SYMDNN_TESTS_CACHE)"
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --cases-in $(CASES_IN) $(ARGS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@found=$$(mktemp); trap 'rm -f "$$found"' EXIT; \
+	$(BIN)/mypy >"$$found" 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --cases-in $(CASES_IN) $(ARGS); tests=$$?; \
+	wait $$types || { cat "$$found"; exit 1; }; exit $$tests
 
 fuzz: .venv/.has-test
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -2,8 +2,9 @@
 
 ``--seed N`` (0 by default) draws other numbers in every test that draws by ``rng`` or
 :func:`tests.seeded.new_rng`; a failure prints the seed that it was drawn with. ``--cases-in N``
-runs one case in so many of each parametrised test. ``--turn N`` (0 by default) chooses which cases,
-and the part of long tables that a run takes; the run prints it.
+runs one case in so many of each parametrised test, or fewer that have each parameter's values (see
+:func:`tests.seeded.covering`). ``--turn N`` (0 by default) chooses which cases, and the part of
+long tables that a run takes; the run prints it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Hashable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -83,10 +84,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in seeded.part(items, config.option.one_in):
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     every = config.option.cases_in
-    taken = {c for same in cases.values() for c in seeded.part(same, min(every, len(same)))}
+    taken = {
+        same[i] for same in cases.values() for i in seeded.covering([*map(_case, same)], every)
+    }
     if len(taken) < len(items):
         config.hook.pytest_deselected(items=[i for i in items if i not in taken])
         items[:] = [i for i in items if i in taken]
+
+
+def _case(item: pytest.Item) -> dict[str, Hashable]:
+    """A test's parameters: equal ones of simple types are the same, others if one object."""
+    parameters: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
+    return {
+        name: repr(v) if isinstance(v, bool | int | float | str | tuple | None) else id(v)
+        for name, v in parameters.items()
+    }
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

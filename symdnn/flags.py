@@ -36,7 +36,8 @@ class Flag:
     ``device``, ``objective``). ``affects="code"`` puts the value into ``config.compile_key()``. A
     ``fixed`` flag can't be changed after import. A flag that ``sets`` others has no value of its
     own; where it is ``old``, it is the former name of the one that it sets. A choice that has
-    ``presets`` gives other flags the values of this table, where nothing else sets them.
+    ``presets`` gives other flags the values of this table, where nothing else sets them; one with
+    ``ways`` also takes words of ways that only its reader knows (``least_once``, :func:`way_of`).
     """
 
     name: str
@@ -50,6 +51,7 @@ class Flag:
     sets: tuple[str, ...] = ()
     old: bool = False
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    ways: bool = False
 
     def parse(self, raw: object) -> Value:
         """Return ``raw`` (text from a file, or a Python value) as a value of this flag.
@@ -90,7 +92,7 @@ _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 def _parse_choice(flag: Flag, raw: object) -> Value:
     text = str(raw)  # None and True are spelled "None" and "True" in the choices
-    if text not in flag.choices:
+    if text not in flag.choices and not (flag.ways and is_new_way(text, flag.choices)):
         raise ValueError("not an allowed value")
     return text
 
@@ -230,16 +232,13 @@ _GENERAL = [
          "fails where there is no such rewrite.", affects=CODE),
     _bool("optimizer_verbose", False, "Print each rewrite as it is applied (to stderr)."),
     _choice("on_opt_error", "warn raise pdb ignore", "What a failing rewrite does."),
-    _choice("on_unused_input", "raise warn ignore", "What an input does that no output of the "
-            "function needs."),
-    _choice("exception_verbosity", "low high", "high adds the failing node's graph and all "
-            "inputs to an error."),
+    _choice("on_unused_input", "raise warn ignore", "What an input does that no output needs."),
+    _choice("exception_verbosity", "low high", "high adds the node's graph and inputs to errors."),
     _int("traceback.limit", 8, "How many lines of the place that made a node are remembered; "
          "0 for none."),
     _bool("profile", False, "Measure each step of each function and print a table at exit."),
     _bool("profile_memory", False, "Add the memory of each step to the profile."),
-    _bool("profile_optimizer", False, "Add the times of compiling and of the slowest rewrites "
-          "to the profile."),
+    _bool("profile_optimizer", False, "Add times of compiling and slow rewrites to the profile."),
     _choice("compute_test_value", "off ignore warn raise pdb", "Evaluate `tag.test_value` of "
             "the inputs while a graph is built; the value is the reaction to a missing one."),
     _bool("print_test_value", False, "The repr of a variable shows its test value."),
@@ -251,12 +250,9 @@ _GENERAL = [
             "operands that are not float64 becomes floatX.", affects=CODE),
     _choice("warn_float64", _REACT, "What an input, a shared variable or an op of type float64 "
             "does when it is made."),
-    _choice("assert_no_cpu_op", _REACT, "What an op that runs on the CPU does in a function for "
-            "the GPU."),
-    _choice("assert_lowered", "ignore warn raise", "What an op does for which the target has no "
-            "kernel of its own."),
-    _int("plan_cache_size", 64, "How many plans, one for each set of input shapes, a function "
-         "keeps.", affects=""),
+    _choice("assert_no_cpu_op", _REACT, "What an op on the CPU does in a function for the GPU."),
+    _choice("assert_lowered", "ignore warn raise", "What an op without a kernel there does."),
+    _int("plan_cache_size", 64, "How many plans, one per set of shapes, a function keeps."),
     _bool("keep_prepared", True, "Values that depend on parameters alone (filters scaled by a "
           "batch norm, cast, or in another layout) are computed when these change, not per call.",
           affects=CODE),
@@ -277,8 +273,7 @@ _GENERAL = [
 ]  # fmt: skip
 
 _MODES = [
-    _choice("NanGuardMode.action", "raise warn pdb", "What NanGuardMode does when it meets a "
-            "bad value."),
+    _choice("NanGuardMode.action", "raise warn pdb", "What NanGuardMode does at a bad value."),
     _bool("NanGuardMode.nan_is_error", True, "NanGuardMode looks for NaN.", affects=CODE),
     _bool("NanGuardMode.inf_is_error", True, "NanGuardMode looks for infinities.", affects=CODE),
     _bool("NanGuardMode.big_is_error", True, "NanGuardMode looks for values above 1e10.",
@@ -339,16 +334,16 @@ _CUDA = [
     _str("dnn.library_path", "Folder with cuDNN's libraries, searched before all others."),
     _str("dnn.bin_path", "Folder with cuDNN's libraries, searched after dnn.library_path."),
     _choice("dnn.conv.algo_fwd", "small none large fft fft_tiling winograd winograd_non_fused "
-            + SEARCH, "Algorithm of cuDNN's convolution, forward.", affects=CODE),
+            + SEARCH, "Algorithm of cuDNN's convolution, forward.", affects=CODE, ways=True),
     _choice("dnn.conv.algo_bwd_data", "none deterministic fft fft_tiling winograd "
             "winograd_non_fused " + SEARCH, "Algorithm of cuDNN's convolution, gradient of the "
-            "input.", affects=CODE),
+            "input.", affects=CODE, ways=True),
     _choice("dnn.conv.algo_bwd_filter", "none deterministic fft small winograd_non_fused "
             "fft_tiling " + SEARCH, "Algorithm of cuDNN's convolution, gradient of the filters.",
-            affects=CODE),
+            affects=CODE, ways=True),
     _choice("dnn.conv.algo_bwd", "none deterministic fft fft_tiling winograd_non_fused " + SEARCH,
             "Sets dnn.conv.algo_bwd_data and dnn.conv.algo_bwd_filter at once.",
-            sets=("dnn.conv.algo_bwd_data", "dnn.conv.algo_bwd_filter")),
+            sets=("dnn.conv.algo_bwd_data", "dnn.conv.algo_bwd_filter"), ways=True),
     _choice("dnn.rnn.algo", "standard persist_static persist_dynamic persist_static_small_h guess "
             "time_once", "Algorithm of cuDNN's recurrent networks; all but standard are checked "
             "against it before they are used.", affects=CODE),
@@ -422,7 +417,6 @@ def _no_meaning(advice: str, names: str) -> dict[str, str]:
 
 
 _FUSION = "To switch fusion off, use optimizer_excluding=fusion."
-_CACHE = "Compiled kernels are kept in the folder that base_compiledir names."
 
 # Names that Theano has and that mean nothing here, with what to use, if there is something.
 WITHOUT_MEANING: dict[str, str] = {
@@ -432,7 +426,8 @@ WITHOUT_MEANING: dict[str, str] = {
                   "nocleanup lib.amdlibm DebugMode.check_c"),
     **_no_meaning("Kernels are compiled by NVRTC; nvcc is not used.", "nvcc.flags nvcc.fastmath "
                   "nvcc.compiler_bindir nvcc.cudafe"),
-    **_no_meaning(_CACHE, "compiledir compiledir_format gpuarray.cache_path"),
+    **_no_meaning("Compiled kernels are kept in the folder that base_compiledir names.",
+                  "compiledir compiledir_format gpuarray.cache_path"),
     **_no_meaning("NumPy's own BLAS is used.", "blas.ldflags blas.check_openmp"),
     **_no_meaning("Use openmp.threads.", "openmp openmp_elemwise_minsize"),
     **_no_meaning("Use gpu.memory_limit to bound the memory of a GPU.",
@@ -474,6 +469,18 @@ WITHOUT_MEANING: dict[str, str] = {
                   "magma.include_path magma.library_path pickle_test_value "
                   "reoptimize_unpickled_function tensor.cmp_sloppy unpickle_function vm.lazy"),
 }  # fmt: skip
+
+
+def way_of(word: object) -> str:
+    """The way of choosing that a word names, such as ``time`` of ``time_once``; else ``""``."""
+    found = re.fullmatch(r"(\w+?)_(?:once|on_shape_change)", str(word))
+    return found[1] if found else ""
+
+
+def is_new_way(word: object, known: Iterable[str]) -> bool:
+    """Whether a word names a way of choosing, and looks like none of the ``known`` words' ways."""
+    way = way_of(word)
+    return bool(way) and not nearest(way, [way_of(k) or k for k in known])
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -2,13 +2,13 @@
 
 A seed is made of the test's id, of how many generators the test has made, and of ``--seed N``.
 
-Of long tables a run takes a part, and ``--turn N`` another one: :func:`part`.
+Of long tables a run takes a part, and ``--turn N`` another one: :func:`part`, :func:`covering`.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +16,8 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 __all__ = [
-    "description", "drew", "enter", "new_rng", "number", "part", "sampled", "seeds", "start", "turn"
+    "covering", "description", "drew", "enter", "new_rng", "number", "part", "sampled", "seeds",
+    "start", "turn",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -42,6 +43,27 @@ def turn() -> int:
 def part(cases: Iterable[T], every: int, rest: bool = False) -> list[T]:
     """One case in ``every``, others at each turn; with ``rest``, those that are left out."""
     return [c for i, c in enumerate(cases, _State.turn) if (i % every != 0) == rest]
+
+
+def covering(cases: Sequence[Mapping[str, Hashable]], every: int) -> list[int]:
+    """Numbers of some of a test's cases, at most one in ``every``, others at each turn.
+
+    A case is its parameters. Of several that vary each value is in one of the cases taken, where
+    that many are enough: then no more are taken. Cases of one parameter are taken in turn.
+    """
+    most = part(range(len(cases)), min(every, len(cases)))
+    values = [set(case.items()) for case in cases]
+    missing = set.union(*values) - set.intersection(*values)
+    if every < 2 or len({name for name, _ in missing}) < 2:
+        return most
+    numbers = sorted(range(len(cases)), key=lambda i: zlib.crc32(f"{_State.turn} {i}".encode()))
+    found: list[int] = []
+    for new in range(len(cases[0]), 0, -1):
+        for i in numbers:
+            if len(found) < len(most) and len(values[i] & missing) >= new:
+                found.append(i)
+                missing -= values[i]
+    return sorted(found)
 
 
 def enter(test: str) -> None:

@@ -83,8 +83,10 @@ def _pattern(rows: int, columns: int, each: int) -> tuple[Any, Any]:
 
 def _products() -> Iterator[Nest]:
     for m, n, each, width in _PRODUCTS:
-        indices, _ = _pattern(m, n, each)
-        data, x = drawn(len(indices)), drawn(n, width)
+        x = drawn(n, width)
+
+        def data(m: int = m, n: int = n, each: int = each) -> Any:
+            return drawn(len(_pattern(m, n, each)[0]))()
 
         def ours(data: Any, x: Any, m: int = m, n: int = n, each: int = each) -> Any:
             return S.CSR(data, *_pattern(m, n, each), (m, n))

@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 
 from symdnn.config import config
 from symdnn.errors import OptionError
-from symdnn.flags import FLAGS
+from symdnn.flags import FLAGS, is_new_way
 
 __all__ = [
     "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "current_module", "here",
@@ -61,8 +61,9 @@ class Hints:
     def __post_init__(self) -> None:
         for name, allowed in _WORDS.items():
             value = getattr(self, name)
-            number = name.startswith("algo_") and isinstance(value, SupportsIndex)
-            if value is None or value in allowed or (number and not isinstance(value, bool)):
+            number = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+            free = name.startswith("algo_") and (number or is_new_way(value, allowed))
+            if value is None or value in allowed or free:
                 continue
             raise OptionError(f"Hints: {name}={value!r}; wanted one of {', '.join(allowed)}")
 

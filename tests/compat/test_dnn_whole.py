@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import signal
+import scipy
 
 import symdnn
 from symdnn.ops.nn.rnn_params import RNNShape
@@ -36,7 +36,7 @@ def conv(x, w, pad=0, stride=1, dilation=1, flip=True, groups=1):
     x = np.pad(x, [(0, 0)] * 2 + [(p, p) for p in np.broadcast_to(pad, n)])
     wide = np.zeros(w.shape[:2] + tuple((k - 1) * dilation + 1 for k in w.shape[2:]))
     wide[(..., *[slice(None, None, dilation)] * n)] = w
-    one = signal.convolve if flip else signal.correlate
+    one = scipy.signal.convolve if flip else scipy.signal.correlate
     per, depth = len(w) // groups, w.shape[1]
     made = [[sum(one(image[o // per * depth + c], wide[o, c], "valid") for c in range(depth))
              for o in range(len(w))] for image in x]  # fmt: skip
@@ -45,14 +45,15 @@ def conv(x, w, pad=0, stride=1, dilation=1, flip=True, groups=1):
 
 def conv_input(w, dy):
     """The gradient of ``conv(x, w)`` in x: the full correlation."""
-    return np.array([[sum(signal.correlate(g[o], w[o, c], "full") for o in range(len(w)))
+    return np.array([[sum(scipy.signal.correlate(g[o], w[o, c], "full") for o in range(len(w)))
                       for c in range(w.shape[1])] for g in dy])  # fmt: skip
 
 
 def conv_weight(x, dy):
     """The gradient of ``conv(x, w)`` in w: the mirrored correlation with the output's."""
     turned = (slice(None, None, -1),) * (x.ndim - 2)
-    return np.array([[sum(signal.correlate(i[c], g[o], "valid") for i, g in zip(x, dy))[turned]
+    correlate = scipy.signal.correlate
+    return np.array([[sum(correlate(i[c], g[o], "valid") for i, g in zip(x, dy))[turned]
                       for c in range(x.shape[1])] for o in range(dy.shape[1])])  # fmt: skip
 
 

@@ -46,8 +46,8 @@ def smooth_values(rng: np.random.Generator, shape: Sequence[int], dtype: str) ->
 
 
 #: Functions without a derivative where they or an operand are 0, and at 1.
-AT_ZERO = {"pow", "power", "sqrt", "norm", "std", "nanstd", "angle", "arctan2", "rsqrt", "hypot",
-           "chi2sf", "gammainc", "gammaincc", "gammal", "gammau", "betainc", "betaincc",
+AT_ZERO = {"pow", "power", "rel_entr", "sqrt", "norm", "std", "nanstd", "angle", "arctan2", "rsqrt",
+           "hypot", "chi2sf", "gammainc", "gammaincc", "gammal", "gammau", "betainc", "betaincc",
            "betaincinv", "betainccinv", "gammaincinv", "gammainccinv", "zeta"}  # fmt: skip
 #: Functions without one where the last operand is 0.
 OF_LAST = {"xlogx", "xlogy0"}

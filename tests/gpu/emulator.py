@@ -1,4 +1,5 @@
-"""Runs the device text of kernels on a CPU: compiled by g++ behind ``host_shim.h``.
+"""Runs the device text of kernels on a CPU: compiled by g++ behind ``host_shim.h``, and called by
+``host_shim.cc``.
 
 It finds wrong source before a GPU is at hand: indices, barriers, conversions, numerics. It says
 nothing of speed or of races between blocks.
@@ -22,7 +23,7 @@ from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 
-SHIM = (Path(__file__).parent / "host_shim.h").read_text()
+SHIM, RUNNER = ((Path(__file__).parent / f"host_shim.{end}").read_text() for end in ("h", "cc"))
 AVAILABLE = shutil.which("g++") is not None
 _FOLDER = Path(tempfile.gettempdir()) / "symdnn-emulated"
 #: C's own headers, not the templates around them, which take g++ longer than a kernel does.
@@ -43,11 +44,8 @@ static inline bf16 bf16_of(float x) {
 
 @cache
 def library(source: str, name: str) -> Any:
-    """The compiled kernel, as a function of (parameters, grid, block).
-
-    Where its ``backwards`` is set, the last thread of a block comes first between barriers, which
-    shows other races than the first one does.
-    """
+    """The compiled kernel, as a function of (parameters, grid, block)."""
+    _runner()
     together = any(word in source for word in ("__syncthreads", "__shfl"))
     wrapper = f"""
 static void shim_call(const void* p) {{ {name}(*(const Parameters*)p); }}
@@ -55,15 +53,23 @@ extern "C" int emulate(const void* p, const unsigned* grid, const unsigned* bloc
   return shim_emulate(shim_call, p, grid, block, {int(together)});
 }}
 """
-    text = "\n".join((SHIM, source, _AFTER_COMMON, wrapper))
-    key = hashlib.sha256(text.encode()).hexdigest()[:32]
-    path = _FOLDER / f"{key}.so"
+    found = _loaded("\n".join((SHIM, source, _AFTER_COMMON, wrapper)))
+    return found.emulate
+
+
+@cache
+def _runner() -> Any:
+    """What calls the kernels: names of it are found in the libraries that are loaded after it."""
+    return _loaded(RUNNER.replace('#include "host_shim.h"', SHIM), ctypes.RTLD_GLOBAL)
+
+
+def _loaded(text: str, mode: int = ctypes.DEFAULT_MODE) -> Any:
+    """The library of a program, compiled if it has not been."""
+    path = _FOLDER / f"{hashlib.sha256((RUNNER + text).encode()).hexdigest()[:32]}.so"
     if not path.exists():
         _FOLDER.mkdir(exist_ok=True)
         _compile(text, path)
-    found = ctypes.CDLL(str(path))
-    found.emulate.backwards = ctypes.c_int.in_dll(found, "shim_backwards")
-    return found.emulate
+    return ctypes.CDLL(str(path), mode)
 
 
 def _compile(text: str, path: Path) -> None:
@@ -103,9 +109,10 @@ class HostEnv:
     def launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, args: Any) -> None:
         parameters = np.frombuffer(args[0].tobytes(), np.uint8)
         three = [np.array((*sizes, 1, 1)[:3], np.uint32) for sizes in (grid, block)]
-        function.backwards.value = self.backwards
+        backwards = ctypes.c_int.in_dll(_runner(), "shim_backwards")
+        backwards.value = self.backwards
         status = function(*(ctypes.c_void_p(a.ctypes.data) for a in (parameters, *three)))
-        function.backwards.value = False
+        backwards.value = False
         assert status == 0, "threads of a block did not meet at a barrier"
 
 

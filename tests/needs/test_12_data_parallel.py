@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "needs" / "data_parallel.py"
 
 
+@cache
 def trained(count: int, device: str = "cpu", flags: str = "", steps: int = 10) -> dict[str, Any]:
-    """What rank 0 prints."""
+    """What rank 0 prints; the program runs once for all tests that ask for the same."""
     if count > 1 and device == "cpu":
         pytest.importorskip("mpi4py")
     launch = ["-m", "symdnn", "launch", "-n", str(count)] if count > 1 else []
@@ -57,14 +59,15 @@ def test_losses_of_one_two_and_four_processes_agree():
 
 
 def test_deterministic_runs_are_equal_bit_by_bit():
-    first, second = (trained(2, flags="deterministic=more", steps=4) for _ in range(2))
+    program = trained.__wrapped__  # a run for each call
+    first, second = (program(2, flags="deterministic=more", steps=4) for _ in range(2))
     assert first["losses"] == second["losses"]
     assert first["parameters"] == second["parameters"]
 
 
 def test_averages_run_beside_the_backward_pass():
     """Other nodes are between the start and the end of each bucket but the last."""
-    meanwhile = trained(2, steps=2)["meanwhile"]
+    meanwhile = trained(2)["meanwhile"]
     assert len(meanwhile) > 1
     assert all(meanwhile[:-1])
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.variable import constant
-from symdnn.ops.array.cumulative import CumSum, LinearRecurrence
+from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split, join, split
+from symdnn.ops.array.reduce import max, min, prod, sum
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import Alloc, alloc, dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add
@@ -76,6 +77,17 @@ INDEXING = [
              lambda a, b: LinearRecurrence(0, True)(a[::-1], b[::-1])[::-1],
              LinearRecurrence(0), lambda a, b: LinearRecurrence(0)(a[::-1], b)[::-1],
              id="flipped_recurrence"),
+    RuleCase("last_of_scan", (f64("n", 4),), lambda x: CumSum(1)(x)[:, -1],
+             lambda x: sum(x, axis=1), lambda x: CumSum(0)(x)[-1],
+             beside=("index_of_everything",)),
+    RuleCase("last_of_scan", (f64("n", 4),), lambda x: CumProd(1, True)(x)[1:, 0],
+             lambda x: prod(x, axis=1)[1:], lambda x: CumProd(1, False, True)(x)[:, -1],
+             id="last_of_product"),
+    RuleCase("last_of_scan", (i64(3, "m"),), lambda x: CumMax(0)(x)[2, 1:],
+             lambda x: max(x, axis=0)[1:], lambda x: CumMax(0)(x)[1, 1:], id="last_of_maxima"),
+    RuleCase("last_of_scan", (f64(3),), lambda x: CumMin(0)(x)[-1], lambda x: min(x, axis=0),
+             lambda x: [CumMin(0)(x)[-1], CumMin(0)(x)], id="last_of_minima",
+             beside=("index_of_everything",)),
 ]  # fmt: skip
 
 INCREMENTS = [

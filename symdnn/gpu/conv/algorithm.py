@@ -9,7 +9,8 @@ The op, a hint or a flag ``dnn.conv.algo_*`` names it, by a word or by the numbe
   first plan of the graph API's heuristics is used, because cuDNN 9's other kernels are slow there.
   Where cuDNN does not support the default, the first guess is used.
 * ``guess_*`` is the first guess of both APIs (:mod:`symdnn.gpu.conv.search`). ``time_*`` is the
-  fastest of all with a right result (:mod:`symdnn.gpu.conv.measure`), kept on disk.
+  fastest of all with a right result (:mod:`symdnn.gpu.conv.measure`), kept on disk. ``kept_*`` is
+  one that is there already: nothing is measured.
 * ``*_on_shape_change`` chooses for each shape, ``*_once`` for the first shape of a node. A node's
   first choice that does not support a later shape is replaced by a guess.
 
@@ -26,7 +27,7 @@ percent.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
@@ -38,7 +39,7 @@ from symdnn.errors import NoAlgorithm, UnsupportedAlgorithm
 from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
-from symdnn.gpu.conv.signature import DIRECTIONS, SEARCH, ConvSignature, Direction
+from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Direction
 from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.cudnn_device import free_bytes, query_cudnn
 from symdnn.graph.library_use import Fallback
@@ -47,11 +48,11 @@ from symdnn.graph.variable import Apply
 from symdnn.tuning import fallbacks
 from symdnn.tuning.allowance import postponed
 from symdnn.tuning.attempts import Attempt
-from symdnn.tuning.question import ChoiceCache
+from symdnn.tuning.question import Answer, ChoiceCache
 from symdnn.tuning.replay import Recorded
 
 __all__ = [
-    "DIRECTIONS", "SEARCH", "ConvAlgorithm", "ConvSignature", "Direction", "NoAlgorithm",
+    "DIRECTIONS", "WAYS", "ConvAlgorithm", "ConvSignature", "Direction", "NoAlgorithm",
     "UnsupportedAlgorithm", "choose", "forget", "reasons", "wanted_algorithm",
 ]  # fmt: skip
 
@@ -170,7 +171,7 @@ class _Remembered:
 
     def choose(self, s: ConvSignature, device: int, handle: int, node: Any) -> ConvAlgorithm:
         """The choice for a signature, which is made at most once."""
-        once = node is not None and s.wanted in SEARCH and str(s.wanted).endswith("_once")
+        once = node is not None and s.way and str(s.wanted).endswith("_once")
         key = self._key(s, device)
         first_key, first = self._first.get(node, (key, None)) if once else (key, None)
         if first is None or key == first_key:
@@ -187,8 +188,7 @@ class _Remembered:
 
 def _general(s: ConvSignature) -> ConvSignature:
     """The signature with one word for ``*_once`` and ``*_on_shape_change``, which share choices."""
-    word = str(s.wanted).removesuffix("_once").removesuffix("_on_shape_change")
-    return replace(s, wanted=word) if s.wanted in SEARCH else s
+    return replace(s, wanted=f"{s.way}_on_shape_change") if s.way else s
 
 
 _remembered = _Remembered()
@@ -200,7 +200,7 @@ class _Choosing:
     def __init__(self, signature: ConvSignature, handle: int) -> None:
         self.signature = signature
         self.direction = DIRECTIONS[signature.direction]
-        searching = signature.wanted in SEARCH and not signature.deterministic
+        searching = signature.way and not signature.deterministic
         self.search = Search(signature, handle, free_bytes() if searching else 0)
 
     def run(self) -> ConvAlgorithm:
@@ -208,9 +208,9 @@ class _Choosing:
         s = self.signature
         if isinstance(s.wanted, Recorded):
             return self._replayed(s.wanted)
-        if s.wanted in SEARCH:
-            timed = self._timed() if str(s.wanted).startswith("time") else None
-            return self._not_demoted(timed) if timed else self._guess()
+        if s.way in WAYS:
+            found = WAYS[s.way](self.search)
+            return self._not_demoted(found) if found else self._guess()
         if not s.named and (s.is_narrow or s.layout == "NHWC"):
             plan = next(self.search.planned(), None)
             if plan is not None:
@@ -271,14 +271,6 @@ class _Choosing:
         guess = ConvAlgorithm(found, "cuDNN's heuristics", instead_of, why_not=why)
         return self._not_demoted(guess)
 
-    def _timed(self) -> ConvAlgorithm | None:
-        """The measured choice, from disk or new; None if there is none."""
-        found = conv_tuning.measured(self.search)
-        if found is None:
-            return None
-        one = found.attempt
-        return ConvAlgorithm(one.candidate, found.source, ms=one.ms, measured=found.table)
-
     def _unsupported(self, word: str) -> UnsupportedAlgorithm:
         direction = self.signature.direction
         why = reasons({w: r for w, r in self.search.refused.items() if w == word})
@@ -307,6 +299,23 @@ class _Choosing:
         return error
 
 
+def _timed(found: Answer[Candidate] | None) -> ConvAlgorithm | None:
+    """The measured choice; None if there is none."""
+    if found is None:
+        return None
+    one = found.attempt
+    return ConvAlgorithm(one.candidate, found.source, ms=one.ms, measured=found.table)
+
+
+#: The ways to choose, by the words of ``dnn.conv.algo_*`` less ``_once`` or ``_on_shape_change``.
+#: Where one finds nothing, the first guess is used.
+WAYS: dict[str, Callable[[Search], ConvAlgorithm | None]] = {
+    "guess": lambda search: None,
+    "time": lambda search: _timed(conv_tuning.measured(search)),
+    "kept": lambda search: _timed(conv_tuning.kept(search)),
+}
+
+
 def _cost(got: ConvAlgorithm, asked_bytes: int | None = None) -> str:
     """What a replacement costs, in words."""
     instead = "" if asked_bytes is None else f" instead of {asked_bytes}"
@@ -323,7 +332,8 @@ def _word(direction: Direction, wanted: str | int | Recorded) -> str:
     if isinstance(wanted, int):
         return direction.word(wanted)
     if isinstance(wanted, Recorded) or wanted not in direction.algorithms:
-        known: Iterable[str] = [*direction.algorithms, *SEARCH]
+        ways = (f"{way}_{when}" for way in WAYS for when in ("once", "on_shape_change"))
+        known = [*direction.algorithms, *ways]
         error = UnsupportedAlgorithm(
             f"algorithm {wanted!r} of cudnnConvolution{direction.stem}: "
             f"wanted one of {', '.join(known)}"
@@ -338,7 +348,7 @@ def _word(direction: Direction, wanted: str | int | Recorded) -> str:
 def _described(s: ConvSignature) -> ConvAlgorithm:
     """The algorithm that would be tried first, with an estimated workspace."""
     direction = DIRECTIONS[s.direction]
-    free = s.wanted in SEARCH or isinstance(s.wanted, Recorded)
+    free = s.way in WAYS or isinstance(s.wanted, Recorded)
     word = direction.default if free else _word(direction, s.wanted)
     if (s.deterministic and word in direction.random) or (
         s.rounds_sums and word == direction.default

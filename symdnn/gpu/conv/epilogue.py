@@ -25,12 +25,12 @@ from symdnn.gpu.conv.algorithm import ConvAlgorithm, reasons
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
-from symdnn.gpu.conv.signature import SEARCH, ConvSignature
+from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.conv.tuning import ConvQuestion, replayed
 from symdnn.gpu.cudnn.version import with_version
 from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_context, query_cudnn
 from symdnn.tuning.attempts import Attempt
-from symdnn.tuning.question import ChoiceCache, answer
+from symdnn.tuning.question import Answer, ChoiceCache, answer
 from symdnn.tuning.replay import Recorded
 
 __all__ = ["TwoKernels", "choose", "forget"]
@@ -81,7 +81,8 @@ def choose(s: ConvSignature, unfused: Callable[[], TwoKernels]) -> ConvAlgorithm
     ``unfused`` makes the two kernels for a measurement.
     """
     device = device_index()
-    timed = s.wanted in SEARCH and str(s.wanted).startswith("time") and not s.deterministic
+    only_kept = s.way == "kept"
+    timed = (only_kept or s.way == "time") and not s.deterministic
     wanted = s.wanted
     if device is None or not (timed or isinstance(wanted, Recorded) or _guessed(s)):
         return None
@@ -91,7 +92,10 @@ def choose(s: ConvSignature, unfused: Callable[[], TwoKernels]) -> ConvAlgorithm
         if isinstance(wanted, Recorded):
             return _replayed(search, wanted)
         if timed:
-            return _timed(_EpilogueQuestion(search, unfused))
+            question = _EpilogueQuestion(search, unfused, only_kept)
+            found = answer(question)
+            if found is not None or not (only_kept and _guessed(s)):
+                return _fastest(question, found)
         return _in_one(s, next(search.planned(_GUESSED_PLANS), None), _BY_HEURISTICS)
 
     key = (replace(s, on_unsupported=""), device)
@@ -112,8 +116,9 @@ def _in_one(
 
 def _guessed(s: ConvSignature) -> bool:
     """Whether the fused kernel is used without a measurement."""
-    free = not s.named or s.wanted in SEARCH
-    return free and s.epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
+    return (
+        not s.names_one and s.epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
+    )
 
 
 def _replayed(search: Search, wanted: Recorded) -> ConvAlgorithm | None:
@@ -133,9 +138,8 @@ def _replayed(search: Search, wanted: Recorded) -> ConvAlgorithm | None:
     return _in_one(s, found, f", replayed from {wanted.source}")
 
 
-def _timed(question: _EpilogueQuestion) -> ConvAlgorithm | None:
-    """The fastest of all fused kernels; None if two kernels are faster."""
-    found = answer(question)
+def _fastest(question: _EpilogueQuestion, found: Answer[Any] | None) -> ConvAlgorithm | None:
+    """The fastest of all fused kernels; None if two kernels are faster, or nothing is known."""
     if found is None or not isinstance(found.attempt.candidate, Candidate):
         return None
     ms, two_ms = found.attempt.ms, question.two_ms
@@ -149,10 +153,10 @@ class _EpilogueQuestion(ConvQuestion):
     """The fastest of two unfused kernels and all fused ones."""
 
     family = "convolution with an epilogue"
-    warns = False  # two kernels run
 
-    def __init__(self, search: Search, unfused: Callable[[], TwoKernels]) -> None:
-        super().__init__(search, "time")
+    def __init__(self, search: Search, unfused: Callable[[], TwoKernels], only_kept: bool) -> None:
+        super().__init__(search, "time", only_kept=only_kept)
+        self.warns = False  # two kernels run
         self.unfused = unfused
         #: The time of the two kernels, if measured.
         self.two_ms: float | None = None
@@ -163,6 +167,8 @@ class _EpilogueQuestion(ConvQuestion):
 
     def measured(self) -> tuple[list[Attempt[Any]], str]:
         """Attempts of two kernels, whose result is the reference, then of the fused ones."""
+        if self.only_kept:
+            return super().measured()
         two: Any = self.unfused()
         fused = list(self.search.planned(_MEASURED_PLANS))
         if not fused:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from symdnn.errors import CudnnArgumentError
-from symdnn.flags import SEARCH as SEARCH_WORDS
+from symdnn.flags import way_of
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import (
     ConvolutionDescription,
@@ -25,10 +25,7 @@ from symdnn.ops.vendor.gpudnn_conv import NONDETERMINISTIC_ALGORITHMS
 from symdnn.tuning.question import plain
 from symdnn.tuning.replay import Recorded
 
-__all__ = ["ACTIVATIONS", "DIRECTIONS", "SEARCH", "ConvSignature", "Direction", "Epilogue"]
-
-#: Words for a search.
-SEARCH = tuple(SEARCH_WORDS.split())
+__all__ = ["ACTIVATIONS", "DIRECTIONS", "ConvSignature", "Direction", "Epilogue"]
 
 
 @dataclass(frozen=True)
@@ -208,7 +205,12 @@ class ConvSignature:
     @property
     def names_one(self) -> bool:
         """Whether the user named one algorithm."""
-        return self.named and self.wanted not in SEARCH
+        return self.named and not self.way
+
+    @property
+    def way(self) -> str:
+        """The way to choose that the user wants; ``""`` for an algorithm or a report's row."""
+        return way_of(self.wanted) if isinstance(self.wanted, str) else ""
 
     @property
     def is_narrow(self) -> bool:

@@ -29,7 +29,7 @@ from symdnn.tuning.question import Answer, Question, answer, plain, table
 from symdnn.tuning.replay import Recorded
 
 __all__ = [
-    "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "key_of", "machine",
+    "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "kept", "key_of", "machine",
     "measured", "replayed",
 ]  # fmt: skip
 
@@ -46,6 +46,11 @@ def measured(search: Search) -> Answer[Candidate] | None:
     return answer(ConvQuestion(search))
 
 
+def kept(search: Search) -> Answer[Candidate] | None:
+    """The best candidate of an earlier measurement; None if none is kept on disk."""
+    return answer(ConvQuestion(search, only_kept=True))
+
+
 def all_measured(search: Search) -> list[Attempt[Candidate]]:
     """The measured candidates of which none is better in all respects than another."""
     return table(ConvQuestion(search, all_candidates=True))
@@ -54,13 +59,18 @@ def all_measured(search: Search) -> list[Attempt[Candidate]]:
 class ConvQuestion(Question[Candidate]):
     """The best algorithm of one convolution ``by`` an objective, by default the flag's.
 
-    With ``all_candidates`` a measurement does not end before all were tried.
+    With ``all_candidates`` a measurement does not end before all were tried. With ``only_kept`` the
+    answer is that of an earlier measurement: nothing is measured.
     """
 
     family = "convolution"
 
-    def __init__(self, search: Search, by: str = "", all_candidates: bool = False) -> None:
+    def __init__(
+        self, search: Search, by: str = "", all_candidates: bool = False, only_kept: bool = False
+    ) -> None:
         self.search, self.by = search, by or str(config.dnn.conv.objective)
+        self.only_kept = only_kept
+        self.waits = self.warns = not only_kept
         self.patience = 0 if all_candidates else _patience(self.by)
         self.deterministic = search.signature.deterministic
 
@@ -70,6 +80,8 @@ class ConvQuestion(Question[Candidate]):
 
     def measured(self) -> tuple[list[Attempt[Candidate]], str]:
         """Attempts of all candidates within the limits of the flags."""
+        if self.only_kept:
+            return [], "no earlier measurement is kept"
         return measure(
             queried_context(), self.search.signature, self.search.guesses(),
             float(config.dnn.conv.time_budget), self.by, self.patience,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, SupportsIndex
 
 from symdnn.errors import InputError
-from symdnn.flags import FLAGS
+from symdnn.flags import FLAGS, is_new_way
 from symdnn.graph.origin import NO_HINTS, Hints
 
 __all__ = ["BENCHMARK", "FASTEST", "ConvolutionModes"]
@@ -82,7 +82,7 @@ class ConvolutionModes:
         enum: Any = getattr(libcudnn_table, f"cudnnConvolution{_ENUMS[mode]}Algo_t")
         count = len(enum) - 1  # its last value is the number of the others
         words = FLAGS[f"dnn.conv.algo_{_DIRECTIONS[mode]}"].choices
-        if isinstance(value, str) and value in words:
+        if isinstance(value, str) and (value in words or is_new_way(value, words)):
             return value
         number = enum.__members__.get(value, -1) if isinstance(value, str) else value
         if isinstance(number, SupportsIndex) and not isinstance(number, bool):

@@ -268,6 +268,12 @@ class Scalar:
     def __gt__(self, other: Any) -> Scalar:
         return self.builder.call("lt", self.like(other), self)
 
+    def __le__(self, other: Any) -> Scalar:
+        return self.builder.call("le", self, other)
+
+    def __ge__(self, other: Any) -> Scalar:
+        return self.builder.call("le", self.like(other), self)
+
     def call(self, name: str, *others: Any) -> Scalar:
         """An instruction with this value as its first operand."""
         return self.builder.call(name, self, *others)
@@ -310,7 +316,10 @@ class Builder:
     def call(self, name: str, first: Scalar, *others: Any) -> Scalar:
         """An instruction of :data:`FUNCTIONS`; numbers among its operands become constants."""
         args = [first, *(first.like(o) for o in others)]
-        known = FUNCTIONS[name]
+        known = FUNCTIONS.get(name)
+        if known is None:
+            known_names = "FUNCTIONS of symdnn.ops.core.scalar lists them"
+            raise TypeError(f"no instruction of scalar programs is named {name!r}: {known_names}")
         _check(name, known, args)
         return self._emit(name, args, "bool" if known.truth else first.dtype)
 

@@ -33,10 +33,10 @@ from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 
 __all__ = [
     "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaLn", "LogErfc",
-    "LogHalfErfc", "Logit", "Ndtri", "PolyGamma", "Psi", "TriGamma", "XLog1pY", "XLogX", "XLogY",
-    "Zeta", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammaln", "log_erfc",
-    "log_half_erfc", "log_ndtr", "logit", "ndtr", "ndtri", "polygamma", "psi", "tri_gamma",
-    "xlog1py", "xlogx", "xlogy0", "zeta",
+    "LogHalfErfc", "Logit", "Ndtri", "PolyGamma", "Psi", "RelEntr", "TriGamma", "XLog1pY", "XLogX",
+    "XLogY", "Zeta", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammaln", "log_erfc",
+    "log_half_erfc", "log_ndtr", "logit", "ndtr", "ndtri", "polygamma", "psi", "rel_entr",
+    "tri_gamma", "xlog1py", "xlogx", "xlogy0", "zeta",
 ]  # fmt: skip
 
 
@@ -320,6 +320,32 @@ class XLog1pY(SpecialFunction):
 
 
 @dataclass(frozen=True)
+class RelEntr(SpecialFunction):
+    """``x log(x / y)``, 0 where ``x`` is 0, and infinite where there is no logarithm."""
+
+    function: ClassVar[Any] = scipy_function("rel_entr")
+    arity: ClassVar[int] = 2
+
+    @staticmethod
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        ratio = x / y
+        by_logs = (ratio < 1e-30).call("or", ratio > 1e30)  # it lost digits, or is 0 or infinite
+        far = by_logs.where(x.call("log") - y.call("log"), ratio.call("log"))
+        near = (ratio > 0.5).call("and", ratio < 2)
+        value = x * near.where(((x - y) / y).call("log1p"), far)
+        zero = x.call("eq", 0).call("and", y >= 0)
+        value = zero.where(0, (x < 0).call("or", y <= 0).where(np.inf, value))
+        return x.call("isnan").where(x, y.call("isnan").where(y, value))
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = as_computed(inputs, output)
+        zeros = eq(x, 0) & eq(y, 0)
+        x, y = (switch(zeros, like(1, v), v) for v in (x, y))
+        to_y = switch(zeros, like(0, cotangent), -cotangent * x / y)
+        return [cotangent * (1 + log(x) - log(y)), to_y]
+
+
+@dataclass(frozen=True)
 class LogHalfErfc(SpecialFunction):
     """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
 
@@ -427,6 +453,15 @@ def zeta(s: TensorLike, q: TensorLike = 1) -> Variable:
     1.644934
     """
     return apply_elemwise(Zeta(), s, q)
+
+
+def rel_entr(x: Any, y: Any) -> Variable:
+    """``x log(x / y)``, a term of relative entropy, exact for ``x`` near ``y`` (SciPy's name).
+
+    >>> print(rel_entr([0.5, 0.0], [0.25, 0.5]).eval())
+    [0.34657359 0.        ]
+    """
+    return apply_elemwise(RelEntr(), x, y)
 
 
 def xlogx(x: TensorLike) -> Variable:

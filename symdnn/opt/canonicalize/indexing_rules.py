@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from symdnn.graph.operators import operator
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.array.slices import FULL, fill_in, is_slice
 from symdnn.ops.core.make_vector import MakeVector, make_vector
@@ -306,10 +308,31 @@ def flipped_scan_of_flipped(node: Apply, context: Context) -> Variable | None:
     return found
 
 
+#: What the last element of a scan is.
+_TOTALS: dict[Any, str] = {CumSum: "sum", CumProd: "prod", CumMax: "max", CumMin: "min"}
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=TAGS, admits=reads(*_TOTALS))
+def last_of_scan(node: Apply, context: Context) -> Variable | None:
+    """``cumsum(x)[-1] -> sum(x)``, and likewise of products and extremes, of a known size."""
+    v = node.inputs[0]
+    scan: Any = node_of(v).op
+    (x,), entries = node_of(v).inputs, entries_of(node)
+    size, last = x.type.shape[scan.axis], entries.pop(scan.axis)
+    if not size or not isinstance(last, int):
+        return None
+    ends = (0, -size) if scan.reverse else (-1, size - 1)
+    if last not in ends or not context.only_user(v) or getattr(scan, "exclusive", False):
+        return None
+    total = operator(_TOTALS[type(scan)])(x, axis=scan.axis)
+    return subtensor(total, _python(entries))
+
+
 RULES = [
     index_in_plain_form,
     index_of_everything,
     flipped_scan_of_flipped,
+    last_of_scan,
     index_of_index,
     index_of_make_vector,
     index_of_alloc,

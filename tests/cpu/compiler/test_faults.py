@@ -245,7 +245,7 @@ def test_a_child_compiles_though_another_thread_compiled_when_it_was_forked(tmp_
         def hold():
             with jit._lock:
                 held.set()
-                time.sleep(3)
+                time.sleep(0.3)
 
         thread = threading.Thread(target=hold)
         thread.start()

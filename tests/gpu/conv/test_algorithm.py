@@ -15,6 +15,7 @@ import pytest
 
 from symdnn.config import config
 from symdnn.disk import store as disk_store
+from symdnn.errors import ConfigError, OptionError
 from symdnn.gpu import registry
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.conv import algorithm
@@ -30,7 +31,7 @@ from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply
 from symdnn.ops.vendor import gpudnn as G
-from symdnn.tuning import question, store
+from symdnn.tuning import allowance, question, store
 from symdnn.tuning.attempts import Attempt, best_of
 from tests.gpu.conv.test_cudnn_algorithm import FORWARD_GUESS, FORWARD_SIZE, perf, refuse_algorithms
 from tests.gpu.fake_cudnn import HANDLE, conv, run
@@ -180,6 +181,38 @@ def test_a_named_algorithm_is_refused_where_it_does_not_repeat_its_bits(fake):
         choose(signature(call), 0)
 
 
+# -- ways of choosing -----------------------------------------------------------------------------
+
+
+def test_a_program_may_have_a_way_of_its_own(both, monkeypatch):
+    def least(search):
+        found = min(search.all(), key=lambda c: c.workspace_bytes)
+        return algorithm.ConvAlgorithm(found, "least workspace")
+
+    monkeypatch.setitem(algorithm.WAYS, "least", least)
+    for more in ({"algo": "least_once"}, {"hints": Hints(algo_fwd="least_on_shape_change")}):
+        found = choose(signature(conv(**more)), 0)
+        assert (found.candidate.name, found.source) == ("eng3", "least workspace")
+    with config.change_flags({"dnn.conv.algo_fwd": "least_once"}):
+        assert choose(signature(conv()), 0).candidate.name == "eng3"
+    monkeypatch.setitem(algorithm.WAYS, "least", lambda search: None)
+    algorithm.forget()
+    assert choose(signature(conv(algo="least_once")), 0).source == "cuDNN's heuristics"
+
+
+def test_an_unknown_way_is_refused_where_it_would_choose(both):
+    with pytest.raises(algorithm.UnsupportedAlgorithm, match="'most_once'.*, time_on_shape_change"):
+        choose(signature(conv(algo="most_once")), 0)
+
+
+@pytest.mark.parametrize("word", ["tiem_once", "gues_on_shape_change", "time_one", "none_once"])
+def test_a_misspelt_way_is_refused_at_once(word):
+    with pytest.raises(ConfigError, match="not an allowed value"):
+        config.change_flags({"dnn.conv.algo_fwd": word}).__enter__()
+    with pytest.raises(OptionError, match="wanted one of"):
+        Hints(algo_fwd=word)
+
+
 # -- once, and on each change of shape ------------------------------------------------------------
 
 
@@ -280,6 +313,29 @@ def test_the_first_that_stored_wins(both, folder, monkeypatch):
     found = choose(signature(call), 0)
     assert (found.candidate.name, timer.calls) == ("small", 1)
     assert "another process" in found.source
+
+
+def test_a_kept_choice_is_used_and_nothing_is_measured(both, folder, monkeypatch):
+    timer = Timer(monkeypatch, none=3.0, small=1.0)
+    kept = signature(conv(algo="kept_on_shape_change"))
+    assert choose(kept, 0).source == "cuDNN's heuristics"
+    assert timer.calls == 0
+    choose(signature(conv(algo="time_once")), 0)
+    algorithm.forget()
+    found = choose(kept, 0)
+    assert (found.candidate.name, found.ms, timer.calls) == ("small", 1.0, 1)
+    refuse_algorithms(both, FORWARD_SIZE, 1, 3, 4, 5, 6, 7)
+    algorithm.forget()
+    assert choose(kept, 0).source == "cuDNN's heuristics"
+    assert timer.calls == 1
+
+
+@pytest.mark.parametrize("algo", ["time_once", "kept_once"])
+def test_only_a_measurement_is_put_off(both, folder, monkeypatch, algo):
+    Timer(monkeypatch, none=1.0)
+    with allowance.visiting(may_measure=False) as visit:
+        choose(signature(conv(algo=algo)), 0)
+    assert visit.postponed == (algo == "time_once")
 
 
 def test_a_damaged_record_is_dropped(both, folder, monkeypatch):

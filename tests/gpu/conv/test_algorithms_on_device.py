@@ -14,9 +14,10 @@ import pytest
 from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
 from symdnn.config import config
+from symdnn.flags import SEARCH
 from symdnn.gpu import dnn
 from symdnn.gpu.conv import algorithm
-from symdnn.gpu.conv.algorithm import DIRECTIONS, SEARCH, UnsupportedAlgorithm
+from symdnn.gpu.conv.algorithm import DIRECTIONS, UnsupportedAlgorithm
 from symdnn.gpu.conv.bench import Bench
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv_table import algorithms, conv
@@ -114,7 +115,7 @@ def test_a_named_algorithm_is_right_or_refused(direction, word, mode):
     assert bool(ran) == ((direction, word) not in NOWHERE)
 
 
-@pytest.mark.parametrize("word", SEARCH)
+@pytest.mark.parametrize("word", SEARCH.split())
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_search_finds_what_is_right(direction, dtype, word):

@@ -161,6 +161,11 @@ def test_what_is_measured_decides(fake, plans, monkeypatch, faster):
         timed = conv_epilogue.replace(s, wanted="time_once", epilogue=e)
         for _ in range(2):
             found = conv_epilogue.choose(timed, lambda: TwoKernels(0, lambda env, arrays: None))
+        kept = conv_epilogue.replace(timed, wanted="kept_once")
+        assert conv_epilogue.choose(kept, lambda: pytest.fail("it is measured")) is None
+        kept = conv_epilogue.replace(kept, layout="NHWC")
+        guessed = conv_epilogue.choose(kept, lambda: pytest.fail("it is measured"))
+        assert "heuristics" in str(guessed)
     assert seen == [("float32", e)]  # remembered
     assert (found is not None) == faster
     if found is not None:

@@ -163,6 +163,17 @@ def test_wrong_operands_are_refused():
         whole.call("exp")
     with pytest.raises(TypeError, match="select"):
         single.where(single, single)
+    with pytest.raises(TypeError, match="no instruction .* 'ge': FUNCTIONS"):
+        single.call("ge", 0)
+
+
+def test_comparisons_are_operators():
+    builder = Builder(("float32",))
+    x = builder.input(0)
+    program = builder.program([x < 2, x <= 2, x > 2, x >= 2])
+    values = np.array([1, 2, 3, np.nan], "float32")
+    wanted = ([1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 1, 1, 0])
+    assert np.array_equal(program.evaluate(values), np.array(wanted, bool))
 
 
 def test_every_instruction_is_used_by_some_op():

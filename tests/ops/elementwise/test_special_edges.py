@@ -11,8 +11,10 @@ import scipy.special as sp
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.config import config
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.variable import constant
+from tests.cpu.harness import needs_compiler
 
 INF, NAN = np.inf, np.nan
 ENDS = [-INF, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 2.5, INF, NAN]
@@ -62,6 +64,16 @@ def test_no_nan_is_hidden_by_a_factor_of_0(name):
         np.testing.assert_allclose(got, getattr(sp, name)(a, b), rtol=1e-14)
     assert np.isnan(to_x[np.isnan(b)]).all()
     assert np.isnan(to_y[np.isnan(b)]).all()
+
+
+@needs_compiler
+def test_relative_entropy_of_infinities_and_no_numbers():
+    a, b = (v.ravel() for v in np.meshgrid(ENDS, ENDS))
+    x, y = T.dvectors("x", "y")
+    with config.change_flags({"cpu.compile": "always"}):
+        got = symdnn.function([x, y], T.rel_entr(x, y))(a, b)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(got, sp.rel_entr(a, b), rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["betainc", "betaincc", "betaincinv", "betainccinv"])
