@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from symdnn.cpu.ir.builder import (
     MASK,
@@ -24,7 +25,7 @@ from symdnn.cpu.ir.builder import (
 from symdnn.cpu.ir.loops_ir import data_of, next_task
 
 __all__ = [
-    "ACTIVATIONS", "ColumnVectors", "DepthwisePlan", "PlaneSource", "activated", "depthwise_ir",
+    "ACTIVATIONS", "ColumnVectors", "Depth", "DepthwisePlan", "PlaneSource", "activated", "depthwise_ir",
     "mask_of", "taps_of",
 ]  # fmt: skip
 
@@ -33,6 +34,18 @@ _MAX_BLOCK_ROWS, _MAX_UNROLLED_PRODUCTS = 8, 256
 #: Filters with more weights do not stay in registers; each weight is loaded where it is used.
 _MAX_REGISTER_WEIGHTS = 16
 _ZERO = f"{VECTOR} zeroinitializer"
+
+
+@dataclass(frozen=True)
+class Depth:
+    """What a volume has beside its planes: their number in x and in y, and the filter's."""
+
+    size: int
+    out: int
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
 
 
 @dataclass(frozen=True)
@@ -47,7 +60,8 @@ class DepthwisePlan:
     ``stride``, ``dilation``, ``pad`` before the first. Each of the ``channels`` of x has
     ``multiplier`` channels in y. ``flip``: filters are mirrored. ``bias``, ``residual`` and
     ``activation``, one of :data:`ACTIVATIONS` or empty, are the epilogue of the forward pass.
-    ``narrow``: a vector takes two registers, and there are half as many registers.
+    ``narrow``: a vector takes two registers, and there are half as many registers. ``depth`` is of
+    volumes, whose planes are sums over several planes of the input; not for ``grad_filter``.
     """
 
     kind: str
@@ -64,6 +78,20 @@ class DepthwisePlan:
     residual: bool = False
     activation: str = ""
     narrow: bool = False
+    depth: Depth | None = None
+
+    @property
+    def filter_size(self) -> int:
+        """Weights of a filter."""
+        return self.kernel[0] * self.kernel[1] * (self.depth.kernel if self.depth else 1)
+
+    @property
+    def planes(self) -> tuple[int, int]:
+        """Planes of a channel of the input and of the result, 1 where there is no depth."""
+        if self.depth is None:
+            return 1, 1
+        found = self.depth.size, self.depth.out
+        return found[::-1] if self.kind == "grad_input" else found
 
     @property
     def block_extent(self) -> tuple[int, int]:
@@ -79,7 +107,7 @@ class DepthwisePlan:
     def block(self) -> int:
         """Rows of a block, such that few are left over; a multiple of the stride in a gradient."""
         unit = self.stride[0] if self.kind == "grad_input" else 1
-        area = self.kernel[0] * self.kernel[1]
+        area = self.filter_size
         most = (
             4
             if self.kind == "grad_filter"
@@ -100,7 +128,7 @@ class DepthwisePlan:
         if self.kind == "grad_filter":
             return self.channels * self.multiplier
         planes = samples * self.channels * (self.multiplier if self.kind == "forward" else 1)
-        return planes * self.blocks
+        return planes * self.planes[1] * self.blocks
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -204,13 +232,17 @@ class PlaneSource:
 
     # -- rows -------------------------------------------------------------------------------------
 
-    def rows(self, plane: str, first: str, offsets: Iterator[int]) -> dict[int, str]:
-        """Addresses of the rows ``first + offset`` of a plane; of zeros for rows beyond it."""
+    def rows(
+        self, plane: str, first: str, offsets: Iterator[int], there: str = ""
+    ) -> dict[int, str]:
+        """Addresses of the rows ``first + offset`` of a plane; of zeros for rows beyond it, and of
+        a plane that is not ``there``."""
         s, (high, wide) = self.s, self.plan.input_extent
         found = {}
         for offset in sorted(set(offsets)):
             row = s.affine(first, 1, offset)
             exists = s.new(f"icmp ult i64 {row}, {high}")
+            exists = s.new(f"and i1 {exists}, {there}") if there else exists
             begin = s.at(plane, s.affine(row, wide))
             found[offset] = s.new(f"select i1 {exists}, ptr {begin}, ptr @zeros")
         return found
@@ -330,11 +362,12 @@ class _PlaneResults(PlaneSource):
     def task(self) -> None:
         s, plan = self.s, self.plan
         plane, block = self.part("%r", plan.blocks)
-        (high, wide), (read_high, read_wide) = plan.block_extent, plan.input_extent
+        high, wide = plan.block_extent
         backward = plan.kind == "grad_input"
         channels = plan.channels * (1 if backward else plan.multiplier)
-        channel = s.new(f"urem i64 {plane}, {channels}")
-        area = plan.kernel[0] * plan.kernel[1]
+        volume, self.level = self.part(plane, plan.planes[1])
+        channel = s.new(f"urem i64 {volume}, {channels}")
+        area = plan.filter_size
         each = plan.multiplier if backward else 1
         self.weights = s.at("%weights", s.affine(channel, area * each))
         self.held: dict[int, str] = {}
@@ -343,10 +376,10 @@ class _PlaneResults(PlaneSource):
                 self.held[i] = s.broadcast(s.at(self.weights, i))
         if plan.bias:
             self.bias = s.broadcast(s.at("%bias", channel))
-        source = s.affine(plane, plan.multiplier) if backward else plane
+        source = s.affine(volume, plan.multiplier) if backward else volume
         if not backward and plan.multiplier > 1:
-            source = s.new(f"udiv i64 {plane}, {plan.multiplier}")
-        source = s.at("%dy" if backward else "%x", s.affine(source, read_high * read_wide))
+            source = s.new(f"udiv i64 {volume}, {plan.multiplier}")
+        source = s.at("%dy" if backward else "%x", s.affine(source, self.volume))
         first = s.affine(block, plan.block)
         at = s.affine(s.new(f"add i64 {s.affine(plane, high)}, {first}"), wide)
         self.out = s.at("%out", at)
@@ -358,13 +391,13 @@ class _PlaneResults(PlaneSource):
     def _rows(self, name: str, source: str, place: str, count: int) -> None:
         """Append the results of ``count`` rows."""
         plan, each = self.plan, self.plan.multiplier if self.plan.kind == "grad_input" else 1
-        area = plan.input_extent[0] * plan.input_extent[1]
         rows = [
             self.rows(
-                self.s.at(source, n * area), place,
-                (t.offset for i in range(count) for t in taps_of(plan, 0, i)),
+                begin, place,
+                (t.offset for i in range(count) for t in taps_of(plan, 0, i)), there,
             )
             for n in range(each)
+            for begin, there in self._levels(self.s.at(source, n * self.volume))
         ]  # fmt: skip
 
         def vector(c: ColumnVectors, made: str, read: str, held: list[str]) -> list[str]:
@@ -377,6 +410,31 @@ class _PlaneResults(PlaneSource):
 
         self.each(name, self.columns(not plan.residual), [], vector)
 
+    @property
+    def volume(self) -> int:
+        """Numbers of a channel of the input."""
+        return self.plan.input_extent[0] * self.plan.input_extent[1] * self.plan.planes[0]
+
+    def _levels(self, source: str) -> Iterator[tuple[str, str]]:
+        """(address, whether it exists) of the plane of the input for each plane of the filter."""
+        s, depth, area = self.s, self.plan.depth, prod(self.plan.input_extent)
+        if depth is None:
+            yield source, ""
+            return
+        for k in range(depth.kernel):
+            reach = (depth.kernel - 1 - k if self.plan.flip else k) * depth.dilation
+            if self.plan.kind == "forward":
+                place = s.affine(s.affine(self.level, depth.stride), 1, reach - depth.pad)
+                there = s.new(f"icmp ult i64 {place}, {self.plan.planes[0]}")
+            else:
+                far = s.affine(self.level, 1, depth.pad - reach)
+                place = s.new(f"sdiv i64 {far}, {depth.stride}")
+                there = s.new(f"icmp ult i64 {place}, {self.plan.planes[0]}")
+                inside = s.new(f"icmp sge i64 {far}, 0")
+                whole = s.new(f"icmp eq i64 {s.affine(place, depth.stride)}, {far}")
+                there = s.new(f"and i1 {there}, {s.new(f'and i1 {inside}, {whole}')}")
+            yield s.at(source, s.affine(place, area)), there
+
     def _sums(
         self, rows: list[dict[int, str]], c: ColumnVectors, read: str, phase: int, count: int
     ) -> list[str]:
@@ -387,7 +445,7 @@ class _PlaneResults(PlaneSource):
         for i in range(count):
             for t in taps_of(plan, 0, i):
                 users.setdefault(t.offset, []).append((i, t.weight))
-        area = plan.kernel[0] * plan.kernel[1]
+        area = plan.kernel[0] * plan.kernel[1]  # of a plane of the filter
         for n, of_plane in enumerate(rows):
             for tap in taps_of(plan, 1, phase):
                 weights = {
