@@ -16,9 +16,10 @@ from typing import Any
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.conv.depthwise_grad_ir import depthwise_grad_ir
-from symdnn.cpu.conv.depthwise_ir import ACTIVATIONS, Depth, DepthwisePlan, depthwise_ir
+from symdnn.cpu.conv.depthwise_ir import ACTIVATIONS, depthwise_ir
 from symdnn.cpu.conv.depthwise_nhwc_grad_ir import depthwise_nhwc_grad_ir
 from symdnn.cpu.conv.depthwise_nhwc_ir import depthwise_nhwc_ir, nhwc_tasks
+from symdnn.cpu.conv.depthwise_plan import Depth, DepthwisePlan
 from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch
 from symdnn.cpu.launch.traits import LLVM
