@@ -58,7 +58,7 @@ def block_of(nest: Nest) -> StridedBlock:
     names = word_names(schedule)
     run = threads.kernel(nest_ir, nest.fold, schedule)
     words["threads"] = count
-    lanes = words["W"] if schedule.shape == "columns" and not schedule.meet else 1
+    lanes = words["W"] if schedule.shape == "columns" and not schedule.meet else schedule.beside
     states = sum(len(m.state) for m in nest.fold.monoids)
     room = words["tasks"] * states * lanes if words["F"] > 1 else 1
     chunks = np.empty(room, np.int64)

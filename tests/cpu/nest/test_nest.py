@@ -122,6 +122,36 @@ def test_operands_that_lie_across_each_other(rng, sizes, dtype):
         assert len(bits) <= 1
 
 
+@pytest.mark.parametrize("columns", [2, 3, 7, 32, 48, 49])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
+def test_few_columns_are_part_of_a_line(rng, columns, dtype):
+    """Their reductions along the rows, for any number of rows and threads."""
+    b = Builder([dtype, dtype])
+    work = "float32" if dtype == "float16" else dtype
+    value = b.cast(b.input(0), work) + b.cast(b.input(1), work)
+    acc = "int64" if dtype.startswith("int") else "float32"
+    reductions = (Sum((1,), False, acc, acc), Max((1,)), ArgMin((1,)))
+    op = FusedReduce(b.program([value] * 3), reductions)
+    fold = reduction_fold(op, (dtype, dtype), "int32", True)
+    for rows in (600, 1037, 40001):
+        shape = (2, rows, columns)
+        x = rng.integers(-9, 9, shape).astype(dtype)
+        y = rng.integers(-9, 9, (2, 1, 1)).astype(dtype)
+        wanted, bits = op.compute(x, y), set()
+        for count in (1, 3):
+            outs = [np.full_like(np.asarray(v), 7) for v in wanted]
+            with config.change_flags(**{"openmp.threads": count}):
+                reduction_block(fold, shape, (1,), [x, y], outs).run([x, y, *outs])
+            bits.add(b"".join(o.tobytes() for o in outs))
+            for found, result in zip(outs, wanted, strict=True):
+                np.testing.assert_array_equal(found, result)
+        assert len(bits) == 1
+        whole = [np.broadcast_to(a, shape) for a in (x, y)]
+        reads, writes = ([(a.dtype.name, a.strides) for a in g] for g in (whole, wanted))
+        nest = reduction_nest(fold, shape, (1,), reads, writes).merged()
+        assert (scheduled(nest, 1)[0].beside > 1) == (columns <= 48)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_drawn_nests(seed):
     """Several monoids at once over drawn axes of operands that lie anyhow, by any schedule."""
