@@ -61,7 +61,7 @@ class DepthwiseKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
         """Needs float32, as many groups as channels, and enough work."""
         op: Any = call.op
         volumes = op.ndim == 3 and op.layout == "NCHW" and not isinstance(op, OneDnnConvGradW)
-        if not (op.ndim <= 2 or volumes) or op.op.groups < 2:
+        if not (op.ndim <= 2 or volumes) or not (op.op.groups > 1 or _is_of_planes(call)):
             return "it is for one or two sizes or results of three, and as many groups as channels"
         if getattr(op, "activation", "") not in ("", *ACTIVATIONS):
             return f"it has no {op.activation}"
@@ -112,6 +112,13 @@ def _shapes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
     types = (*call.inputs, *call.outputs)
     x, w, y = (tuple(types[i].shape) for i in _OPERANDS[_KINDS[type(call.op)]])
     return (first_shape(x), w, first_shape(y)) if _is_nhwc(call.op) else (x, w, y)
+
+
+def _is_of_planes(call: Call) -> bool:
+    """Whether there is one channel in and out, as of a convolution of signals."""
+    types = (*call.inputs, *call.outputs)
+    x, _, y = (types[i].shape for i in _OPERANDS[_KINDS[type(call.op)]])
+    return call.op.layout == "NCHW" and x[1] == y[1] == 1
 
 
 def _is_nhwc(op: Any) -> bool:

@@ -107,6 +107,18 @@ def test_volumes(rng, kernel, stride, dilation, pad):
         check(rng, (2, 6, 8, 11, 21), conv, kernel, multiplier)
 
 
+@pytest.mark.parametrize("flip", [False, True])
+def test_one_channel_has_one_group(rng, flip):
+    check(rng, (2, 1, 1300), (((8, 8),), (1,), (1,), 1, flip), (9,))
+    check(rng, (3, 1, 70), (((2, 0),), (2,), (3,), 1, flip), (4,))
+    two = call_of(
+        OneDnnConv(Conv(((0, 0),), (1,), (1,), 1, flip)),
+        tuple(rng.normal(size=s).astype("f") for s in ((2, 1, 90), (2, 1, 3))),
+        TensorType("float32", (2, 2, 88)),
+    )
+    assert DepthwiseKernel().refuses(two)
+
+
 def test_volumes_have_an_epilogue(rng):
     x, w, z = (
         rng.normal(size=s).astype("f")
