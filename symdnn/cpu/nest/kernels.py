@@ -40,7 +40,14 @@ from symdnn.ops.nest.of_ops import (
     scan_nest,
 )
 
-__all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "block_of", "reduction_block"]
+__all__ = [
+    "KERNELS",
+    "NestReduceKernel",
+    "NestScanKernel",
+    "block_of",
+    "product_maker",
+    "reduction_block",
+]
 
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
@@ -271,7 +278,17 @@ class NestProductKernel(_NestKernel[Dot | BatchedDot]):
         assert fold is not None
         beside = call.inputs[1].ndim - 1 if isinstance(call.op, Dot) else 1
         along = call.inputs[0].ndim - 1
-        return StridedLaunch(partial(_product_block, fold, self.sizes(call), along, beside))
+        return StridedLaunch(product_maker(fold, self.sizes(call), along, beside))
+
+
+def product_maker(
+    fold: Fold, sizes: tuple[int, ...], along: int, beside: int
+) -> Callable[[Sequence[Array], Sequence[Array]], StridedBlock]:
+    """What makes blocks of products whose sums go over axis ``along`` of ``sizes``.
+
+    The second operand, or each of its stack, has ``beside`` axes that the first has not.
+    """
+    return partial(_product_block, fold, sizes, along, beside)
 
 
 def _product_block(
