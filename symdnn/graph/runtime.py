@@ -101,6 +101,10 @@ class Runtime:
     #: ``adopt(value, what)`` takes an array on the device; None if there are no such arrays.
     adopt: Callable[..., Any] | None = None
 
+    def dense(self, array: Any) -> Any:
+        """A copy in C order of an array on the host."""
+        return array.copy()
+
     def settle(self) -> None:
         """Wait for enqueued work, and raise the errors that kernels reported."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import GraphError, InputError, TypeMismatch
+from symdnn.graph.runtime import Runtime
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.interop import check_as, is_on_device
 from symdnn.graph.values.storage import Storage
@@ -17,6 +18,7 @@ from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 
 __all__ = ["Arguments", "In", "Out", "Stored", "as_in", "as_out"]
 
+_NO_DEVICE = Runtime()
 #: See :meth:`symdnn.gpu.execution.runtime.CudaRuntime.adopt`.
 Adopt = Callable[..., Any]
 
@@ -157,11 +159,11 @@ class Slot:
         self.changes = False
 
     def convert(
-        self, value: object, allow_downcast: bool | None, adopt: Adopt | None = None
+        self, value: object, allow_downcast: bool | None, runtime: Runtime = _NO_DEVICE
     ) -> Any:
         """The value as a C-contiguous array of the input's type, on the host or on the device.
 
-        ``adopt(value, text)`` takes an array on the device of the function's target.
+        ``runtime`` is that of the function's target.
         """
         if (
             type(value) is np.ndarray
@@ -169,10 +171,10 @@ class Slot:
             and value.ndim == self.ndim
             and not self.static
         ):
-            return value if value.flags.c_contiguous else value.copy()
+            return value if value.flags.c_contiguous else runtime.dense(value)
         if self.dtype is not None and is_on_device(value):
-            return self._adopted(value, adopt)
-        return self._convert(value, allow_downcast)
+            return self._adopted(value, runtime.adopt)
+        return self._convert(value, allow_downcast, runtime)
 
     def _adopted(self, value: object, adopt: Adopt | None) -> Any:
         if adopt is None:
@@ -184,7 +186,7 @@ class Slot:
         check_as(array, self.variable.type, self.text)
         return array if self.may_stay else adopt(array, self.text, True)
 
-    def _convert(self, value: object, allow_downcast: bool | None) -> Any:
+    def _convert(self, value: object, allow_downcast: bool | None, runtime: Runtime) -> Any:
         if self.dtype is None:
             return value
         rule = self.declared.allow_downcast
@@ -195,7 +197,7 @@ class Slot:
             strict=self.declared.strict,
             allow_downcast=allow_downcast if rule is None else rule,
         )
-        return array if array.flags.c_contiguous else array.copy()
+        return array if array.flags.c_contiguous else runtime.dense(array)
 
     def store(self, value: object) -> None:
         """Replace the default value (``f[name] = value``)."""
@@ -230,11 +232,11 @@ class Arguments:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         trusted: bool = False,
-        adopt: Adopt | None = None,
+        runtime: Runtime = _NO_DEVICE,
     ) -> dict[Variable, Any]:
         """The values of the inputs in a call, converted to their types.
 
-        Arrays on a device go through ``adopt``, also if arguments are ``trusted``. Raises
+        ``runtime`` takes arrays on its device, also if arguments are ``trusted``. Raises
         :class:`~symdnn.errors.InputError`, a ``TypeError``, for missing or unknown arguments.
         """
         if len(args) > len(self.positional):
@@ -246,16 +248,16 @@ class Arguments:
         for slot, value in zip(self.positional, args):
             as_it_is = trusted and not is_on_device(value)
             given[slot.variable] = (
-                value if as_it_is else slot.convert(value, self.allow_downcast, adopt)
+                value if as_it_is else slot.convert(value, self.allow_downcast, runtime)
             )
         if kwargs:
-            self._by_keyword(given, kwargs, adopt)
+            self._by_keyword(given, kwargs, runtime)
         if len(given) != len(self.slots):
             self._fill_defaults(given)
         return given
 
     def _by_keyword(
-        self, given: dict[Variable, Any], kwargs: Mapping[str, Any], adopt: Adopt | None
+        self, given: dict[Variable, Any], kwargs: Mapping[str, Any], runtime: Runtime
     ) -> None:
         for name, value in kwargs.items():
             slot = self.named(name)
@@ -263,7 +265,7 @@ class Arguments:
                 raise InputError(f"{slot.text} is implicit: its value cannot be given in a call")
             if slot.variable in given:
                 raise InputError(f"{self.function_name} got several values for {name!r}")
-            given[slot.variable] = slot.convert(value, self.allow_downcast, adopt)
+            given[slot.variable] = slot.convert(value, self.allow_downcast, runtime)
 
     def named(self, name: str) -> Slot:
         """The argument of this name."""

@@ -177,7 +177,7 @@ class Function:
         executor = self.executor_or_none or self.executor
         runtime, fast = executor.runtime, self._fast
         with runtime.exclusive(), np.errstate(all="ignore"):
-            values = self.arguments.bind(args, kwargs, self.trust_input, runtime.adopt)
+            values = self.arguments.bind(args, kwargs, self.trust_input, runtime)
             for v in self._shared:
                 values[v] = v.storage.on(executor.devices.home(v).memory)
             if self._named:

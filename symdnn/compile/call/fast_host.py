@@ -66,11 +66,13 @@ class HostCalls(Calls):
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
         """See :class:`~symdnn.compile.call.fast.Calls`."""
-        bound = self._accept(args, function.trust_input)
         executor = function.executor_or_none
-        if bound is None or executor is None:
+        if executor is None:
             return None
         runtime: Any = executor.runtime
+        bound = self._accept(args, function.trust_input, runtime.dense)
+        if bound is None:
+            return None
         with runtime.lock:
             if runtime.depth >= 0:
                 return None  # inside of another call
@@ -130,21 +132,22 @@ class HostCalls(Calls):
 
 
 def _accepting(calls: Calls) -> Any:
-    """``accept(args, trusted)``: (shapes, inputs of the plan), or None if one must be converted.
+    """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to convert one.
 
     It is generated code for these arguments: a loop over them takes as long as a small kernel.
     """
     names = [f"a{i}" for i in range(len(calls.slots))]
     scope: dict[str, Any] = {"ndarray": np.ndarray, "numbers": (float, int, np.generic)}
-    lines = ["def accept(args, trusted):", f" if len(args) != {len(names)}: return None"]
+    lines = ["def accept(args, trusted, dense):", f" if len(args) != {len(names)}: return None"]
     if names:
         lines.append(f" {', '.join(names)}, = args")
     for i, (a, slot) in enumerate(zip(names, calls.slots)):
         scope[f"d{i}"] = slot.dtype
         lines += [
             f" if type({a}) is ndarray:",
-            f"  if not trusted and ({a}.dtype is not d{i} and {a}.dtype != d{i}"
-            f" or not {a}.flags.c_contiguous): return None",
+            "  if not trusted:",
+            f"   if {a}.dtype is not d{i} and {a}.dtype != d{i}: return None",
+            f"   if not {a}.flags.c_contiguous: {a} = dense({a})",
         ]
         if slot.dtype is not None and slot.ndim == 0:
             scope[f"c{i}"] = _converter(slot, calls.allow_downcast)

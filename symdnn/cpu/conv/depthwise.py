@@ -16,9 +16,10 @@ from typing import Any
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.conv.depthwise_grad_ir import depthwise_grad_ir
-from symdnn.cpu.conv.depthwise_ir import ACTIVATIONS, DepthwisePlan, depthwise_ir
+from symdnn.cpu.conv.depthwise_ir import ACTIVATIONS, depthwise_ir
 from symdnn.cpu.conv.depthwise_nhwc_grad_ir import depthwise_nhwc_grad_ir
 from symdnn.cpu.conv.depthwise_nhwc_ir import depthwise_nhwc_ir, nhwc_tasks
+from symdnn.cpu.conv.depthwise_plan import Depth, DepthwisePlan
 from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch
 from symdnn.cpu.launch.traits import LLVM
@@ -41,7 +42,7 @@ _MAX_NHWC_WEIGHTS, _MAX_NHWC_STRIDES = 1 << 16, 16
 _MIN_VECTORS_PER_THREAD = 4
 #: Limits of the weights of a filter and of results for a channel: the code would be too long. (For
 #: the gradient of larger filters oneDNN has only GEMM.)
-_MAX_FILTER_WEIGHTS, _MAX_MULTIPLIER = {"forward": 121, "grad_input": 121, "grad_filter": 441}, 4
+_MAX_FILTER_WEIGHTS, _MAX_MULTIPLIER = {"forward": 125, "grad_input": 125, "grad_filter": 441}, 4
 #: With fewer multiplications compiling gains nothing; multiplications for which waking up another
 #: thread pays.
 _MIN_MULTIPLICATIONS_TO_COMPILE, _MULTIPLICATIONS_PER_THREAD = 1 << 10, 1 << 17
@@ -51,7 +52,7 @@ _OPERANDS = {"forward": (0, 1, -1), "grad_input": (-1, 0, 1), "grad_filter": (0,
 
 
 class DepthwiseKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
-    """Forward, with an epilogue, and both gradients, over one or two dimensions."""
+    """Forward, with an epilogue, and both gradients; that of filters over one or two dimensions."""
 
     name = "llvm.depthwise"
     traits = LLVM
@@ -59,8 +60,9 @@ class DepthwiseKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
     def refuses(self, call: Call[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]) -> str | None:
         """Needs float32, as many groups as channels, and enough work."""
         op: Any = call.op
-        if op.ndim > 2 or op.op.groups < 2:
-            return "it is for one or two sizes, and as many groups as channels"
+        volumes = op.ndim == 3 and op.layout == "NCHW" and not isinstance(op, OneDnnConvGradW)
+        if not (op.ndim <= 2 or volumes) or not (op.op.groups > 1 or _is_of_planes(call)):
+            return "it is for one or two sizes or results of three, and as many groups as channels"
         if getattr(op, "activation", "") not in ("", *ACTIVATIONS):
             return f"it has no {op.activation}"
         mode = str(config.cpu.compile)
@@ -112,6 +114,13 @@ def _shapes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
     return (first_shape(x), w, first_shape(y)) if _is_nhwc(call.op) else (x, w, y)
 
 
+def _is_of_planes(call: Call) -> bool:
+    """Whether there is one channel in and out, as of a convolution of signals."""
+    types = (*call.inputs, *call.outputs)
+    x, _, y = (types[i].shape for i in _OPERANDS[_KINDS[type(call.op)]])
+    return call.op.layout == "NCHW" and x[1] == y[1] == 1
+
+
 def _is_nhwc(op: Any) -> bool:
     """Whether activations are in NHWC."""
     return bool(op.layout != "NCHW" and op.ndim > 1)
@@ -160,11 +169,14 @@ def _plan(call: Call) -> DepthwisePlan:
 
     settings = zip(conv.padding, w[2:], conv.dilation)
     pad = [int(resolved_padding(p, k, d)[0]) for p, k, d in settings]
+    depth = None
+    if op.ndim == 3:
+        depth = Depth(x[2], y[2], w[2], conv.stride[0], conv.dilation[0], pad[0])
     return DepthwisePlan(
         _KINDS[type(op)], pair(x[2:], 1), pair(y[2:], 1), pair(w[2:], 1), pair(conv.stride, 1),
         pair(conv.dilation, 1), pair(pad, 0), x[1], y[1] // x[1], bool(conv.flip),
         getattr(op, "bias", False), bool(getattr(op, "residual", 0)),
-        getattr(op, "activation", ""), jit.vector_width() < WIDTH,
+        getattr(op, "activation", ""), jit.vector_width() < WIDTH, depth,
     )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from symdnn.cpu.conv.depthwise_ir import ColumnVectors, DepthwisePlan, PlaneSource, mask_of, taps_of
+from symdnn.cpu.conv.depthwise_ir import ColumnVectors, PlaneSource, mask_of, taps_of
+from symdnn.cpu.conv.depthwise_plan import DepthwisePlan
 from symdnn.cpu.ir.builder import WIDTH, vector_module
 
 __all__ = ["depthwise_grad_ir"]

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.conv.depthwise_plan import DepthwisePlan
 from symdnn.cpu.ir.builder import (
     MASK,
     ROWS,
@@ -26,94 +28,13 @@ from symdnn.cpu.ir.loops_ir import data_of, next_task
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid
 
 __all__ = [
-    "ACTIVATIONS", "ColumnVectors", "DepthwisePlan", "PlaneSource", "activated", "depthwise_ir",
+    "ACTIVATIONS", "ColumnVectors", "PlaneSource", "activated", "depthwise_ir",
     "mask_of", "taps_of",
 ]  # fmt: skip
 
-#: Limits of the rows of a block, and of unrolled products of a vector of columns.
-_MAX_BLOCK_ROWS, _MAX_UNROLLED_PRODUCTS = 8, 256
 #: Filters with more weights do not stay in registers; each weight is loaded where it is used.
 _MAX_REGISTER_WEIGHTS = 16
 _ZERO = f"{VECTOR} zeroinitializer"
-
-
-@dataclass(frozen=True)
-class DepthwisePlan:
-    """One kernel, of one of these kinds:
-
-    * ``forward``: (x, w) to y;
-    * ``grad_input``: (w, dy) to dx;
-    * ``grad_filter``: (x, dy) to dw.
-
-    Pairs are (rows, columns): ``size`` of x, ``out`` of y, the ``kernel`` (filter size),
-    ``stride``, ``dilation``, ``pad`` before the first. Each of the ``channels`` of x has
-    ``multiplier`` channels in y. ``flip``: filters are mirrored. ``bias``, ``residual`` and
-    ``activation``, one of :data:`ACTIVATIONS` or empty, are the epilogue of the forward pass.
-    ``narrow``: a vector takes two registers, and there are half as many registers.
-    """
-
-    kind: str
-    size: tuple[int, int]
-    out: tuple[int, int]
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    pad: tuple[int, int]
-    channels: int
-    multiplier: int
-    flip: bool = False
-    bias: bool = False
-    residual: bool = False
-    activation: str = ""
-    narrow: bool = False
-
-    @property
-    def block_extent(self) -> tuple[int, int]:
-        """Rows and columns that blocks divide: of the result, or of dy for ``grad_filter``."""
-        return self.size if self.kind == "grad_input" else self.out
-
-    @property
-    def input_extent(self) -> tuple[int, int]:
-        """Rows and columns of the planes that filters move over."""
-        return self.out if self.kind == "grad_input" else self.size
-
-    @property
-    def block(self) -> int:
-        """Rows of a block, such that few are left over; a multiple of the stride in a gradient."""
-        unit = self.stride[0] if self.kind == "grad_input" else 1
-        area = self.kernel[0] * self.kernel[1]
-        most = (
-            4
-            if self.kind == "grad_filter"
-            else max(1, min(_MAX_BLOCK_ROWS, _MAX_UNROLLED_PRODUCTS // area))
-        )
-        rows = self.block_extent[0]
-        fits = [n for n in range(most, most // 2, -1) if n % unit == 0]
-        whole = [n for n in fits if rows % n == 0]
-        return min((whole or fits or [unit])[0], -(-rows // unit) * unit)
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of a plane."""
-        return -(-self.block_extent[0] // self.block)
-
-    def tasks(self, samples: int) -> int:
-        """The number of tasks for so many samples."""
-        if self.kind == "grad_filter":
-            return self.channels * self.multiplier
-        planes = samples * self.channels * (self.multiplier if self.kind == "forward" else 1)
-        return planes * self.blocks
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """Names of the operands whose array objects are the words after the third, result last."""
-        names = {
-            "forward": ("x", "weights"),
-            "grad_input": ("weights", "dy"),
-            "grad_filter": ("x", "dy"),
-        }[self.kind]
-        more = [n for n, on in (("z", self.residual), ("bias", self.bias)) if on]
-        return (*names, *more, "out")
 
 
 def depthwise_ir(plan: DepthwisePlan) -> str:
@@ -206,13 +127,17 @@ class PlaneSource:
 
     # -- rows -------------------------------------------------------------------------------------
 
-    def rows(self, plane: str, first: str, offsets: Iterator[int]) -> dict[int, str]:
-        """Addresses of the rows ``first + offset`` of a plane; of zeros for rows beyond it."""
+    def rows(
+        self, plane: str, first: str, offsets: Iterator[int], there: str = ""
+    ) -> dict[int, str]:
+        """Addresses of the rows ``first + offset`` of a plane; of zeros for rows beyond it, and of
+        a plane that is not ``there``."""
         s, (high, wide) = self.s, self.plan.input_extent
         found = {}
         for offset in sorted(set(offsets)):
             row = s.affine(first, 1, offset)
             exists = s.new(f"icmp ult i64 {row}, {high}")
+            exists = s.new(f"and i1 {exists}, {there}") if there else exists
             begin = s.at(plane, s.affine(row, wide))
             found[offset] = s.new(f"select i1 {exists}, ptr {begin}, ptr @zeros")
         return found
@@ -332,11 +257,12 @@ class _PlaneResults(PlaneSource):
     def task(self) -> None:
         s, plan = self.s, self.plan
         plane, block = self.part("%r", plan.blocks)
-        (high, wide), (read_high, read_wide) = plan.block_extent, plan.input_extent
+        high, wide = plan.block_extent
         backward = plan.kind == "grad_input"
         channels = plan.channels * (1 if backward else plan.multiplier)
-        channel = s.new(f"urem i64 {plane}, {channels}")
-        area = plan.kernel[0] * plan.kernel[1]
+        volume, self.level = self.part(plane, plan.planes[1])
+        channel = s.new(f"urem i64 {volume}, {channels}")
+        area = plan.filter_size
         each = plan.multiplier if backward else 1
         self.weights = s.at("%weights", s.affine(channel, area * each))
         self.held: dict[int, str] = {}
@@ -345,10 +271,10 @@ class _PlaneResults(PlaneSource):
                 self.held[i] = s.broadcast(s.at(self.weights, i))
         if plan.bias:
             self.bias = s.broadcast(s.at("%bias", channel))
-        source = s.affine(plane, plan.multiplier) if backward else plane
+        source = s.affine(volume, plan.multiplier) if backward else volume
         if not backward and plan.multiplier > 1:
-            source = s.new(f"udiv i64 {plane}, {plan.multiplier}")
-        source = s.at("%dy" if backward else "%x", s.affine(source, read_high * read_wide))
+            source = s.new(f"udiv i64 {volume}, {plan.multiplier}")
+        source = s.at("%dy" if backward else "%x", s.affine(source, self.volume))
         first = s.affine(block, plan.block)
         at = s.affine(s.new(f"add i64 {s.affine(plane, high)}, {first}"), wide)
         self.out = s.at("%out", at)
@@ -360,13 +286,13 @@ class _PlaneResults(PlaneSource):
     def _rows(self, name: str, source: str, place: str, count: int) -> None:
         """Append the results of ``count`` rows."""
         plan, each = self.plan, self.plan.multiplier if self.plan.kind == "grad_input" else 1
-        area = plan.input_extent[0] * plan.input_extent[1]
         rows = [
             self.rows(
-                self.s.at(source, n * area), place,
-                (t.offset for i in range(count) for t in taps_of(plan, 0, i)),
+                begin, place,
+                (t.offset for i in range(count) for t in taps_of(plan, 0, i)), there,
             )
             for n in range(each)
+            for begin, there in self._levels(self.s.at(source, n * self.volume))
         ]  # fmt: skip
 
         def vector(c: ColumnVectors, made: str, read: str, held: list[str]) -> list[str]:
@@ -379,6 +305,31 @@ class _PlaneResults(PlaneSource):
 
         self.each(name, self.columns(not plan.residual), [], vector)
 
+    @property
+    def volume(self) -> int:
+        """Numbers of a channel of the input."""
+        return self.plan.input_extent[0] * self.plan.input_extent[1] * self.plan.planes[0]
+
+    def _levels(self, source: str) -> Iterator[tuple[str, str]]:
+        """(address, whether it exists) of the plane of the input for each plane of the filter."""
+        s, depth, area = self.s, self.plan.depth, prod(self.plan.input_extent)
+        if depth is None:
+            yield source, ""
+            return
+        for k in range(depth.kernel):
+            reach = (depth.kernel - 1 - k if self.plan.flip else k) * depth.dilation
+            if self.plan.kind == "forward":
+                place = s.affine(s.affine(self.level, depth.stride), 1, reach - depth.pad)
+                there = s.new(f"icmp ult i64 {place}, {self.plan.planes[0]}")
+            else:
+                far = s.affine(self.level, 1, depth.pad - reach)
+                place = s.new(f"sdiv i64 {far}, {depth.stride}")
+                there = s.new(f"icmp ult i64 {place}, {self.plan.planes[0]}")
+                inside = s.new(f"icmp sge i64 {far}, 0")
+                whole = s.new(f"icmp eq i64 {s.affine(place, depth.stride)}, {far}")
+                there = s.new(f"and i1 {there}, {s.new(f'and i1 {inside}, {whole}')}")
+            yield s.at(source, s.affine(place, area)), there
+
     def _sums(
         self, rows: list[dict[int, str]], c: ColumnVectors, read: str, phase: int, count: int
     ) -> list[str]:
@@ -389,7 +340,7 @@ class _PlaneResults(PlaneSource):
         for i in range(count):
             for t in taps_of(plan, 0, i):
                 users.setdefault(t.offset, []).append((i, t.weight))
-        area = plan.kernel[0] * plan.kernel[1]
+        area = plan.kernel[0] * plan.kernel[1]  # of a plane of the filter
         for n, of_plane in enumerate(rows):
             for tap in taps_of(plan, 1, phase):
                 weights = {

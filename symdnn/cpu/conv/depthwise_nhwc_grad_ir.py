@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from symdnn.cpu.conv.depthwise_ir import DepthwisePlan
 from symdnn.cpu.conv.depthwise_nhwc_ir import TileColumns, TileSource
+from symdnn.cpu.conv.depthwise_plan import DepthwisePlan
 from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder, first_lanes, vector_module
 from symdnn.cpu.ir.loops_ir import next_task, word
 

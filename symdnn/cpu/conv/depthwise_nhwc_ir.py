@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from symdnn.cpu.conv.depthwise_ir import DepthwisePlan, activated, taps_of
+from symdnn.cpu.conv.depthwise_ir import activated, taps_of
+from symdnn.cpu.conv.depthwise_plan import DepthwisePlan
 from symdnn.cpu.conv.winograd_tiles_ir import by_vectors
 from symdnn.cpu.ir.builder import (
     MASK,

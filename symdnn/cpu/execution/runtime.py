@@ -15,6 +15,7 @@ from symdnn.config import config
 from symdnn.cpu import registry
 from symdnn.cpu.compiler import jit, object_cache
 from symdnn.cpu.execution.arena import Arena
+from symdnn.cpu.execution.argument_copies import ArgumentCopies
 from symdnn.cpu.execution.plan import CpuPlan
 from symdnn.cpu.execution.whole_loop import CpuWholeLoop
 from symdnn.cpu.threads import thread_pools
@@ -82,6 +83,7 @@ class CpuRuntime(Runtime):
         self.lock = threading.RLock()
         self.arenas: list[Arena] = []
         self.depth = -1
+        self._copies = ArgumentCopies()
         self._device_lock = _DeviceLock(self)
         self.quiet = _quiet_context()
         os.register_at_fork(after_in_child=self._after_fork)
@@ -94,6 +96,11 @@ class CpuRuntime(Runtime):
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """A context manager that holds the device for one call."""
         return self._device_lock
+
+    def dense(self, array: Array) -> Array:
+        """A copy in C order."""
+        with self.lock:
+            return self._copies(array)
 
     def take(self) -> bool:
         """Hold the device as :meth:`exclusive` does; False, and not held, in a nested call."""

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from symdnn.cpu.ir.loops_ir import LoopOperand
 from symdnn.cpu.ir.scalar_ir import VALUES, refusal
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
@@ -24,6 +25,7 @@ from symdnn.graph.typing import Array, OpT
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Max, Prod, Reduce, Sum
+from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest.nest import Fold, Nest
@@ -38,7 +40,14 @@ from symdnn.ops.nest.of_ops import (
     scan_nest,
 )
 
-__all__ = ["KERNELS", "NestReduceKernel", "NestScanKernel", "block_of", "reduction_block"]
+__all__ = [
+    "KERNELS",
+    "NestReduceKernel",
+    "NestScanKernel",
+    "block_of",
+    "product_maker",
+    "reduction_block",
+]
 
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
@@ -58,7 +67,7 @@ def block_of(nest: Nest) -> StridedBlock:
     names = word_names(schedule)
     run = threads.kernel(nest_ir, nest.fold, schedule)
     words["threads"] = count
-    lanes = words["W"] if schedule.shape == "columns" and not schedule.meet else 1
+    lanes = words["W"] if schedule.shape == "columns" and not schedule.meet else schedule.beside
     states = sum(len(m.state) for m in nest.fold.monoids)
     room = words["tasks"] * states * lanes if words["F"] > 1 else 1
     chunks = np.empty(room, np.int64)
@@ -139,39 +148,58 @@ class NestReduceKernel(_NestKernel[Reduce | FusedReduce]):
         fold = self.fold(call, elements)
         assert fold is not None
         block = partial(reduction_block, fold, shape, axes)
-        if not isinstance(op, FusedReduce) and call.inputs[0].dtype == "bool":
-            return StridedLaunch(partial(_first_block, op, block))
+        if isinstance(op, FusedReduce):
+            if len(op.reductions) == 1 and op.program.output_dtypes == ("bool",):
+                return StridedLaunch(partial(_first_block, op.reductions[0], op.program, block))
+        elif call.inputs[0].dtype == "bool":
+            return StridedLaunch(partial(_first_block, op, None, block))
         return StridedLaunch(block)
 
 
 def _first_block(
-    op: Reduce, otherwise: Callable[..., StridedBlock], inputs: Sequence[Array],
-    outputs: Sequence[Array],
+    op: Reduce, program: ScalarProgram | None, otherwise: Callable[..., StridedBlock],
+    inputs: Sequence[Array], outputs: Sequence[Array],
 ) -> StridedBlock:  # fmt: skip
-    """The block that finds the first element that decides, where the folded axes are a line."""
-    (x,), (y,) = inputs, outputs
+    """The block that finds the first element that decides, where the folded axes are a line.
+
+    The elements are what the ``program`` makes of the inputs, or a single input.
+    """
+    shape, (y,) = np.broadcast_shapes(*(a.shape for a in inputs)), outputs
+    reads = [np.broadcast_to(a, shape) for a in inputs]
     sought = isinstance(op, AnyTrue | Max | ArgMax)
-    inner = [d for d, n in enumerate(x.shape) if n > 1 and d in op.axes]
-    outer = [d for d, n in enumerate(x.shape) if n > 1 and d not in op.axes]
-    length, lines, step = prod(x.shape[d] for d in inner), prod(x.shape[d] for d in outer), 1
-    dense = length >= LEAST_LENGTH and lines and not isinstance(op, Accumulate)
-    for d in reversed(inner):
-        dense, step = dense and x.strides[d] == step, step * x.shape[d]
-    count = threads.threads(x.size, _BYTES_PER_THREAD)
-    if not dense or count > lines:
+    inner = [d for d, n in enumerate(shape) if n > 1 and d in op.axes]
+    outer = [d for d, n in enumerate(shape) if n > 1 and d not in op.axes]
+    length, lines = prod(shape[d] for d in inner), prod(shape[d] for d in outer)
+    kinds = [_line_kind([shape[d] for d in inner], [a.strides[d] for d in inner], a) for a in reads]
+    size = prod(shape) * max(a.itemsize for a in reads)
+    count = threads.threads(size, _BYTES_PER_THREAD)
+    fits = length >= LEAST_LENGTH and lines and "dense" in kinds and all(kinds)
+    if isinstance(op, Accumulate) or not fits or count > lines:
         return otherwise(inputs, outputs)
-    kept = [d for d in range(x.ndim) if d not in op.axes]
+    kept = [d for d in range(len(shape)) if d not in op.axes]
     steps = y.strides if y.ndim == len(kept) else [y.strides[d] for d in kept]
     places = [s for d, s in zip(kept, steps, strict=True) if d in outer]
-    sizes, found = merged([x.shape[d] for d in outer], [[x.strides[d] for d in outer], places])
-    plan = FirstPlan(sought, isinstance(op, ArgMax | ArgMin), len(sizes))
+    own = [[a.strides[d] for d in outer] for a in reads]
+    sizes, found = merged([shape[d] for d in outer], [*own, places])
+    operands = tuple(LoopOperand(a.dtype.name, k) for a, k in zip(reads, kinds, strict=True))
+    plan = FirstPlan(
+        sought, isinstance(op, ArgMax | ArgMin), len(sizes), program, operands if program else ()
+    )
     words = {"threads": count, "tasks": lines, "one": 1, "n": length}
     words |= {f"kn{d}": n for d, n in enumerate(sizes)}
-    for name, own in zip(("x0", "y0"), found, strict=True):
-        words |= {f"{name}.k{d}": s for d, s in enumerate(own)}
+    for name, each in zip(plan.names, found, strict=True):
+        words |= {f"{name}.k{d}": s for d, s in enumerate(each)}
     names = first_words(plan)
-    at = [names.index("x0"), names.index("y0")]
+    at = [names.index(n) for n in plan.names]
     return StridedBlock(threads.kernel(first_ir, plan), [words.get(n, 0) for n in names], at)
+
+
+def _line_kind(sizes: Sequence[int], steps: Sequence[int], a: Array) -> str:
+    """``dense`` or ``one`` by how an operand lies along axes that are a line; "" for others."""
+    dense, step = True, a.itemsize
+    for n, own in zip(reversed(sizes), reversed(steps), strict=True):
+        dense, step = dense and own == step, step * n
+    return "dense" if dense else "" if any(steps) else "one"
 
 
 def _reduction(op: Reduce | FusedReduce, dtypes: tuple[str, ...], elements: int) -> Fold | None:
@@ -250,7 +278,17 @@ class NestProductKernel(_NestKernel[Dot | BatchedDot]):
         assert fold is not None
         beside = call.inputs[1].ndim - 1 if isinstance(call.op, Dot) else 1
         along = call.inputs[0].ndim - 1
-        return StridedLaunch(partial(_product_block, fold, self.sizes(call), along, beside))
+        return StridedLaunch(product_maker(fold, self.sizes(call), along, beside))
+
+
+def product_maker(
+    fold: Fold, sizes: tuple[int, ...], along: int, beside: int
+) -> Callable[[Sequence[Array], Sequence[Array]], StridedBlock]:
+    """What makes blocks of products whose sums go over axis ``along`` of ``sizes``.
+
+    The second operand, or each of its stack, has ``beside`` axes that the first has not.
+    """
+    return partial(_product_block, fold, sizes, along, beside)
 
 
 def _product_block(

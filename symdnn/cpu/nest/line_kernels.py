@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.ir.scalar_ir import VALUES
+from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.scratch import address, aligned
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
@@ -31,6 +33,8 @@ __all__ = ["KERNELS", "SearchKernel", "SortKernel", "TopKKernel"]
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
 #: Work for which waking up another thread pays, and that of an element of a sort, in additions.
 _ADDITIONS_PER_THREAD, _SORT_ADDITIONS = 1 << 15, 8
+#: Lines that are turned together before they are sorted, by the bytes of their scratch.
+_MAX_BAND, _TURNED_BYTES = 16, 1 << 18
 
 
 def _line_words(cost: int, axis: int, operands: Mapping[str, Array]) -> tuple[dict[str, int], int]:
@@ -124,25 +128,50 @@ def _sort_block(
 ) -> StridedBlock:
     (x,), (y,) = inputs, outputs
     words, kept = _line_words(x.size * _SORT_ADDITIONS, op.axis, {"x0": x, "y0": y})
-    dtype, work = x.dtype.name, _sorted_as(x.dtype.name)
-    how = "values" if isinstance(op, Sort) else "packed"
+    dtype, how = x.dtype.name, "values" if isinstance(op, Sort) else "packed"
+    work = _sorted_as(dtype, x.shape[op.axis], how)
     if how == "packed" and (numpy_dtype(work).itemsize > 4 or words["n"] >> 32):
         how = "wide"
+    if how != "values" and numpy_sort.counts(work, words["n"]):
+        how = "stable"
     dense = x.strides[op.axis] == x.itemsize, y.strides[op.axis] == y.itemsize
-    plan = SortPlan(how, dtype, work, kept, dense)
-    part = aligned(8 * words["n"]) if plan.uses_scratch else 0
-    scratch = np.empty(2 * part * words["threads"], np.uint8)
-    number = {"values": work, "packed": "uint64", "wide": "int64"}[how]
-    words |= {"sort": numpy_sort.sort_address(number), "part": part}
-    words |= {"argsort": numpy_sort.argsort_address(work), "scratch": address(scratch)}
+    plan, part = SortPlan(how, dtype, work, kept, dense), aligned(8 * words["n"])
+    if (band := _band(plan, words, part)) > 1:
+        plan = replace(plan, dense=(True, True), band=band)
+    part = part if plan.uses_scratch or plan.band else 0
+    scratch = np.empty((2 + 2 * plan.band) * part * words["threads"], np.uint8)
+    number = {"values": work, "packed": "uint64"}.get(how, "int64")
+    words |= {"sort": numpy_sort.sort_address(number, words["n"]), "part": part}
+    words |= {"argsort": numpy_sort.argsort_address(work, words["n"]), "scratch": address(scratch)}
     return _block(threads.kernel(sort_ir, plan), sort_words(plan), words, scratch)
 
 
-def _sorted_as(dtype: str) -> str:
+def _band(plan: SortPlan, words: dict[str, int], part: int) -> int:
+    """Lines that are turned together, where they are neighbours in memory; 0 elsewhere.
+
+    Their band becomes a step along the last axis of lines.
+    """
+    last, room = plan.kept - 1, _TURNED_BYTES // part
+    steps = tuple(words[f"{name}.k{last}"] for name in ("x0", "y0"))
+    lines = words[f"kn{last}"] if last else words["tasks"]
+    words |= {"m": lines, "JB": 1}
+    if any(plan.dense) or steps != plan.sizes or min(lines, words["n"], room) < TURN_BLOCK:
+        return 0
+    band = min(_MAX_BAND, room // TURN_BLOCK * TURN_BLOCK)
+    bands = -(-lines // band)
+    words |= {"tasks": words["tasks"] // lines * bands, "JB": bands}
+    words |= {f"kn{last}": bands} if last else {}
+    words |= {f"{name}.k{last}": band * s for name, s in zip(("x0", "y0"), steps, strict=True)}
+    return band
+
+
+def _sorted_as(dtype: str, length: int, how: str) -> str:
     """The dtype in which elements are compared: it has all of their values."""
-    if numpy_dtype(dtype).itemsize >= 4:
+    if numpy_dtype(dtype).itemsize >= 4 or numpy_sort.counts(dtype, length):
         return dtype
-    return "float32" if TensorType(dtype).is_float else "int32"
+    if TensorType(dtype).is_float:
+        return "float32"
+    return dtype if how == "values" else "int32"
 
 
 class SearchKernel(Kernel[SearchSorted]):

@@ -217,27 +217,69 @@ class _NestBuilder(NestPieces):
             end = self.least(self.new(f"add i64 {begin}, %seg"), "%n")
             number = self.new(f"mul i64 {row}, %n")
 
-            def some(i: str, _: list[str]) -> list[str]:
-                count = self.least(self.new(f"sub i64 {end}, {i}"), str(self.schedule.lanes))
-                begun = self.lanes_at("x", x_row, i)
-                before = self.new(f"add i64 {number}, {i}")
-
-                def lane(j: str) -> None:
-                    pointers = self.lanes_at("x", begun, j)
-                    self.hold(self.stepped(self.held(j), pointers, before, j), j)
-
-                self.over_lanes(count, lane)
-                return []
-
-            self.counted("some", begin, end, some, step=self.schedule.lanes)
+            self._lanes_over(x_row, begin, end, number)
             return []
 
         self.counted("part", low, high, part)
         self._all_meet()
         self._end(
-            lambda: self.left(self.held("0"), writes),
-            lambda: self._leave_partial("%r", "0"),
+            lambda: self._beside(lambda j: self.left(self.held(j), self.lanes_at("y", writes, j))),
+            lambda: self._beside(lambda j: self._leave_partial("%r", j)),
         )
+
+    def _beside(self, body: Callable[[str], None]) -> None:
+        """``body`` for each column of a line."""
+        if self.schedule.beside > 1:
+            self.over_lanes(str(self.schedule.beside), body)
+        else:
+            body("0")
+
+    def _lanes_over(self, x_row: Sequence[str], begin: str, end: str, number: str) -> None:
+        """Append the loops over a part of a line: some times as many elements as lanes, then the
+        others."""
+        lanes, beside = self.schedule.lanes, self.schedule.beside
+        few = _ROWS_TOGETHER if sum(p.cost for p in self.fold.programs) <= _MAX_COST_OF_ROWS else 1
+
+        def some(together: int) -> Callable[[str, list[str]], list[str]]:
+            def append(i: str, _: list[str]) -> list[str]:
+                left = self.new(f"sub i64 {end}, {i}")
+                count = str(lanes) if together > 1 else self.least(left, str(lanes))
+                places = [self.affine(i, 1, u * lanes) for u in range(together)]
+                begun = [self.lanes_at("x", x_row, place) for place in places]
+                before = [self.new(f"add i64 {number}, {place}") for place in places]
+                if beside > 1:
+                    before = [self.new(f"udiv i64 {k}, {beside}") for k in before]
+
+                def lane(j: str) -> None:
+                    pointers = [self.lanes_at("x", x, j) for x in begun]
+                    at = j
+                    if beside > 1:
+                        at = self.new(f"udiv i32 {self.new(f'trunc i64 {j} to i32')}, {beside}")
+                        at = self.new(f"zext i32 {at} to i64")
+                    elements = list(zip(pointers, before, strict=True))
+                    self.hold(self._stepped_over(self.held(j), elements, at), j)
+
+                self.over_lanes(count, lane)
+                return []
+
+            return append
+
+        def loop(name: str, low: str, high: str, together: int) -> None:
+            there = self.new(f"icmp slt i64 {low}, {high}")
+            step = together * lanes
+            self.when(
+                f"{name}_there",
+                there,
+                lambda: self.counted(name, low, high, some(together), step=step),
+            )
+
+        if few > 1:
+            whole = self.new(f"sub i64 {end}, {begin}")
+            whole = self.new(f"sub i64 {whole}, {self.new(f'urem i64 {whole}, {few * lanes}')}")
+            middle = self.new(f"add i64 {begin}, {whole}")
+            loop("somes", begin, middle, few)
+            begin = middle
+        loop("some", begin, end, 1)
 
     def _stepped_over(
         self, states: Sequence[str], elements: Sequence[tuple[list[str], str]], lane: str
@@ -256,9 +298,10 @@ class _NestBuilder(NestPieces):
         return self.combined(states, alone[0])
 
     def _all_meet(self) -> None:
-        """Append what combines the states of all lanes in pairs, into those of lane 0."""
+        """Append what combines the states of all lanes in pairs, into those of lane 0, or of one
+        lane for each column beside."""
         half = self.schedule.lanes // 2
-        while half:
+        while half >= self.schedule.beside:
             self.over_lanes(str(half), lambda j, half=half: self._meet(j, half))  # type: ignore[misc]
             half //= 2
 
@@ -331,6 +374,8 @@ class _NestBuilder(NestPieces):
     def _partial(self, task: str, i: int, j: str) -> str:
         """The address where a task leaves state ``i`` of lane ``j``: 8 bytes each."""
         number = self.affine(task, len(self.states), i)
+        if self.schedule.beside > 1:
+            number = self.new(f"mul i64 {number}, {self.schedule.beside}")
         if self.schedule.shape == "columns" and not self.schedule.meet:
             number = self.new(f"mul i64 {number}, %W")
         return self.new(
@@ -347,7 +392,7 @@ class _NestBuilder(NestPieces):
         self.put("%groups = udiv i64 %tasks, %F")
 
         def group(g: str, _: list[str]) -> list[str]:
-            outer, first, count = g, "0", "1"
+            outer, first, count = g, "0", str(self.schedule.beside)
             if self.schedule.shape == "columns" and not self.schedule.meet:
                 outer, first, count = self._band(g)
             writes = self.bases("y", outer, first)

@@ -12,14 +12,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["argsort_address", "problem", "sort_address"]
+__all__ = ["argsort_address", "counts", "problem", "sort_address"]
 
 #: Index of ``_PyDataType_GetArrFuncs`` in the table of NumPy 2's C API.
 _GET_FUNCTIONS = 365
 #: Functions in ``PyArray_ArrFuncs`` before the sorts: 21 casts and 12 others.
 _BEFORE_SORTS = 33
-#: The quicksort is first of three sorts, its argsort first of the three behind them.
-_QUICKSORT, _ARGSORT = _BEFORE_SORTS, _BEFORE_SORTS + 3
+#: The quicksort is first of three sorts and the stable one last, as of the argsorts behind them.
+_QUICKSORT, _STABLE, _ARGSORTS = _BEFORE_SORTS, _BEFORE_SORTS + 2, 3
+
+#: Lines shorter than this are not counted; of 16 bits, shorter ones than that go in vectors.
+_LEAST_COUNTED, _MOST_IN_VECTORS = 64, 768
 
 
 @cache
@@ -30,17 +33,34 @@ def problem() -> str | None:
     return None if _sorts_rightly() else "this NumPy has no such functions"
 
 
-def sort_address(dtype: str) -> int:
-    """The address of ``int sort(void *start, intptr_t n, void *unused)``."""
-    return _address(dtype, _QUICKSORT)
+def counts(dtype: str, length: int) -> bool:
+    """Whether stable sorts of such lines count: a pass for each of one or two bytes of integers."""
+    number = np.dtype(dtype)
+    return number.kind in "iub" and number.itemsize <= 2 and length >= _LEAST_COUNTED
 
 
-def argsort_address(dtype: str) -> int:
+def sort_address(dtype: str, length: int = 0) -> int:
+    """The address of ``int sort(void *start, intptr_t n, void *unused)``, best for this length."""
+    counted = counts(dtype, length)
+    if np.dtype(dtype).itemsize == 2 and _sorts_16_bits() and length < _MOST_IN_VECTORS:
+        counted = False
+    return _address(dtype, _STABLE if counted else _QUICKSORT)
+
+
+def argsort_address(dtype: str, length: int = 0) -> int:
     """The address of ``int argsort(void *start, intptr_t *order, intptr_t n, void *unused)``.
 
-    Equal elements come in any order.
+    Equal elements come in any order, unless it :func:`counts`.
     """
-    return _address(dtype, _ARGSORT)
+    return _address(dtype, (_STABLE if counts(dtype, length) else _QUICKSORT) + _ARGSORTS)
+
+
+@cache
+def _sorts_16_bits() -> bool:
+    """Whether NumPy sorts numbers of 16 bits in vectors here."""
+    from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
+
+    return bool(getattr(_multiarray_umath, "__cpu_features__", {}).get("AVX512_ICL"))
 
 
 @cache
@@ -58,16 +78,17 @@ def _address(dtype: str, place: int) -> int:
 
 
 def _sorts_rightly() -> bool:
-    """Whether the functions of float32 and int64 are there and sort."""
-    for dtype in ("float32", "int64"):
-        if not (sort_address(dtype) and argsort_address(dtype)):
+    """Whether the functions are there and sort."""
+    for dtype, length in (("float32", 3), ("int64", 3), ("int8", 999), ("uint16", 999)):
+        addresses = sort_address(dtype, length), argsort_address(dtype, length)
+        if not all(addresses):
             return False
         x, order = np.array([3, 1, 2], dtype), np.arange(3, dtype=np.intp)
         at = ctypes.c_void_p
         found = ctypes.CFUNCTYPE(ctypes.c_int, at, at, ctypes.c_ssize_t, at)
-        found(argsort_address(dtype))(x.ctypes.data, order.ctypes.data, 3, None)
+        found(addresses[1])(x.ctypes.data, order.ctypes.data, 3, None)
         sorted_ = ctypes.CFUNCTYPE(ctypes.c_int, at, ctypes.c_ssize_t, at)
-        sorted_(sort_address(dtype))(x.ctypes.data, 3, None)
+        sorted_(addresses[0])(x.ctypes.data, 3, None)
         if order.tolist() != [1, 2, 0] or x.tolist() != [1, 2, 3]:
             return False
     return True

@@ -9,7 +9,8 @@ Four shapes of loops:
 - ``rows``: a part of a row after the other, in registers. LLVM makes the vectors, since it may
   reorder the sums, products or extremes of a part: those of floats are in float64.
 - ``lanes``: the lanes are neighbours along the last folded axis; each folds every so many-th
-  element, and in the end they meet in pairs. For reductions.
+  element, and in the end they meet in pairs. For reductions. Few columns ``beside`` each other
+  that are one run of memory with the rows are such a line: each has its lanes.
 - ``lines``: along neighbours in memory, for scans and short reductions: some lines at a time, one
   element of each after the other, states in registers.
 
@@ -34,6 +35,8 @@ __all__ = ["Schedule", "scheduled", "word_names"]
 _MAX_BAND, _MIN_BAND = 1024, 64
 #: Lanes along a folded axis, by its least length; an axis has the first that it is long enough for.
 _LANES = ((4096, 256), (256, 64), (0, 16))
+#: Columns up to which they are part of a line, of so many lanes or fewer, if that is so long.
+_MAX_BESIDE, _LANES_BESIDE, _MIN_BESIDE = 48, 256, 1024
 #: Lines that are run together, since each addition waits for the one before.
 _LINES = 4
 #: Columns that fill a vector; short folded axes, along which lanes are not worth it; columns beside
@@ -64,6 +67,7 @@ class Schedule:
     a read is ``turned`` if it is dense along the rows of columns, of which a tile has ``rows``.
     ``meet``: the lanes of columns are along a folded axis. ``simple``: the monoids are of
     :data:`_SIMPLE`. ``ones`` are words that are 1. ``length`` is that of short rows, else 0.
+    ``beside`` is the number of columns that a line of lanes has.
     """
 
     shape: str
@@ -77,6 +81,7 @@ class Schedule:
     simple: bool = False
     ones: tuple[str, ...] = ()
     length: int = 0
+    beside: int = 1
 
 
 def word_names(schedule: Schedule) -> list[str]:
@@ -117,14 +122,16 @@ class _Axes:
 
 def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     """The schedule of a merged nest, and the words that do not depend on addresses."""
-    axes = _axes(nest)
+    apart = [a.steps[nest.kept[-1]] for a in nest.writes]
+    nest, beside = _with_columns(nest)
+    axes = _Axes("lanes", nest.along[-1], nest.along[-1]) if beside > 1 else _axes(nest)
     shape, length = axes.shape, nest.sizes[axes.row]
     kept = [d for d in nest.kept if d != axes.lane]
     along = [d for d in nest.along if d not in (axes.lane, axes.row)]
     meet = shape == "columns" and axes.lane in nest.along
     outer = prod(nest.sizes[d] for d in kept)
     tiles = [a for a in nest.reads if axes.turned(a)]
-    lanes, rows, seg = _extent(nest, axes, outer, tiles)
+    lanes, rows, seg = _extent(nest, axes, outer, tiles, beside)
 
     def operand(a: Access, written: bool) -> LoopOperand:
         turned = not written and axes.turned(a)
@@ -134,7 +141,7 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     found = Schedule(
         shape, lanes, len(kept), len(along),
         tuple(operand(a, False) for a in nest.reads), tuple(operand(a, True) for a in nest.writes),
-        rows, meet, _simple(nest),
+        rows, meet, _simple(nest), beside=beside,
     )  # fmt: skip
     columns = nest.sizes[axes.lane] if shape == "columns" else outer
     band = lanes
@@ -159,15 +166,43 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
             words |= {f"{kind}{j}.s": a.steps[axes.row]}
             words |= {f"{kind}{j}.k{i}": a.steps[d] for i, d in enumerate(kept)}
             words |= {f"{kind}{j}.a{i}": a.steps[d] for i, d in enumerate(along)}
+    if beside > 1:
+        words |= {f"y{j}.i": step for j, step in enumerate(apart)}
     ones = tuple(name for name in _COUNTS if words[name] == 1)  # a set has no fixed order
     extremes = all(m.name in ("max", "min") for m in nest.fold.monoids)
     short = shape == "rows" and extremes and not along and length <= _MAX_CONSTANT_LENGTH
     return replace(found, ones=ones, length=length if short else 0), words
 
 
-def _extent(nest: Nest, axes: _Axes, outer: int, tiles: Sequence[Access]) -> tuple[int, int, int]:
+def _with_columns(nest: Nest) -> tuple[Nest, int]:
+    """The nest whose rows have its columns too, and their number: 1 where they stay an axis."""
+    column, row = nest.kept[-1], nest.along[-1]
+    count, length = nest.sizes[column], nest.sizes[row]
+    ordered = nest.fold.scan or any(m.ordered for m in nest.fold.monoids)
+    dense = all(a.steps[row] == count * a.steps[column] for a in nest.reads)
+    few = 1 < count <= _MAX_BESIDE and count * length >= _MIN_BESIDE
+    if ordered or not few or not dense:
+        return nest, 1
+
+    def flat(a: Access, read: bool) -> Access:
+        steps = list(a.steps)
+        steps[row], steps[column] = steps[column] if read else 0, 0
+        return replace(a, steps=tuple(steps))
+
+    sizes = list(nest.sizes)
+    sizes[row], sizes[column] = count * length, 1
+    reads, writes = (tuple(flat(a, a in nest.reads) for a in g) for g in (nest.reads, nest.writes))
+    return replace(nest, sizes=tuple(sizes), reads=reads, writes=writes), count
+
+
+def _extent(
+    nest: Nest, axes: _Axes, outer: int, tiles: Sequence[Access], beside: int
+) -> tuple[int, int, int]:
     """(lanes, rows of a tile, elements of a part)"""
     length = nest.sizes[axes.row]
+    if beside > 1:
+        lanes = beside << (_LANES_BESIDE // beside).bit_length() - 1
+        return lanes, 0, max(1, _PART_ELEMENTS // lanes) * lanes
     if axes.shape == "lines":
         return (_LINES if outer >= _LINES else 1), 0, length
     if axes.shape != "columns":

@@ -3,7 +3,8 @@
 That sort is vectorised for each processor, but not stable. An argsort of elements of up to 32 bits
 is stable all the same: its line is copied to 64-bit integers that have an element's place in the
 order above and its index below, and these are all different. Longer elements are sorted by NumPy's
-argsort, then the indices of each run of equal elements among themselves.
+argsort, then the indices of each run of equal elements among themselves. Integers of 8 and 16 bits
+have NumPy's stable sorts, which count.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import ACCESS
 from symdnn.cpu.ir.scalar_ir import VALUES, store_as
+from symdnn.cpu.ir.turn_ir import turn_function
 from symdnn.cpu.nest.lines_ir import LineBuilder, line_words
 from symdnn.graph.type import TensorType, numpy_dtype
 
@@ -26,8 +28,9 @@ _SIGN = 1 << 31
 class SortPlan:
     """What the text depends on: how it sorts, dtypes, axes besides the line's.
 
-    ``how``: ``values``; ``packed`` or ``wide`` for indices. ``work`` is the dtype that is sorted,
-    ``dense`` are the operands whose lines are contiguous.
+    ``how``: ``values``; ``packed``, ``wide`` or ``stable`` for indices. ``work`` is the dtype that
+    is sorted, ``dense`` are the operands whose lines are contiguous. ``band``: so many lines
+    that are neighbours in memory are turned into contiguous ones, sorted, and turned back.
     """
 
     how: str
@@ -35,6 +38,13 @@ class SortPlan:
     work: str
     kept: int
     dense: tuple[bool, bool]
+    band: int = 0
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of an element of the operand and of the result."""
+        own = int(numpy_dtype(self.dtype).itemsize)
+        return own, own if self.how == "values" else 8
 
     @property
     def in_result(self) -> bool:
@@ -44,23 +54,29 @@ class SortPlan:
     @property
     def uses_scratch(self) -> bool:
         """Whether a line is copied to scratch."""
-        return not self.in_result or (self.how == "wide" and not self.dense[0])
+        return not self.in_result or (self.how in ("wide", "stable") and not self.dense[0])
 
 
 def sort_words(plan: SortPlan) -> list[str]:
     """Names of the words of the block.
 
     ``sort`` is the address of NumPy's function for what is sorted, ``argsort`` that for indices.
-    ``scratch`` has for each thread two lines of 8 bytes an element, of ``part`` bytes each.
+    ``scratch`` has for each thread two lines of 8 bytes an element, of ``part`` bytes each, and two
+    for each line of a band. There are ``m`` lines in ``JB`` bands.
     """
-    return line_words(("sort", "argsort", "scratch", "part"), _OPERANDS, plan.kept)
+    words = ("sort", "argsort", "scratch", "part", "m", "JB")
+    return line_words(words, _OPERANDS, plan.kept)
 
 
 def sort_ir(plan: SortPlan) -> str:
     """The module of ``kernel``."""
     s = _SortBuilder(plan)
     s.loops()
-    return s.module()
+    if not plan.band:
+        return s.module()
+    lines = [*turn_function(plan.sizes[0], tile=True), *turn_function(plan.sizes[1])]
+    s.declared |= {line for line in lines if line.startswith("declare")}
+    return s.module([line for line in lines if not line.startswith("declare")])
 
 
 class _SortBuilder(LineBuilder):
@@ -73,13 +89,38 @@ class _SortBuilder(LineBuilder):
         x, y = self.begin(
             sort_words(self.plan), _OPERANDS, self.plan.kept,
             "%thread32 = call i32 @omp_get_thread_num()", "%thread = zext i32 %thread32 to i64",
-            "%slot = mul i64 %thread, %part", "%slots = mul i64 %slot, 2",
+            "%slot = mul i64 %thread, %part", f"%slots = mul i64 %slot, {2 + 2 * self.plan.band}",
             "%memory = inttoptr i64 %scratch to ptr",
             "%mine = getelementptr i8, ptr %memory, i64 %slots",
             "%other = getelementptr i8, ptr %mine, i64 %part",
             "%sorted_by = inttoptr i64 %sort to ptr", "%found_by = inttoptr i64 %argsort to ptr",
         )  # fmt: skip
+        if self.plan.band:
+            self._band(x, y)
+        else:
+            self._line(x, y)
+
+    def _line(self, x: str, y: str) -> None:
         getattr(self, f"_{self.plan.how}")(x, y, y if self.plan.in_result else "%mine")
+
+    def _band(self, x: str, y: str) -> None:
+        """Append what turns a band of lines, sorts each, and turns the results."""
+        band = self.plan.band
+        first = self.new(f"mul i64 {self.new('urem i64 %r, %JB')}, {band}")
+        count = self.least(self.new(f"sub i64 %m, {first}"), str(band))
+        own, made = (self.bytes_at("%mine", self.new(f"mul i64 %part, {k}")) for k in (2, 2 + band))
+        bits = [8 * size for size in self.plan.sizes]
+        given = f"ptr {x}, i64 %x0.i, ptr {own}, i64 %part, i64 %n, i64 {count}"
+        self.put(f"call void @tile{bits[0]}({given})")
+
+        def line(k: str, _: list[str]) -> list[str]:
+            at = self.new(f"mul i64 {k}, %part")
+            self._line(self.bytes_at(own, at), self.bytes_at(made, at))
+            return []
+
+        self.counted("line", 0, count, line)
+        given = f"ptr {made}, i64 %part, ptr {y}, i64 %y0.i, i64 {count}, i64 %n"
+        self.put(f"call void @turn{bits[1]}({given})")
 
     # -- loops over a line ------------------------------------------------------------------------
 
@@ -87,8 +128,7 @@ class _SortBuilder(LineBuilder):
         """The address of element ``i`` of an operand's line."""
         if not self.plan.dense[k]:
             return self.bytes_at(base, self.new(f"mul i64 {i}, %{_OPERANDS[k]}.i"))
-        size = numpy_dtype(self.plan.dtype).itemsize if k == 0 or self.plan.how == "values" else 8
-        return self.new(f"getelementptr i{8 * size}, ptr {base}, i64 {i}")
+        return self.new(f"getelementptr i{8 * self.plan.sizes[k]}, ptr {base}, i64 {i}")
 
     def each(self, body: Callable[[str], None]) -> None:
         """A loop over the line, whose iterations are independent."""
@@ -111,7 +151,7 @@ class _SortBuilder(LineBuilder):
     def slot(self, bits: int, line: str, i: str) -> str:
         return self.new(f"getelementptr i{bits}, ptr {line}, i64 {i}")
 
-    # -- the three ways ---------------------------------------------------------------------------
+    # -- the four ways ----------------------------------------------------------------------------
 
     def _values(self, x: str, y: str, line: str) -> None:
         dtype, work = self.plan.dtype, self.plan.work
@@ -159,10 +199,12 @@ class _SortBuilder(LineBuilder):
         if not self.plan.dense[0]:
             given = "%other"
             work = self.plan.work
-            self.each(lambda i: self.store(work, self.element(x, i), self.slot(64, given, i)))
+            bits = 8 * int(numpy_dtype(work).itemsize)
+            self.each(lambda i: self.store(work, self.element(x, i), self.slot(bits, given, i)))
         self.each(lambda i: self.store("int64", i, self.slot(64, line, i)))
         self.put(f"call i32 %found_by(ptr {given}, ptr {line}, i64 %n, ptr null)")
-        self._order_runs(given, line)
+        if self.plan.how == "wide":
+            self._order_runs(given, line)
         if line == y:
             return
 
@@ -171,6 +213,8 @@ class _SortBuilder(LineBuilder):
             self.store("int64", found, self.place(1, y, i))
 
         self.each(leave)
+
+    _stable = _wide
 
     def _order_runs(self, given: str, line: str) -> None:
         """Sort the indices of each run of equal elements."""

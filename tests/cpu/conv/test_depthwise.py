@@ -42,7 +42,10 @@ def last(a):
 
 
 def check(rng, x, conv, kernel, multiplier=1):
-    """All three directions of one geometry, images of shape ``x``, in both orders."""
+    """All three directions of one geometry, images of shape ``x``, in both orders.
+
+    Of volumes the gradient of the filters is another kernel's.
+    """
     channels = x[1]
     images = rng.normal(size=x).astype("f")
     w = rng.normal(size=(channels * multiplier, 1, *kernel)).astype("f")
@@ -56,7 +59,7 @@ def check(rng, x, conv, kernel, multiplier=1):
             (OneDnnConv(Conv(*conv), layout=layout), (lay(images), w)),
             (OneDnnConvGradI(to_images, layout=layout), (w, lay(dy), *sizes)),
             (OneDnnConvGradW(to_kernels, layout=layout), (lay(images), lay(dy), *widths)),
-        ):
+        )[: 2 if len(kernel) == 3 else 3]:
             made, wanted = both(op, *operands)
             np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=1e-5 * np.abs(wanted).max())
 
@@ -65,12 +68,12 @@ def check(rng, x, conv, kernel, multiplier=1):
 @given(st.data())
 def test_all_geometries(data):
     number = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
-    ndim = number(1, 2)
+    ndim = number(1, 3)
     kernel = tuple(number(1, 5) for _ in range(ndim))
     stride, dilation = (tuple(number(1, 3) for _ in range(ndim)) for _ in range(2))
     pad = tuple((number(0, 3), number(0, 3)) for _ in range(ndim))
     channels = data.draw(st.sampled_from([2, 3, 16, 21, 50]))
-    shape = (number(1, 3), channels, *(number(1, 40) for _ in range(ndim)))
+    shape = (number(1, 3), channels, *(number(1, 40 if ndim < 3 else 14) for _ in range(ndim)))
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
     assume(all(n + a + b >= r for n, (a, b), r in zip(shape[2:], pad, reach)))
     conv = (pad, stride, dilation, shape[1], data.draw(st.booleans()))
@@ -89,6 +92,43 @@ def test_all_geometries(data):
 def test_sizes_of_networks(size, kernel, stride, pad):
     conv = (((pad, pad),) * 2, (stride,) * 2, (1, 1), 18, False)
     check(new_rng(), (2, 18, *size), conv, (kernel, kernel))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "pad"),
+    [
+        ((3, 3, 3), 1, 1, 1), ((1, 3, 3), 1, 1, 1), ((3, 1, 1), 1, 1, 1), ((5, 5, 5), 1, 1, 2),
+        ((3, 3, 3), 2, 1, 1), ((2, 3, 4), 3, 2, 3),
+    ],
+)  # fmt: skip
+def test_volumes(rng, kernel, stride, dilation, pad):
+    conv = (((pad, pad),) * 3, (stride,) * 3, (dilation,) * 3, 6, False)
+    for multiplier in (1, 2):
+        check(rng, (2, 6, 8, 11, 21), conv, kernel, multiplier)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_one_channel_has_one_group(rng, flip):
+    check(rng, (2, 1, 1300), (((8, 8),), (1,), (1,), 1, flip), (9,))
+    check(rng, (3, 1, 70), (((2, 0),), (2,), (3,), 1, flip), (4,))
+    two = call_of(
+        OneDnnConv(Conv(((0, 0),), (1,), (1,), 1, flip)),
+        tuple(rng.normal(size=s).astype("f") for s in ((2, 1, 90), (2, 1, 3))),
+        TensorType("float32", (2, 2, 88)),
+    )
+    assert DepthwiseKernel().refuses(two)
+
+
+def test_volumes_have_an_epilogue(rng):
+    x, w, z = (
+        rng.normal(size=s).astype("f")
+        for s in ((2, 3, 5, 6, 19), (3, 1, 3, 3, 3), (2, 3, 5, 6, 19))
+    )
+    b = rng.normal(size=(1, 3, 1, 1, 1)).astype("f")
+    conv = Conv(((1, 1),) * 3, (1,) * 3, (1,) * 3, 3, True)
+    op = OneDnnConv(conv).ending(bias=True, residual=1.0, activation="relu")
+    made, wanted = both(op, x, w, z, b)
+    np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("residual", [False, True])

@@ -6,11 +6,12 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu.nest import kernels
 from symdnn.cpu.nest.kernels import NestReduceKernel, block_of, reduction_block
 from symdnn.cpu.nest.schedule import scheduled
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
-from symdnn.ops.array.reduce import Max, Sum
+from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest import monoid
@@ -122,6 +123,36 @@ def test_operands_that_lie_across_each_other(rng, sizes, dtype):
         assert len(bits) <= 1
 
 
+@pytest.mark.parametrize("columns", [2, 3, 7, 32, 48, 49])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
+def test_few_columns_are_part_of_a_line(rng, columns, dtype):
+    """Their reductions along the rows, for any number of rows and threads."""
+    b = Builder([dtype, dtype])
+    work = "float32" if dtype == "float16" else dtype
+    value = b.cast(b.input(0), work) + b.cast(b.input(1), work)
+    acc = "int64" if dtype.startswith("int") else "float32"
+    reductions = (Sum((1,), False, acc, acc), Max((1,)), ArgMin((1,)))
+    op = FusedReduce(b.program([value] * 3), reductions)
+    fold = reduction_fold(op, (dtype, dtype), "int32", True)
+    for rows in (600, 1037, 40001):
+        shape = (2, rows, columns)
+        x = rng.integers(-9, 9, shape).astype(dtype)
+        y = rng.integers(-9, 9, (2, 1, 1)).astype(dtype)
+        wanted, bits = op.compute(x, y), set()
+        for count in (1, 3):
+            outs = [np.full_like(np.asarray(v), 7) for v in wanted]
+            with config.change_flags(**{"openmp.threads": count}):
+                reduction_block(fold, shape, (1,), [x, y], outs).run([x, y, *outs])
+            bits.add(b"".join(o.tobytes() for o in outs))
+            for found, result in zip(outs, wanted, strict=True):
+                np.testing.assert_array_equal(found, result)
+        assert len(bits) == 1
+        whole = [np.broadcast_to(a, shape) for a in (x, y)]
+        reads, writes = ([(a.dtype.name, a.strides) for a in g] for g in (whole, wanted))
+        nest = reduction_nest(fold, shape, (1,), reads, writes).merged()
+        assert (scheduled(nest, 1)[0].beside > 1) == (columns <= 48)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_drawn_nests(seed):
     """Several monoids at once over drawn axes of operands that lie anyhow, by any schedule."""
@@ -224,3 +255,30 @@ def test_a_function_runs_it_with_its_producer(rng):
     np.testing.assert_array_equal(f(data), np.argmax(np.tanh(data * 2), axis=1))
     assert "llvm.nest" in str(f.lowering_report())
     assert [type(n.op).__name__ for n in f.stages.fgraph.toposort()] == ["FusedReduce"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "bool"])
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((5, 64), (1,)), ((4, 65), (1,)), ((3, 1000), (1,)), ((2, 4, 50), (1, 2)),
+                        ((900,), (0,)), ((70, 6), (0,))],
+)  # fmt: skip
+def test_what_a_program_says_is_looked_for_up_to_the_first(rng, monkeypatch, shape, axes, dtype):
+    used = []
+    real = kernels.FirstPlan
+    monkeypatch.setattr(kernels, "FirstPlan", lambda *a: used.append(a) or real(*a))
+    b = Builder([dtype, dtype])
+    wide = [b.cast(b.input(i), "int32" if dtype == "bool" else "float32") for i in (1, 0)]
+    op_program = b.program([b.call("lt", *wide)])
+    x = rng.integers(0, 2, shape).astype(dtype)
+    edge = tuple(1 if d in axes else n for d, n in enumerate(shape))
+    for y in (np.zeros(shape), np.ones(edge), rng.integers(0, 2, edge)):
+        for reduction in (AnyTrue(axes), AllTrue(axes), ArgMax(axes), ArgMin(axes), Max(axes)):
+            op = FusedReduce(op_program, (reduction,))
+            arrays = (x, y.astype(dtype))
+            types = [TensorType(dtype, a.shape) for a in arrays]
+            call = call_of(op, arrays, *op.output_types(types))
+            for count in (1, 3):
+                with config.change_flags(**{"openmp.threads": count}):
+                    (found,) = launched(KERNEL, call, arrays)
+                np.testing.assert_array_equal(found, op.compute(*arrays)[0])
+    assert bool(used) == (shape != (70, 6))

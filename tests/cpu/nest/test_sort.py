@@ -6,7 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.nest import numpy_sort
+from symdnn.cpu.nest import line_kernels, numpy_sort
 from symdnn.cpu.nest.line_kernels import SortKernel
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.sort import ArgSort, Sort
@@ -57,6 +57,30 @@ def test_all_strides(rng, dtype):
     agree(np.asfortranarray(x), 0)
     agree(x[::-2, :, ::-3], 2)
     agree(np.broadcast_to(x[:, :1], x.shape), 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(70, 3, 37), (8, 9), (800, 17), (3, 65, 8)])
+def test_neighbouring_lines_are_turned(rng, dtype, shape):
+    x, axis = drawn(rng, dtype, shape), len(shape) - 2 if len(shape) == 2 else 0
+    agree(x, axis)
+    agree(np.swapaxes(x, 0, 1), 1 - axis)
+    plans = []
+    real = line_kernels.threads.kernel
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(line_kernels.threads, "kernel", lambda *a: plans.append(a[1]) or real(*a))
+        agree(np.ascontiguousarray(x), 1)
+    assert any(p.band for p in plans) == (len(shape) == 3 and shape[1] >= 8)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint16"])
+def test_narrow_integers_are_counted(rng, dtype):
+    assert numpy_sort.counts(dtype, 64)
+    assert numpy_sort.sort_address(dtype, 5000) != numpy_sort.sort_address(dtype, 5)
+    assert numpy_sort.argsort_address(dtype, 5000) != numpy_sort.argsort_address(dtype, 5)
+    for n in (63, 64, 767, 768, 5000):
+        agree(drawn(rng, dtype, (4, n)), 1)
+        agree(drawn(rng, dtype, (4, 2 * n))[:, ::2], 1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint32"])
