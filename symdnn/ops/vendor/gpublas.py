@@ -22,21 +22,25 @@ from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.composed import Composed
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dimshuffle
-from symdnn.ops.elementwise.activations import GeluTanh, Relu
-from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu
 from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.lowered.activation import SILU, Activation
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
 from symdnn.ops.lowered.lowered import LoweredLate
 
 __all__ = ["ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad", "GpuQuantizedGemm"]
 
-#: Activation functions by cuBLASLt's names. Its gelu is the approximation by tanh.
-ACTIVATIONS: dict[str, Elemwise] = {"relu": Relu(), "gelu": GeluTanh()}
+#: Activation functions: cuBLASLt's relu and gelu, which is the approximation by tanh, then those of
+#: cuDNN's products. Where neither library is the faster, the GEMM and one kernel behind it run.
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": Relu(), "gelu": GeluTanh(), "gelu_erf": Gelu(), "silu": SILU,
+}  # fmt: skip
 
 
 _EPILOGUES = EpilogueRules(
     tuple(ACTIVATIONS.items()), ("float16", "bfloat16", "float32"), ("float64",),
     scales=True, scales_residual=True, widens=True, saves_sums=True, through_reshape=True,
+    measured=("gelu_erf", "silu"),
 )  # fmt: skip
 
 
@@ -69,8 +73,8 @@ class GpuGemm(GpuGemmBase):
     """``activation(alpha x y + beta c + bias)`` by one call of cuBLASLt.
 
     Inputs are x and y, then as the epilogue has them c, of the result's shape, and a bias along the
-    last dimension, of size 1 in the others. The activation function is ``"relu"`` or ``"gelu"`` (by
-    tanh). With 16-bit x and y the result may be float32; c and the bias then are, too.
+    last dimension, of size 1 in the others. The activation function is one of :data:`ACTIVATIONS`.
+    With 16-bit x and y the result may be float32; c and the bias then are, too.
     (``cublasLtMatmul`` with ``CUBLASLT_EPILOGUE_*``; Theano's ``GpuGemm``, ``GpuDot22``.)
     """
 

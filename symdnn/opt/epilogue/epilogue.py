@@ -25,6 +25,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
+from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.channels_last import first_order
@@ -319,9 +320,17 @@ def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:
         return False
     inside = [u is not None and groups.group.get(u) is group for u in readers]
     if not any(inside):
-        return True
+        measured = terms is not None and terms.activation in chain.op.rules.measured
+        return not measured or all(_is_product(u, groups) for u in readers)
     summed = terms is not None and not terms.activation and bool(terms.residual or terms.bias)
     return chain.op.rules.saves_sums and summed and not all(inside)
+
+
+def _is_product(node: Apply | None, groups: Groups) -> bool:
+    """Whether a reader multiplies, or is behind the graph, views before it aside."""
+    if node is not None and isinstance(node.op, Reshape | DimShuffle):
+        return all(_is_product(u, groups) for u in _readers_of_value(node.outputs[0], groups))
+    return node is None or isinstance(node.op, Dot | BatchedDot | EpilogueOp)
 
 
 def _widens_itself(node: Apply | None) -> bool:
