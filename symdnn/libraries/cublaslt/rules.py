@@ -12,6 +12,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cublaslt.bias_gradient import bias_gradients
+from symdnn.libraries.cublaslt.factors import scale_parameters
 from symdnn.libraries.cublaslt.joined import join_products
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast
@@ -46,6 +47,13 @@ def _gemm_at(node: Apply) -> Chain | None:
         fits = out.type.ndim and out.type.dtype in known
         return chain_at(GpuGemm(node.op), node) if fits else None
     return chain_at(node.op, node) if isinstance(node.op, GpuGemm) else None
+
+
+@graph_rewrite("lower", tags=("epilogue",), name="scaled_products")
+def scaled_products(context: Context) -> None:
+    """Factors of a product's columns are multiplied into its parameters."""
+    if _problem(context.target) is None:
+        scale_parameters(context, "scaled_products")
 
 
 @graph_rewrite("epilogue", tags=("epilogue",), name="gemm_epilogue")
@@ -126,6 +134,7 @@ def product_to_8_bits(node: Apply, context: Context) -> Variable:
 CUBLASLT = Library(
     BACKEND,
     own_rules=(
+        scaled_products,
         gemm_epilogue,
         gemm_bias_gradient,
         joined_products,

@@ -23,7 +23,7 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
+from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle, reshape
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
@@ -202,12 +202,13 @@ def _operand(
     if _is_bias(v, chain.channel_axis, out):
         found = _in_operand_dtype(chain, v)
         return BIAS, _bias(cast(v, chain.factors_dtype) if found is None else found, chain), 1.0
-    if isinstance(v, Constant) or not same_type(v, out) or chain.reshape is not None:
+    if isinstance(v, Constant) or not same_type(v, out):
         return None
     narrow = _in_operand_dtype(chain, v)
     if narrow is None or is_old_value(v):  # a fused elementwise kernel updates in place
         return None
-    return RESIDUAL, *without_factor(narrow, groups.context)
+    addend, factor = without_factor(narrow, groups.context)
+    return RESIDUAL, _before_view(addend, chain, groups.context), factor
 
 
 def _is_bias(v: Variable, axis: int, out: Variable) -> bool:
@@ -257,6 +258,16 @@ def _bias(v: Variable, chain: Chain) -> Variable:
         inner = v.owner.inputs[0]
         v, last = (inner, 0) if inner.type.ndim == 1 else (v, last)
     return dimshuffle(v, (*["x"] * (ndim - 1), last))
+
+
+def _before_view(v: Variable, chain: Chain, context: Context) -> Variable:
+    """An addend of the result's shape with the dimensions that it has before the reshape."""
+    if chain.reshape is None:
+        return v
+    view, inner = chain.reshape.op, chain.reshape.inputs[0]
+    if isinstance(view, DimShuffle):
+        return dimshuffle(v, tuple(view.pattern.index(d) for d in range(inner.type.ndim)))
+    return reshape(v, context.shapes.dims(inner))
 
 
 def constant_factor(node: Apply, v: Variable) -> float | None:
@@ -321,6 +332,9 @@ def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:
     inside = [u is not None and groups.group.get(u) is group for u in readers]
     if not any(inside):
         measured = terms is not None and terms.activation in chain.op.rules.measured
+        if chain.reshape is not None and terms is not None and terms.residual:
+            # A norm that reads the sum computes it at no cost.
+            return all(u in groups.members or _is_product(u, groups) for u in readers)
         return not measured or all(_is_product(u, groups) for u in readers)
     summed = terms is not None and not terms.activation and bool(terms.residual or terms.bias)
     return chain.op.rules.saves_sums and summed and not all(inside)

@@ -138,7 +138,10 @@ def test_a_layer_over_the_last_of_three_dimensions():
     assert products(fgraph) == [gemm(bias=True, activation="relu")]
     assert elementwise(fgraph) == []
     added = made(lambda x, w, c: T.dot(x, w) + c, (x, W, normal(2, 6, 5)))
-    assert products(added) == [Dot()]
+    assert products(added) == [gemm(residual=1.0)]
+    assert elementwise(added) == []
+    normed = made(lambda x, w, c: T.nnet.softmax(T.dot(x, w) + c), (x, W, normal(2, 6, 5)))
+    assert products(normed) == [Dot()]
     other = made(lambda x, w, b: T.dot(x, w).reshape((2, 5, 6)) + b, (x, W, normal(6)))
     assert products(other) == [Dot()]
 
