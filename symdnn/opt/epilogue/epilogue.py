@@ -329,15 +329,29 @@ def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:
     readers, terms = _readers_of_value(chain.value, groups), chain.terms
     if terms == Affine() and all(_widens_itself(u) for u in readers):
         return False
+    if terms is None or not _is_worth_adding(chain, terms, readers, groups):
+        return False
     inside = [u is not None and groups.group.get(u) is group for u in readers]
     if not any(inside):
-        measured = terms is not None and terms.activation in chain.op.rules.measured
-        if chain.reshape is not None and terms is not None and terms.residual:
-            # A norm that reads the sum computes it at no cost.
-            return all(u in groups.members or _is_product(u, groups) for u in readers)
+        measured = terms.activation in chain.op.rules.measured
         return not measured or all(_is_product(u, groups) for u in readers)
-    summed = terms is not None and not terms.activation and bool(terms.residual or terms.bias)
+    summed = not terms.activation and bool(terms.residual or terms.bias)
     return chain.op.rules.saves_sums and summed and not all(inside)
+
+
+def _is_worth_adding(
+    chain: Chain, terms: Affine, readers: Sequence[Apply | None], groups: Groups
+) -> bool:
+    """Whether no norm reads a sum behind a reshape, which that adds at no cost.
+
+    A norm is several elementwise nodes where it is no op. It reads the product in 16 bits, which a
+    sum in float32 would need to be stored in float32.
+    """
+    if chain.reshape is None or not terms.residual:
+        return True
+    wide = chain.epilogue.dtype != chain.factors_dtype
+    members = () if wide else groups.members
+    return all(u in members or _is_product(u, groups) for u in readers)
 
 
 def _is_product(node: Apply | None, groups: Groups) -> bool:
