@@ -27,6 +27,7 @@ from symdnn.ops.elementwise.comparison import Switch
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot, MatchSizes
+from symdnn.ops.lowered.gathered import ListedSums
 from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.ops.nn.batchnorm import Normalise, NormGrad
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
@@ -46,10 +47,11 @@ _BOUNDED_OPS: tuple[type[Op], ...] = (
     Sub, Switch, Tanh,
 )  # fmt: skip
 
-#: Ops that only copy elements: their results are narrow where all copied values are.
+#: Ops that only copy elements, or add a few of them in float32: their results are narrow where
+#: all copied values are.
 _DATA_MOVEMENT_OPS: tuple[type[Op], ...] = (
-    AdvancedSubtensor, Alloc, DimShuffle, ForgetShape, IncSubtensor, Join, MatchSizes, Pad,
-    Reshape, Roll, SpecifyType, Split, Subtensor,
+    AdvancedSubtensor, Alloc, DimShuffle, ForgetShape, IncSubtensor, Join, ListedSums, MatchSizes,
+    Pad, Reshape, Roll, SpecifyType, Split, Subtensor,
 )  # fmt: skip
 
 #: Neutral ops whose work is mostly done by tensor cores.
