@@ -6,7 +6,12 @@ from scipy import special
 
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.quantized.product import QuantizedProduct
-from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad, GpuQuantizedGemm
+from symdnn.ops.vendor.gpublas import (
+    GpuGemm,
+    GpuGemmBiasGrad,
+    GpuGemmKept,
+    GpuQuantizedGemm,
+)
 from tests.op_table.record import OpCase, ending, integers, normal, uniform
 
 
@@ -51,6 +56,13 @@ CASES = [
            lambda x, y, b: (x @ y + b) * special.ndtr(x @ y + b), grad=False),
     OpCase("gemm_silu", (GpuGemm,), ending(GpuGemm(), activation="silu"),
            (normal(3, 4), normal(4, 5)), lambda x, y: (x @ y) * special.expit(x @ y), grad=False),
+    OpCase("gemm_kept", (GpuGemmKept,), ending(GpuGemmKept(), bias=True, activation="gelu"),
+           (normal(3, 4), normal(4, 5), normal(1, 5)),
+           lambda x, y, b: (gelu(x @ y + b), x @ y + b), grad=False),
+    OpCase("gemm_kept_half", (GpuGemmKept,),
+           GpuGemmKept().ending("float16", activation="gelu_erf"), (half(3, 4), half(4, 5)),
+           lambda x, y: ((x @ y) * special.ndtr((x @ y).astype("f4")), x @ y), grad=False,
+           rtol=4e-3),
     OpCase("gemm_everything", (GpuGemm,),
            ending(GpuGemm(), alpha=2.0, residual=-1.0, bias=True, activation="gelu"),
            (normal(3, 4), normal(4, 5), normal(3, 5), normal(1, 5)),

@@ -37,7 +37,7 @@ from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["KERNELS", "MatmulKernel", "as_matrix", "divides_sums", "operand"]
+__all__ = ["KERNELS", "BoundGemm", "MatmulKernel", "as_matrix", "divides_sums", "operand"]
 
 #: cuBLASLt reads a bias and an addend in vectors of this size.
 _VECTOR_ALIGNMENT_BYTES = 16
@@ -103,10 +103,10 @@ class MatmulKernel(Kernel):
 
     def bind(self, call: Call) -> Any:
         """A launch that caches one cuBLASLt plan for each layout of its operands."""
-        return _Bound(call, [] if self.ran is None else self.ran)
+        return BoundGemm(call, [] if self.ran is None else self.ran)
 
 
-class _Bound:
+class BoundGemm:
     """A GEMM at its shapes."""
 
     def __init__(self, call: Call, ran: list[tuple[str, GemmChoice]]) -> None:

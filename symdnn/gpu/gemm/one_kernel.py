@@ -1,9 +1,10 @@
 """A GEMM with its bias and activation as one kernel of cuDNN, where that is measured to be faster.
 
-cuBLASLt has relu, and gelu by tanh. For other activations cuDNN's graph API compiles a kernel. With
-``gpu.gemm.algo=time`` it is measured, on the GEMM's own operands, beside the two kernels that run
-otherwise: cuBLASLt's GEMM, and an elementwise kernel that reads and writes the result once more.
-Its result has to agree with theirs.
+cuBLASLt has relu, and gelu by tanh. For other activations, and where the gradient needs what is
+before one, cuDNN's graph API compiles a kernel. With ``gpu.gemm.algo=time`` it is measured, on the
+GEMM's own operands, beside what runs otherwise: cuBLASLt's GEMM, and, unless that has the
+activation, an elementwise kernel that reads and writes the result once more. Its result has to
+agree with theirs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = ["ACTIVATIONS", "MatmulGraph", "OneKernel", "forget"]
 
 #: Activation functions by the names of :data:`symdnn.ops.vendor.gpublas.ACTIVATIONS`, as
 #: operations of cuDNN's frontend.
-ACTIVATIONS = {"gelu_erf": "gelu", "silu": "swish"}
+ACTIVATIONS = {"gelu": "gelu_approx_tanh", "gelu_erf": "gelu", "silu": "swish"}
 _MEASURED_PLANS = 8
 _TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
 _COMPARED_ELEMENTS = 1 << 18
@@ -44,7 +45,10 @@ Launch = Callable[[Any, Sequence[RawArray], Sequence[RawArray]], None]
 
 @dataclass(frozen=True)
 class MatmulGraph(GraphForm):
-    """``activation(x y + bias)`` of matrices in 16 bits, with strides in elements."""
+    """``activation(x y + bias)`` of matrices in 16 bits, with strides in elements.
+
+    ``kept`` is where ``x y + bias`` is written, too.
+    """
 
     name = "symdnn_matmul"
 
@@ -54,10 +58,11 @@ class MatmulGraph(GraphForm):
     out: tuple[tuple[int, ...], tuple[int, ...]]
     bias: bool
     activation: str
+    kept: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return ("x", "y", *["bias"] * self.bias, "out")
+        return ("x", "y", *["bias"] * self.bias, "out", *["kept"] * (self.kept is not None))
 
     @property
     def limits(self) -> Limits:
@@ -72,6 +77,8 @@ class MatmulGraph(GraphForm):
             n = shape[-1]
             bias = graph.input("bias", (1, 1, n), (n, n, 1), self.dtype)
             value = graph.virtual(graph.add("bias", input=value, bias=bias), shape, strides)
+        if self.kept is not None:
+            graph.output(value, "kept", *_one(*self.kept), self.dtype)
         value = graph.add(ACTIVATIONS[self.activation], input=value)
         graph.output(value, "out", shape, strides, self.dtype)
 
@@ -101,19 +108,19 @@ class OneKernel:
         self, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray], two: Launch
     ) -> bool:
         """Enqueue it; False if ``two``, the two kernels, are faster, or nothing was measured."""
-        form = self._form(inputs, outputs[0]) if self.mode == "time" else None
-        plan = None if form is None else _choice(form, env, inputs, outputs[0], two)
+        form = self._form(inputs, outputs) if self.mode == "time" else None
+        plan = None if form is None else _choice(form, env, inputs, outputs, two)
         if form is None or plan is None:
             return False
         if (form, plan) not in self.launches:
             self.launches[form, plan] = graph.launch(form, plan, env.cudnn)
-        self.launches[form, plan](env.cudnn, _pointers(form, inputs, outputs[0]), env.workspace)
+        self.launches[form, plan](env.cudnn, _pointers(form, inputs, outputs), env.workspace)
         return True
 
-    def _form(self, inputs: Sequence[RawArray], out: RawArray) -> MatmulGraph | None:
+    def _form(self, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> MatmulGraph | None:
         """The graph of this call; None if cuDNN can't read its operands."""
         x, y, *rest = inputs
-        arrays = (x, y, out)
+        arrays = (x, y, *outputs)
         if self.activation not in ACTIVATIONS or x.dtype not in _TOLERANCE:
             return None
         if any(
@@ -123,16 +130,16 @@ class OneKernel:
         if any(not (b.contiguous and b.ptr % ALIGNMENT == 0 and b.dtype == x.dtype) for b in rest):
             return None
         seen = [(a.shape, tuple(s // a.itemsize for s in a.strides)) for a in arrays]
-        return MatmulGraph(x.dtype, *seen, self.bias, self.activation)
+        return MatmulGraph(x.dtype, *seen[:3], self.bias, self.activation, *seen[3:])
 
 
 def _choice(
-    form: MatmulGraph, env: LaunchEnv, inputs: Sequence[Any], out: RawArray, two: Launch
+    form: MatmulGraph, env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any], two: Launch
 ) -> GraphPlan | None:
     key = (env.cudnn, form)
     if key not in _choices and (is_capturing(env) or frontend.unavailable()):
         return None
-    return _choices.get(key, lambda: _timed(_Question(form, env, inputs, out, two)))
+    return _choices.get(key, lambda: _timed(_Question(form, env, inputs, outputs, two)))
 
 
 def _is_aligned(a: RawArray) -> bool:
@@ -141,8 +148,10 @@ def _is_aligned(a: RawArray) -> bool:
     return a.size > 0 and inner == a.itemsize and (outer | a.ptr) % ALIGNMENT == 0
 
 
-def _pointers(form: MatmulGraph, inputs: Sequence[RawArray], out: RawArray) -> Mapping[str, int]:
-    return {r: a.ptr for r, a in zip(form.roles, (*inputs, out), strict=True)}
+def _pointers(
+    form: MatmulGraph, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
+) -> Mapping[str, int]:
+    return {r: a.ptr for r, a in zip(form.roles, (*inputs, *outputs), strict=True)}
 
 
 def _timed(question: _Question) -> GraphPlan | None:
@@ -157,9 +166,11 @@ class _Question(Question[GraphPlan | None]):
     warns = False  # two kernels run
 
     def __init__(
-        self, form: MatmulGraph, env: Any, inputs: Sequence[Any], out: RawArray, two: Launch
-    ) -> None:
-        self.form, self.env, self.inputs, self.out, self.two = form, env, inputs, out, two
+        self, form: MatmulGraph, env: Any, inputs: Sequence[Any], outputs: Sequence[Any],
+        two: Launch,
+    ) -> None:  # fmt: skip
+        self.form, self.env, self.two = form, env, two
+        self.inputs, self.outputs = inputs, outputs
         self.asked = plain(asdict(form))
 
     def key(self) -> dict[str, Any] | None:
@@ -210,29 +221,35 @@ class _Bench(Bench[GraphPlan | None]):
     """Runs candidates on the call's operands; results have memory of their own."""
 
     def __init__(self, question: _Question) -> None:
-        self.q, out = question, question.out
+        self.q = question
         self.error_limit = _TOLERANCE[question.form.dtype]
-        room = question.env.empty((out.extent[1] - out.ptr,), "uint8")
-        question.env.zero(room.ptr, room.nbytes)  # what lies between rows is compared, too
-        self.mine = RawArray(room.ptr, out.shape, out.dtype, out.strides, room)
+        self.mine = [self._like(out) for out in question.outputs]
+
+    def _like(self, out: RawArray) -> RawArray:
+        room = self.q.env.empty((out.extent[1] - out.ptr,), "uint8")
+        self.q.env.zero(room.ptr, room.nbytes)  # what lies between rows is compared, too
+        return RawArray(room.ptr, out.shape, out.dtype, out.strides, room)
 
     def _enqueuing(self, plan: GraphPlan | None) -> Callable[[], None]:
         q, mine = self.q, self.mine
         if plan is None:
-            return lambda: q.two(q.env, q.inputs, [mine])
+            return lambda: q.two(q.env, q.inputs, mine)
         run, at = graph.launch(q.form, plan, q.env.cudnn), _pointers(q.form, q.inputs, mine)
         return lambda: run(q.env.cudnn, at, q.env.workspace)
 
     def results(self, candidate: GraphPlan | None) -> list[Array]:
-        """Both ends of the result."""
+        """Both ends of each result."""
         self._enqueuing(candidate)()
-        count = (self.mine.extent[1] - self.mine.ptr) // self.mine.itemsize
-        some = min(count, _COMPARED_ELEMENTS)
-        return [self._part(0, some), self._part(count - some, some)]
+        found = []
+        for out in self.mine:
+            count = (out.extent[1] - out.ptr) // out.itemsize
+            some = min(count, _COMPARED_ELEMENTS)
+            found += [self._part(out, start, some) for start in (0, count - some)]
+        return found
 
-    def _part(self, start: int, count: int) -> Array:
-        at = self.mine.ptr + start * self.mine.itemsize
-        found: Array = self.q.env.download(RawArray(at, (count,), self.mine.dtype, owner=self.mine))
+    def _part(self, out: RawArray, start: int, count: int) -> Array:
+        at = out.ptr + start * out.itemsize
+        found: Array = self.q.env.download(RawArray(at, (count,), out.dtype, owner=out))
         return found
 
     def time(self, candidate: GraphPlan | None, good_ms: float) -> float:

@@ -14,6 +14,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cublaslt.bias_gradient import bias_gradients
 from symdnn.libraries.cublaslt.factors import scale_parameters
 from symdnn.libraries.cublaslt.joined import join_products
+from symdnn.libraries.cublaslt.kept import keep_before_activations
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.quantize import FLOAT8
@@ -62,6 +63,13 @@ def gemm_epilogue(context: Context) -> None:
     if _problem(context.target) is None:
         while fuse_epilogues(context, "gemm_epilogue", _gemm_at):
             pass
+
+
+@graph_rewrite("epilogue", tags=("epilogue",), name="gemm_and_activation")
+def gemm_and_activation(context: Context) -> None:
+    """A GEMM and the activation function of its result, which is read elsewhere too, are one op."""
+    if _problem(context.target) is None:
+        keep_before_activations(context, _gemm_at, "gemm_and_activation")
 
 
 @graph_rewrite("epilogue", tags=("epilogue",), name="gemm_bias_gradient")
@@ -136,6 +144,7 @@ CUBLASLT = Library(
     own_rules=(
         scaled_products,
         gemm_epilogue,
+        gemm_and_activation,
         gemm_bias_gradient,
         joined_products,
         product_to_8_bits.rewrite(),

@@ -7,7 +7,7 @@ gradients are taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,10 +25,12 @@ from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.activation import SILU, Activation
-from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
+from symdnn.ops.lowered.epilogue import Affine, EpilogueOp, EpilogueRules
 from symdnn.ops.lowered.lowered import LoweredLate
 
-__all__ = ["ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad", "GpuQuantizedGemm"]
+__all__ = [
+    "ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad", "GpuGemmKept", "GpuQuantizedGemm",
+]  # fmt: skip
 
 #: Activation functions: cuBLASLt's relu and gelu, which is the approximation by tanh, then those of
 #: cuDNN's products. Where neither library is the faster, the GEMM and one kernel behind it run.
@@ -46,7 +48,7 @@ _EPILOGUES = EpilogueRules(
 
 @dataclass(frozen=True)
 class GpuGemmBase(EpilogueOp):
-    """Base of both: ``op`` is a ``Dot`` of matrices and vectors, or a ``BatchedDot``."""
+    """Base of all: ``op`` is a ``Dot`` of matrices and vectors, or a ``BatchedDot``."""
 
     abstract: ClassVar[bool] = True
     op: Op = field(default_factory=Dot)
@@ -79,6 +81,39 @@ class GpuGemm(GpuGemmBase):
     """
 
     rules: ClassVar[EpilogueRules] = _EPILOGUES
+
+
+@dataclass(frozen=True)
+class GpuGemmKept(GpuGemmBase, MultiOp):
+    """``activation(x y + bias)`` and ``x y + bias``, which the gradient reads, by one call.
+
+    Inputs are those of :class:`GpuGemm`. (cuDNN's graph of a product with two results.)
+    """
+
+    rules: ClassVar[EpilogueRules] = _EPILOGUES
+
+    def linear(self) -> GpuGemm:
+        """The op of the second result alone."""
+        rest = replace(self.terms, activation="")
+        if self.epilogue is None or rest == Affine():
+            return GpuGemm(self.op)
+        return GpuGemm(self.op, epilogue=rest.epilogue(self.epilogue.dtype, None))
+
+    def infer(self, *inputs: TensorType) -> Any:
+        total = self._result_type(inputs)
+        return total, total
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        found = super().shapes(types, shapes, host)
+        return None if found is None else [found[0], found[0]]
+
+    def reference(self, *inputs: Array) -> Any:
+        return self._value(inputs), self.linear()._value(inputs)
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        return [self._expanded_value(inputs), self.linear()._expanded_value(inputs)]
 
 
 @dataclass(frozen=True)

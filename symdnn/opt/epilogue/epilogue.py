@@ -36,7 +36,8 @@ from symdnn.rewriting.facts import is_old_value, number
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
-    "Chain", "chain_at", "constant_factor", "fuse_epilogues", "same_type", "without_factor",
+    "Chain", "behind_reshape", "chain_at", "constant_factor", "fuse_epilogues", "is_product",
+    "same_type", "without_factor",
 ]  # fmt: skip
 
 
@@ -299,7 +300,7 @@ def _best(start: Chain, groups: Groups) -> Chain | None:
     """The longest chain from ``start`` that saves memory traffic; None if there is none."""
     chain, best, unknown = start, None, 0
     while unknown < _MAX_FORMULA_OPS:
-        behind = _behind_reshape(chain, groups)
+        behind = behind_reshape(chain, groups.context)
         if behind is not None:
             chain = behind
             continue
@@ -314,12 +315,12 @@ def _best(start: Chain, groups: Groups) -> Chain | None:
     return best
 
 
-def _behind_reshape(chain: Chain, groups: Groups) -> Chain | None:
+def behind_reshape(chain: Chain, context: Context) -> Chain | None:
     """The chain with the reshape that alone reads it; None if there is none."""
-    if not groups.context.only_user(chain.value):
+    if not context.only_user(chain.value):
         return None
-    (user,) = groups.fgraph.user_nodes(chain.value)
-    if not (_is_view_as_nchw(chain, user) or _is_reshape_of_gemm(chain, user, groups.context)):
+    (user,) = context.fgraph.user_nodes(chain.value)
+    if not (_is_view_as_nchw(chain, user) or _is_reshape_of_gemm(chain, user, context)):
         return None
     return replace(chain, value=user.outputs[0], reshape=user)
 
@@ -334,7 +335,7 @@ def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:
     inside = [u is not None and groups.group.get(u) is group for u in readers]
     if not any(inside):
         measured = terms.activation in chain.op.rules.measured
-        return not measured or all(_is_product(u, groups) for u in readers)
+        return not measured or all(is_product(u, groups.context) for u in readers)
     summed = not terms.activation and bool(terms.residual or terms.bias)
     return chain.op.rules.saves_sums and summed and not all(inside)
 
@@ -351,13 +352,13 @@ def _is_worth_adding(
         return True
     wide = chain.epilogue.dtype != chain.factors_dtype
     members = () if wide else groups.members
-    return all(u in members or _is_product(u, groups) for u in readers)
+    return all(u in members or is_product(u, groups.context) for u in readers)
 
 
-def _is_product(node: Apply | None, groups: Groups) -> bool:
+def is_product(node: Apply | None, context: Context) -> bool:
     """Whether a reader multiplies, or is behind the graph, views before it aside."""
     if node is not None and isinstance(node.op, Reshape | DimShuffle):
-        return all(_is_product(u, groups) for u in _readers_of_value(node.outputs[0], groups))
+        return all(is_product(u, context) for u, _ in context.fgraph.users(node.outputs[0]))
     return node is None or isinstance(node.op, Dot | BatchedDot | EpilogueOp)
 
 

@@ -21,7 +21,7 @@ from symdnn.gpu.gemm.one_kernel import ACTIVATIONS, MatmulGraph
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.vendor.gpublas import GpuGemm
+from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmKept
 from tests.gpu.fake_cublaslt import FakeGemmEnv, lt
 from tests.gpu.fake_frontend import Engine, fake_frontend
 from tests.gpu.with_cudnn import real_cudnn
@@ -68,20 +68,24 @@ def env(lt, fake_frontend, monkeypatch):
     one_kernel.forget()
 
 
-def launched(env, *, activation="gelu_erf", dtype="bfloat16", bias=True, strides=None, times=1):
+def launched(
+    env, *, kind=GpuGemm, activation="gelu_erf", dtype="bfloat16", bias=True, strides=None, times=1
+):
     """Run the op; the names of the plans that wrote the result itself."""
-    op = GpuGemm().ending(dtype, bias=bias, activation=activation)
+    op = kind().ending(dtype, bias=bias, activation=activation)
     types = [TensorType(dtype, s) for s in ((M, K), (K, N), (1, N))[: 2 + bias]]
-    out = TensorType(dtype, (M, N))
-    call = Call(op, tuple(types), (out,), NO_HINTS)
+    outs = op.output_types(types)
+    call = Call(op, tuple(types), tuple(outs), NO_HINTS)
     arrays = [
         RawArray(0x100000 * i, t.shape, t.dtype, (strides or {}).get(i, ()))
-        for i, t in enumerate((*types, out), 1)
+        for i, t in enumerate((*types, *outs), 1)
     ]
     (kernel,) = kernels_for(type(op), "cuda")
+    assert kernel.refuses(call) is None
+    assert kernel.workspace_bytes(call) >= (32 << 20) + 255
     launch = kernel.bind(call)
     for _ in range(times):
-        launch(env, arrays[:-1], arrays[-1:])
+        launch(env, arrays[: len(types)], arrays[len(types) :])
     runs = [run for made in env.graphs.made for run in made.ran]
     return [name for pack, _, name, _ in runs if arrays[-1].ptr in pack.values()]
 
@@ -100,6 +104,25 @@ def test_two_kernels_run_where_no_plan_is_faster(env, lt, ms):
     assert launched(env) == []
     assert 0x400000 in lt.runs[-1]["pointers"]
     assert [d[1] for d in env.did if d[0] == "launch"][-1] == "elementwise"
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_both_results_are_written_by_one_kernel(env, lt, activation):
+    ran = launched(env, kind=GpuGemmKept, activation=activation)
+    assert [name.split("_")[0] for name in ran] == ["eng1"]
+    (run,) = [r for made in env.graphs.made for r in made.ran if 0x400000 in r[0].values()]
+    assert list(run[0].values()) == [0x100000, 0x200000, 0x300000, 0x400000, 0x500000]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_or_by_two_kernels(env, lt, bias):
+    env.ms[:] = [1.0, 2.0, 3.0, 4.0]
+    assert launched(env, kind=GpuGemmKept, activation="gelu", bias=bias) == []
+    first, second = 0x300000 + 0x100000 * bias, 0x400000 + 0x100000 * bias
+    assert lt.runs[-1]["epilogue"] == "bias" * bias
+    assert lt.runs[-1]["pointers"][3] == second
+    name, fields = env.did[-1][1:]
+    assert (name, fields[:2]) == ("elementwise", [second, first])
 
 
 def test_a_plan_with_a_wrong_result_is_not_taken(env):
@@ -144,9 +167,11 @@ def gone(*args):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("across", [False, True])
-def test_graphs_that_the_frontend_takes(real_cudnn, activation, bias, across):
+@pytest.mark.parametrize("kept", [False, True])
+def test_graphs_that_the_frontend_takes(real_cudnn, activation, bias, across, kept):
     if frontend.unavailable():
         pytest.skip(frontend.unavailable())
     y = (1, K) if across else (N, 1)
     sides = ((M, K), (K, 1)), ((K, N), y), ((M, N), (2 * N, 1))
-    assert new_graph(MatmulGraph("bfloat16", *sides, bias, activation), None, (9, 0))
+    more = [((M, N), (N, 1))] * kept
+    assert new_graph(MatmulGraph("bfloat16", *sides, bias, activation, *more), None, (9, 0))
