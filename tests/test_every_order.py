@@ -111,7 +111,7 @@ def squares(found: list[Variable]) -> Variable:
 LATE_OPS = (
     "AddGathered", "BatchMoments", "BatchSums", "FusedElemwise", "FusedReduce", "FusedRows",
     "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
-    "GpuQuantized", "LabelLoss", "Move", "OneDnn", "Stream", "Totals",
+    "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn", "Stream", "Totals",
 )  # fmt: skip
 
 

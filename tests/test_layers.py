@@ -74,8 +74,8 @@ ROOMS = {
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
-        {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
-        {"conv", "fft", "nccl", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
+        {"codegen", "dnn_names"}, {"dnn", "kernels"}, {"cudnn", "execution"},
+        {"conv", "fft", "gemm", "nccl", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"plan"}, {"execute", "report"}, {"nanguard"},

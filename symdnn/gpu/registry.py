@@ -15,6 +15,7 @@ _loaded = False
 #: Modules with rows ``KERNELS``, imported by :func:`load`.
 FAMILIES = (
     "gemm.matmul",
+    "gemm.kept",
     "gemm.quantized",
     # Our own kernels that are preferred to cuDNN's.
     "kernels.softmax", "kernels.batchnorm", "kernels.pool", "kernels.reduce",

@@ -8,7 +8,7 @@ from symdnn.ops.array.slices import FULL
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
-from symdnn.ops.lowered.gathered import AddGathered
+from symdnn.ops.lowered.gathered import AddGathered, ListedSums
 from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
 from tests.op_table.record import OpCase, integers, normal
@@ -70,6 +70,10 @@ def total(*arrays):
     return Totals(tuple(programs))(*arrays)
 
 
+def listed(rows):
+    return lambda rng: np.array(rows, np.int32)
+
+
 def gathered(x, source, i, j):
     """Rows ``i`` of the source added to rows ``j``."""
     rows = ("a", FULL)
@@ -86,6 +90,15 @@ CASES = [
     OpCase("add_gathered", (AddGathered,), gathered,
            (normal(4, 3), normal(5, 3), integers(-5, 5, 7), integers(-4, 4, 7)), gathered_numpy,
            grad=False),
+    OpCase("listed_sums", (ListedSums,), ListedSums((1,)),
+           (normal(3, 5, 2), listed([[0, 2], [4, -1], [-1, -1], [3, 1]])),
+           lambda x, rows: np.stack(
+               [x[:, 0] + x[:, 2], x[:, 4], 0 * x[:, 0], x[:, 3] + x[:, 1]], 1),
+           grad=False),
+    OpCase("listed_sums_of_two_axes", (ListedSums,), ListedSums((0, 2)),
+           (normal(2, 3, 3, dtype="float16"), listed([[1], [0]]), listed([[2, 1], [0, -1]])),
+           lambda x, i, j: np.stack([x[::-1, :, 2] + x[::-1, :, 1], x[::-1, :, 0]], 2),
+           grad=False, rtol=1e-3),
     OpCase("totals", (Totals,), total, (normal(3, 4), normal(7), normal(2, 0), normal(5, 1, 2)),
            lambda a, b, c, d: np.asarray((a * a).sum() + b.sum() + c.sum() + d.sum()), grad=False),
     OpCase("fused_elementwise", (FusedElemwise,), fused,

@@ -2,10 +2,16 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+from scipy import special
 
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.quantized.product import QuantizedProduct
-from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad, GpuQuantizedGemm
+from symdnn.ops.vendor.gpublas import (
+    GpuGemm,
+    GpuGemmBiasGrad,
+    GpuGemmKept,
+    GpuQuantizedGemm,
+)
 from tests.op_table.record import OpCase, ending, integers, normal, uniform
 
 
@@ -45,6 +51,18 @@ CASES = [
     OpCase("gemm_bias_relu", (GpuGemm,), ending(GpuGemm(), bias=True, activation="relu"),
            (normal(3, 4), normal(4, 5), normal(1, 5)),
            lambda x, y, b: np.maximum(x @ y + b, 0), grad=False),
+    OpCase("gemm_gelu_erf", (GpuGemm,), ending(GpuGemm(), bias=True, activation="gelu_erf"),
+           (normal(3, 4), normal(4, 5), normal(1, 5)),
+           lambda x, y, b: (x @ y + b) * special.ndtr(x @ y + b), grad=False),
+    OpCase("gemm_silu", (GpuGemm,), ending(GpuGemm(), activation="silu"),
+           (normal(3, 4), normal(4, 5)), lambda x, y: (x @ y) * special.expit(x @ y), grad=False),
+    OpCase("gemm_kept", (GpuGemmKept,), ending(GpuGemmKept(), bias=True, activation="gelu"),
+           (normal(3, 4), normal(4, 5), normal(1, 5)),
+           lambda x, y, b: (gelu(x @ y + b), x @ y + b), grad=False),
+    OpCase("gemm_kept_half", (GpuGemmKept,),
+           GpuGemmKept().ending("float16", activation="gelu_erf"), (half(3, 4), half(4, 5)),
+           lambda x, y: ((x @ y) * special.ndtr((x @ y).astype("f4")), x @ y), grad=False,
+           rtol=4e-3),
     OpCase("gemm_everything", (GpuGemm,),
            ending(GpuGemm(), alpha=2.0, residual=-1.0, bias=True, activation="gelu"),
            (normal(3, 4), normal(4, 5), normal(3, 5), normal(1, 5)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.variable import constant
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
@@ -28,6 +29,43 @@ def spread(v, like):
 def whole(x):
     return Subtensor(((None, None, None),) * x.ndim)(x)
 
+
+#: A table of known sizes, what is added to its rows, and to one row by all.
+TABLE, ADDED, ALL = f64(5, "m"), f64(3, "m"), f64(2, 3, "m")
+
+
+def rows_of(x, *rows):
+    return x[np.array(rows)]
+
+
+def added_to(x, y, *rows):
+    return inc_subtensor(x[np.array(rows)], y)
+
+
+INDEX_ARRAYS = [
+    RuleCase("gather_of_known_rows", (TABLE,), lambda x: rows_of(x, 1, 2, 3), lambda x: x[1:4],
+             lambda x: rows_of(x, 1, 2, 4)),
+    RuleCase("gather_of_known_rows", (TABLE,), lambda x: rows_of(x, 4, 2, 0), None,
+             lambda x: rows_of(x, 4, 2, 1), gone=(AdvancedSubtensor,), id="backwards"),
+    RuleCase("gather_of_known_rows", (f64("n", 5),), lambda x: x[:, np.array([-2, -1])],
+             lambda x: x[:, 3:5], lambda x: x[:, np.array([-1, 0, 1])], id="columns_from_the_end"),
+    RuleCase("gather_of_known_rows", (TABLE,), lambda x: rows_of(x, [2, 2], [2, 2]), None,
+             lambda x: rows_of(x, [2, 2], [2, 1]), gone=(AdvancedSubtensor,), id="one_row"),
+    RuleCase("gather_of_known_rows", (TABLE,),
+             lambda x: x[alloc(constant(1, dtype="int64"), 2, 2)], None,
+             lambda x: rows_of(x, [0, 1], [1, 1]), gone=(AdvancedSubtensor,), id="a_filled_index"),
+    RuleCase("scatter_to_known_rows", (TABLE, ADDED), lambda x, y: added_to(x, y, 1, 2, 3),
+             lambda x, y: inc_subtensor(x[1:4], y), lambda x, y: added_to(x, y, 1, 2, 4)),
+    RuleCase("scatter_to_known_rows", (TABLE, ADDED),
+             lambda x, y: set_subtensor(x[np.array([3, 2, 1])], y),
+             lambda x, y: set_subtensor(x[3:0:-1], y),
+             lambda x, y: set_subtensor(x[np.array([2, 2, 2])], y), id="assigned"),
+    RuleCase("scatter_to_known_rows", (TABLE, ALL),
+             lambda x, y: added_to(x, y, [4, 4, 4], [4, 4, 4]),
+             lambda x, y: inc_subtensor(
+                 x[4:5], dimshuffle(y.sum((0, 1), keepdims=True), (0, 2))),
+             lambda x, y: added_to(x, y, [4, 4, 4], [4, 4, 3]), id="added_to_one_row"),
+]  # fmt: skip
 
 INDEXING = [
     RuleCase("index_in_plain_form", MAT, lambda x: x[0 : shape_i(x, 0), 1:],
@@ -186,4 +224,4 @@ JOINS = [
              lambda x, y, z: join(0, x, y, z)[1:3], beside=PLAIN, id="part_of_join"),
 ]  # fmt: skip
 
-CASES = [*INDEXING, *INCREMENTS, *JOINS]
+CASES = [*INDEX_ARRAYS, *INDEXING, *INCREMENTS, *JOINS]

@@ -162,7 +162,7 @@ def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
     flip = bool(record["flip_by_copy"])
     if record["plan"] is None:
         return search.again(("legacy", int(record["number"]), flip))
-    candidate = search.of_plan(_plan_of(record["plan"]), flip)
+    candidate = search.of_plan(GraphPlan.of_record(record["plan"]), flip)
     if candidate is None:
         return None
     try:
@@ -179,11 +179,3 @@ def replayed(search: Search, wanted: Recorded) -> Candidate | None:
     except SymdnnError as error:
         search.refused.setdefault(wanted.name, []).append(short(error))
         return None
-
-
-def _plan_of(record: dict[str, Any]) -> GraphPlan:
-    """The plan of a record."""
-    fields = dict(record)
-    fields["knobs"] = tuple((str(k), int(v)) for k, v in fields["knobs"])
-    fields["notes"] = tuple(map(str, fields["notes"]))
-    return GraphPlan(**fields)

@@ -6,7 +6,7 @@ an index into the heuristics' list means something else with the next version of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,12 @@ class GraphPlan:
     workspace_bytes: int
     deterministic: bool
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> GraphPlan:
+        """The plan of its fields in JSON's types."""
+        knobs = tuple((str(k), int(v)) for k, v in record["knobs"])
+        return cls(**{**record, "knobs": knobs, "notes": tuple(map(str, record["notes"]))})
 
     def __str__(self) -> str:
         fixed = "deterministic" if self.deterministic else "not deterministic"

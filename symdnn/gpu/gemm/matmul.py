@@ -2,7 +2,8 @@
 
 The bias, addend and activation of a :class:`~symdnn.ops.vendor.gpublas.GpuGemm` are an epilogue of
 the same call. Where cuBLASLt has no algorithm with that epilogue, the GEMM runs without it, and
-our own kernels compute it afterwards.
+our own kernels compute it afterwards, or cuDNN has both in one kernel
+(:mod:`symdnn.gpu.gemm.one_kernel`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
-from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, CublasError
+from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, EPILOGUE, CublasError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm.choice import GemmChoice, choose, mode_by_flags
+from symdnn.gpu.gemm.one_kernel import OneKernel
 from symdnn.gpu.gemm.pieces import Piece, pieces
 from symdnn.gpu.gemm.plan import (
+    WORKSPACE_BYTES,
     GemmAlgorithm,
     GemmPlan,
     GemmSignature,
@@ -34,9 +37,8 @@ from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["KERNELS", "MatmulKernel", "as_matrix", "divides_sums", "operand"]
+__all__ = ["KERNELS", "BoundGemm", "MatmulKernel", "as_matrix", "divides_sums", "operand"]
 
-WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
 #: cuBLASLt reads a bias and an addend in vectors of this size.
 _VECTOR_ALIGNMENT_BYTES = 16
 #: The side of a block's part of a result; fewer of these than half of a large card's
@@ -101,10 +103,10 @@ class MatmulKernel(Kernel):
 
     def bind(self, call: Call) -> Any:
         """A launch that caches one cuBLASLt plan for each layout of its operands."""
-        return _Bound(call, [] if self.ran is None else self.ran)
+        return BoundGemm(call, [] if self.ran is None else self.ran)
 
 
-class _Bound:
+class BoundGemm:
     """A GEMM at its shapes."""
 
     def __init__(self, call: Call, ran: list[tuple[str, GemmChoice]]) -> None:
@@ -116,12 +118,21 @@ class _Bound:
         self.addend, self.has_bias = self.op.addend, self.op.bias
         self.allow_tf32 = bool(config.dnn.conv.allow_tf32)
         self.mode = mode_by_flags()
+        self.one_kernel = OneKernel(self.op.activation, self.op.bias, self.mode)
         self.plans: dict[GemmSignature, tuple[GemmPlan, bool]] = {}
 
     def __call__(
         self, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
     ) -> None:
         """Enqueue the GEMM and its epilogue."""
+        two = self._two_kernels
+        if self.factors != (1.0, 0.0) or not self.one_kernel(env, inputs, outputs, two):
+            two(env, inputs, outputs)
+
+    def _two_kernels(
+        self, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
+    ) -> None:
+        """Enqueue cuBLASLt's GEMM, and one more kernel where cuBLASLt lacks the epilogue."""
         x, y, out = as_matrix(inputs[0], 0), as_matrix(inputs[1], 1), outputs[0]
         if out.size == 0 or x.shape[2] == 0:
             self.unfused.without_gemm(env, inputs, outputs)
@@ -145,10 +156,11 @@ class _Bound:
     def _plan(self, env: LaunchEnv, s: GemmSignature) -> tuple[GemmPlan, bool]:
         """The plan, and whether it includes the epilogue."""
         if s not in self.plans:
-            plan, fused = GemmPlan(env.cublaslt, s), True
-            if s.epilogue and (divides_sums(s) or not _has_algorithm(plan)):
-                plan, fused = GemmPlan(env.cublaslt, replace(s, epilogue="")), False
-            self.plans[s] = plan, fused
+            known = s.epilogue in EPILOGUE and not divides_sums(s)
+            plan = GemmPlan(env.cublaslt, s if known else replace(s, epilogue=""))
+            if known and s.epilogue and not _has_algorithm(plan):
+                known, plan = False, GemmPlan(env.cublaslt, replace(s, epilogue=""))
+            self.plans[s] = plan, known
         return self.plans[s]
 
     def _pointers(self, part: Piece, inputs: Sequence[Any], outputs: Sequence[Any]) -> Pointers:
@@ -210,7 +222,7 @@ def _has_algorithm(plan: GemmPlan) -> bool:
 
 
 def epilogue_of(op: object) -> str:
-    """The epilogue of an op, as a key of ``libcublaslt.EPILOGUE``."""
+    """The epilogue of an op, as a key of ``libcublaslt.EPILOGUE``, which does not have all."""
     if isinstance(op, GpuGemmBiasGrad):
         return "bgradb" if op.left else "bgrada"
     if not isinstance(op, GpuGemm):

@@ -12,7 +12,12 @@ from typing import Any
 from symdnn.gpu.binding import libcublaslt as lt
 from symdnn.gpu.binding.libcublaslt import Algorithm, CublasError, Heuristic
 
-__all__ = ["GemmAlgorithm", "GemmPlan", "GemmSignature", "Matrix", "Pointers", "alignment_of"]
+__all__ = [
+    "WORKSPACE_BYTES", "GemmAlgorithm", "GemmPlan", "GemmSignature", "Matrix", "Pointers",
+    "alignment_of",
+]  # fmt: skip
+
+WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
 
 #: The largest alignment that cuBLASLt makes use of, and that of its workspace.
 _ALIGNMENT_BYTES = 256
@@ -55,7 +60,7 @@ class GemmSignature:
     batch: int = 1
     epilogue: str = ""
     alignment: tuple[int, int, int, int] = (_ALIGNMENT_BYTES,) * 4
-    workspace_limit: int = 32 << 20
+    workspace_limit: int = WORKSPACE_BYTES
     dtype_b: str = ""
     scaled: bool = False
 

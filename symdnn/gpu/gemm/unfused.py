@@ -20,11 +20,11 @@ from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["Unfused"]
+__all__ = ["Step", "Unfused"]
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A kernel of the table, bound to types."""
 
     op: Any
@@ -92,27 +92,27 @@ class Unfused:
         return found
 
     @cached_property
-    def _addend(self) -> _Step:
+    def _addend(self) -> Step:
         assert isinstance(self.op, GpuGemmBase)
         dtype = self._result.dtype
         p = Builder((dtype,))
         scaled = p.input(0).cast(accumulator(dtype)) * float(self.op.residual)
         program = p.program([scaled.cast(dtype)])
-        return _Step(FusedElemwise(program), (self._result,), (self._result,))
+        return Step(FusedElemwise(program), (self._result,), (self._result,))
 
     @cached_property
-    def _epilogue(self) -> _Step:
+    def _epilogue(self) -> Step:
         assert isinstance(self.op, GpuGemm)
         t = self._result
         rest = replace(self.op.terms, alpha=1.0, residual=0.0)
         program = rest.epilogue(t.dtype, self.op.rules.op_of(rest.activation)).after(t.dtype)
         row = TensorType(t.dtype, (1,) * (t.ndim - 1) + t.shape[-1:])
-        return _Step(FusedElemwise(program), (t, row)[: 1 + rest.bias], (t,))
+        return Step(FusedElemwise(program), (t, row)[: 1 + rest.bias], (t,))
 
     @cached_property
-    def _sums(self) -> _Step:
+    def _sums(self) -> Step:
         assert isinstance(self.op, GpuGemmBiasGrad)
         y, out = self.call.inputs[self.op.summed], self.call.outputs[1]
         assert isinstance(y, TensorType), "products are of tensors"
         assert isinstance(out, TensorType), "products are of tensors"
-        return _Step(Sum(self.op.sums[:1], False, out.dtype, accumulator(out.dtype)), (y,), (out,))
+        return Step(Sum(self.op.sums[:1], False, out.dtype, accumulator(out.dtype)), (y,), (out,))

@@ -1,8 +1,9 @@
-"""Concatenation, rolls, padding, diagonals, ranges, vectors of scalars, assertions."""
+"""Concatenation, rolls, padding and its gradient, diagonals, ranges, vectors, assertions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
@@ -13,9 +14,11 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     View,
+    alignment_of,
     blocks_for,
 )
 from symdnn.gpu.kernels.copy import axis_slice, bits_of, copies, fill, split_views, view_by_op
+from symdnn.gpu.kernels.norm import work_dtype
 from symdnn.gpu.kernels.scan import count_type
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
@@ -24,6 +27,7 @@ from symdnn.ops.array.join import Join, Roll
 from symdnn.ops.array.pad import Pad
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.make_vector import MakeVector
+from symdnn.ops.lowered.gathered import ListedSums
 
 __all__ = ["KERNELS"]
 
@@ -176,7 +180,52 @@ class AssertKernel(CudaKernel):
         return found if there else found + copies(inputs[0], outputs[0])
 
 
+class ListedSumsKernel(CudaKernel[ListedSums]):
+    """A thread for each vector of the result; its terms are added in their order."""
+
+    name = "cuda.listed_sums"
+    dtypes = frozenset(CTYPES)
+    writes_any_layout = True
+
+    def launches(
+        self, call: Call[ListedSums], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        (x, *lists), (y,), axes = inputs, outputs, call.op.axes
+        if y.size == 0:
+            return []
+        kept = [0 if d in axes else s for d, s in enumerate(x.steps)]
+        rows = [
+            [t.steps[0] if d == a else 0 for d in range(len(y.shape))]
+            for a, t in zip(axes, lists, strict=True)
+        ]
+        sizes, (x_step, y_step, *row_steps) = merged(y.shape, [kept, y.steps, *rows])
+        jumps = [x.steps[a] for a in axes]
+        width = 1
+        if x_step[-1] == y_step[-1] == 1 and not any(s[-1] for s in row_steps):
+            numbers = (sizes[-1], *jumps, *x_step[:-1], *y_step[:-1])
+            width = max(1, min(16 // x.itemsize, alignment_of(x, y) // x.itemsize))
+            while any(n % width for n in numbers):
+                width //= 2
+        sizes = (*sizes[:-1], sizes[-1] // width)
+        x_step, y_step = ((*(n // width for n in s[:-1]), s[-1]) for s in (x_step, y_step))
+        count = prod(sizes)
+        source = specialised(
+            "lines.cuh", "listed_sums.cu", T=CTYPES[x.dtype], A=CTYPES[work_dtype(x.dtype)],
+            V=width, AXES=len(axes), D=len(sizes), COUNT="u32" if count < 2**31 else "u64",
+        )  # fmt: skip
+        parameters = (
+            x.pointer, y.pointer, count, *(t.pointer for t in lists),
+            *(t.shape[1] for t in lists), *(t.steps[1] for t in lists),
+            *(j // width for j in jumps), *sizes, *x_step, *y_step,
+            *(n for s in row_steps for n in s),
+        )  # fmt: skip
+        grid = (blocks_for(count, _THREADS),)
+        return [KernelLaunch(source, "listed_sums", grid, (_THREADS,), parameters)]
+
+
 KERNELS: tuple[Row, ...] = (
+    ((ListedSums,), (ListedSumsKernel(),)),
     ((Join,), (JoinKernel(),)),
     ((Roll,), (RollKernel(),)),
     ((Pad,), (PadKernel(),)),

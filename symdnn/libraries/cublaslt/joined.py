@@ -34,7 +34,7 @@ from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.vendor.gpublas import GpuGemm
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["BYTES_OF_A_LAUNCH", "join_products"]
+__all__ = ["BYTES_OF_A_LAUNCH", "Parameters", "join_products"]
 
 #: What a launch costs, in bytes that an H100 reads meanwhile (2 to 3 microseconds). Weights are
 #: joined if the copy, which is held beside them, is not larger than this for each launch saved.
@@ -48,7 +48,7 @@ def join_products(context: Context, name: str) -> None:
     order = context.fgraph.toposort()
     if context.inner or not config.keep_prepared or any(isinstance(n.op, IfElse) for n in order):
         return  # without the parameter cache each call would copy the weights
-    is_parameter = _Parameters(context, order)
+    is_parameter = Parameters(context, order)
     groups: dict[Any, list[Apply]] = {}
     for node in order:
         if _takes(node, context, is_parameter):
@@ -60,7 +60,7 @@ def join_products(context: Context, name: str) -> None:
             _join(nodes, context, name)
 
 
-class _Parameters:
+class Parameters:
     """Which values depend on constants and parameters alone that the function does not update."""
 
     def __init__(self, context: Context, order: Sequence[Apply]) -> None:
@@ -84,7 +84,7 @@ class _Parameters:
         return self._known[v]
 
 
-def _takes(node: Apply, context: Context, is_parameter: _Parameters) -> bool:
+def _takes(node: Apply, context: Context, is_parameter: Parameters) -> bool:
     """Whether a node is a GEMM of a value with parameters, whose readers take its columns."""
     op: Any = node.op
     product = op.unlowered if isinstance(op, GpuGemm) else op

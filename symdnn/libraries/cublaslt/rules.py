@@ -12,7 +12,9 @@ from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cublaslt.bias_gradient import bias_gradients
+from symdnn.libraries.cublaslt.factors import scale_parameters
 from symdnn.libraries.cublaslt.joined import join_products
+from symdnn.libraries.cublaslt.kept import keep_before_activations
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.quantize import FLOAT8
@@ -48,12 +50,26 @@ def _gemm_at(node: Apply) -> Chain | None:
     return chain_at(node.op, node) if isinstance(node.op, GpuGemm) else None
 
 
+@graph_rewrite("lower", tags=("epilogue",), name="scaled_products")
+def scaled_products(context: Context) -> None:
+    """Factors of a product's columns are multiplied into its parameters."""
+    if _problem(context.target) is None:
+        scale_parameters(context, "scaled_products")
+
+
 @graph_rewrite("epilogue", tags=("epilogue",), name="gemm_epilogue")
 def gemm_epilogue(context: Context) -> None:
     """GEMMs take scaling, addends, biases and activation functions where that saves traffic."""
     if _problem(context.target) is None:
         while fuse_epilogues(context, "gemm_epilogue", _gemm_at):
             pass
+
+
+@graph_rewrite("epilogue", tags=("epilogue",), name="gemm_and_activation")
+def gemm_and_activation(context: Context) -> None:
+    """A GEMM and the activation function of its result, which is read elsewhere too, are one op."""
+    if _problem(context.target) is None:
+        keep_before_activations(context, _gemm_at, "gemm_and_activation")
 
 
 @graph_rewrite("epilogue", tags=("epilogue",), name="gemm_bias_gradient")
@@ -126,7 +142,9 @@ def product_to_8_bits(node: Apply, context: Context) -> Variable:
 CUBLASLT = Library(
     BACKEND,
     own_rules=(
+        scaled_products,
         gemm_epilogue,
+        gemm_and_activation,
         gemm_bias_gradient,
         joined_products,
         product_to_8_bits.rewrite(),

@@ -13,7 +13,7 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 
 __all__ = [
-    "HARD_SIGMOID", "HARD_SWISH", "RELU6", "SWISH", "Activation", "Formula", "program_of",
+    "HARD_SIGMOID", "HARD_SWISH", "RELU6", "SILU", "Activation", "Formula", "program_of",
 ]  # fmt: skip
 
 
@@ -50,8 +50,8 @@ def _hard_sigmoid(x: Scalar) -> Scalar:
     return _call(Clip(), x * (1 / 6) + 0.5, 0, 1)
 
 
-#: ``min(relu(x), 6)``; ``x / 6 + 1 / 2`` limited to 0 .. 1; ``x`` times it; ``x * sigmoid(x)``.
+#: ``min(relu(x), 6)``; ``x / 6 + 1 / 2`` limited to 0 .. 1; ``x`` times it; ``x sigmoid(x)``.
 RELU6 = Formula(lambda x: _call(Minimum(), _call(Relu(), x), 6))
 HARD_SIGMOID = Formula(_hard_sigmoid)
 HARD_SWISH = Formula(lambda x: x * _hard_sigmoid(x))
-SWISH = Formula(lambda x: x * _call(Sigmoid(), x))
+SILU = Formula(lambda x: x * _call(Sigmoid(), x))

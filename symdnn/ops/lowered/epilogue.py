@@ -278,6 +278,9 @@ class EpilogueRules:
     dtype of the multiplied ones, so float32 operands are rounded to 16 bits. ``saves_sums``: it is
     worth adding a residual that has no other reader even where an elementwise kernel reads the sum.
     ``through_reshape``: a reshape that keeps the last dimension may be before the epilogue.
+    ``measured`` are activation functions that are in one kernel only where that was measured to be
+    faster. They are taken in 16 bits, and where products alone read the result: then two kernels
+    do what they would do anyway, and no other kernel would have done this work.
     """
 
     activations: Activations = ()
@@ -289,6 +292,7 @@ class EpilogueRules:
     rounds_operands: bool = False
     saves_sums: bool = False
     through_reshape: bool = False
+    measured: tuple[str, ...] = ()
 
     def op_of(self, word: str) -> Activation | None:
         """The activation function of a name; raises KeyError for an unknown name."""
@@ -300,6 +304,8 @@ class EpilogueRules:
         if found is None or accumulator(factors) != e.program.inputs[0]:
             return False
         if e.dtype not in (*self.dtypes, *(self.linear_dtypes if found.is_linear else ())):
+            return False
+        if found.activation in self.measured and not is_narrow_float(e.dtype):
             return False
         if e.dtype != factors and not (self.widens and e.dtype == accumulator(factors)):
             return False

@@ -1,18 +1,24 @@
-"""Rows that are gathered and added elsewhere, as one op: a graph's messages along its edges."""
+"""Elements that are gathered and added, as one op: a graph's messages along its edges, and the
+gradient of padding by what is at the other side of the border."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
+import numpy as np
+
+from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host, Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.core.dtype import is_narrow_float
 
-__all__ = ["AddGathered"]
+__all__ = ["AddGathered", "ListedSums"]
 
 
 @dataclass(frozen=True)
@@ -58,3 +64,49 @@ class AddGathered(Op):
 
     def __str__(self) -> str:
         return f"AddGathered{{{self.get}, {self.add}}}"
+
+
+@dataclass(frozen=True)
+class ListedSums(Op):
+    """Each element is the sum of those of ``x`` that lists name along ``axes``.
+
+    Inputs: ``x``, then for each axis an int32 matrix, whose row i has the places in ``x`` that are
+    added to place i of the result, and -1 behind them. It is a scatter of known places, seen from
+    where it writes: nothing is added atomically, nothing filled with zeros. 16-bit floats are added
+    in float32. ``opt/lower/increments.py`` makes it; it has no gradient, which is taken before.
+    """
+
+    axes: tuple[int, ...]
+
+    def infer(self, x: TensorType, *lists: TensorType) -> TensorType:
+        fits = len(lists) == len(self.axes) and all(
+            t.dtype == "int32" and t.ndim == 2 for t in lists
+        )
+        if not fits or x.ndim <= max(self.axes):
+            raise TypeMismatch(self, "an array, and an int32 matrix for each axis", [x, *lists])
+        sizes = dict(zip(self.axes, (t.shape[0] for t in lists), strict=True))
+        return x.with_shape(tuple(sizes.get(d, n) for d, n in enumerate(x.shape)))
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        sizes = dict(zip(self.axes, (s[0] for s in shapes[1:]), strict=True))
+        return [tuple(sizes.get(d, n) for d, n in enumerate(shapes[0]))]
+
+    def reference(self, x: Array, *lists: Array) -> Array:
+        shape = [*x.shape]
+        for axis, rows in zip(self.axes, lists, strict=True):
+            shape[axis] = len(rows)
+        wide = np.float32 if is_narrow_float(x.dtype.name) else x.dtype
+        out = np.zeros(shape, wide)
+        for terms in product(*(range(rows.shape[1]) for rows in lists)):
+            part, there = x.astype(wide, copy=False), np.ones([1] * x.ndim, bool)
+            for axis, rows, k in zip(self.axes, lists, terms, strict=True):
+                part = part.take(rows[:, k], axis)
+                along = [-1 if d == axis else 1 for d in range(x.ndim)]
+                there = there & (rows[:, k] >= 0).reshape(along)
+            out += np.where(there, part, 0).astype(wide, copy=False)
+        return out.astype(x.dtype, copy=False)
+
+    def __str__(self) -> str:
+        return f"ListedSums{{axes={self.axes}}}"

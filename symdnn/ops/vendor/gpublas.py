@@ -7,7 +7,7 @@ gradients are taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,27 +22,33 @@ from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.composed import Composed
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dimshuffle
-from symdnn.ops.elementwise.activations import GeluTanh, Relu
-from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu
 from symdnn.ops.linalg.dot import BatchedDot, Dot
-from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
+from symdnn.ops.lowered.activation import SILU, Activation
+from symdnn.ops.lowered.epilogue import Affine, EpilogueOp, EpilogueRules
 from symdnn.ops.lowered.lowered import LoweredLate
 
-__all__ = ["ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad", "GpuQuantizedGemm"]
+__all__ = [
+    "ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad", "GpuGemmKept", "GpuQuantizedGemm",
+]  # fmt: skip
 
-#: Activation functions by cuBLASLt's names. Its gelu is the approximation by tanh.
-ACTIVATIONS: dict[str, Elemwise] = {"relu": Relu(), "gelu": GeluTanh()}
+#: Activation functions: cuBLASLt's relu and gelu, which is the approximation by tanh, then those of
+#: cuDNN's products. Where neither library is the faster, the GEMM and one kernel behind it run.
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": Relu(), "gelu": GeluTanh(), "gelu_erf": Gelu(), "silu": SILU,
+}  # fmt: skip
 
 
 _EPILOGUES = EpilogueRules(
     tuple(ACTIVATIONS.items()), ("float16", "bfloat16", "float32"), ("float64",),
     scales=True, scales_residual=True, widens=True, saves_sums=True, through_reshape=True,
+    measured=("gelu_erf", "silu"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class GpuGemmBase(EpilogueOp):
-    """Base of both: ``op`` is a ``Dot`` of matrices and vectors, or a ``BatchedDot``."""
+    """Base of all: ``op`` is a ``Dot`` of matrices and vectors, or a ``BatchedDot``."""
 
     abstract: ClassVar[bool] = True
     op: Op = field(default_factory=Dot)
@@ -69,12 +75,45 @@ class GpuGemm(GpuGemmBase):
     """``activation(alpha x y + beta c + bias)`` by one call of cuBLASLt.
 
     Inputs are x and y, then as the epilogue has them c, of the result's shape, and a bias along the
-    last dimension, of size 1 in the others. The activation function is ``"relu"`` or ``"gelu"`` (by
-    tanh). With 16-bit x and y the result may be float32; c and the bias then are, too.
+    last dimension, of size 1 in the others. The activation function is one of :data:`ACTIVATIONS`.
+    With 16-bit x and y the result may be float32; c and the bias then are, too.
     (``cublasLtMatmul`` with ``CUBLASLT_EPILOGUE_*``; Theano's ``GpuGemm``, ``GpuDot22``.)
     """
 
     rules: ClassVar[EpilogueRules] = _EPILOGUES
+
+
+@dataclass(frozen=True)
+class GpuGemmKept(GpuGemmBase, MultiOp):
+    """``activation(x y + bias)`` and ``x y + bias``, which the gradient reads, by one call.
+
+    Inputs are those of :class:`GpuGemm`. (cuDNN's graph of a product with two results.)
+    """
+
+    rules: ClassVar[EpilogueRules] = _EPILOGUES
+
+    def linear(self) -> GpuGemm:
+        """The op of the second result alone."""
+        rest = replace(self.terms, activation="")
+        if self.epilogue is None or rest == Affine():
+            return GpuGemm(self.op)
+        return GpuGemm(self.op, epilogue=rest.epilogue(self.epilogue.dtype, None))
+
+    def infer(self, *inputs: TensorType) -> Any:
+        total = self._result_type(inputs)
+        return total, total
+
+    def shapes(
+        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        found = super().shapes(types, shapes, host)
+        return None if found is None else [found[0], found[0]]
+
+    def reference(self, *inputs: Array) -> Any:
+        return self._value(inputs), self.linear()._value(inputs)
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        return [self._expanded_value(inputs), self.linear()._expanded_value(inputs)]
 
 
 @dataclass(frozen=True)

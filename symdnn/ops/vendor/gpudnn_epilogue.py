@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
 from symdnn.ops.elementwise.math import Tanh
-from symdnn.ops.lowered.activation import RELU6, Activation
+from symdnn.ops.lowered.activation import RELU6, SILU, Activation
 from symdnn.ops.lowered.epilogue import EpilogueRules
 from symdnn.ops.vendor.gpudnn_conv import GpuDnnConv
 
@@ -19,7 +19,7 @@ __all__ = ["CONV_ACTIVATIONS", "GpuDnnConvBiasActivation"]
 #: Activation functions by the names of :mod:`symdnn.gpu` for cuDNN's graph API.
 CONV_ACTIVATIONS: dict[str, Activation] = {
     "relu": Relu(), "relu6": RELU6, "sigmoid": Sigmoid(), "tanh": Tanh(),
-    "softplus": Softplus(), "gelu": Gelu(), "gelu_tanh": GeluTanh(),
+    "softplus": Softplus(), "gelu": Gelu(), "gelu_tanh": GeluTanh(), "swish": SILU,
 }  # fmt: skip
 
 
@@ -32,7 +32,7 @@ class GpuDnnConvBiasActivation(GpuDnnConv):
 
     rules: ClassVar[EpilogueRules] = EpilogueRules(
         tuple(CONV_ACTIVATIONS.items()), ("float16", "bfloat16", "float32"), scales=True,
-        scales_residual=True, rounds_operands=True,
+        scales_residual=True, rounds_operands=True, measured=("swish",),
     )  # fmt: skip
 
     def plain(self) -> GpuDnnConv:

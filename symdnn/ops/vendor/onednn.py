@@ -20,7 +20,7 @@ from symdnn.ops.lowered.activation import (
     HARD_SIGMOID,
     HARD_SWISH,
     RELU6,
-    SWISH,
+    SILU,
     Activation,
 )
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
@@ -38,7 +38,7 @@ __all__ = [
 ACTIVATIONS: dict[str, Activation] = {
     "relu": Relu(), "tanh": Tanh(), "logistic": Sigmoid(), "soft_relu": Softplus(),
     "gelu_erf": Gelu(), "gelu_tanh": GeluTanh(), "clip": RELU6,
-    "hardsigmoid": HARD_SIGMOID, "hardswish": HARD_SWISH, "swish": SWISH,
+    "hardsigmoid": HARD_SIGMOID, "hardswish": HARD_SWISH, "swish": SILU,
 }  # fmt: skip
 #: A GEMM before SiLU is one of a gated network: its kernel computes the product with the gate, too.
 _NOT_OF_PRODUCTS = ("swish",)

@@ -23,8 +23,9 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
+from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle, reshape
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
+from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.channels_last import first_order
@@ -35,7 +36,8 @@ from symdnn.rewriting.facts import is_old_value, number
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
-    "Chain", "chain_at", "constant_factor", "fuse_epilogues", "same_type", "without_factor",
+    "Chain", "behind_reshape", "chain_at", "constant_factor", "fuse_epilogues", "is_product",
+    "same_type", "without_factor",
 ]  # fmt: skip
 
 
@@ -201,12 +203,13 @@ def _operand(
     if _is_bias(v, chain.channel_axis, out):
         found = _in_operand_dtype(chain, v)
         return BIAS, _bias(cast(v, chain.factors_dtype) if found is None else found, chain), 1.0
-    if isinstance(v, Constant) or not same_type(v, out) or chain.reshape is not None:
+    if isinstance(v, Constant) or not same_type(v, out):
         return None
     narrow = _in_operand_dtype(chain, v)
     if narrow is None or is_old_value(v):  # a fused elementwise kernel updates in place
         return None
-    return RESIDUAL, *without_factor(narrow, groups.context)
+    addend, factor = without_factor(narrow, groups.context)
+    return RESIDUAL, _before_view(addend, chain, groups.context), factor
 
 
 def _is_bias(v: Variable, axis: int, out: Variable) -> bool:
@@ -258,6 +261,16 @@ def _bias(v: Variable, chain: Chain) -> Variable:
     return dimshuffle(v, (*["x"] * (ndim - 1), last))
 
 
+def _before_view(v: Variable, chain: Chain, context: Context) -> Variable:
+    """An addend of the result's shape with the dimensions that it has before the reshape."""
+    if chain.reshape is None:
+        return v
+    view, inner = chain.reshape.op, chain.reshape.inputs[0]
+    if isinstance(view, DimShuffle):
+        return dimshuffle(v, tuple(view.pattern.index(d) for d in range(inner.type.ndim)))
+    return reshape(v, context.shapes.dims(inner))
+
+
 def constant_factor(node: Apply, v: Variable) -> float | None:
     """The constant number by which a node multiplies ``v``; None if there is none."""
     if isinstance(node.op, Neg):
@@ -287,7 +300,7 @@ def _best(start: Chain, groups: Groups) -> Chain | None:
     """The longest chain from ``start`` that saves memory traffic; None if there is none."""
     chain, best, unknown = start, None, 0
     while unknown < _MAX_FORMULA_OPS:
-        behind = _behind_reshape(chain, groups)
+        behind = behind_reshape(chain, groups.context)
         if behind is not None:
             chain = behind
             continue
@@ -302,12 +315,12 @@ def _best(start: Chain, groups: Groups) -> Chain | None:
     return best
 
 
-def _behind_reshape(chain: Chain, groups: Groups) -> Chain | None:
+def behind_reshape(chain: Chain, context: Context) -> Chain | None:
     """The chain with the reshape that alone reads it; None if there is none."""
-    if not groups.context.only_user(chain.value):
+    if not context.only_user(chain.value):
         return None
-    (user,) = groups.fgraph.user_nodes(chain.value)
-    if not (_is_view_as_nchw(chain, user) or _is_reshape_of_gemm(chain, user, groups.context)):
+    (user,) = context.fgraph.user_nodes(chain.value)
+    if not (_is_view_as_nchw(chain, user) or _is_reshape_of_gemm(chain, user, context)):
         return None
     return replace(chain, value=user.outputs[0], reshape=user)
 
@@ -317,11 +330,36 @@ def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:
     readers, terms = _readers_of_value(chain.value, groups), chain.terms
     if terms == Affine() and all(_widens_itself(u) for u in readers):
         return False
+    if terms is None or not _is_worth_adding(chain, terms, readers, groups):
+        return False
     inside = [u is not None and groups.group.get(u) is group for u in readers]
     if not any(inside):
-        return True
-    summed = terms is not None and not terms.activation and bool(terms.residual or terms.bias)
+        measured = terms.activation in chain.op.rules.measured
+        return not measured or all(is_product(u, groups.context) for u in readers)
+    summed = not terms.activation and bool(terms.residual or terms.bias)
     return chain.op.rules.saves_sums and summed and not all(inside)
+
+
+def _is_worth_adding(
+    chain: Chain, terms: Affine, readers: Sequence[Apply | None], groups: Groups
+) -> bool:
+    """Whether no norm reads a sum behind a reshape, which that adds at no cost.
+
+    A norm is several elementwise nodes where it is no op. It reads the product in 16 bits, which a
+    sum in float32 would need to be stored in float32.
+    """
+    if chain.reshape is None or not terms.residual:
+        return True
+    wide = chain.epilogue.dtype != chain.factors_dtype
+    members = () if wide else groups.members
+    return all(u in members or is_product(u, groups.context) for u in readers)
+
+
+def is_product(node: Apply | None, context: Context) -> bool:
+    """Whether a reader multiplies, or is behind the graph, views before it aside."""
+    if node is not None and isinstance(node.op, Reshape | DimShuffle):
+        return all(is_product(u, context) for u, _ in context.fgraph.users(node.outputs[0]))
+    return node is None or isinstance(node.op, Dot | BatchedDot | EpilogueOp)
 
 
 def _widens_itself(node: Apply | None) -> bool:

@@ -8,15 +8,17 @@ from typing import Any
 
 from symdnn.graph.op import Op
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.index import IncSubtensor, Subtensor
-from symdnn.ops.array.join import Join, Split
+from symdnn.ops.array.join import Join, Roll, Split
 from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.array.slices import is_slice
+from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.core.shape import Alloc, SpecifyType, dimshuffle
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.gathered import ListedSums
 from symdnn.ops.lowered.group_norm import GroupNorm, GroupNormGrad
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.channels_last import is_image, last_order, last_shape, moved_axis
@@ -166,6 +168,25 @@ def _indexed(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
     return made
 
 
+def _only_sizes(node: Apply) -> bool:
+    """Whether index arrays, each with a dimension of its own, select along the sizes of images."""
+    op: Any = node.op
+    first = 2 if isinstance(op, AdvancedIncSubtensor) else 1
+    plain = op.index[:2] == (FULL, FULL) and all(e in ("a", FULL) for e in op.index)
+    count = op.index.count("a")
+    contiguous = "a" in op.index and op.index[op.index.index("a") :][:count] == ("a",) * count
+    return plain and contiguous and all(v.type.ndim == count for v in node.inputs[first:])
+
+
+def _gathered(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
+    made: Variable = replace(op, index=tuple(op.index[d] for d in last_order(ndim)))(*inputs)
+    return made
+
+
+def _listed(op: ListedSums, ndim: int, inputs: Sequence[Variable]) -> Variable:
+    return ListedSums(tuple(moved_axis(a, ndim) for a in op.axes))(*inputs)
+
+
 _NHWC_FORMS: dict[type[Op], _NhwcForm] = {
     Lowered: _NhwcForm(_of_library, _has_nhwc),
     GroupNorm: _NhwcForm(_channels_moved),
@@ -181,6 +202,10 @@ _NHWC_FORMS: dict[type[Op], _NhwcForm] = {
     ForgetShape: _NhwcForm(_forgotten),
     Alloc: _NhwcForm(_allocated),
     Pad: _NhwcForm(_padded),
+    Roll: _NhwcForm(_along_axis),
+    AdvancedSubtensor: _NhwcForm(_gathered, _only_sizes),
+    AdvancedIncSubtensor: _NhwcForm(_gathered, _only_sizes),
+    ListedSums: _NhwcForm(_listed),
     Subtensor: _NhwcForm(_indexed, _only_slices),
     IncSubtensor: _NhwcForm(_indexed, _only_slices),
 }

@@ -1,19 +1,27 @@
-"""Sums with increments of zeros: the increments are made in the other term.
+"""Increments: in the other term of a sum, or as sums of the places that are known.
 
 The gradient of a table that is read by rows, and by a product as well (tied embeddings), is a sum
 of both. Zeros to scatter into would be filled, written, and read again for the sum.
+
+The gradient of padding by a mirror image, by the edge or by the other side adds each border to
+places that are known when the graph is built. On a GPU each element then adds its few terms, in
+one order, instead of atomic additions to zeros.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from symdnn.graph.op import Op
-from symdnn.graph.variable import Apply, Variable
+from symdnn.graph.typing import Array
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.gathered import ListedSums
 from symdnn.rewriting.facts import is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -54,4 +62,54 @@ def _adds_to_rows(op: Op) -> bool:
     return rows and not op.set_instead_of_inc
 
 
-RULES = (sum_with_rows_of_zeros,)
+#: The most terms along an axis, and how many times more elements the result may have than is added.
+_MOST_TERMS, _SPARSEST = 8, 4
+
+
+@node_rewrite(AdvancedIncSubtensor, phase="lower", tags=("indexing",))
+def increments_at_known_places(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(x[i], y)`` for constant ``i`` is ``x`` and sums of elements of ``y``."""
+    x, y, *rest = node.inputs
+    op: Any = node.op
+    places = op.getter().arrays
+    if context.target.kind != "cuda" or op.set_instead_of_inc or op.host_inputs:
+        return None
+    if any(e not in ("a", FULL) for e in op.index) or not op.getter().side_by_side:
+        return None
+    if not (x.type.is_float or x.type.is_integer) or x.type.ndim != y.type.ndim:
+        return None
+    sizes = [x.type.shape[a] for a in places]
+    lists = [_terms(v, k, len(places), n) for k, (v, n) in enumerate(zip(rest, sizes))]
+    found = [rows for rows in lists if rows is not None]
+    part = op.getter().infer(x.type, *(v.type for v in rest))
+    if len(found) < len(lists) or part.broadcastable != y.type.broadcastable:
+        return None
+    sums: Variable = ListedSums(places)(y, *map(Constant, found))
+    return sums if is_zero(x) else Add()(x, sums)
+
+
+def _terms(index: Variable, k: int, count: int, size: int | None) -> Array | None:
+    """For each place along an axis the positions in an index that name it, then -1.
+
+    None for an index of the ``k``-th of ``count`` axes that varies along another one, that is not
+    constant or not in range, or that names places too often or too rarely.
+    """
+    if not isinstance(index, Constant) or size is None or index.data.ndim != count:
+        return None
+    if any(n != 1 for d, n in enumerate(index.data.shape) if d != k) or not index.data.size:
+        return None
+    at = index.data.astype(np.int64).ravel()
+    at = np.where(at < 0, at + size, at)
+    if at.min() < 0 or at.max() >= size or size > _SPARSEST * at.size:
+        return None
+    counts = np.bincount(at, minlength=size)
+    if counts.max() > _MOST_TERMS:
+        return None
+    rows = np.full((size, int(counts.max())), -1, np.int32)
+    order = np.argsort(at, kind="stable")
+    column = np.arange(at.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows[at[order], column] = order
+    return rows
+
+
+RULES = (sum_with_rows_of_zeros, increments_at_known_places)

@@ -33,6 +33,7 @@ from symdnn.opt.precision.amp_rules import (
     is_float32,
     may_round_result,
     narrow_inputs,
+    only_moves,
     stays_in_register,
     takes_16_bits,
     uses_tensor_cores,
@@ -171,10 +172,11 @@ class _MixedPrecision:
             x = node.inputs[0]
             if x.type.dtype == self.dtype:
                 return self.wide(x)  # a cast from the same 16-bit dtype
-        if node is not None and isinstance(node.op, DimShuffle | Reshape):
+        if node is not None and only_moves(node):
             # One cast serves all views of a value, and may join the kernel that computes it.
-            viewed, *sizes = node.inputs
-            found: Variable = node.op(self.narrowed(viewed), *map(self.wide, sizes))
+            found: Variable = node.op(
+                *(self.narrowed(x) if is_float32(x) else self.wide(x) for x in node.inputs)
+            )
             return found
         return cast(self.wide(v), self.dtype)
 
@@ -287,7 +289,7 @@ class _MixedPrecision:
     def _readers(self, v: Variable) -> list[Apply | None]:
         found: list[Apply | None] = []
         for node, _ in self.fgraph.users(v):
-            if node is not None and isinstance(node.op, DimShuffle | Reshape):
+            if node is not None and only_moves(node):
                 found += self._readers(node.outputs[0])
             else:
                 found.append(node)

@@ -7,13 +7,15 @@ of 16-bit operands. It is *exact* where rounding to 16 bits keeps it (0, 1, a co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
-from symdnn.ops.array.join import Join, Split
+from symdnn.ops.array.join import Join, Roll, Split
 from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.array.view import ForgetShape
@@ -25,6 +27,7 @@ from symdnn.ops.elementwise.comparison import Switch
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot, MatchSizes
+from symdnn.ops.lowered.gathered import ListedSums
 from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.ops.nn.batchnorm import Normalise, NormGrad
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
@@ -34,7 +37,7 @@ from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 
 __all__ = [
     "TENSOR_CORE_OPS", "is_exact", "is_float32", "may_round_result", "narrow_inputs",
-    "stays_in_register", "takes_16_bits", "uses_tensor_cores",
+    "only_moves", "stays_in_register", "takes_16_bits", "uses_tensor_cores",
 ]  # fmt: skip
 
 #: Elementwise ops whose results are about as large as their operands, or between -1 and 1. Others
@@ -44,10 +47,11 @@ _BOUNDED_OPS: tuple[type[Op], ...] = (
     Sub, Switch, Tanh,
 )  # fmt: skip
 
-#: Ops that only copy elements: their results are narrow where all copied values are.
+#: Ops that only copy elements, or add a few of them in float32: their results are narrow where
+#: all copied values are.
 _DATA_MOVEMENT_OPS: tuple[type[Op], ...] = (
-    Alloc, DimShuffle, ForgetShape, IncSubtensor, Join, MatchSizes, Pad, Reshape, SpecifyType,
-    Split, Subtensor,
+    AdvancedSubtensor, Alloc, DimShuffle, ForgetShape, IncSubtensor, Join, ListedSums, MatchSizes,
+    Pad, Reshape, Roll, SpecifyType, Split, Subtensor,
 )  # fmt: skip
 
 #: Neutral ops whose work is mostly done by tensor cores.
@@ -95,6 +99,19 @@ def uses_tensor_cores(node: Apply) -> bool:
     return isinstance(op, BatchedDot) or (
         isinstance(op, Lowered) and isinstance(op.unlowered, TENSOR_CORE_OPS)
     )
+
+
+def only_moves(node: Apply) -> bool:
+    """Whether a node's result is best rounded by rounding its operand, of which it is a copy.
+
+    A rounded view is a view of the rounded operand, and what is copied in 16 bits is half of it.
+    Not so a gather of a few elements, since all would be rounded for it.
+    """
+    if isinstance(node.op, AdvancedSubtensor):
+        sizes = [v.type.shape for v in (node.inputs[0], node.outputs[0])]
+        known = [prod(d for d in s if d is not None) for s in sizes if None not in s]
+        return len(known) == 2 and known[0] <= known[1]
+    return isinstance(node.op, DimShuffle | Reshape | Roll | Pad)
 
 
 def may_round_result(node: Apply) -> bool:

@@ -19,7 +19,7 @@ from symdnn.gpu.kernels import reduce as reduce_kernels
 from symdnn.gpu.kernels import rows as rows_kernels
 from symdnn.gpu.kernels import scan as scan_kernels
 from symdnn.gpu.kernels import sort as sort_kernels
-from symdnn.gpu.kernels.concat_pad import AssertKernel
+from symdnn.gpu.kernels.concat_pad import AssertKernel, ListedSumsKernel
 from symdnn.gpu.kernels.copy import CopyKernel, guarded_copy, strided_copy
 from symdnn.gpu.kernels.labels import LabelKernel, OneHotKernel
 from symdnn.graph.type import numpy_dtype
@@ -36,7 +36,7 @@ from symdnn.ops.array.view import Copy
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.elementwise import arithmetic as ar
 from symdnn.ops.elementwise import comparison as cmp
-from symdnn.ops.lowered.gathered import AddGathered
+from symdnn.ops.lowered.gathered import AddGathered, ListedSums
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.crossentropy import PickLabel, PlaceLabel, SoftmaxCrossentropy
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
@@ -445,6 +445,30 @@ def test_what_is_gathered_by_any_index_adds_up(get, add, shapes):
     least = min(n for n in (*x, *source) if n) if len(indices) > 2 else min(x[0], 3)
     places = [dense(rng.integers(-least, least, s)) for s in indices]
     compare(GATHERED, op, dense(draws(*x)), dense(draws(*source)), *places)
+
+
+def lists(size, terms, places):
+    """Rows of up to ``terms`` places below ``places``, -1 behind them."""
+    rows = np.full((size, terms), -1, np.int32)
+    for i in range(size):
+        some = rng.integers(0, places, int(rng.integers(0, terms + 1)))
+        rows[i, : len(some)] = some
+    return dense(rows)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8"])
+@pytest.mark.parametrize(
+    ("shape", "axes", "sizes"),
+    [
+        ((2, 6, 7, 8), (1, 2), (4, 5)), ((2, 3, 6, 7), (2, 3), (4, 9)), ((6, 16), (0,), (9,)),
+        ((5,), (0,), (7,)), ((3, 4, 5, 2, 6), (1, 2, 3), (2, 3, 4)), ((2, 6, 3), (1,), (0,)),
+        ((2, 6, 5), (1,), (4,)),
+    ],
+)  # fmt: skip
+def test_sums_of_listed_elements(dtype, shape, axes, sizes):
+    x = dense((draws(*shape) * 3).astype(numpy_dtype(dtype)))
+    rows = [lists(n, 3, shape[a]) for a, n in zip(axes, sizes)]
+    compare(ListedSumsKernel(), ListedSums(axes), x, *rows, rtol=1e-2 if "16" in dtype else None)
 
 
 def test_of_values_set_the_last_one_stays():

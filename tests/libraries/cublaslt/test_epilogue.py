@@ -138,7 +138,10 @@ def test_a_layer_over_the_last_of_three_dimensions():
     assert products(fgraph) == [gemm(bias=True, activation="relu")]
     assert elementwise(fgraph) == []
     added = made(lambda x, w, c: T.dot(x, w) + c, (x, W, normal(2, 6, 5)))
-    assert products(added) == [Dot()]
+    assert products(added) == [gemm(residual=1.0)]
+    assert elementwise(added) == []
+    normed = made(lambda x, w, c: T.nnet.softmax(T.dot(x, w) + c), (x, W, normal(2, 6, 5)))
+    assert products(normed) == [Dot()]
     other = made(lambda x, w, b: T.dot(x, w).reshape((2, 5, 6)) + b, (x, W, normal(6)))
     assert products(other) == [Dot()]
 
@@ -155,6 +158,24 @@ def test_a_wide_result_is_not_rounded_before(dtype):
     fgraph = rewritten(vs, [T.dot(*vs).astype("float32") * np.float32(3)], selection=SELECTION)
     assert products(fgraph) == [gemm("float32", factors="float16", alpha=3.0)]
     assert elementwise(fgraph) == []
+
+
+@pytest.mark.parametrize("word", ["gelu_erf", "silu"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_products_alone_read_has_an_activation_of_another_library(word, dtype):
+    function = {"gelu_erf": T.nnet.gelu, "silu": T.nnet.silu}[word]
+    whole, row = TensorType(dtype, (None, None)), TensorType(dtype, (5,))
+    x, w, b, v = whole("x"), whole("w"), row("b"), whole("v")
+    h = function(T.dot(x, w) + b)
+    taken = gemm(dtype, bias=True, activation=word)
+    for y in (T.dot(h, v), T.dot(h.reshape((2, 3, 5)), v), h):
+        fgraph = rewritten([x, w, b, v], [y], selection=SELECTION)
+        assert products(fgraph)[0] == taken
+        assert elementwise(fgraph) == []
+    for y in (T.nnet.softmax(h), h.astype("float32").sum(1), [T.dot(h, v), h * 2]):
+        outputs = y if isinstance(y, list) else [y]
+        left = products(rewritten([x, w, b, v], outputs, selection=SELECTION))
+        assert not any("activation" in str(op) or word in str(op) for op in left)
 
 
 def test_a_momentum_is_added_although_it_is_read_again():
@@ -175,7 +196,8 @@ LEFT = {
     "so does one of the activation": (lambda x, w, b: T.nnet.relu(T.dot(x, w) + b) * 3, (X, W, B)),
     "the product is wanted itself":
         (lambda x, w, b: (T.dot(x, w), T.dot(x, w) + b), (X, W, B)),
-    "the exact gelu is another": (lambda x, w: T.nnet.gelu(T.dot(x, w)), (X, W)),
+    "the exact gelu in float32": (lambda x, w: T.nnet.gelu(T.dot(x, w)), (X, W)),
+    "so is silu": (lambda x, w: T.nnet.silu(T.dot(x, w)), (X, W)),
     "a bias of rows": (lambda x, w, b: T.dot(x, w) + b, (X, W, C[:, :1].copy())),
     "a bias that is subtracted": (lambda x, w, b: T.dot(x, w) - b, (X, W, B)),
     "a factor that is computed": (lambda x, w, s: T.dot(x, w) * s, (X, W, np.float32(3))),

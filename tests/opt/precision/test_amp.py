@@ -17,6 +17,7 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot
@@ -481,6 +482,36 @@ def test_views_of_a_value_share_its_cast() -> None:
     first, second = products(fgraph)
     assert source(first.inputs[0]) is source(second.inputs[0])
     assert source(first.inputs[0]).type.dtype == "bfloat16"
+
+
+MOVES: dict[str, Callable[[Any], Any]] = {
+    "roll": lambda x: T.roll(x, 2, 1), "two rolls": lambda x: T.roll(x, (1, -3), (0, 1)),
+    "pad": lambda x: T.pad(x, 1), "reflect": lambda x: T.pad(x, 2, mode="reflect"),
+    "wrap": lambda x: T.pad(x, ((0, 0), (3, 1)), mode="wrap"),
+    "gather": lambda x: x[np.array([0, 1, 1, 0, 1, 0, 1])],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_what_is_moved_for_a_product_is_rounded_before(name: str) -> None:
+    """By what computes it, so that half as much is moved; behind a product it stays in 16 bits."""
+    x, w = f32(4, 6), f32(6, 6, name="w")
+    arrays = [np.random.default_rng(3).standard_normal(s).astype("f4") for s in ((4, 6), (6, 6))]
+    moved = MOVES[name](T.exp(x))
+    behind = T.dot(MOVES[name](T.dot(x, w)).T, moved)
+    with amp("bf16"):
+        fgraph = rewritten([x, w], [behind], selection=PLAIN)
+    assert dtypes(fgraph, type(moved.owner.op)) == {"bfloat16"}
+    agree(fgraph, [x, w], [behind], arrays, CLOSE["bf16"])
+
+
+def test_a_table_is_not_rounded_for_a_few_of_its_rows() -> None:
+    table, w, i = f32(100, 6, name="table"), f32(6, 5, name="w"), T.ivector("i")
+    few = TensorType("int32", (3,))("few")
+    with amp("bf16"):
+        for index in (i, few):
+            fgraph = rewritten([table, w, index], [T.dot(table[index], w)], selection=PLAIN)
+            assert dtypes(fgraph, AdvancedSubtensor) == {"float32"}
 
 
 def source(v: Any) -> Any:
