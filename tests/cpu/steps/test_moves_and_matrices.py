@@ -6,7 +6,10 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import control
+from symdnn.cpu.execution import whole_loop
+from symdnn.cpu.steps.steps_ir import is_across
 from symdnn.errors import IndexOutOfRange
+from symdnn.ops.steps.statements import Folding
 from tests.cpu.steps.test_whole_loops import agree, both, ran
 
 __all__ = ["ran"]
@@ -118,3 +121,50 @@ def test_places_out_of_range_are_errors(ran):
 
     with pytest.raises(IndexOutOfRange):
         both(make, np.zeros(4))
+
+
+FOLDS = {
+    "sum": lambda v, a: v.sum(axis=a),
+    "max": lambda v, a: v.max(axis=a),
+    "prod": lambda v, a: (v * 0.1 + 1).prod(axis=a),
+    "logsumexp": lambda v, a: T.logsumexp(v, axis=a),
+    "argmin": lambda v, a: T.cast(T.argmin(v, axis=a), v.type.dtype),
+    "any": lambda v, a: T.cast(T.any(v > 1, axis=a), v.type.dtype),
+    "several": lambda v, a: v.sum(axis=a) * T.min(v, axis=a) + FOLDS["argmin"](v, a),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_folds_whose_results_are_neighbours(name, dtype, ran, monkeypatch):
+    """Rows shorter than a vector, of a vector and a rest, longer than what is kept at once."""
+    taken = []
+    known = whole_loop.lowered_loop
+
+    def lowered(*args):
+        program, code = known(*args)
+        taken.extend(is_across(s) for s in program.statements() if isinstance(s, Folding))
+        return program, code
+
+    monkeypatch.setattr(whole_loop, "lowered_loop", lowered)
+    rng = np.random.default_rng(0)
+    for shape, axis in (((5, 3), 0), ((4, 21), 0), ((3, 2, 19), (0, 1)), ((2, 5, 16), 1),
+                        ((3, 1100), 0), ((2, 3, 4, 5), (0, 2)), ((1, 7), 0)):  # fmt: skip
+        x = rng.normal(size=(8, *shape)).astype(dtype)
+        kept = [n for d, n in enumerate(shape) if d not in np.atleast_1d(axis)]
+
+        def make(axis=axis, kept=kept):
+            def loop(xs):
+                def step(c, v):
+                    wide = v + T.expand_dims(c, axis)
+                    new = T.tanh(FOLDS[name](wide, axis))
+                    return new, new
+
+                return control.scan(step, T.zeros(kept, dtype), xs)
+
+            return loop
+
+        agree(make, x, tolerance=1e-11 if dtype == "float64" else 3e-4)
+    assert ran["scan"] == 7
+    assert True in taken
+    assert False in taken
