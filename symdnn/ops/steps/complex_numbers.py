@@ -102,7 +102,9 @@ def _size(x: Pair) -> Pair:
 def _exponential(x: Pair) -> Pair:
     size = x[0].call("exp")
     zero = x[1].call("eq", 0).call("or", size.call("eq", 0))
-    return zero.where(size, size * x[1].call("cos")), zero.where(x[1].like(0), size * x[1].call("sin"))
+    return zero.where(size, size * x[1].call("cos")), zero.where(
+        x[1].like(0), size * x[1].call("sin")
+    )
 
 
 _FORMULAS: dict[type[Op], Callable[..., Pair]] = {
