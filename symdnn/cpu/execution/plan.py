@@ -328,7 +328,10 @@ class CpuPlan(BoundPlan):
             if plan is None:
                 plan = CpuPlan(self.runtime, self.spec, self.memory, self)
                 self.fewer[count] = plan
-            return plan.run(entering, watcher)
+            found = plan.run(entering, watcher)
+        if not plan.parallel:  # it has found that no step has work for two threads
+            self.threaded = self.parallel = False
+        return found
 
     def _run(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         if watcher is not None or self.runs == 0 or (self.stored and self._is_borrowed()):

@@ -15,6 +15,7 @@ from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, word
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, store_as
 from symdnn.cpu.steps.products_ir import ProductBuilder, Tiles
+from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import Builder as ProgramBuilder
 from symdnn.ops.nest.monoid import Monoid
@@ -38,6 +39,8 @@ DONE, ENDED, FAILED, SCRATCH, ARRAYS = 2, 3, 4, 5, 6
 #: Buffers of more bytes are not on the stack.
 _MOST_ON_STACK = 4096
 _LINE = 64
+#: The fewest and the most neighbouring results that a fold computes together, as vectors.
+_FEWEST_ACROSS, _MOST_ACROSS = 4, 512
 
 
 def large_buffers(program: LoopProgram) -> dict[int, int]:
@@ -48,6 +51,19 @@ def large_buffers(program: LoopProgram) -> dict[int, int]:
             found[i] = at
             at += -(-size // _LINE) * _LINE
     return {**found, -1: at}
+
+
+def is_across(s: Folding) -> bool:
+    """Whether neighbouring results of a fold are computed together, as vectors."""
+    kept = [d for d in range(len(s.sizes)) if d not in s.along]
+    if s.fold.scan or not kept or 0 in s.sizes or s.sizes[kept[-1]] < _FEWEST_ACROSS:
+        return False
+    own = [(v.steps[kept[-1]], numpy_dtype(v.dtype).itemsize) for v in s.reads if v.base]
+    return (
+        any(step for step, _ in own)
+        and all(step in (0, size) for step, size in own)
+        and all(v.steps[kept[-1]] == numpy_dtype(v.dtype).itemsize for v in s.writes)
+    )
 
 
 def steps_ir(program: LoopProgram) -> str:
@@ -69,6 +85,9 @@ def steps_ir(program: LoopProgram) -> str:
     )
 
 
+_Body = Callable[[list[str], list[str]], None]
+
+
 class _StepBuilder(ProductBuilder):
     """Builds the function; ``%a0`` are addresses of arrays, ``%b0`` of buffers, ``%t0`` indices."""
 
@@ -83,6 +102,9 @@ class _StepBuilder(ProductBuilder):
                 self.put(f"%b{i} = getelementptr i8, ptr %scratch, i64 {large[i]}")
             else:
                 self.put(f"%b{i} = alloca [{size} x i8], align {_LINE}")
+        across = [s for s in program.statements() if isinstance(s, Folding) and is_across(s)]
+        for i in range(max((sum(len(m.state) for m in s.fold.monoids) for s in across), default=0)):
+            self.put(f"%state{i} = alloca [{8 * _MOST_ACROSS} x i8], align {_LINE}")
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -113,7 +135,7 @@ class _StepBuilder(ProductBuilder):
 
     def loops(
         self, sizes: Sequence[int], places: Sequence[str], steps: Sequence[Sequence[int]],
-        body: Callable[[list[str], list[str]], None], parallel: bool = False,
+        body: _Body, parallel: bool = False,
     ) -> None:  # fmt: skip
         """Nested loops; ``body(places, indices)`` writes what is inside of the innermost one.
 
@@ -180,7 +202,13 @@ class _StepBuilder(ProductBuilder):
             self.put(*store_as(dtype, value, place, more))
 
     def folding(self, s: Folding) -> None:
-        """Write a fold: loops over the kept axes, in them those over the folded ones."""
+        """Write a fold: loops over the kept axes, in them those over the folded ones.
+
+        Where results are neighbours, and so are what they read, the innermost loop is over them.
+        """
+        if is_across(s):
+            self._across(s)
+            return
         views, n = (*s.reads, *s.writes), len(s.reads)
         kept = [d for d in range(len(s.sizes)) if d not in s.along]
         outer = [[v.steps[d] for d in kept] for v in views]
@@ -192,6 +220,71 @@ class _StepBuilder(ProductBuilder):
             self._line(s, at, sizes, inner, n)
 
         self.loops([s.sizes[d] for d in kept], places, outer, line)
+
+    def _across(self, s: Folding) -> None:
+        views = (*s.reads, *s.writes)
+        *outer, last = [d for d in range(len(s.sizes)) if d not in s.along]
+        whole, rest = divmod(s.sizes[last], _MOST_ACROSS)
+        steps = [[*(v.steps[d] for d in outer), v.steps[last] * _MOST_ACROSS] for v in views]
+        places = [self.place(v) if v.base else "" for v in views]
+        sizes = [s.sizes[d] for d in outer]
+        if whole:
+            self.loops([*sizes, whole], places, steps,
+                       lambda at, _: self._neighbours(s, at, last, _MOST_ACROSS))  # fmt: skip
+        if rest:
+            begin = [
+                self.bytes_at(p, str(k[-1] * whole)) if p and k[-1] * whole else p
+                for p, k in zip(places, steps, strict=True)
+            ]
+            self.loops(sizes, begin, [k[:-1] for k in steps],
+                       lambda at, _: self._neighbours(s, at, last, rest))  # fmt: skip
+
+    def _neighbours(self, s: Folding, at: Sequence[str], last: int, count: int) -> None:
+        """So many neighbouring results; their states are in memory while the fold goes on."""
+        n, dtypes = len(s.reads), [d for m in s.fold.monoids for d in m.state]
+        states = [f"%state{i}" for i in range(len(dtypes))]
+        own = [[numpy_dtype(d).itemsize] for d in dtypes]
+
+        def each(places: Sequence[str], steps: Sequence[Sequence[int]], body: _Body) -> None:
+            self.loops([count], [*places, *states], [*steps, *own], body, parallel=True)
+
+        def leave_states(values: Sequence[str], places: Sequence[str]) -> None:
+            for d, value, place in zip(dtypes, values, places, strict=True):
+                self.keep(d, value, place, ACCESS)
+
+        def states_at(places: Sequence[str]) -> list[str]:
+            return [self.value(d, p, ACCESS) for d, p in zip(dtypes, places, strict=True)]
+
+        def begin(places: list[str], _: list[str]) -> None:
+            leave_states([v for m in s.fold.monoids for v in self.program(m.start, [])], places)
+
+        def end(places: list[str], _: list[str]) -> None:
+            self._leave(s, states_at(places[len(s.writes) :]), places[: len(s.writes)], ACCESS)
+
+        def entry(places: list[str], indices: list[str]) -> None:
+            number = "0"
+            for i, size in zip(indices, (s.sizes[d] for d in s.along), strict=True):
+                number = self.new(f"add i64 {self.new(f'mul i64 {number}, {size}')}, {i}")
+            shared = {
+                i: self.number(v, places[i])
+                for i, v in enumerate(s.reads)
+                if not v.base or not v.steps[last]
+            }
+
+            def one(inside: list[str], _: list[str]) -> None:
+                given = [
+                    shared[i] if i in shared else self.number(v, inside[i], ACCESS)
+                    for i, v in enumerate(s.reads)
+                ]
+                after = self._after(s, given, number, states_at(inside[n:]), free=False)
+                leave_states(after, inside[n:])
+
+            each(places, [[v.steps[last]] for v in s.reads], one)
+
+        each([], [], begin)
+        inner = [[v.steps[d] for d in s.along] for v in s.reads]
+        self.loops([s.sizes[d] for d in s.along], at[:n], inner, entry)
+        each(at[n:], [[v.steps[last]] for v in s.writes], end)
 
     def _line(
         self,
@@ -229,6 +322,14 @@ class _StepBuilder(ProductBuilder):
     ) -> list[str]:
         """The state after one more element; a scan's result is written."""
         given = [self.number(v, p) for v, p in zip(s.reads, places[:n], strict=True)]
+        after = self._after(s, given, number, state, free)
+        if s.fold.scan:
+            self._leave(s, after if s.fold.scan == "inclusive" else state, places[n:])
+        return after
+
+    def _after(
+        self, s: Folding, given: Sequence[str], number: str, state: Sequence[str], free: bool
+    ) -> list[str]:
         elements = self.program(s.fold.program, given)
         after, at = [], 0
         for m, taken in zip(s.fold.monoids, s.fold.element_numbers(), strict=True):
@@ -236,21 +337,21 @@ class _StepBuilder(ProductBuilder):
             at += len(m.state)
             told = self._numbered(m, number)
             after += self.program(m.step, [*own, *(elements[i] for i in taken), told], free)
-        if s.fold.scan:
-            self._leave(s, after if s.fold.scan == "inclusive" else state, places[n:])
         return after
 
     def _numbered(self, m: Monoid, number: str) -> str:
         kind = VALUES[m.number]
         return number if kind == "i64" else self.new(f"trunc i64 {number} to {kind}")
 
-    def _leave(self, s: Folding, state: Sequence[str], places: Sequence[str]) -> None:
+    def _leave(
+        self, s: Folding, state: Sequence[str], places: Sequence[str], more: str = ""
+    ) -> None:
         values, at = [], 0
         for m in s.fold.monoids:
             values += self.program(m.leave, state[at : at + len(m.state)])
             at += len(m.state)
         for v, value, place in zip(s.writes, values, places, strict=True):
-            self.keep(v.dtype, value, place)
+            self.keep(v.dtype, value, place, more)
 
     def product(self, s: Product) -> None:
         """Write the products of stacks of matrices."""

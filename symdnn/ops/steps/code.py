@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from symdnn.graph.type import dtype_name, numpy_dtype
-from symdnn.ops.core.scalar import ScalarProgram, identity_program, text_of_number
+from symdnn.ops.core.scalar import ScalarProgram, text_of_number
+from symdnn.ops.steps.complex_numbers import part_dtypes, parts
 from symdnn.ops.steps.statements import Map, Statement, View, dense
 
 __all__ = ["Code", "Given", "NotLowered", "Role", "same"]
@@ -73,7 +74,7 @@ class Code:
         """A constant: a literal if all its elements are one number."""
         data = np.ascontiguousarray(value).reshape(np.shape(value))
         dtype = dtype_name(data.dtype)
-        if data.tobytes() == data.reshape(-1)[:1].tobytes() * data.size:
+        if data.dtype.kind != "c" and data.tobytes() == data.reshape(-1)[:1].tobytes() * data.size:
             text = text_of_number(data.reshape(-1)[0], dtype)
             return View("", dtype, data.shape, (0,) * data.ndim, literal=text)
         return self.array("constant", len(self.roles), dtype, data.shape, data.strides, data)
@@ -101,5 +102,6 @@ def same(target: View, source: View) -> list[Statement]:
     """The statements that copy ``source``, which broadcasts, to ``target``."""
     if target == source or 0 in target.shape:
         return []
-    program: ScalarProgram = identity_program(source.dtype)
-    return [Map(program, target.shape, (source.spread(target.shape),), (target,))]
+    dtypes = part_dtypes(source.dtype)
+    program = ScalarProgram(dtypes, (), tuple(range(len(dtypes))))
+    return [Map(program, target.shape, parts([source.spread(target.shape)]), parts([target]))]

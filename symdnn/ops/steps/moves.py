@@ -21,18 +21,25 @@ from symdnn.ops.elementwise.comparison import isnan
 from symdnn.ops.linalg.products import MatchSizes
 from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.code import NotLowered, same
+from symdnn.ops.steps.complex_numbers import part_dtypes, parts
 from symdnn.ops.steps.statements import Index, Map, Repeat, Statement, View
 
-__all__ = ["MOVES", "sum_of"]
+__all__ = ["MOVES", "added"]
+
+
+def added(place: View, value: View) -> Map:
+    """The statement that adds numbers to those at a place."""
+    return Map(_sums(place.dtype), place.shape, parts([place, value]), parts([place]))
 
 
 @cache
-def sum_of(dtype: str) -> ScalarProgram:
-    """The scalar program that adds two numbers of a dtype."""
-    b = Builder([dtype, dtype])
+def _sums(dtype: str) -> ScalarProgram:
+    own = part_dtypes(dtype)
+    b = Builder([*own, *own])
     narrow = dtype in ("float16", "bfloat16")
-    x, y = (b.input(i).cast("float32") if narrow else b.input(i) for i in range(2))
-    return b.program([(x + y).cast(dtype) if narrow else x + y])
+    x = [b.input(i).cast("float32") if narrow else b.input(i) for i in range(2 * len(own))]
+    sums = [x[i] + x[i + len(own)] for i in range(len(own))]
+    return b.program([v.cast(dtype) if narrow else v for v in sums])
 
 
 def _part(view: View, axis: int, start: int, count: int) -> View:
@@ -170,8 +177,7 @@ def _scatter(block: Block, node: Apply) -> list[Statement] | None:
     if op.set_instead_of_inc:
         return copies + chosen.each(same(chosen.there, new))
     place = chosen.there
-    add = Map(sum_of(view.dtype), place.shape, (place, new), (place,))
-    return copies + chosen.each([add])
+    return copies + chosen.each([added(place, new)])
 
 
 def _searched(block: Block, node: Apply) -> list[Statement] | None:

@@ -17,7 +17,7 @@ from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
-from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.array.reduce import Reduce, Sum
 from symdnn.ops.array.slices import is_slice
 from symdnn.ops.array.view import Copy
 from symdnn.ops.control.scan import Scan
@@ -37,9 +37,10 @@ from symdnn.ops.nest.of_ops import CUMULATIVE, number_dtype, reduction_fold, sca
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.code import NotLowered, same
+from symdnn.ops.steps.complex_numbers import complex_meaning, complex_sum, part_dtypes, parts
 from symdnn.ops.steps.loops import scan_statements
 from symdnn.ops.steps.matrices import MATRICES
-from symdnn.ops.steps.moves import MOVES, sum_of
+from symdnn.ops.steps.moves import MOVES, added
 from symdnn.ops.steps.rows import rows_statements
 from symdnn.ops.steps.statements import Check, Folding, Index, Map, Product, Statement, View
 
@@ -55,11 +56,12 @@ def _elementwise(block: Block, node: Apply) -> list[Statement] | None:
         program = op.program
     else:
         assert isinstance(op, Elemwise)
-        found = meaning(op, tuple(v.type.dtype for v in node.inputs))
+        dtypes = tuple(v.type.dtype for v in node.inputs)
+        found = meaning(op, dtypes) or complex_meaning(op, dtypes)
         if found is None:
             return None
         program = found
-    if program.output_dtypes != tuple(v.type.dtype for v in node.outputs):
+    if program.output_dtypes != tuple(d for v in node.outputs for d in part_dtypes(v.type.dtype)):
         return None
     (shape, *_) = block.shapes(node)
     reads = tuple(block.view(v).spread(shape) for v in node.inputs)
@@ -71,7 +73,7 @@ def _elementwise(block: Block, node: Apply) -> list[Statement] | None:
             block.set(v, own[0])
             free.remove(own[0])
         writes.append(own[0] if own else block.make(v, shape))
-    return [Map(program, shape, reads, tuple(writes))]
+    return [Map(program, shape, parts(reads), parts(writes))]
 
 
 def _free(block: Block, node: Apply, shape: tuple[int, ...]) -> list[View]:
@@ -88,14 +90,19 @@ def _reduction(block: Block, node: Apply) -> list[Statement] | None:
     along = tuple(range(len(sizes))) if axes is None else tuple(a % len(sizes) for a in axes)
     dtypes = tuple(v.type.dtype for v in node.inputs)
     count = prod(sizes[a] for a in along)
-    fold = reduction_fold(op, dtypes, number_dtype(count), True)
-    if fold is None or fold.result_dtypes != tuple(v.type.dtype for v in node.outputs):
+    (first, *_), whole = dtypes, isinstance(op, Sum)
+    if whole and node.outputs[0].type.dtype == first and len(part_dtypes(first)) > 1:
+        fold: Fold | None = complex_sum(first)
+    else:
+        fold = reduction_fold(op, dtypes, number_dtype(count), True)
+    results = tuple(d for v in node.outputs for d in part_dtypes(v.type.dtype))
+    if fold is None or fold.result_dtypes != results:
         return None
     writes = []
     for v, shape in zip(node.outputs, block.shapes(node), strict=True):
         writes.append(_along(block.make(v, shape), sizes, along))
     reads = tuple(block.view(v).spread(sizes) for v in node.inputs)
-    return [Folding(fold, sizes, along, reads, tuple(writes))]
+    return [Folding(fold, sizes, along, parts(reads), parts(writes))]
 
 
 def _along(view: View, sizes: Sequence[int], along: Sequence[int]) -> View:
@@ -336,8 +343,7 @@ def _increment(block: Block, node: Apply) -> list[Statement]:
     value = value.spread(part.shape)
     if op.set_instead_of_inc:
         return [*found, *copies, *same(part, value)]
-    add = Map(sum_of(view.dtype), part.shape, (part, value), (part,))
-    return [*found, *copies, add]
+    return [*found, *copies, added(part, value)]
 
 
 # -- products -------------------------------------------------------------------------------------

@@ -6,7 +6,10 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import control
+from symdnn.cpu.execution import whole_loop
+from symdnn.cpu.steps.steps_ir import is_across
 from symdnn.errors import IndexOutOfRange
+from symdnn.ops.steps.statements import Folding
 from tests.cpu.steps.test_whole_loops import agree, both, ran
 
 __all__ = ["ran"]
@@ -118,3 +121,113 @@ def test_places_out_of_range_are_errors(ran):
 
     with pytest.raises(IndexOutOfRange):
         both(make, np.zeros(4))
+
+
+FOLDS = {
+    "sum": lambda v, a: v.sum(axis=a),
+    "max": lambda v, a: v.max(axis=a),
+    "prod": lambda v, a: (v * 0.1 + 1).prod(axis=a),
+    "logsumexp": lambda v, a: T.logsumexp(v, axis=a),
+    "argmin": lambda v, a: T.cast(T.argmin(v, axis=a), v.type.dtype),
+    "any": lambda v, a: T.cast(T.any(v > 1, axis=a), v.type.dtype),
+    "several": lambda v, a: v.sum(axis=a) * T.min(v, axis=a) + FOLDS["argmin"](v, a),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_folds_whose_results_are_neighbours(name, dtype, ran, monkeypatch):
+    """Rows shorter than a vector, of a vector and a rest, longer than what is kept at once."""
+    taken = []
+    known = whole_loop.lowered_loop
+
+    def lowered(*args):
+        program, code = known(*args)
+        taken.extend(is_across(s) for s in program.statements() if isinstance(s, Folding))
+        return program, code
+
+    monkeypatch.setattr(whole_loop, "lowered_loop", lowered)
+    rng = np.random.default_rng(0)
+    for shape, axis in (((5, 3), 0), ((4, 21), 0), ((3, 2, 19), (0, 1)), ((2, 5, 16), 1),
+                        ((3, 1100), 0), ((2, 3, 4, 5), (0, 2)), ((1, 7), 0)):  # fmt: skip
+        x = rng.normal(size=(8, *shape)).astype(dtype)
+        kept = [n for d, n in enumerate(shape) if d not in np.atleast_1d(axis)]
+
+        def make(axis=axis, kept=kept):
+            def loop(xs):
+                def step(c, v):
+                    wide = v + T.expand_dims(c, axis)
+                    new = T.tanh(FOLDS[name](wide, axis))
+                    return new, new
+
+                return control.scan(step, T.zeros(kept, dtype), xs)
+
+            return loop
+
+        agree(make, x, tolerance=1e-11 if dtype == "float64" else 3e-4)
+    assert ran["scan"] == 7
+    assert True in taken
+    assert False in taken
+
+
+def turned(rng, *shape):
+    return rng.normal(size=shape) + 1j * rng.normal(size=shape)
+
+
+COMPLEX = {
+    "recurrence": lambda c, v: c * v * 0.3 + T.conj(v),
+    "quotient": lambda c, v: c / (v + 3) - v / (c * T.conj(c) + 1),
+    "parts": lambda c, v: T.complex(T.real(c) * 0.5, T.imag(v)) + T.abs(c) * 1j,
+    "square": lambda c, v: T.sqr(c) / (1 + T.abs(c) ** 2) - v,
+    "exp": lambda c, v: T.exp(-T.abs(c) * 0.1 + v * 1j) - c / 4,
+    "choice": lambda c, v: T.switch(T.real(v) > 0, -c / 2, v),
+    "sum": lambda c, v: c - c.sum(axis=0, keepdims=True) / 5 + v,
+    "place": lambda c, v: T.inc_subtensor(T.set_subtensor((c / 2)[0], v[1])[1:], v[:-1]),
+    "taken": lambda c, v: T.inc_subtensor((c / 2)[np.array([0, 2, 0])], v[:3]),
+    "cast": lambda c, v: T.cast(T.cast(c, "complex64"), "complex128") * 0.5 + T.real(v),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers(name, ran):
+    rng = np.random.default_rng(0)
+
+    def loop(c, vs):
+        def step(c, v):
+            new = COMPLEX[name](c, v)
+            return new, (new, T.abs(new))
+
+        return control.scan(step, c, vs)
+
+    agree(lambda: loop, turned(rng, 5, 3), turned(rng, 9, 5, 3), tolerance=1e-7)
+    assert ran["scan"] == 1, ran
+
+
+def test_gradients_of_complex_loops(ran):
+    rng = np.random.default_rng(0)
+
+    def loss(x):
+        def step(c, v):
+            new = c * T.exp(1j * v) / (2 + c * T.conj(c)) + v
+            return new, None
+
+        return (T.abs(control.scan(step, x[0] * (1 + 1j), x)[0]) ** 2).sum()
+
+    agree(lambda: symdnn.grad(loss), rng.normal(size=(20, 6)))
+    assert ran["grad_of_scan"] == 1, ran
+
+
+def test_odd_complex_numbers(ran):
+    """Infinities, zeros and numbers whose squares overflow are NumPy's."""
+    odd = np.array([0, 1, -2.5, 1e200, 3e-200, np.inf, -np.inf, np.nan])
+    x = np.empty(64, "complex128")
+    x.real, x.imag = np.repeat(odd, 8), np.tile(odd, 8)
+
+    def loop(x):
+        def step(c, v):
+            return c, (T.abs(x), x / v, -x, T.conj(x) + v)
+
+        return control.scan(step, 0.0, x)[1]
+
+    with np.errstate(all="ignore"):
+        agree(lambda: loop, x)

@@ -273,6 +273,25 @@ def test_a_plan_runs_by_one_thread_and_by_all_again(
     assert fewer.calls == calls + 1
 
 
+@pytest.mark.skipif(bool(jit.problem() or threads.problem()), reason="nothing is compiled")
+def test_a_small_plan_needs_no_look_once_one_thread_has_run_it(
+    contended: ContentionMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = T.fmatrix("x")
+    with config.change_flags(**{"cpu.compile": "always"}):
+        f = symdnn.function([x], T.exp(x).sum(axis=0), mode=CPU)
+        contended.free = 1
+        small, large = np.ones((3, 4), "float32"), np.ones((2000, 1000), "float32")
+        for given in [small] * 3 + [large] * 3:
+            f(given)
+    plans = {p.signature: p.bound for p in f.plans()}
+    bound = {shapes[0]: plan for shapes, plan in plans.items()}
+    assert not bound[3, 4].parallel
+    assert bound[2000, 1000].parallel
+    assert _threads_of_libgomp(monkeypatch, lambda: f(small)) == []
+    np.testing.assert_allclose(f(small), np.full(4, 3 * np.e), rtol=1e-6)
+
+
 def test_nothing_is_compiled_again_for_fewer_threads(
     contended: ContentionMonitor, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

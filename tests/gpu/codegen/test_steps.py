@@ -147,6 +147,18 @@ def test_narrow_numbers_infinities_and_counts(device):
         np.testing.assert_allclose(got, wanted, 2e-3)
 
 
+def test_complex_numbers(device):
+    z = T.TensorType("complex64", (None,))("z")
+    step = lambda i, c: c * z - T.conj(c) / (2 + T.abs(c)) + c.sum(axis=0, keepdims=True) / 9  # noqa: E731
+    made = control.fori_loop(0, 9, step, z)
+    given, found = np.exp(1j * np.arange(5)).astype("complex64"), []
+    for mode in ("never", "always"):
+        with config.change_flags(**{"cpu.compile": mode}):
+            found.append(symdnn.function([z], made, mode=symdnn.Mode(target="cpu"))(given))
+    assert device.ran == [True]
+    np.testing.assert_allclose(*found, 1e-4)
+
+
 def test_they_compile(device):
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
     with config.change_flags(**{"cpu.compile": "always"}):
