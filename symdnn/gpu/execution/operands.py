@@ -50,6 +50,9 @@ class Device(Protocol):
     def to_host(self, value: Any) -> Any:
         """A value as a NumPy array."""
 
+    def fresh(self, value: Any) -> Any:
+        """A copy of an array."""
+
     def capture(self, enqueue: Callable[[], None]) -> Graph:
         """A CUDA graph of the work that ``enqueue`` enqueues."""
 
