@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from symdnn.config import config
 from symdnn.errors import SymdnnError
 from symdnn.gpu import libcudnn
 from symdnn.gpu.binding import frontend, libcublaslt
@@ -101,14 +102,15 @@ class OneKernel:
     """The one kernel of a call, if there is one."""
 
     def __init__(self, activation: str, bias: bool, mode: str) -> None:
-        self.activation, self.bias, self.mode = activation, bias, mode
+        self.activation, self.bias = activation, bias
+        self.measures = mode == "time" and str(config.dnn.enabled) != "False"
         self.launches: dict[tuple[MatmulGraph, GraphPlan], GraphLaunch] = {}
 
     def __call__(
         self, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray], two: Launch
     ) -> bool:
         """Enqueue it; False if ``two``, the two kernels, are faster, or nothing was measured."""
-        form = self._form(inputs, outputs) if self.mode == "time" else None
+        form = self._form(inputs, outputs) if self.measures else None
         plan = None if form is None else _choice(form, env, inputs, outputs, two)
         if form is None or plan is None:
             return False

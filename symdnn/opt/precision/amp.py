@@ -22,7 +22,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.core.shape import DimShuffle, Reshape
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.epilogue import EpilogueOp, scaled
@@ -172,7 +172,7 @@ class _MixedPrecision:
             x = node.inputs[0]
             if x.type.dtype == self.dtype:
                 return self.wide(x)  # a cast from the same 16-bit dtype
-        if node is not None and only_moves(node):
+        if node is not None and (only_moves(node) or isinstance(node.op, Alloc)):
             # One cast serves all views of a value, and may join the kernel that computes it.
             found: Variable = node.op(
                 *(self.narrowed(x) if is_float32(x) else self.wide(x) for x in node.inputs)

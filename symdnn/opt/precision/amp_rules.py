@@ -13,7 +13,7 @@ from typing import Any
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.advanced_index import AdvancedSubtensor
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Roll, Split
 from symdnn.ops.array.pad import Pad
@@ -105,8 +105,11 @@ def only_moves(node: Apply) -> bool:
     """Whether a node's result is best rounded by rounding its operand, of which it is a copy.
 
     A rounded view is a view of the rounded operand, and what is copied in 16 bits is half of it.
-    Not so a gather of a few elements, since all would be rounded for it.
+    Not so a gather of a few elements, since all would be rounded for it. What is assigned to a part
+    of zeros is all that there is to round.
     """
+    if isinstance(node.op, IncSubtensor | AdvancedIncSubtensor):
+        return node.op.set_instead_of_inc and is_exact(node.inputs[0])
     if isinstance(node.op, AdvancedSubtensor):
         sizes = [v.type.shape for v in (node.inputs[0], node.outputs[0])]
         known = [prod(d for d in s if d is not None) for s in sizes if None not in s]

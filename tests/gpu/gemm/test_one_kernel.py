@@ -135,8 +135,9 @@ def test_what_cudnn_does_not_read_is_two_kernels(env, monkeypatch):
     assert launched(env, dtype="float32") == []
     assert launched(env, activation="relu") == []
     assert launched(env, strides={1: (2 * K + 2, 2)}) == []
-    with config.change_flags(**{"gpu.gemm.algo": "guess"}):
-        assert launched(env) == []
+    for flags in ({"gpu.gemm.algo": "guess"}, {"dnn.enabled": "False"}):
+        with config.change_flags(**flags):
+            assert launched(env) == []
     monkeypatch.setattr(one_kernel, "is_capturing", lambda env: True)
     assert launched(env) == []
     monkeypatch.setattr(one_kernel, "is_capturing", lambda env: False)

@@ -17,14 +17,15 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops.array.advanced_index import AdvancedSubtensor
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad, dropout
 from symdnn.ops.vendor import gpudnn as G
-from symdnn.ops.vendor.gpublas import GpuGemm
+from symdnn.ops.vendor.gpublas import GpuGemmBase, GpuGemmKept
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.opt.precision.amp import precision_reason
 from tests.opt.lowering import ALL, CPU, GPU, rewritten
@@ -34,7 +35,7 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 #: What rounding each product's operands may cost.
 CLOSE = {"bf16": 3e-2, "fp16": 4e-3}
 PLAIN = ALL.excluding("epilogue")
-PRODUCTS = (G.DnnConvolution, Dot, BatchedDot, GpuGemm, G.GpuDnnRNNBase)
+PRODUCTS = (G.DnnConvolution, Dot, BatchedDot, GpuGemmBase, G.GpuDnnRNNBase)
 
 
 @contextmanager
@@ -505,6 +506,26 @@ def test_what_is_moved_for_a_product_is_rounded_before(name: str) -> None:
     agree(fgraph, [x, w], [behind], arrays, CLOSE["bf16"])
 
 
+def test_what_is_assigned_to_zeros_is_rounded_before() -> None:
+    """Tokens that are sent to experts: the buffer between them is half as large."""
+    x, w, i = f32(4, 6), f32(6, 5, name="w"), T.ivector("i")
+    arrays = [np.random.default_rng(3).standard_normal(s).astype("f4") for s in ((4, 6), (6, 5))]
+    given = [*arrays, np.array([8, 0, 3, 5], np.int32)]
+    for index in (i, slice(2, 6)):
+        buffer = T.set_subtensor(T.zeros((9, 6), "float32")[index], T.exp(x))
+        vs = [x, w, i][: 2 + (index is i)]
+        with amp("bf16"):
+            fgraph = rewritten(vs, [T.dot(buffer, w)], selection=PLAIN)
+        assert dtypes(fgraph, AdvancedIncSubtensor, IncSubtensor) == {"bfloat16"}
+        assert all(n.inputs[0].type.shape != (9, 6) for n in fgraph.toposort()
+                   if isinstance(n.op, Cast))  # fmt: skip
+        agree(fgraph, vs, [T.dot(buffer, w)], given[: len(vs)], CLOSE["bf16"])
+    added = T.inc_subtensor(T.zeros((9, 6), "float32")[i], T.exp(x))
+    with amp("bf16"):
+        fgraph = rewritten([x, w, i], [T.dot(added, w)], selection=PLAIN)
+    assert dtypes(fgraph, AdvancedIncSubtensor) == {"float32"}
+
+
 def test_a_table_is_not_rounded_for_a_few_of_its_rows() -> None:
     table, w, i = f32(100, 6, name="table"), f32(6, 5, name="w"), T.ivector("i")
     few = TensorType("int32", (3,))("few")
@@ -569,7 +590,7 @@ def test_a_bias_in_float32_is_added_by_the_gemm() -> None:
     outs = [y, *T.grad((y**2).sum(), [w, b])]
     with amp("bf16"):
         fgraph = rewritten([x, w, b, v], outs, selection=ALL)
-    (node,) = [n for n in products(fgraph) if isinstance(n.op, GpuGemm) and n.op.bias]
+    (node,) = [n for n in products(fgraph) if isinstance(n.op, GpuGemmKept) and n.op.bias]
     assert {t.type.dtype for t in (*node.inputs, *node.outputs)} == {"bfloat16"}
     agree(fgraph, [x, w, b, v], outs, arrays, 5e-2)
 
