@@ -28,7 +28,7 @@ from symdnn.ops.nn.softmax import Softmax
 from symdnn.rewriting.facts import all_ones, made_by, node_of
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.bands import Band, band_of, filled, indicator, meet
-from symdnn.stable.heads import operands_of
+from symdnn.stable.heads import operands_of, without_factor
 
 __all__ = ["RULES"]
 
@@ -345,6 +345,8 @@ def _attention(
     for band in bands:
         q = _checked(q, -2, band.operand, context)
         k = _checked(k, -1, band.operand, context)
+    (q, of_q), (k, of_k) = without_factor(q), without_factor(k)
+    written.factor *= of_q * of_k
     for factor in written.factors:
         q = q * cast(dimshuffle(factor, ()), q.type.dtype).dimshuffle("x", "x", "x", "x")
     seen = _all_of(shown)

@@ -13,12 +13,13 @@ import numpy as np
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
-from symdnn.ops.elementwise.arithmetic import Cast, cast
+from symdnn.ops.elementwise.arithmetic import Cast, Mul, cast
 from symdnn.ops.linalg.products import Dot, MatchSizes
-from symdnn.rewriting.facts import made_by, node_of
+from symdnn.rewriting.facts import all_ones, made_by, node_of
 from symdnn.rewriting.rewrite import Context
+from symdnn.stable.bands import filled
 
-__all__ = ["operands_of"]
+__all__ = ["operands_of", "without_factor"]
 
 
 def operands_of(
@@ -37,7 +38,7 @@ def operands_of(
         found = _of_stacks(q, turned, value, scores)
     else:
         pairs = [(q, False), (turned, True), (value, False)]
-        wholes = [_four(x, last) for x, last in pairs]
+        wholes = [_four(x, last) or _divided(x, last, scores, context) for x, last in pairs]
         if not all(_agree(w, scores, context) for w in wholes):
             return None
         query, *others = [w for w in wholes if w is not None]
@@ -95,6 +96,25 @@ def _four(x: Variable, turned: bool) -> Variable | None:
     return _unchecked(whole)
 
 
+def _divided(x: Variable, turned: bool, scores: Variable, context: Context) -> Variable | None:
+    """A stack of which the scores divide the first dimension into batch and heads, of 4 dimensions.
+
+    What the stack is a transposition of is divided, so that the result is a view, too.
+    """
+    x = _unchecked(x)
+    pattern = (0, 1, 2)
+    if made_by(x, DimShuffle) and sorted(map(str, node_of(x).op.pattern)) == ["0", "1", "2"]:
+        x, pattern = as_variable(node_of(x).inputs[0]), node_of(x).op.pattern
+    first = context.shapes.dims(scores)[:2]
+    at, sizes = pattern[0], list(context.shapes.dims(x))
+    if x.type.ndim != 3 or not context.shapes.same(sizes[at], first[0] * first[1]):
+        return None
+    sizes[at : at + 1] = first
+    axes = [at, at + 1, *(p + (p > at) for p in pattern[1:])]
+    whole = x.reshape(tuple(sizes)).dimshuffle(*axes)
+    return whole.dimshuffle(0, 1, 3, 2) if turned else whole
+
+
 def _unchecked(x: Variable) -> Variable:
     """``x`` without checks of sizes, which the op does, too."""
     if made_by(x, MatchSizes):
@@ -118,6 +138,21 @@ def _agree(x: Variable | None, scores: Variable, context: Context) -> bool:
     if any(None not in pair and pair[0] != pair[1] for pair in static):
         return False
     return any(context.shapes.same(a, b) for a, b in zip(own, wanted, strict=True))
+
+
+def without_factor(x: Variable) -> tuple[Variable, float]:
+    """(y, a number) with ``x`` = y times the number, which a multiplication before views holds."""
+    if made_by(x, Reshape, DimShuffle):
+        node = node_of(x)
+        inside, factor = without_factor(as_variable(node.inputs[0]))
+        return (x, 1.0) if factor == 1 else (node.op(inside, *node.inputs[1:]), factor)
+    if made_by(x, Mul):
+        for number, y in (node_of(x).inputs, node_of(x).inputs[::-1]):
+            value = filled(number) if all_ones(number) else None
+            same = y.type.dtype == x.type.dtype
+            if value is not None and same and np.isfinite(value) and value != 0:
+                return as_variable(y), float(value)
+    return x, 1.0
 
 
 # -- heads that were repeated ----------------------------------------------------------------------

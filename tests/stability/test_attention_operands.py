@@ -182,6 +182,28 @@ def test_heads_in_another_order_stay_copies(repeats):
     assert heads_of_keys(f) == [GROUPS * SHARE] * 2
 
 
+# -- heads that a stack has beside the batch -------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [BATCH, None])
+def test_heads_beside_the_batch_in_a_stack(batch):
+    """Time first, heads joined to the batch, and both scaled: as PyTorch's layer is exported."""
+    rng, width = new_rng(), HEADS * FEATURES
+    shapes = [(KEYS, BATCH, width)] * 3
+    inputs = [T.tensor("float64", (KEYS, batch, width), name=n) for n in "qkv"]
+    values = [rng.standard_normal(s) for s in shapes]
+
+    def build(q, k, v):
+        joined = [x.reshape((KEYS, x.shape[1] * HEADS, FEATURES)) for x in (q, k, v)]
+        q, k, v = (x.dimshuffle(1, 0, 2).reshape((-1, HEADS, KEYS, FEATURES)) for x in joined)
+        scores = T.matmul(q * 0.5, (k * 0.25).dimshuffle(0, 1, 3, 2))
+        return T.matmul(T.nnet.softmax(scores, axis=-1), v)
+
+    f = check(build, inputs, values)
+    (node,) = [n for n in f.stages.fgraph.toposort() if isinstance(n.op, Attention)]
+    assert node.op.how.scale == 0.125
+
+
 # -- dropout ---------------------------------------------------------------------------------------
 
 

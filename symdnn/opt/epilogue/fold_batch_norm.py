@@ -10,7 +10,8 @@ Filters are scaled in the dtype of the statistics, float32 beside 16-bit activat
 once.
 
 Where no convolution is before it, as in networks that normalise first (DenseNet, ResNet v2), it is
-written out for an elementwise op behind it, on a CPU: one kernel of both reads memory once.
+written out for an elementwise op behind it: one kernel of both reads memory once. Beside 16-bit
+activations it computes in float32 and is rounded once.
 
 The tag ``fold_batch_norm`` switches both off, on a GPU also the flag ``gpu.fold_batch_norm``.
 """
@@ -23,11 +24,12 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, sqrt
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.epilogue import EpilogueOp
-from symdnn.ops.lowered.lowered import Lowered
+from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.ops.nn.batchnorm import BatchNormInference
 from symdnn.ops.nn.conv import Conv
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
@@ -78,7 +80,21 @@ def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
 @node_rewrite(Elemwise, phase="epilogue", tags=("onednn", "fold_batch_norm"), admits=reads(Lowered))
 def batch_norm_into_elementwise(node: Apply, context: Context) -> Variable | None:
     """relu(batch_norm(x)) with given statistics -> relu((x - mean) * scale + beta)."""
-    if context.target.kind != "cpu" or len(node.outputs) != 1:
+    return _read_written_out(node, context) if context.target.kind == "cpu" else None
+
+
+@node_rewrite(
+    Elemwise, phase="lower", tags=("cudnn", "fold_batch_norm"),
+    admits=reads(Lowered, BatchNormInference),
+)  # fmt: skip
+def gpu_batch_norm_into_elementwise(node: Apply, context: Context) -> Variable | None:
+    """The same on a GPU, before layouts are chosen: elementwise ops take any."""
+    off = context.target.kind != "cuda" or str(config.gpu.fold_batch_norm) == "off"
+    return None if off else _read_written_out(node, context)
+
+
+def _read_written_out(node: Apply, context: Context) -> Variable | None:
+    if len(node.outputs) != 1:
         return None
     found = [_written_out(v, node.outputs[0], context) for v in node.inputs]
     if found == list(node.inputs):
@@ -89,16 +105,20 @@ def batch_norm_into_elementwise(node: Apply, context: Context) -> Variable | Non
 def _written_out(v: Variable, out: Variable, context: Context) -> Variable:
     """A batch normalisation with given statistics that only ``out`` reads, as elementwise ops."""
     node = v.owner
-    if node is None or not isinstance(node.op, Lowered) or not context.only_user(v):
+    if node is None or not context.only_user(v):
         return v
-    norm = node.op.unlowered
+    norm = node.op.unlowered if isinstance(node.op, Lowered) else node.op
     if not isinstance(norm, BatchNormInference) or v.type.broadcastable != out.type.broadcastable:
         return v
     x, gamma, beta, mean, var = node.inputs
-    if any(p.type.dtype != "float32" for p in node.inputs):
+    on_gpu, made = context.target.kind == "cuda", x.owner
+    if on_gpu and made and isinstance(neutral_of(made.op), Conv) and context.only_user(x):
+        return v  # it is folded into the filters
+    narrow = on_gpu and is_narrow_float(x.type.dtype)
+    if any(p.type.dtype != "float32" for p in node.inputs[narrow:]):
         return v
     scale = gamma / sqrt(var + _number(norm.epsilon, var))
-    return (x - mean) * scale + beta
+    return cast((cast(x, "float32") - mean) * scale + beta, x.type.dtype)
 
 
 def _number(value: float, like: Variable) -> Constant:
@@ -112,4 +132,4 @@ def _scaled(w: Variable, scale: Variable) -> Variable:
     return cast(wide, w.type.dtype)
 
 
-RULES = (fold_batch_norm, batch_norm_into_elementwise)
+RULES = (fold_batch_norm, batch_norm_into_elementwise, gpu_batch_norm_into_elementwise)

@@ -5,7 +5,10 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.graph.evaluate import evaluate
 from symdnn.ops.nn.batchnorm import BatchNormInference
+from tests.opt.lowering import rewritten
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.cpu
@@ -50,7 +53,7 @@ def test_it_is_written_out_for_an_elementwise_op(name):
 
 
 def test_what_stays():
-    """Without an elementwise reader, with two readers, behind a convolution, on a GPU."""
+    """Without an elementwise reader, with two readers, behind a convolution."""
     y = normalised(X)
     stays = [
         normalised(X),
@@ -62,4 +65,38 @@ def test_what_stays():
     conv = T.nnet.conv2d(X, np.ones((5, 5, 1, 1), "float32"))
     ops, _ = names(T.nnet.relu(normalised(conv)))
     assert [n for n in ops if "Conv" in n or "Batch" in n] == ["OneDnnConv"]
-    assert "GpuDnnBatchNormInference" in names(T.nnet.relu(y), symdnn.Mode(target="cuda:sm_90"))[0]
+    with config.change_flags(**{"gpu.fold_batch_norm": "off"}):
+        on_gpu = names(T.nnet.relu(y), symdnn.Mode(target="cuda:sm_90"))[0]
+    assert "GpuDnnBatchNormInference" in on_gpu
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_gpu_has_it_written_out_before_layouts_are_chosen(dtype):
+    """No copy of activations is left between convolutions with channels last."""
+    rng = new_rng()
+    x = T.tensor(dtype, (2, 16, 8, 8), name="x")
+    w = T.tensor(dtype, (16, 16, 1, 1), name="w")
+    statistics = [T.tensor("float32", (16,), name=n) for n in ("gamma", "beta", "mean", "var")]
+    order = [p.dimshuffle("x", 0, "x", "x") for p in statistics]
+
+    def build(x, w, *given):
+        y = T.nnet.conv2d(x, w, filter_flip=False)
+        for _ in range(2):
+            pooled = T.concatenate([y, y * 2], axis=1)[:, 8:24]
+            y = T.nnet.relu(BatchNormInference((0, 2, 3), 1e-3)(pooled, *order))
+            y = T.nnet.conv2d(y, w, filter_flip=False)
+        return y
+
+    inputs = [x, w, *statistics]
+    f = symdnn.function(inputs, build(*inputs), mode=symdnn.Mode(target="cuda:sm_90"))
+    found = [type(n.op).__name__ for n in f.fgraph.toposort()]
+    assert not any("BatchNorm" in n for n in found)
+    values = [rng.uniform(0.2, 1, size=v.type.shape) for v in inputs]
+    values = [a.astype(v.type.numpy) for a, v in zip(values, inputs)]
+    plain = symdnn.function(inputs, build(*inputs), mode=symdnn.Mode(optimizer="None"))
+    fgraph = rewritten(inputs, [build(*inputs)])
+    (made,) = evaluate(fgraph.outputs, dict(zip(fgraph.inputs, values)))
+    tolerance = 0.1 if dtype == "bfloat16" else 1e-4
+    np.testing.assert_allclose(
+        made.astype("float64"), plain(*values).astype("float64"), rtol=tolerance, atol=tolerance
+    )
