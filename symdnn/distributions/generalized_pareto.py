@@ -116,7 +116,10 @@ class GeneralizedPareto(LocationScale):
         return self.loc + self.scale * rate * _expm1_over(self.concentration * rate)
 
     def icdf(self, value: TensorLike) -> Variable:
-        return self._at_rate(-T.log1p(-self._quantile(value)))
+        at = self._quantile(value)
+        end, c = T.eq(at, 1), self.concentration
+        last = T.switch(c < 0, self.loc - self.scale / T.switch(c < 0, c, like(-1, c)), np.inf)
+        return T.switch(end, last, self._at_rate(-T.log1p(-T.switch(end, like(0, at), at))))
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)

@@ -525,3 +525,15 @@ def test_errors_of_loops_are_theanos(theano, T):
         theano.scan(lambda a, b: a, x, {"initial": y, "taps": [0]})
     with pytest.raises(theano.gof.MissingInputError, match="strict"):
         theano.scan(lambda a: a + y, x, strict=True)
+
+
+def test_theanos_own_dot_takes_sparse_and_dense_operands(theano, T):
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    from theano import sparse
+
+    a = scipy_sparse.random(5, 4, 0.5, "csr", random_state=0)
+    w = np.random.default_rng(0).random((4, 5))
+    X, W = sparse.csr_matrix("X", dtype="float64"), T.dmatrix("W")
+    found = theano.function([X, W], [theano.dot(X, W), theano.dot(W, X)])(a, w)
+    np.testing.assert_allclose(found[0], a @ w)
+    np.testing.assert_allclose(found[1], w @ a)

@@ -103,7 +103,7 @@ def test_generalised_pareto(k):
     d = D.GeneralizedPareto(np.float64(0.5), 2.0, c, validate_args=False)
     wanted = stats.genpareto(k, 0.5, 2.0)
     x = np.array([0.2, 0.6, 1.0, 4.0, 5.4, 100.0])
-    p = np.array([0.0, 1e-12, 0.4, 0.99])
+    p = np.array([0.0, 1e-12, 0.4, 0.99, 1.0])
     found = evaluate([d.log_prob(x), d.cdf(x), d.icdf(p), d.entropy(), d.mean, d.variance],
                      {c: np.asarray(k)})  # fmt: skip
     wants = [wanted.logpdf(x), wanted.cdf(x), wanted.ppf(p), wanted.entropy()]

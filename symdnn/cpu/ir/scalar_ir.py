@@ -96,6 +96,10 @@ def _is_float(dtype: str) -> bool:
     return TensorType(dtype).is_float
 
 
+#: 2^63 as a float or a double.
+_HALF = "0x43E0000000000000"
+
+
 def _signed(dtype: str) -> bool:
     return dtype.startswith("int")
 
@@ -196,10 +200,17 @@ class Printer:
         # A number out of range is poison in LLVM; freeze makes it some value, as in NumPy.
         # Processors have vectors for signed results, of AVX2 only for those of 32 bits.
         wide = "i32" if _bits(b) < 32 or target == "int32" else "i64"
-        word = "fptoui" if target == "uint64" else "fptosi"
-        n = self._new(f"{word} {a} {x} to {wide}")
-        n = self._new(f"freeze {wide} {n}")
+        n = self._whole(x, a, wide)
+        if target == "uint64":  # the upper half by its distance, a negative number modulo 2^64
+            far = self._whole(self._new(f"fsub {a} {x}, {_HALF}"), a, wide)
+            far = self._new(f"xor {wide} {far}, {-(2**63)}")
+            near = self._new(f"fcmp ult {a} {x}, {_HALF}")
+            return self._new(f"select i1 {near}, {wide} {n}, {wide} {far}")
         return n if wide == b else self._new(f"trunc {wide} {n} to {b}")
+
+    def _whole(self, x: str, source: str, target: str) -> str:
+        n = self._new(f"fptosi {source} {x} to {target}")
+        return self._new(f"freeze {target} {n}")
 
     # -- functions ----------------------------------------------------------------------------
 

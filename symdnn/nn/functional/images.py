@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, NdimMismatch, OptionError
+from symdnn.graph.dims import product
 from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.functional.of_layers import function_of
@@ -150,7 +151,7 @@ def grid_sample(
     if mode not in _SAMPLING:
         raise OptionError(f"grid_sample: mode={mode!r}: wanted one of {', '.join(_SAMPLING)}")
     batch, *out, _ = dims_of(g)
-    points = g.reshape((batch, -1, n))
+    points = g.reshape((batch, product(out), n))
     coordinates = []
     for i, size in enumerate(dims_of(x)[2:]):
         at = points[:, :, n - 1 - i]

@@ -98,9 +98,7 @@ def adaptive_maxima(x: Variable, output: Sequence[int]) -> list[Variable]:
         flat = flat * size + at.dimshuffle(pattern)
         inside = inside & ok.dimshuffle(pattern)
     order = [0, 1, *range(2, 2 + 2 * n, 2), *range(3, 2 + 2 * n, 2)]
-    shape = dims_of(x)
-    lead = [shape[d] for d in order[: 2 + n]]
-    windows = switch(inside, x, like(-np.inf, x)).dimshuffle(order).reshape((*lead, -1))
+    windows = switch(inside, x, like(-np.inf, x)).dimshuffle(order).flatten(3 + n)
     best = argmax(windows, axis=-1, keepdims=True)
     places = flat.dimshuffle(order)
     one = places.reshape((1, 1, *dims_of(places)[2 : 2 + n], -1))
@@ -144,7 +142,7 @@ class _MaxUnpool(Module):
         for n in wanted:
             total = total * n
         empty = zeros((*lead, total), batch.type.dtype)
-        flat = put_along_axis(empty, at.reshape((*lead, -1)), batch.reshape((*lead, -1)), 2)
+        flat = put_along_axis(empty, at.flatten(3), batch.flatten(3), 2)
         return restore(flat.reshape((*lead, *wanted)))
 
     def describe(self) -> str:

@@ -73,7 +73,7 @@ class SoftMax(_Normalised):
         ndim, dims = x.type.ndim, dims_of(x)
         if ndim <= 2:
             return self.along(x, ndim - 1)
-        rows = x.reshape((1, -1) if ndim == 3 else (dims[0], -1))
+        rows = x.dimshuffle("x", *range(ndim)).flatten(2) if ndim == 3 else x.flatten(2)
         return self.along(rows, 1).reshape(dims, ndim=ndim)
 
 

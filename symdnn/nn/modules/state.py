@@ -162,11 +162,16 @@ def set_values(
     :class:`~symdnn.errors.InputError`, which begins with ``what`` and names the first eight values
     that do not fit.
     """
+    if not isinstance(values, Mapping):
+        raise InputError(f"{what}: wanted a dict of arrays by name, got {values!r:.60}")
     problems = [f"{n} is missing" for n in named if strict and n not in values]
     problems += [f"{n} is unknown" for n in values if strict and n not in named]
     taken: dict[str, Any] = {}
     for name in [n for n in named if n in values]:
-        value, old = np.asarray(values[name]), named[name].storage
+        value, old = _array_of(values[name]), named[name].storage
+        if value is None or (value.dtype.kind == "c" and old.dtype.kind != "c"):
+            problems.append(f"{name} is {values[name]!r:.40}, wanted an array of {old.dtype}")
+            continue
         if exact and (value.shape, value.dtype) != (old.shape, old.dtype):
             problems.append(f"{name} is {_form(value)}, wanted {_form(old)}")
         elif value.shape != old.shape:
@@ -179,6 +184,15 @@ def set_values(
         raise InputError(f"{what}: {shown}. Nothing was changed{hint}")
     for name, value in taken.items():
         named[name].set_value(value)
+
+
+def _array_of(value: Any) -> Any:
+    """``value`` as an array of numbers; None if it is none."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # ragged lists, tensors that record gradients
+        return None
+    return None if array.dtype.kind in "OSUMm" else array
 
 
 def _form(array: Any) -> str:

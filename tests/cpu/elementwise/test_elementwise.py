@@ -305,3 +305,12 @@ def test_operands_of_constant_strides(rng, step, dtype):
     with config.change_flags(**{"cpu.compile": "always"}):
         both = symdnn.function([v, w], T.maximum(v[:, ::-1], w))
     np.testing.assert_array_equal(both(x, y), np.maximum(x[:, ::-1], y))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_floats_become_unsigned_numbers_of_64_bits_as_in_numpy(dtype):
+    """Negative ones are taken modulo 2^64, and all of the upper half are there."""
+    x = np.array([0, 1.9, 2.0**32, 2.0**62, 2.0**63, 1.5 * 2.0**63, -1, -300.7, -(2.0**40)], dtype)
+    b = Builder([dtype])
+    (found,) = apply(b.program([b.cast(b.input(0), "uint64")]), x)
+    assert found.tolist() == [int(v) % 2**64 for v in x]

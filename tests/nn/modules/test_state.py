@@ -130,3 +130,26 @@ def test_all_layers_of_a_trained_function_can_be_pickled_with_it():
 def test_pytorchs_names_of_a_recurrent_layer_are_named():
     with pytest.raises(InputError, match=r"is missing.*nn\.load_torch takes PyTorch"):
         nn.LSTM(2, 3).load_state_dict({"weight_ih_l0": np.zeros((12, 2))})
+
+
+class Recorded:
+    """Refuses to be an array, as a tensor of PyTorch does that records gradients."""
+
+    def __array__(self, *args, **options):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+
+@pytest.mark.parametrize(
+    "value", ["a", None, [[1], [2, 3]], Recorded(), np.ones((4, 12), "complex64")]
+)
+def test_a_value_that_is_no_array_of_numbers_is_named(value):
+    net = nn.Sequential(nn.Linear(12, 4))
+    before = net.state_dict()
+    with pytest.raises(InputError, match=r"0.weight is .*wanted an array of float32. Nothing was"):
+        net.load_state_dict({**before, "0.weight": value})
+    np.testing.assert_array_equal(net.state_dict()["0.weight"], before["0.weight"])
+
+
+def test_a_state_is_a_dict():
+    with pytest.raises(InputError, match="wanted a dict of arrays by name, got 5"):
+        nn.Linear(2, 3).load_state_dict(5)

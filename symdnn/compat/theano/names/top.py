@@ -40,6 +40,8 @@ from symdnn.graph.traverse import clone
 from symdnn.graph.type import Type
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.control.scan_builder import OrderedUpdates
+from symdnn.ops.sparse.functions import dot as sparse_dot
+from symdnn.ops.sparse.variable import SparseVariable
 from symdnn.tensor import get_scalar_constant_value
 
 __all__ = [
@@ -73,7 +75,9 @@ def Param(
 
 
 def dot(l: Any, r: Any) -> Any:  # noqa: E741  # Theano's names of the arguments
-    """``theano.dot``: of variables ``T.dot``, of arrays and numbers NumPy's ``dot``."""
+    """``theano.dot``: of variables ``T.dot``, of sparse ones theirs, of arrays NumPy's ``dot``."""
+    if isinstance(l, SparseVariable) or isinstance(r, SparseVariable):
+        return sparse_dot(l, r)
     if isinstance(l, Variable) or isinstance(r, Variable):
         return T.dot(l, r)
     for each in (l, r):
