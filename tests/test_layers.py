@@ -74,7 +74,7 @@ ROOMS = {
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
-        {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
+        {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution", "norm"},
         {"conv", "fft", "nccl", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [

@@ -1,6 +1,6 @@
 """Batch norm in inference, and norm gradients where several statistics share a parameter.
 
-The forward kernels are in :mod:`symdnn.gpu.kernels.batchnorm`.
+The forward kernels are in :mod:`symdnn.gpu.norm.batchnorm`.
 """
 
 from __future__ import annotations
