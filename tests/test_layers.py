@@ -74,7 +74,7 @@ ROOMS = {
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
-        {"codegen", "dnn_names"}, {"dnn", "kernels"}, {"cudnn", "execution"},
+        {"codegen", "dnn_names"}, {"dnn", "kernels"}, {"cudnn", "execution", "norm"},
         {"conv", "fft", "gemm", "nccl", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [

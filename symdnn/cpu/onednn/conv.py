@@ -24,13 +24,13 @@ from symdnn.cpu.onednn.kernel import (
     PrimitiveOperand,
     activation_layout,
     contiguous,
+    convolution_settings,
 )
 from symdnn.cpu.onednn.library import OnednnError
 from symdnn.cpu.onednn.objects import ALG, PROP, Attributes, Layout, Primitive, primitive
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
-from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 from symdnn.tuning.attempts import Attempt, Bench
 from symdnn.tuning.question import Question, answer
@@ -240,12 +240,7 @@ def _bias(call: Call) -> Layout:
 def _primitive(call: Call, x: Layout, w: Layout, y: Layout) -> Primitive:
     op: Any = call.op
     conv = op.op
-    pads = [
-        resolved_padding(p, k, d)
-        for p, k, d in zip(conv.padding, w.shape[-conv.ndim :], conv.dilation)
-    ]
-    before, after = ([int(p[i]) for p in pads] for i in (0, 1))
-    settings = (conv.stride, [d - 1 for d in conv.dilation], before, after)
+    settings = convolution_settings(conv, w)
     direct = ALG["direct"]
     if isinstance(op, OneDnnConv):
         bias = _bias(call) if op.bias else None

@@ -29,10 +29,12 @@ from symdnn.graph.typing import Array, OpT
 from symdnn.graph.variable import Constant, Shared
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.nn.channels_last import first_shape
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, resolved_padding
 
 __all__ = [
     "OnednnKernel", "PlannedPrimitive", "PrepackedInput", "PrimitiveLaunch", "PrimitiveOperand",
-    "Version", "activation_layout", "contiguous", "version_of", "with_nan_check",
+    "Version", "activation_layout", "contiguous", "convolution_settings", "version_of",
+    "with_nan_check",
 ]  # fmt: skip
 
 #: A function that returns a number which changes with a value; None where changes are not known.
@@ -383,3 +385,15 @@ def activation_layout(t: Any, layout: str) -> Layout:
     if layout == "NCHW" or len(t.shape) < 4:
         return contiguous(t)
     return Layout(first_shape(tuple(t.shape)), t.dtype).channels_last()
+
+
+def convolution_settings(
+    conv: Conv | ConvGradInput | ConvGradWeight, w: Layout
+) -> tuple[Sequence[int], ...]:
+    """Strides, dilations less one, and the padding before and after, as oneDNN has them."""
+    pads = [
+        resolved_padding(p, k, d)
+        for p, k, d in zip(conv.padding, w.shape[-conv.ndim :], conv.dilation)
+    ]
+    before, after = ([int(p[i]) for p in pads] for i in (0, 1))
+    return conv.stride, [d - 1 for d in conv.dilation], before, after

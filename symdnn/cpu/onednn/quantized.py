@@ -16,11 +16,11 @@ from symdnn.cpu.onednn.kernel import (
     PrimitiveOperand,
     activation_layout,
     contiguous,
+    convolution_settings,
 )
 from symdnn.cpu.onednn.objects import ALG, PROP, Attributes, Layout, Primitive, primitive
 from symdnn.graph.kernel import Call, Row
 from symdnn.libraries.onednn.rules import inexact_int8_sums
-from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnQuantized
 
 __all__ = ["KERNELS", "QuantizedKernel"]
@@ -141,12 +141,7 @@ def _matmul(call: Call) -> Primitive:
 def _conv(call: Call) -> Primitive:
     conv = _product(call).op
     x, w, y = _layouts(call)
-    pads = [
-        resolved_padding(p, k, d)
-        for p, k, d in zip(conv.padding, w.shape[-conv.ndim :], conv.dilation)
-    ]
-    before, after = ([int(p[i]) for p in pads] for i in (0, 1))
-    settings = (conv.stride, [d - 1 for d in conv.dilation], before, after)
+    settings = convolution_settings(conv, w)
     options = {"attributes": _attributes(call)}
     made = (PROP["inference"], ALG["direct"], x.channels_last(), w.any, _bias(call))
     return primitive("convolution_forward", *made, y.channels_last(), *settings, options=options)

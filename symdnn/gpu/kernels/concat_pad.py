@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
     NODE,
@@ -18,7 +18,6 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
 )
 from symdnn.gpu.kernels.copy import axis_slice, bits_of, copies, fill, split_views, view_by_op
-from symdnn.gpu.kernels.norm import work_dtype
 from symdnn.gpu.kernels.scan import count_type
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged

@@ -27,7 +27,7 @@ from symdnn.gpu.codegen.launches import (
 from symdnn.gpu.codegen.rows_source import RowOperand, Rows, rows_source
 from symdnn.gpu.device.context import most_shared_bytes
 from symdnn.gpu.kernels.elementwise import elementwise
-from symdnn.gpu.kernels.reduce import reduction, scratch_bytes
+from symdnn.gpu.kernels.reduce import Lines, reduction, scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
@@ -58,16 +58,6 @@ _source = cache(rows_source)
 
 
 @dataclass(frozen=True)
-class _Lines:
-    """Sizes of the kept and of the reduced dimensions after merging, and all operands' steps."""
-
-    kept: tuple[int, ...]
-    kept_steps: list[tuple[int, ...]]
-    reduced: tuple[int, ...]
-    reduced_steps: list[tuple[int, ...]]
-
-
-@dataclass(frozen=True)
 class _Share:
     """Threads of a row, vectors of each, threads of a block, number of blocks.
 
@@ -84,17 +74,17 @@ class _Share:
     shared_bytes: int = 0
 
 
-def _lines(views: Sequence[View], axes: Sequence[int]) -> _Lines:
+def _lines(views: Sequence[View], axes: Sequence[int]) -> Lines:
     shape = views[0].shape
     others = [d for d in range(len(shape)) if d not in axes]
     found = [
         merged([shape[a] for a in some], [[v.steps[a] for a in some] for v in views])
         for some in (others, axes)
     ]
-    return _Lines(*found[0], *found[1])
+    return Lines(*found[0], *found[1])
 
 
-def _width(views: Sequence[View], lines: _Lines) -> int:
+def _width(views: Sequence[View], lines: Lines) -> int:
     """Elements of a vector: up to 16 bytes of the narrowest operand, as all operands allow."""
     moving = [i for i, s in enumerate(lines.reduced_steps) if s[-1] == 1]
     if not moving or any(s[-1] not in (0, 1) for s in lines.reduced_steps):
@@ -212,7 +202,7 @@ class _Division:
 
     views: list[View]
     operands: list[RowOperand]
-    lines: _Lines
+    lines: Lines
     share: _Share
     width: int
 

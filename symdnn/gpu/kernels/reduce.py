@@ -52,6 +52,7 @@ from symdnn.ops.nest.of_ops import number_dtype, reduction_fold
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
 __all__ = [
+    "Lines",
     "ReductionKernel",
     "reducer_of",
     "reduction",
@@ -146,8 +147,8 @@ def custom_reduction(
 
 
 @dataclass(frozen=True)
-class _Lines:
-    """Sizes of the kept and of the reduced dimensions after merging, and the inputs' steps."""
+class Lines:
+    """Sizes of the kept and of the reduced dimensions after merging, and all operands' steps."""
 
     kept: tuple[int, ...]
     kept_steps: list[tuple[int, ...]]
@@ -155,12 +156,12 @@ class _Lines:
     reduced_steps: list[tuple[int, ...]]
 
 
-def _lines(views: Sequence[View], axes: Sequence[int]) -> _Lines:
+def _lines(views: Sequence[View], axes: Sequence[int]) -> Lines:
     others = [d for d in range(len(views[0].shape)) if d not in axes]
-    return _Lines(*_merged_over(views, others), *_merged_over(views, axes))
+    return Lines(*_merged_over(views, others), *_merged_over(views, axes))
 
 
-def _counts(lines: _Lines, sweep: Sweep) -> list[int]:
+def _counts(lines: Lines, sweep: Sweep) -> list[int]:
     """The parameters for sizes and strides; strides along a vector count whole vectors."""
     kept, reduced = list(lines.kept), list(lines.reduced)
     by = 1 if sweep.across else sweep.width
@@ -172,7 +173,7 @@ def _counts(lines: _Lines, sweep: Sweep) -> list[int]:
 
 
 def _vector_sweep(
-    dtypes: tuple[str, ...], views: Sequence[View], lines: _Lines, wide: bool, tails: bool
+    dtypes: tuple[str, ...], views: Sequence[View], lines: Lines, wide: bool, tails: bool
 ) -> Sweep | None:
     """A sweep in vectors; None where strides and alignments do not allow it.
 

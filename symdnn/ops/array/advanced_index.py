@@ -32,7 +32,9 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
-__all__ = ["AdvancedIncSubtensor", "AdvancedSubtensor", "InBounds", "scatter_add"]
+__all__ = [
+    "AdvancedIncSubtensor", "AdvancedIncrement", "AdvancedSubtensor", "InBounds", "scatter_add"
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,27 @@ class AdvancedSubtensor(Op):
 
 
 @dataclass(frozen=True)
-class AdvancedIncSubtensor(Increment):
+class AdvancedIncrement(Increment):
+    """Base of the ops that change elements that index arrays select."""
+
+    abstract: ClassVar[bool] = True
+
+    def getter(self) -> AdvancedSubtensor:
+        return AdvancedSubtensor(self.index)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        x, y, *rest = inputs
+        count, lanes = len(self.getter().arrays), lanes_of(inputs, axes)
+        if any(a is not None for a in axes[2 + count :]):
+            return None
+        wide = AdvancedLanes.of(self.index, rest[:count], axes[2 : 2 + count], True, lanes)
+        value = (same_for_all(y) if axes[1] is None else y).dimshuffle(*wide.back)
+        op = replace(self, index=wide.index)
+        return [op(stacked(x, axes[0], lanes), value, *wide.arrays, *rest[count:])], [0]
+
+
+@dataclass(frozen=True)
+class AdvancedIncSubtensor(AdvancedIncrement):
     """``x`` with ``y`` added to, or assigned to, the elements that index arrays select.
 
     Inputs: ``x``, ``y`` (of the part's ndim and the dtype of ``x``), then as for
@@ -163,9 +185,6 @@ class AdvancedIncSubtensor(Increment):
     """
 
     in_bounds: bool = False
-
-    def getter(self) -> AdvancedSubtensor:
-        return AdvancedSubtensor(self.index)
 
     def reference(self, x: Array, y: Array, *rest: Array) -> Array:
         out = np.array(x, copy=True)
@@ -201,16 +220,6 @@ class AdvancedIncSubtensor(Increment):
     def __str__(self) -> str:
         found = super().__str__()
         return found.replace("}", ", in bounds}") if self.in_bounds else found
-
-    def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        x, y, *rest = inputs
-        count, lanes = len(self.getter().arrays), lanes_of(inputs, axes)
-        if any(a is not None for a in axes[2 + count :]):
-            return None
-        wide = AdvancedLanes.of(self.index, rest[:count], axes[2 : 2 + count], True, lanes)
-        value = (same_for_all(y) if axes[1] is None else y).dimshuffle(*wide.back)
-        op = replace(self, index=wide.index)
-        return [op(stacked(x, axes[0], lanes), value, *wide.arrays, *rest[count:])], [0]
 
 
 @dataclass(frozen=True)

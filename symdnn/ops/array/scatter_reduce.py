@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
-from symdnn.graph.op import Axes, Batched, Grads, Vars
+from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
-from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
-from symdnn.ops.array.index import Increment
-from symdnn.ops.array.index_lanes import AdvancedLanes
+from symdnn.ops.array.advanced_index import AdvancedIncrement, AdvancedIncSubtensor
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
 from symdnn.ops.elemwise import unbroadcast
 
 __all__ = ["REDUCTIONS", "ScatterReduce", "identity_of"]
@@ -28,7 +25,7 @@ REDUCTIONS: dict[str, Any] = {"max": np.maximum, "min": np.minimum, "mul": np.mu
 
 
 @dataclass(frozen=True)
-class ScatterReduce(Increment):
+class ScatterReduce(AdvancedIncrement):
     """``x`` with ``y`` combined with the elements that index arrays select.
 
     Inputs as of :class:`AdvancedIncSubtensor`. ``reduce`` is ``"max"``, ``"min"`` (NaN stays) or
@@ -38,9 +35,6 @@ class ScatterReduce(Increment):
     """
 
     reduce: str = "max"
-
-    def getter(self) -> AdvancedSubtensor:
-        return AdvancedSubtensor(self.index)
 
     def infer(self, x: TensorType, y: TensorType, *rest: TensorType) -> TensorType:
         if self.reduce not in REDUCTIONS:
@@ -109,16 +103,6 @@ class ScatterReduce(Increment):
 
     def __str__(self) -> str:
         return super().__str__().replace("{inc", f"{{{self.reduce}")
-
-    def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        x, y, *rest = inputs
-        count, lanes = len(self.getter().arrays), lanes_of(inputs, axes)
-        if any(a is not None for a in axes[2 + count :]):
-            return None
-        wide = AdvancedLanes.of(self.index, rest[:count], axes[2 : 2 + count], True, lanes)
-        value = (same_for_all(y) if axes[1] is None else y).dimshuffle(*wide.back)
-        op = replace(self, index=wide.index)
-        return [op(stacked(x, axes[0], lanes), value, *wide.arrays, *rest[count:])], [0]
 
 
 def identity_of(reduce: str, dtype: str) -> Any:

@@ -9,10 +9,8 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu.binding.nvrtc import compile_cubin
-from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
 from symdnn.gpu.kernels import index as index_kernels
-from symdnn.gpu.kernels import norm as norm_kernels
 from symdnn.gpu.kernels import parts as part_kernels
 from symdnn.gpu.kernels import random as random_kernels
 from symdnn.gpu.kernels import reduce as reduce_kernels
@@ -22,6 +20,8 @@ from symdnn.gpu.kernels import sort as sort_kernels
 from symdnn.gpu.kernels.concat_pad import AssertKernel, ListedSumsKernel
 from symdnn.gpu.kernels.copy import CopyKernel, guarded_copy, strided_copy
 from symdnn.gpu.kernels.labels import LabelKernel, OneHotKernel
+from symdnn.gpu.norm import batchnorm as batchnorm_kernels
+from symdnn.gpu.norm import norm as norm_kernels
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array import reduce as red
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor

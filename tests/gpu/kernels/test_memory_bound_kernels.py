@@ -9,12 +9,12 @@ import symdnn
 from symdnn.config import config
 from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.codegen.cuda_source import scalar_function
-from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
 from symdnn.gpu.kernels import fused_rows
 from symdnn.gpu.kernels import reduce as reduce_kernels
 from symdnn.gpu.kernels import softmax as softmax_kernels
 from symdnn.gpu.kernels.reduce import ReductionKernel
+from symdnn.gpu.norm import batchnorm as batchnorm_kernels
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array import reduce as red
 from symdnn.ops.elementwise.arithmetic import Mul

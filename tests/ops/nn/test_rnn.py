@@ -372,6 +372,10 @@ def test_gradients_of_each_example_by_the_loop_that_a_gpu_has():
     scans = [n.op for n in f.fgraph.toposort() if isinstance(n.op, Scan)]
     assert len(scans) == 4, "one for each layer and pass"
     assert all(len(o.type.shape) < 4 for s in scans for o in s.inner.outputs)
+    on_gpu = symdnn.function([v, x], made, mode=symdnn.Mode(target="cuda:sm_90"))
+    of_gpu = [type(n.op) for n in on_gpu.fgraph.toposort()]
+    assert of_gpu.count(Scan) == 4
+    assert RNNGrad not in of_gpu
     squared = grad((made**2).sum(), v)
     step, turn = 1e-6, np.random.default_rng(1).standard_normal(w.shape)
     ends = [(evaluate([made], {**values, v: w + k * step * turn})[0] ** 2).sum() for k in (1, -1)]

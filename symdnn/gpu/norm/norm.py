@@ -1,6 +1,6 @@
 """Batch norm in inference, and norm gradients where several statistics share a parameter.
 
-The forward kernels are in :mod:`symdnn.gpu.kernels.batchnorm`.
+The forward kernels are in :mod:`symdnn.gpu.norm.batchnorm`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES
+from symdnn.gpu.codegen.device_source import CTYPES, work_dtype
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, scratch
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import reduction, scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.array.reduce import Sum
-from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.lowered.norm_formulas import formula, normalised
 from symdnn.ops.nn.batchnorm import (
@@ -26,13 +25,7 @@ from symdnn.ops.nn.batchnorm import (
 
 __all__ = [
     "KERNELS", "NormGradKernel", "elementwise_of", "normalised", "parameter_gradients",
-    "work_dtype",
 ]  # fmt: skip
-
-
-def work_dtype(dtype: str) -> str:
-    """The dtype of statistics, parameters and computation."""
-    return "float32" if is_narrow_float(dtype) else dtype
 
 
 def _sums(

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.gpu.codegen.launches import KernelLaunch, View
-from symdnn.gpu.kernels.batchnorm import BatchNormKernel
 from symdnn.gpu.kernels.fused_rows import column_bytes, rows_launches, takes_rows
-from symdnn.gpu.kernels.norm import NormGradKernel, parameter_gradients
+from symdnn.gpu.norm.batchnorm import BatchNormKernel
+from symdnn.gpu.norm.norm import NormGradKernel, parameter_gradients
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.lowered.fused_rows import layer_norm_grad_rows, layer_norm_rows
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad

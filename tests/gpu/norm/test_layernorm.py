@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
-from symdnn.gpu.kernels.layernorm import LayerNormGradKernel, LayerNormKernel
+from symdnn.gpu.norm.layernorm import LayerNormGradKernel, LayerNormKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.lowered.fused_rows import layer_norm_grad_rows

@@ -1,7 +1,7 @@
 """Batch normalisation in training, and layer norm: a reduction, then an elementwise kernel.
 
 If a channel fits into shared memory, one kernel does both
-(:mod:`symdnn.gpu.kernels.norm_planes`). Otherwise one pass computes the statistics (``Moments`` in
+(:mod:`symdnn.gpu.norm.planes`). Otherwise one pass computes the statistics (``Moments`` in
 reduce.cuh), or the gradient's two sums, in any layout. The elementwise half is a generated kernel.
 Where ``opt/fuse/norm_rules.py`` has split the op into parts, that half is fused with its
 neighbours.
@@ -14,12 +14,12 @@ from math import prod
 from typing import Any
 
 from symdnn.config import config
-from symdnn.gpu.codegen.device_source import CTYPES
+from symdnn.gpu.codegen.device_source import CTYPES, work_dtype
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, prefers_cudnn, scratch
 from symdnn.gpu.codegen.reduce_source import Finish, Reducer
-from symdnn.gpu.kernels.norm import elementwise_of, normalised, work_dtype
-from symdnn.gpu.kernels.norm_planes import planes_gradient, planes_norm
 from symdnn.gpu.kernels.reduce import custom_reduction, scratch_bytes
+from symdnn.gpu.norm.norm import elementwise_of, normalised
+from symdnn.gpu.norm.planes import planes_gradient, planes_norm
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.lowered.norm_formulas import grad_program, grad_terms

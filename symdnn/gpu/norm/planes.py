@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
 from symdnn.gpu.codegen.launches import KernelLaunch, View
 from symdnn.gpu.device.context import existing_context, most_shared_bytes
-from symdnn.gpu.kernels.norm import work_dtype
 
 __all__ = ["Planes", "planes_gradient", "planes_norm", "planes_of"]
 

@@ -10,9 +10,9 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.codegen.launches import contiguous_view
-from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
-from symdnn.gpu.kernels import norm_planes as norm_planes_kernels
-from symdnn.gpu.kernels.norm_planes import planes_gradient, planes_norm, planes_of
+from symdnn.gpu.norm import batchnorm as batchnorm_kernels
+from symdnn.gpu.norm import planes as norm_planes_kernels
+from symdnn.gpu.norm.planes import planes_gradient, planes_norm, planes_of
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
 from tests.gpu import emulator

@@ -1,0 +1,1 @@
+"""Normalisation of batches, layers and groups: kernels in CUDA C, and their gradients."""
