@@ -119,10 +119,10 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     if args.draw and not args.worker:
         rows = random.Random(args.seed).sample(rows, min(args.draw, len(rows)))
     if args.worker:
+        if args.worker == "before":
+            sys.path.insert(0, args.before)  # before symdnn is imported
         if args.avx2 and args.worker in ("symdnn", "before"):
             older_processor.pretend()
-        if args.worker == "before":
-            sys.path.insert(0, args.before)  # before symdnn is imported, when a row is made
         own = time.process_time if args.threads == 1 else time.perf_counter
         _work(args.worker, rows, own, args.window_ms / 1000)
         return 0
