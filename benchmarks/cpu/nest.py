@@ -36,6 +36,7 @@ import numpy as np
 
 from benchmarks.cpu.sides import ROOT, environment
 from benchmarks.gpu.device import commit
+from tests.cpu import older_processor
 
 __all__ = [
     "F", "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "nn", "pytensor",
@@ -80,6 +81,12 @@ _TITLES = {
     "symdnn": "symdnn", "before": "before", "torch": "PyTorch", "jax": "JAX", "numpy": "NumPy",
     "pytensor": "PyTensor", "compiled": "torch.compile",
 }  # fmt: skip
+#: By which the libraries use no AVX-512.
+_AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2", "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+}  # fmt: skip
 #: Calls shorter than this are made so many times first: plans of NumPy's kernels are compiled then.
 _SHORT_S, _WARM_CALLS = 2e-4, 1100
 
@@ -98,6 +105,7 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     parser.add_argument("--like", help="the rows that this record has")
     parser.add_argument("--draw", type=int, help="take so many rows at random")
     parser.add_argument("--seed", type=int, default=0, help="of --draw")
+    parser.add_argument("--avx2", action="store_true", help="as a processor without AVX-512")
     parser.add_argument("--check", action="store_true", help="compare numbers instead of times")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--module", default=module, help=argparse.SUPPRESS)
@@ -112,7 +120,9 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
         rows = random.Random(args.seed).sample(rows, min(args.draw, len(rows)))
     if args.worker:
         if args.worker == "before":
-            sys.path.insert(0, args.before)  # before symdnn is imported, when a row is made
+            sys.path.insert(0, args.before)  # before symdnn is imported
+        if args.avx2 and args.worker in ("symdnn", "before"):
+            older_processor.pretend()
         own = time.process_time if args.threads == 1 else time.perf_counter
         _work(args.worker, rows, own, args.window_ms / 1000)
         return 0
@@ -127,8 +137,9 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
         found.append(_measured(nest, sides, args.rounds))
         print(found[-1][1], flush=True)
     clock = "processor time" if args.threads == 1 else "time"
+    processor = _processor() + " as with AVX2" * args.avx2
     facts = [
-        f"{datetime.date.today()} {_processor()} ({args.threads} threads), commit {commit()}",
+        f"{datetime.date.today()} {processor} ({args.threads} threads), commit {commit()}",
         f"Python {platform.python_version()}, {versions}",
         f"best peer's {clock} / symdnn's, medians of alternated rounds, a process for each library",
     ] + [f"before and after; python -m {args.module} {' '.join(argv or sys.argv[1:])}"] * bool(
@@ -218,11 +229,13 @@ class _Side:
         others = dict.fromkeys(("torch", "compiled", "jax"), args.peers)
         python = (others | {"pytensor": args.pytensor}).get(name, sys.executable)
         command = [python, "-m", "benchmarks.cpu.nest", "--worker", name, "--module", args.module,
-                   "--before", args.before, "--window-ms", str(args.window_ms)]  # fmt: skip
+                   "--before", args.before, "--window-ms", str(args.window_ms),
+                   *["--avx2"] * args.avx2]  # fmt: skip
         cores = sorted(os.sched_getaffinity(0))[-args.threads :]
         self._process = subprocess.Popen(
             [*command, "--threads", str(args.threads)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment(args.threads),
+            stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            env=environment(args.threads, **(_AVX2 if args.avx2 else {})),
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )  # fmt: skip
 
@@ -283,7 +296,7 @@ def _symdnn_call(nest: Nest) -> Callable[[], Any]:
     shapes = [a.shape if nest.static else (None,) * a.ndim for a in arrays]
     inputs = [T.tensor(a.dtype.name, shape) for a, shape in zip(arrays, shapes)]
     outs = [symdnn.Out(o, borrow=True) for o in _as_list(nest.symdnn(*inputs))]
-    f = symdnn.function(inputs, outs)
+    f = symdnn.function(inputs, outs, on_unused_input="ignore")
     return lambda: f(*arrays)
 
 

@@ -92,6 +92,9 @@ class _NestBuilder(NestPieces):
         meet = self.schedule.meet
         reads = self.bases("x", outer, first)
         writes = self.bases("y", outer, "0" if meet else first)
+        if self.schedule.length:
+            self._unrolled(count, reads, writes)
+            return
         self.begun(str(self.schedule.lanes) if meet else count)
         low, high = self.parts(chunk)
 
@@ -130,6 +133,22 @@ class _NestBuilder(NestPieces):
             ),
             lambda: self.over_lanes(count, lambda j: self._leave_partial("%r", j)),
         )
+
+    def _unrolled(self, count: str, reads: Sequence[str], writes: Sequence[str]) -> None:
+        """Append the loop over lanes, an iteration of which has all rows."""
+
+        def lane(j: str) -> None:
+            states = self.started()
+            for k in map(str, range(self.schedule.length)):
+                pointers = self.lanes_at("x", self._at_row("x", reads, k), j)
+                before, states = states, self.stepped(states, pointers, k)
+                if self.fold.scan:
+                    shown = before if self.fold.scan == "exclusive" else states
+                    self.left(shown, self.lanes_at("y", self._at_row("y", writes, k), j))
+            if not self.fold.scan:
+                self.left(states, self.lanes_at("y", writes, j))
+
+        self.over_lanes(count, lane)
 
     def _at_row(self, kind: str, bases: Sequence[str], row: str) -> list[str]:
         """Addresses of the reads or writes so many rows on."""

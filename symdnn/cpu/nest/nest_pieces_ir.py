@@ -36,14 +36,14 @@ class NestPieces(LoopBuilder):
 
     def words(self) -> list[str]:
         """Lines that load all words, and the addresses of operands."""
-        lines = []
+        lines, constants = [], dict(self.schedule.constants)
         for name, i in self.at_word.items():
             if name == "partial":
                 lines += word("%partial", i, "ptr")
             elif name in self.named:
                 lines += data_of(f"%{name}.data", i)
-            elif name in self.schedule.ones:
-                lines.append(f"%{name} = add i64 1, 0")
+            elif name in constants:
+                lines.append(f"%{name} = add i64 {constants[name]}, 0")
             else:
                 lines += word(f"%{name}", i)
         return lines

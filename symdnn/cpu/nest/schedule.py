@@ -4,7 +4,8 @@ Four shapes of loops:
 
 - ``columns``: the lanes are neighbours along a kept axis. A task is a band of them, whose states
   are in memory, in the first cache; it goes along the folded axes, the last of which is the one of
-  rows. Operands that are dense along the rows are turned into a tile first. Such a nest may have
+  rows. Operands that are dense along the rows are turned into a tile first, but for an axis of a
+  few numbers, all of which one iteration has: LLVM makes interleaved loads. Such a nest may have
   its lanes along a folded axis: in the end they meet.
 - ``rows``: a part of a row after the other, in registers. LLVM makes the vectors, since it may
   reorder the sums, products or extremes of a part: those of floats are in float64.
@@ -44,6 +45,8 @@ _LINES = 4
 _MIN_COLUMNS, _SHORT_AXIS, _MIN_TURNED = 4, 128, 16
 #: Lanes of a tile of turned operands, and bytes of all tiles, which stay in the first cache.
 _TILE_LANES, _TILE_BYTES = 64, 1 << 14
+#: Numbers of an axis that one iteration has.
+_MAX_UNROLLED = 6
 #: Monoids whose elements LLVM may take in any order, which it does well for more than a few.
 _SIMPLE, _FEW = frozenset({"sum", "prod", "max", "min", "any", "all"}), 12
 #: Words that indices are divided by, unless they are 1.
@@ -66,7 +69,8 @@ class Schedule:
     ``reads`` and ``writes`` are strides along the lanes (along the folded axis for lines);
     a read is ``turned`` if it is dense along the rows of columns, of which a tile has ``rows``.
     ``meet``: the lanes of columns are along a folded axis. ``simple``: the monoids are of
-    :data:`_SIMPLE`. ``ones`` are words that are 1. ``length`` is that of short rows, else 0.
+    :data:`_SIMPLE`. ``constants`` are words that the text has. ``length`` is that of short rows,
+    else 0; columns have all of it in one iteration.
     ``beside`` is the number of columns that a line of lanes has.
     """
 
@@ -79,7 +83,7 @@ class Schedule:
     rows: int = 0
     meet: bool = False
     simple: bool = False
-    ones: tuple[str, ...] = ()
+    constants: tuple[tuple[str, int], ...] = ()
     length: int = 0
     beside: int = 1
 
@@ -113,11 +117,13 @@ class _Axes:
     shape: str
     lane: int
     row: int
+    unrolled: bool = False
 
     def turned(self, a: Access) -> bool:
         """Whether an operand that is read is dense along rows, and not along lanes."""
         lane, row = a.steps[self.lane], a.steps[self.row]
-        return self.shape == "columns" and row == a.itemsize and lane not in (0, a.itemsize)
+        crossed = row == a.itemsize and lane not in (0, a.itemsize)
+        return self.shape == "columns" and crossed and not self.unrolled
 
 
 def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
@@ -168,10 +174,14 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
             words |= {f"{kind}{j}.a{i}": a.steps[d] for i, d in enumerate(along)}
     if beside > 1:
         words |= {f"y{j}.i": step for j, step in enumerate(apart)}
-    ones = tuple(name for name in _COUNTS if words[name] == 1)  # a set has no fixed order
+    known = [name for name in _COUNTS if words[name] == 1]
+    if axes.unrolled:
+        known += [n for n in words if n[0] in "xy" and n.endswith((".i", ".s"))]
+    constants = tuple((name, words[name]) for name in known)
     extremes = all(m.name in ("max", "min") for m in nest.fold.monoids)
     short = shape == "rows" and extremes and not along and length <= _MAX_CONSTANT_LENGTH
-    return replace(found, ones=ones, length=length if short else 0), words
+    found = replace(found, constants=constants, length=length if short or axes.unrolled else 0)
+    return found, words
 
 
 def _with_columns(nest: Nest) -> tuple[Nest, int]:
@@ -240,6 +250,10 @@ def _axes(nest: Nest) -> _Axes:
 
     ordered = any(m.ordered for m in nest.fold.monoids)
     simple = _simple(nest)
+    packed = [a for a in nest.reads if a.steps[row] == a.itemsize]
+    whole = all(a.steps[column] == length * a.itemsize for a in (packed or nest.reads))
+    if 1 < length <= _MAX_UNROLLED and columns >= _MIN_TURNED and len(nest.along) == 1 and whole:
+        return _Axes("columns", column, row, unrolled=True)
     if not nest.fold.scan:
         across = [d for d in nest.kept if crossed(d)]
         short_axis = _FEW if simple else _SHORT_AXIS

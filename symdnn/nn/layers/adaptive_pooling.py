@@ -55,6 +55,8 @@ class _Adaptive(Module):
     def _pooled(self, x: Variable) -> Variable:
         found = dims_of(x)[2:]
         wanted = [n if m is None else m for n, m in zip(found, self.output, strict=True)]
+        if self.average and all(m == 1 for m in self.output):
+            return mean(x, axis=tuple(range(2, x.type.ndim)), keepdims=True)
         even = [_even(n, m) for n, m in zip(found, wanted, strict=True)]
         if all(w is not None for w in even):
             mode = "average_exc_pad" if self.average else "max"

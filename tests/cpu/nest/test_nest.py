@@ -11,12 +11,13 @@ from symdnn.cpu.nest.kernels import NestReduceKernel, block_of, reduction_block
 from symdnn.cpu.nest.schedule import scheduled
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
+from symdnn.ops.array.cumulative import CumMax, CumProd, CumSum
 from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Sum
-from symdnn.ops.core.scalar import Builder
+from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest import monoid
 from symdnn.ops.nest.nest import Fold
-from symdnn.ops.nest.of_ops import reduction_fold, reduction_nest
+from symdnn.ops.nest.of_ops import reduction_fold, reduction_nest, scan_fold, scan_nest
 from tests.cpu.harness import call_of, compiled, launched
 
 pytestmark = compiled
@@ -282,3 +283,26 @@ def test_what_a_program_says_is_looked_for_up_to_the_first(rng, monkeypatch, sha
                     (found,) = launched(KERNEL, call, arrays)
                 np.testing.assert_array_equal(found, op.compute(*arrays)[0])
     assert bool(used) == (shape != (70, 6))
+
+
+@pytest.mark.parametrize("length", [2, 3, 6, 7])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
+def test_one_iteration_has_all_of_a_short_axis(rng, length, dtype):
+    x = rng.integers(-3, 3, (3, 50, 700, length)).astype(dtype)[:, ::2]
+    for axes in ((3,), (1, 3)):
+        reductions = (Max(axes), ArgMin(axes))
+        op = FusedReduce(ScalarProgram((dtype,), (), (0, 0)), reductions)
+        types = op.output_types([TensorType(dtype, x.shape)])
+        (found, wanted) = launched(KERNEL, call_of(op, (x,), *types), (x,)), op.compute(x)
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+    for op in (CumSum(3), CumMax(3), CumSum(3, reverse=True), CumProd(3, exclusive=True)):
+        (wanted,) = op.compute(x)
+        y = np.full(wanted.shape, 7, wanted.dtype)
+        nest = scan_nest(
+            op, scan_fold(op, dtype, True).stepwise(), x.shape, [(dtype, x.strides)],
+            [(y.dtype.name, y.strides)],
+        )  # fmt: skip
+        block_of(nest).run([x, y])
+        np.testing.assert_array_equal(y, wanted)
+        assert (scheduled(nest.merged(), 1)[0].length == length) == (length <= 6)

@@ -141,3 +141,12 @@ def test_inputs_that_do_not_fit(layer):
     for x in (T.matrix(), T.tensor5(), T.itensor4()):
         with pytest.raises(TypeMismatch, match=f"{type(layer).__name__}: wanted a float tensor"):
             layer(x)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_one_average_of_all_is_a_mean(rng, known):
+    x = rng.normal(size=(2, 3, 9, 7)).astype("float32")
+    v = T.tensor("float32", x.shape if known else (None,) * 4)
+    f = symdnn.function([v], nn.AdaptiveAvgPool2d(1)(v))
+    np.testing.assert_allclose(f(x), x.mean((2, 3), keepdims=True), rtol=1e-5, atol=1e-6)
+    assert not any("Pool" in type(node.op).__name__ for node in f.fgraph.toposort())
