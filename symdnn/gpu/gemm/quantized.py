@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 from symdnn.gpu.binding.libcublaslt import CODE_TYPE
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm.choice import choose, mode_by_flags
-from symdnn.gpu.gemm.matmul import WORKSPACE_BYTES, as_matrix
-from symdnn.gpu.gemm.plan import GemmPlan, GemmSignature, Matrix, Pointers, alignment_of
+from symdnn.gpu.gemm.matmul import as_matrix
+from symdnn.gpu.gemm.plan import (
+    WORKSPACE_BYTES,
+    GemmPlan,
+    GemmSignature,
+    Matrix,
+    Pointers,
+    alignment_of,
+)
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.ops.vendor.gpublas import GpuQuantizedGemm
 
