@@ -131,8 +131,12 @@ class OneKernel:
             return None
         if any(not (b.contiguous and b.ptr % ALIGNMENT == 0 and b.dtype == x.dtype) for b in rest):
             return None
-        seen = [(a.shape, tuple(s // a.itemsize for s in a.strides)) for a in arrays]
-        return MatmulGraph(x.dtype, *seen[:3], self.bias, self.activation, *seen[3:])
+        left, right, out, *kept = [
+            (a.shape, tuple(s // a.itemsize for s in a.strides)) for a in arrays
+        ]
+        return MatmulGraph(
+            x.dtype, left, right, out, self.bias, self.activation, kept[0] if kept else None
+        )
 
 
 def _choice(

@@ -20,7 +20,8 @@ __all__ = ["RULES"]
 def rolls_are_one_gather(node: Apply, context: Context) -> Variable | None:
     """``roll(roll(x, 2, 0), 3, 1) -> x[i, j]``, where shifts and sizes are known, on a GPU.
 
-    Not along the last axis, of which copies move long pieces, and a gather single elements.
+    Not along the last axis, of which copies move long pieces, and a gather single elements. Along
+    one axis two copies read and write the array once.
     """
     (out,) = node.outputs
     readers = context.fgraph.user_nodes(out)
@@ -37,7 +38,7 @@ def rolls_are_one_gather(node: Apply, context: Context) -> Variable | None:
         shifts[op.axis] = shifts.get(op.axis, 0) + int(known)
         v = x
     axes = sorted(shifts)
-    if axes != list(range(axes[0], axes[-1] + 1)):
+    if len(axes) == 1 or axes != list(range(axes[0], axes[-1] + 1)):
         return None
     index = tuple("a" if d in axes else FULL for d in range(v.type.ndim))
     return AdvancedSubtensor(index)(v, *(_places(v, axes, a, shifts[a]) for a in axes))
