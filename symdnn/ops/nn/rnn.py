@@ -232,7 +232,7 @@ class RNNForward(RNNOp):
         if found and self.keeps_reserve:  # loops read none: that of the first lane
             first = [v if a is None else v[0] for v, a in zip(inputs, axes, strict=True)]
             found.append(self.make_node(*first).outputs[-1])
-        return found and (found, [0] * len(found))
+        return (found, [0] * len(found)) if found else None
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ class RNNGrad(RNNOp):
         if axes[0] is not None:
             places, count = [*axes[:-1], None], 3 + self.has_cell
             found = lanes_in_one_loop(self.by_loop, self.hidden_size, inputs, places, count)
-            return found and (found, [0] * count)
+            return (found, [0] * count) if found else None
         if axes[-1] is None:
             inputs = [*inputs[:-1], self._reserve(inputs, axes)]
         op = replace(self, lanes=True)
