@@ -75,6 +75,8 @@ class Nest:
     compiled: Callable[..., Any] | None = None
     #: Whether our inputs are declared with their sizes.
     static: bool = False
+    #: Calls that are made first; a loop is compiled after a thousand steps.
+    warm: int = 0
 
 
 _TITLES = {
@@ -257,6 +259,8 @@ def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float], windo
         if "prepare" in order:
             try:
                 call = _CALLS[library](found[order["prepare"]])
+                for _ in range(found[order["prepare"]].warm):
+                    call()
                 answer = _repeats(call, window_s)
             except Exception as error:
                 print(library, order["prepare"], error, file=sys.stderr, flush=True)

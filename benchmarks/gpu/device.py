@@ -40,7 +40,7 @@ class Device:
 
     def put(self, array: np.ndarray) -> Any:
         """The array where a user of this device has it: on the GPU, or itself on the CPU."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # a number stays one
         if not self.on_gpu:
             return array
         with self.runtime.exclusive():

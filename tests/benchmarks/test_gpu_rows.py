@@ -10,7 +10,7 @@ import pytest
 import symdnn.tensor as T
 from benchmarks.cpu.nest import Nest, drawn
 from benchmarks.gpu import rows
-from benchmarks.transforms import vmap
+from benchmarks.transforms import loops, vmap
 
 
 class _Numpy(rows._Peer):
@@ -76,5 +76,14 @@ def test_the_program_of_a_gpu_runs_rows_of_vmap(name, capsys, monkeypatch):
 
 
 def test_rows_for_a_gpu_have_names_of_their_own():
-    names = [r.name for r in (*vmap.rows(), *vmap.wide_rows())]
-    assert len(set(names)) == len(names) > 25
+    names = [r.name for r in (*vmap.rows(), *vmap.wide_rows(), *loops.rows())]
+    assert len(set(names)) == len(names) > 40
+
+
+def test_programs_with_loops_run(capsys, monkeypatch):
+    monkeypatch.setenv("SYMDNN_FLAGS", "")
+    only = "^loop (fori_loop|while_loop|conjugate gradients 20|Kalman|complex|QR)"
+    assert loops.main(["--device", "cuda", "--tiny", "--only", only]) == 0
+    text = capsys.readouterr().out
+    assert "6 rows, 0 left out" in text
+    assert "FAIL" not in text

@@ -10,6 +10,7 @@ breaking the memory wall with optimal tensor rematerialization" (2020), for the 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ _SECONDS, _SECONDS_EACH = 6.0, 3.0
 #: A solution this near the bound on all of them is the best.
 _GAP = 1e-4
 
-Terms = list[tuple[int, float]]
+Terms = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)

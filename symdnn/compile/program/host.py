@@ -169,6 +169,7 @@ def compile_numbers(nodes: Sequence[Apply], to_host: Callable[[Any], Any]) -> St
         elif isinstance(node.op, Cast):
             text = given[0]
         else:
+            assert isinstance(node.op, Elemwise)
             text = f"{entered(type(node.op).function)}({', '.join(given)})"
         assert isinstance(out.type, TensorType)
         names[out] = f"v{len(names)}"

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,7 +42,7 @@ from symdnn.ops.nn.rnn_params import RNNParameters, RNNShape
 from symdnn.ops.nn.rnn_reference import RNNReserve, drop_masks, rnn_backward, rnn_forward
 from symdnn.ops.random.random import STATE_TYPE, check_state
 from symdnn.ops.random.random_stream import RandomStream
-from symdnn.ops.written_out.rnn import for_each_lane, rnn_loop, rnn_masks
+from symdnn.ops.written_out.rnn import for_each_lane, lanes_in_one_loop, rnn_loop, rnn_masks
 
 __all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn_with_reserve"]
 
@@ -219,9 +220,19 @@ class RNNForward(RNNOp):
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         if self.random:
             return None  # the numbers that a lane draws depend on its state and on all of x
+        if axes[0] is not None:
+            return self._with_own_weights(inputs, axes)
         places = [None, 1, 1, *[1] * self.has_cell, *[0] * self.lengths]
         outs = [1, 1, *[1] * self.has_cell, *[None] * self.keeps_reserve]
         return on_folded(self, inputs, axes, places, outs)
+
+    def _with_own_weights(self, inputs: Vars, axes: Axes) -> Batched:
+        loop, count = partial(_loop, self, masks=()), 2 + self.has_cell
+        found = lanes_in_one_loop(loop, self.hidden_size, inputs, axes, count)
+        if found and self.keeps_reserve:  # loops read none: that of the first lane
+            first = [v if a is None else v[0] for v, a in zip(inputs, axes, strict=True)]
+            found.append(self.make_node(*first).outputs[-1])
+        return (found, [0] * len(found)) if found else None
 
 
 @dataclass(frozen=True)
@@ -312,9 +323,13 @@ class RNNGrad(RNNOp):
         return [g.reshape(tuple(sizes_of(v))) for g, v in zip(found, inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        """Lanes that share the parameters, which get a gradient of each."""
-        if axes[0] is not None or (self.dropout > 0 and self.num_layers > 1):
+        """Lanes that share the parameters, which get a gradient of each, or small ones."""
+        if self.dropout > 0 and self.num_layers > 1:
             return None
+        if axes[0] is not None:
+            places, count = [*axes[:-1], None], 3 + self.has_cell
+            found = lanes_in_one_loop(self.by_loop, self.hidden_size, inputs, places, count)
+            return (found, [0] * count) if found else None
         if axes[-1] is None:
             inputs = [*inputs[:-1], self._reserve(inputs, axes)]
         op = replace(self, lanes=True)

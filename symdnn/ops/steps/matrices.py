@@ -19,9 +19,11 @@ from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import sgn
 from symdnn.ops.elementwise.comparison import eq, switch
+from symdnn.ops.elemwise import like
 from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.determinant import Det, SLogDet
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
+from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.statements import Statement
@@ -30,6 +32,8 @@ __all__ = ["MATRICES"]
 
 #: Rows of a matrix that is written out, at most.
 _MOST_ROWS = 12
+#: Rows or columns of one that is reflected, of which the other number is that small.
+_LONGEST = 64
 
 
 def _written_out(made: Callable[[Any, int, Sequence[Variable]], Sequence[Variable] | None]) -> Rule:
@@ -228,7 +232,50 @@ def _slogdet(op: Any, n: int, inputs: Sequence[Variable]) -> list[Variable]:
     return [sign * sgn(diagonal).prod(axis=-1), size]
 
 
+# -- orthonormal columns ---------------------------------------------------------------------------
+
+
+def _qr(block: Block, node: Apply) -> list[Statement] | None:
+    """By Householder's reflections, with LAPACK's signs."""
+    op: Any = node.op
+    (a,) = node.inputs
+    m, n = block.shape(a)[-2:]
+    if min(m, n) > _MOST_ROWS or max(m, n) > _LONGEST or a.type.dtype not in ("float32", "float64"):
+        return None
+    first, rows, steps = like(0, a), np.arange(m), min(m, n)
+    reflections: list[tuple[Variable, Variable]] = []
+    r = a
+    for k in range(min(steps, m - 1)):
+        below, top = r[..., k + 1 :, k], r[..., k, k]
+        rest = operator("sqr")(below).sum(axis=-1)
+        size = operator("sqrt")(operator("sqr")(top) + rest)
+        end = switch(top < 0, size, -size)
+        none = eq(rest, 0)  # a column that is reflected already stays
+        scale = 1 / switch(none, like(1, a), top - end)
+        own = constant((rows == k).astype(a.type.dtype))
+        vector = switch(constant(rows > k), r[..., :, k] * _column(scale), own)
+        share = switch(none, first, (end - top) / switch(none, like(1, a), end))
+        reflections.append((vector, share))
+        r = _reflected(r, vector, share)
+    width = m if op.mode == "complete" else steps
+    upper = np.arange(width if op.mode != "r" else steps)[:, None] <= np.arange(n)
+    made = [switch(constant(upper), r[..., : len(upper), :], first)]
+    if op.mode != "r":
+        q = np.eye(m, width, dtype=a.type.dtype) + _column(_column(a[..., 0, 0].zeros_like()))
+        for vector, share in reversed(reflections):
+            q = _reflected(q, vector, share)
+        made.insert(0, q)
+    return block.expression(node, made)
+
+
+def _reflected(a: Variable, vector: Variable, share: Variable) -> Variable:
+    """``a - share * vector (vector^T a)``."""
+    along = (_column(vector) * a).sum(axis=-2)
+    return a - _column(vector * _column(share)) * _row(along)
+
+
 MATRICES: dict[type, Rule] = {
+    QR: _qr,
     Cholesky: _written_out(_cholesky), LUFactor: _written_out(_lu_factor),
     LUSolve: _written_out(_lu_solve), Solve: _written_out(_solve),
     MatrixInverse: _written_out(_inverse), Det: _written_out(_det),

@@ -10,10 +10,11 @@ import numpy as np
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.join import join, stack
-from symdnn.ops.array.view import moveaxis
+from symdnn.ops.array.view import moveaxis, specify_shape
 from symdnn.ops.control.batching import Operand, batch_graph
 from symdnn.ops.control.scan_builder import scan
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import spread
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.activations import relu, sigmoid
 from symdnn.ops.elementwise.arithmetic import cast
@@ -25,7 +26,10 @@ from symdnn.ops.random.random import random_bernoulli
 if TYPE_CHECKING:
     from symdnn.ops.nn.rnn_params import RNNShape
 
-__all__ = ["for_each_lane", "rnn_loop", "rnn_masks"]
+__all__ = ["for_each_lane", "lanes_in_one_loop", "rnn_loop", "rnn_masks"]
+
+#: The largest hidden size of lanes whose steps are one loop.
+_MOST_HIDDEN = 32
 
 
 def rnn_loop(
@@ -43,6 +47,7 @@ def rnn_loop(
     assert w is not None
     assert out is not None
     assert hx is not None
+    out, hx, cx = _of_one_batch(out, hx, cx)
     alive = _alive(out, given.get("lengths"))
     offsets = shape.block_offsets(dims_of(out)[2])
     states: list[list[Variable]] = []
@@ -70,17 +75,34 @@ def for_each_lane(
 ) -> list[Variable]:
     """``f`` of what each lane has of ``given``, whose lanes are the dimensions ``places``; its
     results have them at ``outs``. An input without lanes is the same for all."""
-    inside, known = [], {}
+    inside: list[Variable] = []
+    known: dict[Variable, Operand] = {}
+    lanes: Any = 0
     for v, p in zip(given, places, strict=True):
         if p is None:
             inside.append(v)
             continue
         first = moveaxis(v, p, 0)
+        lanes = dims_of(first)[0]
         one = Variable(v.type.with_shape(first.type.shape[1:]), v.name)
         inside.append(one)
         known[one] = Operand(first, True)
     found = batch_graph(f(inside), known)
-    return [moveaxis(o.value, 0, p) for o, p in zip(found, outs)]
+    whole = [o.value if o.stacked else spread(o.value, lanes) for o in found]
+    return [moveaxis(v, 0, p) for v, p in zip(whole, outs)]
+
+
+def lanes_in_one_loop(
+    loop: Callable[[Sequence[Variable]], Sequence[Variable]], hidden_size: int,
+    given: Sequence[Variable], axes: Sequence[int | None], count: int,
+) -> list[Variable] | None:  # fmt: skip
+    """``count`` results of lanes with parameters of their own, by one loop over their steps.
+
+    None for larger networks: those of the lanes are faster one after the other.
+    """
+    if hidden_size > _MOST_HIDDEN:
+        return None
+    return for_each_lane(loop, given, axes, [0] * count)
 
 
 def rnn_masks(
@@ -93,6 +115,18 @@ def rnn_masks(
     sizes = (shape.num_layers - 1, steps, batch, shape.output_size)
     drawn, after = random_bernoulli(state, keep, sizes, "bool")
     return cast(drawn, dtype) * np.asarray(1 / keep if keep else 0, dtype), after
+
+
+def _of_one_batch(x: Variable, hx: Variable, cx: Variable | None) -> tuple[Any, Any, Any]:
+    """The three with the batch's size in their types where one of them has it: a static 1 of one
+    alone would broadcast."""
+    given = [v for v in (x, hx, cx) if v is not None]
+    size = next((n for v in given if (n := v.type.shape[1]) is not None), None)
+    found = [
+        v if v.type.shape[1] == size else specify_shape(v, (v.type.shape[0], size, v.type.shape[2]))
+        for v in given
+    ]
+    return found[0], found[1], found[2] if cx is not None else None
 
 
 def _alive(x: Variable, lengths: Variable | None) -> Variable | None:

@@ -97,6 +97,27 @@ def test_factors_are_those_of_lapack(rng, ran):
     assert ran["scan"], ran
 
 
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("shape", [(4, 4), (6, 3), (3, 5), (1, 4), (5, 1), (2, 5, 4)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_orthonormal_columns_are_those_of_lapack(mode, shape, dtype, rng, ran):
+    """Signs, too, also of columns that are zero, or that need no reflection."""
+    given = rng.normal(size=(4, *shape)).astype(dtype)
+    given[1] = np.triu(given[1])
+    given[2, ..., 0] = 0
+    given[3] = -np.abs(given[3])
+
+    def make():
+        def step(k, a):
+            found = T.linalg.qr(a, mode=mode)
+            return k + 1, found
+
+        return lambda a: control.scan(step, 0, a)[1]
+
+    agree(make, given, tolerance=1e-11 if dtype == "float64" else 1e-4)
+    assert ran["scan"], ran
+
+
 @pytest.mark.parametrize(
     ("step", "start"),
     [

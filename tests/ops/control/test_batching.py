@@ -160,8 +160,6 @@ LOOPS = {
     "Nonzero": THE_DATA,
     "OneHot": A_SIZE,
     "Pad": A_SIZE,
-    "RNNForward": "parameters, or a state of the generator, for each lane",
-    "RNNGrad": "parameters for each lane",
     "RandomBernoulli": A_STATE,
     "RandomCategorical": A_STATE,
     "RandomIntegers": A_STATE,
