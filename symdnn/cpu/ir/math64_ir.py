@@ -1,21 +1,23 @@
 """Common float64 functions as LLVM IR without branches or tables, which LLVM vectorises.
 
-Errors are below 1 ulp for exp and log, 1.5 for log1p, 2 for expm1 and 2.5 for the others, but 4 for
-tan and 3.5 for inverse functions. NaN, infinities, zeros and denormals give the same as in C, and
-so do exp2 and log2 of powers of two. Special functions are in
+Errors are below 1 ulp for exp, log, log2 and log10, 1.5 for log1p, 2 for expm1 and 2.5 for the
+others, but 4 for tan and 3.5 for inverse functions. NaN, infinities, zeros and denormals give the
+same as in C, and so do exp2 and log2 of powers of two. Special functions are in
 :mod:`symdnn.cpu.ir.math_special64_ir`; pow and the gamma functions are the C library's.
 
 ``exp``: 2^n times the Taylor polynomial of r, where x = n ln 2 + r and abs(r) <= ln(2) / 2. The
 power is multiplied in two steps, so that large results and denormals are right. So is ``exp2``.
 ``sinh`` and ``cosh``: H -+ 1 / (4 H), H = exp(abs(x)) / 2; sinh below 1 from exp(x) - 1.
 ``log``: e ln 2 + log(1 + f), where x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2). With
-s = f / (2 + f) and R the series of 2 artanh(s) / s - 2 it is f - (f^2/2 - s (f^2/2 + R)).
+s = f / (2 + f) and R the series of 2 artanh(s) / s - 2 it is f - (f^2/2 - s (f^2/2 + R)). For
+``log2`` and ``log10`` that is a sum of two numbers, and so is the factor of the base.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from decimal import Decimal, localcontext
 from math import factorial, log
 
 from symdnn.cpu.ir.math_double_ir import (
@@ -71,10 +73,12 @@ _HALF_AND_QUARTER = [
     "%h = call double @f_half_exp(double %a)",
     f"%u = fdiv double {number(0.25)}, %h",
 ]
-#: log(m) of the mantissa m in [1/sqrt(2), sqrt(2)).
+#: log(m) = ``l + more`` of the mantissa m in [1/sqrt(2), sqrt(2)).
 _OF_MANTISSA = [
-    "%rest = fsub double %square, %part",
-    "%l = fsub double %f, %rest",
+    "%l = fsub double %f, %square",
+    "%lost0 = fsub double %f, %l",
+    "%lost = fsub double %lost0, %square",
+    "%more = fadd double %lost, %part",
 ]
 #: log10(2), whose high part times an exponent is exact.
 _LOG2_HIGH, _LOG2_LOW = (
@@ -85,10 +89,17 @@ _LOG2_HIGH, _LOG2_LOW = (
 
 def _in_base(base: float, high: float, low: float) -> list[str]:
     """Lines for ``%y``, the logarithm of 2^e m: those of 2 in this base are ``high + low``."""
+    with localcontext() as context:
+        context.prec = 40
+        exact = 1 / Decimal(base).ln()
+        factor = float(exact)
+        less = float(exact - Decimal(factor))
     return [
-        f"%tail = fmul double %e, {number(low)}",
-        f"%rest1 = call double @llvm.fmuladd.f64(double %l, double {number(1 / log(base))}, "
-        "double %tail)",
+        f"%tail0 = fmul double %e, {number(low)}",
+        f"%tail1 = call double @llvm.fmuladd.f64(double %l, double {number(less)}, double %tail0)",
+        f"%tail = call double @llvm.fmuladd.f64(double %more, double {number(factor)}, "
+        "double %tail1)",
+        f"%rest1 = call double @llvm.fmuladd.f64(double %l, double {number(factor)}, double %tail)",
         f"%y = call double @llvm.fmuladd.f64(double %e, double {number(high)}, double %rest1)",
     ]
 
