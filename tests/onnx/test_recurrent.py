@@ -11,6 +11,7 @@ from symdnn.onnx import load
 from symdnn.onnx.ops import recurrent
 from symdnn.ops.array.join import Join
 from symdnn.ops.nn.rnn import RNNForward
+from symdnn.ops.vendor.gpudnn_rnn import GpuDnnRNNOp
 from symdnn.ops.vendor.onednn import OneDnnRNN
 from tests.compile.program.test_parameter_cache import kept_of
 from tests.onnx.models import model
@@ -119,6 +120,16 @@ def test_a_network_in_16_bits_has_kernels_on_the_cpu():
     kinds = {type(n.op) for n in f.fgraph.nodes}
     assert OneDnnRNN in kinds
     assert RNNForward not in kinds
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_network_in_16_bits_is_cudnns_on_a_gpu(dtype):
+    """In bfloat16, which cuDNN has not for recurrent networks, with casts."""
+    graph, _ = network("LSTM", dtype=dtype)
+    mode = symdnn.Mode(target="cuda:sm_90")
+    f = symdnn.function([graph.variables["x"]], list(graph.expressions.values()), mode=mode)
+    (op,) = [n.op for n in f.fgraph.nodes if "RNN" in type(n.op).__name__]
+    assert isinstance(op, GpuDnnRNNOp)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.ops.nn.ctc import CTCLoss
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
-from symdnn.ops.nn.rnn import RNNForward, RNNGrad
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad, rnn_in_float32
 from symdnn.ops.random.random import RandomBernoulli
 from symdnn.ops.vendor.gpudnn_rnn import (
     GpuDnnCTCLoss,
@@ -23,9 +23,9 @@ from symdnn.ops.vendor.gpudnn_rnn import (
     GpuDnnRNNOp,
 )
 from symdnn.rewriting.facts import number
-from symdnn.rewriting.rewrite import Context
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["LOWERINGS"]
+__all__ = ["LOWERINGS", "bfloat16_rnn_in_float32"]
 
 
 # -- recurrent networks ---------------------------------------------------------------------------
@@ -64,6 +64,13 @@ def rnn(node: Apply, context: Context) -> Sequence[Variable]:
     assert isinstance(node.op, RNNForward)
     made: Sequence[Variable] = GpuDnnRNNOp.of(node.op)(*node.inputs, hints=_hints(node))
     return made
+
+
+@node_rewrite(RNNForward, phase="lower", tags=("cudnn",))
+def bfloat16_rnn_in_float32(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """cuDNN has no recurrent networks in bfloat16: casts around that in float32."""
+    taken = context.target.kind == "cuda" and node.inputs[1].type.dtype == "bfloat16"
+    return rnn_in_float32(node) if taken else None
 
 
 @BACKEND.lowering("local_dnn_rnn_grad", GpuDnnRNNGradInputs, RNNGrad, refuses=rnn_refuses)

@@ -65,6 +65,6 @@ CUDNN = Library(
     ),
     (
         no_cudnn_raise, cudnn_is_enabled, to_neutral, *ops.RULES, *merge.RULES, *inplace.RULES,
-        *epilogue.RULES,
+        *epilogue.RULES, rnn.bfloat16_rnn_in_float32,
     ),
 )  # fmt: skip

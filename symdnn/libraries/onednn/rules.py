@@ -17,7 +17,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.onednn.conv_moments import moments_of_convolutions
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.elementwise.quantize import FLOAT8
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.epilogue import EpilogueOp
@@ -30,7 +29,7 @@ from symdnn.ops.nn.batchnorm import (
 )
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
-from symdnn.ops.nn.rnn import RNNForward, RNNGrad
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad, rnn_in_float32
 from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.vendor import onednn
@@ -171,13 +170,8 @@ def _rnn_reason(node: Apply) -> str | None:
 @node_rewrite(RNNForward, phase="lower", tags=("onednn",))
 def narrow_rnn_in_float32(node: Apply, context: Context) -> Sequence[Variable] | None:
     """A recurrent network in 16 bits as that in float32, the dtype of its computation, in casts."""
-    op, dtype = node.op, node.inputs[1].type.dtype
-    assert isinstance(op, RNNForward)
-    if onednn_reason(context.target) or op.keeps_reserve or not is_narrow_float(dtype):
-        return None
-    wide = [Cast("float32")(v) if v.type.dtype == dtype else v for v in node.inputs]
-    made: Sequence[Variable] = op(*wide, hints=node.hints)
-    return [v if v.type.dtype != "float32" else Cast(dtype)(v) for v in made]
+    narrow = is_narrow_float(node.inputs[1].type.dtype)
+    return rnn_in_float32(node) if narrow and onednn_reason(context.target) is None else None
 
 
 # -- quantised ------------------------------------------------------------------------------------
