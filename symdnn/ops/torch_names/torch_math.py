@@ -302,13 +302,18 @@ def std_mean(
 
 
 def torch_median(x: TensorLike, dim: int, keepdim: bool = False) -> Values:
-    """The lower of the middle elements along ``dim``, and its index (PyTorch's median)."""
+    """The lower of the middle elements along ``dim``, and its index (PyTorch's median).
+
+    A NaN, if there is one.
+    """
     v = as_variable(x)
     (axis,) = normal_axes(dim, v.type.ndim, "median")
-    size = v.type.shape[axis]
-    if size is None:
-        raise NdimMismatch("median", "an axis of known size", v.type, "See T.specify_shape")
-    return kthvalue(v, (size + 1) // 2, axis, keepdim)
+    found, size = torch_sort(v, axis), cast(v.shape[axis], "int64")
+    missing = neq(v, v).sum(axis=axis, keepdims=True)  # NaNs come last
+    place = switch(missing > 0, size - missing, (size - 1) // 2)
+    values, indices = (take_along_axis(each, place, axis) for each in found)
+    at = (slice(None),) * axis + (slice(None) if keepdim else 0,)
+    return Values(values[at], indices[at])
 
 
 # -- methods ---------------------------------------------------------------------------------------
