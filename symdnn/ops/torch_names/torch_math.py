@@ -226,9 +226,14 @@ def torch_min(x: TensorLike, dim: int, keepdim: bool = False) -> Values:
 def torch_sort(
     x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> Values:
-    """The elements in order along ``dim``, and their indices."""
+    """The elements in order along ``dim``, and their indices. NaN is above all others."""
     v = as_variable(x)
-    at = argsort(-v if descending else v, dim, "stable")
+    if not descending:
+        at = argsort(v, dim, "stable")
+    else:  # reversed twice, so that equal elements are in the order of their indices
+        (axis,) = normal_axes(dim, v.type.ndim, "sort")
+        back = (slice(None),) * axis + (slice(None, None, -1),)
+        at = v.shape[axis] - 1 - argsort(v[back], axis, "stable")[back]
     return Values(take_along_axis(v, at, dim), at)
 
 
@@ -243,13 +248,7 @@ def torch_topk(
     x: TensorLike, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Values:
     """The ``k`` largest (or smallest) elements along ``dim`` in order, and their indices."""
-    v = as_variable(x)
-    _, at = topk_and_argtopk(v if largest else -v, k, dim)
-    found = take_along_axis(v, at, dim)
-    if not sorted:
-        return Values(found, at)
-    order = argsort(-found if largest else found, dim, "stable")
-    return Values(take_along_axis(found, order, dim), take_along_axis(at, order, dim))
+    return Values(*topk_and_argtopk(x, k if largest else -k, dim, sorted))
 
 
 def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> Values:
