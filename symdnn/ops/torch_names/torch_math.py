@@ -315,6 +315,17 @@ def torch_median(x: TensorLike, dim: int, keepdim: bool = False) -> Values:
     return Values(values[at], indices[at])
 
 
+def _running(of: Callable[..., Variable], x: TensorLike, dim: int) -> Values:
+    """Extremes so far along ``dim``, and the index of the last element that is it."""
+    v = as_variable(x)
+    (axis,) = normal_axes(dim, v.type.ndim, of.__name__)
+    values = of(v, axis)
+    pattern = [0 if d == axis else "x" for d in range(v.type.ndim)]
+    places = create.arange(v.shape[axis], dtype="int64").dimshuffle(pattern)
+    here = eq(v, values) | neq(v, v)
+    return Values(values, cumulative.cummax(switch(here, places, 0), axis))
+
+
 # -- methods ---------------------------------------------------------------------------------------
 
 
@@ -406,6 +417,8 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 #: What functions and methods are where PyTorch's words are given.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "cummax": partial(_running, cumulative.cummax),
+    "cummin": partial(_running, cumulative.cummin),
     "argsort": torch_argsort, "max": torch_max, "median": torch_median, "min": torch_min,
     "sort": torch_sort, "std": torch_std, "topk": torch_topk, "var": torch_var,
 }  # fmt: skip

@@ -38,3 +38,21 @@ def test_sort_and_topk(dtype, descending):
     np.testing.assert_array_equal(found[2], orders)
     np.testing.assert_array_equal(found[3], wanted[:, :2])
     np.testing.assert_array_equal(np.take_along_axis(data, found[4], 1), wanted[:, :2])
+
+
+@pytest.mark.parametrize("dtype", DATA)
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_extremes_so_far_have_indices(dtype, name):
+    data = np.array(DATA[dtype], dtype)
+    x = T.tensor(dtype, (None, None))
+    values, indices = symdnn.function([x], list(getattr(x, name)(dim=1)))(data)
+    of = np.maximum if name == "cummax" else np.minimum
+    np.testing.assert_array_equal(values, of.accumulate(data, 1))
+    np.testing.assert_array_equal(np.take_along_axis(data, indices, 1), values)
+    assert (np.diff(indices, axis=1) >= 0).all()
+    np.testing.assert_array_equal(getattr(x, name)(1).eval({x: data}), values)
+
+
+def test_differences_along_a_dim():
+    x = T.constant([[1.0, 4.0, 9.0], [0.0, 1.0, 3.0]])
+    np.testing.assert_array_equal(x.diff(dim=0).eval(), [[-1, -3, -6]])
