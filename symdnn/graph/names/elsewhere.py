@@ -48,7 +48,6 @@ VARIABLE: Advice = {
     "copy_": NO_ASSIGNMENT,
     "resize": "x.reshape(shape) does that",
     "itemset": "T.set_subtensor(x[index], value) is a new variable",
-    "argwhere": "T.argwhere(x) does that",
     "nbytes": "sizes are known in a call only; x.size is symbolic",
     "strides": "the compiler chooses layouts",
     "flat": "x.flatten() is a vector of the elements",

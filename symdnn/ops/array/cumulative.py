@@ -226,14 +226,14 @@ def cumprod(x: TensorLike, axis: int | None = None) -> Variable:
     return CumProd(along)(v)
 
 
-@torch_words()
+@torch_words("cummax")
 def cummax(x: TensorLike, axis: int | None = None) -> Variable:
     """Largest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummax")
     return CumMax(along)(v)
 
 
-@torch_words()
+@torch_words("cummin")
 def cummin(x: TensorLike, axis: int | None = None) -> Variable:
     """Smallest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummin")

@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import IndexOutOfRange, NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -217,6 +218,7 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = 
     return inc_subtensor(getitem(counts, wide), values)
 
 
+@torch_words()
 def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Variable:
     """Differences of neighbours along ``axis``, taken ``n`` times."""
     v = as_variable(x)

@@ -226,9 +226,14 @@ def torch_min(x: TensorLike, dim: int, keepdim: bool = False) -> Values:
 def torch_sort(
     x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> Values:
-    """The elements in order along ``dim``, and their indices."""
+    """The elements in order along ``dim``, and their indices. NaN is above all others."""
     v = as_variable(x)
-    at = argsort(-v if descending else v, dim, "stable")
+    if not descending:
+        at = argsort(v, dim, "stable")
+    else:  # reversed twice, so that equal elements are in the order of their indices
+        (axis,) = normal_axes(dim, v.type.ndim, "sort")
+        back = (slice(None),) * axis + (slice(None, None, -1),)
+        at = v.shape[axis] - 1 - argsort(v[back], axis, "stable")[back]
     return Values(take_along_axis(v, at, dim), at)
 
 
@@ -243,13 +248,7 @@ def torch_topk(
     x: TensorLike, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Values:
     """The ``k`` largest (or smallest) elements along ``dim`` in order, and their indices."""
-    v = as_variable(x)
-    _, at = topk_and_argtopk(v if largest else -v, k, dim)
-    found = take_along_axis(v, at, dim)
-    if not sorted:
-        return Values(found, at)
-    order = argsort(-found if largest else found, dim, "stable")
-    return Values(take_along_axis(found, order, dim), take_along_axis(at, order, dim))
+    return Values(*topk_and_argtopk(x, k if largest else -k, dim, sorted))
 
 
 def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> Values:
@@ -302,13 +301,29 @@ def std_mean(
 
 
 def torch_median(x: TensorLike, dim: int, keepdim: bool = False) -> Values:
-    """The lower of the middle elements along ``dim``, and its index (PyTorch's median)."""
+    """The lower of the middle elements along ``dim``, and its index (PyTorch's median).
+
+    A NaN, if there is one.
+    """
     v = as_variable(x)
     (axis,) = normal_axes(dim, v.type.ndim, "median")
-    size = v.type.shape[axis]
-    if size is None:
-        raise NdimMismatch("median", "an axis of known size", v.type, "See T.specify_shape")
-    return kthvalue(v, (size + 1) // 2, axis, keepdim)
+    found, size = torch_sort(v, axis), cast(v.shape[axis], "int64")
+    missing = neq(v, v).sum(axis=axis, keepdims=True)  # NaNs come last
+    place = switch(missing > 0, size - missing, (size - 1) // 2)
+    values, indices = (take_along_axis(each, place, axis) for each in found)
+    at = (slice(None),) * axis + (slice(None) if keepdim else 0,)
+    return Values(values[at], indices[at])
+
+
+def _running(of: Callable[..., Variable], x: TensorLike, dim: int) -> Values:
+    """Extremes so far along ``dim``, and the index of the last element that is it."""
+    v = as_variable(x)
+    (axis,) = normal_axes(dim, v.type.ndim, of.__name__)
+    values = of(v, axis)
+    pattern = [0 if d == axis else "x" for d in range(v.type.ndim)]
+    places = create.arange(v.shape[axis], dtype="int64").dimshuffle(pattern)
+    here = eq(v, values) | neq(v, v)
+    return Values(values, cumulative.cummax(switch(here, places, 0), axis))
 
 
 # -- methods ---------------------------------------------------------------------------------------
@@ -402,6 +417,8 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 #: What functions and methods are where PyTorch's words are given.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "cummax": partial(_running, cumulative.cummax),
+    "cummin": partial(_running, cumulative.cummin),
     "argsort": torch_argsort, "max": torch_max, "median": torch_median, "min": torch_min,
     "sort": torch_sort, "std": torch_std, "topk": torch_topk, "var": torch_var,
 }  # fmt: skip

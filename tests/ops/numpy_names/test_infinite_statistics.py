@@ -52,3 +52,11 @@ def test_deviations_from_an_infinite_mean_are_nan(name):
     x = T.dmatrix("x")
     found = symdnn.function([x], getattr(T, name)(x, axis=1))(data)
     assert np.isnan(found).tolist() == [True, False, True, True]
+
+
+def test_pytorchs_median_of_a_nan_is_nan():
+    x = T.dmatrix("x")
+    data = np.array([[NAN, 3.0, 1.0, 2.0], [4.0, 3.0, 1.0, 2.0], [5.0, 5.0, -INF, 5.0]])
+    values, indices = symdnn.function([x], list(x.median(dim=1)))(data)
+    np.testing.assert_array_equal(values, [NAN, 2.0, 5.0])
+    np.testing.assert_array_equal(np.take_along_axis(data, indices[:, None], 1)[:, 0], values)

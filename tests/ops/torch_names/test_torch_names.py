@@ -151,3 +151,18 @@ def test_words_of_methods():
     assert x.to("float64").type.dtype == x.to(T.dscalar()).type.dtype == "float64"
     with pytest.raises(symdnn.errors.TypeMismatch, match="The flag device"):
         x.to("cuda:0")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_medians_of_unknown_sizes_and_of_nan(dtype, keepdim, dim):
+    data = RNG.integers(-9, 9, (5, 4)).astype(dtype)
+    if dtype == "float32":
+        data[1, 2] = data[3, 2] = np.nan
+    x = T.tensor(dtype, (None, None))
+    found = evaluate(list(x.median(dim=dim, keepdim=keepdim)), {x: data})
+    wanted = torch.tensor(data).median(dim=dim, keepdim=keepdim)
+    np.testing.assert_array_equal(found[0], wanted[0])
+    chosen = np.take_along_axis(data, found[1] if keepdim else np.expand_dims(found[1], dim), dim)
+    np.testing.assert_array_equal(chosen if keepdim else chosen.squeeze(dim), wanted[0])
