@@ -116,9 +116,10 @@ def _shapes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
 
 def _is_of_planes(call: Call) -> bool:
     """Whether there is one channel in and out, as of a convolution of signals."""
+    op: Any = call.op
     types = (*call.inputs, *call.outputs)
-    x, _, y = (types[i].shape for i in _OPERANDS[_KINDS[type(call.op)]])
-    return call.op.layout == "NCHW" and x[1] == y[1] == 1
+    x, _, y = (types[i].shape for i in _OPERANDS[_KINDS[type(op)]])
+    return bool(op.layout == "NCHW" and x[1] == y[1] == 1)
 
 
 def _is_nhwc(op: Any) -> bool:

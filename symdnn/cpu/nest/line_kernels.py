@@ -171,7 +171,8 @@ def _sorted_as(dtype: str, length: int, how: str) -> str:
         return dtype
     if TensorType(dtype).is_float:
         return "float32"
-    return dtype if how == "values" else "int32"
+    in_vectors = dtype != "bool" and numpy_dtype(dtype).itemsize == 2 and numpy_sort.sorts_16_bits()
+    return dtype if how == "values" and in_vectors else "int32"
 
 
 class SearchKernel(Kernel[SearchSorted]):

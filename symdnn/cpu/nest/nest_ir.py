@@ -285,12 +285,11 @@ class _NestBuilder(NestPieces):
 
         def loop(name: str, low: str, high: str, together: int) -> None:
             there = self.new(f"icmp slt i64 {low}, {high}")
-            step = together * lanes
-            self.when(
-                f"{name}_there",
-                there,
-                lambda: self.counted(name, low, high, some(together), step=step),
-            )
+
+            def append() -> None:
+                self.counted(name, low, high, some(together), step=together * lanes)
+
+            self.when(f"{name}_there", there, append)
 
         if few > 1:
             whole = self.new(f"sub i64 {end}, {begin}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["argsort_address", "counts", "problem", "sort_address"]
+__all__ = ["argsort_address", "counts", "problem", "sort_address", "sorts_16_bits"]
 
 #: Index of ``_PyDataType_GetArrFuncs`` in the table of NumPy 2's C API.
 _GET_FUNCTIONS = 365
@@ -22,7 +22,7 @@ _BEFORE_SORTS = 33
 _QUICKSORT, _STABLE, _ARGSORTS = _BEFORE_SORTS, _BEFORE_SORTS + 2, 3
 
 #: Lines shorter than this are not counted; of 16 bits, shorter ones than that go in vectors.
-_LEAST_COUNTED, _MOST_IN_VECTORS = 64, 768
+_LEAST_COUNTED, _MOST_IN_VECTORS = 192, 768
 
 
 @cache
@@ -42,7 +42,7 @@ def counts(dtype: str, length: int) -> bool:
 def sort_address(dtype: str, length: int = 0) -> int:
     """The address of ``int sort(void *start, intptr_t n, void *unused)``, best for this length."""
     counted = counts(dtype, length)
-    if np.dtype(dtype).itemsize == 2 and _sorts_16_bits() and length < _MOST_IN_VECTORS:
+    if np.dtype(dtype).itemsize == 2 and sorts_16_bits() and length < _MOST_IN_VECTORS:
         counted = False
     return _address(dtype, _STABLE if counted else _QUICKSORT)
 
@@ -56,7 +56,7 @@ def argsort_address(dtype: str, length: int = 0) -> int:
 
 
 @cache
-def _sorts_16_bits() -> bool:
+def sorts_16_bits() -> bool:
     """Whether NumPy sorts numbers of 16 bits in vectors here."""
     from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 

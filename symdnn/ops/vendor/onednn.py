@@ -107,7 +107,9 @@ class OneDnnConvolution(_ByChannel):
         return int(op.ndim)
 
     def channels_last(self, ndim: int) -> Self | None:
-        return super().channels_last(ndim) if self.ndim in (2, 3) else None
+        op: Any = self.op
+        volumes = self.ndim == 3 and op.groups > 1  # whose kernels read planes
+        return super().channels_last(ndim) if self.ndim in (2, 3) and not volumes else None
 
 
 @dataclass(frozen=True)
