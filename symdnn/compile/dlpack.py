@@ -8,7 +8,7 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.values.dlpack import HostExport, as_numpy_view
-from symdnn.graph.values.interop import is_on_device, place
+from symdnn.graph.values.interop import has_device_memory, place
 
 __all__ = ["as_dlpack", "from_dlpack"]
 
@@ -38,7 +38,7 @@ def from_dlpack(value: object) -> Any:
         raise InputError(f"from_dlpack: a {type(value).__name__} has no __dlpack__")
     if isinstance(value, np.ndarray):  # whose own __dlpack__ knows no bfloat16
         return value.view()
-    if is_on_device(value):
+    if has_device_memory(value):
         return place(value, "from_dlpack").shown()
     return as_numpy_view(value, "from_dlpack")
 

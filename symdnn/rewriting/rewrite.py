@@ -280,12 +280,12 @@ def node_rewrite(
     name: str | None = None,
     admits: Admits | None = None,
     last_resort: bool = False,
+    target: str | None = None,
 ) -> Callable[[NodeFunction[OpT]], Rewrite[OpT]]:
     """A decorator that makes a rewrite from a function of a node and its :class:`Context`.
 
-    Its phase, tags, name, quick test and ``last_resort`` are those of :class:`Rewrite`. The name is
-    the function's
-    unless ``name`` is set. For ``admits`` see :func:`reads`.
+    Its phase, tags, name, quick test, ``last_resort`` and target are those of :class:`Rewrite`. The
+    name is the function's unless ``name`` is set. For ``admits`` see :func:`reads`.
     """
 
     def wrap(function: NodeFunction[OpT]) -> Rewrite[OpT]:
@@ -293,7 +293,7 @@ def node_rewrite(
         named = name or function.__name__
         return Rewrite(
             named, phase, ops, function, frozenset(tags), text,
-            admits=admits, last_resort=last_resort,
+            admits=admits, last_resort=last_resort, target=target,
         )  # fmt: skip
 
     return wrap

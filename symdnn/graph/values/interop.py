@@ -15,7 +15,10 @@ from symdnn.graph.values.dlpack import CUDA, CUDA_MANAGED
 from symdnn.graph.values.storage import DeviceMemory, Placed
 from symdnn.graph.values.value import check_shape
 
-__all__ = ["Targets", "check_as", "home", "install", "is_on_device", "place", "place_as"]
+__all__ = [
+    "Targets", "check_as", "has_device_memory", "home", "install", "is_on_device", "place",
+    "place_as",
+]  # fmt: skip
 
 _ON_CARDS = (CUDA, CUDA_MANAGED)
 
@@ -26,6 +29,11 @@ def is_on_device(value: object) -> bool:
         return False
     if hasattr(value, "owner") and hasattr(value, "type"):  # a shared variable is no value
         return False
+    return has_device_memory(value)
+
+
+def has_device_memory(value: object) -> bool:
+    """The same of any object, also of a shared variable."""
     if getattr(value, "__cuda_array_interface__", None) is not None:
         return True
     device = getattr(value, "__dlpack_device__", None)

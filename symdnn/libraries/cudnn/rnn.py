@@ -12,7 +12,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.ops.nn.ctc import CTCLoss
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
-from symdnn.ops.nn.rnn import RNNForward, RNNGrad, rnn_in_float32
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.random.random import RandomBernoulli
 from symdnn.ops.vendor.gpudnn_rnn import (
     GpuDnnCTCLoss,
@@ -22,6 +22,7 @@ from symdnn.ops.vendor.gpudnn_rnn import (
     GpuDnnRNNGradWeights,
     GpuDnnRNNOp,
 )
+from symdnn.ops.written_out.rnn import rnn_in_float32
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 

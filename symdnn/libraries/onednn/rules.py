@@ -29,10 +29,11 @@ from symdnn.ops.nn.batchnorm import (
 )
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
-from symdnn.ops.nn.rnn import RNNForward, RNNGrad, rnn_in_float32
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.vendor import onednn
+from symdnn.ops.written_out.rnn import rnn_in_float32
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.lower.lowering import Backend, Library, Reasons
 from symdnn.opt.lower.quantized import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from symdnn.graph.type import TensorType
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.elementwise.activations import Relu, Sigmoid
@@ -19,9 +20,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Formula:
-    """A function that a user's program computes by several elementwise ops."""
+    """A function that a user's program computes by several elementwise ops.
+
+    With ``of_floats`` integers have none: its steps have other dtypes than the operand.
+    """
 
     of: Callable[[Scalar], Scalar]
+    of_floats: bool = True
 
 
 Activation = Elemwise | Formula
@@ -34,6 +39,8 @@ def program_of(activation: Activation, dtype: str) -> ScalarProgram | None:
     """
     if isinstance(activation, Elemwise):
         return meaning(activation, (dtype,))
+    if activation.of_floats and not TensorType(dtype).is_float:
+        return None
     p = Builder((dtype,))
     x = p.input(0).cast("float32" if is_narrow_float(dtype) else dtype)
     return p.program([activation.of(x).cast(dtype, RESULT)])
@@ -51,7 +58,7 @@ def _hard_sigmoid(x: Scalar) -> Scalar:
 
 
 #: ``min(relu(x), 6)``; ``x / 6 + 1 / 2`` limited to 0 .. 1; ``x`` times it; ``x sigmoid(x)``.
-RELU6 = Formula(lambda x: _call(Minimum(), _call(Relu(), x), 6))
+RELU6 = Formula(lambda x: _call(Minimum(), _call(Relu(), x), 6), of_floats=False)
 HARD_SIGMOID = Formula(_hard_sigmoid)
 HARD_SWISH = Formula(lambda x: x * _hard_sigmoid(x))
 SILU = Formula(lambda x: x * _call(Sigmoid(), x))

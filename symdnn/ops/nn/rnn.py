@@ -32,20 +32,19 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
-from symdnn.graph.variable import Apply, Variable, as_variable
+from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import zeros
 from symdnn.ops.array.join import join
 from symdnn.ops.core.composed import jvp_of_expressions, vjp_of_expressions, written_out
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import joined, lanes_of, on_folded, on_parts, sizes_of, stacked
-from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn.rnn_params import RNNParameters, RNNShape
 from symdnn.ops.nn.rnn_reference import RNNReserve, drop_masks, rnn_backward, rnn_forward
 from symdnn.ops.random.random import STATE_TYPE, check_state
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.ops.written_out.rnn import for_each_lane, lanes_in_one_loop, rnn_loop, rnn_masks
 
-__all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn_in_float32", "rnn_with_reserve"]
+__all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn_with_reserve"]
 
 RESERVE = OpaqueType("rnn_reserve")
 
@@ -234,16 +233,6 @@ class RNNForward(RNNOp):
             first = [v if a is None else v[0] for v, a in zip(inputs, axes, strict=True)]
             found.append(self.make_node(*first).outputs[-1])
         return (found, [0] * len(found)) if found else None
-
-
-def rnn_in_float32(node: Apply) -> list[Variable] | None:
-    """The results of a forward node in 16 bits by float32; None where it has a reserve."""
-    op, dtype = node.op, node.inputs[1].type.dtype
-    assert isinstance(op, RNNForward)
-    if op.keeps_reserve:
-        return None
-    wide = [cast(v, "float32") if v.type.dtype == dtype else v for v in node.inputs]
-    return [cast(v, dtype) if v.type.dtype == "float32" else v for v in op(*wide, hints=node.hints)]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.join import join, stack
 from symdnn.ops.array.view import moveaxis, specify_shape
@@ -26,7 +26,7 @@ from symdnn.ops.random.random import random_bernoulli
 if TYPE_CHECKING:
     from symdnn.ops.nn.rnn_params import RNNShape
 
-__all__ = ["for_each_lane", "lanes_in_one_loop", "rnn_loop", "rnn_masks"]
+__all__ = ["for_each_lane", "lanes_in_one_loop", "rnn_in_float32", "rnn_loop", "rnn_masks"]
 
 #: The largest hidden size of lanes whose steps are one loop.
 _MOST_HIDDEN = 32
@@ -227,3 +227,13 @@ def _gru_step(size: int, a: Variable, b: Variable, h: Variable) -> list[Variable
 _STEPS: dict[str, Any] = {
     "rnn_relu": _relu_step, "rnn_tanh": _tanh_step, "lstm": _lstm_step, "gru": _gru_step,
 }  # fmt: skip
+
+
+def rnn_in_float32(node: Apply) -> list[Variable] | None:
+    """The results of a forward node in 16 bits by float32; None where it has a reserve."""
+    op: Any = node.op
+    dtype = node.inputs[1].type.dtype
+    if op.keeps_reserve:
+        return None
+    wide = [cast(v, "float32") if v.type.dtype == dtype else v for v in node.inputs]
+    return [cast(v, dtype) if v.type.dtype == "float32" else v for v in op(*wide, hints=node.hints)]

@@ -66,13 +66,13 @@ def _adds_to_rows(op: Op) -> bool:
 _MOST_TERMS, _SPARSEST = 8, 4
 
 
-@node_rewrite(AdvancedIncSubtensor, phase="lower", tags=("indexing",))
+@node_rewrite(AdvancedIncSubtensor, phase="lower", tags=("indexing",), target="cuda")
 def increments_at_known_places(node: Apply, context: Context) -> Variable | None:
     """``inc_subtensor(x[i], y)`` for constant ``i`` is ``x`` and sums of elements of ``y``."""
     x, y, *rest = node.inputs
     op: Any = node.op
     places = op.getter().arrays
-    if context.target.kind != "cuda" or op.set_instead_of_inc or op.host_inputs:
+    if op.set_instead_of_inc or op.host_inputs:
         return None
     if any(e not in ("a", FULL) for e in op.index) or not op.getter().side_by_side:
         return None

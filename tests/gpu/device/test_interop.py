@@ -107,7 +107,7 @@ class Adopter:
     def __init__(self):
         self.copied = []
 
-    def __call__(self, value, what, on_host=False):
+    def adopt(self, value, what, on_host=False):
         if on_host:
             self.copied.append(value)
             return np.zeros(value.shape, value.dtype)
