@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.variable import constant
-from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
@@ -15,7 +15,6 @@ from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import Alloc, alloc, dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.math import exp, sin
-from symdnn.ops.lowered.gathered import ListedSums
 from tests.opt.harness import MAT, TWO, RuleCase, f64, i64
 
 PLAIN = ("index_in_plain_form",)
@@ -44,9 +43,6 @@ def added_to(x, y, *rows):
 
 
 INDEX_ARRAYS = [
-    RuleCase("increments_at_known_places", (TABLE, f64(6, "m")),
-             lambda x, y: added_to(x, y, 0, 1, 1, 2, 4, 3), None, lambda x, y: added_to(x, y, 2),
-             miss_args=(TABLE, f64(1, "m")), gone=(AdvancedIncSubtensor,), made=(ListedSums,)),
     RuleCase("gather_of_known_rows", (TABLE,), lambda x: rows_of(x, 1, 2, 3), lambda x: x[1:4],
              lambda x: rows_of(x, 1, 2, 4)),
     RuleCase("gather_of_known_rows", (TABLE,), lambda x: rows_of(x, 4, 2, 0), None,

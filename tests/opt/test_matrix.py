@@ -57,6 +57,7 @@ ELSEWHERE: dict[str, str] = {
     "round_before_loop": "mixed precision makes its casts: tests/opt/precision/test_loops.py",
     "round_bias_before_loop": "likewise",
     "one_per_row": "its index numbers the rows: tests/opt/lower/test_one_per_row.py",
+    "increments_at_known_places": "constant places, on a GPU: tests/opt/lower/test_known_places.py",
     "sum_with_rows_of_zeros": "its term is a product: tests/opt/lower/test_increments.py",
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{
