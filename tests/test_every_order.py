@@ -37,7 +37,7 @@ EXEMPT: dict[str, str] = {
         (
             "cast_bfloat16", "conv_bfloat16", "dot_bfloat16", "pool_bfloat16", "max_bfloat16",
             "cast", "fft_of_complex64", "irfft_complex64", "fused_elementwise_float16",
-            "gemm_widened", "gemm_float8", "gemm_bias_grad_widened",
+            "gemm_widened", "gemm_float8", "gemm_bias_grad_widened", "gemm_kept_half",
         ),
         ROUNDED,
     ),

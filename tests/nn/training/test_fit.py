@@ -12,6 +12,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
+from symdnn.config import config
 from symdnn.errors import FileFormatError, InputError, NanDetected, TypeMismatch
 from tests.gpu.fake_device import fake_device
 
@@ -117,6 +118,13 @@ def trained(path, kind, **options):
     return nets.state_dict(), history, runs[-1]
 
 
+@pytest.fixture
+def compiled_at_once():
+    """Kernels that are compiled while a training runs round in another way than those before."""
+    with config.change_flags({"cpu.compile": "always"}):
+        yield
+
+
 @pytest.mark.parametrize(
     ("kind", "after"),
     [
@@ -126,6 +134,7 @@ def trained(path, kind, **options):
         pytest.param("accumulate", 7, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.usefixtures("compiled_at_once")
 def test_a_training_goes_on_bit_for_bit(tmp_path, kind, after):
     nn.init.seed(1)
     whole, history, run = trained(tmp_path / "whole.safetensors", kind, epochs=4)
