@@ -10,7 +10,6 @@ long tables that a run takes; the run prints it.
 from __future__ import annotations
 
 import gc
-import gc
 import os
 import re
 import sys
