@@ -92,12 +92,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [i for i in items if i in taken]
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave what was collected out of garbage collections: with all tests each took seconds."""
-    gc.collect()
-    gc.freeze()
-
-
 def _case(item: pytest.Item) -> dict[str, Hashable]:
     """A test's parameters: equal ones of simple types are the same, others if one object."""
     parameters: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
@@ -119,11 +113,13 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 @pytest.fixture
-def own_garbage() -> Iterator[None]:
-    """``gc`` sees what comes from here on: what all tests before have left takes it a second."""
+def own_garbage() -> None:
+    """``gc`` sees what comes from here on: what all tests before have left takes it a second.
+
+    What was frozen stays so, also what :func:`pytest_collection` froze: it is most of all.
+    """
+    gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)
