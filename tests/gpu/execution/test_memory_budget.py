@@ -25,7 +25,7 @@ def test_copies_stay_before_and_behind_the_graph(fake_device):
     """One in the middle of the segment would keep it from being captured."""
     rng = new_rng()
     x = rng.standard_normal((64, 8)).astype("float32")
-    weights = rng.standard_normal((12, 8)).astype("float32")
+    weights = rng.standard_normal((7, 8)).astype("float32")
     plain = network(weights)
     plain(x)
     whole = plain.plans()[0].bound.memory.arena_bytes

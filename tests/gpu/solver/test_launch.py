@@ -178,7 +178,7 @@ def test_singular_values(libraries, dtype, shape):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    "shape", [(4, 4), (5, 3), (3, 5), (2, 5, 3), (3, 3, 5), (2, 40, 3), (2, 37, 37), (2, 120, 120)]
+    "shape", [(4, 4), (5, 3), (3, 5), (2, 5, 3), (3, 3, 5), (2, 40, 3), (2, 33, 33), (2, 120, 120)]
 )
 def test_qr(libraries, dtype, shape):
     for mode in ("reduced", "complete", "r"):
