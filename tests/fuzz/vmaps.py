@@ -29,8 +29,8 @@ from tests.fuzz.values import SIZES
 TALLY = Tally()
 #: Draws and effects: an entry alone draws other numbers.
 RANDOM = ("random", "dropout", "shuffle", "print")
-#: Functions of a sorted table, which moved elements are not.
-OF_TABLES = ("digitize", "searchsorted", "search_sorted", "interp", "histogram")
+#: Functions of a sorted table, or of boxes with corners in order, which moved elements are not.
+OF_TABLES = ("digitize", "searchsorted", "search_sorted", "interp", "histogram", "boxes", "nms")
 
 
 @dataclass(frozen=True)
