@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,22 @@ def set_flags(on_gpu: bool) -> None:
     own = os.environ.get("SYMDNN_FLAGS", "")
     given = [f"device={'cuda' if on_gpu else 'cpu'}", FLAGS, own]
     os.environ["SYMDNN_FLAGS"] = ",".join(g for g in given if g)
+
+
+@contextmanager
+def time_limit(seconds: float, error: Exception) -> Iterator[None]:
+    """Raise ``error`` in the main thread, between two calls of C, after so many seconds."""
+
+    def late(*_: Any) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Device:

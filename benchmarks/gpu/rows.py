@@ -9,19 +9,19 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from benchmarks.cpu import nest
 from benchmarks.cpu.nest import Nest
-from benchmarks.gpu.device import Device, commit, set_flags
+from benchmarks.gpu.device import Device, commit, set_flags, time_limit
 
-__all__ = ["arguments", "measure", "on_cpu", "short_first"]
+__all__ = ["arguments", "main", "measure", "on_cpu", "short_first"]
 
 _TITLES = {"torch": "PyTorch", "compiled": "torch.compile", "jax": "JAX"}
 #: How far numbers may be from those in float64, as a part of the largest; a GPU has TF32.
@@ -44,6 +44,21 @@ def arguments(parser: argparse.ArgumentParser, seconds: float) -> None:
 def on_cpu(given: argparse.Namespace, only: str = "") -> list[str]:
     """What of them :mod:`benchmarks.cpu.nest` is given."""
     return ["--only", given.only or only] + (["--out", given.out] if given.out else [])
+
+
+def main(
+    argv: list[str] | None, module: str, seconds: float, rows: Iterable[Nest],
+    wide: Iterable[Nest] = (),
+) -> int:  # fmt: skip
+    """Time the rows of a module: on a CPU by :func:`nest.main`, on a GPU ``wide`` ones as well."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", add_help=False)
+    arguments(parser, seconds)
+    given, rest = parser.parse_known_args(argv)
+    if given.device == "cpu" and not given.tiny:
+        return nest.main(on_cpu(given) + rest, module=module)
+    found = [*rows, *([] if given.tiny else wide)]
+    chosen = [r for r in found if re.search(given.only or "", r.name)]
+    return measure(given, chosen, compare=True)
 
 
 def measure(given: argparse.Namespace, rows: Sequence[Nest], compare: bool) -> int:
@@ -262,20 +277,8 @@ def _as_list(found: Any) -> list[Any]:
     return [found]
 
 
-@contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """An error once so much time is over; C code ends first."""
-
-    def late(*_: Any) -> None:
-        raise TimeoutError(f"longer than {seconds:.0f} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+def _within(seconds: float) -> AbstractContextManager[None]:
+    return time_limit(seconds, TimeoutError(f"longer than {seconds:.0f} s"))
 
 
 def _short(error: Exception) -> str:

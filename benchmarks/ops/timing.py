@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.device import Device, commit, facts
+from benchmarks.gpu.device import Device, commit, facts, time_limit
 from benchmarks.ops.program import NotThere, build
 from benchmarks.ops.rows import Row
 
@@ -28,22 +25,6 @@ LONGEST_CALL_S = 10.0
 
 #: So are rows that take longer than this in all: references in NumPy, compiling, repeating.
 LONGEST_ROW_S = 60.0
-
-
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raise :class:`NotThere` in the main thread, between two calls of C, after so many seconds."""
-
-    def late(*_: Any) -> None:
-        raise NotThere(f"the row takes longer than {seconds:.0f} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 class Timer:
@@ -62,7 +43,8 @@ class Timer:
         """The row's record: ``ms``, ``floor_ms``, ``nbytes``, ``relerr``; or why there is none."""
         found: dict[str, Any] = {"row": row.id, "op": row.op}
         try:
-            with _at_most(LONGEST_ROW_S):
+            late = NotThere(f"the row takes longer than {LONGEST_ROW_S:.0f} s")
+            with time_limit(LONGEST_ROW_S, late):
                 return {**found, **self._measured(row)}
         except NotThere as reason:
             return {**found, "none": str(reason)[:200]}

@@ -9,15 +9,12 @@ The rows run as those of :mod:`benchmarks.cpu.nest`, on a GPU as those of
 
 from __future__ import annotations
 
-import argparse
-import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu import nest
 from benchmarks.cpu.nest import LazyModule, Nest, T, drawn, jax, jnp, symdnn
 from benchmarks.gpu import rows as gpu_rows
 
@@ -118,13 +115,7 @@ def rows() -> Iterator[Nest]:
 
 def main(argv: list[str] | None = None) -> int:
     """Time the rows on a device and print them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.transforms.loops", add_help=False)
-    gpu_rows.arguments(parser, seconds=90)
-    given, rest = parser.parse_known_args(argv)
-    if given.device == "cpu" and not given.tiny:
-        return nest.main(gpu_rows.on_cpu(given) + rest, module="benchmarks.transforms.loops")
-    chosen = [r for r in rows() if re.search(given.only or "", r.name)]
-    return gpu_rows.measure(given, chosen, compare=True)
+    return gpu_rows.main(argv, "benchmarks.transforms.loops", 90, rows())
 
 
 # -- arrays ---------------------------------------------------------------------------------------

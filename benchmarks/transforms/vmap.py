@@ -11,15 +11,12 @@ and by ``torch.compile``; JAX is ``jax.jit(jax.vmap(...))``.
 
 from __future__ import annotations
 
-import argparse
-import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu import nest
 from benchmarks.cpu.nest import F, LazyModule, Nest, T, drawn, jax, jnp, symdnn, torch
 from benchmarks.gpu import rows as gpu_rows
 
@@ -51,14 +48,7 @@ def wide_rows() -> Iterator[Nest]:
 
 def main(argv: list[str] | None = None) -> int:
     """Time the rows on a device and print them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.transforms.vmap", add_help=False)
-    gpu_rows.arguments(parser, seconds=110)
-    given, rest = parser.parse_known_args(argv)
-    if given.device == "cpu" and not given.tiny:
-        return nest.main(gpu_rows.on_cpu(given) + rest, module="benchmarks.transforms.vmap")
-    found = [*rows(), *([] if given.tiny else wide_rows())]
-    chosen = [r for r in found if re.search(given.only or "", r.name)]
-    return gpu_rows.measure(given, chosen, compare=True)
+    return gpu_rows.main(argv, "benchmarks.transforms.vmap", 110, rows(), wide_rows())
 
 
 def _scaled(scale: float, *shape: int, seed: int = 0) -> Callable[[], Any]:

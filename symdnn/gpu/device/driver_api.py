@@ -132,7 +132,7 @@ def bindings() -> Any:
 
 
 class _Kernels:
-    """Modules and launches by cuda-bindings, which take a third of the time of PyCUDA's."""
+    """Modules and launches by cuda-bindings, whose launch takes less time than PyCUDA's."""
 
     def __init__(self) -> None:
         self._driver: Any = bindings()
