@@ -171,6 +171,11 @@ class KernelLaunch:
         linked[places] += addresses[slots]
         return np.void(linked.tobytes())
 
+    def enqueue(self, env: LaunchEnv, addresses: Any) -> None:
+        """Enqueue the kernel for the addresses of all slots; it is compiled on first use."""
+        function = env.module(self.source, self.name)
+        env.launch(function, self.grid, self.block, self.shared_bytes, (self.link(addresses),))
+
 
 def _bits(value: Any) -> int:
     """The 64 bits of a number."""

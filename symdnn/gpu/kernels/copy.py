@@ -93,15 +93,13 @@ def _enqueue(env: LaunchEnv, source: RawArray, target: RawArray, guarded: bool) 
         raise ValueError(f"copy of {source.dtype}{source.shape} to {target.dtype}{target.shape}")
     addresses = np.array([source.ptr, target.ptr, env.node, env.error_word, 0], np.int64)
     for k in _cached_copies(view_of(0, source), view_of(1, target), guarded):
-        args = (k.link(addresses),)
-        env.launch(env.module(k.source, k.name), k.grid, k.block, k.shared_bytes, args)
+        k.enqueue(env, addresses)
 
 
 def strided_zero(env: LaunchEnv, target: RawArray) -> None:
     """Enqueue zeros in an array with any strides."""
     for k in _cached_zeros(view_of(0, target)):
-        args = (k.link(np.array([target.ptr, env.node, env.error_word, 0], np.int64)),)
-        env.launch(env.module(k.source, k.name), k.grid, k.block, k.shared_bytes, args)
+        k.enqueue(env, np.array([target.ptr, env.node, env.error_word, 0], np.int64))
 
 
 @lru_cache(maxsize=256)

@@ -145,7 +145,7 @@ def small(env: LaunchEnv, dtype: str, name: str, **given: int) -> None:
     if given["count"]:
         launch = _small(dtype, name, tuple([given.get(f, 0) for f in _FIELDS]), env.node)
         places = [given.get(s, 0) for s in _SLOTS[:-1]]
-        _enqueue(env, launch, np.array([*places, env.error_word], np.int64))
+        launch.enqueue(env, np.array([*places, env.error_word], np.int64))
 
 
 @lru_cache(maxsize=1024)
@@ -164,12 +164,7 @@ def enqueue(
 ) -> None:
     """Enqueue a kernel with these fields, which have the addresses."""
     launch = KernelLaunch(source, name, (blocks,), (threads,), tuple(parameters))
-    _enqueue(env, launch, np.zeros(1, np.int64))
-
-
-def _enqueue(env: LaunchEnv, launch: KernelLaunch, addresses: Any) -> None:
-    function = env.module(launch.source, launch.name)
-    env.launch(function, launch.grid, launch.block, 0, (launch.link(addresses),))
+    launch.enqueue(env, np.zeros(1, np.int64))
 
 
 class SolverKernel(Kernel[OpT]):
