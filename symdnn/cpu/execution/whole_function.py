@@ -73,7 +73,8 @@ class _Function(CompiledSteps):
             if role.kind == "constant":
                 self._words[i] = address(role.value)
         self._reads = [(i, r.number - 1) for i, r in numbered if r.kind == "input" and r.number]
-        self._writes = [(i, *self._entries[r.number]) for i, r in numbered if r.kind == "collected"]
+        places = {r.number: i for i, r in numbered if r.kind == "collected"}
+        self._writes = [(places[k], *entry) for k, entry in enumerate(self._entries)]
 
     def run(self, inputs: Sequence[Any]) -> list[Any] | None:
         """The outputs; None where it reports a failure."""
