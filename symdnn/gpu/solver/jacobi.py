@@ -101,7 +101,7 @@ class JacobiEighKernel(_JacobiKernel[Any]):
         op, m = call.op, Matrices(call.inputs[0].dtype, call.inputs[0].shape)
         vectors = outputs[1].pointer if isinstance(op, Eigh) else 0
         places = inputs[0].pointer, vectors, outputs[0].pointer, 0
-        threads, code = (m.rows // 2) ** 2, code_of(op, NOT_CONVERGED)
+        threads, code = (_power(m.rows) // 2) ** 2, code_of(op, NOT_CONVERGED)
         return _launch(m, self.elements(op, m), places, op.UPLO == "L", threads, False, code)
 
 

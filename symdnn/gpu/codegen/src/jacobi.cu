@@ -19,23 +19,34 @@ struct Parameters {
 };
 
 constexpr T ROUNDING = sizeof(T) == 4 ? (T)5.9604644775390625e-8 : (T)1.1102230246251565e-16;
-// Sweeps; where the last one turned farther than this many roundings, there is an error.
+// Sweeps; where the square of what the last one turned is so many times a rounding's, there
+// is an error.
 constexpr i32 SWEEPS = 40;
-constexpr T LARGE = 1000;
+constexpr T LARGE = 1000000;
 
 // The cosine of a rotation, and its sine times a phase.
 struct Rotation {
   T cosine;
   Number sine;
 };
-// What makes `between` of the diagonal `first`, `second` 0.
-INLINE Rotation rotation(T first, T second, Number between, T size) {
-  const T ratio = (second - first) / (2 * size), far = s_abs(ratio);
-  const T tangent =
-      (ratio < 0 ? (T)-1 : (T)1) / (far > 1 / ROUNDING ? 2 * far : far + s_sqrt(1 + far * far));
+// 1 / sqrt(x), to the last bits.
+INLINE double over_root(double x) { return rsqrt(x); }
+INLINE float over_root(float x) {
+  const float y = rsqrtf(x);
+  return y * (1.5f - 0.5f * x * y * y);
+}
+// What makes `between` of the diagonal `first`, `second` small: the angle is that of float32, whose
+// error the next sweep finds, but it is a rotation to the last bits. `size2` is the square of
+// between's size; what is on the diagonal is still to be multiplied by `weight`.
+INLINE Rotation rotation(T first, T second, Number between, T size2, T weight) {
+  const T over = PARTS == 1 ? (T)1 : over_root(size2);
+  const float half = (float)(PARTS == 1 ? between.part[0] : size2 * over);
+  const float ratio = (float)((second - first) * weight) / (2 * half), far = fabsf(ratio);
+  const T tangent = copysignf(1 / (far > 1e8f ? 2 * far : far + sqrtf(1 + far * far)), ratio);
   Rotation found;
-  found.cosine = 1 / s_sqrt(1 + tangent * tangent);
-  found.sine = scaled(between, tangent * found.cosine / size);
+  found.cosine = over_root(1 + tangent * tangent);
+  if (PARTS == 1) found.sine.part[0] = tangent * found.cosine;
+  else found.sine = scaled(between, tangent * found.cosine * over);
   return found;
 }
 // Two numbers of columns p and q, turned.
@@ -46,8 +57,8 @@ INLINE void turn(const Rotation& r, Number& p, Number& q) {
 }
 // The pair k of a round: among an even number of players each meets each in players - 1 rounds.
 INLINE void pair_of(i32 k, i32 round, i32 players, i32& p, i32& q) {
-  const i32 ring = players - 1, a = k == 0 ? ring : (round + k) % ring;
-  const i32 b = (round - k + ring) % ring;
+  const i32 ring = players - 1, up = round + k, down = round - k;
+  const i32 a = k == 0 ? ring : up < ring ? up : up - ring, b = down < 0 ? down + ring : down;
   p = a < b ? a : b;
   q = a < b ? b : a;
 }
@@ -118,7 +129,7 @@ INLINE void complete(Number* g, i32 rows, i32 count, bool* known, T* rest, Numbe
 }
 
 // A sweep over all pairs of columns; 1 where a column turned, 2 where it turned far. Columns whose
-// squares are up to `least` are left.
+// squares are up to `least` are left, and pairs whose product's square is a part `close` of both.
 INLINE i32 sweep(Number* g, Number* v, i32 rows, i32 columns, T least, T close) {
   const i32 lane = threadIdx.x % LANES, group = threadIdx.x / LANES, groups = THREADS / LANES;
   const i32 players = columns + columns % 2, pairs = players / 2;
@@ -139,10 +150,11 @@ INLINE i32 sweep(Number* g, Number* v, i32 rows, i32 columns, T least, T close) 
       first = together<Added, LANES>(first);
       second = together<Added, LANES>(second);
       for (i32 k = 0; k < PARTS; k++) between.part[k] = together<Added, LANES>(between.part[k]);
-      const T size = size_of(between), both = s_sqrt(first) * s_sqrt(second);
-      if (!live || first <= least || second <= least || !(size > close * both)) continue;
-      moved |= size > LARGE * close * both ? 3 : 1;
-      const Rotation r = rotation(first, second, between, size);
+      if (!live || first <= least || second <= least) continue;
+      const T weight = over_root(first * second), size2 = squared_size(scaled(between, weight));
+      if (!(size2 > close)) continue;
+      moved |= size2 > LARGE * close ? 3 : 1;
+      const Rotation r = rotation(first, second, scaled(between, weight), size2, weight);
       for (i32 i = lane; i < rows; i += LANES) turn(r, g[p * rows + i], g[q * rows + i]);
       for (i32 i = lane; VECTORS && i < columns; i += LANES)
         turn(r, v[p * columns + i], v[q * columns + i]);
@@ -184,7 +196,7 @@ jacobi(const __grid_constant__ Parameters parameters) {
       v[e].part[0] = e / columns == e % columns;
     }
     squares = together<Added, THREADS>(squares);
-    const T least = ROUNDING * ROUNDING * squares, close = 2 * ROUNDING * s_sqrt((T)rows);
+    const T least = ROUNDING * ROUNDING * squares, close = 4 * ROUNDING * ROUNDING * rows;
     i32 turning = scale > 0;
     for (i32 n = 0; n < SWEEPS && turning; n++) {
       if (threadIdx.x == 0) state = 0;
@@ -239,15 +251,19 @@ jacobi(const __grid_constant__ Parameters parameters) {
 #else
 // -- rotations of rows and columns until what is beside the diagonal is 0 -------------------------
 
+constexpr i32 HALF = SIDE / 2;
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 jacobi(const __grid_constant__ Parameters parameters) {
   __shared__ Number a[TILE], v[TURNED];
-  __shared__ Rotation turns[SIDE / 2];
-  __shared__ i32 first[SIDE / 2], second[SIDE / 2], rank[SIDE], state;
-  __shared__ bool turned[SIDE / 2];
+  __shared__ Rotation turns[HALF];
+  __shared__ i32 first[HALF], second[HALF], rank[SIDE], state;
+  __shared__ bool turned[HALF];
   __shared__ T values[SIDE];
   const Parameters& p = parameters;
   const i32 n = (i32)p.rows, players = n + n % 2, pairs = players / 2;
+  // The pair whose columns a thread has, and the first one whose rows it has.
+  const i32 l = threadIdx.x % HALF, line = threadIdx.x / HALF;
   for (i64 b = blockIdx.x; b < p.count; b += gridDim.x) {
     const Number* x = p.x + b * n * n;
     T most = 0, wrong = 0;
@@ -275,7 +291,7 @@ jacobi(const __grid_constant__ Parameters parameters) {
         v[e].part[0] = i == j;
       }
     }
-    const T close = ROUNDING / 4 * s_sqrt(together<Added, THREADS>(squares));
+    const T close = ROUNDING * ROUNDING / 16 * together<Added, THREADS>(squares);
     i32 turning = scale > 0;
     for (i32 sweep = 0; sweep < SWEEPS && turning; sweep++) {
       if (threadIdx.x == 0) state = 0;
@@ -288,26 +304,29 @@ jacobi(const __grid_constant__ Parameters parameters) {
           first[k] = r;
           second[k] = s;
           const Number between = s < n ? a[r * n + s] : Number{};
-          const T size = size_of(between);
-          turned[k] = size > close;
+          const T size2 = squared_size(between);
+          turned[k] = size2 > close;
           if (!turned[k]) continue;
-          moved |= size > LARGE * close ? 3 : 1;
-          turns[k] = rotation(a[r * n + r].part[0], a[s * n + s].part[0], between, size);
+          moved |= size2 > LARGE * close ? 3 : 1;
+          turns[k] = rotation(a[r * n + r].part[0], a[s * n + s].part[0], between, size2, 1);
         }
         __syncthreads();
-        for (i32 e = threadIdx.x; e < pairs * pairs; e += THREADS) {
-          const i32 k = e / pairs, l = e % pairs;
-          if (!turned[k] && !turned[l]) continue;
-          const i32 i = first[k] * n, j = second[k] * n, r = first[l], s = second[l];
-          const bool below = second[k] < n, beside = s < n;
+        if (l >= pairs) continue;
+        const i32 r = first[l], s = second[l];
+        const bool beside = s < n, own = turned[l];
+        const Rotation turn_l = turns[l];
+        for (i32 k = line; k < pairs; k += THREADS / HALF) {
+          if (!turned[k] && !own) continue;
+          const i32 i = first[k] * n, j = second[k] * n;
+          const bool below = second[k] < n;
           Number corner[2][2] = {};
           corner[0][0] = a[i + r];
           if (beside) corner[0][1] = a[i + s];
           if (below) corner[1][0] = a[j + r];
           if (below && beside) corner[1][1] = a[j + s];
-          if (turned[l]) {
-            turn(turns[l], corner[0][0], corner[0][1]);
-            turn(turns[l], corner[1][0], corner[1][1]);
+          if (own) {
+            turn(turn_l, corner[0][0], corner[0][1]);
+            turn(turn_l, corner[1][0], corner[1][1]);
           }
           if (turned[k]) {
             Rotation adjoint = turns[k];
@@ -315,19 +334,14 @@ jacobi(const __grid_constant__ Parameters parameters) {
             turn(adjoint, corner[0][0], corner[1][0]);
             turn(adjoint, corner[0][1], corner[1][1]);
           }
-          if (k == l) {
-            corner[0][1] = corner[1][0] = {};
-            if (PARTS == 2) corner[0][0].part[PARTS - 1] = corner[1][1].part[PARTS - 1] = 0;
-          }
+          if (PARTS == 2 && k == l) corner[0][0].part[PARTS - 1] = corner[1][1].part[PARTS - 1] = 0;
           a[i + r] = corner[0][0];
           if (beside) a[i + s] = corner[0][1];
           if (below) a[j + r] = corner[1][0];
           if (below && beside) a[j + s] = corner[1][1];
         }
-        for (i32 e = threadIdx.x; VECTORS && e < n * pairs; e += THREADS) {
-          const i32 i = e / pairs * n, l = e % pairs;
-          if (turned[l]) turn(turns[l], v[i + first[l]], v[i + second[l]]);
-        }
+        for (i32 i = line; VECTORS && own && i < n; i += THREADS / HALF)
+          turn(turn_l, v[i * n + r], v[i * n + s]);
       }
       if (moved) atomicMax(&state, moved);
       __syncthreads();
