@@ -44,9 +44,9 @@ def add_to(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("-n", type=int, required=True, help="how many processes")
     words = ["auto", "mpi", "nccl"]
-    parser.add_argument("--engine", choices=words, default="auto", help="how the processes communicate")
+    parser.add_argument("--engine", choices=words, default="auto", help="what connects them")
     parser.add_argument(
-        "--restarts", type=int, default=0, help="how often all are started again after one has failed (0)"
+        "--restarts", type=int, default=0, help="how often to start all again after a failure (0)"
     )
     parser.add_argument("script", help="a Python script, followed by its arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

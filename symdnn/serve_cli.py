@@ -23,12 +23,14 @@ def add_to(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("path", help="a file of symdnn.save")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (this machine alone)")
+    parser.add_argument("--host", default="127.0.0.1", help="the address (this machine alone)")
     parser.add_argument("--port", type=int, default=8000, help="a free port (8000)")
     parser.add_argument("--target", help="cpu or cuda (the flag device)")
-    parser.add_argument("--max-batch", type=int, default=32, help="rows in one call (32); 1: requests are not joined")
-    parser.add_argument("--max-delay-ms", type=float, default=5.0, help="how long a request may wait for others (5)")
-    parser.add_argument("--max-bytes", type=int, default=64 << 20, help="the longest request (64 MiB)")
+    parser.add_argument(
+        "--max-batch", type=int, default=32, help="rows of a call (32); 1: no batching"
+    )
+    parser.add_argument("--max-delay-ms", type=float, default=5.0, help="wait for a batch (5)")
+    parser.add_argument("--max-bytes", type=int, default=64 << 20, help="of a request (64 MiB)")
     parser.set_defaults(run=run)
 
 
