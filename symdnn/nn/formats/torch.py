@@ -16,9 +16,9 @@ from symdnn.nn.modules.module import Module
 __all__ = ["load_torch", "to_torch", "torch_slots"]
 
 Array = np.ndarray[Any, Any]
-#: A counter of PyTorch's batch normalisation, which nothing here depends on.
+#: A counter of PyTorch's batch normalisation, which symdnn does not use.
 COUNTER = "num_batches_tracked"
-#: What the names of a recurrent module's weights begin with.
+#: Prefixes of the names of a recurrent module's weights.
 _RECURRENT = ("weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l")
 
 
@@ -39,9 +39,9 @@ def load_torch(
 
     Recurrent layers without biases (PyTorch's ``bias=False``) get zeros for them.
 
-    Returns what became of each name. ``strict`` makes an error of names that are unmatched or
-    missing. Values are cast to the network's dtypes; nothing is changed when there is an error.
-    Raises :class:`~symdnn.errors.InputError` naming every problem.
+    Returns the outcome for each name. With ``strict``, unmatched or missing names are an error.
+    Values are cast to the network's dtypes. After an error nothing has changed. Raises
+    :class:`~symdnn.errors.InputError` with every problem.
     """
     slots = torch_slots(net)
     found = read_weights(source, key)
