@@ -101,7 +101,7 @@ def _recurrent(module: Recurrent) -> dict[str, Slot]:
 def _renamed(
     given: Mapping[str, Array], rename: Mapping[str, str | None]
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """Arrays by their new names; and of those that are left out, the old name by the new one."""
+    """Arrays by their new names, and the old names of those that are left out by the new ones."""
     kept: dict[str, Array] = {}
     out: dict[str, str] = {}
     others = {old: new for old, new in rename.items() if new is not None}
@@ -140,7 +140,7 @@ def _biases_of_none(slots: Mapping[str, Slot], chosen: Mapping[str, Any]) -> dic
 def _missing(
     slots: Mapping[str, Slot], chosen: Mapping[str, Any], ignored: Mapping[str, str]
 ) -> list[str]:
-    """Names that nothing was given for, not even under another name of the same variable."""
+    """Names without a value, also under other names of the same variable."""
     got = {(slots[n].variable, slots[n].start) for n in chosen}
     return [n for n, s in slots.items() if (s.variable, s.start) not in got and n not in ignored]
 
