@@ -161,8 +161,7 @@ def respecify(new: Variable, old: Variable) -> Variable:
     if isinstance(old.type, TensorType) and any(
         a is not None and b is None for a, b in zip(old.type.shape, new.type.shape)
     ):
-        specified: Variable = operator("specify_type")(new, old.type)
-        return specified
+        return operator("specify_type")(new, old.type)
     return new
 
 

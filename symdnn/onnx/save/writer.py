@@ -134,8 +134,7 @@ class Writer:
             parts.append(self.unsqueezed(self.as_int64(v), [0]))
         if numbers or not parts:
             parts.append(self.constant(np.array(numbers, np.int64)))
-        found: str = parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
-        return found
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
 
     def as_int64(self, v: Variable) -> str:
         """The name of an integer as int64."""

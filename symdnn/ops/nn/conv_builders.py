@@ -53,8 +53,7 @@ def conv_nd(
     x, w = float_operands(name, options.ndim, input, filters)
     x = with_sizes(f"{name}: input_shape", x, input_shape)
     w = with_sizes(f"{name}: filter_shape", w, filter_shape)
-    out: Variable = options.conv(w.type.shape[2:])(x, w, hints=hints)
-    return out
+    return options.conv(w.type.shape[2:])(x, w, hints=hints)
 
 
 def conv_grad_wrt_inputs(
