@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.math64_ir import full_declarations
 from symdnn.cpu.ir.math_ir import FULL, definitions
-from symdnn.cpu.ir.scalar_ir import Printer, load_as, store_as
+from symdnn.cpu.ir.scalar_ir import Printer, dealt, load_as, part_names, store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
@@ -69,8 +69,8 @@ def elementwise_ir(
     """
     ndim, length = len(sizes), sizes[-1]
     printer = Printer(program)
-    inputs = [f"%x{i}" for i in range(len(reads))]
-    results = printer.emit(inputs)
+    inputs = [name for i, o in enumerate(reads) for name in part_names(o.dtype, f"%x{i}")]
+    results = dealt([o.dtype for o in writes], printer.emit(inputs))
     named = [(f"x{i}", o) for i, o in enumerate(reads)]
     named += [(f"y{i}", o) for i, o in enumerate(writes)]
     body = [
