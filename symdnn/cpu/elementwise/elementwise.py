@@ -1,4 +1,4 @@
-"""Elementwise ops, single and fused, by compiled loops (:mod:`symdnn.cpu.ir.loops_ir`)."""
+"""Elementwise ops, single and fused, by compiled loops (:mod:`symdnn.cpu.ir.elementwise_ir`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.elementwise.moves import moves_block
 from symdnn.cpu.elementwise.tiles_ir import tile_words, tiled, tiles_ir
-from symdnn.cpu.ir.loops_ir import LoopOperand, elementwise_ir, inner
+from symdnn.cpu.ir.elementwise_ir import elementwise_ir
+from symdnn.cpu.ir.loops_ir import LoopOperand, inner
 from symdnn.cpu.ir.scalar_ir import has_code, refusal
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
@@ -27,8 +28,9 @@ from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.values.strides import merged
-from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.elementwise.complex_meaning import complex_meaning, part_dtypes
+from symdnn.ops.elementwise.complexes import Real
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
@@ -88,9 +90,19 @@ class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
 
     def bind(self, call: Call[Elemwise | FusedElemwise]) -> Any:
         """A launch that compiles a loop for each set of strides when it first occurs."""
-        program = self.program(call)
+        program, shape = self.program(call), tuple(call.outputs[0].shape)
         assert program is not None
-        return elementwise_launch(program, tuple(call.outputs[0].shape))
+        if isinstance(call.op, Real):
+            return StridedLaunch(partial(_first_parts, shape))
+        return elementwise_launch(program, shape)
+
+
+def _first_parts(
+    shape: tuple[int, ...], inputs: Sequence[Array], outputs: Sequence[Array]
+) -> StridedBlock:
+    """The block that copies real parts: every second number."""
+    own = identity_program(outputs[0].dtype.name)
+    return _block(own, shape, [inputs[0].real], outputs)
 
 
 def elementwise_launch(program: ScalarProgram, shape: tuple[int, ...]) -> Any:

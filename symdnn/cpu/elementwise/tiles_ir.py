@@ -44,6 +44,8 @@ _MAX_FEW = 4
 #: Elements of a tile along the lanes, and of one whose rows are few. Others have a block of rows:
 #: what lies along the lanes is read in long runs, and turned cache lines stay for the next tiles.
 TILE_LANES, _LANES_OF_FEW, _ROW_BYTES = 512, 2048, 4096
+#: Rows and lanes of a tile where an operand is the same in all rows.
+_TILE_OF_REPEATED = 64
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,13 @@ class TilePlan:
     def lanes(self) -> int:
         """The most lanes of a tile; rows of the widest numbers fill the first cache, too."""
         size = max(_bits(o) // 8 for _, o in self.named)
-        return _LANES_OF_FEW if self.few else min(TILE_LANES, _ROW_BYTES // size)
+        most = _TILE_OF_REPEATED if self.repeated else TILE_LANES
+        return _LANES_OF_FEW if self.few else min(most, _ROW_BYTES // size)
 
     @property
     def rows(self) -> int:
         """The most rows of a tile."""
-        return self.few or TURN_BLOCK
+        return self.few or (_TILE_OF_REPEATED if self.repeated else TURN_BLOCK)
 
 
 def tile_words(plan: TilePlan) -> list[str]:
@@ -214,10 +217,10 @@ class _TileBuilder(LoopBuilder):
         for i, name in enumerate(tile_words(plan)):
             entry += data_of(f"%{name}.data", i) if name in operands else word(f"%{name}", i)
         for name, o in [] if plan.few else plan.turned:
-            count = plan.rows * TILE_LANES
+            count = plan.rows * plan.lanes
             entry.append(f"%buffer_{name} = alloca [{count} x i{_bits(o)}], align 64")
         for name, o in [] if plan.few else plan.repeated:
-            entry.append(f"%buffer_{name} = alloca [{TILE_LANES} x i{_bits(o)}], align 64")
+            entry.append(f"%buffer_{name} = alloca [{plan.lanes} x i{_bits(o)}], align 64")
         for name, o in plan.named:
             if o.inner == "strided":
                 entry.append(f"%s_{name} = add i64 %{name}.l, 0")
@@ -257,7 +260,7 @@ class _TileBuilder(LoopBuilder):
         plan = self.plan
         for name, o in plan.turned:
             if name[0] == "x":
-                buffer = f"%buffer_{name}", _row_bytes(o)
+                buffer = f"%buffer_{name}", self._row_bytes(o)
                 self.turn(o, (begun[name], f"%{name}.l"), buffer, high_l, high_m)
 
         for name, o in plan.repeated:
@@ -269,7 +272,7 @@ class _TileBuilder(LoopBuilder):
                 if o.inner == "repeated":
                     base, step = f"%buffer_{name}", "0"
                 if o.inner == "turned":
-                    base, step = f"%buffer_{name}", _row_bytes(o)
+                    base, step = f"%buffer_{name}", self._row_bytes(o)
                 offset = self.new(f"mul i64 {m}, {step}")
                 self.put(f"%base_{name} = getelementptr i8, ptr {base}, i64 {offset}")
             self._row(high_l)
@@ -278,7 +281,7 @@ class _TileBuilder(LoopBuilder):
         self.counted("row", 0, high_m, row)
         for name, o in plan.turned:
             if name[0] == "y":
-                buffer = f"%buffer_{name}", _row_bytes(o)
+                buffer = f"%buffer_{name}", self._row_bytes(o)
                 self.turn(o, buffer, (begun[name], f"%{name}.l"), high_m, high_l)
 
     def _gather(self, name: str, o: LoopOperand, base: str, high: str) -> None:
@@ -330,6 +333,10 @@ class _TileBuilder(LoopBuilder):
         """The results of the program: one value of each, or two of a complex one."""
         return dealt([o.dtype for o in self.plan.writes], self.program(self.plan.program, values))
 
+    def _row_bytes(self, o: LoopOperand) -> str:
+        """Bytes of a buffer's row."""
+        return str(self.plan.lanes * _bits(o) // 8)
+
     def _row(self, high: str) -> None:
         """Append the loop over the lanes of a row."""
         plan = self.plan
@@ -357,8 +364,3 @@ class _TileBuilder(LoopBuilder):
 
 def _bits(o: LoopOperand) -> int:
     return 8 * int(numpy_dtype(o.dtype).itemsize)
-
-
-def _row_bytes(o: LoopOperand) -> str:
-    """Bytes of a buffer's row."""
-    return str(TILE_LANES * _bits(o) // 8)
