@@ -16,8 +16,17 @@ from symdnn.compile.program.program import Segment
 from symdnn.graph.place import HOST
 from symdnn.graph.values.storage import changes
 from symdnn.graph.variable import Variable
+from symdnn.ops.array.index import Subtensor
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.core.shape import DimShuffle
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 
 __all__ = ["HostCalls", "fast_calls"]
+
+#: Arguments with fewer elements are copied where they are not contiguous: then a call takes no more
+#: time in Python than with those that are.
+_MIN_STRIDED = 1 << 14
 
 
 def fast_calls(function: CallSite) -> Calls | None:
@@ -62,6 +71,8 @@ class HostCalls(Calls):
         self.in_order = self.places == list(range(len(segment.outputs)))
         #: Whether the inputs of the plan are the arguments, in their order.
         self.only_arguments = self.arguments == list(segment.inputs)
+        #: Arguments whose strides are kept: a compiled loop reads them once, as a copy would.
+        self.strided = [_read_once(segment, v) for v in self.arguments]
         self._accept = _accepting(self)
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
@@ -147,7 +158,7 @@ def _accepting(calls: Calls) -> Any:
             f" if type({a}) is ndarray:",
             "  if not trusted:",
             f"   if {a}.dtype is not d{i} and {a}.dtype != d{i}: return None",
-            f"   if not {a}.flags.c_contiguous: {a} = dense({a})",
+            f"   if not {a}.flags.c_contiguous{_unless(a) * calls.strided[i]}: {a} = dense({a})",
         ]
         if slot.dtype is not None and slot.ndim == 0:
             scope[f"c{i}"] = _converter(slot, calls.allow_downcast)
@@ -159,6 +170,30 @@ def _accepting(calls: Calls) -> Any:
     # The text consists of numbers and the words above; it has nothing from the user.
     exec(compile("\n".join(lines), "<arguments>", "exec"), scope)
     return scope["accept"]
+
+
+def _unless(name: str) -> str:
+    """The condition of a copy of an argument that compiled loops may read by its strides: it has no
+    axis of neighbours in memory, or is small."""
+    steps = f"{name}.itemsize in {name}.strides or 0 in {name}.strides"
+    kept = f"{name}.size >= {_MIN_STRIDED} and ({steps}) and {name}.flags.aligned"
+    return f" and not ({kept})"
+
+
+def _read_once(segment: Segment, v: Variable) -> bool:
+    """Whether one node alone reads ``v``, or views of it, by a loop that takes any strides."""
+    reached, readers = {v}, set()
+    for node in segment.nodes:
+        if reached.isdisjoint(node.inputs):
+            continue
+        if isinstance(node.op, DimShuffle | Subtensor) and node.inputs[0] in reached:
+            reached.update(node.outputs)
+        else:
+            readers.add(node)
+    if len(readers) != 1 or not reached.isdisjoint(segment.outputs):
+        return False
+    (reader,) = readers
+    return isinstance(reader.op, Elemwise | FusedElemwise | FusedReduce | Reduce)
 
 
 def _converter(slot: Any, allow_downcast: bool | None) -> Any:
