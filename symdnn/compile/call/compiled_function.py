@@ -359,6 +359,7 @@ class Function:
         """For each node its kernel (or view), why others refused it, and the user's line."""
         executor = self.executor_or_none
         ran = {} if executor is None else dict(executor.loop_states())
+        ran |= {} if self._fast is None else self._fast.loop_states
         return lowering_report(self.stages, self.plans(), ran)
 
     def dnn_report(self) -> DnnReport:
