@@ -24,6 +24,20 @@ BODIES = {
         larger = Mul(f, by)
         scales = Div(larger, f)
         y = Resize<mode="linear">(x, , scales)""",
+    "range_of_data": """first = Constant<value=float {0.5}>()
+        step = Constant<value=float {0.25}>()
+        mean = ReduceMean<keepdims=0>(x)
+        end = Abs(mean)
+        places = Range(first, end, step)
+        y = Mul(places, mean)""",
+    "extremes_by_index": """flat = Constant<value=int64[1] {-1}>()
+        base = Constant<value=float[2] {0.5, -3.0}>()
+        axis = Constant<value=int64[1] {1}>()
+        largest = ArgMax<axis=1, keepdims=0>(x)
+        to = Reshape(largest, flat)
+        total = ReduceSum<keepdims=0>(x, axis)
+        of = Reshape(total, flat)
+        y = ScatterElements<axis=0, reduction="max">(base, to, of)""",
     "kept_aspect": """sizes = Constant<value=int64[2] {20,33}>()
         y = Resize<mode="linear", axes=[2,3],
             keep_aspect_ratio_policy="not_larger">(x, , , sizes)""",

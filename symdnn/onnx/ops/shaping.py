@@ -219,13 +219,12 @@ def _range(node: Node) -> Value | Variable:
         checked_sizes(node, [count])
         return Value.of((start + np.arange(count) * step).astype(dtype))
     if isinstance(step, Variable) or np.dtype(dtype).kind == "f":
-        start, stop, step = (float_or_variable(node, i) for i in range(3))
+        start, stop, step = (node.size(n, "a bound of the range") for n in (start, stop, step))
+        first, last, by = (T.cast(n, "float64") for n in (start, stop, step))
+        count = T.cast(T.maximum(T.ceil((last - first) / by), 0), "int64")
+        places = T.cast(T.arange(count, dtype="int64"), dtype)
+        return T.cast(start, dtype) + places * T.cast(step, dtype)
     return T.arange(start, stop, step, dtype=dtype)
-
-
-def float_or_variable(node: Node, i: int) -> Any:
-    """A bound of a range: known, since its length is a shape."""
-    return node.known(i, "a bound of the range").ravel()[0].item()
 
 
 def _pad(node: Node) -> Variable:
