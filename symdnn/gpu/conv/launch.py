@@ -67,7 +67,9 @@ from symdnn.tuning.replay import Recorded
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["ConvKernel", "KERNELS", "Piece", "library_use", "piece", "signature"]
+__all__ = [
+    "ConvKernel", "KERNELS", "Piece", "layout", "library_use", "piece", "signature",
+]  # fmt: skip
 
 #: (dtype of data, dtype of accumulation) that cuDNN supports.
 _CONFIGURATIONS = {
@@ -439,5 +441,5 @@ class _Bound:
 
 
 KERNELS: tuple[Row, ...] = (
-    *(with_fallbacks(op, ConvKernel()) for op in (GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW)),
+    with_fallbacks(GpuDnnConvGradW, ConvKernel()),
 )

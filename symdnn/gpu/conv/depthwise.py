@@ -1,0 +1,174 @@
+"""Depthwise convolution with channels last by a kernel of ours, forward and for the input.
+
+Each channel has its own filter, so there is nothing for tensor cores, and cuDNN's kernels take
+several times as long as the memory needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from symdnn.flags import SEARCH
+from symdnn.gpu.codegen.cuda_source import scalar_function
+from symdnn.gpu.codegen.device_source import CTYPES, specialised, text_of
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for, prefers_cudnn
+from symdnn.gpu.conv.launch import layout, signature
+from symdnn.graph.kernel import Call
+from symdnn.ops.nn.conv import resolved_padding
+from symdnn.ops.vendor.gpudnn import GpuDnnConvGradI
+
+__all__ = ["DepthwiseKernel"]
+
+_DTYPES = ("float16", "bfloat16", "float32")
+#: The largest filters and strides, and operands of an epilogue.
+_MOST_TAPS, _MOST_STRIDE, _MOST_EXTRAS = 7, 2, 3
+#: Output pixels of a thread: rows, and the most columns.
+_ROWS, _MOST_COLUMNS = 2, 7
+#: Pairs of channels of a block, its threads, and blocks that keep a large device busy.
+_MOST_PAIRS, _THREADS, _BLOCKS = 64, 256, 2112
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Sizes of a call: of images, result, filters; zeros before each dimension."""
+
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+    taps: tuple[int, int]
+    stride: tuple[int, int]
+    pads: tuple[int, int]
+    flip: bool
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of channels of a block, which divide all."""
+        whole = self.x[3] // 2
+        return max(n for n in range(1, _MOST_PAIRS + 1) if whole % n == 0)
+
+    @property
+    def columns(self) -> int:
+        """Columns of a thread, which leave the fewest places of a row unused."""
+        width, most = self.y[2], _MOST_COLUMNS // max(self.stride)
+        return min(range(1, most + 1), key=lambda n: (-(-width // n) * n + most - n, -n))
+
+
+def _task(call: Call) -> _Task | str:
+    """The task of a call with known sizes, or why there is none."""
+    op: Any = call.op
+    if op.ndim != 2 or layout(call) != "NHWC":
+        return "it is for two dimensions, channels last"
+    backward = isinstance(op, GpuDnnConvGradI)
+    x, w = (t.shape for t in (call.inputs[:2] if not backward else call.inputs[1::-1]))
+    taps, channels = w[1:3], x[3]
+    if op.groups != channels or w[0] != channels or w[3] != 1 or channels % 2:
+        return "it is for a filter a channel, of an even number of channels"
+    if max(taps) > _MOST_TAPS or set(op.dilation) != {1}:
+        return f"it is for filters of up to {_MOST_TAPS} pixels, not dilated"
+    if max(op.stride) > (1 if backward else _MOST_STRIDE):
+        return "it has no code for this stride"
+    before = [resolved_padding(p, k, 1)[0] for p, k in zip(op.padding, taps)]
+    if backward:
+        before = [k - 1 - b for k, b in zip(taps, before)]
+    pads = int(before[0]), int(before[1])
+    flip = bool(op.flip) != backward
+    return _Task(x, call.outputs[0].shape, tuple(taps), tuple(op.stride), pads, flip)
+
+
+def _names_an_algorithm(call: Call) -> bool:
+    """Whether op, hint, flag or a record ask for one of cuDNN's, and leave no choice."""
+    s = signature(call)
+    return s.wanted not in SEARCH.split() and s.named or not isinstance(s.wanted, str)
+
+
+def _kind(shape: Sequence[int], out: Sequence[int]) -> int | None:
+    """Which elements an operand of the epilogue has: one, those of channels, or of pixels."""
+    if all(n == 1 for n in shape):
+        return 0
+    if tuple(shape) == tuple(out):
+        return 2
+    return 1 if shape[-1] == out[-1] and all(n == 1 for n in shape[:-1]) else None
+
+
+class DepthwiseKernel(CudaKernel[Any]):
+    """One kernel, with the epilogue."""
+
+    name = "cuda.depthwise"
+    contiguous_inputs = True
+
+    def refuses(self, call: Call[Any]) -> str | None:
+        """Convolutions whose algorithm is named, other types, and other convolutions."""
+        if not call.has_sizes:
+            return "which convolutions it takes depends on sizes"
+        if reason := prefers_cudnn(call):
+            return reason
+        if _names_an_algorithm(call):
+            return "an algorithm of cuDNN is named"
+        op, (y,) = call.op, call.outputs
+        dtypes = {t.dtype for t in (*call.inputs[:2], y)}
+        if not dtypes <= {*_DTYPES} or len({t.dtype for t in call.inputs[:2]}) > 1:
+            return f"it has no code for {', '.join(sorted(dtypes))}"
+        found = _task(call)
+        if isinstance(found, str):
+            return found
+        extras = _extras(call)
+        if op.output_index is not None or len(extras) > _MOST_EXTRAS:
+            return "it does not add to another array"
+        if any(_kind(t.shape, y.shape) is None for t in extras):
+            return "it has no code for the shapes of the epilogue's operands"
+        if max(prod(t.shape) for t in (*call.inputs[:2], y)) >= 2**31:
+            return "it counts in 32 bits"
+        return None
+
+    def launches(
+        self, call: Call[Any], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel; of empty results none."""
+        task, (y,) = _task(call), outputs
+        assert isinstance(task, _Task)
+        if y.size == 0:
+            return []
+        backward = isinstance(call.op, GpuDnnConvGradI)
+        x, w = (inputs[1], inputs[0]) if backward else inputs[:2]
+        extras = [] if backward else list(inputs[2:])
+        kinds = [_kind(v.shape, y.shape) or 0 for v in extras]
+        pairs, columns = task.pairs, task.columns
+        lines = max(1, _THREADS // pairs)
+        n, height, width, channels = task.y
+        items = n * -(-height // _ROWS) * -(-width // columns)
+        tiles = channels // (2 * pairs)
+        blocks = blocks_for(items, lines, max(1, _BLOCKS // tiles)) * tiles
+        source = _source(call, x, y, extras, kinds, task, pairs, lines, columns)
+        pointers = [v.pointer for v in extras] + [0] * (_MOST_EXTRAS - len(extras))
+        sizes = (*task.x[1:], height, width, *task.pads)
+        parameters = (x.pointer, w.pointer, y.pointer, *pointers, items, *sizes)
+        return [KernelLaunch(source, "depthwise", (blocks,), (pairs * lines,), parameters)]
+
+
+def _extras(call: Call[Any]) -> Sequence[Any]:
+    """The operands of the epilogue."""
+    return () if isinstance(call.op, GpuDnnConvGradI) else call.inputs[2:]
+
+
+def _source(
+    call: Call[Any], x: View, y: View, extras: Sequence[View], kinds: Sequence[int], task: _Task,
+    pairs: int, lines: int, columns: int,
+) -> str:  # fmt: skip
+    epilogue = call.op.epilogue
+    types = {f"E{i}": CTYPES[v.dtype] for i, v in enumerate(extras)}
+    types = {**dict.fromkeys(("E0", "E1", "E2"), "float"), **types}
+    (kh, kw), (sh, sw) = task.taps, task.stride
+    macros = specialised(
+        "scalar.cuh", T=CTYPES[x.dtype], Y=CTYPES[y.dtype], KH=kh, KW=kw, SH=sh, SW=sw, TH=_ROWS,
+        TW=columns, PAIRS=pairs, LINES=lines, FLIP=int(task.flip), **types,
+    )  # fmt: skip
+    if epilogue is None:
+        finish, printed = "(y) = convert<Y>(sum)", ""
+    else:
+        first = CTYPES[epilogue.program.inputs[0]]
+        read = [f"p.e{i}[place({k}, channel, at)]" for i, k in enumerate(kinds)]
+        finish = f"finish({', '.join([f'convert<{first}>(sum)', *read, 'y'])})"
+        printed = scalar_function(epilogue.program, "finish")
+    return f"{macros}{printed}#define FINISH(sum, channel, at, y) {finish}\n{text_of('depthwise.cu')}"
