@@ -25,8 +25,10 @@ __all__ = ["DepthwiseKernel"]
 _DTYPES = ("float16", "bfloat16", "float32")
 #: The largest filters and strides, and operands of an epilogue.
 _MOST_TAPS, _MOST_STRIDE, _MOST_EXTRAS = 7, 2, 3
-#: Output pixels of a thread: rows, and the most columns.
-_ROWS, _MOST_COLUMNS = 2, 7
+#: Rows and columns of the output pixels of a thread, and the registers of its sums and operands.
+_ROWS, _COLUMNS, _MOST_REGISTERS = (1, 2, 4), range(1, 9), 90
+#: Instructions of an operand of a thread beside those that multiply it.
+_OPERAND_COST = 4
 #: Pairs of channels of a block, its threads, and blocks that keep a large device busy.
 _MOST_PAIRS, _THREADS, _BLOCKS = 64, 256, 2112
 
@@ -49,10 +51,22 @@ class _Task:
         return max(n for n in range(1, _MOST_PAIRS + 1) if whole % n == 0)
 
     @property
-    def columns(self) -> int:
-        """Columns of a thread, which leave the fewest places of a row unused."""
-        width, most = self.y[2], _MOST_COLUMNS // max(self.stride)
-        return min(range(1, most + 1), key=lambda n: (-(-width // n) * n + most - n, -n))
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of a thread, by the least instructions of all threads."""
+        _, height, width, _ = self.y
+        (kh, kw), (sh, sw) = self.taps, self.stride
+
+        def cost(tile: tuple[int, int]) -> float:
+            rows, columns = tile
+            items = -(-height // rows) * -(-width // columns)
+            reads = ((rows - 1) * sh + kh) * ((columns - 1) * sw + kw)
+            return items * (2 * kh * kw * rows * columns + _OPERAND_COST * reads)
+
+        tiles = [
+            (rows, columns) for rows in _ROWS for columns in _COLUMNS
+            if 2 * (rows * columns + (columns - 1) * sw + kw) <= _MOST_REGISTERS
+        ]  # fmt: skip
+        return min(tiles, key=cost)
 
 
 def _task(call: Call) -> _Task | str:
@@ -80,7 +94,7 @@ def _task(call: Call) -> _Task | str:
 def _names_an_algorithm(call: Call) -> bool:
     """Whether op, hint, flag or a record ask for one of cuDNN's, and leave no choice."""
     s = signature(call)
-    return s.wanted not in SEARCH.split() and s.named or not isinstance(s.wanted, str)
+    return (s.wanted not in SEARCH.split() and s.named) or not isinstance(s.wanted, str)
 
 
 def _kind(shape: Sequence[int], out: Sequence[int]) -> int | None:
@@ -134,16 +148,16 @@ class DepthwiseKernel(CudaKernel[Any]):
         x, w = (inputs[1], inputs[0]) if backward else inputs[:2]
         extras = [] if backward else list(inputs[2:])
         kinds = [_kind(v.shape, y.shape) or 0 for v in extras]
-        pairs, columns = task.pairs, task.columns
+        pairs, (rows, columns) = task.pairs, task.tile
         lines = max(1, _THREADS // pairs)
         n, height, width, channels = task.y
-        items = n * -(-height // _ROWS) * -(-width // columns)
+        items = n * -(-height // rows) * -(-width // columns)
         tiles = channels // (2 * pairs)
         blocks = blocks_for(items, lines, max(1, _BLOCKS // tiles)) * tiles
-        source = _source(call, x, y, extras, kinds, task, pairs, lines, columns)
+        source = _source(call, x, y, extras, kinds, task, lines)
         pointers = [v.pointer for v in extras] + [0] * (_MOST_EXTRAS - len(extras))
-        sizes = (*task.x[1:], height, width, *task.pads)
-        parameters = (x.pointer, w.pointer, y.pointer, *pointers, items, *sizes)
+        sizes = (items, height, width, *task.pads)
+        parameters = (x.pointer, w.pointer, y.pointer, *pointers, *sizes)
         return [KernelLaunch(source, "depthwise", (blocks,), (pairs * lines,), parameters)]
 
 
@@ -154,15 +168,17 @@ def _extras(call: Call[Any]) -> Sequence[Any]:
 
 def _source(
     call: Call[Any], x: View, y: View, extras: Sequence[View], kinds: Sequence[int], task: _Task,
-    pairs: int, lines: int, columns: int,
+    lines: int,
 ) -> str:  # fmt: skip
     epilogue = call.op.epilogue
     types = {f"E{i}": CTYPES[v.dtype] for i, v in enumerate(extras)}
     types = {**dict.fromkeys(("E0", "E1", "E2"), "float"), **types}
-    (kh, kw), (sh, sw) = task.taps, task.stride
+    (kh, kw), (sh, sw), (rows, columns) = task.taps, task.stride, task.tile
+    _, height, width, channels = task.x
     macros = specialised(
-        "scalar.cuh", T=CTYPES[x.dtype], Y=CTYPES[y.dtype], KH=kh, KW=kw, SH=sh, SW=sw, TH=_ROWS,
-        TW=columns, PAIRS=pairs, LINES=lines, FLIP=int(task.flip), **types,
+        "scalar.cuh", T=CTYPES[x.dtype], Y=CTYPES[y.dtype], KH=kh, KW=kw, SH=sh, SW=sw, TH=rows,
+        TW=columns, HEIGHT=height, WIDTH=width, CHANNELS=channels, PAIRS=task.pairs, LINES=lines,
+        FLIP=int(task.flip), **types,
     )  # fmt: skip
     if epilogue is None:
         finish, printed = "(y) = convert<Y>(sum)", ""
@@ -171,4 +187,6 @@ def _source(
         read = [f"p.e{i}[place({k}, channel, at)]" for i, k in enumerate(kinds)]
         finish = f"finish({', '.join([f'convert<{first}>(sum)', *read, 'y'])})"
         printed = scalar_function(epilogue.program, "finish")
-    return f"{macros}{printed}#define FINISH(sum, channel, at, y) {finish}\n{text_of('depthwise.cu')}"
+    return (
+        f"{macros}{printed}#define FINISH(sum, channel, at, y) {finish}\n{text_of('depthwise.cu')}"
+    )

@@ -31,6 +31,7 @@ from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Alternative, Call, Kernel, Row
 from symdnn.graph.library_use import Fallback, LibraryUse
+from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI
@@ -300,8 +301,13 @@ def _choice(unfused: _Unfused) -> Piece | None:
     return None if chosen is None else piece(0, s.x[0], s, chosen)
 
 
+def _row(op: type[Op], kernel: Kernel) -> Row:
+    """Depthwise convolutions by our own kernel, others by cuDNN."""
+    ops, kernels = with_fallbacks(op, kernel)
+    return ops, (DepthwiseKernel(), *kernels)
+
+
 KERNELS: tuple[Row, ...] = (
-    with_fallbacks(GpuDnnConv, DepthwiseKernel(), ConvKernel()),
-    with_fallbacks(GpuDnnConvGradI, DepthwiseKernel(), ConvKernel()),
-    with_fallbacks(GpuDnnConvBiasActivation, DepthwiseKernel(), ConvEpilogueKernel()),
-)
+    _row(GpuDnnConv, ConvKernel()), _row(GpuDnnConvGradI, ConvKernel()),
+    _row(GpuDnnConvBiasActivation, ConvEpilogueKernel()),
+)  # fmt: skip

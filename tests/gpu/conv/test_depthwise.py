@@ -50,7 +50,11 @@ def same(op: Any, *arrays: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("taps", [(3, 3), (5, 7), (1, 2)])
 def test_forward(dtype, taps):
-    for channels, stride, mode in ((6, (1, 1), "cross"), (20, (2, 2), "conv"), (6, (1, 2), "cross")):
+    for channels, stride, mode in (
+        (6, (1, 1), "cross"),
+        (20, (2, 2), "conv"),
+        (6, (1, 2), "cross"),
+    ):
         x, w = drawn(dtype, 2, 9, 11, channels), drawn(dtype, channels, *taps, 1)
         pads = tuple((k // 2, k // 2) for k in taps)
         same(GpuDnnConv(**fields(channels, padding=pads, stride=stride, conv_mode=mode)), x, w)
@@ -80,7 +84,9 @@ def test_what_follows_is_in_the_kernel(dtype, activation):
 
 
 def test_it_refuses_other_convolutions():
-    def why(dtype: str = "float32", channels: int = 6, w: Any = (6, 3, 3, 1), **changed: Any) -> Any:
+    def why(
+        dtype: str = "float32", channels: int = 6, w: Any = (6, 3, 3, 1), **changed: Any
+    ) -> Any:
         op = GpuDnnConv(**fields(channels, **changed))
         shape = (2, 9, 8, channels) if op.layout == "NHWC" else (2, channels, 9, 8)
         call = concrete(op, [drawn(dtype, *shape), drawn(dtype, *w)])
