@@ -91,12 +91,6 @@ def _task(call: Call) -> _Task | str:
     return _Task(x, call.outputs[0].shape, tuple(taps), tuple(op.stride), pads, flip)
 
 
-def _names_an_algorithm(call: Call) -> bool:
-    """Whether op, hint, flag or a record ask for one of cuDNN's, and leave no choice."""
-    s = signature(call)
-    return (s.wanted not in SEARCH.split() and s.named) or not isinstance(s.wanted, str)
-
-
 def _kind(shape: Sequence[int], out: Sequence[int]) -> int | None:
     """Which elements an operand of the epilogue has: one, those of channels, or of pixels."""
     if all(n == 1 for n in shape):
@@ -118,8 +112,11 @@ class DepthwiseKernel(CudaKernel[Any]):
             return "which convolutions it takes depends on sizes"
         if reason := prefers_cudnn(call):
             return reason
-        if _names_an_algorithm(call):
+        s = signature(call)
+        if not isinstance(s.wanted, str) or (s.named and s.wanted not in SEARCH.split()):
             return "an algorithm of cuDNN is named"
+        if s.compute == "float64":
+            return "it adds in float32"
         op, (y,) = call.op, call.outputs
         dtypes = {t.dtype for t in (*call.inputs[:2], y)}
         if not dtypes <= {*_DTYPES} or len({t.dtype for t in call.inputs[:2]}) > 1:
@@ -187,6 +184,5 @@ def _source(
         read = [f"p.e{i}[place({k}, channel, at)]" for i, k in enumerate(kinds)]
         finish = f"finish({', '.join([f'convert<{first}>(sum)', *read, 'y'])})"
         printed = scalar_function(epilogue.program, "finish")
-    return (
-        f"{macros}{printed}#define FINISH(sum, channel, at, y) {finish}\n{text_of('depthwise.cu')}"
-    )
+    defined = f"#define FINISH(sum, channel, at, y) {finish}\n"
+    return macros + printed + defined + text_of("depthwise.cu")

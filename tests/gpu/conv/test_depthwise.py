@@ -100,11 +100,12 @@ def test_it_refuses_other_convolutions():
     assert "up to 7" in why(w=(6, 9, 3, 1), padding=((4, 4), (1, 1)))
     assert "stride" in why(stride=(3, 3))
     assert "channels last" in why(layout="NCHW", w=(6, 1, 3, 3))
-    assert "float64" in why("float64")
+    assert "float64" in why("float64", precision="float64")
+    assert "in float32" in why(precision="float64")
     with config.change_flags({"dnn.conv.algo_fwd": "time_once"}):
         assert why() is None
     with config.change_flags({"gpu.prefer": "cudnn"}):
         assert why() == "gpu.prefer=cudnn"
-    unknown = replace(concrete(GpuDnnConv(**fields(6)), [np.ones((2, 9, 8, 6)), np.ones((6, 3, 3, 1))]),
-                      inputs=(TensorType("float32", (None,) * 4),) * 2)  # fmt: skip
+    known = concrete(GpuDnnConv(**fields(6)), [np.ones((2, 9, 8, 6)), np.ones((6, 3, 3, 1))])
+    unknown = replace(known, inputs=(TensorType("float32", (None,) * 4),) * 2)
     assert "sizes" in KERNEL.refuses(unknown)
