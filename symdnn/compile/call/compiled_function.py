@@ -188,8 +188,8 @@ class Function:
                 self._printed_plans = print_new_plans(
                     self.name, self.stages, self.plans(), self._printed_plans
                 )
-            for i in self._fresh:
-                results[i] = runtime.fresh(results[i])
+            if self._fresh:
+                results = runtime.fresh_all(results, self._fresh)
             if self.updated:
                 self.update(results[self._count :])
                 del results[self._count :]
