@@ -255,6 +255,7 @@ def vdot(a: TensorLike, b: TensorLike) -> Variable:
     return dot(operator("conj")(x), y)
 
 
+@torch_words()
 def cross(a: TensorLike, b: TensorLike, axis: int = -1) -> Variable:
     """The cross product of vectors of three elements along ``axis``."""
     x, y = as_variable(a), as_variable(b)
@@ -336,6 +337,7 @@ def interp(
     return switch(eq(at, table[-1]), values[-1], outside)
 
 
+@torch_words()
 def trapezoid(
     y: TensorLike, x: TensorLike | None = None, dx: TensorLike = 1.0, axis: int = -1
 ) -> Variable:
