@@ -160,7 +160,8 @@ def fmod(x: TensorLike, y: TensorLike) -> Variable:
     dtype = upcast(a.type.dtype, b.type.dtype)
     if dtype in ("float16", "bfloat16", "float32", "float64"):
         a, b = cast(a, dtype), cast(b, dtype)
-        return copysign(absolute(a) % absolute(b), a)
+        sign = switch(signbit(a), like(-1, a), like(1, a))
+        return sign * ((sign * a) % absolute(b))
     rest = a % b  # with the sign of b
     return switch(and_(neq(rest, 0), neq(a < 0, b < 0)), rest - b, rest)
 
