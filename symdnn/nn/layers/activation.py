@@ -20,7 +20,7 @@ from symdnn.nn.modules.torch_keywords import torch_keywords
 from symdnn.ops.core.shape import shape
 from symdnn.ops.elementwise import activations, arithmetic
 from symdnn.ops.elementwise import math as functions
-from symdnn.ops.elementwise.comparison import le, switch
+from symdnn.ops.elementwise.comparison import gt, le, switch
 from symdnn.ops.elemwise import like
 from symdnn.ops.random.random_stream import RandomStream
 
