@@ -12,7 +12,8 @@ Further rows of a case have the flags of each of ``--variants``, such as
 ``distributed.reduce_dtype=bfloat16;distributed.overlap=False``; ``shard=optimizer`` in one of them
 shares the optimiser's state out. The case ``gpt7b4`` trains 7e9 parameters that are shared out, and
 compares its memory with the prediction. The most important rows come first; no case begins after
-``--seconds``, and a row that takes longer than ``--row-seconds`` ends the program with its stack. ``--small`` checks the program on small networks, on CPUs by MPI too.
+``--seconds``. A row that takes longer than ``--row-seconds`` ends the program with its stack.
+``--small`` checks the program on small networks, on CPUs by MPI too.
 """
 
 from __future__ import annotations
