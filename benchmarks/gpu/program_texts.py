@@ -1,9 +1,8 @@
 """Training programs of many fields, each written once in PyTorch's names, for both libraries.
 
-A :class:`Program` has what it trains (``parameters``), what it sees (``data``), and ``loss(L, F, p,
-d)``, where ``L`` is ``torch`` or ``symdnn.tensor`` and ``F`` is ``torch.nn.functional`` or
-``symdnn.nn.functional``. A program is made in the size of a test, of a processor's or of a GPU's
-benchmark.
+A :class:`Program` has trained ``parameters``, ``data``, and ``loss(L, F, p, d)``, where ``L`` is
+``torch`` or ``symdnn.tensor`` and ``F`` is ``torch.nn.functional`` or ``symdnn.nn.functional``.
+There are three sizes: for a test, a CPU benchmark and a GPU benchmark.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ import numpy as np
 __all__ = ["PROGRAMS", "Program", "Size"]
 
 Arrays = dict[str, np.ndarray]
-#: What a program is made for.
+#: The purpose of a program, which sets its size.
 Size = Literal["test", "cpu", "gpu"]
 _T = TypeVar("_T")
 
 
 class Program(NamedTuple):
-    """Parameters and data by name, and the loss of them."""
+    """Named parameters and data, and their loss."""
 
     parameters: Arrays
     data: Arrays
@@ -44,7 +43,7 @@ class _Draw:
         return self.rng.integers(0, bound, shape)
 
     def weight(self, name: str, *shape: int, fan: int = 0) -> None:
-        """A parameter, scaled by what goes into an output."""
+        """A parameter, scaled by its fan-in."""
         fan = fan or int(np.prod(shape[1:])) or 1
         self.made[name] = self.normal(*shape, scale=fan**-0.5)
 
@@ -323,7 +322,9 @@ def dense_net(size: Size) -> Program:
 
 
 def contrastive(size: Size) -> Program:
-    """Two views of each image, told apart from all others by a temperature (Chen et al., 2020)."""
+    """Contrastive loss: two views of each image against all others, with a temperature (Chen et
+    al., 2020).
+    """
     n, side, w = _of(size, (8, 8, 8), (16, 32, 16), (1024, 32, 64))
     draw = _Draw()
     for i, (a, b) in enumerate(((3, w), (w, 2 * w), (2 * w, 4 * w))):
