@@ -181,8 +181,7 @@ def _tile(node: Node) -> Variable:
 def _constant(node: Node) -> Value:
     for name in ("value", "sparse_value"):
         if node.attribute(name) is not None:
-            found: Value = node.attribute(name)
-            return found
+            return node.attribute(name)
     for name, dtype in (("value_float", np.float32), ("value_floats", np.float32),
                         ("value_int", np.int64), ("value_ints", np.int64)):  # fmt: skip
         if node.attribute(name) is not None:

@@ -81,8 +81,7 @@ def _join(w: Writer, node: Apply) -> Any:
 def _split(w: Writer, node: Apply) -> Any:
     op: Any = node.op
     x, *sizes = node.inputs
-    found = w.add("Split", w.name(x), w.vector(sizes), outputs=len(sizes), axis=op.axis)
-    return [found] if len(sizes) == 1 else found
+    return w.add_several("Split", len(sizes), w.name(x), w.vector(sizes), axis=op.axis)
 
 
 def _pad(w: Writer, node: Apply) -> Any:
@@ -126,8 +125,7 @@ def _diagonal_matrix(w: Writer, node: Apply) -> Any:
 def _column_of_zeros(w: Writer, x: Variable) -> str:
     lead = w.add("Slice", w.shape(w.name(x)), *(w.constant([k], np.int64) for k in (0, -1, 0)))
     sizes = w.add("Concat", lead, w.constant([1], np.int64), axis=0)
-    found: str = w.add("Expand", w.like(x, 0), sizes)
-    return found
+    return w.add("Expand", w.like(x, 0), sizes)
 
 
 def _roll(w: Writer, node: Apply) -> Any:
@@ -184,8 +182,7 @@ def _gathered(w: Writer, node: Apply, name: str, x: Variable, arrays: Any, bound
     name = _indexed(w, name, filled) if any(e != FULL for e in filled) else name
     places = [k for k, e in enumerate(entries) if e == "a"]
     if len(places) == 1:
-        found: str = w.add("Gather", name, w.as_int64(arrays[0]), axis=places[0])
-        return found
+        return w.add("Gather", name, w.as_int64(arrays[0]), axis=places[0])
     rest = [k for k in range(len(entries)) if k not in places]
     if [*places, *rest] != list(range(len(entries))):
         name = w.add("Transpose", name, perm=[*places, *rest])
@@ -274,7 +271,7 @@ def _unique(w: Writer, node: Apply) -> Any:
     (x,), kept = node.inputs, ("float32", "float64", "int64", "int8")
     dtype = x.type.dtype if x.type.dtype in kept else "float32" if x.type.is_float else "int64"
     name = w.name(x) if dtype == x.type.dtype else w.cast(w.name(x), dtype)  # ONNX Runtime's
-    y, *rest = w.add("Unique", name, outputs=4, sorted=1)
+    y, *rest = w.add_several("Unique", 4, name, sorted=1)
     y = y if dtype == x.type.dtype else w.cast(y, x.type.dtype)
     asked = (op.return_index, op.return_inverse, op.return_counts)
     return [y, *(name for name, wanted in zip(rest, asked) if wanted)]
@@ -337,8 +334,8 @@ def _top_k(w: Writer, node: Apply) -> Any:
     if not isinstance(k, Constant):
         raise w.refuse(node, "whether the largest or the smallest are wanted is known in a call")
     count = int(k.data)
-    values, places = w.add(
-        "TopK", w.name(x), w.constant([abs(count)], np.int64), outputs=2, axis=op.axis,
+    values, places = w.add_several(
+        "TopK", 2, w.name(x), w.constant([abs(count)], np.int64), axis=op.axis,
         largest=int(count > 0),
     )  # fmt: skip
     wide = op.index_dtype
@@ -350,7 +347,7 @@ def _sorted(output: int) -> Emitter:
         op: Any = node.op
         name = w.name(node.inputs[0])
         size = w.unsqueezed(w.size(name, op.axis), [0])
-        return w.add("TopK", name, size, outputs=2, axis=op.axis, largest=0)[output]
+        return w.add_several("TopK", 2, name, size, axis=op.axis, largest=0)[output]
 
     return emit
 

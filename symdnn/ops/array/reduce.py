@@ -333,8 +333,7 @@ def _begun(name: str, found: Variable, initial: TensorLike | None, dtype: str) -
     if initial is None:
         return found
     first = initial if isinstance(initial, Variable) else like(initial, found)
-    made: Variable = operator("cast")(operator(name)(found, first), dtype)
-    return made
+    return operator("cast")(operator(name)(found, first), dtype)
 
 
 @torch_words()

@@ -91,8 +91,7 @@ def _size(op: Size, *sizes: Any) -> Dim:
     known = [static_dim(d) for d in dims]
     if None not in known:
         return int(op.reference(*known))
-    found: Variable = op(*dims)
-    return found
+    return op(*dims)
 
 
 def _signals(

@@ -406,8 +406,7 @@ def grad_input(
     """:class:`ConvGradInput` with the settings of ``op`` for an input of these spatial sizes."""
     dims = [as_dim(d) for d in spatial]
     static = tuple(static_dim(d) for d in dims)
-    out: Variable = ConvGradInput(*op.settings, static)(w, dy, *dims, hints=hints)
-    return out
+    return ConvGradInput(*op.settings, static)(w, dy, *dims, hints=hints)
 
 
 def grad_weight(
@@ -416,5 +415,4 @@ def grad_weight(
     """:class:`ConvGradWeight` with the settings of ``op`` for a filter of these sizes."""
     dims = [as_dim(d) for d in kernel]
     static = tuple(static_dim(d) for d in dims)
-    out: Variable = ConvGradWeight(*op.settings, static)(x, dy, *dims, hints=hints)
-    return out
+    return ConvGradWeight(*op.settings, static)(x, dy, *dims, hints=hints)

@@ -386,8 +386,7 @@ def prepend_scalar_to_each_row(val: TensorLike, mat: TensorLike) -> Variable:
     """The matrix with one more column in front, all of it ``val``."""
     rows = as_variable(mat)
     column = operator("alloc")(as_variable(val).astype(rows.dtype), shape_i(rows, 0), 1)
-    joined: Variable = operator("join")(1, column, rows)
-    return joined
+    return operator("join")(1, column, rows)
 
 
 def nll_loss(

@@ -319,8 +319,7 @@ class AveragePoolGrad(PoolGrad):
 
 def _average_pool_grad(op: _PoolFamily, dy: Variable, sizes: Sequence[Dim]) -> Variable:
     dims = [as_dim(d) for d in sizes]
-    out: Variable = AveragePoolGrad(*op.settings, tuple(static_dim(d) for d in dims))(dy, *dims)
-    return out
+    return AveragePoolGrad(*op.settings, tuple(static_dim(d) for d in dims))(dy, *dims)
 
 
 # -- builders -------------------------------------------------------------------------------------
@@ -351,8 +350,7 @@ def pool_nd(
     steps = size if stride is None else static_ints(f"{name}: stride", stride, ndim)
     around = static_ints(f"{name}: pad", 0 if pad is None else pad, ndim)
     op = Pool(size, steps, around, kind, bool(ignore_border))
-    out: Variable = op(x, hints=hints)
-    return out
+    return op(x, hints=hints)
 
 
 def _one_of(name: str, new: str, value: object, old: str, old_value: object) -> Any:
@@ -412,5 +410,4 @@ def max_pool_2d_same_size(
     """
     x, size = as_variable(input), static_ints("max_pool_2d_same_size: patch_size", patch_size, 2)
     y = pool_2d(x, size, ignore_border=True, hints=hints)
-    out: Variable = MaxPoolGrad(size, size, (0, 0), "max", True)(x, y, y, hints=hints)
-    return out
+    return MaxPoolGrad(size, size, (0, 0), "max", True)(x, y, y, hints=hints)

@@ -160,5 +160,4 @@ def integer_product(
     """
     zeros = {"x_zero": x_zero, "w_zero": w_zero}
     known = {n: cast(as_variable(v), "int32") for n, v in zeros.items() if v is not None}
-    made: Variable = QuantizedProduct(op, tuple(known))(x, w, *known.values())
-    return made
+    return QuantizedProduct(op, tuple(known))(x, w, *known.values())

@@ -234,8 +234,7 @@ def same_size(a: Dim, b: Dim) -> Dim:
         raise ShapeMismatch("sparse matrices", "equal sizes", f"{a} and {b}")
     if a is b or None not in (static_dim(as_dim(a)), static_dim(as_dim(b))):
         return found
-    size: Variable = SameSize()(as_dim(a), as_dim(b))
-    return size
+    return SameSize()(as_dim(a), as_dim(b))
 
 
 def major_of(indptr: Variable) -> Variable:

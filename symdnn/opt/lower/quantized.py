@@ -111,8 +111,7 @@ def product_of_codes(node: Apply) -> Variable:
     given["w_scale"] = cast(_vector(w.scale, axis), "float32")
     kinds = (x.kind, w.kind) if x.kind in FLOAT8 else ("", "")
     op = QuantizedProduct(node.op, tuple(given), node.outputs[0].type.dtype, kinds=kinds)
-    made: Variable = op(x.codes, w.codes, *given.values(), hints=node.hints)
-    return made
+    return op(x.codes, w.codes, *given.values(), hints=node.hints)
 
 
 # -- what stands behind ---------------------------------------------------------------------------

@@ -174,10 +174,9 @@ class _MixedPrecision:
                 return self.wide(x)  # a cast from the same 16-bit dtype
         if node is not None and (only_moves(node) or isinstance(node.op, Alloc)):
             # One cast serves all views of a value, and may join the kernel that computes it.
-            found: Variable = node.op(
+            return node.op(
                 *(self.narrowed(x) if is_float32(x) else self.wide(x) for x in node.inputs)
             )
-            return found
         return cast(self.wide(v), self.dtype)
 
     # -- casts of the program -----------------------------------------------------------------

@@ -23,7 +23,7 @@ from symdnn.compat.theano.names.types import (
 )
 from symdnn.compat.theano.names.user_ops import Op, ViewOp
 from symdnn.errors import GraphError
-from symdnn.graph.traverse import ancestors, toposort
+from symdnn.graph.traverse import needed_by, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, constant
@@ -98,7 +98,7 @@ def Rop(
     if disconnected_outputs == "raise":
         # A non-differentiable dependence on wrt has the derivative zero.
         targets = set(wrt if isinstance(wrt, list | tuple) else [wrt])
-        if all(targets & _read(v) for v in given):
+        if all(targets & needed_by([v]) for v in given):
             disconnected_outputs = "ignore"
     found = _rop(given, wrt, eval_points, disconnected_outputs)
     made = [reading(r, [v]) for r, v in zip(found, given)]
@@ -136,17 +136,6 @@ def hessian(
     return reading(found, [as_tensor_variable(cost)])
 
 
-def _read(v: Variable) -> set[Variable]:
-    """The variables on which ``v`` depends, be it by a size or as a derivative of them."""
-    needed: set[Variable] = set()
-    pending = [v]
-    while pending:
-        new = set(ancestors(pending, needed)) - needed
-        needed |= new
-        pending = [c.read_of for c in new if isinstance(c, Constant) and c.read_of is not None]
-    return needed
-
-
 def reading(found: Any, sources: Sequence[Variable]) -> Any:
     """Derivatives that need what ``sources`` need.
 
@@ -155,7 +144,9 @@ def reading(found: Any, sources: Sequence[Variable]) -> Any:
     takes the place of ``x``.
     """
     grads = list(found) if isinstance(found, list | tuple) else [found]
-    needs = [(s, [v for v in _read(s) if v.owner is None and type(v) is Variable]) for s in sources]
+    needs = [
+        (s, [v for v in needed_by([s]) if v.owner is None and type(v) is Variable]) for s in sources
+    ]
     bits = {v: 1 << i for i, v in enumerate(dict.fromkeys(v for _, read in needs for v in read))}
     masks = dict[Variable, int]()
     tensors = [g for g in grads if isinstance(g, Variable)]
@@ -182,7 +173,7 @@ def reading(found: Any, sources: Sequence[Variable]) -> Any:
 def _mark(v: Variable, bits: dict[Variable, int]) -> int:
     """The bits of the inputs that ``v``, which has no owner, depends on."""
     if isinstance(v, Constant):
-        return 0 if v.read_of is None else sum(bits.get(r, 0) for r in _read(v.read_of))
+        return 0 if v.read_of is None else sum(bits.get(r, 0) for r in needed_by([v.read_of]))
     return bits.get(v, 0)
 
 
