@@ -171,6 +171,30 @@ def test_a_user_without_a_home_has_flags_and_a_cache():
     assert f"symdnn-{os.geteuid()}" in done.stdout
 
 
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def test_where_an_op_is(capsys):
+    assert cli.main(["kernels", "softmax", "--where"]) == 0
+    lines = capsys.readouterr().out.replace("kernel, ", "").replace("test record", "record")
+    found = [line.split(None, 1) for line in lines.splitlines()]
+    files = {(what, rest.partition(":")[0]) for what, rest in found}
+    assert {
+        ("op", "symdnn/ops/nn/softmax.py"),
+        ("gradient", "symdnn/ops/nn/softmax.py"),
+        ("cpu", "symdnn/cpu/reduce/softmax.py"),
+        ("cuda", "symdnn/gpu/kernels/softmax.py"),
+        ("rewrite", "symdnn/stable/softmax.py"),
+        ("record", "tests/op_table/softmax.py"),
+    } <= files
+    assert any("log_of_softmax (stabilize)" in rest for _, rest in found)
+
+
+def test_where_of_an_unknown_op_names_similar_ones(capsys):
+    assert cli.main(["kernels", "softm", "--where"]) == 2
+    assert "LogSoftmax" in capsys.readouterr().err
+
+
 # --- doctor ---------------------------------------------------------------------------------------
 
 

@@ -40,8 +40,8 @@ LAYERS = [
      "loss_scale", "rewrites", "distributions", "transforms", "control", "onnx"},
     {"__init__"},
     {
-        "compat", "cli", "algos_cli", "cache_cli", "launch_cli", "onnx_cli", "serve_cli",
-        "tune_cli", "doctor",
+        "compat", "cli", "algos_cli", "cache_cli", "kernels_cli", "launch_cli", "onnx_cli",
+        "serve_cli", "tune_cli", "doctor",
         "demo", "__main__",
     },
 ]  # fmt: skip
