@@ -348,9 +348,9 @@ class PermutationKernel(CudaKernel):
         return [KernelLaunch(source, "permutation", (blocks_for(count, 256),), (256,), parameters)]
 
 
-def with_host(op: type, kernel: Kernel) -> Row:
-    """The row of an op: its kernel, then the reference on the host for what that refuses."""
-    return (op,), (kernel, HostKernel((kernel,), "cusolver.on_host"))
+def with_host(op: type, *kernels: Kernel) -> Row:
+    """The row of an op: its kernels, then the reference on the host for what they refuse."""
+    return (op,), (*kernels, HostKernel(kernels, "cusolver.on_host"))
 
 
 KERNELS: tuple[Row, ...] = (

@@ -104,8 +104,7 @@ class Parts:
         for number, (indices, ps, bucket) in enumerate(zip(found, joined, buckets, strict=True)):
             sent = [parallel.reduced_in(grads[i]) for i in indices]
             g = reduce_scatter(flat(sent, bucket.pad), "mean", group=self.group)
-            variables = [p.variable for p in ps]
-            own = bucket.own if self.keeps else flat(variables, bucket.pad)[bucket.place]
+            own = bucket.own if self.keeps else bucket.sliced({v: v for v in bucket.members})
             first = ps[0]
             part = Part(
                 f"part{number}", first.variable, first.group, first.options, first.lr_scale,

@@ -31,8 +31,8 @@ T = TypeVar("T")
 class After(Identity):
     """The first input as a view, computed no earlier than the others.
 
-    What is computed of it is another value than what is computed of the input itself: equal nodes
-    are not merged with those of the forward pass.
+    Values computed from it differ, as nodes, from those computed from the input itself. So they are
+    not merged with the nodes of the forward pass.
     """
 
     folds: ClassVar[bool] = False
@@ -43,9 +43,9 @@ class After(Identity):
 class Checkpoint(MultiOp):
     """The first inputs, as views: values of ``inner`` of the others, which its gradient makes anew.
 
-    The last inputs are those of ``inner``; of these the first ``again`` are read anew after the
-    cotangents are there. Rewriting removes it, once gradients have been taken. With ``apart``
-    gradients stay where they are computed, in a loop: their products are not those of all steps.
+    The last inputs are those of ``inner``. The first ``again`` of them are read again after the
+    cotangents were computed. A rewrite removes the op after gradients were taken. With ``apart``,
+    gradients inside a loop are computed in the loop, and their products are not hoisted out of it.
     """
 
     inner: InnerGraph
@@ -101,7 +101,7 @@ class Checkpoint(MultiOp):
 
 
 def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
-    """``f`` whose intermediate values are not kept for gradients, but computed again for them.
+    """``f``, with intermediate values that are recomputed for gradients and not stored.
 
     ``f`` takes and returns variables, or trees of them (lists, tuples, dicts), beside anything
     else; it may be a layer. Values, gradients of every order and tangents are the same. A backward
@@ -155,7 +155,7 @@ def _collecting(into: list[Variable]) -> Callable[[Variable], Variable]:
 
 
 def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
-    """The tree with its variables changed; what is no list, tuple, dict or variable stays."""
+    """The tree with its variables replaced; other leaves stay."""
     if isinstance(tree, Variable):
         return change(tree)
     if isinstance(tree, Structured):
@@ -174,7 +174,7 @@ def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
 def _marked(
     given: Sequence[Variable], made: Sequence[Variable], apart: bool
 ) -> dict[Variable, Variable]:
-    """The results behind a :class:`Checkpoint`, those that depend on what is given."""
+    """The results behind a :class:`Checkpoint`, for those that depend on the inputs."""
     arguments = set(given)
     nodes = nodes_between(made, given, arguments)
     inside = {v for n in nodes for v in n.outputs} - arguments

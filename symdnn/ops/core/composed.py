@@ -1,4 +1,6 @@
-"""Ops by their expressions in simpler ops: types, shapes, reference and gradients of these."""
+"""Ops that are defined by an expression in simpler ops: its types, shapes, reference and
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ __all__ = [
 class Composed(Op):
     """Base of ops that are defined by :meth:`expanded`, their expression in simpler ops.
 
-    Types, shapes, reference and gradients are those of the expression. The ops exist because a
-    kernel computes the expression at once.
+    Types, shapes, reference and gradients are those of the expression. The op exists because one
+    kernel computes the whole.
     """
 
     abstract: ClassVar[bool] = True
@@ -101,7 +103,7 @@ def jvp_of_expressions(
     inputs: Sequence[Variable],
     tangents: Sequence[Variable | None],
 ) -> list[Variable | None]:
-    """Tangents of ``build(*inputs)``, given those of its inputs, taken as independent."""
+    """Tangents of ``build(*inputs)``, given those of its inputs, which count as independent."""
     fresh = [Variable(v.type) for v in inputs]
     known = {v: t for v, t in zip(fresh, tangents, strict=True) if t is not None}
     found = forward_sweep(known, build(*fresh))
@@ -111,5 +113,7 @@ def jvp_of_expressions(
 
 
 def written_out(op: Op, what: str) -> AbstractContextManager[None]:
-    """Nodes made inside stand for ``op``, whose derivative no op has; the report says so."""
+    """A context: the report says that nodes made in it replace ``op``, whose derivative
+    no op has.
+    """
     return noting(f"{type(op).__name__} written out as {what}, for a derivative that no op has")
