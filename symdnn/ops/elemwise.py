@@ -15,7 +15,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, common, known, names_advice
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
@@ -159,9 +159,7 @@ class Elemwise(Op):
             )
         return np.asarray(type(self).function(*inputs)).astype(out, copy=False)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [broadcast_dims(self, types, shapes)]
 
     @property
@@ -366,14 +364,14 @@ def broadcast_static(op: Op, types: Sequence[TensorType]) -> tuple[int | None, .
     return tuple(out)
 
 
-def broadcast_dims(op: Op, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
+def broadcast_dims(op: Op, types: Types, shapes: Shapes) -> Shape:
     """Shape of the result; only dimensions that are statically 1 broadcast."""
     return tuple(
         _broadcast_axis(op, types, shapes, axis) for axis in range(types[0].ndim if types else 0)
     )
 
 
-def _broadcast_axis(op: Op, types: Sequence[TensorType], shapes: Sequence[Shape], axis: int) -> Dim:
+def _broadcast_axis(op: Op, types: Types, shapes: Shapes, axis: int) -> Dim:
     wide = [s[axis] for t, s in zip(types, shapes) if t.shape[axis] != 1]
     if not wide:
         return 1

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, TypeMismatch
-from symdnn.graph.dims import Dim, DimT, Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, DimT
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -95,9 +95,7 @@ class AdvancedSubtensor(Op):
                 out.extend(common)
         return tuple(out)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         n = 1 + len(self.arrays)
         common = broadcast_dims(self, types[1:n], shapes[1:n])
         entries = fill_in(self.index, [host[i] for i in self.host_inputs])
@@ -242,9 +240,7 @@ class InBounds(Op):
         check_range(self, index, int(size), "an axis")
         return np.array(index)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

@@ -10,9 +10,9 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import IndexOutOfRange, NdimMismatch, OptionError, TypeMismatch
-from symdnn.graph.dims import Shape, normal_axis
+from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
@@ -179,9 +179,7 @@ class OneHot(Op):
         out = labels[..., np.newaxis] == np.arange(count)
         return out.astype(TensorType(self.dtype).numpy)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(*shapes[0], host[1] if self.static is None else self.static)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import NotEvaluable, OptionError, TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable, constant
@@ -34,9 +33,7 @@ class AllToAll(Collective):
             part_of(self, first)
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         part_of(self, shapes[0][0])
         return list(shapes)
 
@@ -83,9 +80,7 @@ class Permute(Collective):
     def infer(self, x: TensorType) -> TensorType:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
     def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
@@ -141,9 +136,7 @@ class Send(PointToPoint):
     def infer(self, x: TensorType, after: TensorType) -> TensorType:
         return TensorType(x.dtype, (0,))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(0,)]
 
     def launch(
@@ -187,9 +180,7 @@ class Recv(PointToPoint):
         comm.wait(self.launch(comm, [token], [out]))
         return out
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         known = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
         return [tuple(known)]
 

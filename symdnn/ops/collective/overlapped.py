@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraphOp
-from symdnn.graph.op import Axes, Batched, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply
@@ -49,9 +48,7 @@ class AllReduceStart(Collective):
     def infer(self, *inputs: TensorType) -> OpaqueType:
         return OpaqueType("all_reduce")
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -79,9 +76,7 @@ class AllReduceWait(MultiOp):
     def infer(self, started: OpaqueType, *inputs: TensorType) -> tuple[TensorType, ...]:
         return inputs
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes[1:])
 
     def reference(self, started: Started, *inputs: Array) -> tuple[Array, ...]:
@@ -110,9 +105,7 @@ class MoveStart(Collective, MultiOp):
         (result,) = self.of.output_types(list(inputs))
         return result, OpaqueType("move")
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         found = self.of.shapes(types, shapes, host)
         return None if found is None else [*found, ()]
 
@@ -161,9 +154,7 @@ class MoveWait(Op):
     def infer(self, place: TensorType, moving: OpaqueType) -> TensorType:
         return place
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def reference(self, place: Array, moving: Moving) -> Array:
@@ -187,9 +178,7 @@ class StreamStart(Collective, MultiOp):
     def infer(self, *inputs: TensorType) -> tuple[Any, ...]:
         return tuple(self.of.output_types(list(inputs)))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return self.of.shapes(types, shapes, host)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -220,9 +209,7 @@ class StreamWait(MultiOp):
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         return inputs[: self.count]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes[: self.count])
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -247,9 +234,7 @@ class AllSucceeded(Collective):
     def infer(self, x: TensorType) -> TensorType:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

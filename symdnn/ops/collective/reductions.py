@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import ShapeMismatch
-from symdnn.graph.dims import Shape, known
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.dims import known
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -34,9 +34,7 @@ class AllReduce(Reducing, MultiOp):
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         return tuple(self.checked(x) for x in inputs)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
     def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
@@ -87,9 +85,7 @@ class Reduce(Reducing):
     def infer(self, x: TensorType) -> TensorType:
         return self.checked(x)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
     def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
@@ -124,9 +120,7 @@ class Broadcast(Collective):
     def infer(self, x: TensorType) -> TensorType:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
     def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
@@ -156,9 +150,7 @@ class AllGather(Collective):
         first, *rest = at_least_1d(self, x).shape
         return x.with_shape((None if first is None else first * self.group.size, *rest))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         first, *rest = shapes[0]
         return [(first * self.group.size, *rest)]
 
@@ -190,9 +182,7 @@ class ReduceScatter(Reducing):
         first, *rest = self.checked(at_least_1d(self, x)).shape
         return x.with_shape((None if first is None else part_of(self, first), *rest))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         first, *rest = shapes[0]
         return [(part_of(self, first), *rest)]
 

@@ -12,9 +12,8 @@ from typing import Any, ClassVar, TypeVar
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.backprop import nodes_between
-from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.values.structured import Structured
@@ -70,9 +69,7 @@ class Checkpoint(MultiOp):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return inputs[: self.count]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(s) for s in shapes[: self.count]]
 
     @property

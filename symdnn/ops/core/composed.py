@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from symdnn.config import config
 from symdnn.graph.backprop import backprop, forward_sweep
-from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import noting
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType, Type
@@ -49,9 +48,7 @@ class Composed(Op):
         inner = _inner_graph(self, types)
         return tuple(evaluate(inner.outputs, dict(zip(inner.inputs, inputs, strict=True))))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         inner = _inner_graph(self, tuple(types))
         found = inner_shapes(inner, range(len(inner.outputs)), shapes, host)
         known = [s for s in found if s is not None]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, common
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.dims import Dim, common
+from symdnn.graph.op import Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -62,9 +62,7 @@ class SparseTranspose(MultiOp):
         (count,) = indices.shape
         return _vector("int64", count), indices.with_shape((count,)), indptr.with_shape((length,))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         minor = host[2] if self.minor is None else self.minor
         return [shapes[0], shapes[0], (minor + 1,)]
 
@@ -104,7 +102,7 @@ class SparseUnion(MultiOp):
             _vector(a.dtype), rows, _vector("int64", a.shape[0]), _vector("int64", b.shape[0]),
         )  # fmt: skip
 
-    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -152,7 +150,7 @@ class SparseMatMul(MultiOp):
             raise TypeMismatch(self, "elements, and indices, of one dtype", list(inputs))
         return _vector(a.dtype), _vector(a_columns.dtype), a_rows
 
-    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -215,9 +213,7 @@ class SameSize(Op):
             raise ShapeMismatch(self, "matrices of equal sizes", f"{a} and {b}")
         return np.array(a)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -18,9 +18,8 @@ from symdnn.config import config
 from symdnn.errors import NonDifferentiable
 from symdnn.graph import variable as graph
 from symdnn.graph.backprop import Undefined
-from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
@@ -198,9 +197,7 @@ class PureOp(MultiOp):
             found = _nodes_of(self)[_signature(values)]
         return found
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         infer = getattr(self, "infer_shape", None)
         if infer is None:
             return None
