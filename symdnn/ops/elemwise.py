@@ -327,7 +327,7 @@ def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = No
         if not isinstance(v.type, TensorType):
             raise TypeMismatch(op, op.wanted, [v.type for v in variables])
     ndim = max(v.type.ndim for v in variables)
-    aligned: Sequence[Variable] = [pad_left(v, ndim) for v in variables]
+    aligned: Vars = [pad_left(v, ndim) for v in variables]
     if len(aligned) > 1:
         aligned = with_short_axes_declared(aligned)
     return op(*aligned, hints=hints)

@@ -15,7 +15,6 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
-from symdnn.graph.variable import Variable
 from symdnn.ops.array.index import Increment
 from symdnn.ops.array.index_lanes import AdvancedLanes
 from symdnn.ops.array.slices import (
@@ -146,7 +145,7 @@ class AdvancedSubtensor(Op):
         found = AdvancedSubtensor(wide.index)(x, *wide.arrays, *bounds)
         return [found.dimshuffle(*wide.order)], [0]
 
-    def _apart(self, inputs: Sequence[Variable]) -> tuple[Sequence[Any], Sequence[Any]]:
+    def _apart(self, inputs: Vars) -> tuple[Sequence[Any], Sequence[Any]]:
         """(index arrays, bounds) of the inputs."""
         first = 1 + len(self.arrays)
         return inputs[1:first], inputs[first:]

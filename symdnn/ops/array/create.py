@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -152,7 +151,7 @@ def _wide_int(dtype: str) -> str:
     return "uint64" if dtype.startswith("uint") else "int64"
 
 
-def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
+def _float_range(parts: Vars, dtype: str) -> Variable:
     if all(isinstance(v, Constant) for v in parts):
         first, last, by = (float(v.data) for v in parts if isinstance(v, Constant))
         return constant(np.arange(first, last, by).astype(TensorType(dtype).numpy))

@@ -109,7 +109,7 @@ def join(axis: Any, *tensors: TensorLike) -> Variable:
     return Join(normal_axis("join", axis, vs[0].type.ndim))(*cast)
 
 
-def _join_along(axis: Variable, vs: Sequence[Variable]) -> Variable:
+def _join_along(axis: Variable, vs: Vars) -> Variable:
     """:func:`join` along an axis that is known in a call only.
 
     The dimensions before the axis become one, the axis and those after it another. Joined along the
@@ -297,7 +297,7 @@ def _of_known_length(reps: Variable, ndim: int) -> Variable:
     return reps if reps.type.shape[0] is not None else specify_shape(reps, (ndim,))
 
 
-def _tiled(v: Variable, counts: Sequence[Variable]) -> Variable:
+def _tiled(v: Variable, counts: Vars) -> Variable:
     if all(static_dim(c) == 1 for c in counts):
         return v
     pattern: list[int | str] = []

@@ -103,7 +103,7 @@ class Pad(Op):
         return [operator("switch")(same_for_all(inside), out, filled)], [0]
 
 
-def _inside(x: Variable, widths: Sequence[Variable]) -> tuple[slice, ...]:
+def _inside(x: Variable, widths: Vars) -> tuple[slice, ...]:
     """The slices of ``x`` in the padded tensor."""
 
     def end(low: Variable, d: int) -> Any:

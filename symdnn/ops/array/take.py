@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +57,7 @@ def _in_range(what: str, index: Variable, size: Variable, mode: str) -> Variable
     raise OptionError(f"{what}: mode={mode!r}: wanted 'raise', 'wrap' or 'clip'")
 
 
-def _grid(sizes: Sequence[Variable], skip: int) -> list[Variable | None]:
+def _grid(sizes: Vars, skip: int) -> list[Variable | None]:
     """For each axis its indices, shaped to broadcast; None for the axis ``skip``."""
     ndim = len(sizes)
     return [
@@ -119,7 +118,7 @@ def choose(a: TensorLike, choices: TensorLike, mode: str = "raise") -> Variable:
     return getitem(table, (i, *_grid(sizes, -1)))
 
 
-def _same_shape(vs: Sequence[Variable]) -> list[Variable]:
+def _same_shape(vs: Vars) -> list[Variable]:
     """Tensors of one ndim, each broadcast to the common shape by its static 1s."""
     if len({v.type.broadcastable for v in vs}) == 1:
         return list(vs)

@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.errors import NotEvaluable, OptionError, TypeMismatch
 from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Variable, constant
 from symdnn.ops.collective.base import Collective, at_least_1d, lanes_second
 from symdnn.ops.collective.reductions import part_of
@@ -37,13 +37,11 @@ class AllToAll(Collective):
         part_of(self, shapes[0][0])
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         parts = [np.split(x, len(values)) for (x,) in values]
         return [[np.concatenate([p[i] for p in parts])] for i in range(len(values))]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_to_all(inputs[0], outputs[0])
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -83,15 +81,13 @@ class Permute(Collective):
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         outs = [[np.zeros_like(x)] for (x,) in values]
         for source, to in self.pairs:
             outs[to] = [values[source][0]]
         return outs
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         to = dict(self.pairs).get(comm.index)
         source = {b: a for a, b in self.pairs}.get(comm.index)
         return comm.permute(inputs[0], outputs[0], to, source)
@@ -121,7 +117,7 @@ class PointToPoint(Collective):
     peer: int = 0
     tag: int = 0
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         raise NotEvaluable(f"{self} is not run by all ranks")
 
 
@@ -139,9 +135,7 @@ class Send(PointToPoint):
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(0,)]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.send(inputs[0], self.peer, self.tag)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -184,9 +178,7 @@ class Recv(PointToPoint):
         known = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
         return [tuple(known)]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.recv(outputs[0], self.peer, self.tag)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.op import Axes, Batched, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.type import OpaqueType, TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Apply
 from symdnn.ops.collective.base import Collective
 from symdnn.world import process
@@ -26,11 +26,11 @@ __all__ = [
 class Started:
     """A reduction that has begun: where its results will be, and how to wait for it."""
 
-    def __init__(self, comm: Communicator, inputs: Sequence[Array], op: str) -> None:
+    def __init__(self, comm: Communicator, inputs: Arrays, op: str) -> None:
         self._comm, self._outs = comm, list[Array]()
         self._pending = comm.all_reduce(inputs, self._outs, op)
 
-    def into(self, outputs: Sequence[Array]) -> None:
+    def into(self, outputs: Arrays) -> None:
         """Wait, and write the results."""
         self._outs += outputs
         self._comm.wait(self._pending)
@@ -60,7 +60,7 @@ class AllReduceStart(Collective):
     def compute(self, *inputs: Any) -> tuple[Any, ...]:
         return (self.begin(inputs),)
 
-    def begin(self, inputs: Sequence[Array]) -> Started:
+    def begin(self, inputs: Arrays) -> Started:
         """Start it by the communicator of the present world."""
         return Started(process.current().communicator(self.group), inputs, self.op)
 
@@ -121,7 +121,7 @@ class MoveStart(Collective, MultiOp):
     def compute(self, *inputs: Any) -> tuple[Any, ...]:
         return tuple(self.reference(*inputs))
 
-    def begin(self, inputs: Sequence[Array], out: Array) -> Moving:
+    def begin(self, inputs: Arrays, out: Array) -> Moving:
         """Start it by the communicator of the present world, into ``out``."""
         comm = process.current().communicator(self.group)
         return Moving(comm, self.of.launch(comm, inputs, [out]), out)
@@ -187,9 +187,7 @@ class StreamStart(Collective, MultiOp):
     def reference(self, *inputs: Array) -> Any:
         return tuple(self.of.compute(*inputs))
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return self.of.launch(comm, inputs, outputs)
 
     def text(self, types: Sequence[TensorType]) -> str:
@@ -240,12 +238,10 @@ class AllSucceeded(Collective):
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, list(axes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         return [[x] for (x,) in values]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_reduce(inputs, outputs, "max")
 
 

@@ -13,7 +13,7 @@ from symdnn.graph.dims import known
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Variable
 from symdnn.ops.collective.base import Collective, Reducing, at_least_1d, lanes_second
 from symdnn.ops.elemwise import like
@@ -37,13 +37,11 @@ class AllReduce(Reducing, MultiOp):
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         found = [self.reduced(same) for same in zip(*values, strict=True)]
         return [list(found) for _ in values]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_reduce(inputs, outputs, self.op)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
@@ -88,13 +86,11 @@ class Reduce(Reducing):
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         total = self.reduced([x for (x,) in values])
         return [[total if i == self.root else np.zeros_like(total)] for i in range(len(values))]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.reduce(inputs[0], outputs[0], self.op, self.root)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -123,12 +119,10 @@ class Broadcast(Collective):
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         return [[values[self.root][0]] for _ in values]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.broadcast(inputs[0], outputs[0], self.root)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -154,12 +148,10 @@ class AllGather(Collective):
         first, *rest = shapes[0]
         return [(first * self.group.size, *rest)]
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         return [[np.concatenate([x for (x,) in values])] for _ in values]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_gather(inputs[0], outputs[0])
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -186,13 +178,11 @@ class ReduceScatter(Reducing):
         first, *rest = shapes[0]
         return [(part_of(self, first), *rest)]
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         total = self.reduced([x for (x,) in values])
         return [[part] for part in np.split(total, len(values))]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.reduce_scatter(inputs[0], outputs[0], self.op)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

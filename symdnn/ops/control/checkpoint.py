@@ -6,7 +6,7 @@ T. Chen, B. Xu, C. Zhang and C. Guestrin, "Training deep nets with sublinear mem
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -168,9 +168,7 @@ def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
     return tree
 
 
-def _marked(
-    given: Sequence[Variable], made: Sequence[Variable], apart: bool
-) -> dict[Variable, Variable]:
+def _marked(given: Vars, made: Vars, apart: bool) -> dict[Variable, Variable]:
     """The results behind a :class:`Checkpoint`, for those that depend on the inputs."""
     arguments = set(given)
     nodes = nodes_between(made, given, arguments)

@@ -116,7 +116,7 @@ def _chosen(holds: Variable, a: Variable, b: Variable) -> Variable:
     return operator("switch")(wide, a, b)
 
 
-def _zeros(values: Sequence[Variable], cotangents: Sequence[Variable]) -> list[Variable]:
+def _zeros(values: Vars, cotangents: Vars) -> list[Variable]:
     """Zeros of the shapes of ``values``, for the branch that is not taken."""
     return [
         operator("zeros_like")(c if v.type.is_static and v.type == c.type else v, c.type.dtype)

@@ -45,8 +45,8 @@ class OpFromGraph(InnerGraphOp):
 
     def __init__(
         self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
+        inputs: Vars,
+        outputs: Vars,
         inline: bool = False,
         lop_overrides: Any = "default",
         grad_overrides: Any = "default",

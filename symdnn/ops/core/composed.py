@@ -70,15 +70,15 @@ def _inner_graph(op: Composed, types: tuple[Type, ...]) -> InnerGraph:
 
 
 def vjp_of_expression(
-    build: Callable[..., Variable], inputs: Sequence[Variable], cotangent: Variable
+    build: Callable[..., Variable], inputs: Vars, cotangent: Variable
 ) -> list[Variable | None]:
     """:func:`vjp_of_expressions` of a single one."""
     return vjp_of_expressions(lambda *given: [build(*given)], inputs, [cotangent])
 
 
 def vjp_of_expressions(
-    build: Callable[..., Sequence[Variable]],
-    inputs: Sequence[Variable],
+    build: Callable[..., Vars],
+    inputs: Vars,
     cotangents: Sequence[Variable | None],
 ) -> list[Variable | None]:
     """Gradients of ``build(*inputs)`` with respect to each input, taken as independent.
@@ -96,8 +96,8 @@ def vjp_of_expressions(
 
 
 def jvp_of_expressions(
-    build: Callable[..., Sequence[Variable]],
-    inputs: Sequence[Variable],
+    build: Callable[..., Vars],
+    inputs: Vars,
     tangents: Sequence[Variable | None],
 ) -> list[Variable | None]:
     """Tangents of ``build(*inputs)``, given those of its inputs, which count as independent."""

@@ -95,7 +95,7 @@ class Lowered(Op):
         """The reduction over other dimensions."""
         raise NotImplementedError(f"{type(self).__name__}.over")
 
-    def neutral_inputs(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
+    def neutral_inputs(self, inputs: Vars) -> Vars:
         """The neutral op's inputs: those of this op, and constants for settings."""
         return inputs
 

@@ -397,7 +397,7 @@ def rnn_with_reserve(
         stream = stream or RandomStream()
         state = stream.new_state()
         variables.append(state)
-    outputs: Sequence[Variable] = applied(*variables, hints=hints)
+    outputs: Vars = applied(*variables, hints=hints)
     if state is not None and stream is not None:
         stream.register(state, outputs[-2])
     return [*outputs[: 2 + op.has_cell], outputs[-1]]

@@ -6,7 +6,6 @@ scatters, which have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,7 +237,7 @@ def major_of(indptr: Variable) -> Variable:
     return as_dim(shape_i(indptr, 0) - 1)
 
 
-def transposed_structure(indices: Variable, indptr: Variable, minor: Dim) -> Sequence[Variable]:
+def transposed_structure(indices: Variable, indptr: Variable, minor: Dim) -> Vars:
     """:class:`SparseTranspose` of a matrix with ``minor`` columns."""
     n = as_dim(minor)
     return SparseTranspose(static_dim(n))(indices, indptr, n)
@@ -255,9 +254,7 @@ def keys_of(indices: Variable, indptr: Variable, minor: Dim) -> Variable:
     return rows_of(indices, indptr) * as_dim(minor) + indices.astype("int64")
 
 
-def sampled_at(
-    matrix: Sequence[Variable], minor: Dim, indices: Variable, indptr: Variable
-) -> Variable:
+def sampled_at(matrix: Vars, minor: Dim, indices: Variable, indptr: Variable) -> Variable:
     """The elements of a matrix (data, indices, indptr) at those of another one; 0 elsewhere.
 
     The matrix has each element once, in ascending order.

@@ -48,7 +48,7 @@ class Apply(graph.Apply[Any], metaclass=_AnyApply):
     Every node of symdnn is an instance.
     """
 
-    def __init__(self, op: Any, inputs: Sequence[Any], outputs: Sequence[Variable]) -> None:
+    def __init__(self, op: Any, inputs: Sequence[Any], outputs: Vars) -> None:
         given = [as_variable(i) for i in inputs]
         super().__init__(op, given, [o.type for o in outputs])
         self.outputs = tuple(outputs)
@@ -163,7 +163,7 @@ class PureOp(MultiOp):
 
     # -- symdnn's contract --------------------------------------------------------------------
 
-    def typed(self, inputs: Sequence[Variable]) -> tuple[Type, ...]:
+    def typed(self, inputs: Vars) -> tuple[Type, ...]:
         node = self.make_node(*inputs)
         types = [v.type for v in inputs]
         _nodes_of(self)[_signature(types)] = _nodes_of(self)[tuple(types)] = node
