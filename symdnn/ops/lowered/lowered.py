@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self, cast
 
 from symdnn.errors import NonDifferentiable
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.target import Version
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
@@ -109,7 +108,7 @@ class Lowered(Op):
         """The reduction over other dimensions."""
         raise NotImplementedError(f"{type(self).__name__}.over")
 
-    def neutral_inputs(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
+    def neutral_inputs(self, inputs: Vars) -> Vars:
         """The neutral op's inputs: those of this op, and constants for settings."""
         return inputs
 
@@ -124,9 +123,7 @@ class Lowered(Op):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return self.neutral().compute(*inputs)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return self.neutral().shapes(types, shapes, host)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
