@@ -141,6 +141,11 @@ class Runtime:
         """A copy that the user may keep."""
         raise NotImplementedError
 
+    def fresh_all(self, values: Sequence[Any], which: Sequence[int]) -> list[Any]:
+        """The values, of which ``which`` are copies."""
+        copied = set(which)
+        return [self.fresh(v) if i in copied else v for i, v in enumerate(values)]
+
     def placed(self, v: Any) -> Any:
         """The value of a constant in the memory for values of its type."""
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,16 @@ from symdnn.compile.call.fast import Calls
 
 __all__ = ["accepting"]
 
+#: Arguments with fewer elements are copied where they are not contiguous: then a call takes no more
+#: time in Python than with those that are.
+_MIN_STRIDED = 1 << 14
 
-def accepting(calls: Calls) -> Any:
+
+def accepting(calls: Calls, strided: Sequence[bool] = ()) -> Any:
     """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to convert one.
 
     It is generated code for these arguments: a loop over them takes as long as a small kernel.
+    ``strided`` says which arguments may keep their strides; others are copied where not contiguous.
     """
     names = [f"a{i}" for i in range(len(calls.slots))]
     scope: dict[str, Any] = {"ndarray": np.ndarray, "numbers": (float, int, np.generic)}
@@ -23,11 +29,12 @@ def accepting(calls: Calls) -> Any:
         lines.append(f" {', '.join(names)}, = args")
     for i, (a, slot) in enumerate(zip(names, calls.slots)):
         scope[f"d{i}"] = slot.dtype
+        kept = _unless(a) if i < len(strided) and strided[i] else ""
         lines += [
             f" if type({a}) is ndarray:",
             "  if not trusted:",
             f"   if {a}.dtype is not d{i} and {a}.dtype != d{i}: return None",
-            f"   if not {a}.flags.c_contiguous: {a} = dense({a})",
+            f"   if not {a}.flags.c_contiguous{kept}: {a} = dense({a})",
         ]
         if slot.dtype is not None and slot.ndim == 0:
             scope[f"c{i}"] = _converter(slot, calls.allow_downcast)
@@ -43,3 +50,11 @@ def accepting(calls: Calls) -> Any:
 
 def _converter(slot: Any, allow_downcast: bool | None) -> Any:
     return lambda value: slot.convert(value, allow_downcast)
+
+
+def _unless(name: str) -> str:
+    """The condition of a copy of an argument that compiled loops may read by its strides: it has no
+    axis of neighbours in memory, or is small."""
+    steps = f"{name}.itemsize in {name}.strides or 0 in {name}.strides"
+    kept = f"{name}.size >= {_MIN_STRIDED} and ({steps}) and {name}.flags.aligned"
+    return f" and not ({kept})"

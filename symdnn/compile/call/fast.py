@@ -198,8 +198,8 @@ class FastCalls(SegmentCalls):
         count = len(outputs) - len(function.updated)
         self.places = [segment.outputs.index(v) for v in outputs[:count]]
         self.in_order = self.places == list(range(len(segment.outputs)))
-        self.lent, self.own = function.lent, function.own
-        self.owns = any(self.own)
+        self.lent = function.lent
+        self.own = [i for i, own in enumerate(function.own) if own]
         #: The number of calls that have written the updated variables.
         self.counter = [0]
 
@@ -211,8 +211,8 @@ class FastCalls(SegmentCalls):
         runtime: Any = executor.runtime
         with runtime.exclusive():
             found = self._found(function, executor, runtime, args)
-            if found is not None and self.owns:
-                found = [runtime.fresh(r) if own else r for r, own in zip(found, self.own)]
+            if found is not None and self.own:
+                found = runtime.fresh_all(found, self.own)
         if found is None:
             return None
         return [runtime.lend(r) if lent else r for r, lent in zip(found, self.lent)]

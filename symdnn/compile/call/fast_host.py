@@ -16,6 +16,11 @@ from symdnn.compile.program.program import Segment
 from symdnn.graph.place import HOST
 from symdnn.graph.values.storage import changes
 from symdnn.graph.variable import Variable
+from symdnn.ops.array.index import Subtensor
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.core.shape import DimShuffle
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 
 __all__ = ["HostCalls", "fast_calls"]
 
@@ -62,7 +67,9 @@ class HostCalls(SegmentCalls):
         self.in_order = self.places == list(range(len(segment.outputs)))
         #: Whether the inputs of the plan are the arguments, in their order.
         self.only_arguments = self.arguments == list(segment.inputs)
-        self._accept = accepting(self)
+        #: Arguments whose strides are kept: a compiled loop reads them once, as a copy would.
+        strided = [_read_once(segment, v) for v in self.arguments]
+        self._accept = accepting(self, strided)
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
         """See :class:`~symdnn.compile.call.fast.Calls`."""
@@ -129,3 +136,19 @@ class HostCalls(SegmentCalls):
             plan, cache, entering, key = found
             closed = plan.bound.closed and not self.segment.host
             self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
+
+
+def _read_once(segment: Segment, v: Variable) -> bool:
+    """Whether one node alone reads ``v``, or views of it, by a loop that takes any strides."""
+    reached, readers = {v}, set()
+    for node in segment.nodes:
+        if reached.isdisjoint(node.inputs):
+            continue
+        if isinstance(node.op, DimShuffle | Subtensor) and node.inputs[0] in reached:
+            reached.update(node.outputs)
+        else:
+            readers.add(node)
+    if len(readers) != 1 or not reached.isdisjoint(segment.outputs):
+        return False
+    (reader,) = readers
+    return isinstance(reader.op, Elemwise | FusedElemwise | FusedReduce | Reduce)
