@@ -45,6 +45,9 @@ _LINE = 64
 #: unrolls loops of few iterations before it makes vectors, and then makes none; and where it looks
 #: for the best width, an assertion of it may fail, which ends the process.
 _FEWEST_IN_VECTORS = 4
+#: Statements of a program that has such widths, at most: of 110 LLVM took four times as long with
+#: them, of 250 a hundred times.
+_MOST_STATEMENTS = 80
 _WIDTHS = (2, 4, 8, 16)
 #: The fewest and the most neighbouring results that a fold computes together, as vectors.
 _FEWEST_ACROSS, _MOST_ACROSS = 4, 512
@@ -107,18 +110,6 @@ def _width_metadata() -> list[str]:
     return found
 
 
-def _kind_of_loop(count: int, views: Sequence[View]) -> str:
-    """The metadata of a parallel loop of so many iterations over neighbours in these views."""
-    size = max((v.itemsize for v in views), default=8)
-    dense = all(v.steps[-1] in (0, v.itemsize) for v in views if v.steps)
-    if count < _FEWEST_IN_VECTORS or not dense:
-        return PARALLEL
-    most = 4 * jit.vector_width() // size
-    fit = [w for w in _WIDTHS if w <= min(most, count)]
-    best = min(fit, key=lambda w: (count // w + count % w, -w))
-    return f"!{10 + _WIDTHS.index(best)}"
-
-
 _Body = Callable[[list[str], list[str]], None]
 
 
@@ -138,6 +129,18 @@ class _StepBuilder(ProductBuilder):
                 self.put(f"%b{i} = alloca [{size} x i8], align {_LINE}")
         #: Lines that reserve memory for states of folds.
         self.reserved: list[str] = []
+        self.in_vectors = sum(1 for _ in program.statements()) <= _MOST_STATEMENTS
+
+    def _kind(self, count: int, views: Sequence[View]) -> str:
+        """The metadata of a parallel loop of so many iterations over neighbours in these views."""
+        size = max((v.itemsize for v in views), default=8)
+        dense = all(v.steps[-1] in (0, v.itemsize) for v in views if v.steps)
+        if count < _FEWEST_IN_VECTORS or not dense or not self.in_vectors:
+            return PARALLEL
+        most = 4 * jit.vector_width() // size
+        fit = [w for w in _WIDTHS if w <= min(most, count)]
+        best = min(fit, key=lambda w: (count // w + count % w, -w))
+        return f"!{10 + _WIDTHS.index(best)}"
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -192,7 +195,7 @@ class _StepBuilder(ProductBuilder):
                 return []
 
             last = parallel is not None and d == len(sizes) - 1
-            kind = _kind_of_loop(sizes[d], parallel or ()) if last else ""
+            kind = self._kind(sizes[d], parallel or ()) if last else ""
             self.counted(self.tag(), 0, str(sizes[d]), one, parallel=kind)
 
         inside(0, places, [])
