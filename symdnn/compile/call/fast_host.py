@@ -142,7 +142,7 @@ class HostCalls(Calls):
             self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
 
 
-def _accepting(calls: Calls) -> Any:
+def _accepting(calls: HostCalls) -> Any:
     """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to convert one.
 
     It is generated code for these arguments: a loop over them takes as long as a small kernel.
