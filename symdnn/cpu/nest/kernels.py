@@ -58,9 +58,9 @@ __all__ = [
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: Products of numbers up to which a compiled loop multiplies matrices faster than a call of BLAS:
-#: in all, and for each matrix of a stack (complex ones: half). So it does for any number of terms
+#: in all (complex ones: half), and for each matrix of a stack. So it does for any number of terms
 #: up to so many, and for rows and columns.
-_MAX_PRODUCTS_OF_FLOATS, _MAX_PRODUCTS_OF_EACH, _MAX_TERMS = 1 << 15, 512, 4
+_MAX_PRODUCTS_OF_FLOATS, _MAX_PRODUCTS_OF_EACH, _MAX_TERMS = 1 << 15, 64, 4
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 #: Booleans that are looked at, for which it does.
@@ -298,7 +298,7 @@ class NestProductKernel(_NestKernel[Dot | BatchedDot]):
         *stack, rows, terms, columns = self.sizes(call)
         each, share = rows * terms * columns, 2 if call.inputs[0].is_complex else 1
         thin = min(rows, columns) == 1 or terms <= _MAX_TERMS
-        small = stack and each * share <= _MAX_PRODUCTS_OF_EACH
+        small = stack and each <= _MAX_PRODUCTS_OF_EACH
         return not thin and not small and prod(stack) * each * share > _MAX_PRODUCTS_OF_FLOATS
 
     def fold(self, call: Call[Dot | BatchedDot], elements: int) -> Fold | None:
