@@ -165,6 +165,10 @@ class Runtime:
         """The runner of a scan's loop as one compiled function; None on a device without."""
         return None
 
+    def whole_function(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """The runner of a graph with loops as one compiled function; None on a device without."""
+        return None
+
     def update(self, pairs: Sequence[tuple[Storage, Any]]) -> None:
         """Write new values into the storages of shared variables."""
         raise NotImplementedError

@@ -42,6 +42,7 @@ from symdnn.ops.numpy_names.numpy_arrays import (
     unravel_index,
     unstack,
     vsplit,
+    where,
 )
 from symdnn.ops.numpy_names.numpy_math import (
     convolve,
@@ -219,5 +220,5 @@ __all__ = [
     "spacing", "trapezoid", "tril_indices", "tril_indices_from", "triu_indices",
     "triu_indices_from", "uint16", "uint32", "uint64", "uint8", "union1d", "unique_counts",
     "unique_inverse", "unique_values", "unravel_index", "unstack", "unwrap", "vander", "vdot",
-    "vecdot", "vecmat", "vsplit",
+    "vecdot", "vecmat", "vsplit", "where",
 ]  # fmt: skip

@@ -104,13 +104,13 @@ def _seen(array: RawArray, shape: tuple[int, ...]) -> RawArray:
 
 
 def convolution_of(call: Call) -> Call:
-    """The convolution of a call with an epilogue, alone."""
+    """The call's convolution without the epilogue."""
     return _Unfused(call).conv
 
 
 @dataclass
 class _Replaced:
-    """What a fused kernel that was wrong is replaced by."""
+    """The replacement of a fused kernel whose result was wrong."""
 
     plain: ConvKernel | None = None
     fallback: Fallback | None = None
@@ -183,7 +183,7 @@ class _FusedLaunch:
 class ConvEpilogueKernel(CudnnKernel):
     """One fused kernel of cuDNN, or a convolution and an elementwise kernel.
 
-    ``settled`` sets ``fused`` or ``plain`` for a call; ``state`` has what a check found.
+    ``settled`` sets ``fused`` or ``plain`` for a call; ``state`` is the result of a check.
     """
 
     name: str = "cudnn.conv_epilogue"
@@ -201,7 +201,7 @@ class ConvEpilogueKernel(CudnnKernel):
         return replace(self, fused=fused, plain=plain, state=_Replaced())
 
     def chosen(self, call: Call) -> ConvEpilogueKernel | str:
-        """The kernel with its choice, or why cuDNN does not run the convolution alone."""
+        """The kernel with its choice, or why cuDNN does not run the unfused convolution."""
         unfused = _Unfused(call)
         plain = ConvKernel().chosen(unfused.conv)
         if isinstance(plain, str):
@@ -215,11 +215,11 @@ class ConvEpilogueKernel(CudnnKernel):
         return self if known else self.settled(call)
 
     def refuses_types(self, call: Call) -> str | None:
-        """As for the convolution alone."""
+        """As for the unfused convolution."""
         return ConvKernel().refuses_types(_Unfused(call).conv)
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """As for the convolution alone."""
+        """As for the unfused convolution."""
         return ConvKernel().refuses_sizes(_Unfused(call).conv)
 
     def accepts(self, index: int, array: RawArray) -> bool:
@@ -239,7 +239,7 @@ class ConvEpilogueKernel(CudnnKernel):
         return ConvKernel().capturable(call)
 
     def alternatives(self, call: Call, room_bytes: int) -> list[Alternative]:
-        """The fused kernel if it was chosen and has room, else those of the convolution alone."""
+        """The fused kernel if it was chosen and its workspace fits, else the unfused ones."""
         own, conv = self._settled(call), _Unfused(call).conv
         if own.fused is not None and own.fused.total_bytes <= room_bytes:
             fused = own.fused

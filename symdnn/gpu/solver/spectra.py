@@ -49,15 +49,13 @@ _SHARED_BYTES = 47 << 10
 @cache
 def jacobi() -> int:
     """Parameters of Jacobi's method: ``gesvdjInfo_t`` with its defaults."""
-    made: int = library.solver().create_gesvdj_info()
-    return made
+    return library.solver().create_gesvdj_info()
 
 
 @cache
 def generic() -> int:
     """Parameters of generic routines: ``cusolverDnParams_t`` with its defaults."""
-    made: int = library.solver().create_params()
-    return made
+    return library.solver().create_params()
 
 
 class EighKernel(SolverKernel[Any]):

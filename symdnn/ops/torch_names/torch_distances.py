@@ -13,7 +13,7 @@ from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import maximum, pow, sqrt
-from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.elementwise.comparison import neq, switch
 from symdnn.ops.numpy_names.numpy_arrays import triu_indices
 
 __all__ = ["cdist", "cosine_similarity", "pairwise_distance", "pdist"]
@@ -72,12 +72,12 @@ def _norm(d: Variable, p: float, keepdims: bool = False) -> Variable:
     if p < 0:
         raise OptionError(f"distances: wanted p of at least 0, got {p!r}")
     if p == 0:
-        return total((d * 0 + 1) * (absolute(d) > 0), axis=-1, keepdims=keepdims)
+        return total((d * 0 + 1) * neq(d, 0), axis=-1, keepdims=keepdims)
     if np.isinf(p):
         return largest(absolute(d), axis=-1, keepdims=keepdims)
     if p == 1:
         return total(absolute(d), axis=-1, keepdims=keepdims)
     size = total(d * d if p == 2 else pow(absolute(d), p), axis=-1, keepdims=keepdims)
-    apart = size > 0
+    apart = neq(size, 0)  # also where it is NaN
     safe = switch(apart, size, 1)
     return switch(apart, sqrt(safe) if p == 2 else pow(safe, 1 / p), 0)
