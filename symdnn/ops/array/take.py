@@ -176,8 +176,9 @@ class OneHot(Op):
                 f"{self}: label {label} at position {place} is not in 0..{count - 1} "
                 f"(there are {count} classes)"
             )
-        out = labels[..., np.newaxis] == np.arange(count)
-        return out.astype(TensorType(self.dtype).numpy)
+        out = np.zeros((labels.size, count), TensorType(self.dtype).numpy)
+        out[np.arange(labels.size), labels.reshape(-1)] = 1
+        return out.reshape((*labels.shape, count))
 
     def shapes(
         self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
